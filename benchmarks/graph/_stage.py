@@ -1,0 +1,242 @@
+"""One measurement in a process of its own; prints a JSON document as its last line.
+
+_stage.py bulk WORLD DATA THREADS     triples and similar items of all films
+_stage.py memory WORLD DATA           GraphMemory: open, retrieve, add, copy
+_stage.py networkx WORLD DATA ITEMS   path counts of some films, ours and NetworkX's
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import resource
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import networkx as nx
+import numpy as np
+import polars as pl
+from _worlds import embeddings_of, load
+
+from pipelines.config import GraphSettings
+from pipelines.graph import (
+    GraphIndex,
+    GraphMemory,
+    MetaPaths,
+    PathSim,
+    item_similarity,
+    load_metapaths,
+    triple_batches,
+)
+
+SETTINGS = GraphSettings()
+
+
+def main() -> None:
+    """Run the measurement that the arguments name."""
+    stage, world, data, *more = sys.argv[1:]
+    tables = load(world, Path(data) if data else None)
+    before = _resident()
+    out = {"bulk": bulk, "memory": memory, "networkx": networkx}[stage](tables, *more)
+    out["before_mb"], out["peak_mb"] = (
+        before,
+        resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+    )
+    print(json.dumps(out))
+
+
+def bulk(tables: dict[str, pl.DataFrame], threads: str) -> dict[str, Any]:
+    """Seconds of both tables, and how many path instances they count."""
+    clock = time.perf_counter()
+    triples = pl.concat(triple_batches("movies", tables, SETTINGS))
+    made = time.perf_counter()
+    embeddings = embeddings_of(tables["items"])
+    start = time.perf_counter()
+    rows = sum(
+        frame.height
+        for frame in item_similarity(triples, embeddings, SETTINGS, threads=int(threads))
+    )
+    done = time.perf_counter()
+    return {
+        "interactions": tables["interactions"].height,
+        "films": tables["items"].height,
+        "triples": triples.height,
+        "triples_s": made - clock,
+        "similarity_rows": rows,
+        "similarity_s": done - start,
+        "instances": _instances(triples),
+    }
+
+
+def _instances(triples: pl.DataFrame) -> float:
+    """Path instances over all item paths and pairs: Σ over middles of walks in × walks out."""
+    index, paths = GraphIndex.from_triples(triples, "movies"), load_metapaths("movies")
+    total = 0.0
+    for path in paths.items:
+        left, right = index.walk_matrix(path.left), index.walk_matrix(path.right)
+        total += float(left.sum(axis=0) @ right.sum(axis=0))
+    return total
+
+
+def memory(tables: dict[str, pl.DataFrame]) -> dict[str, Any]:
+    """Times in microseconds; queries are drawn as training interactions are."""
+    triples = pl.concat(triple_batches("movies", tables, SETTINGS))
+    users = [f"persona:bench:{n}" for n in range(1000)]
+
+    def opened() -> GraphMemory:
+        return GraphMemory.from_tables(
+            triples,
+            tables["items"],
+            interactions=tables["interactions"],
+            embeddings=embeddings_of(tables["items"]),
+            users=users,
+        )
+
+    clock = time.perf_counter()
+    graph = opened()
+    out: dict[str, Any] = {"open_s": time.perf_counter() - clock}
+    rng = np.random.default_rng(6)
+    drawn = tables["interactions"].sample(4000, seed=6, with_replacement=True)
+    queries = list(
+        zip(drawn["user_id"].to_list(), drawn["item_id"].shuffle(7).to_list(), strict=True)
+    )
+    films = tables["items"]["item_id"].sample(4000, seed=8, with_replacement=True).to_list()
+    humans = [user for user, _ in queries]
+    # Nothing kept: each query is the first for its user and its film.
+    cold = []
+    for user, film in queries[:400]:
+        graph._base.forget()
+        cold.append(_timed(graph.retrieve, user, film))
+    out["retrieve_cold"] = _summary(cold)
+    out["retrieve_by_popularity"] = _summary([_timed(graph.retrieve, *q) for q in queries])
+    out["retrieve_any_film"] = _summary(
+        [_timed(graph.retrieve, u, f) for u, f in zip(humans, films, strict=True)]
+    )
+    # Simulated users in turn: each has a copy, rates a film and asks about another.
+    copies = [graph.copy() for _ in range(100)]
+    add, after = [], []
+    for turn in range(20):
+        for number, copy in enumerate(copies):
+            film = queries[(turn * 100 + number) % 4000][1]
+            rating = float(rng.integers(1, 6))
+            add.append(_timed(copy.add, users[number], "rated", film, rating))
+            after.append(_timed(copy.retrieve, users[number], films[turn * 100 + number]))
+    plain = [graph.copy() for _ in range(100)]
+    edge = [
+        _timed(copy.add, users[number], "rated", queries[turn * 100 + number][1])
+        for turn in range(20)
+        for number, copy in enumerate(plain)
+    ]
+    out["add_edge"], out["add_edge_amortised"] = _summary(edge), float(np.mean(edge))
+    out["add"] = _summary(add)
+    out["add_amortised"] = float(np.mean(add))
+    out["retrieve_after_add"] = _summary(after)
+    # One memory that a thousand users share and add to.
+    shared = graph.copy()
+    one = []
+    for number in range(20_000):
+        film = queries[number % 4000][1]
+        one.append(_timed(shared.add, users[number % 1000], "rated", film, 4.0))
+    out["add_shared"] = {"p50": float(np.median(one)), "mean": float(np.mean(one)),
+                         "last_1000": float(np.mean(one[-1000:]))}  # fmt: skip
+    out["retrieve_shared"] = _summary([_timed(shared.retrieve, *q) for q in queries[:1000]])
+    del shared, copies, plain
+    gc.collect()
+    out |= _copies(graph, users, [film for _, film in queries])
+    return out
+
+
+def _copies(graph: GraphMemory, users: list[str], films: list[str]) -> dict[str, float]:
+    clock = time.perf_counter()
+    copies = [graph.copy() for _ in range(10_000)]
+    seconds = time.perf_counter() - clock
+    del copies
+    gc.collect()
+    before = _resident()
+    copies = [graph.copy() for _ in range(1000)]
+    for number, copy in enumerate(copies):
+        for turn in range(20):
+            copy.add(users[number], "rated", films[(number * 20 + turn) % len(films)], 4.0)
+    return {
+        "copy_us": seconds / 10_000 * 1e6,
+        "graph_mb": before,
+        "copy_with_20_ratings_kb": (_resident() - before) * 1024 / 1000,
+    }
+
+
+def networkx(tables: dict[str, pl.DataFrame], items: str) -> dict[str, Any]:
+    """The same counts of the rated and genre paths among some films, both ways."""
+    triples = pl.concat(triple_batches("movies", tables, SETTINGS))
+    chosen = load_metapaths("movies")
+    names = {"Movie-User-Movie Rate", "Movie-Genre-Movie", "Movie-User-Movie Liked"}
+    paths = MetaPaths("movies", tuple(p for p in chosen.items if p.name in names), ())
+    some = tables["items"]["item_id"].sample(int(items), seed=9).sort().to_list()
+    relations = {r for p in paths.items for r in p.relations}
+    kept = triples.filter(pl.col("relation").is_in(sorted(relations)))
+    built = time.perf_counter()
+    graph = nx.MultiDiGraph()
+    for head, kind, relation, tail, _ in kept.iter_rows():
+        graph.add_edge(head, tail, key=relation)
+        graph.nodes[head]["type"] = kind
+    start = time.perf_counter()
+    theirs = _enumerated(graph, paths, some)
+    enumerated = time.perf_counter()
+    index = GraphIndex.from_triples(kept, "movies", nodes={"Movie": some})
+    codes = np.asarray([index.codes("Movie")[film] for film in some])
+    indexed = time.perf_counter()
+    ours = PathSim(index, paths).counts(codes)[:, codes]
+    done = time.perf_counter()
+    if not np.array_equal(ours, theirs):
+        raise SystemExit("the counts differ")
+    return {
+        "films": len(some),
+        "instances": float(ours.sum()),
+        "networkx_graph_s": start - built,
+        "networkx_s": enumerated - start,
+        "index_s": indexed - enumerated,
+        "ours_s": done - indexed,
+        "ratio": (enumerated - built) / (done - enumerated),
+        "ratio_counts": (enumerated - start) / (done - indexed),
+    }
+
+
+def _enumerated(graph: nx.MultiDiGraph, paths: MetaPaths, some: list[str]) -> np.ndarray:
+    """Path instances by walking every one of them."""
+    place = {film: number for number, film in enumerate(some)}
+    out = np.zeros((len(some), len(some)))
+    for film, row in place.items():
+        if film not in graph:
+            continue
+        for path in paths.items:
+            ends = [film]
+            for relation in path.relations:
+                ends = [
+                    t for n in ends for _, t, k in graph.out_edges(n, keys=True) if k == relation
+                ]
+            for end in ends:
+                if end in place:
+                    out[row, place[end]] += 1
+    return out
+
+
+def _timed(call: Any, *words: Any) -> float:
+    start = time.perf_counter_ns()
+    call(*words)
+    return (time.perf_counter_ns() - start) / 1000
+
+
+def _summary(values: list[float]) -> dict[str, float]:
+    return {"p50": float(np.median(values)), "p99": float(np.percentile(values, 99))}
+
+
+def _resident() -> float:
+    """Resident size now (MiB)."""
+    import psutil
+
+    return float(psutil.Process().memory_info().rss / 2**20)
+
+
+if __name__ == "__main__":
+    main()

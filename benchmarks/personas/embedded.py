@@ -1,0 +1,69 @@
+"""Personas of the embedded writer: rate, memory and variety; prints a Markdown table.
+
+python benchmarks/personas/embedded.py --count 100000 --repeat 3
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import statistics
+import subprocess
+import sys
+import time
+
+DOMAINS = ("movies", "books", "games")
+
+
+def measure(domain: str, count: int) -> tuple[float, float, float]:
+    """Make one cohort batch by batch: seconds, processor seconds, peak memory (MiB)."""
+    from pipelines.config import PersonaSettings
+    from pipelines.personas import generate_batches
+
+    settings = PersonaSettings(count=count)
+    wall, processor = time.perf_counter(), time.process_time()
+    made = sum(frame.height for frame in generate_batches(settings, cohort=f"{domain}-benchmark"))
+    wall, processor = time.perf_counter() - wall, time.process_time() - processor
+    if made != count:
+        raise SystemExit(f"{made} personas instead of {count}")
+    return wall, processor, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def main() -> None:
+    """Measure each domain in processes of its own."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--count", type=int, default=100_000, help="personas per cohort (count)")
+    parser.add_argument("--texts", type=int, default=10_000, help="texts whose variety is measured")
+    parser.add_argument("--repeat", type=int, default=3, help="runs per domain (count)")
+    parser.add_argument("--one", choices=DOMAINS, help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.one:
+        print(*measure(given.one, given.count))
+        return
+    from pipelines.config import PersonaSettings
+    from pipelines.personas import generate, text_variety
+
+    print(
+        f"| domain | personas | personas/min | per processor minute | peak MiB | variety of | "
+        f"equal texts | repeated sentences | distinct-1 | distinct-2 |\n|---|{'---:|' * 9}"
+    )
+    for domain in DOMAINS:
+        runs = []
+        for _ in range(given.repeat):
+            # A fresh process, so that peak memory is this cohort's.
+            command = [sys.executable, __file__, "--one", domain, "--count", str(given.count)]
+            reply = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+            runs.append([float(value) for value in reply.split()])
+        wall, processor, peak = (statistics.median(column) for column in zip(*runs, strict=True))
+        texts = generate(PersonaSettings(count=given.texts), cohort=f"{domain}-benchmark")
+        found = text_variety(texts["description"])
+        print(
+            f"| {domain} | {given.count:,} | {60 * given.count / wall:,.0f} "
+            f"| {60 * given.count / processor:,.0f} | {peak:,.0f} | {given.texts:,} "
+            f"| {found.duplicates} | {found.repeated_sentences:.1%} | {found.distinct_1:.4f} "
+            f"| {found.distinct_2:.4f} |"
+        )
+
+
+if __name__ == "__main__":
+    main()

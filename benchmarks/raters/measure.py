@@ -1,0 +1,115 @@
+"""Speed, memory and held-out figures of the embedded rater.
+
+    python benchmarks/raters/measure.py --home ml-latest-small=HOME --home ml-100k=HOME
+
+Each home is one that `understudy run` made from that data set; only its tables of films are
+read. Where it has no item embeddings, texts are encoded once into a file of --cache.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import resource
+import statistics
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from pipelines.raters import fit_rater, rater_report, score_pairs
+from pipelines.store import Store
+
+TABLES = ("items", "interactions", "splits", "item_stats", "human_users")
+
+
+def main() -> None:
+    """Measure, and print Markdown and JSON."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--home", action="append", required=True, metavar="NAME=FOLDER")
+    parser.add_argument("--cache", type=Path, default=Path.home() / ".cache" / "understudy-bench")
+    parser.add_argument("--personas", type=int, default=1_000, help="personas to score (count)")
+    parser.add_argument("--runs", type=int, default=3, help="timed runs; the median is shown")
+    parser.add_argument("--no-speed", action="store_true", help="held-out figures only")
+    options = parser.parse_args()
+    for number, given in enumerate(options.home):
+        name, folder = given.split("=", 1)
+        tables = read(name, Path(folder), options.cache)
+        traits = tables.pop("human_users")
+        raters = [fit_rater(n, scale="1-10", **tables) for n in ("embedded", "mean", "random")]
+        report = rater_report(
+            raters,
+            items=tables["items"],
+            interactions=tables["interactions"],
+            splits=tables["splits"],
+            human_users=traits,
+        )
+        print(f"\n## {name}\n\n{report.markdown()}\n")
+        if number == 0 and not options.no_speed:
+            print(json.dumps(speed(raters[0], tables["items"], options.personas, options.runs)))
+
+
+def read(name: str, home: Path, cache: Path) -> dict[str, Any]:
+    """Tables of the films of a home, with embeddings from it or from the cache."""
+    store = Store(home)
+    tables = {t: store.current(f"movies.{t}").read() for t in TABLES}
+    if store.has("movies.item_embeddings"):
+        tables["item_embeddings"] = store.current("movies.item_embeddings").read()
+        return tables
+    path = cache / f"{name}.parquet"
+    if not path.exists():
+        from pipelines.config import EmbeddingSettings, RuntimeSettings
+        from pipelines.embeddings import item_text, load_embedder
+
+        cache.mkdir(parents=True, exist_ok=True)
+        encoder = load_embedder(EmbeddingSettings(), RuntimeSettings())
+        vectors = encoder.encode(item_text(tables["items"]).to_list())
+        column = pl.Series(np.asarray(vectors, dtype=np.float32)).arr.to_list()
+        tables["items"].select("item_id", column.alias("vector")).write_parquet(path)
+    tables["item_embeddings"] = pl.read_parquet(path)
+    return tables
+
+
+def speed(rater: Any, items: pl.DataFrame, count: int, runs: int) -> dict[str, float]:
+    """Pairs per second of all films with `count` personas, frames and checks included."""
+    rng = np.random.default_rng(0)
+    ids = [f"persona:bench:{n:07d}" for n in range(count)]
+    vectors = rng.normal(size=(count, rater.catalogue.vectors.shape[1])).astype(np.float32)
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    genres = list(rater.catalogue.genres)
+    people = pl.DataFrame(
+        {
+            "persona_id": ids,
+            "likes": [sorted(rng.choice(genres, 3, replace=False)) for _ in ids],
+            "dislikes": [sorted(rng.choice(genres, 1)) for _ in ids],
+            "description": [f"Number {n} loves comedies. A harsh critic." for n in range(count)],
+        }
+    )
+    table = pl.DataFrame({"persona_id": ids, "vector": pl.Series(vectors).arr.to_list()})
+    rater = dataclasses.replace(rater, persona_vectors=table)
+    plan = people.select("persona_id").join(
+        items.select("item_id"), how="cross", maintain_order="left_right"
+    )
+    seconds = []
+    for _ in range(runs):
+        start, rows = time.perf_counter(), 0
+        for frame in score_pairs(rater, plan, people, items):
+            rows += frame.height
+        seconds.append(time.perf_counter() - start)
+        if rows != plan.height:
+            raise SystemExit(f"{rows} scores for {plan.height} pairs")
+    middle = statistics.median(seconds)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
+    return {
+        "pairs": plan.height,
+        "seconds": round(middle, 1),
+        "pairs_per_second": round(plan.height / middle),
+        "peak_gb": round(peak, 2),
+    }
+
+
+if __name__ == "__main__":
+    main()

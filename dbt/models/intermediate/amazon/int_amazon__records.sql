@@ -1,0 +1,6 @@
+select
+    '2018' as edition, category, file, line, asin, title_was_page, title is null as title_is_missing
+from {{ ref('stg_amazon__meta_2018') }}
+union all
+select '2023', category, file, line, asin, title_was_page, title is null
+from {{ ref('stg_amazon__meta_2023') }}

@@ -1,0 +1,4 @@
+-- A table, because two marts read it and the window over all ratings is dear.
+{{ config(materialized='table') }}
+
+{{ user_splits(ref('int_books__interactions')) }}

@@ -1,0 +1,3 @@
+{{ config(materialized='table') }}
+
+{{ user_splits(ref('int_games__interactions'), item='game_id') }}

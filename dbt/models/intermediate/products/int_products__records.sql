@@ -1,0 +1,1 @@
+select * from {{ ref('int_amazon__records') }} where {{ is_product('category') }}

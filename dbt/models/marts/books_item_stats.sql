@@ -1,0 +1,1 @@
+{{ item_stats(ref('int_books__items'), ref('int_books__user_splits')) }}

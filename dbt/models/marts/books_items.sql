@@ -1,0 +1,19 @@
+select
+    item_id,
+    title,
+    year,
+    genres,
+    description,
+    authors,
+    publisher,
+    release_date,
+    price,
+    average_rating,
+    rating_number,
+    category,
+    edition,
+    category_path,
+    also_bought,
+    also_viewed,
+    bought_together
+from {{ ref('int_books__items') }}

@@ -1,0 +1,1 @@
+{{ user_traits(ref('int_movies__interactions'), ref('int_movies__items'), user='user_number', item='movie_id') }}

@@ -1,0 +1,2 @@
+-- Amazon publishes no traits of its reviewers; nothing is guessed.
+{{ human_users(ref('int_products__interactions')) }}

@@ -1,0 +1,8 @@
+select
+    user_id,
+    item_id,
+    rating,
+    scale,
+    rated_at,
+    verified_purchase
+from {{ ref('int_products__interactions') }}

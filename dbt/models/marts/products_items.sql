@@ -1,0 +1,19 @@
+select
+    item_id,
+    title,
+    year,
+    genres,
+    brand,
+    description,
+    features,
+    price,
+    average_rating,
+    rating_number,
+    category,
+    edition,
+    main_category,
+    category_path,
+    also_bought,
+    also_viewed,
+    bought_together
+from {{ ref('int_products__items') }}

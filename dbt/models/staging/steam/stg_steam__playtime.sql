@@ -1,0 +1,7 @@
+select
+    line,
+    position,
+    user_id,
+    game_id,
+    playtime_forever
+from {{ source('raw', 'steam_playtime') }}

@@ -1,0 +1,4 @@
+select
+    tmdb_id,
+    reason
+from {{ source('raw', 'tmdb_missing') }}

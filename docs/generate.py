@@ -1,0 +1,126 @@
+"""Write the reference pages from the code they describe; ``--check`` only compares.
+
+python docs/generate.py [--check]
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args, get_origin
+
+from pydantic import BaseModel
+from pydantic_core import PydanticUndefined
+
+from pipelines.config import Section, Settings
+from pipelines.contracts import PUBLISHED, RAW, Contract
+
+REFERENCE = Path(__file__).resolve().parent / "reference"
+NOTE = "<!-- Written by docs/generate.py; change the code, then run `make docs`. -->\n\n"
+
+
+def tables() -> str:
+    """The tables reference, from the contracts."""
+    out = [NOTE, "# Tables\n\n"]
+    out.append(
+        "Every table has one contract in `pipelines/contracts`; this page is written from it. "
+        "Keys are strings that stay the same across versions. Lists are never null, only empty. "
+        "A release holds the published tables under their short names.\n\n"
+    )
+    for title, group in (("Published tables", PUBLISHED), ("Raw snapshots", RAW)):
+        out.append(f"## {title}\n\n")
+        for dataset, contract in group.items():
+            out.append(_table(dataset, contract))
+    return "".join(out)
+
+
+def _table(dataset: str, contract: Contract) -> str:
+    lines = [f"### `{dataset}`\n\n{contract.description}\n\n"]
+    lines.append(f"Key: {', '.join(f'`{c}`' for c in contract.key)}.\n\n")
+    lines.append("| column | type | null | meaning | unit | range |\n|---|---|---|---|---|---|\n")
+    lines.extend(
+        f"| `{c.name}` | {c.dtype} | {'yes' if c.nullable else ''} | {c.description} "
+        f"| {c.unit} | {c.range} |\n"
+        for c in contract.columns()
+    )
+    return "".join(lines) + "\n"
+
+
+def settings() -> str:
+    """The settings reference, from the settings tree."""
+    out = [NOTE, "# Settings\n\n"]
+    out.append(
+        "One tree, highest precedence first: command line (`--set section.key=value`), environment "
+        "(`UNDERSTUDY_<SECTION>__<KEY>`), `understudy.yaml` (or the file that `UNDERSTUDY_CONFIG` "
+        "or `--config` names), defaults. An unknown key is an error. *Identity* sections are "
+        "hashed into versions; *runtime* sections never are. Secrets come from the environment "
+        "only.\n\n"
+    )
+    for name, field in Settings.model_fields.items():
+        section = field.annotation
+        assert isinstance(section, type)
+        assert issubclass(section, Section)
+        kind = "identity" if section.identity else "runtime"
+        out.append(f"## `{name}` ({kind})\n\n{_first_line(section)}\n\n")
+        out.append("| key | type | default | meaning |\n|---|---|---|---|\n")
+        out.extend(_rows(section, ""))
+        out.append("\n")
+    return "".join(out)
+
+
+def _rows(section: type[BaseModel], prefix: str) -> list[str]:
+    rows = []
+    for key, field in section.model_fields.items():
+        inner = field.annotation
+        if isinstance(inner, type) and issubclass(inner, Section):
+            rows.extend(_rows(inner, f"{prefix}{key}."))
+            continue
+        default: Any = field.default if field.default is not PydanticUndefined else ""
+        kind = _kind(inner)
+        rows.append(f"| `{prefix}{key}` | {kind} | `{default}` | {field.description} |\n")
+    return rows
+
+
+def _kind(annotation: Any) -> str:
+    if get_origin(annotation) is Annotated:
+        return _kind(get_args(annotation)[0])
+    if get_origin(annotation) is tuple:
+        inner = [a for a in get_args(annotation) if a is not Ellipsis]
+        return "list of " + " and ".join(dict.fromkeys(_kind(a) for a in inner))
+    if get_origin(annotation) is Literal:
+        return " or ".join(f"`{option}`" for option in get_args(annotation))
+    options = [o for o in get_args(annotation) if o is not type(None)]
+    if options:
+        return " or ".join(_kind(option) for option in options) + ", or empty"
+    return str(annotation.__name__)
+
+
+def _first_line(section: type[BaseModel]) -> str:
+    return (section.__doc__ or "").strip().splitlines()[0]
+
+
+PAGES = {"tables.md": tables, "settings.md": settings}
+
+
+def main() -> int:
+    """Write or compare the pages; exit code 1 if a page is out of date."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true", help="compare, write nothing")
+    check = parser.parse_args().check
+    stale = []
+    REFERENCE.mkdir(exist_ok=True)
+    for name, render in PAGES.items():
+        path, text = REFERENCE / name, render()
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
+            stale.append(name)
+            if not check:
+                path.write_text(text, encoding="utf-8")
+    if check and stale:
+        print(f"out of date: {', '.join(stale)} (run `make docs`)", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

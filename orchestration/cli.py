@@ -1,0 +1,364 @@
+"""The commands `understudy run` and `understudy ui`."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from pipelines.cli.options import (
+    ConfigOption,
+    HomeOption,
+    JsonOption,
+    SetOption,
+    console,
+    emit,
+    human_bytes,
+    human_count,
+    open_settings,
+    overrides_of,
+    table,
+)
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from orchestration.headless import RunReport
+    from pipelines.config import Settings
+    from pipelines.store import Store
+
+__all__ = ["run", "ui"]
+
+DataOption = Annotated[
+    Path | None,
+    typer.Option("--data", show_default=False, help="Folder of original files (docs/data.md)."),
+]
+SourceOption = Annotated[
+    str | None,
+    typer.Option(
+        "--source",
+        show_default=False,
+        help="`sample` (default), or a dataset to download: ml-latest-small, ml-25m, ml-32m, "
+        "ml-1m, ml-100k.",
+    ),
+]
+VariantOption = Annotated[
+    str | None,
+    typer.Option(
+        "--variant",
+        show_default=False,
+        help="Which MovieLens archive of the folder to take, such as ml-100k.",
+    ),
+]
+
+
+def run(
+    data: DataOption = None,
+    source: SourceOption = None,
+    variant: VariantOption = None,
+    job: Annotated[
+        str,
+        typer.Option(
+            "--job",
+            help="everything; one domain: movies, books, games or products; or personas.",
+        ),
+    ] = "everything",
+    select: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--select",
+            metavar="ASSET",
+            show_default=False,
+            help="Run only this asset of the job, such as movies/items; may be repeated.",
+        ),
+    ] = None,
+    settings: SetOption = None,
+    home: HomeOption = None,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Materialise the whole DAG in this process and publish a release of each domain.
+
+    Without options it generates the sample world and runs everything on it. What did not
+    change since the last run is reused, byte for byte. Domains without original files are
+    left out, and named.
+    """
+    overrides = _overrides(home, settings, data, source, variant)
+    tree = open_settings(None, config, overrides)
+    shown = _Steps(quiet=as_json)
+    with shown:
+        from orchestration.headless import run_jobs
+
+        plan = plan_jobs(job, tree, shown.progress)
+        if select and job == "everything":
+            # The steps asked for may be of any domain: one run of the job that has them all.
+            plan = replace(plan, jobs=[("everything", None)])
+        shown.left_out(plan.left_out)
+        report = run_jobs(
+            plan.jobs,
+            overrides=overrides,
+            config=config,
+            select=select or (),
+            observe=shown.step,
+            progress=shown.progress,
+        )
+    published = [d for d in plan.domains if not select or f"releases/{d}" in select]
+    payload = _payload(report, tree, job, published, plan.left_out)
+    emit(payload, lambda screen: _render(screen, payload), as_json=as_json)
+
+
+def ui(
+    port: Annotated[
+        int | None, typer.Option("--port", show_default=False, help="Port (default 3000).")
+    ] = None,
+    host: Annotated[str, typer.Option("--host", help="Address to listen on.")] = "127.0.0.1",
+    data: DataOption = None,
+    source: SourceOption = None,
+    variant: VariantOption = None,
+    home: HomeOption = None,
+    config: ConfigOption = None,
+) -> None:
+    """Start Dagster's webserver and daemon on the home; Ctrl-C stops both."""
+    from orchestration.dbt_project import PROJECT
+    from orchestration.instance import open_instance
+
+    overrides = _overrides(home, None, data, source, variant)
+    tree = open_settings(None, config, overrides)
+    folder = tree.runtime.home.resolve()
+    open_instance(folder, tree.personas.cohort).dispose()
+    env = os.environ | {"UNDERSTUDY_HOME": str(folder)}
+    if config:
+        env["UNDERSTUDY_CONFIG"] = str(config.resolve())
+    if data:
+        env["UNDERSTUDY_WORLD__FOLDER"] = str(data.resolve())
+    if source:
+        env["UNDERSTUDY_WORLD__SOURCE"] = source
+    if variant:
+        env["UNDERSTUDY_WORLD__VARIANT"] = variant
+    env["DAGSTER_HOME"] = str(folder / "dagster")
+    number = port or tree.runtime.ui_port
+    console(stderr=True).print(f"Dagster UI: http://{host}:{number}  (Ctrl-C stops it)")
+    root = PROJECT.parent
+    os.chdir(root)
+    args = [sys.executable, "-m", "dagster", "dev", "-w", str(root / "workspace.yaml")]
+    os.execve(sys.executable, [*args, "-h", host, "-p", str(number)], env)  # noqa: S606
+
+
+def _overrides(
+    home: Path | None,
+    settings: list[str] | None,
+    data: Path | None,
+    source: str | None,
+    variant: str | None,
+) -> dict[str, Any]:
+    out = overrides_of(home, settings or [])
+    if data is not None:
+        out.setdefault("world", {})["folder"] = str(data)
+    if source is not None:
+        out.setdefault("world", {})["source"] = source
+        out["world"].setdefault("folder", None)
+    if variant is not None:
+        out.setdefault("world", {})["variant"] = variant
+    return out
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a command runs.
+
+    Attributes
+    ----------
+    jobs
+        Names of jobs and their cohorts, in order.
+    domains
+        Domains that get a release.
+    left_out
+        Domains without files in this world.
+    """
+
+    jobs: list[tuple[str, str | None]]
+    domains: list[str]
+    left_out: list[str]
+
+
+def plan_jobs(job: str, tree: Settings, progress: Any = None) -> Plan:
+    """The runs behind ``--job``.
+
+    Every domain's cohort comes before the first release, so that all of them pin the same
+    table of personas.
+
+    Raises
+    ------
+    ConfigError
+        If there is no such job, or no files for it.
+    """
+    from orchestration.builds import ready_domains
+    from pipelines.errors import ConfigError
+    from pipelines.sources import prepare_world
+
+    domains = ready_domains()
+    known = ("everything", *domains, "personas")
+    if job not in known:
+        raise ConfigError("unknown job", where=job, hint=f"known: {', '.join(known)}")
+    if job == "personas":
+        return Plan([("personas", None)], [], [])
+    world = prepare_world(tree, progress=progress)
+    wanted = list(domains) if job == "everything" else [job]
+    there = [name for name in wanted if name in world.domains]
+    if not there:
+        raise ConfigError(
+            f"there are no files of the {job} here",
+            where=str(world.folder),
+            hint=f"found: {', '.join(sorted(world.domains))}; see docs/data.md",
+        )
+    cohorts = {n: domains[n].cohort(tree.personas.cohort) for n in there if domains[n].personas}
+    before: list[tuple[str, str | None]] = []
+    if len(there) > 1:
+        before = [("personas", c) for c in cohorts.values()]
+        if world.has("persona_files"):
+            before.append(("personas", "imported"))
+    runs: list[tuple[str, str | None]] = [(name, cohorts.get(name)) for name in there]
+    return Plan([*before, *runs], there, [name for name in wanted if name not in there])
+
+
+class _Steps:
+    """Step lines on stderr, with a live line for the running one where there is a terminal."""
+
+    def __init__(self, *, quiet: bool) -> None:
+        self.screen = console(stderr=True)
+        self.quiet = quiet
+        self.live: Any = None
+
+    def __enter__(self) -> None:
+        if not self.quiet and self.screen.is_terminal:
+            self.live = self.screen.status("loading")
+            self.live.start()
+
+    def __exit__(self, *_: object) -> None:
+        if self.live:
+            self.live.stop()
+
+    def step(self, event: str, name: str, seconds: float, detail: str) -> None:
+        if self.quiet:
+            return
+        if event == "start":
+            if self.live:
+                self.live.update(name)
+            return
+        mark = {"done": "[green]✓[/]", "failed": "[red]✗[/]", "check": "[yellow]![/]"}[event]
+        took = f"{seconds:6.1f} s" if event != "check" else " " * 8
+        self.screen.print(f"{mark} {took}  {name}  [dim]{detail}[/]")
+
+    def left_out(self, domains: Sequence[str]) -> None:
+        """Say which domains have no files."""
+        if domains and not self.quiet:
+            names = ", ".join(domains)
+            self.screen.print(f"[yellow]-[/]           {names}: left out, no files (docs/data.md)")
+
+    def progress(self, stage: str, done: int, total: int | None) -> None:
+        if self.live:
+            of = f" of {total:,}" if total else ""
+            self.live.update(f"{stage}: {done:,}{of}")
+
+
+def _payload(
+    report: RunReport, settings: Settings, job: str, published: list[str], left_out: list[str]
+) -> dict[str, Any]:
+    from pipelines.store import Store
+
+    store = Store(settings.runtime.home)
+    return {
+        "job": job,
+        "run_id": report.run_id,
+        "seconds": round(report.seconds, 1),
+        "home": str(store.home),
+        "steps": [
+            {"name": s.name, "seconds": round(s.seconds, 2), "rows": s.rows} for s in report.steps
+        ],
+        "checks": {
+            "passed": report.checks_passed,
+            "warned": report.checks_warned,
+            "failed": report.checks_failed,
+        },
+        "ui": f"http://127.0.0.1:{settings.runtime.ui_port}",
+        "left_out": left_out,
+        "releases": [_released(store, settings, domain) for domain in published],
+    }
+
+
+def _released(store: Store, settings: Settings, domain: str) -> dict[str, Any]:
+    from orchestration.defs.releases import release_name
+    from pipelines.quality import release_summary
+
+    release = store.release(f"{release_name(settings, domain)}@latest")
+    return {
+        "domain": domain,
+        "release": f"{release.name}@{release.version}",
+        "world": release.world,
+        "tables": {
+            name: {"rows": lock.rows, "bytes": lock.bytes, "version": lock.version}
+            for name, lock in release.tables.items()
+        },
+        "summary": release_summary(
+            store, {name: release.snapshot(name) for name in release.tables}
+        ),
+    }
+
+
+def _program() -> str:
+    """How the reader's shell finds this program: its name, or its path if it is not on PATH."""
+    if shutil.which("understudy"):
+        return "understudy"
+    here = Path(sys.executable).with_name("understudy")
+    return str(here.relative_to(Path.cwd())) if here.is_relative_to(Path.cwd()) else str(here)
+
+
+def _render(screen: Console, payload: dict[str, Any]) -> None:
+    checks = payload["checks"]
+    screen.print()
+    for released in payload["releases"]:
+        from pipelines.quality import render_summary
+
+        screen.print(f"[bold]Published {released['release']}[/]  (world: {released['world']})")
+        rows = table("table", "rows", "size", "version", numeric=("rows", "size"))
+        for name, entry in released["tables"].items():
+            rows.add_row(
+                name, human_count(entry["rows"]), human_bytes(entry["bytes"]), entry["version"]
+            )
+        screen.print(rows)
+        screen.print(render_summary(released["summary"]))
+        screen.print()
+    screen.print(
+        f"Checks: {checks['passed']} passed, {len(checks['warned'])} warned, "
+        f"{len(checks['failed'])} failed.  Took {payload['seconds']:.0f} s.  "
+        f"Store: {payload['home']}"
+    )
+    for name in checks["warned"]:
+        screen.print(f"  [yellow]![/] {name}")
+    if payload["left_out"]:
+        screen.print(f"  - left out, no files: {', '.join(payload['left_out'])}")
+    if payload["releases"]:
+        program = _program()
+        lines = (
+            (f"{program} episode", "watch a simulated user rate what it is shown"),
+            (f"{program} release show", "what was published, and how it was checked"),
+            (f"{program} ui", f"the DAG in your browser: {payload['ui']}"),
+            (f"{program} run --data <folder>", "the same on real files (docs/data.md)"),
+        )
+        width = max(len(command) for command, _ in lines)
+        screen.print(
+            "\nNext:\n"
+            + "".join(f"  {command:{width}}  {what}\n" for command, what in lines)
+            + "\n"
+            "  from sim import open_release\n"
+            "  open_release('movies@latest')['items'].polars()",
+            soft_wrap=True,
+            highlight=False,
+            markup=False,
+        )

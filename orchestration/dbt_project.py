@@ -1,0 +1,121 @@
+"""The dbt project as Dagster sees it: where it is, its manifest, and how models are named."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+from dagster_dbt import DagsterDbtTranslator, DagsterDbtTranslatorSettings
+from filelock import FileLock
+
+from orchestration.naming import OWNERS, asset_key
+from pipelines.errors import ConfigError
+
+__all__ = ["PROJECT", "ModelNames", "dbt_executable", "manifest_path"]
+
+PROJECT = Path(__file__).resolve().parents[1] / "dbt"
+
+
+def dbt_executable() -> str:
+    """The dbt program of this environment, activated or not.
+
+    Raises
+    ------
+    ConfigError
+        If there is none beside the running interpreter or on the path.
+    """
+    beside = Path(sys.executable).with_name("dbt")
+    found = str(beside) if beside.exists() else shutil.which("dbt")
+    if not found:
+        raise ConfigError(
+            "dbt is not installed", where=str(beside.parent), hint="run `make install` again"
+        )
+    return found
+
+
+def manifest_path() -> Path:
+    """The parsed project's manifest; parsed again only when a source file is newer.
+
+    Raises
+    ------
+    ConfigError
+        If dbt can't parse the project.
+    """
+    target = PROJECT / "target"
+    manifest = target / "manifest.json"
+    target.mkdir(exist_ok=True)
+    with FileLock(target / ".parse.lock"):
+        if not _fresh(manifest):
+            result = subprocess.run(
+                [dbt_executable(), "--quiet", "parse", "--no-partial-parse"],
+                cwd=PROJECT,
+                env=os.environ
+                | {
+                    "DBT_PROFILES_DIR": str(PROJECT),
+                    "DBT_TARGET_PATH": str(target),
+                    "DBT_LOG_PATH": str(target),
+                    "DBT_SEND_ANONYMOUS_USAGE_STATS": "false",
+                },
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            if result.returncode or not manifest.exists():
+                lines = (result.stdout + result.stderr).strip().splitlines()
+                raise ConfigError(
+                    "dbt can't parse the project",
+                    where=str(PROJECT),
+                    hint=" ".join(lines[-3:])[:400],
+                )
+            os.utime(manifest)
+    return manifest
+
+
+def _fresh(manifest: Path) -> bool:
+    if not manifest.exists():
+        return False
+    written = manifest.stat().st_mtime
+    return all(
+        path.stat().st_mtime <= written
+        for path in PROJECT.rglob("*")
+        if path.suffix in {".sql", ".yml", ".yaml", ".md", ".csv"}
+        and not path.is_relative_to(PROJECT / "target")
+        and not path.is_relative_to(PROJECT / "logs")
+    )
+
+
+class ModelNames(DagsterDbtTranslator):
+    """Sources are the raw assets; models are grouped by layer: staging, intermediate, marts."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            settings=DagsterDbtTranslatorSettings(
+                enable_asset_checks=True, enable_source_tests_as_checks=False
+            )
+        )
+
+    def get_asset_key(self, dbt_resource_props: Mapping[str, Any]) -> dg.AssetKey:
+        """``raw/<table>`` for sources, ``<layer>/<model>`` for models."""
+        if dbt_resource_props["resource_type"] == "source":
+            return asset_key(f"raw.{dbt_resource_props['name']}")
+        return dg.AssetKey([_layer(dbt_resource_props), dbt_resource_props["name"]])
+
+    def get_group_name(self, dbt_resource_props: Mapping[str, Any]) -> str | None:
+        """The layer."""
+        if dbt_resource_props["resource_type"] == "source":
+            return "raw"
+        return _layer(dbt_resource_props)
+
+    def get_owners(self, dbt_resource_props: Mapping[str, Any]) -> list[str]:  # noqa: ARG002
+        """The team."""
+        return OWNERS
+
+
+def _layer(props: Mapping[str, Any]) -> str:
+    return str(props["fqn"][1])

@@ -1,0 +1,81 @@
+"""The code location: `build_defs` for everything that needs other settings, `defs` for Dagster."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+
+from orchestration.defs.checks import dataset_checks
+from orchestration.defs.graphs import graph_assets
+from orchestration.defs.jobs import JOBS, SCHEDULES
+from orchestration.defs.personas import persona_assets
+from orchestration.defs.products import choice_set_assets
+from orchestration.defs.raw import raw_assets
+from orchestration.defs.releases import release_assets
+from orchestration.defs.reports import report_assets
+from orchestration.defs.scoring import scoring_assets
+from orchestration.defs.warehouse import dbt_resource, warehouse_assets
+from orchestration.workbench import Progress, Workbench
+
+__all__ = ["build_defs", "defs"]
+
+#: A step starts in a fork of a server that has done the slow imports once.
+_PRELOAD = ["orchestration.definitions", "polars", "pyarrow.parquet", "pandera.polars"]
+
+
+def build_defs(
+    home: Path | str | None = None,
+    *,
+    executor: dg.ExecutorDefinition | None = None,
+    overrides: Mapping[str, Any] | None = None,
+    config: Path | None = None,
+    progress: Progress | None = None,
+) -> dg.Definitions:
+    """Definitions over a given home and settings.
+
+    Parameters
+    ----------
+    home
+        The store's folder; default: settings.
+    executor
+        Default: several processes started from a fork server, as many as there are cores.
+    overrides
+        Settings that win over file and environment, nested.
+    config
+        Settings file; default as `pipelines.config.load_settings` finds it.
+    progress
+        Called with (stage, done, total) by slow steps.
+    """
+    merged: dict[str, Any] = dict(overrides or {})
+    if home is not None:
+        merged["runtime"] = {**merged.get("runtime", {}), "home": str(home)}
+    workbench = Workbench(merged, config, *([progress] if progress else []))
+    return dg.Definitions(
+        assets=[
+            *raw_assets,
+            *warehouse_assets(),
+            *persona_assets,
+            *graph_assets(),
+            *choice_set_assets(),
+            *scoring_assets(),
+            *report_assets(),
+            *release_assets(),
+        ],
+        asset_checks=dataset_checks(),
+        jobs=JOBS,
+        schedules=SCHEDULES,
+        resources={"workbench": workbench, "dbt": dbt_resource()},
+        executor=executor
+        or dg.multiprocess_executor.configured(
+            {"max_concurrent": 0, "start_method": {"forkserver": {"preload_modules": _PRELOAD}}}
+        ),
+    )
+
+
+@dg.definitions
+def defs() -> dg.Definitions:
+    """What `workspace.yaml` loads: settings from the file and the environment."""
+    return build_defs()

@@ -1,0 +1,78 @@
+"""What is run together, and when."""
+
+# No postponed annotations here: Dagster reads the types of a step when it is defined.
+
+from typing import Any
+
+import dagster as dg
+
+from orchestration.builds import ready_domains
+from orchestration.defs.personas import COHORTS
+from orchestration.defs.warehouse import model_assets
+from orchestration.naming import asset_key
+from pipelines.domains import Domain
+from pipelines.sources import SOURCES
+
+__all__ = ["JOBS", "SCHEDULES", "weekly_personas"]
+
+_TAGS = {"dagster/max_retries": "1", "dagster/retry_on_asset_or_op_failure": "false"}
+
+everything = dg.define_asset_job(
+    "everything",
+    selection=dg.AssetSelection.all(),
+    description="Every domain, from original files to releases.",
+    tags=_TAGS,
+)
+
+
+def _of_domain(domain: Domain) -> dg.AssetSelection:
+    """All that a domain is made of, also what its release does not need (rejected rows, ...)."""
+    files = [
+        asset_key(dataset)
+        for source in SOURCES.values()
+        if domain.name in source.domains or source.name in domain.sources
+        for dataset in source.datasets
+    ]
+    release = dg.AssetSelection.assets(["releases", domain.name])
+    models = dg.AssetSelection.assets(model_assets()[domain.name])
+    made = release | models | dg.AssetSelection.assets(*files)
+    return made.upstream().required_multi_asset_neighbors()
+
+
+domains = [
+    dg.define_asset_job(
+        domain.name,
+        selection=_of_domain(domain),
+        description=f"The {domain.name}, from original files ({', '.join(domain.sources)} ...) "
+        "to a published release.",
+        tags=_TAGS,
+    )
+    for domain in ready_domains().values()
+]
+personas = dg.define_asset_job(
+    "personas",
+    selection=dg.AssetSelection.groups("personas"),
+    description="One cohort of personas and its vectors.",
+    tags=_TAGS,
+)
+
+JOBS = [everything, *domains, personas]
+
+
+@dg.schedule(
+    cron_schedule="0 4 * * 1",
+    job=personas,
+    execution_timezone="UTC",
+    default_status=dg.DefaultScheduleStatus.STOPPED,
+    description="Every Monday at 04:00 UTC a new cohort, named after the ISO week. "
+    "Off until you switch it on.",
+)
+def weekly_personas(context: dg.ScheduleEvaluationContext) -> Any:
+    """Add the week's cohort and request its run."""
+    year, week, _ = context.scheduled_execution_time.isocalendar()
+    cohort = f"{year}-w{week:02d}"
+    context.instance.add_dynamic_partitions(str(COHORTS.name), [cohort])
+    return dg.RunRequest(run_key=cohort, partition_key=cohort)
+
+
+SCHEDULES = [weekly_personas]

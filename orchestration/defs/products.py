@@ -1,0 +1,53 @@
+"""Product choice sets: products in the categories of a tree (BIEL, section 4 and appendix C)."""
+
+# No postponed annotations here: Dagster reads the types of a step when it is defined.
+
+from collections.abc import Iterator
+from typing import Any
+
+import dagster as dg
+
+from orchestration.naming import asset_spec
+from orchestration.results import contract_spec, materialize, reported
+from orchestration.workbench import Workbench
+from pipelines import products
+
+__all__ = ["choice_set_assets"]
+
+
+def choice_set_assets() -> list[dg.AssetsDefinition]:
+    """The three tables of the choice sets, made together."""
+
+    @dg.multi_asset(
+        name="products_choice_sets",
+        specs=[
+            asset_spec(
+                dataset,
+                deps=list(products.INPUTS),
+                code_version=products.CODE_VERSION,
+                kinds={"python", "parquet"},
+            )
+            for dataset in products.DATASETS
+        ],
+        check_specs=[contract_spec(dataset) for dataset in products.DATASETS],
+    )
+    def choice_sets(
+        context: dg.AssetExecutionContext, workbench: dg.ResourceParam[Workbench]
+    ) -> Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult]:
+        yield from reported(products.DATASETS, lambda: _choice_sets(context.run_id, workbench))
+
+    return [choice_sets]
+
+
+def _choice_sets(run_id: str, workbench: Workbench) -> list[dg.MaterializeResult[Any]]:
+    """Draw products, match their categories to the tree, cut what is too small."""
+    made = products.build_choice_sets(workbench.store, workbench.settings, run_id=run_id)
+    return [
+        materialize(
+            workbench.store,
+            snapshot,
+            reused=snapshot.manifest.run_id != run_id,
+            plots=workbench.plots(snapshot),
+        )
+        for snapshot in made.values()
+    ]

@@ -1,0 +1,186 @@
+"""dbt's models as assets, its tests as checks, and the export of marts to snapshots."""
+
+# No postponed annotations here: Dagster reads the types of a step when it is defined.
+
+import json
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+from dagster_dbt import DbtCliResource, dbt_assets
+
+from orchestration.builds import ready_domains
+from orchestration.dbt_project import PROJECT, ModelNames, dbt_executable, manifest_path
+from orchestration.naming import asset_spec
+from orchestration.results import contract_spec, materialize, reported, transient_retry
+from orchestration.workbench import Workbench, environment
+from pipelines import warehouse
+from pipelines.domains import DOMAINS
+from pipelines.quality import preview_markdown
+from pipelines.sources import prepare_world
+
+__all__ = ["DUCKDB_POOL", "GROUPS", "dbt_resource", "model_assets", "warehouse_assets"]
+
+#: One DuckDB file has one writing process: everything that touches it runs in a pool of one.
+DUCKDB_POOL = "duckdb"
+
+
+def dbt_resource() -> DbtCliResource:
+    """The dbt command line of this environment."""
+    return DbtCliResource(
+        project_dir=str(PROJECT), profiles_dir=str(PROJECT), dbt_executable=dbt_executable()
+    )
+
+
+#: Models that are built together: dbt's selection and exclusion by name. A source that several
+#: domains are made from is a group of its own; everything else is its domain's.
+_SHARED = "tag:amazon"
+GROUPS: dict[str, tuple[str, str | None]] = {
+    "amazon": (_SHARED, None),
+    **{domain: (f"tag:{domain}", _SHARED) for domain in ready_domains()},
+}
+
+
+def _models(group: str) -> dg.AssetsDefinition:
+    select, exclude = GROUPS[group]
+
+    @dbt_assets(
+        manifest=manifest_path(),
+        name=f"dbt_{group}",
+        select=select,
+        exclude=exclude,
+        dagster_dbt_translator=ModelNames(),
+        pool=DUCKDB_POOL,
+        retry_policy=transient_retry,
+    )
+    def models(
+        context: dg.AssetExecutionContext,
+        dbt: DbtCliResource,
+        workbench: dg.ResourceParam[Workbench],
+    ) -> Iterator[Any]:
+        world = prepare_world(workbench.settings)
+        if group in DOMAINS and group not in world.domains:
+            context.log.warning(f"{group} are left out: no files of them in {world.folder}")
+            return
+        yield from _build(context, dbt, workbench)
+
+    return models
+
+
+@cache
+def model_assets() -> dict[str, dg.AssetsDefinition]:
+    """The dbt models of each group."""
+    return {group: _models(group) for group in GROUPS}
+
+
+def _build(
+    context: dg.AssetExecutionContext, dbt: DbtCliResource, workbench: Workbench
+) -> Iterator[Any]:
+    settings, store = workbench.settings, workbench.store
+    command = ["build", "--vars", json.dumps(warehouse.dbt_vars(settings))]
+    if not context.is_subset:
+        # Tests between this group and those before it run here; those with later ones wait.
+        command += ["--indirect-selection", "buildable"]
+    with environment(warehouse.dbt_environment(settings)), warehouse.warehouse_lock(store.home):
+        linked = warehouse.link_sources(store)
+        context.log.info(f"dbt reads {json.dumps(linked)}")
+        invocation = dbt.cli(command, context=context, raise_on_error=False)
+        # Rows and counts can be read once dbt has let go of the DuckDB file; checks wait with
+        # the tables, or Dagster would take them for checks of the tables' last versions.
+        events = list(invocation.stream())
+        warehouse.record_dbt_run(store.home, invocation.target_path)
+        yield from _with_rows(events, settings.runtime.memory_limit_mb, store.home)
+    if not invocation.is_successful():
+        error = invocation.get_error()
+        raise dg.Failure(
+            description=_first_failures(invocation.target_path) or str(error),
+            # SQL that failed on these rows fails on them again; a warehouse that another
+            # process holds was waited for above.
+            allow_retries=False,
+        )
+
+
+def _with_rows(events: list[Any], memory_limit_mb: int, home: Path) -> Iterator[Any]:
+    """The events of a dbt run: models with row count and preview, failed tests with their rows."""
+    built = {
+        str(event.metadata["unique_id"].value): event
+        for event in events
+        if not isinstance(event, dg.AssetCheckResult) and "unique_id" in (event.metadata or {})
+    }
+    views = warehouse.describe_models(home, built, memory_limit_mb=memory_limit_mb) if built else {}
+    for event in events:
+        if isinstance(event, dg.AssetCheckResult):
+            yield event if event.passed else _with_failing_rows(event, home)
+            continue
+        unique_id = event.metadata["unique_id"].value if "unique_id" in event.metadata else ""
+        view = views.get(str(unique_id))
+        yield event.with_metadata({**event.metadata, **_shown(view)}) if view else event
+
+
+def _shown(view: warehouse.ModelView) -> dict[str, Any]:
+    import polars as pl
+
+    frame = pl.DataFrame(view.head, infer_schema_length=None, strict=False)
+    return {
+        "dagster/row_count": view.rows,
+        "preview": dg.MetadataValue.md(preview_markdown(frame, rows=8)),
+    }
+
+
+def _with_failing_rows(check: dg.AssetCheckResult, home: Path) -> dg.AssetCheckResult:
+    rows = warehouse.failing_rows(home, check.check_name or "")
+    return check._replace(metadata={**check.metadata, "failing_rows": dg.MetadataValue.json(rows)})
+
+
+def _first_failures(target_path: Path) -> str:
+    path = target_path / "run_results.json"
+    if not path.exists():
+        return ""
+    results = json.loads(path.read_text(encoding="utf-8")).get("results", [])
+    failed = [r for r in results if r["status"] in {"error", "fail"}]
+    lines = [f"{r['unique_id']}: {' '.join(str(r.get('message')).split())}" for r in failed[:3]]
+    return f"{len(failed)} dbt nodes failed: " + "; ".join(lines) if failed else ""
+
+
+def _export_asset(dataset: str, model: str) -> dg.AssetsDefinition:
+    @dg.multi_asset(
+        name=dataset.replace(".", "_"),
+        specs=[
+            asset_spec(
+                dataset,
+                deps=[dg.AssetKey(["marts", model])],
+                code_version=warehouse.CODE_VERSION,
+                kinds={"duckdb", "parquet"},
+            )
+        ],
+        check_specs=[contract_spec(dataset)],
+        pool=DUCKDB_POOL,
+        retry_policy=transient_retry,
+    )
+    def asset(
+        context: dg.AssetExecutionContext, workbench: dg.ResourceParam[Workbench]
+    ) -> Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult]:
+        yield from reported([dataset], lambda: [_export(dataset, context.run_id, workbench)])
+
+    return asset
+
+
+def _export(dataset: str, run_id: str, workbench: Workbench) -> dg.MaterializeResult[Any]:
+
+    store = workbench.store
+    with warehouse.warehouse_lock(store.home):
+        snapshot = warehouse.export_mart(store, dataset, workbench.settings, run_id=run_id)
+    return materialize(
+        store,
+        snapshot,
+        reused=snapshot.manifest.run_id != run_id,
+        plots=workbench.plots(snapshot),
+    )
+
+
+def warehouse_assets() -> list[dg.AssetsDefinition]:
+    """All models of the dbt project, and one export asset per mart."""
+    exports = (_export_asset(d, m) for d, m in sorted(warehouse.MARTS.items()))
+    return [*model_assets().values(), *exports]

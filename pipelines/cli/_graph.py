@@ -1,0 +1,269 @@
+"""``understudy graph``: export the knowledge graph, and see what a user would be reminded of."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from pipelines.cli.options import (
+    ConfigOption,
+    HomeOption,
+    JsonOption,
+    ReleaseOption,
+    emit,
+    full_ref,
+    human_count,
+    open_settings,
+    table,
+)
+from pipelines.errors import ConfigError
+
+if TYPE_CHECKING:
+    import polars as pl
+    from rich.console import Console
+
+    from pipelines.config import GraphSettings
+    from pipelines.graph import Neighbour
+    from pipelines.store import Release
+
+__all__ = ["graph_app"]
+
+graph_app = typer.Typer(no_args_is_help=True)
+#: Paths named per neighbour in text; JSON has all of them.
+_NAMED = 3
+
+
+class Format(StrEnum):
+    """What `graph export` writes."""
+
+    RECBOLE = "recbole"
+    GRAPHML = "graphml"
+
+
+@graph_app.callback()
+def graph() -> None:
+    """Export a release's knowledge graph, or see what is retrieved from it and why."""
+
+
+@graph_app.command()
+def neighbours(
+    item: Annotated[str, typer.Argument(show_default=False, help="Item id, such as ml:862.")],
+    user: Annotated[
+        str | None,
+        typer.Option("--user", "-u", show_default=False, help="A human user's or persona's id."),
+    ] = None,
+    k: Annotated[
+        int | None,
+        typer.Option("-k", min=1, show_default=False, help="How many (default: graph.k)."),
+    ] = None,
+    picture: Annotated[
+        Path | None,
+        typer.Option("--picture", dir_okay=False, show_default=False, help="Also draw a PNG."),
+    ] = None,
+    release: ReleaseOption = "latest",
+    home: HomeOption = None,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show the items most like one, with the ratings a user goes by, and why.
+
+    JSON: {"release", "item", "title", "user", "scale", "weights": {"pathsim",
+    "user_similarity", "cosine"}, "neighbours": [{"item_id", "title", "year",
+    "rating", "rating_of": "own", "others" or null, "score", "parts", "basis":
+    "paths", "user" or "embedding", "paths": {name: share of pathsim}}],
+    "picture"}.
+    """
+    from pipelines.graph import GraphMemory, neighbourhood_picture, write_bytes
+
+    found = _release(release, home, config)
+    memory = GraphMemory.open(found)
+    nearest = memory.retrieve(user, item, k)
+    if picture is not None:
+        image = neighbourhood_picture(memory, item, user=user, k=k or memory.settings.k)
+        write_bytes(picture, image)
+    payload = {
+        "release": str(found),
+        "item": item,
+        "title": memory.title(item),
+        "user": user,
+        "scale": memory.scale.name,
+        "weights": _weights(memory.settings),
+        "neighbours": [neighbour.to_dict() for neighbour in nearest],
+        "picture": None if picture is None else str(picture),
+    }
+
+    def render(screen: Console) -> None:
+        who = f" for {user}" if user else ""
+        screen.print(f"{payload['title']} ({item}){who}", style="bold", markup=False)
+        if not nearest:
+            screen.print("No path and no embedding leads from it to another item.")
+        else:
+            grid = table("item", "title", "rating", "score", "why", numeric=["rating", "score"])
+            for neighbour in nearest:
+                grid.add_row(
+                    neighbour.item_id,
+                    _titled(neighbour),
+                    _rating(neighbour),
+                    f"{neighbour.score:.3f}",
+                    _why(neighbour, memory.settings),
+                )
+            screen.print(grid)
+            screen.print(
+                f"Ratings on {memory.scale.name}: * is the user's own, others the mean of all "
+                "others. The numbers under `why` add up to the score.",
+                style="dim",
+                markup=False,
+            )
+        if picture is not None:
+            screen.print(f"picture: {picture}", markup=False, soft_wrap=True)
+
+    emit(payload, render, as_json=as_json)
+
+
+@graph_app.command()
+def export(
+    form: Annotated[Format, typer.Option("--format", help="recbole: .kg and .link; graphml.")],
+    out: Annotated[
+        Path,
+        typer.Option("--out", help="Folder of the RecBole files, or the GraphML file."),
+    ],
+    name: Annotated[str, typer.Option(help="RecBole: name of the data set.")] = "understudy",
+    users: Annotated[
+        bool, typer.Option("--users", help="RecBole: also what users did and are.")
+    ] = False,
+    node: Annotated[
+        str | None,
+        typer.Option(show_default=False, help="GraphML: centre (default: the most rated item)."),
+    ] = None,
+    hops: Annotated[int, typer.Option(min=1, help="GraphML: how far from the centre.")] = 1,
+    max_nodes: Annotated[int, typer.Option(min=1, help="GraphML: most nodes.")] = 200,
+    without: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="TYPE", show_default=False, help="GraphML: node types to leave out; repeatable."
+        ),
+    ] = None,
+    release: ReleaseOption = "latest",
+    home: HomeOption = None,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Write a release's graph for other tools; hostile characters of names become %XX.
+
+    JSON: {"release", "format", "files"} and for recbole {"triples", "links"},
+    for graphml {"center", "nodes", "edges", "truncated"}.
+    """
+    found = _release(release, home, config)
+    triples = found.snapshot("graph_triples").scan()
+    items = found.snapshot("items").read(["item_id", "title"])
+    domain = found.tables["graph_triples"].dataset.rpartition(".")[0]
+    payload: dict[str, Any] = {"release": str(found), "format": form.value}
+    if form is Format.RECBOLE:
+        payload |= _recbole(triples, out, name, users, domain)
+    else:
+        payload |= _graphml(triples, items, out, node, hops, max_nodes, without or [], domain)
+
+    def render(screen: Console) -> None:
+        for file in payload["files"]:
+            screen.print(file, markup=False, soft_wrap=True)
+        if form is Format.RECBOLE:
+            counts = f"{human_count(payload['triples'])} triples, "
+            screen.print(counts + f"{human_count(payload['links'])} linked items")
+        else:
+            cut = "; not all nodes fit (--max-nodes)" if payload["truncated"] else ""
+            screen.print(
+                f"{payload['nodes']} nodes and {payload['edges']} edges around "
+                f"{payload['center']}{cut}",
+                markup=False,
+            )
+
+    emit(payload, render, as_json=as_json)
+
+
+def _recbole(
+    triples: pl.LazyFrame, folder: Path, name: str, users: bool, domain: str
+) -> dict[str, Any]:
+    from pipelines.graph import write_recbole
+
+    if not name or name != Path(name).name or name.startswith("."):
+        raise ConfigError("not a name of a data set", where=f"--name {name}", hint="no slashes")
+    made = write_recbole(triples, folder, name, domain=domain, users=users)
+    files = [str(made.kg), str(made.link)]
+    return {"files": files, "triples": made.triples, "links": made.links}
+
+
+def _graphml(
+    triples: pl.LazyFrame,
+    items: pl.DataFrame,
+    path: Path,
+    node: str | None,
+    hops: int,
+    max_nodes: int,
+    without: list[str],
+    domain: str,
+) -> dict[str, Any]:
+    from pipelines.graph import load_schema, sample_item, subgraph, write_graphml
+
+    known = load_schema(domain).node_types
+    unknown = sorted(set(without) - set(known))
+    if unknown:
+        raise ConfigError(
+            "no such node type", where=f"--without {unknown[0]}", hint=f"one of {', '.join(known)}"
+        )
+    center = sample_item(triples, items) if node is None else node
+    made = subgraph(
+        triples, center, items=items, hops=hops, max_nodes=max_nodes, without=without, domain=domain
+    )
+    write_graphml(made, path)
+    return {
+        "files": [str(path)],
+        "center": center,
+        "nodes": made.number_of_nodes(),
+        "edges": made.number_of_edges(),
+        "truncated": made.graph["truncated"],
+    }
+
+
+def _release(ref: str, home: Path | None, config: Path | None) -> Release:
+    from pipelines.store import Store
+
+    settings = open_settings(home, config)
+    return Store(settings.runtime.home).release(full_ref(ref, settings))
+
+
+def _weights(settings: GraphSettings) -> dict[str, float]:
+    return {
+        "pathsim": settings.alpha,
+        "user_similarity": 1 - settings.alpha,
+        "cosine": settings.embedding_weight,
+    }
+
+
+def _titled(neighbour: Neighbour) -> str:
+    # Brackets in a title are no markup.
+    year = f" ({neighbour.year})" if neighbour.year else ""
+    return f"{neighbour.title}{year}".replace("[", r"\[")
+
+
+def _rating(neighbour: Neighbour) -> str:
+    if neighbour.rating is None:
+        return "-"
+    return f"{neighbour.rating:.1f}" + ("*" if neighbour.rating_of == "own" else " ")
+
+
+def _why(neighbour: Neighbour, settings: GraphSettings) -> str:
+    """The parts of the score, paths first: what each adds to it."""
+    weights, parts = _weights(settings), neighbour.parts
+    shares = [(name, weights["pathsim"] * share) for name, share in neighbour.paths.items()]
+    rest = sum(share for _, share in shares[_NAMED:])
+    named = shares[:_NAMED]
+    if rest:
+        named.append((f"{len(shares) - _NAMED} more paths", rest))
+    if parts.user_similarity:
+        named.append(("user's community", weights["user_similarity"] * parts.user_similarity))
+    if parts.cosine:
+        named.append(("embedding", weights["cosine"] * parts.cosine))
+    return "\n".join(f"{value:.3f} {name}" for name, value in named)

@@ -1,0 +1,95 @@
+"""The root group: lazy commands, a flag that may stand anywhere, one place for errors."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+from pipelines.cli._errors import guarded, wants
+from pipelines.cli._plugins import help_line, load_command, plugin_commands
+
+__all__ = ["RootGroup", "debug_wanted", "version_line"]
+
+#: Order of the commands in ``--help``; others follow alphabetically.
+_ORDER = ("run", "ui", "status", "release", "episode", "doctor", "config")
+
+
+def debug_wanted(words: Sequence[str]) -> bool:
+    """Whether tracebacks are wanted: ``--debug`` anywhere, or ``UNDERSTUDY_DEBUG``."""
+    return wants("--debug", words) or os.environ.get("UNDERSTUDY_DEBUG", "") not in {"", "0"}
+
+
+class RootGroup(TyperGroup):
+    """``understudy``: its own commands and those registered as entry points."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Names of all commands, the own ones and the registered ones."""
+        names = {*super().list_commands(ctx), *plugin_commands()}
+        return sorted(names, key=lambda n: (_ORDER.index(n) if n in _ORDER else len(_ORDER), n))
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """A command by name; a registered one as a stand-in that knows only its help line."""
+        own = super().get_command(ctx, cmd_name)
+        if own is not None or cmd_name not in plugin_commands():
+            return own
+        return TyperCommand(cmd_name, help=help_line(plugin_commands()[cmd_name]), params=[])
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
+        """The command to run: here a registered one is imported."""
+        name = args[0]
+        entry = None if name in self.commands else plugin_commands().get(name)
+        if entry is not None:
+            return name, load_command(entry), args[1:]
+        if name not in self.commands and not name.startswith("-"):
+            # The framework's own suggestion knows nothing of registered commands.
+            near = difflib.get_close_matches(name, self.list_commands(ctx), n=1)
+            ctx.fail(f"No such command {name!r}." + (f" Did you mean {near[0]!r}?" if near else ""))
+        return super().resolve_command(ctx, args)
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse, taking ``--debug`` from wherever it stands."""
+        if wants("--debug", args):
+            end = args.index("--") if "--" in args else len(args)
+            args = ["--debug", *(a for a in args[:end] if a != "--debug"), *args[end:]]
+        return super().parse_args(ctx, args)
+
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        windows_expand_args: bool = True,
+        **extra: Any,
+    ) -> Any:
+        """Run and exit with the documented code; without ``standalone_mode`` let errors out."""
+        words = list(sys.argv[1:] if args is None else args)
+
+        def call() -> Any:
+            return super(RootGroup, self).main(
+                words,
+                prog_name=prog_name or "understudy",
+                complete_var=complete_var,
+                standalone_mode=False,
+                windows_expand_args=windows_expand_args,
+                **extra,
+            )
+
+        if not standalone_mode:
+            return call()
+        sys.exit(guarded(call, words, debug=debug_wanted(words)))
+
+
+def version_line(show: bool) -> None:
+    """Print the version and end."""
+    if show:
+        from pipelines import __version__
+
+        typer.echo(f"understudy {__version__}")
+        raise typer.Exit

@@ -1,0 +1,148 @@
+"""``understudy judge``: questionnaires for people, and what they said."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from pipelines.cli.options import (
+    ConfigOption,
+    HomeOption,
+    JsonOption,
+    emit,
+    full_ref,
+    open_settings,
+    table,
+)
+
+if TYPE_CHECKING:
+    import polars as pl
+    from rich.console import Console
+
+    from pipelines.store import Release
+
+__all__ = ["judge_app"]
+
+judge_app = typer.Typer(no_args_is_help=True)
+
+
+@judge_app.callback()
+def judge() -> None:
+    """Let people judge ratings blindly: write questionnaires, aggregate what comes back."""
+
+
+@judge_app.command()
+def export(
+    out: Annotated[Path, typer.Option("--out", help="New or empty folder for the files.")],
+    release: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--release",
+            metavar="REF",
+            show_default=False,
+            help="Release whose scores are judged (default: the latest); repeat it to compare "
+            "the raters of several releases on the pairs that all of them scored.",
+        ),
+    ] = None,
+    cases: Annotated[int, typer.Option("--n", min=1, help="Pairs of a persona and an item.")] = 10,
+    judges: Annotated[int, typer.Option("--judges", min=1, help="Questionnaires to write.")] = 1,
+    seed: Annotated[int, typer.Option("--seed", help="Which pairs, and in which orders.")] = 0,
+    home: HomeOption = None,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Write a blind questionnaire: a page and a sheet per judge, and the key for scoring.
+
+    A control that draws ratings at random is always among the raters. Keep key.json to
+    yourself, give each judge one page (it works offline in any browser) or one CSV sheet.
+
+    JSON: {"folder", "pages", "sheets", "key", "entries", "raters", "explained"}.
+    """
+    from pipelines.judge import draw_cases, export_questionnaire
+    from pipelines.store import Store
+
+    settings = open_settings(home, config)
+    store = Store(settings.runtime.home)
+    refs = release or [settings.release.name]
+    opened = [store.release(full_ref(ref, settings)) for ref in refs]
+    scores = _scores(opened)
+    drawn = draw_cases(
+        scores,
+        opened[0].snapshot("personas").read(),
+        opened[0].snapshot("items").read(),
+        count=cases,
+        seed=seed,
+    )
+    made = export_questionnaire(drawn, out, judges=judges, seed=seed)
+    payload = {
+        "folder": str(made.folder),
+        "pages": [str(p) for p in made.pages],
+        "sheets": [str(p) for p in made.sheets],
+        "key": str(made.key),
+        "entries": made.entries,
+        "raters": sorted({r.rater for case in drawn for r in case.replies}),
+        "explained": all(r.explanation for case in drawn for r in case.replies),
+    }
+    emit(payload, lambda screen: _render_export(screen, payload), as_json=as_json)
+
+
+def _scores(releases: list[Release]) -> dict[str, pl.DataFrame]:
+    out: dict[str, pl.DataFrame] = {}
+    for release in releases:
+        frame = release.snapshot("preference_scores").read()
+        for (rater,), part in frame.group_by("rater", maintain_order=True):
+            # The same rater in two releases is two versions of it.
+            name = str(rater) if rater not in out else f"{rater} ({release.version[:8]})"
+            out[name] = part
+    return out
+
+
+def _render_export(screen: Console, payload: dict[str, Any]) -> None:
+    screen.print(f"Wrote {len(payload['pages'])} questionnaires to {payload['folder']}")
+    screen.print(f"  {payload['entries']} entries each; raters: {', '.join(payload['raters'])}")
+    if not payload["explained"]:
+        screen.print("  Ratings are shown without explanations: not every rater gave them.")
+    screen.print(f"  Keep {payload['key']} to yourself; score with:")
+    screen.print(
+        f"  understudy judge score {payload['folder']} <returned sheets>",
+        soft_wrap=True,
+        markup=False,
+    )
+
+
+@judge_app.command()
+def score(
+    folder: Annotated[Path, typer.Argument(help="Folder of the export, or its key.json.")],
+    sheets: Annotated[list[Path], typer.Argument(help="Returned CSV sheets.")],
+    home: HomeOption = None,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Aggregate returned sheets: mean grade per rater, and the judges' agreement.
+
+    JSON: {"raters": [{"rater", "mean", "low", "high", "deviation", "grades"}],
+    "alpha", "judges", "cases", "ungraded"}.
+    """
+    from pipelines.judge import score_sheets
+
+    open_settings(home, config)  # faulty settings are told by every command alike
+    key = folder if folder.is_file() else folder / "key.json"
+    payload = asdict(score_sheets(key, sheets))
+    emit(payload, lambda screen: _render_score(screen, payload), as_json=as_json)
+
+
+def _render_score(screen: Console, payload: dict[str, Any]) -> None:
+    rows = table("rater", "mean", "95 % interval", "grades", numeric=("mean", "grades"))
+    for row in payload["raters"]:
+        interval = f"{row['low']:.2f} to {row['high']:.2f}"
+        rows.add_row(row["rater"], f"{row['mean']:.2f}", interval, str(row["grades"]))
+    screen.print(rows)
+    alpha = payload["alpha"]
+    agreement = "not measurable: no reply has two grades" if alpha is None else f"{alpha:.2f}"
+    screen.print(
+        f"{payload['judges']} judges, {payload['cases']} cases, {payload['ungraded']} entries "
+        f"without a grade.  Agreement (Krippendorff's alpha): {agreement}"
+    )

@@ -1,0 +1,241 @@
+"""``understudy personas``: write a cohort of synthetic users from the command line."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from pipelines.cli.options import (
+    ConfigOption,
+    HomeOption,
+    JsonOption,
+    SetOption,
+    console,
+    emit,
+    human_count,
+    open_settings,
+    overrides_of,
+    table,
+)
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from pipelines.config import Settings
+    from pipelines.personas import Cohort
+    from pipelines.store import CheckRecord, Snapshot, Store
+
+__all__ = ["personas"]
+
+#: Personas shown, and characters of each description.
+_SHOWN, _EXCERPT = 3, 400
+
+
+def personas(
+    cohort: Annotated[
+        str | None,
+        typer.Option(
+            "--cohort",
+            show_default=False,
+            help="Name of the cohort; one that begins with `books` or `games` is of that "
+            "domain, `imported` takes the world's persona files. Default: personas.cohort.",
+        ),
+    ] = None,
+    count: Annotated[
+        int | None,
+        typer.Option("--n", show_default=False, help="Personas (default: personas.count)."),
+    ] = None,
+    writer: Annotated[
+        str | None,
+        typer.Option(
+            "--writer",
+            show_default=False,
+            help="`embedded` (no model) or `model` (the configured engine).",
+        ),
+    ] = None,
+    settings: SetOption = None,
+    home: HomeOption = None,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Write a cohort of personas, check it, and put it beside the others in the store.
+
+    The same cohort, number, seed and writer give the same table. What a model wrote before it
+    was stopped is kept: the same command goes on there. The checks that failed are listed, and
+    block what is made from the table.
+
+    JSON: {"cohort", "personas", "seconds", "per_minute", "version", "writing", "checks":
+    {"passed", "failed", "warned"}, "sample": rows of the table}.
+    """
+    tree = _settings(cohort, count, writer, settings, home, config)
+    payload = _write(tree, quiet=as_json)
+    emit(payload, lambda screen: _render(screen, payload), as_json=as_json)
+    if payload["checks"]["failed"]:
+        from pipelines.errors import ContractError
+
+        raise ContractError(
+            f"{len(payload['checks']['failed'])} blocking checks failed",
+            where=", ".join(c["name"] for c in payload["checks"]["failed"]),
+            hint="the cohort is stored, but no release will take it",
+        )
+
+
+def _settings(
+    cohort: str | None,
+    count: int | None,
+    writer: str | None,
+    settings: list[str] | None,
+    home: Any,
+    config: Any,
+) -> Settings:
+    overrides = overrides_of(home, settings or [])
+    given = {"cohort": cohort, "count": count, "writer": writer}
+    section = overrides.setdefault("personas", {})
+    section.update({key: value for key, value in given.items() if value is not None})
+    return open_settings(None, config, overrides)
+
+
+def _write(tree: Settings, *, quiet: bool) -> dict[str, Any]:
+    from pipelines.personas import CODE_VERSION, IMPORTED, write_cohort
+    from pipelines.store import Store
+
+    store, name = Store(tree.runtime.home), tree.personas.cohort
+    began = time.perf_counter()
+    with _Progress(quiet=quiet) as progress:
+        written = write_cohort(
+            store,
+            tree,
+            name,
+            code_version=CODE_VERSION,
+            progress=progress.advance,
+            raw=_raw(store, tree) if name.startswith(IMPORTED) else None,
+        )
+    seconds = time.perf_counter() - began
+    checks = _check(store, tree, written.snapshot)
+    return {
+        "cohort": name,
+        "personas": written.personas,
+        "seconds": round(seconds, 2),
+        "per_minute": round(60 * written.personas / max(seconds, 1e-9)),
+        "version": written.snapshot.version,
+        "home": str(store.home),
+        "writing": written.facts,
+        "checks": {
+            "passed": sum(c.passed for c in checks),
+            "failed": [_shown(c) for c in checks if not c.passed and c.severity == "error"],
+            "warned": [_shown(c) for c in checks if not c.passed and c.severity == "warn"],
+        },
+        "sample": _sample(written, name),
+    }
+
+
+def _raw(store: Store, tree: Settings) -> Snapshot | None:
+    from pipelines.sources import ingest, prepare_world
+
+    world = prepare_world(tree)
+    if not world.has("persona_files"):
+        return None
+    return ingest("persona_files", world, store, tree)["raw.persona_files"]
+
+
+def _check(store: Store, tree: Settings, snapshot: Snapshot) -> list[CheckRecord]:
+    from pipelines.contracts import CONTRACTS
+    from pipelines.quality import check_dataset, pandera_record
+
+    records = [
+        # The store refused rows that break the contract before it committed any.
+        pandera_record(CONTRACTS["personas"]),
+        *check_dataset("personas", snapshot, store=store, settings=tree),
+    ]
+    store.record_checks("personas", snapshot.version, records)
+    return records
+
+
+def _shown(check: CheckRecord) -> dict[str, Any]:
+    message = check.details.get("message")
+    return {"name": check.name, "message": message, "rows": check.details.get("rows", [])[:3]}
+
+
+def _sample(written: Cohort, cohort: str) -> list[dict[str, Any]]:
+    import polars as pl
+
+    rows = written.snapshot.scan().filter(pl.col("cohort") == cohort).head(_SHOWN).collect()
+    return rows.to_dicts()
+
+
+class _Progress:
+    """A bar on stderr: done, rate, time left; nothing for machines."""
+
+    def __init__(self, *, quiet: bool) -> None:
+        self.quiet = quiet
+        self.bar: Any = None
+        self.task: Any = None
+
+    def __enter__(self) -> _Progress:
+        screen = console(stderr=True)
+        if not self.quiet and screen.is_terminal:
+            from rich.progress import (
+                BarColumn,
+                MofNCompleteColumn,
+                Progress,
+                TextColumn,
+                TimeElapsedColumn,
+                TimeRemainingColumn,
+            )
+
+            self.bar = Progress(
+                TextColumn("personas"),
+                BarColumn(),
+                MofNCompleteColumn(),
+                TextColumn("{task.fields[rate]}"),
+                TimeElapsedColumn(),
+                TimeRemainingColumn(),
+                console=screen,
+            )
+            self.bar.start()
+            self.task = self.bar.add_task("personas", total=None, rate="")
+        return self
+
+    def advance(self, done: int, total: int) -> None:
+        """Move the bar."""
+        if self.bar is None:
+            return
+        elapsed = self.bar.tasks[0].elapsed or 1e-9
+        self.bar.update(
+            self.task, completed=done, total=total, rate=f"{60 * done / elapsed:,.0f}/min"
+        )
+
+    def __exit__(self, *_: object) -> None:
+        if self.bar is not None:
+            self.bar.stop()
+
+
+def _render(screen: Console, payload: dict[str, Any]) -> None:
+    from rich.markup import escape
+
+    for row in payload["sample"]:
+        who = ", ".join(str(row[key]) for key in ("name", "age", "job", "hobby") if row[key])
+        screen.print(f"[bold]{escape(row['persona_id'])}[/]  {escape(who)}")
+        text = row["description"]
+        screen.print(escape(text[:_EXCERPT] + ("…" if len(text) > _EXCERPT else "")) + "\n")
+    facts = table("what", "value", numeric=("value",))
+    facts.add_row("personas", human_count(payload["personas"]))
+    facts.add_row("seconds", f"{payload['seconds']:.1f}")
+    facts.add_row("personas per minute", human_count(payload["per_minute"]))
+    for key, value in payload["writing"].items():
+        if isinstance(value, str | int | float):
+            facts.add_row(key.replace("_", " "), escape(str(value)))
+    facts.add_row("version of the table", payload["version"])
+    screen.print(facts)
+    checks = payload["checks"]
+    screen.print(
+        f"Checks: {checks['passed']} passed, {len(checks['warned'])} warned, "
+        f"{len(checks['failed'])} failed.  Store: {payload['home']}"
+    )
+    for mark, listed in (("[red]✗[/]", checks["failed"]), ("[yellow]![/]", checks["warned"])):
+        for check in listed:
+            screen.print(f"  {mark} {check['name']}: {escape(str(check['message']))}")
+            for row in check["rows"]:
+                screen.print(f"      [dim]{escape(str(row))}[/]")

@@ -1,0 +1,305 @@
+"""``understudy release``: list, show, verify and compare releases."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from pipelines.cli.options import (
+    REF_HELP,
+    ConfigOption,
+    HomeOption,
+    JsonOption,
+    RefArgument,
+    complete_refs,
+    emit,
+    full_ref,
+    human_age,
+    human_bytes,
+    human_count,
+    open_settings,
+    progress_bar,
+    table,
+)
+from pipelines.errors import IntegrityError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from pipelines.config import Settings
+    from pipelines.store import Release, Store
+
+__all__ = ["release_app"]
+
+release_app = typer.Typer(no_args_is_help=True)
+
+
+@release_app.callback()
+def release() -> None:
+    """List, show, verify and compare releases."""
+
+
+@release_app.command("list")
+def list_(
+    name: Annotated[
+        str | None, typer.Argument(show_default=False, help="Only releases of this name.")
+    ] = None,
+    home: HomeOption = None,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """List releases, newest first.
+
+    JSON: {"releases": [{"name", "version", "latest", "world",
+    "created_at", "tables", "rows", "bytes"}]}.
+    """
+    settings = open_settings(home, config)
+    store = _store(settings)
+    releases = store.releases(name)
+    if name is not None and not releases:
+        store.release(name)  # raises, naming what there is
+    latest = {str(_latest(store, n)) for n in {r.name for r in releases}}
+    rows = [{**_brief(r), "latest": str(r) in latest} for r in reversed(releases)]
+
+    def render(screen: Console) -> None:
+        if not rows:
+            screen.print("No release yet: `understudy run` makes one.")
+            return
+        numbers = ["tables", "rows", "size", "age"]
+        grid = table("release", "world", *numbers, numeric=numbers)
+        for row in rows:
+            grid.add_row(
+                f"{row['name']}@{row['version']}" + (" (latest)" if row["latest"] else ""),
+                row["world"],
+                str(row["tables"]),
+                human_count(row["rows"]),
+                human_bytes(row["bytes"]),
+                human_age(row["created_at"]),
+            )
+        screen.print(grid)
+
+    emit({"releases": rows}, render, as_json=as_json)
+
+
+@release_app.command()
+def show(
+    release: RefArgument = "latest",
+    card: Annotated[bool, typer.Option("--card", help="Print the whole dataset card.")] = False,
+    home: HomeOption = None,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show a release: its tables, checks and dataset card.
+
+    JSON: {"name", "version", "created_at", "world", "path",
+    "tables": [{"table", "dataset", "version", "rows", "bytes"}],
+    "checks": {"passed", "failed", "kinds": {kind: {"passed", "failed"}},
+    "failures": [{"dataset", "name", "severity", "details"}]},
+    "settings", "card"}.
+    """
+    settings = open_settings(home, config)
+    found = _store(settings).release(full_ref(release, settings))
+    payload = _describe(found)
+
+    def render(screen: Console) -> None:
+        _render_release(payload, screen)
+        whole = payload["card"].rstrip()
+        # What a release is stands before the card's first section.
+        excerpt = whole if card else whole.partition("\n## ")[0].partition("\n")[2].strip()
+        screen.print()
+        screen.print(excerpt, markup=False, soft_wrap=card)
+        if excerpt != whole:
+            screen.print("\nThe whole dataset card: --card.")
+
+    emit(payload, render, as_json=as_json)
+
+
+@release_app.command()
+def verify(
+    release: RefArgument = "latest",
+    home: HomeOption = None,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Read every file of a release again and compare its hash; exit code 5 if one differs.
+
+    JSON: {"release", "ok", "files", "bytes", "problems": []}; with problems,
+    an error document whose details list them.
+    """
+    settings = open_settings(home, config)
+    store = _store(settings)
+    found = store.release(full_ref(release, settings))
+    total = sum(lock.bytes for lock in found.tables.values())
+    with progress_bar(
+        f"verifying {found.name}", total=total, unit="bytes", disable=as_json
+    ) as advance:
+        report = store.verify(found, lambda _, size: advance(size))
+    if not report.ok:
+        first, *others = report.problems
+        more = f"; and {len(others)} more" if others else ""
+        raise IntegrityError(
+            f"{report.release} is not as published: {first}{more}",
+            hint="restore it from a copy, or publish again",
+            details={"release": report.release, "problems": list(report.problems)},
+        )
+    payload = {
+        "release": report.release,
+        "ok": True,
+        "files": report.files,
+        "bytes": report.bytes,
+        "problems": [],
+    }
+
+    def render(screen: Console) -> None:
+        read = f"{report.files} files, {human_bytes(report.bytes)}"
+        screen.print(f"{report.release} is as published ({read} read).", markup=False)
+
+    emit(payload, render, as_json=as_json)
+
+
+@release_app.command()
+def diff(
+    a: Annotated[str, typer.Argument(help=REF_HELP, autocompletion=complete_refs)],
+    b: Annotated[
+        str,
+        typer.Argument(help="The release to compare with.", autocompletion=complete_refs),
+    ],
+    home: HomeOption = None,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show what changed from release A to release B, table by table.
+
+    JSON: {"a", "b", "same", "tables": [{"table", "status": "same",
+    "changed", "added" or "removed", "before", "after", "rows_before",
+    "rows_after", "columns_added", "columns_removed", "columns_retyped",
+    "rows_added", "rows_removed", "rows_changed", "samples"}]}.
+    """
+    settings = open_settings(home, config)
+    store = _store(settings)
+    first, second = (store.release(full_ref(ref, settings)) for ref in (a, b))
+    with progress_bar("comparing", disable=as_json):
+        found = store.diff(first, second, memory_limit_mb=settings.runtime.memory_limit_mb)
+    payload = {
+        "a": found.a,
+        "b": found.b,
+        "same": found.same,
+        "tables": [asdict(t) for t in found.tables.values()],
+    }
+
+    def render(screen: Console) -> None:
+        screen.print(f"{found.a} → {found.b}", style="bold", markup=False)
+        if found.same:
+            screen.print("All tables are the same versions.")
+            return
+        numbers = ["rows", "added", "removed", "changed"]
+        grid = table("table", "", *numbers, numeric=numbers)
+        for t in found.tables.values():
+            rows = f"{human_count(t.rows_before)} → {human_count(t.rows_after)}"
+            counts = (t.rows_added, t.rows_removed, t.rows_changed)
+            shown = ["" if t.status != "changed" else _count(n) for n in counts]
+            grid.add_row(t.table, t.status, rows, *shown)
+        screen.print(grid)
+        for t in found.tables.values():
+            for change in ("added", "removed", "retyped"):
+                columns = getattr(t, f"columns_{change}")
+                if columns:
+                    screen.print(f"{t.table}: columns {change}: {', '.join(columns)}", markup=False)
+            for kind, keys in t.samples.items():
+                keys_text = "; ".join(" ".join(str(v) for v in key.values()) for key in keys)
+                screen.print(f"{t.table}: {kind}, such as {keys_text}", markup=False)
+
+    emit(payload, render, as_json=as_json)
+
+
+def _store(settings: Settings) -> Store:
+    from pipelines.store import Store
+
+    return Store(settings.runtime.home)
+
+
+def _latest(store: Store, name: str) -> Release | None:
+    try:
+        return store.release(f"{name}@latest")
+    except IntegrityError:  # its lock file is damaged: the others are still worth listing
+        return None
+
+
+def _brief(release: Release) -> dict[str, Any]:
+    return {
+        "name": release.name,
+        "version": release.version,
+        "world": release.world,
+        "created_at": release.created_at,
+        "tables": len(release.tables),
+        "rows": sum(t.rows for t in release.tables.values()),
+        "bytes": sum(t.bytes for t in release.tables.values()),
+    }
+
+
+def _describe(release: Release) -> dict[str, Any]:
+    records = [(d, c) for d, checks in release.checks.items() for c in checks.values()]
+    kinds: dict[str, dict[str, int]] = {}
+    for _, check in records:
+        counts = kinds.setdefault(check.kind, {"passed": 0, "failed": 0})
+        counts["passed" if check.passed else "failed"] += 1
+    failures = [
+        {"dataset": d, "name": c.name, "severity": c.severity, "details": c.details}
+        for d, c in records
+        if not c.passed
+    ]
+    return {
+        "name": release.name,
+        "version": release.version,
+        "created_at": release.created_at,
+        "world": release.world,
+        "path": str(release.path),
+        "tables": [
+            {
+                "table": name,
+                "dataset": lock.dataset,
+                "version": lock.version,
+                "rows": lock.rows,
+                "bytes": lock.bytes,
+            }
+            for name, lock in release.tables.items()
+        ],
+        "checks": {
+            "passed": len(records) - len(failures),
+            "failed": len(failures),
+            "kinds": kinds,
+            "failures": failures,
+        },
+        "settings": release.settings,
+        "card": release.card(),
+    }
+
+
+def _render_release(payload: dict[str, Any], screen: Console) -> None:
+    screen.print(f"{payload['name']}@{payload['version']}", style="bold", markup=False)
+    screen.print(f"world {payload['world']}, published {payload['created_at']}", markup=False)
+    screen.print(f"lock file {payload['path']}", markup=False, soft_wrap=True)
+    screen.print()
+    grid = table("table", "version", "rows", "size", numeric=["rows", "size"])
+    for row in payload["tables"]:
+        size = human_bytes(row["bytes"])
+        grid.add_row(row["table"], row["version"], human_count(row["rows"]), size)
+    screen.print(grid)
+    checks = payload["checks"]
+    stopping = sum(f["severity"] == "error" for f in checks["failures"])
+    by_kind = ", ".join(f"{sum(n.values())} {kind}" for kind, n in checks["kinds"].items())
+    screen.print()
+    screen.print(
+        f"checks: {checks['passed']} passed, {checks['failed'] - stopping} warned, "
+        f"{stopping} failed" + (f" ({by_kind})" if by_kind else "")
+    )
+    for failure in checks["failures"]:
+        screen.print(
+            f"  {failure['severity']}: {failure['dataset']} {failure['name']}", markup=False
+        )
+
+
+def _count(count: int | None) -> str:
+    return "?" if count is None else human_count(count)

@@ -1,0 +1,203 @@
+"""``understudy status``: what the store holds."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pipelines.cli.options import (
+    ConfigOption,
+    HomeOption,
+    JsonOption,
+    emit,
+    human_age,
+    human_bytes,
+    human_count,
+    open_settings,
+    table,
+)
+from pipelines.errors import ReleaseError, StoreError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from pipelines.store import Store
+
+__all__ = ["disk_use", "stagings", "status"]
+
+
+def status(
+    home: HomeOption = None, config: ConfigOption = None, as_json: JsonOption = False
+) -> None:
+    """Show what the store holds: tables, releases, unfinished writes, disk use.
+
+    JSON: {"home", "exists", "snapshots": [{"dataset", "version", "rows",
+    "bytes", "created_at", "problem"}], "releases": [{"name", "version",
+    "world", "created_at", "tables", "problem"}], "unfinished": [{"path",
+    "bytes", "modified_at", "in_progress"}], "disk": {"total", "folders"}}.
+    Where "problem" says that something is damaged, the rest is null.
+    """
+    settings = open_settings(home, config)
+    payload = _collect(Path(settings.runtime.home))
+    emit(payload, lambda screen: _render(payload, screen), as_json=as_json)
+
+
+def _collect(home: Path) -> dict[str, Any]:
+    out: dict[str, Any] = {
+        "home": str(home.absolute()),
+        "exists": home.is_dir(),
+        "snapshots": [],
+        "releases": [],
+        "unfinished": [],
+        "disk": {"total": 0, "folders": {}},
+    }
+    if not home.is_dir():
+        return out
+    from pipelines.store import Store
+
+    store = Store(home)
+    out["snapshots"] = [_snapshot(store, dataset) for dataset in sorted(store.datasets())]
+    pointers = (home / "refs" / "releases").glob("*.json")
+    out["releases"] = [_release(store, name) for name in sorted(p.stem for p in pointers)]
+    out["unfinished"] = stagings(home)
+    folders = disk_use(home)
+    out["disk"] = {"total": sum(folders.values()), "folders": folders}
+    return out
+
+
+def _snapshot(store: Store, dataset: str) -> dict[str, Any]:
+    row = dict.fromkeys(("version", "rows", "bytes", "created_at", "problem"))
+    try:
+        found = store.current(dataset)
+    except StoreError as error:  # one damaged table must not hide the others
+        return {"dataset": dataset, **row, "problem": str(error)}
+    facts = {"version": found.version, "rows": found.rows, "bytes": found.bytes}
+    return {"dataset": dataset, **row, **facts, "created_at": found.manifest.created_at}
+
+
+def _release(store: Store, name: str) -> dict[str, Any]:
+    row = dict.fromkeys(("version", "world", "created_at", "tables", "problem"))
+    try:
+        found = store.release(f"{name}@latest")
+    except (StoreError, ReleaseError) as error:
+        return {"name": name, **row, "problem": str(error)}
+    facts = {"version": found.version, "world": found.world, "created_at": found.created_at}
+    return {"name": name, **row, **facts, "tables": len(found.tables)}
+
+
+def stagings(home: Path) -> list[dict[str, Any]]:
+    """Writes that have not been committed: in progress, or left behind by a killed process."""
+    from datetime import UTC, datetime
+
+    out = []
+    root = home / "_staging"
+    for entry in sorted(root.iterdir()) if root.is_dir() else []:
+        try:
+            moment = datetime.fromtimestamp(entry.stat().st_mtime, UTC)
+            size = sum(disk_use(entry).values()) if entry.is_dir() else entry.stat().st_size
+        except FileNotFoundError:  # committed while we looked
+            continue
+        out.append(
+            {
+                "path": str(entry.relative_to(home)),
+                "bytes": size,
+                "modified_at": moment.isoformat(timespec="seconds"),
+                "in_progress": _owned(entry / "_owner.json" if entry.is_dir() else entry),
+            }
+        )
+    return out
+
+
+def _owned(record: Path) -> bool:
+    """Whether a living process holds the lock on a staging's owner record."""
+    try:
+        descriptor = os.open(record, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        # Shared, so that looking never takes a lock away from anybody but a sweeper.
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
+def disk_use(root: Path) -> dict[str, int]:
+    """Bytes by first-level entry of a folder; a file with several hard links counts once."""
+    seen: set[tuple[int, int]] = set()
+    out: dict[str, int] = {}
+    for entry in sorted(root.iterdir()):
+        total = 0
+        if entry.is_dir() and not entry.is_symlink():
+            for folder, _, names in os.walk(entry):
+                total += sum(_size(Path(folder, name), seen) for name in names)
+        else:
+            total = _size(entry, seen)
+        out[entry.name] = total
+    return out
+
+
+def _size(path: Path, seen: set[tuple[int, int]]) -> int:
+    try:
+        info = path.lstat()
+    except FileNotFoundError:  # a run may be at work
+        return 0
+    key = (info.st_dev, info.st_ino)
+    if key in seen:
+        return 0
+    seen.add(key)
+    return info.st_size
+
+
+def _render(payload: dict[str, Any], screen: Console) -> None:
+    screen.print(f"home  {payload['home']}", markup=False, soft_wrap=True)
+    if not payload["exists"]:
+        screen.print("It does not exist yet: `understudy run` makes it.")
+        return
+    screen.print(f"disk  {human_bytes(payload['disk']['total'])}")
+    screen.print()
+    if payload["releases"]:
+        grid = table(
+            "latest release", "version", "world", "tables", "age", numeric=["tables", "age"]
+        )
+        for r in payload["releases"]:
+            if r["problem"]:
+                grid.add_row(r["name"], "damaged")
+                continue
+            age = human_age(r["created_at"])
+            grid.add_row(r["name"], r["version"], r["world"], str(r["tables"]), age)
+        screen.print(grid)
+    else:
+        screen.print("No release yet: `understudy run` makes one.")
+    screen.print()
+    if payload["snapshots"]:
+        grid = table("table", "version", "rows", "size", "age", numeric=["rows", "size", "age"])
+        for s in payload["snapshots"]:
+            if s["problem"]:
+                grid.add_row(s["dataset"], "damaged")
+                continue
+            grid.add_row(
+                s["dataset"],
+                s["version"],
+                human_count(s["rows"]),
+                human_bytes(s["bytes"]),
+                human_age(s["created_at"]),
+            )
+        screen.print(grid)
+    else:
+        screen.print("No tables yet.")
+    for row in (*payload["releases"], *payload["snapshots"]):
+        if row["problem"]:
+            screen.print(f"\nproblem: {row['problem']}", style="red", markup=False, soft_wrap=True)
+    if payload["unfinished"]:
+        screen.print()
+        grid = table("unfinished write", "", "size", "age", numeric=["size", "age"])
+        for u in payload["unfinished"]:
+            state = "in progress" if u["in_progress"] else "left by a killed process"
+            size, age = human_bytes(u["bytes"]), human_age(u["modified_at"])
+            grid.add_row(u["path"], state, size, age)
+        screen.print(grid)

@@ -1,0 +1,261 @@
+"""What reaches the terminal: consoles, JSON, tables that fit 80 columns, progress bars."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Protocol
+
+import orjson
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+__all__ = [
+    "EXIT_PIPE",
+    "Advance",
+    "console",
+    "emit",
+    "human_age",
+    "human_bytes",
+    "human_count",
+    "progress_bar",
+    "table",
+    "write_json",
+]
+
+#: What a shell reports for a program that SIGPIPE ended; ours ends the same way, quietly.
+EXIT_PIPE = 141
+
+
+class Advance(Protocol):
+    """Moves a progress bar: ``advance(3)``, ``advance(0, total=10)``, ``advance(1, text="…")``."""
+
+    def __call__(
+        self, done: float = 1, *, total: float | None = None, text: str | None = None
+    ) -> None: ...
+
+
+def console(*, stderr: bool = False) -> Console:
+    """A rich console on stdout or stderr that ends the program quietly when the reader has gone.
+
+    Colour follows the terminal and ``NO_COLOR``; without a terminal the width is 80 columns
+    (or ``COLUMNS``), so piped tables look the same everywhere.
+    """
+    from rich.console import Console
+
+    class _Console(Console):
+        def on_broken_pipe(self) -> None:
+            reader_gone()
+
+    return _Console(stderr=stderr, highlight=False, emoji=False)
+
+
+def reader_gone() -> None:
+    """Stop writing to a pipe that nobody reads any more.
+
+    Raises
+    ------
+    typer.Exit
+        Always, with exit code 141.
+    """
+    # What is still in Python's buffer would fail again when the interpreter closes stdout.
+    with suppress(OSError, ValueError):  # stdout is not a file (captured by a test)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    raise typer.Exit(EXIT_PIPE)
+
+
+def write_json(payload: Any) -> None:
+    """Write one JSON document to stdout: UTF-8, two spaces of indent, a final newline."""
+    data = orjson.dumps(
+        payload,
+        default=str,
+        option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE | orjson.OPT_NON_STR_KEYS,
+    )
+    try:
+        sys.stdout.write(data.decode())
+        sys.stdout.flush()
+    except BrokenPipeError:
+        reader_gone()
+
+
+def emit(
+    payload: Mapping[str, Any] | Sequence[Any],
+    render: Callable[[Console], None],
+    *,
+    as_json: bool,
+) -> None:
+    """Print a command's result: the payload as JSON, or what ``render`` draws on a console.
+
+    Parameters
+    ----------
+    payload
+        The documented, stable result. Never holds secrets.
+    render
+        Called with a stdout console when JSON was not asked for.
+    as_json
+        The value of the command's ``--json`` option.
+    """
+    if as_json:
+        write_json(payload)
+        return
+    screen = console()
+    render(screen)
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        reader_gone()
+
+
+def table(*columns: str, title: str | None = None, numeric: Sequence[str] = ()) -> Table:
+    """An empty rich table in the house style.
+
+    Parameters
+    ----------
+    columns
+        Headings. Cells wrap rather than lose text when the terminal is narrow.
+    title
+        Line above the table.
+    numeric
+        Headings of right-aligned columns that never wrap.
+    """
+    from rich import box
+    from rich.table import Table
+
+    out = Table(
+        title=title,
+        title_justify="left",
+        title_style="bold",
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
+        show_edge=False,
+        header_style="bold",
+    )
+    for name in columns:
+        if name in numeric:
+            out.add_column(name, justify="right", no_wrap=True)
+        else:
+            out.add_column(name, overflow="fold")
+    return out
+
+
+def human_bytes(count: int) -> str:
+    """A size in binary units.
+
+    >>> human_bytes(0), human_bytes(1536), human_bytes(3 * 1024**3)
+    ('0 B', '1.5 KiB', '3.0 GiB')
+    """
+    size = float(count)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if size < 1024:
+            return f"{count} B" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:.1f} TiB"
+
+
+def human_count(count: int) -> str:
+    """A count with thousands separators.
+
+    >>> human_count(100836)
+    '100,836'
+    """
+    return f"{count:,}"
+
+
+def human_age(moment: str, *, now: datetime | None = None) -> str:
+    """How long ago an ISO moment was, in its largest unit.
+
+    Parameters
+    ----------
+    moment
+        ISO 8601, UTC if it names no zone.
+    now
+        Reference; default is the clock.
+
+    >>> human_age("2026-01-01T00:00:00Z", now=datetime(2026, 1, 3, 5, tzinfo=UTC))
+    '2 d'
+    """
+    then = datetime.fromisoformat(moment)
+    if then.tzinfo is None:
+        then = then.replace(tzinfo=UTC)
+    seconds = max(0, int(((now or datetime.now(UTC)) - then).total_seconds()))
+    for size, unit in ((86_400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= size:
+            return f"{seconds // size} {unit}"
+    return f"{seconds} s"
+
+
+@contextmanager
+def progress_bar(
+    text: str,
+    *,
+    total: float | None = None,
+    unit: str = "",
+    disable: bool = False,
+) -> Iterator[Advance]:
+    """A progress bar on stderr, shown only on a terminal and removed when done.
+
+    Parameters
+    ----------
+    text
+        What is being done.
+    total
+        Units of work; ``None`` shows a pulse until ``advance(…, total=…)`` says it.
+    unit
+        ``"bytes"`` shows sizes and speed; anything else is printed after the counts.
+    disable
+        Never show it (pass the ``--json`` flag).
+
+    Yields
+    ------
+    Advance
+        Callable that moves the bar.
+    """
+    screen = console(stderr=True)
+    # FORCE_COLOR makes rich take a pipe for a terminal; a bar in a log file helps nobody.
+    if disable or not (screen.is_terminal and screen.file.isatty()):
+        yield _nothing
+        return
+    from rich.progress import (
+        BarColumn,
+        DownloadColumn,
+        MofNCompleteColumn,
+        Progress,
+        ProgressColumn,
+        SpinnerColumn,
+        TextColumn,
+        TimeRemainingColumn,
+        TransferSpeedColumn,
+    )
+
+    counts: list[ProgressColumn] = (
+        [DownloadColumn(binary_units=True), TransferSpeedColumn()]
+        if unit == "bytes"
+        else [MofNCompleteColumn(), TextColumn(unit)]
+    )
+    with Progress(
+        SpinnerColumn(),
+        TextColumn("{task.description}", markup=False),
+        BarColumn(bar_width=24),
+        *counts,
+        TimeRemainingColumn(),
+        console=screen,
+        transient=True,
+    ) as bar:
+        task = bar.add_task(text, total=total)
+
+        def advance(
+            done: float = 1, *, total: float | None = None, text: str | None = None
+        ) -> None:
+            bar.update(task, advance=done, total=total, description=text)
+
+        yield advance
+
+
+def _nothing(done: float = 1, *, total: float | None = None, text: str | None = None) -> None:
+    """Stand in for a bar that is not shown."""

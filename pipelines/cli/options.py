@@ -1,0 +1,185 @@
+"""Options and helpers that every command shares, also those of higher layers.
+
+A command is a plain function with annotated parameters::
+
+    def episode(steps: StepsOption = 10, home: HomeOption = None, config: ConfigOption = None,
+                as_json: JsonOption = False) -> None:
+        settings = open_settings(home, config)
+        emit(payload, render, as_json=as_json)
+
+It raises :class:`pipelines.errors.UnderstudyError` for faults; the top level prints one line and
+sets the exit code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from pipelines.cli._terminal import (
+    Advance,
+    console,
+    emit,
+    human_age,
+    human_bytes,
+    human_count,
+    progress_bar,
+    table,
+    write_json,
+)
+from pipelines.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pipelines.config import Settings
+
+__all__ = [
+    "REF_HELP",
+    "Advance",
+    "ConfigOption",
+    "HomeOption",
+    "JsonOption",
+    "RefArgument",
+    "ReleaseOption",
+    "SetOption",
+    "complete_refs",
+    "console",
+    "emit",
+    "full_ref",
+    "human_age",
+    "human_bytes",
+    "human_count",
+    "open_settings",
+    "overrides_of",
+    "progress_bar",
+    "table",
+    "write_json",
+]
+
+
+def complete_refs(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Release references in the store that start with what was typed (shell completion)."""
+    import os
+
+    home = Path(ctx.params.get("home") or os.environ.get("UNDERSTUDY_HOME") or ".understudy")
+    refs = sorted(p.stem for p in (home / "releases").glob("*@*.json"))
+    names = sorted({ref.partition("@")[0] for ref in refs})
+    return [r for r in [*(f"{n}@latest" for n in names), *refs] if r.startswith(incomplete)]
+
+
+JsonOption = Annotated[
+    bool, typer.Option("--json", help="Print one JSON document instead of text.")
+]
+HomeOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--home",
+        file_okay=False,
+        show_default=False,
+        help="The store's folder (default: UNDERSTUDY_HOME, else .understudy).",
+    ),
+]
+ConfigOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--config",
+        dir_okay=False,
+        show_default=False,
+        help="Settings file (default: UNDERSTUDY_CONFIG, else understudy.yaml if there is one).",
+    ),
+]
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        show_default=False,
+        help="Set one setting, such as personas.count=50; may be repeated.",
+    ),
+]
+#: How releases are named, for the help of options and arguments.
+REF_HELP = "Release: NAME@latest, NAME@VERSION (or its start), NAME, latest, or a lock file."
+RefArgument = Annotated[str, typer.Argument(help=REF_HELP, autocompletion=complete_refs)]
+ReleaseOption = Annotated[
+    str, typer.Option("--release", help=REF_HELP, autocompletion=complete_refs)
+]
+
+
+def open_settings(
+    home: Path | str | None = None,
+    config: Path | str | None = None,
+    overrides: Mapping[str, Any] | Sequence[str] | None = None,
+) -> Settings:
+    """Effective settings of a command.
+
+    Parameters
+    ----------
+    home
+        Value of ``--home``; wins over ``UNDERSTUDY_HOME`` and the file.
+    config
+        Value of ``--config``.
+    overrides
+        Nested mapping, or the ``KEY=VALUE`` texts of ``--set``.
+
+    Raises
+    ------
+    ConfigError
+        See :func:`pipelines.config.load_settings`.
+    """
+    from pipelines.config import load_settings
+
+    return load_settings(config, overrides_of(home, overrides))
+
+
+def overrides_of(
+    home: Path | str | None, overrides: Mapping[str, Any] | Sequence[str] | None
+) -> dict[str, Any]:
+    """The nested mapping that ``--home`` and ``--set`` stand for.
+
+    >>> overrides_of("here", ["personas.count=50", "personas.seed=1"])
+    {'personas': {'count': '50', 'seed': '1'}, 'runtime': {'home': 'here'}}
+
+    Raises
+    ------
+    ConfigError
+        If a text is not ``section.key=value``, or sets a secret.
+    """
+    out: dict[str, Any] = {}
+    if isinstance(overrides, Mapping):
+        out = {k: dict(v) if isinstance(v, Mapping) else v for k, v in overrides.items()}
+    else:
+        for text in overrides or ():
+            key, sign, value = text.partition("=")
+            parts = key.strip().split(".")
+            if not sign or len(parts) < 2 or not all(parts):
+                raise ConfigError(
+                    "--set takes section.key=value", where=key, hint="such as personas.count=50"
+                )
+            if parts == ["tmdb", "token"]:
+                # Arguments are visible to every user of the machine and kept in histories.
+                raise ConfigError(
+                    "a secret can't be set on the command line",
+                    where="tmdb.token",
+                    hint="set UNDERSTUDY_TMDB__TOKEN in the environment",
+                )
+            node = out
+            for part in parts[:-1]:
+                node = node.setdefault(part, {})
+                if not isinstance(node, dict):
+                    raise ConfigError("two values for one setting", where=f"--set {key}")
+            node[parts[-1]] = value
+    if home is not None:
+        out.setdefault("runtime", {})["home"] = str(home)
+    return out
+
+
+def full_ref(ref: str, settings: Settings) -> str:
+    """A release reference with its name: ``latest`` alone means the configured release.
+
+    >>> from pipelines.config import Settings
+    >>> full_ref("latest", Settings()), full_ref("books", Settings())
+    ('movies@latest', 'books')
+    """
+    return f"{settings.release.name}@latest" if ref == "latest" else ref

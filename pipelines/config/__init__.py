@@ -1,0 +1,68 @@
+"""Settings: one validated tree from defaults, a YAML file and the environment.
+
+>>> from pipelines.config import Settings
+>>> Settings(world={"sample": {"films": 40}}).world.sample.films
+40
+"""
+
+from pipelines.config._base import Section
+from pipelines.config._data import (
+    AmazonData,
+    BooksSettings,
+    DataSettings,
+    GamesSettings,
+    PersonaFilesData,
+    ProductsSettings,
+    SteamData,
+    TaxonomyData,
+    TraitSettings,
+)
+from pipelines.config._models import EngineSettings, ServingSettings
+from pipelines.config._sections import (
+    EmbeddingSettings,
+    EnsembleMember,
+    GraphSettings,
+    IngestSettings,
+    PersonaSettings,
+    QualitySettings,
+    ReleaseSettings,
+    RuntimeSettings,
+    SampleSettings,
+    ScoringSettings,
+    SplitSettings,
+    TmdbSettings,
+    WorldSettings,
+)
+from pipelines.config._settings import Settings, explain_settings, identity_hash, load_settings
+
+__all__ = [
+    "AmazonData",
+    "BooksSettings",
+    "DataSettings",
+    "EmbeddingSettings",
+    "EngineSettings",
+    "EnsembleMember",
+    "GamesSettings",
+    "GraphSettings",
+    "IngestSettings",
+    "PersonaFilesData",
+    "PersonaSettings",
+    "ProductsSettings",
+    "QualitySettings",
+    "ReleaseSettings",
+    "RuntimeSettings",
+    "SampleSettings",
+    "ScoringSettings",
+    "Section",
+    "ServingSettings",
+    "Settings",
+    "SplitSettings",
+    "SteamData",
+    "TaxonomyData",
+    "TmdbSettings",
+    "TraitSettings",
+    "WorldSettings",
+    "explain_settings",
+    "identity_hash",
+    "load_settings",
+]

@@ -1,0 +1,206 @@
+"""Where original files lie, and the rules of the domains that are made from them."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Literal, Self
+
+from pydantic import Field, field_validator, model_validator
+
+from pipelines.config._base import Section, Share
+
+__all__ = [
+    "AmazonData",
+    "BooksSettings",
+    "DataSettings",
+    "GamesSettings",
+    "PersonaFilesData",
+    "ProductsSettings",
+    "SteamData",
+    "TaxonomyData",
+    "TraitSettings",
+]
+
+
+#: Where the first two of three tiers end, as shares of all users.
+Ends = tuple[Share, Share]
+Stars = Annotated[int, Field(ge=1, le=5)]
+
+
+class AmazonData(Section):
+    """Amazon review files; by default those in the world's folder."""
+
+    edition: Literal["auto", "2018", "2023"] = Field(
+        "auto",
+        description="Which edition of the published files to read; `auto` reads what is there "
+        "(an item in both is taken from the later one).",
+    )
+    categories: tuple[str, ...] = Field(
+        (), description="Categories by file name, such as `Books`; none named: all that are there."
+    )
+    reviews: tuple[str, ...] = Field(
+        (), description="Review files by path or URL, instead of the world's folder."
+    )
+    meta: tuple[str, ...] = Field(
+        (), description="Product files by path or URL, instead of the world's folder."
+    )
+
+
+class SteamData(Section):
+    """Steam files; by default those in the world's folder."""
+
+    games: str = Field("", description="`steam_games.json[.gz]` by path or URL.")
+    reviews: str = Field("", description="`australian_user_reviews.json[.gz]` by path or URL.")
+    items: str = Field("", description="`australian_users_items.json[.gz]` by path or URL.")
+
+
+class PersonaFilesData(Section):
+    """Files of personas to import; by default those in the world's folder."""
+
+    files: tuple[str, ...] = Field((), description="JSONL or plain text, by path or URL.")
+
+
+class TaxonomyData(Section):
+    """A category tree; by default that in the world's folder."""
+
+    file: str = Field("", description="`A > B > C` lines or a CSV of levels, by path or URL.")
+
+
+class DataSettings(Section):
+    """Variant and place of each source's original files (their contents are hashed, not these)."""
+
+    identity: ClassVar[bool] = False
+
+    amazon: AmazonData = Field(default_factory=AmazonData, description="Amazon reviews.")
+    steam: SteamData = Field(default_factory=SteamData, description="Steam games and reviews.")
+    personas: PersonaFilesData = Field(
+        default_factory=PersonaFilesData, description="Personas to import."
+    )
+    taxonomy: TaxonomyData = Field(default_factory=TaxonomyData, description="Category tree.")
+
+
+class TraitSettings(Section):
+    """Tiers of human users (Agent4Rec 2.1.1, SimUSER 3.2.1 and appendix A)."""
+
+    activity: Ends = Field(
+        (0.5, 0.9),
+        description="Quantiles of users at which the low and the medium tier of activity end; "
+        "activity has a long tail, so that half of all users are low and one in ten is high.",
+    )
+    conformity: Ends = Field(
+        (0.25, 0.75),
+        description="Quantiles of the mean squared difference at which the high and the medium "
+        "tier of conformity end: the usual half is in the middle.",
+    )
+    diversity: Ends = Field(
+        (0.25, 0.75),
+        description="Quantiles of users at which the low and the medium tier of diversity end.",
+    )
+    pickiness: tuple[float, float] = Field(
+        (3.5, 4.5),
+        description="Mean ratings (on 1-5) from which a user is moderately picky and not picky; "
+        "below the first extremely picky (SimUSER, appendix A).",
+    )
+
+    @field_validator("activity", "conformity", "diversity", "pickiness")
+    @classmethod
+    def _ascending(cls, ends: tuple[float, float]) -> tuple[float, float]:
+        if not ends[0] < ends[1]:
+            raise ValueError("the first end must be below the second")
+        return ends
+
+
+class BooksSettings(Section):
+    """What counts as a book (SUBER, appendix B)."""
+
+    categories: tuple[str, ...] = Field(
+        ("Books", "Kindle_Store"),
+        description="Amazon categories, by file name, whose products are books.",
+    )
+    min_category_size: int = Field(
+        100, ge=1, description="Categories with fewer books are dropped (count)."
+    )
+    full_catalogue: int = Field(
+        10_000,
+        ge=1,
+        description="Books from which `min_category_size` is asked in full; in a catalogue of "
+        "fewer the demand shrinks in proportion (count). 1 asks it of every catalogue.",
+    )
+
+
+class GamesSettings(Section):
+    """How a Steam review becomes a rating from 1 to 5.
+
+    Steam's users recommend a game or not; how long they played says how much. The three ratings
+    of a verdict are for little, some and much time; without the optional file of times, or for a
+    game that is not in it, the middle one is taken.
+    """
+
+    hours: tuple[float, float] = Field(
+        (2.0, 20.0),
+        description="Hours played at which some and much time begin; up to the first Steam takes "
+        "a game back.",
+    )
+    recommended: tuple[Stars, Stars, Stars] = Field(
+        (3, 4, 5), description="Ratings of a recommended game (stars), by time played."
+    )
+    not_recommended: tuple[Stars, Stars, Stars] = Field(
+        (1, 2, 2),
+        description="Ratings of a game that is not recommended (stars), by time played: who "
+        "played it for long and warns of it did not like it either.",
+    )
+    review_year: int | None = Field(
+        None,
+        ge=2003,
+        le=2100,
+        description="Year of reviews whose date has none (`Posted July 3.`): Steam leaves out the "
+        "year in which the page was read. Not set: such reviews are left out, and counted.",
+    )
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Self:
+        if not 0 < self.hours[0] < self.hours[1]:
+            raise ValueError("hours: the second must be more than the first")
+        for ratings in (self.recommended, self.not_recommended):
+            if list(ratings) != sorted(ratings):
+                raise ValueError("more time played must not make a rating lower")
+        if any(no >= yes for no, yes in zip(self.not_recommended, self.recommended, strict=True)):
+            raise ValueError("a recommended game must be rated above one that is not")
+        return self
+
+
+class ProductsSettings(Section):
+    """Product choice sets (BIEL, section 4 and appendix C)."""
+
+    excluded: tuple[str, ...] = Field(
+        ("Books", "Kindle_Store", "Movies_and_TV"),
+        description="Amazon categories, by file name, that are no products here: books and films "
+        "are domains of their own.",
+    )
+    sample: int = Field(
+        100_000,
+        ge=0,
+        description="Products drawn over all categories in proportion to their sizes (count; "
+        "BIEL draws 100 000); 0 takes every product.",
+    )
+    seed: int = Field(13, ge=0, description="Seed of the draw.")
+    essential: tuple[Literal["title", "description", "features", "price", "brand"], ...] = Field(
+        ("title", "description"),
+        description="Fields without which a product is dropped; a field that no record of a file "
+        "has is not asked of that file, and this is reported.",
+    )
+    cut_levels: int = Field(
+        2, ge=0, le=10, description="Levels from the top of the tree that are no choice sets."
+    )
+    min_category_size: int = Field(
+        15, ge=1, description="Categories with fewer products are no choice sets (count)."
+    )
+    min_similarity: Share = Field(
+        0.5,
+        description="Least similarity of two names of which one has all words of the other, or "
+        "contains it (rapidfuzz's ratio, 0-1).",
+    )
+    bridge_first: bool = Field(
+        True,
+        description="Whether a path may begin below the tree's top level, where exactly one "
+        "category fits its first level.",
+    )

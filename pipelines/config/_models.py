@@ -1,0 +1,115 @@
+"""Settings of language models: which one answers (identity), and how it is run (runtime)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import ClassVar, Literal
+
+from pydantic import Field, SecretStr
+
+from pipelines.config._base import Section
+
+__all__ = ["EngineSettings", "ServingSettings"]
+
+
+class EngineSettings(Section):
+    """Which language model answers; part of every answer's key."""
+
+    kind: Literal["none", "transformers", "vllm", "openai", "scripted"] = Field(
+        "none",
+        description="`none`: no model, embedded implementations everywhere. `transformers` and "
+        "`vllm` load a model in this process, `openai` asks any OpenAI-compatible server, "
+        "`scripted` answers by rule (tests, demos).",
+    )
+    model: str = Field(
+        "",
+        description="Folder of a Hugging Face checkpoint, or the model's name on the server.",
+    )
+    revision: str = Field("", description="Commit or tag of the model, where it has one.")
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
+        "auto",
+        description="Precision of the weights; `auto`: bfloat16 on a GPU, float32 on a CPU.",
+    )
+    quantisation: str = Field(
+        "none", description="Quantisation of the weights, as the engine names it."
+    )
+    draws: int = Field(
+        0,
+        ge=0,
+        le=1000,
+        description="Answers drawn to estimate the distribution of a closed choice on a server "
+        "that shows no probabilities (openai; count). A share has a standard error of at most "
+        "0.5/√draws. 0 refuses such choices, since an estimate should be asked for.",
+    )
+
+
+class ServingSettings(Section):
+    """How the model is run; changes speed and cost, never an answer's key."""
+
+    identity: ClassVar[bool] = False
+
+    device: str = Field("auto", description="`auto`, `cpu`, `cuda` or `cuda:0` (transformers).")
+    window: int = Field(256, ge=1, description="Requests in flight or waiting (count).")
+    batch_tokens: int = Field(
+        16_384, ge=64, description="Tokens per forward pass (transformers, vllm; count)."
+    )
+    prefix_reuse: bool = Field(
+        True,
+        description="Whether prompts that begin alike share the work for it (transformers, vllm); "
+        "off only for measuring and for checking.",
+    )
+    base_url: str = Field(
+        "http://127.0.0.1:8000/v1", description="Root of the OpenAI-compatible server."
+    )
+    api_key: SecretStr | None = Field(
+        None,
+        description="Key of the server, from the environment only: UNDERSTUDY_SERVING__API_KEY or "
+        "OPENAI_API_KEY. A key in a file is refused.",
+    )
+    tokenizer: Path | None = Field(
+        None,
+        description="Folder or file with the tokenizer of the server's model (openai): prompts "
+        "are then made as token ids here. Without it the server's own tokenizer is used where "
+        "it offers one, else its chat endpoint.",
+    )
+    concurrency: int = Field(32, ge=1, le=4096, description="Most HTTP requests in flight (count).")
+    timeout: float = Field(120.0, gt=0, description="Limit for one HTTP request (seconds).")
+    retries: int = Field(6, ge=0, le=50, description="Further tries after a transient fault.")
+    max_wait: float = Field(120.0, gt=0, description="Longest honoured Retry-After (seconds).")
+    max_tokens: int | None = Field(
+        None, ge=1, description="Stop the run after this many tokens in and out (count)."
+    )
+    max_cost: float | None = Field(
+        None, ge=0, description="Stop the run after this cost (in the currency of the prices)."
+    )
+    input_price: float = Field(0.0, ge=0, description="Price of a million prompt tokens.")
+    output_price: float = Field(0.0, ge=0, description="Price of a million completion tokens.")
+    error_budget: float = Field(
+        0.05,
+        ge=0,
+        le=1,
+        description="Share of failed answers above which a run stops (after the first hundred).",
+    )
+    tensor_parallel: int = Field(1, ge=1, description="GPUs per model replica (vllm).")
+    pipeline_parallel: int = Field(1, ge=1, description="Pipeline stages per replica (vllm).")
+    data_parallel: int = Field(1, ge=1, description="Replicas (vllm).")
+    gpu_memory: float = Field(0.9, gt=0, le=1, description="Share of GPU memory to use (vllm).")
+    kv_cache_gib: float | None = Field(
+        None,
+        gt=0,
+        description="Memory for cached prompts (GiB, vllm); default: what `gpu_memory` leaves on a "
+        "GPU, 1 on a CPU.",
+    )
+    max_context: int | None = Field(
+        None, ge=16, description="Longest context (tokens); default: the model's own."
+    )
+    commit_every: int = Field(500, ge=1, description="Answers per stored part (count).")
+    commit_seconds: float = Field(30.0, gt=0, description="Longest time between parts (seconds).")
+    keep_requests: bool = Field(
+        False,
+        description="Store the question beside each answer, for people to read; prompts are most "
+        "of what a store then holds.",
+    )
+    chat_template: Path | None = Field(
+        None, description="Jinja file with a chat template, for models that bring none."
+    )

@@ -1,0 +1,314 @@
+"""The sections of the settings tree.
+
+A section is either *identity* (it changes what is produced, so it is hashed into build keys
+and manifests) or *runtime* (it changes only how fast or where). Every field states its unit
+and default in its description; `docs/reference/settings.md` is generated from them.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import ClassVar, Literal, Self
+
+from pydantic import Field, SecretStr, model_validator
+
+from pipelines.config._base import Section, Share
+from pipelines.config._models import EngineSettings
+
+__all__ = [
+    "EmbeddingSettings",
+    "EnsembleMember",
+    "GraphSettings",
+    "IngestSettings",
+    "PersonaSettings",
+    "QualitySettings",
+    "ReleaseSettings",
+    "RuntimeSettings",
+    "SampleSettings",
+    "ScoringSettings",
+    "SplitSettings",
+    "TmdbSettings",
+    "WorldSettings",
+]
+
+
+class SampleSettings(Section):
+    """Size and seed of the generated sample world."""
+
+    films: int = Field(300, ge=20, le=1_000_000, description="Films in the catalogue (count).")
+    users: int = Field(200, ge=10, le=10_000_000, description="Human users (count).")
+    ratings: int = Field(
+        20_000, ge=200, le=1_000_000_000, description="Ratings over all users (count)."
+    )
+    seed: int = Field(2026, ge=0, description="Seed of the generator; same seed, same bytes.")
+
+
+class WorldSettings(Section):
+    """Which original files the pipeline starts from."""
+
+    source: Literal["sample", "ml-latest-small", "ml-25m", "ml-32m", "ml-1m", "ml-100k"] = Field(
+        "sample",
+        description="`sample` generates files; the others are downloaded (checksum verified) "
+        "unless `folder` holds them.",
+    )
+    folder: Path | None = Field(
+        None,
+        description="Folder with original files in the documented shape (docs/data.md); "
+        "overrides `source`. Only the files' contents are hashed, never this path.",
+    )
+    variant: Literal["auto", "ml-latest-small", "ml-25m", "ml-32m", "ml-1m", "ml-100k"] = Field(
+        "auto",
+        description="Which MovieLens archive to take from `folder`; `auto` takes the only one, "
+        "or ml-latest-small if there are several.",
+    )
+    sample: SampleSettings = Field(
+        default_factory=SampleSettings, description="The sample world's size and seed."
+    )
+
+
+class IngestSettings(Section):
+    """How strictly original files are read."""
+
+    max_rejected_share: Share = Field(
+        0.01, description="Share of rows of one file that may be rejected before the run fails."
+    )
+
+
+class SplitSettings(Section):
+    """The per-user split of interactions by time."""
+
+    validation: Share = Field(0.1, description="Share of each user's interactions, before test.")
+    test: Share = Field(0.1, description="Share of each user's latest interactions.")
+    min_interactions: int = Field(
+        5,
+        ge=1,
+        description="Users with fewer interactions are left out of their domain, and counted "
+        "(count).",
+    )
+
+    @model_validator(mode="after")
+    def _leaves_training_data(self) -> Self:
+        if self.validation + self.test >= 1:
+            raise ValueError("validation + test must leave a share for training")
+        return self
+
+
+class PersonaSettings(Section):
+    """The cohort of synthetic users."""
+
+    cohort: str = Field(
+        "default", pattern=r"^[a-z0-9][a-z0-9-]{0,62}$", description="Name of the cohort."
+    )
+    count: int = Field(200, ge=1, le=10_000_000, description="Personas in the cohort (count).")
+    seed: int = Field(7, ge=0, description="Cohort seed; persona n depends on (seed, n) only.")
+    writer: Literal["embedded", "model"] = Field(
+        "embedded",
+        description="Who writes the descriptions: `embedded` needs no model, `model` asks the "
+        "engine of the section `engine`.",
+    )
+    domain: Literal["movies", "books", "games"] = Field(
+        "movies", description="What a model describes the taste in."
+    )
+    genres: Literal["sampled", "model"] = Field(
+        "sampled",
+        description="Who decides on liked and disliked genres: `sampled` draws them from shares "
+        "(SUBER's second dataset), `model` leaves them to the model (its first).",
+    )
+    temperature: float = Field(
+        1.0, ge=0, description="Of a model's draw; 0 takes the most probable token throughout."
+    )
+    max_tokens: int | None = Field(
+        None,
+        ge=1,
+        description="Room for a model's reply (tokens); default: the longest legal reply. Less "
+        "is refused, so that no reply can be cut.",
+    )
+
+    @model_validator(mode="after")
+    def _somebody_decides(self) -> Self:
+        if self.writer == "embedded" and self.genres == "model":
+            raise ValueError("genres: model needs writer: model")
+        return self
+
+
+class EmbeddingSettings(Section):
+    """The text encoder."""
+
+    model: str = Field(
+        "all-MiniLM-L6-v2",
+        description="`all-MiniLM-L6-v2` is bundled and works offline; else a model name or folder "
+        "that sentence-transformers can load.",
+    )
+    dtype: Literal["float32", "bfloat16"] = Field(
+        "float32", description="Precision of the encoder's weights; bfloat16 is faster."
+    )
+
+
+class EnsembleMember(Section):
+    """One rater of an ensemble."""
+
+    rater: Literal["embedded", "random", "mean", "llm"] = Field(
+        "llm", description="Who it is, as for `scoring.rater`."
+    )
+    engine: EngineSettings | None = Field(
+        None, description="Its model, for `llm`; default: the section `engine`."
+    )
+
+
+class ScoringSettings(Section):
+    """Preference scores of personas for items."""
+
+    rater: Literal["embedded", "random", "mean", "llm", "ensemble", "replay"] = Field(
+        "embedded",
+        description="Who scores: `embedded` needs no model, `llm` asks the engine of the section "
+        "`engine`, `ensemble` averages the raters of `ensemble`, `replay` repeats stored scores; "
+        "`random` and `mean` are floors.",
+    )
+    scale: Literal["1-5", "1-10", "0-9", "one-ten", "0-100"] = Field(
+        "1-10",
+        description="Answers of the rating scale (integers, both ends included; `one-ten` is "
+        "1-10 in words).",
+    )
+    shots: int = Field(
+        0,
+        ge=0,
+        le=2,
+        description="Worked examples in a model's prompt (count): 1 shows one rated high, 2 one "
+        "rated low as well.",
+    )
+    system: str | None = Field(
+        None,
+        min_length=1,
+        description="Who the model is to be, instead of the built-in text; the rules about scale "
+        "and reply follow it in any case.",
+    )
+    system_role: bool = Field(
+        True,
+        description="Whether the model's chat template knows a system message; off puts its text "
+        "at the head of the first user message.",
+    )
+    history: int = Field(
+        10,
+        ge=0,
+        le=10_000,
+        description="Past ratings in a model's prompt at most, the latest of those given (count).",
+    )
+    explain: bool = Field(
+        False,
+        description="Whether a model also writes why, in a call of its own beside each score.",
+    )
+    ensemble: tuple[EnsembleMember, ...] = Field(
+        (), description="Raters that `rater: ensemble` averages, each with equal weight."
+    )
+    replay: str | None = Field(
+        None,
+        description="Whose scores `rater: replay` repeats (the column `rater`); default: the only "
+        "ones there are.",
+    )
+    max_pairs: int = Field(
+        200_000,
+        ge=1,
+        description="All personas x items are scored up to this many pairs (count); "
+        "above it every persona gets an equal stratified share.",
+    )
+    shards: int = Field(
+        8,
+        ge=1,
+        le=4096,
+        description="Pieces that a cohort's pairs are scored and resumed in, by item (count).",
+    )
+    seed: int = Field(11, ge=0, description="Seed of the pair sample and of sampled ratings.")
+
+    @model_validator(mode="after")
+    def _has_members(self) -> Self:
+        if (self.rater == "ensemble") != bool(self.ensemble) or len(self.ensemble) == 1:
+            raise ValueError("rater: ensemble needs two or more members in ensemble, others none")
+        return self
+
+
+class GraphSettings(Section):
+    """What becomes an edge of the knowledge graph, and how similarity is read from it."""
+
+    liked_from: float = Field(
+        4.0, ge=1, le=5, description="Ratings from here up are `liked` (on a 1-5 scale; SimUSER D)."
+    )
+    disliked_to: float = Field(
+        2.0, ge=1, le=5, description="Ratings up to here are `disliked` (on a 1-5 scale)."
+    )
+    alpha: Share = Field(
+        0.8,
+        description="Weight of item-item similarity; the rest is user-item similarity (SimUSER D).",
+    )
+    embedding_weight: float = Field(
+        0.25, ge=0, le=10, description="Weight of the cosine of node embeddings (SimUSER D)."
+    )
+    k: int = Field(3, ge=1, le=1000, description="Items retrieved per query (k2 of SimUSER D).")
+    top_k: int = Field(
+        50, ge=1, le=1000, description="Neighbours per item in the table of similar items (count)."
+    )
+    max_path_length: int = Field(
+        4, ge=2, le=4, description="Relations of the longest meta-path that is used (SimUSER D)."
+    )
+
+
+class QualitySettings(Section):
+    """Bounds of the checks on whole datasets."""
+
+    min_tmdb_coverage: Share = Field(
+        0.4, description="Least share of items with a plot text before publishing is blocked."
+    )
+    max_row_drop: Share = Field(
+        0.5,
+        description="Largest share of rows a table may lose against the last release of the "
+        "same world before publishing is blocked.",
+    )
+    max_drift: Share = Field(
+        0.2,
+        description="Largest total variation distance of the rating histogram against the last "
+        "release of the same world before publishing is blocked.",
+    )
+    max_near_duplicates: Share = Field(
+        0.02,
+        description="Largest share of personas whose description another one nearly repeats "
+        "(embedding cosine of 0.97 or more) before publishing is blocked.",
+    )
+
+
+class ReleaseSettings(Section):
+    """What is published under which name."""
+
+    name: str = Field("movies", pattern=r"^[a-z0-9][a-z0-9-]{0,62}$", description="Release name.")
+
+
+class TmdbSettings(Section):
+    """The TMDB API client (used only when no dump is present and a token is set)."""
+
+    identity: ClassVar[bool] = False
+
+    base_url: str = Field("https://api.themoviedb.org/3", description="Root of the API.")
+    token: SecretStr | None = Field(
+        None,
+        description="Bearer token, from the environment only: UNDERSTUDY_TMDB__TOKEN or "
+        "TMDB_TOKEN. A token in a file is refused.",
+    )
+    concurrency: int = Field(16, ge=1, le=64, description="Requests in flight (count).")
+    timeout: float = Field(20.0, gt=0, description="Limit for one request (seconds).")
+    retries: int = Field(5, ge=0, le=20, description="Further tries after a transient fault.")
+    max_wait: float = Field(60.0, gt=0, description="Longest honoured Retry-After (seconds).")
+
+
+class RuntimeSettings(Section):
+    """Where and how fast; never part of a version."""
+
+    identity: ClassVar[bool] = False
+
+    home: Path = Field(
+        Path(".understudy"),
+        description="The store's folder (UNDERSTUDY_HOME is read too).",
+    )
+    memory_limit_mb: int = Field(
+        4096, ge=256, description="DuckDB's memory limit (MiB); it spills to disk above it."
+    )
+    threads: int = Field(0, ge=0, le=1024, description="Worker threads; 0 takes every core.")
+    embed_batch: int = Field(64, ge=1, description="Texts per encoder batch (count).")
+    ui_port: int = Field(3000, ge=1, le=65535, description="Port of the Dagster UI.")

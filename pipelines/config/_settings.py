@@ -1,0 +1,291 @@
+"""Loading the settings tree and hashing its identity."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, get_args
+
+import orjson
+import yaml
+from pydantic import BaseModel, Field, ValidationError
+from pydantic_settings import (
+    BaseSettings,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+)
+
+from pipelines.config._base import Section
+from pipelines.config._data import (
+    BooksSettings,
+    DataSettings,
+    GamesSettings,
+    ProductsSettings,
+    TraitSettings,
+)
+from pipelines.config._models import EngineSettings, ServingSettings
+from pipelines.config._sections import (
+    EmbeddingSettings,
+    GraphSettings,
+    IngestSettings,
+    PersonaSettings,
+    QualitySettings,
+    ReleaseSettings,
+    RuntimeSettings,
+    ScoringSettings,
+    SplitSettings,
+    TmdbSettings,
+    WorldSettings,
+)
+from pipelines.errors import ConfigError
+
+__all__ = ["Settings", "explain_settings", "identity_hash", "load_settings"]
+
+ENV_PREFIX = "UNDERSTUDY_"
+#: Variables with the prefix that are not settings keys.
+_ENV_ALIASES = {"UNDERSTUDY_HOME", "UNDERSTUDY_CONFIG"}
+
+#: Settings that only the environment may give.
+_SECRETS = (("tmdb", "token"), ("serving", "api_key"))
+
+
+class Settings(BaseSettings):
+    """Every setting of the system.
+
+    Precedence, highest first: arguments (command-line options), environment
+    (``UNDERSTUDY_<SECTION>__<FIELD>``), YAML file, defaults.
+    """
+
+    model_config = SettingsConfigDict(
+        env_prefix=ENV_PREFIX,
+        env_nested_delimiter="__",
+        extra="forbid",
+        frozen=True,
+        validate_default=True,
+        nested_model_default_partial_update=True,
+    )
+
+    world: WorldSettings = Field(default_factory=WorldSettings)
+    ingest: IngestSettings = Field(default_factory=IngestSettings)
+    splits: SplitSettings = Field(default_factory=SplitSettings)
+    traits: TraitSettings = Field(default_factory=TraitSettings)
+    books: BooksSettings = Field(default_factory=BooksSettings)
+    games: GamesSettings = Field(default_factory=GamesSettings)
+    products: ProductsSettings = Field(default_factory=ProductsSettings)
+    personas: PersonaSettings = Field(default_factory=PersonaSettings)
+    embedding: EmbeddingSettings = Field(default_factory=EmbeddingSettings)
+    scoring: ScoringSettings = Field(default_factory=ScoringSettings)
+    graph: GraphSettings = Field(default_factory=GraphSettings)
+    quality: QualitySettings = Field(default_factory=QualitySettings)
+    release: ReleaseSettings = Field(default_factory=ReleaseSettings)
+    engine: EngineSettings = Field(default_factory=EngineSettings)
+    data: DataSettings = Field(default_factory=DataSettings)
+    serving: ServingSettings = Field(default_factory=ServingSettings)
+    tmdb: TmdbSettings = Field(default_factory=TmdbSettings)
+    runtime: RuntimeSettings = Field(default_factory=RuntimeSettings)
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        # Only what the caller passes: `load_settings` merges file and environment itself, so
+        # that a bare `Settings()` in a test never depends on the machine it runs on.
+        return (init_settings,)
+
+    def identity(self, *sections: str) -> dict[str, Any]:
+        """Values of the named identity sections (all of them if none is named), JSON-ready.
+
+        ``world.folder`` is left out: what counts is the content of its files, which enters
+        as input versions.
+
+        Raises
+        ------
+        ConfigError
+            If a named section is runtime configuration.
+        """
+        names = sections or tuple(n for n in type(self).model_fields if getattr(self, n).identity)
+        out: dict[str, Any] = {}
+        for name in names:
+            section: Section = getattr(self, name)
+            if not section.identity:
+                raise ConfigError("runtime settings have no identity", where=name)
+            out[name] = section.model_dump(mode="json", exclude={"folder"})
+        return out
+
+
+def identity_hash(value: Mapping[str, Any]) -> str:
+    """SHA-256 (hex) of canonical JSON: keys sorted, no white space.
+
+    >>> identity_hash({"b": 1, "a": 2}) == identity_hash({"a": 2, "b": 1})
+    True
+    """
+    return hashlib.sha256(orjson.dumps(value, option=orjson.OPT_SORT_KEYS)).hexdigest()
+
+
+def load_settings(
+    file: Path | str | None = None,
+    overrides: Mapping[str, Any] | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> Settings:
+    """Settings from defaults, a YAML file, the environment and explicit overrides.
+
+    Parameters
+    ----------
+    file
+        YAML file; default: ``$UNDERSTUDY_CONFIG``, else ``understudy.yaml`` in the working
+        directory if there is one.
+    overrides
+        Nested mapping that wins over everything (command-line options).
+    environ
+        The environment to read; default ``os.environ``.
+
+    Raises
+    ------
+    ConfigError
+        Naming the file or variable, the key, what is wrong, and the nearest known key.
+    """
+    return explain_settings(file, overrides, environ)[0]
+
+
+def explain_settings(
+    file: Path | str | None = None,
+    overrides: Mapping[str, Any] | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> tuple[Settings, dict[str, str]]:
+    """Like :func:`load_settings`, and where each value comes from.
+
+    Returns
+    -------
+    tuple
+        The settings, and by dotted key (``runtime.home``) the settings file's path,
+        ``environment`` or ``command line``; keys with their default are absent.
+    """
+    env = os.environ if environ is None else environ
+    merged: dict[str, Any] = {}
+    path = Path(file) if file else Path(env.get("UNDERSTUDY_CONFIG") or "understudy.yaml")
+    origin: dict[tuple[str, ...], str] = {}
+    if path.is_file():
+        _merge(merged, _read_yaml(path), str(path), origin)
+    elif file or env.get("UNDERSTUDY_CONFIG"):
+        raise ConfigError("no such settings file", where=str(path))
+    _merge(merged, _read_environ(env), "environment", origin)
+    _merge(merged, dict(overrides or {}), "command line", origin)
+    _reject_unknown(Settings, merged, (), origin)
+    try:
+        return Settings(**merged), {
+            ".".join(key): name for key, name in origin.items() if len(key) > 1
+        }
+    except ValidationError as error:
+        first = error.errors(include_input=False, include_url=False)[0]
+        loc = tuple(str(p) for p in first["loc"])
+        raise ConfigError(
+            f"{'.'.join(loc)}: {first['msg'].removeprefix('Value error, ')}",
+            where=_origin_of(loc, origin),
+            hint="see docs/reference/settings.md",
+        ) from None
+
+
+def _read_yaml(path: Path) -> dict[str, Any]:
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError("the settings file can't be read", where=f"{path}: {error}") from None
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f":{mark.line + 1}" if mark else ""
+        raise ConfigError("the settings file is not YAML", where=f"{path}{line}") from None
+    if not isinstance(content, dict):
+        raise ConfigError("the settings file must be a mapping of sections", where=str(path))
+    for section, key in _SECRETS:
+        if isinstance(content.get(section), dict) and content[section].get(key):
+            raise ConfigError(
+                f"secrets don't belong in a file: {section}.{key}",
+                where=str(path),
+                hint=f"set {ENV_PREFIX}{section.upper()}__{key.upper()} in the environment "
+                "and remove it here",
+            )
+    return content
+
+
+def _read_environ(env: Mapping[str, str]) -> dict[str, Any]:
+    out: dict[str, Any] = {}
+    for key, value in env.items():
+        if not key.startswith(ENV_PREFIX) or key in _ENV_ALIASES or not value:
+            continue
+        parts = key.removeprefix(ENV_PREFIX).lower().split("__")
+        node = out
+        for part in parts[:-1]:
+            node = node.setdefault(part, {})
+            if not isinstance(node, dict):
+                raise ConfigError("two variables set the same key", where=key)
+        node[parts[-1]] = value
+    if env.get("UNDERSTUDY_HOME"):
+        out.setdefault("runtime", {}).setdefault("home", env["UNDERSTUDY_HOME"])
+    if env.get("TMDB_TOKEN"):
+        out.setdefault("tmdb", {}).setdefault("token", env["TMDB_TOKEN"])
+    if env.get("OPENAI_API_KEY"):
+        out.setdefault("serving", {}).setdefault("api_key", env["OPENAI_API_KEY"])
+    return out
+
+
+def _merge(
+    into: dict[str, Any],
+    new: Mapping[str, Any],
+    name: str,
+    origin: dict[tuple[str, ...], str],
+    prefix: tuple[str, ...] = (),
+) -> None:
+    for key, value in new.items():
+        here = (*prefix, str(key))
+        origin[here] = name
+        if isinstance(value, Mapping) and isinstance(into.get(key), dict):
+            _merge(into[key], value, name, origin, here)
+        elif isinstance(value, Mapping):
+            into[key] = {}
+            _merge(into[key], value, name, origin, here)
+        else:
+            into[key] = value
+
+
+def _origin_of(loc: tuple[str, ...], origin: Mapping[tuple[str, ...], str]) -> str:
+    for n in range(len(loc), 0, -1):
+        if loc[:n] in origin:
+            return origin[loc[:n]]
+    return "defaults"
+
+
+def _reject_unknown(
+    model: type[BaseModel],
+    values: Mapping[str, Any],
+    prefix: tuple[str, ...],
+    origin: Mapping[tuple[str, ...], str],
+) -> None:
+    for key, value in values.items():
+        here = (*prefix, str(key))
+        field = model.model_fields.get(str(key))
+        if field is None:
+            near = difflib.get_close_matches(str(key), list(model.model_fields), n=1, cutoff=0.5)
+            known = ".".join((*prefix, near[0])) if near else ""
+            raise ConfigError(
+                f"unknown setting {'.'.join(here)}",
+                where=_origin_of(here, origin),
+                hint=f"did you mean {known}?" if near else "see docs/reference/settings.md",
+            )
+        inner = _section_of(field.annotation)
+        if inner is not None and isinstance(value, Mapping):
+            _reject_unknown(inner, value, here, origin)
+
+
+def _section_of(annotation: Any) -> type[Section] | None:
+    for option in (annotation, *get_args(annotation)):
+        if isinstance(option, type) and issubclass(option, Section):
+            return option
+    return None

@@ -1,0 +1,36 @@
+"""Table contracts: the one place where columns are declared, with units and ranges.
+
+``CONTRACTS`` maps a dataset name (``movies.items``, ``raw.movielens_ratings``) to its
+:class:`Contract`. The tables reference in the documentation is generated from it.
+
+>>> from pipelines.contracts import CONTRACTS
+>>> CONTRACTS["movies.items"].key
+('item_id',)
+"""
+
+from pipelines.contracts._base import ColumnDoc, Contract
+from pipelines.contracts._derived import derived
+from pipelines.contracts._report import RATER_REPORT
+from pipelines.contracts.published import PUBLISHED
+from pipelines.contracts.published_books import BOOKS
+from pipelines.contracts.published_games import GAMES
+from pipelines.contracts.published_products import PRODUCTS
+from pipelines.contracts.raw import RAW
+from pipelines.contracts.raw_amazon import RAW_AMAZON
+from pipelines.contracts.raw_files import RAW_FILES
+from pipelines.contracts.raw_steam import RAW_STEAM
+
+__all__ = ["CONTRACTS", "PUBLISHED", "RAW", "ColumnDoc", "Contract"]
+
+RAW.update(RAW_AMAZON | RAW_FILES | RAW_STEAM)
+PUBLISHED.update(BOOKS | GAMES | PRODUCTS)
+PUBLISHED["movies.rater_report"] = RATER_REPORT
+for _domain, _parts in {
+    "books": {},
+    "games": {},
+    "products": {"graph": False, "personas": False},
+}.items():
+    if f"{_domain}.items" in PUBLISHED:
+        PUBLISHED.update(derived(_domain, **_parts))
+
+CONTRACTS: dict[str, Contract] = RAW | PUBLISHED

@@ -1,0 +1,19 @@
+"""Contracts of the tables that every domain derives from its items, users and personas."""
+
+from __future__ import annotations
+
+from pipelines.contracts._base import Contract
+from pipelines.contracts.published import PUBLISHED
+
+__all__ = ["derived"]
+
+#: Tables that mean the same in every domain; the movies' declarations are everybody's.
+_ALL = ("item_embeddings",)
+_GRAPH = ("graph_triples", "item_similarity")
+_RATED = ("score_plan", "preference_scores", "rater_report")
+
+
+def derived(domain: str, *, graph: bool = True, personas: bool = True) -> dict[str, Contract]:
+    """Contracts of a domain's derived tables, by dataset name."""
+    tables = (*_ALL, *(_RATED if personas else ()), *(_GRAPH if graph else ()))
+    return {f"{domain}.{table}": PUBLISHED[f"movies.{table}"] for table in tables}

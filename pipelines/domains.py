@@ -1,0 +1,67 @@
+"""The domains: what each is made from and which tables it publishes.
+
+>>> DOMAINS["games"].sources
+('steam',)
+>>> cohort_domain("books-2026-w47"), cohort_domain("pilot", default="games")
+('books', 'games')
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["DOMAINS", "SHARED", "Domain", "cohort_domain"]
+
+#: Published datasets that belong to no single domain: every domain with personas pins them.
+SHARED = ("personas", "persona_embeddings")
+
+
+@dataclass(frozen=True, slots=True)
+class Domain:
+    """A kind of item, with its own tables, graph and release.
+
+    Attributes
+    ----------
+    name
+        As in dataset names: ``movies``.
+    item
+        What one of its items is called.
+    sources
+        Sources that it can't do without.
+    personas
+        Whether personas rate its items.
+    """
+
+    name: str
+    item: str
+    sources: tuple[str, ...]
+    personas: bool = True
+
+    def datasets(self) -> tuple[str, ...]:
+        """Every dataset that its release pins, in the order of the contracts."""
+        from pipelines.contracts import PUBLISHED
+
+        shared = SHARED if self.personas else ()
+        return tuple(d for d in PUBLISHED if d in shared or d.startswith(f"{self.name}."))
+
+    def cohort(self, default: str) -> str:
+        """Its standing cohort: the configured one for the movies, else one of its own name."""
+        return default if self.name == "movies" else self.name
+
+
+#: In the order in which a run makes them.
+DOMAINS: dict[str, Domain] = {
+    domain.name: domain
+    for domain in (
+        Domain("movies", "film", ("movielens",)),
+        Domain("books", "book", ("amazon",)),
+        Domain("games", "game", ("steam",)),
+        Domain("products", "product", ("amazon", "taxonomy"), personas=False),
+    )
+}
+
+
+def cohort_domain(cohort: str, default: str = "movies") -> str:
+    """Domain of a cohort: the first word of its name if that is a domain, else `default`."""
+    first = cohort.partition("-")[0]
+    return first if first in DOMAINS and DOMAINS[first].personas else default

@@ -1,0 +1,131 @@
+"""Checkpoints on disk: where a model is, what it is called, and digests of its files."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from pipelines.errors import ConfigError, EngineError
+
+__all__ = ["Checkpoint", "find_checkpoint"]
+
+#: Files that decide what a model computes.
+_WEIGHTS = ("*.safetensors", "config.json", "generation_config.json")
+#: Files that decide how text becomes tokens.
+_TOKENIZER = (
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "tokenizer.model*",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.json",
+    "merges.txt",
+    "chat_template.*",
+)
+#: What is fetched of a model that is named, not given as a folder. No pickled weights.
+_WANTED = [*_WEIGHTS, *_TOKENIZER, "*.safetensors.index.json"]
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """A model on this machine.
+
+    Attributes
+    ----------
+    folder
+        Where its files are.
+    name
+        Its public name: the folder's own name, or the name it was asked for by.
+    """
+
+    folder: Path
+    name: str
+
+    def weights_digest(self) -> str:
+        """SHA-256 (hex) over names and bytes of the weights and the model's configuration.
+
+        Raises
+        ------
+        EngineError
+            If there is no ``.safetensors`` file.
+        """
+        if not any(self.folder.glob("*.safetensors")):
+            raise EngineError(
+                "the checkpoint has no .safetensors file",
+                where=str(self.folder),
+                hint="other formats can run code when they are read; convert it",
+            )
+        return self._digest(_WEIGHTS)
+
+    def tokenizer_digest(self, chat_template: str | None = None) -> str:
+        """SHA-256 (hex) over names and bytes of the tokenizer's files.
+
+        Parameters
+        ----------
+        chat_template
+            A template that is used instead of the model's own; part of the digest.
+        """
+        own = self._digest(_TOKENIZER)
+        if chat_template is None:
+            return own
+        return hashlib.sha256(f"{own}\n{chat_template}".encode()).hexdigest()
+
+    def _digest(self, patterns: tuple[str, ...]) -> str:
+        files = sorted({f for p in patterns for f in self.folder.glob(p) if f.is_file()})
+        digest = hashlib.sha256()
+        for file in files:
+            status = file.stat()
+            part = _file_digest(str(file), status.st_size, status.st_mtime_ns)
+            digest.update(f"{file.name} {part}\n".encode())
+        return digest.hexdigest()
+
+
+@lru_cache(maxsize=512)
+def _file_digest(path: str, size: int, modified: int) -> str:  # noqa: ARG001 (cache keys)
+    with Path(path).open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def find_checkpoint(model: str, revision: str = "") -> Checkpoint:
+    """The checkpoint that ``engine.model`` names.
+
+    Parameters
+    ----------
+    model
+        A folder; or a name on the Hugging Face hub, whose files are taken from the local cache
+        or fetched, unless ``HF_HUB_OFFLINE`` forbids it.
+    revision
+        Commit or tag, for a name.
+
+    Raises
+    ------
+    ConfigError
+        If a folder is given that is none, or holds no model.
+    EngineError
+        If a named model can't be had.
+    """
+    folder = Path(model).expanduser()
+    if folder.is_dir():
+        if not (folder / "config.json").is_file():
+            raise ConfigError("the folder holds no checkpoint", where=f"{folder}: no config.json")
+        return Checkpoint(folder, folder.resolve().name)
+    if model.startswith(("/", ".", "~")) or model.count("/") > 1:
+        raise ConfigError("there is no such folder", where=f"engine.model is {model}")
+    return Checkpoint(_fetched(model, revision), model)
+
+
+def _fetched(model: str, revision: str) -> Path:
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+
+    try:
+        return Path(snapshot_download(model, revision=revision or None, allow_patterns=_WANTED))
+    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
+        line = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
+        raise EngineError(
+            "the model is neither a folder nor to be had from the hub",
+            where=f"{model}: {line}",
+            hint="give the folder of a checkpoint as engine.model",
+        ) from error

@@ -1,0 +1,165 @@
+"""The parts that grammars are put together from.
+
+Everything is built from node classes: Guidance's own helpers look for call marks inside strings
+(``{{G|...|G}}``), and our strings come from data.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pipelines.errors import ConfigError
+
+if TYPE_CHECKING:
+    from guidance._ast import GrammarNode
+
+__all__ = [
+    "TextLimits",
+    "captured",
+    "enumeration",
+    "integer",
+    "join",
+    "literal",
+    "opinions",
+    "quoted",
+    "text",
+]
+
+#: What a sentence is made of. No quotes, backslashes, line breaks, angle brackets or braces:
+#: a text can't end its field early, hold a chat template's marks or look like a template slot.
+INITIAL, BODY, END = "[A-Z]", "[A-Za-z0-9 ,;:'()-]", "[.!?]"
+#: Values of a genre in the opinion map.
+OPINIONS = ("like", "dislike", "neutral")
+_MOST_INTEGERS = 1000
+
+
+@dataclass(frozen=True)
+class TextLimits:
+    """How long a written text may be.
+
+    Attributes
+    ----------
+    sentences
+        Fewest and most sentences (count).
+    characters
+        Fewest and most characters between a sentence's first letter and its full stop (count).
+    """
+
+    sentences: tuple[int, int] = (2, 3)
+    characters: tuple[int, int] = (20, 150)
+
+    def __post_init__(self) -> None:
+        for low, high in (self.sentences, self.characters):
+            if not 1 <= low <= high:
+                raise ConfigError(
+                    "a text's limits must be at least 1, the lower one first",
+                    where=f"{low} to {high}",
+                )
+
+    @property
+    def longest(self) -> int:
+        """Characters of the longest text without an opening (count)."""
+        return self.sentences[1] * (self.characters[1] + 3) - 1
+
+
+def literal(value: str) -> GrammarNode:
+    """Exactly this text."""
+    from guidance._ast import LiteralNode
+
+    return LiteralNode(value)
+
+
+def join(*nodes: GrammarNode | str) -> GrammarNode:
+    """One after the other."""
+    from guidance._ast import JoinNode
+
+    return JoinNode(tuple(literal(n) if isinstance(n, str) else n for n in nodes if n != ""))
+
+
+def captured(name: str, node: GrammarNode) -> GrammarNode:
+    """The node, its text readable by name."""
+    from guidance._ast import RuleNode
+
+    return RuleNode("field", node, capture=name)
+
+
+def quoted(value: str) -> str:
+    """A text as it stands between the quotes of a JSON string."""
+    return json.dumps(value, ensure_ascii=False)[1:-1]
+
+
+def enumeration(values: Sequence[str]) -> GrammarNode:
+    """One of these texts.
+
+    Raises
+    ------
+    ConfigError
+        If there is none, an empty one or one twice.
+    """
+    from guidance._ast import SelectNode
+
+    if not values or not all(values) or len(set(values)) < len(values):
+        raise ConfigError(
+            "a choice needs at least one option, none empty and none twice",
+            where=", ".join(map(repr, values)) or "no options",
+        )
+    if len(values) == 1:
+        return literal(values[0])
+    return SelectNode(tuple(map(literal, values)))
+
+
+def integer(low: int, high: int) -> GrammarNode:
+    """A whole number from `low` to `high`, both included, without leading zeros."""
+    if not low <= high < low + _MOST_INTEGERS:
+        raise ConfigError(
+            f"a bounded integer has 1 to {_MOST_INTEGERS} values", where=f"{low} to {high}"
+        )
+    return enumeration([str(value) for value in range(low, high + 1)])
+
+
+def text(limits: TextLimits, opening: str = "") -> GrammarNode:
+    """Sentences, the first of them beginning with `opening` where one is given."""
+    from guidance._ast import RegexNode, RepeatNode
+
+    body = RepeatNode(RegexNode(BODY), *limits.characters)
+    sentence = join(RegexNode(INITIAL), body, RegexNode(END))
+    low, high = limits.sentences
+    first = join(quoted(opening), body, RegexNode(END)) if opening else sentence
+    if high == 1:
+        return first
+    return join(first, RepeatNode(join(" ", sentence), low - 1, high - 1))
+
+
+def opinions(genres: Sequence[str], capture: str) -> GrammarNode:
+    """An opinion of each genre, at least one of them `like`.
+
+    One entry per genre makes liked and disliked ones disjoint; two chains of rules, one with a
+    like still to come, one without, make sure of the like. Whoever is neutral about every genre
+    but the last must like that one.
+    """
+    from guidance._ast import RuleNode, SelectNode
+
+    if not genres or not all(genres) or len(set(genres)) < len(genres):
+        raise ConfigError(
+            "a genre list needs at least one genre, none empty and none twice",
+            where=", ".join(map(repr, genres)) or "no genres",
+        )
+
+    def entry(genre: str, values: Sequence[str]) -> GrammarNode:
+        return join(f'"{quoted(genre)}":"', captured(f"{capture}{genre}", enumeration(values)), '"')
+
+    free: GrammarNode | None = None
+    needed: GrammarNode | None = None
+    for genre in reversed(genres):
+        if free is None or needed is None:
+            free, needed = entry(genre, OPINIONS), entry(genre, OPINIONS[:1])
+            continue
+        liked = join(entry(genre, OPINIONS[:1]), ",", free)
+        other = join(entry(genre, OPINIONS[1:]), ",", needed)
+        free = RuleNode("any", join(entry(genre, OPINIONS), ",", free))
+        needed = RuleNode("wanting", SelectNode((liked, other)))
+    assert needed is not None
+    return needed

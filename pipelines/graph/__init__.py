@@ -1,0 +1,70 @@
+"""The knowledge graph of a domain: triples, meta-paths, similarity along them, and memory.
+
+Only training interactions become edges; :func:`leaked` lists any that should not have.
+"""
+
+from pipelines.graph._build import triple_batches
+from pipelines.graph._export import (
+    RecboleFiles,
+    escape,
+    subgraph,
+    unescape,
+    write_bytes,
+    write_graphml,
+    write_recbole,
+)
+from pipelines.graph._index import GraphIndex, half_matrix, round_trips
+from pipelines.graph._memory import GraphMemory
+from pipelines.graph._memory_types import Neighbour, Parts
+from pipelines.graph._metapaths import MetaPath, MetaPaths, load_metapaths
+from pipelines.graph._pathsim import PathSim, combine
+from pipelines.graph._picture import neighbourhood_picture, sample_item
+from pipelines.graph._schema import (
+    DomainSchema,
+    EdgeType,
+    Step,
+    domains,
+    load_schema,
+    schema_violations,
+)
+from pipelines.graph._similarity import item_similarity
+from pipelines.graph._triples import RELATIONS, Relation, leaked, movie_triples
+
+#: Bumped whenever the same tables and settings give other triples or similarities.
+CODE_VERSION = "2"
+
+__all__ = [
+    "CODE_VERSION",
+    "RELATIONS",
+    "DomainSchema",
+    "EdgeType",
+    "GraphIndex",
+    "GraphMemory",
+    "MetaPath",
+    "MetaPaths",
+    "Neighbour",
+    "Parts",
+    "PathSim",
+    "RecboleFiles",
+    "Relation",
+    "Step",
+    "combine",
+    "domains",
+    "escape",
+    "half_matrix",
+    "item_similarity",
+    "leaked",
+    "load_metapaths",
+    "load_schema",
+    "movie_triples",
+    "neighbourhood_picture",
+    "round_trips",
+    "sample_item",
+    "schema_violations",
+    "subgraph",
+    "triple_batches",
+    "unescape",
+    "write_bytes",
+    "write_graphml",
+    "write_recbole",
+]

@@ -1,0 +1,285 @@
+"""What may be an edge of a domain's graph, read from ``data/schema.yaml``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache, cached_property
+from importlib.resources import files
+from typing import Any
+
+import polars as pl
+import yaml
+
+from pipelines.errors import ConfigError
+
+__all__ = ["DomainSchema", "EdgeType", "Step", "domains", "load_schema", "schema_violations"]
+
+_ORIGINS = frozenset({"interactions", "ratings", "sentiments", "items", "users", "user_tags"})
+_FORMS = frozenset({"text", "year", "month", "price"})
+#: Keys of a relation's line, and which of them must be there.
+_KEYS = frozenset(
+    {"head", "relation", "inverse", "tail", "from", "where", "column", "node", "as", "optional"}
+)
+_REQUIRED = ("head", "relation", "tail", "from")
+
+
+@dataclass(frozen=True, slots=True)
+class EdgeType:
+    """A relation between two node types, and what its edges are made from.
+
+    Attributes
+    ----------
+    head_type, relation, tail_type
+        The edge's signature.
+    inverse
+        Name of the relation from tail to head, if it has one of its own.
+    origin
+        ``interactions``, ``ratings``, ``sentiments``, ``items``, ``users`` or ``user_tags``.
+    where
+        Which interactions: ``all``, ``liked``, ``disliked`` or a Boolean column's name.
+    column
+        Column with the values, for edges from a table.
+    node
+        Prefix of the made nodes' ids; None if the values are item ids.
+    form
+        How a value becomes a node: ``text``, ``year``, ``month`` or ``price``.
+    optional
+        Whether the source may lack the column or table.
+    """
+
+    head_type: str
+    relation: str
+    tail_type: str
+    inverse: str | None
+    origin: str
+    where: str = "all"
+    column: str | None = None
+    node: str | None = None
+    form: str = "text"
+    optional: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step of a path: a relation walked from one node type to another.
+
+    Attributes
+    ----------
+    head_type, relation, tail_type
+        As walked. ``relation`` is spelled ``^name`` if it is walked against its direction and
+        has no inverse of its own.
+    edge
+        The edge type whose matrix holds the step.
+    backward
+        Whether that matrix is to be transposed.
+    """
+
+    head_type: str
+    relation: str
+    tail_type: str
+    edge: EdgeType
+    backward: bool
+
+    @property
+    def inverse(self) -> Step:
+        """The same step, walked back."""
+        if self.backward:
+            name = self.edge.relation
+        else:
+            name = self.edge.inverse or f"^{self.edge.relation}"
+        return Step(self.tail_type, name, self.head_type, self.edge, not self.backward)
+
+
+@dataclass(frozen=True)
+class DomainSchema:
+    """Every edge type of a domain.
+
+    Attributes
+    ----------
+    domain
+        Such as ``movies``.
+    item_type
+        Node type of its items, such as ``Movie``.
+    edges
+        The edge types, in the file's order.
+    price_bounds
+        Bounds between price bands, ascending (currency of the source).
+    """
+
+    domain: str
+    item_type: str
+    edges: tuple[EdgeType, ...]
+    price_bounds: tuple[float, ...] = ()
+
+    @cached_property
+    def signatures(self) -> frozenset[tuple[str, str, str]]:
+        """Every allowed (head type, relation, tail type), inverses included."""
+        forward = {(e.head_type, e.relation, e.tail_type) for e in self.edges}
+        back = {(e.tail_type, e.inverse, e.head_type) for e in self.edges if e.inverse}
+        return frozenset(forward | back)
+
+    @cached_property
+    def node_types(self) -> tuple[str, ...]:
+        """Every node type, alphabetical."""
+        return tuple(sorted({t for e in self.edges for t in (e.head_type, e.tail_type)}))
+
+    def edge(self, head_type: str, relation: str) -> EdgeType:
+        """The edge type written from `head_type` under that (forward) name.
+
+        Raises
+        ------
+        ConfigError
+            If there is none.
+        """
+        step = self.step(head_type, relation)
+        if step.backward:
+            raise ConfigError(f"{relation} is an inverse", where=f"{self.domain}: {head_type}")
+        return step.edge
+
+    def step(self, head_type: str, relation: str) -> Step:
+        """The step that a relation is from a node of a type.
+
+        Raises
+        ------
+        ConfigError
+            If the type has no such relation, naming those it has.
+        """
+        steps = self._steps
+        if (head_type, relation) not in steps:
+            have = sorted(name for kind, name in steps if kind == head_type)
+            raise ConfigError(
+                f"no relation {relation} leads from {head_type}",
+                where=f"graph schema of {self.domain}",
+                hint=f"from {head_type} there are {', '.join(have)}"
+                if have
+                else f"node types are {', '.join(self.node_types)}",
+            )
+        return steps[head_type, relation]
+
+    @cached_property
+    def _steps(self) -> dict[tuple[str, str], Step]:
+        out: dict[tuple[str, str], Step] = {}
+        for edge in self.edges:
+            there = Step(edge.head_type, edge.relation, edge.tail_type, edge, False)
+            for step in (there, there.inverse):
+                key = (step.head_type, step.relation)
+                if key in out:
+                    raise ConfigError(
+                        f"{step.relation} leads from {step.head_type} to two types",
+                        where=f"graph schema of {self.domain}",
+                        hint="a type and a relation must decide where an edge leads",
+                    )
+                out[key] = step
+        return out
+
+
+@cache
+def load_schema(domain: str) -> DomainSchema:
+    """The graph schema of a domain.
+
+    Raises
+    ------
+    ConfigError
+        If the domain has none or the file is wrong, naming the line's relation.
+    """
+    content = _content()
+    if domain not in content:
+        raise ConfigError(
+            "no graph schema for this domain", where=domain, hint=f"one of {', '.join(content)}"
+        )
+    return parse_schema(domain, content[domain])
+
+
+def domains() -> tuple[str, ...]:
+    """Domains that have a graph schema."""
+    return tuple(_content())
+
+
+def parse_schema(domain: str, section: Mapping[str, Any]) -> DomainSchema:
+    """A schema from one section of the file, checked."""
+    edges = tuple(_edge(domain, line) for line in section["relations"])
+    schema = DomainSchema(
+        domain, section["item"], edges, tuple(float(b) for b in section.get("price_bounds", ()))
+    )
+    if schema.item_type not in schema.node_types:
+        raise ConfigError(
+            f"no relation has the item type {schema.item_type}", where=f"graph schema of {domain}"
+        )
+    if list(schema.price_bounds) != sorted(set(schema.price_bounds)):
+        raise ConfigError("price_bounds must ascend", where=f"graph schema of {domain}")
+    # Building the steps finds relations that lead to two types.
+    schema.step(edges[0].head_type, edges[0].relation)
+    return schema
+
+
+def schema_violations(triples: pl.DataFrame | pl.LazyFrame, domain: str) -> pl.DataFrame:
+    """Triples that the domain's schema does not allow, in their order.
+
+    Parameters
+    ----------
+    triples
+        The `graph_triples` contract.
+    domain
+        Such as ``movies``.
+
+    Returns
+    -------
+    The triples' columns and ``problem``, one sentence; no rows if all are allowed.
+    """
+    schema = load_schema(domain)
+    columns = ["head_type", "relation", "tail_type"]
+    allowed = pl.DataFrame(sorted(schema.signatures), schema=columns, orient="row")
+    frame = triples.lazy()
+    names = frame.collect_schema().names()
+    typed = frame.join(allowed.lazy(), on=columns, how="anti", maintain_order="left").with_columns(
+        problem=pl.format(
+            f"the {domain} graph has no relation {{}} from {{}} to {{}}",
+            "relation",
+            "head_type",
+            "tail_type",
+        )
+    )
+    return typed.select(*names, "problem").collect(engine="streaming")
+
+
+@cache
+def _content() -> dict[str, Any]:
+    text = files("pipelines.graph").joinpath("data/schema.yaml").read_text(encoding="utf-8")
+    content: dict[str, Any] = yaml.safe_load(text)
+    return content
+
+
+def _edge(domain: str, line: Mapping[str, Any]) -> EdgeType:
+    where = f"graph schema of {domain}: {line.get('head')} {line.get('relation')}"
+    unknown = sorted(set(line) - _KEYS)
+    missing = [key for key in _REQUIRED if not line.get(key)]
+    if unknown or missing:
+        raise ConfigError(
+            f"a relation has unknown keys {unknown} or lacks {missing}",
+            where=where,
+            hint=f"keys are {', '.join(sorted(_KEYS))}",
+        )
+    origin, form = line["from"], line.get("as", "text")
+    if origin not in _ORIGINS:
+        raise ConfigError(
+            f"from: {origin} is unknown", where=where, hint=f"one of {', '.join(sorted(_ORIGINS))}"
+        )
+    if form not in _FORMS:
+        raise ConfigError(
+            f"as: {form} is unknown", where=where, hint=f"one of {', '.join(sorted(_FORMS))}"
+        )
+    if origin in {"items", "users"} and not line.get("column"):
+        raise ConfigError("a relation from a table needs a column", where=where)
+    return EdgeType(
+        head_type=line["head"],
+        relation=line["relation"],
+        tail_type=line["tail"],
+        inverse=line.get("inverse"),
+        origin=origin,
+        where=line.get("where", "all"),
+        column=line.get("column"),
+        node=line.get("node"),
+        form=form,
+        optional=bool(line.get("optional", False)),
+    )

@@ -1,0 +1,339 @@
+"""The most similar items of every item, in bulk and in bounded memory."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from queue import SimpleQueue
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from pipelines.config import GraphSettings
+from pipelines.errors import ContractError
+from pipelines.graph._index import GraphIndex
+from pipelines.graph._metapaths import MetaPath, MetaPaths, load_metapaths
+from pipelines.graph._pathsim import Codes, Floats, PathSim, combine
+from pipelines.graph._schema import load_schema
+
+__all__ = ["item_similarity"]
+
+_COLUMNS = (
+    "item_id",
+    "neighbour_id",
+    "rank",
+    "score",
+    "pathsim",
+    "cosine",
+    "instances",
+    "paths",
+    "path_counts",
+    "basis",
+)
+#: Decimals of published scores: fewer than what the order of summation may change.
+_DECIMALS = 6
+#: How far below the k-th score of the fast pass (float32 products) a neighbour may still be
+#: that belongs among the first k: its error and the rounding, with room.
+_MARGIN = 1e-5
+#: Pairs whose vectors are multiplied at once: few enough for the processor's cache.
+_PAIRS = 2048
+#: Memory of one block (bytes), and the most rows of one.
+_BLOCK_BYTES, _BLOCK_ROWS = 128 * 2**20, 256
+
+
+def item_similarity(
+    triples: pl.DataFrame | pl.LazyFrame,
+    embeddings: pl.DataFrame | None,
+    settings: GraphSettings,
+    *,
+    domain: str = "movies",
+    paths: MetaPaths | None = None,
+    block: int | None = None,
+    threads: int = 1,
+    progress: Callable[[int, int], None] | None = None,
+) -> Iterator[pl.DataFrame]:
+    """The `settings.top_k` most similar items of each item.
+
+    As there is no user, the score is ``alpha·s(x, y) + embedding_weight·cos(e_x, e_y)``. Items
+    are those of the graph and of the embeddings. An item without an edge has neighbours by
+    its embedding alone, and rows say so (`basis`); one that has neither, or no other item with
+    a path to it where there are no embeddings, has no rows.
+
+    Counts are exact whole numbers and ties are broken by id, so that neither the size of
+    blocks nor the order of rows or threads changes the result.
+
+    Parameters
+    ----------
+    triples
+        The `graph_triples` contract, a frame or a scan.
+    embeddings
+        The `item_embeddings` contract (columns ``item_id, vector``); None for paths alone.
+    settings
+        Weights, number of neighbours, longest path.
+    domain
+        Such as ``movies``.
+    paths
+        Meta-paths to use; default: all of the domain's up to ``settings.max_path_length``.
+    block
+        Items at once; default: as many as fit 128 MiB per thread.
+    threads
+        Blocks worked on at the same time.
+    progress
+        Called with the number of items done and of all items, after each block.
+
+    Yields
+    ------
+    The `item_similarity` contract, in its order, one frame per block; there may be empty ones.
+
+    Raises
+    ------
+    ContractError
+        If no triple fits the domain's schema or the vectors' lengths differ.
+    """
+    vectors = _Vectors.of(embeddings)
+    item_type = load_schema(domain).item_type
+    index = GraphIndex.from_triples(triples, domain, nodes={item_type: vectors.ids})
+    chosen = paths or load_metapaths(domain, settings.max_path_length)
+    job = _Job(PathSim(index, chosen), vectors.aligned(index.ids(item_type)), settings)
+    yield from _blocks(job, block, max(1, threads), progress)
+
+
+def _blocks(
+    job: _Job, block: int | None, threads: int, progress: Callable[[int, int], None] | None
+) -> Iterator[pl.DataFrame]:
+    total = job.sim.items
+    size = block or job.rows_that_fit(_BLOCK_BYTES)
+    job.sim.warm()
+    spaces: SimpleQueue[_Space] = SimpleQueue()
+    for _ in range(threads):
+        spaces.put(_Space(len(job.sim.groups), min(size, total), total))
+
+    def work(start: int, end: int) -> pl.DataFrame:
+        space = spaces.get()
+        try:
+            return job.run(start, end, space)
+        finally:
+            spaces.put(space)
+
+    ends = ((start, min(start + size, total)) for start in range(0, total, size))
+    if threads == 1:
+        for start, end in ends:
+            frame = work(start, end)
+            if progress:
+                progress(end, total)
+            yield frame
+        return
+    with ThreadPoolExecutor(threads) as pool:
+        waiting: deque[tuple[int, Future[pl.DataFrame]]] = deque()
+        for start, end in ends:
+            waiting.append((end, pool.submit(work, start, end)))
+            if len(waiting) > threads:
+                yield _next(waiting, total, progress)
+        while waiting:
+            yield _next(waiting, total, progress)
+
+
+def _next(
+    waiting: deque[tuple[int, Future[pl.DataFrame]]],
+    total: int,
+    progress: Callable[[int, int], None] | None,
+) -> pl.DataFrame:
+    end, future = waiting.popleft()
+    frame = future.result()
+    if progress:
+        progress(end, total)
+    return frame
+
+
+class _Space:
+    """Arrays of one block, used again by the next: fresh pages cost more than the sums."""
+
+    def __init__(self, groups: int, rows: int, items: int) -> None:
+        self.by_group = np.empty((groups, rows, items))
+        self.counts = np.empty((rows, items))
+        self.scores = np.empty((rows, items))
+        self.cosine = np.empty((rows, items), dtype=np.float32)
+        self.joined = np.empty((rows, items), dtype=np.bool_)
+
+
+@dataclass(frozen=True)
+class _Vectors:
+    """Unit vectors by item; zero rows for items without one."""
+
+    ids: pl.Series
+    rows: npt.NDArray[np.float32]
+    known: npt.NDArray[np.bool_]
+
+    @classmethod
+    def of(cls, embeddings: pl.DataFrame | None) -> _Vectors:
+        if embeddings is None or not embeddings.height:
+            none = np.zeros((0, 1), dtype=np.float32)
+            return cls(pl.Series("id", [], dtype=pl.String), none, np.zeros(0, dtype=np.bool_))
+        lengths = embeddings["vector"].list.len().unique()
+        if len(lengths) != 1:
+            raise ContractError(
+                f"vectors have {len(lengths)} different lengths", where="item_embeddings"
+            )
+        rows = np.asarray(
+            embeddings["vector"].list.to_array(int(lengths[0])).to_numpy(), dtype=np.float32
+        )
+        norms = np.linalg.norm(rows.astype(np.float64), axis=1)
+        # Vectors are unit vectors by contract; dividing costs nothing and makes it a cosine.
+        lengths_or_one = np.where(norms > 0, norms, 1.0).astype(np.float32)
+        unit: npt.NDArray[np.float32] = np.divide(rows, lengths_or_one[:, None], dtype=np.float32)
+        return cls(embeddings["item_id"].alias("id"), unit, norms > 0)
+
+    def aligned(self, ids: pl.Series) -> _Vectors:
+        """The vectors in the order of `ids`."""
+        place = ids.to_frame("id").join(
+            self.ids.to_frame("id").with_row_index("at"),
+            on="id",
+            how="left",
+            maintain_order="left",
+        )["at"]
+        found = place.is_not_null().to_numpy()
+        rows = np.zeros((len(ids), self.rows.shape[1]), dtype=np.float32)
+        known = np.zeros(len(ids), dtype=np.bool_)
+        at = place.drop_nulls().to_numpy()
+        rows[found], known[found] = self.rows[at], self.known[at]
+        return _Vectors(ids, rows, known)
+
+    def exact(self, left: Codes, right: Codes) -> Floats:
+        """Cosines of pairs; each depends on its two vectors only, unlike a matrix product."""
+        out = np.empty(len(left))
+        for start in range(0, len(left), _PAIRS):
+            pairs = slice(start, start + _PAIRS)
+            np.einsum(
+                "ij,ij->i",
+                self.rows[left[pairs]],
+                self.rows[right[pairs]],
+                dtype=np.float64,
+                out=out[pairs],
+            )
+        return out
+
+
+@dataclass(frozen=True)
+class _Job:
+    sim: PathSim
+    vectors: _Vectors
+    settings: GraphSettings
+
+    def rows_that_fit(self, budget: int) -> int:
+        """How many rows a workspace of that many bytes has."""
+        per_row = max(1, self.sim.items) * (8 * (len(self.sim.groups) + 2) + 4 + 2)
+        return int(np.clip(budget // per_row, 1, _BLOCK_ROWS))
+
+    def run(self, start: int, end: int, space: _Space) -> pl.DataFrame:
+        """Rows of the items with codes from `start` to `end`."""
+        rows, size = np.arange(start, end, dtype=np.int64), end - start
+        by_group = self.sim.group_counts(rows, space.by_group[:, :size])
+        trips = self.sim.round_trips
+        counts = self.sim.total(by_group, space.counts[:size])
+        scores = combine(counts, trips[rows][:, None], trips[None, :], space.scores[:size])
+        scores *= self.settings.alpha
+        joined = np.greater(counts, 0, out=space.joined[:size])
+        known, weight = self.vectors.known, np.float32(self.settings.embedding_weight)
+        if weight and known.any():
+            cosine = space.cosine[:size]
+            np.matmul(self.vectors.rows[start:end] * weight, self.vectors.rows.T, out=cosine)
+            scores += cosine
+            joined |= known[start:end, None] & known[None, :]
+        joined[np.arange(size), rows] = False
+        np.logical_not(joined, out=joined)
+        scores[joined] = -np.inf
+        at, neighbour = _candidates(scores, self.settings.top_k)
+        return self._frame(rows, at, neighbour, counts[at, neighbour], by_group[:, at, neighbour])
+
+    def _frame(
+        self, rows: Codes, at: Codes, neighbour: Codes, counts: Floats, by_group: Floats
+    ) -> pl.DataFrame:
+        query, trips, known = rows[at], self.sim.round_trips, self.vectors.known
+        pathsim = combine(counts, trips[query], trips[neighbour])
+        cosine = np.clip(self.vectors.exact(query, neighbour), -1.0, 1.0)
+        cosine[~(known[query] & known[neighbour])] = np.nan
+        score = self.settings.alpha * pathsim
+        score += self.settings.embedding_weight * np.nan_to_num(cosine)
+        ids = self.sim.index.ids(self.sim.index.item_type)
+        names, numbers = self._named(by_group)
+        # Ids ascend with codes, so ordering by code is ordering by id.
+        frame = pl.DataFrame(
+            {
+                "query": query,
+                "other": neighbour,
+                "score": _rounded(score),
+                "pathsim": _rounded(pathsim),
+                "cosine": pl.Series(_rounded(cosine), dtype=pl.Float64).fill_nan(None),
+                "instances": counts.astype(np.int64),
+                "paths": names,
+                "path_counts": numbers,
+            }
+        ).sort("query", "score", "other", descending=[False, True, False])
+        frame = frame.with_columns(
+            rank=pl.int_range(1, pl.len() + 1, dtype=pl.Int64).over("query")
+        ).filter(pl.col("rank") <= self.settings.top_k)
+        basis = (
+            pl.when(pl.col("instances") > 0).then(pl.lit("paths")).otherwise(pl.lit("embedding"))
+        )
+        return frame.with_columns(
+            item_id=ids.gather(frame["query"]),
+            neighbour_id=ids.gather(frame["other"]),
+            basis=basis,
+        ).select(_COLUMNS)
+
+    def _named(self, by_group: Floats) -> tuple[pl.Series, pl.Series]:
+        """The paths that join each pair, the most instances first, and their instances."""
+        pairs = by_group.shape[1]
+        paths: list[MetaPath] = []
+        columns: list[Floats] = []
+        for group, counts in zip(self.sim.groups, by_group, strict=True):
+            paths += group.paths
+            columns += [counts] * len(group.paths)
+        if not (pairs and paths):
+            return (
+                pl.Series([[]] * pairs, dtype=pl.List(pl.String)),
+                pl.Series([[]] * pairs, dtype=pl.List(pl.Int64)),
+            )
+        # Stable, so that equal counts keep the order of the groups.
+        table = np.stack(columns, axis=1)
+        first = np.argsort(-table, axis=1, kind="stable")
+        taken = np.take_along_axis(table, first, axis=1).astype(np.int64)
+        there = (taken > 0).ravel()
+        pair = np.repeat(np.arange(pairs), first.shape[1])[there]
+        labels = pl.Series([path.name for path in paths], dtype=pl.String)
+        long = pl.DataFrame(
+            {
+                "pair": pair,
+                "paths": labels.gather(first.ravel()[there]),
+                "path_counts": taken.ravel()[there],
+            }
+        )
+        lists = (
+            pl.DataFrame({"pair": np.arange(pairs)})
+            .join(
+                long.group_by("pair", maintain_order=True).agg("paths", "path_counts"),
+                on="pair",
+                how="left",
+                maintain_order="left",
+            )
+            .select(pl.col("paths", "path_counts").fill_null([]))
+        )
+        return lists["paths"], lists["path_counts"]
+
+
+def _candidates(scores: Floats, k: int) -> tuple[Codes, Codes]:
+    """Row numbers and codes of all that may be among the first `k` of their rows."""
+    if scores.shape[1] > k:
+        kth = np.partition(scores, scores.shape[1] - k, axis=1)[:, scores.shape[1] - k]
+    else:
+        kth = np.full(scores.shape[0], -np.inf)
+    at, neighbour = np.nonzero((scores >= (kth - _MARGIN)[:, None]) & (scores > -np.inf))
+    return at, neighbour
+
+
+def _rounded(values: Floats) -> Floats:
+    # Adding zero turns -0.0 into 0.0, which sorts and prints the same everywhere.
+    return np.round(values, _DECIMALS) + 0.0

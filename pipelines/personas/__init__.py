@@ -1,0 +1,74 @@
+"""Synthetic users: attributes sampled from stated distributions, described by a writer.
+
+The default writer, `embedded`, combines phrases of our own; it needs no model and says so in
+the ``writer`` column.
+
+>>> from pipelines.config import PersonaSettings
+>>> one = generate(PersonaSettings(), start=3, count=1)
+>>> one["persona_id"].item(), one["writer"].item()
+('persona:default:0000003', 'embedded')
+"""
+
+from pipelines.personas._attributes import OPINIONS, sample_attributes
+from pipelines.personas._cohorts import HANDMADE, IMPORTED, Cohort, write_cohort
+from pipelines.personas._generate import generate, generate_batches
+from pipelines.personas._grammar import EmbeddedWriter
+from pipelines.personas._handmade import (
+    HANDMADE_VERSION,
+    SUITE_GENRES,
+    handmade_personas,
+    handmade_suite,
+)
+from pipelines.personas._imported import IMPORT_VERSION, imported, imported_batches
+from pipelines.personas._lists import (
+    RETIREMENT_AGE,
+    WORKING_AGE,
+    Bands,
+    PersonaLists,
+    load_lists,
+    read_lists,
+)
+from pipelines.personas._model_writer import ModelWriter
+from pipelines.personas._phrases import article, genre_phrase
+from pipelines.personas._terms import LICENCES
+from pipelines.personas._variety import TextVariety, sentences, text_variety
+from pipelines.personas._writers import WRITERS, Writer, load_writer
+
+#: Bumped whenever the same settings give other personas.
+CODE_VERSION = "2"
+
+__all__ = [
+    "CODE_VERSION",
+    "HANDMADE",
+    "HANDMADE_VERSION",
+    "IMPORTED",
+    "IMPORT_VERSION",
+    "LICENCES",
+    "OPINIONS",
+    "RETIREMENT_AGE",
+    "SUITE_GENRES",
+    "WORKING_AGE",
+    "WRITERS",
+    "Bands",
+    "Cohort",
+    "EmbeddedWriter",
+    "ModelWriter",
+    "PersonaLists",
+    "TextVariety",
+    "Writer",
+    "article",
+    "generate",
+    "generate_batches",
+    "genre_phrase",
+    "handmade_personas",
+    "handmade_suite",
+    "imported",
+    "imported_batches",
+    "load_lists",
+    "load_writer",
+    "read_lists",
+    "sample_attributes",
+    "sentences",
+    "text_variety",
+    "write_cohort",
+]

@@ -1,0 +1,120 @@
+"""Cohorts of personas as frames of the `personas` contract."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import polars as pl
+
+from pipelines.config import PersonaSettings
+from pipelines.domains import cohort_domain
+from pipelines.errors import AnswerError, ConfigError
+from pipelines.personas._attributes import sample_attributes
+from pipelines.personas._lists import load_lists
+from pipelines.personas._writers import Writer, load_writer
+
+__all__ = ["generate", "generate_batches"]
+
+#: Digits of a persona's number: written out so that ids sort by number.
+ID_DIGITS = 7
+_BATCH = 20_000
+
+
+def generate(
+    settings: PersonaSettings,
+    *,
+    start: int = 0,
+    count: int | None = None,
+    cohort: str | None = None,
+    writer: Writer | None = None,
+) -> pl.DataFrame:
+    """Personas `start` to `start + count - 1` of a cohort.
+
+    Tastes are in the domain that the first word of the cohort's name says, else in that of the
+    settings. Persona n depends on (seed, cohort name, domain, n) only, so a cohort is the same
+    whatever the batch size or the number of workers.
+
+    Parameters
+    ----------
+    settings
+        Cohort name, number of personas, seed and writer.
+    start
+        First number.
+    count
+        How many; default: from `start` to the end of the cohort.
+    cohort
+        Name of the cohort, if not that of the settings (a partition's).
+    writer
+        Who writes, if not the writer that the settings name.
+
+    Returns
+    -------
+    A frame of the `personas` contract, in its order.
+
+    Raises
+    ------
+    ConfigError
+        If the range is empty or does not fit the id's digits.
+    AnswerError
+        If the writer could not describe some of them; the details list which and why.
+    """
+    frames = list(
+        generate_batches(settings, start=start, count=count, cohort=cohort, writer=writer)
+    )
+    return pl.concat(frames)
+
+
+def generate_batches(
+    settings: PersonaSettings,
+    *,
+    start: int = 0,
+    count: int | None = None,
+    cohort: str | None = None,
+    writer: Writer | None = None,
+    batch: int = _BATCH,
+) -> Iterator[pl.DataFrame]:
+    """Like `generate`, in frames of up to `batch` rows, in the contract's order."""
+    cohort = cohort or settings.cohort
+    count = settings.count - start if count is None else count
+    if start < 0 or count < 1 or start + count > 10**ID_DIGITS:
+        raise ConfigError(
+            f"a cohort's personas are numbered from 0 to {10**ID_DIGITS - 1}, at least one",
+            where=f"cohort {cohort}: {count} from {start}",
+        )
+    writer = writer or load_writer(settings.writer)
+    lists = load_lists(cohort_domain(cohort, settings.domain))
+    for first in range(start, start + count, batch):
+        index = np.arange(first, min(first + batch, start + count), dtype=np.int64)
+        attributes = sample_attributes(settings.seed, cohort, index, lists)
+        yield _describe(attributes, cohort, writer)
+
+
+def _describe(attributes: pl.DataFrame, cohort: str, writer: Writer) -> pl.DataFrame:
+    written = writer.write(attributes)
+    frame = pl.concat([attributes.drop(written.columns, strict=False), written], how="horizontal")
+    failed = frame.filter(pl.col("status") != "ok")
+    if failed.height:
+        counts = failed["status"].value_counts(sort=True).rows()
+        raise AnswerError(
+            f"{failed.height} of {frame.height} personas have no description",
+            where=f"cohort {cohort}, writer {writer.name}",
+            hint=", ".join(f"{n} {status}" for status, n in counts),
+            details={"rows": failed.select("index", "status").head(10).to_dicts()},
+        )
+    number = pl.col("index").cast(pl.String).str.zfill(ID_DIGITS)
+    return frame.select(
+        (pl.lit(f"persona:{cohort}:") + number).alias("persona_id"),
+        pl.lit(cohort).alias("cohort"),
+        "domain",
+        pl.lit("sampled").alias("origin"),
+        pl.lit(writer.name).alias("writer"),
+        "name",
+        "age",
+        "gender",
+        "job",
+        "hobby",
+        "likes",
+        "dislikes",
+        "description",
+    )

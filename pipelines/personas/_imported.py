@@ -1,0 +1,193 @@
+"""Imported personas: what persona files state, as rows of the `personas` contract.
+
+Their text is data that somebody else wrote and that later stands in prompts. Chat-template
+mark-up is rejected when the files are read; here every run of white space and control characters
+becomes one space, invisible formatting characters go, and braces become brackets, so that no
+template takes a part of it for a slot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from pipelines.domains import cohort_domain
+from pipelines.errors import ConfigError, ContractError
+from pipelines.personas._generate import ID_DIGITS
+from pipelines.sources.persona_files import NOT_SAID
+
+if TYPE_CHECKING:
+    from pipelines.store import Snapshot
+
+__all__ = ["IMPORT_VERSION", "imported", "imported_batches"]
+
+#: Raised when the same files would give other personas.
+IMPORT_VERSION = "imported-2"
+#: Longest description that the contract allows (characters).
+_MAX_TEXT = 8000
+_BATCH = 20_000
+#: Opens the text of a persona that has attributes only.
+_OPENING = "This is what is known of this person. "
+_INVISIBLE = (
+    r"[\x{AD}\x{34F}\x{61C}\x{180E}\x{200B}-\x{200F}\x{202A}-\x{202E}\x{2060}-\x{206F}\x{FEFF}]"
+)
+_FEMALE, _MALE = ("female", "f", "woman"), ("male", "m", "man")
+
+
+def imported(
+    raw: pl.DataFrame, cohort: str = "imported", *, start: int = 0, domain: str = "movies"
+) -> pl.DataFrame:
+    """Personas of a frame of ``raw.persona_files``, one per row.
+
+    What a row does not state stays null; nothing is guessed. An age band (``45 to 54 years``) is
+    no age: it stays in the raw table, and in the description of a persona that has attributes
+    only. Such a description lists the attributes; its writer is `embedded`. A text keeps the
+    writer that the file states, else `unknown`. Likes and dislikes are empty.
+
+    Parameters
+    ----------
+    raw
+        Rows of ``raw.persona_files``, in its order.
+    cohort
+        Name of the cohort that they form.
+    start
+        Number of the first row's persona.
+    domain
+        Whose items they are asked about, unless the cohort's name says it.
+
+    Returns
+    -------
+    A frame of the `personas` contract with origin `imported`, in its order.
+
+    Raises
+    ------
+    ContractError
+        If there are no rows, or the texts of some are empty when cleaned.
+    ConfigError
+        If there are more than the ids' digits can number.
+    """
+    if raw.is_empty():
+        raise ContractError("no personas to import", where="raw.persona_files")
+    if start + raw.height > 10**ID_DIGITS:
+        raise ConfigError(
+            f"a cohort's personas are numbered from 0 to {10**ID_DIGITS - 1}",
+            where=f"cohort {cohort}: {raw.height} from {start}",
+        )
+    listed = _attribute_texts(raw["attributes"])
+    told = raw.select(_neutral("text").alias("text")).to_series()
+    number = pl.int_range(start, start + raw.height).cast(pl.String).str.zfill(ID_DIGITS)
+    frame = raw.with_columns(listed=listed, told=told).select(
+        persona_id=pl.lit(f"persona:{cohort}:") + number,
+        cohort=pl.lit(cohort),
+        domain=pl.lit(cohort_domain(cohort, domain)),
+        origin=pl.lit("imported"),
+        writer=pl.when(pl.col("told").is_null())
+        .then(pl.lit("embedded"))
+        .otherwise(pl.coalesce(_neutral("writer"), pl.lit("unknown"))),
+        name=_said("name"),
+        age=_age(),
+        gender=_gender(),
+        job=_job(),
+        hobby=pl.lit(None, pl.String),
+        likes=pl.lit([], pl.List(pl.String)),
+        dislikes=pl.lit([], pl.List(pl.String)),
+        description=pl.coalesce("told", "listed"),
+    )
+    without = frame.filter(pl.col("description").is_null())
+    if without.height:
+        raise ContractError(
+            f"{without.height} personas have neither a text nor an attribute",
+            where="raw.persona_files",
+            details={"rows": without.select("persona_id").head(10).to_dicts()},
+        )
+    return frame
+
+
+def imported_batches(
+    raw: Snapshot, cohort: str = "imported", *, rows: int = _BATCH, domain: str = "movies"
+) -> Iterator[pl.DataFrame]:
+    """Like :func:`imported`, for a snapshot of ``raw.persona_files``, some rows at a time."""
+    start = 0
+    for frame in raw.scan().collect_batches(chunk_size=rows, maintain_order=True):
+        if frame.height:
+            yield imported(frame, cohort, start=start, domain=domain)
+            start += frame.height
+
+
+def _neutral(column: str) -> pl.Expr:
+    """The text without invisible and control characters, in single spaces; null if empty."""
+    return (
+        pl.col(column)
+        .str.replace_all(_INVISIBLE, "")
+        .str.replace_all(r"[\p{Z}\p{Cc}]+", " ")
+        .str.replace_all("{", "(", literal=True)
+        .str.replace_all("}", ")", literal=True)
+        .str.strip_chars(" ")
+        .replace("", None)
+    )
+
+
+def _said(column: str) -> pl.Expr:
+    value = _neutral(column)
+    return pl.when(~value.str.to_lowercase().is_in(sorted(NOT_SAID))).then(value)
+
+
+def _age() -> pl.Expr:
+    years = pl.col("age").str.extract(r"^\s*(\d{1,3})(?:\s*years?(?:\s*old)?)?\s*$", 1)
+    age = years.cast(pl.Int64)
+    return pl.when(age.is_between(4, 100)).then(age)
+
+
+def _gender() -> pl.Expr:
+    value = _neutral("gender").str.to_lowercase()
+    return (
+        pl.when(value.is_in(_FEMALE))
+        .then(pl.lit("female"))
+        .when(value.is_in(_MALE))
+        .then(pl.lit("male"))
+        .otherwise(pl.lit(None, pl.String))
+    )
+
+
+def _job() -> pl.Expr:
+    value = _said("job")
+    low = value.str.to_lowercase()
+    return pl.when(low.is_in(("student", "retired"))).then(low).otherwise(value)
+
+
+def _attribute_texts(attributes: pl.Series) -> pl.Series:
+    """One text per row that lists its attributes; null where there are none."""
+    import duckdb
+
+    table = pl.DataFrame({"attributes": attributes}).with_row_index("row").to_arrow()
+    with duckdb.connect() as connection:
+        connection.register("persona_attributes", table)
+        found = connection.execute(_LISTING, {"nothing": sorted(NOT_SAID)}).to_arrow_table()
+    frame = pl.from_arrow(found)
+    assert isinstance(frame, pl.DataFrame)
+    return (
+        frame.select(
+            pl.when(pl.col("listed") != "")
+            .then(pl.lit(_OPENING) + pl.col("listed").str.slice(0, _MAX_TEXT - len(_OPENING)))
+            .alias("listed")
+        )
+        .select(_neutral("listed"))
+        .to_series()
+    )
+
+
+_LISTING = """
+    select
+        array_to_string(list_transform(
+            list_filter(
+                map_entries(from_json(attributes, '"MAP(VARCHAR, VARCHAR)"')),
+                lambda e: not list_contains($nothing, lower(trim(e.value)))
+            ),
+            lambda e:
+                upper(e.key[1]) || lower(replace(e.key[2:], '_', ' ')) || ': ' || e.value || '.'
+        ), ' ') as listed
+    from persona_attributes
+    order by row
+"""

@@ -1,0 +1,228 @@
+"""The packaged lists that personas are sampled from; `data/SOURCES.md` says where each is from."""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pipelines.errors import ConfigError
+from pipelines.personas._phrases import DOMAIN_NAMES
+
+__all__ = ["Bands", "PersonaLists", "load_lists", "read_lists"]
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+#: Ages (years) that a persona can have.
+MIN_AGE, MAX_AGE = 4, 94
+#: First age (years) with a job, and the first without one again.
+WORKING_AGE, RETIREMENT_AGE = 18, 67
+#: Year that ages are counted back from to a year of birth.
+REFERENCE_YEAR = 2025
+
+
+@dataclass(frozen=True)
+class Bands:
+    """Age bands: `low` and `high` (years, both included), of shape (bands,), from `source`."""
+
+    low: Ints
+    high: Ints
+    source: str = "bands"
+
+    def __post_init__(self) -> None:
+        gap = [
+            f"{a + 1}-{b - 1}"
+            for a, b in zip(self.high[:-1], self.low[1:], strict=True)
+            if b != a + 1
+        ]
+        if gap or len(self.low) == 0 or self.low[0] != MIN_AGE or self.high[-1] != MAX_AGE:
+            raise ConfigError(
+                f"age bands must cover {MIN_AGE} to {MAX_AGE} without gap or overlap",
+                where=f"{self.source}: {', '.join(gap) or 'first or last band'}",
+            )
+
+    def of(self, age: Ints) -> Ints:
+        """Position of the band that holds each age."""
+        return np.searchsorted(self.high, age).astype(np.int64)
+
+
+@dataclass(frozen=True)
+class PersonaLists:
+    """Everything a persona's attributes are drawn from.
+
+    Attributes
+    ----------
+    domain
+        `movies`, `books` or `games`: whose genres they are.
+    age_bands, age_shares
+        Bands and the share of people in each, which sum to 1.
+    gender_bands, male_shares
+        Bands and the share of men in each.
+    names
+        Names per gender, with `name_peak` (birth year) and `name_spread` (years) alike.
+    hobbies, hobby_ages, jobs, job_ages
+        Phrases and the ages that have them, of shape (phrases, 2), both ends included.
+    genres, genre_shares
+        Genre names as the domain's items have them, and the share of opinions about each that
+        are favourable.
+    genre_ages
+        Age (years) from which somebody is said to have an opinion of each.
+    """
+
+    domain: str
+    age_bands: Bands
+    age_shares: Floats
+    gender_bands: Bands
+    male_shares: Floats
+    names: dict[str, list[str]]
+    name_peak: dict[str, Floats]
+    name_spread: dict[str, Floats]
+    hobbies: list[str]
+    hobby_ages: Ints
+    jobs: list[str]
+    job_ages: Ints
+    genres: list[str]
+    genre_shares: Floats
+    genre_ages: Ints
+
+    def genres_from(self, age: int) -> tuple[str, ...]:
+        """Genres that somebody of that age is said to have an opinion of, in the list's order."""
+        return tuple(g for g, low in zip(self.genres, self.genre_ages, strict=True) if low <= age)
+
+
+@cache
+def load_lists(domain: str = "movies") -> PersonaLists:
+    """The packaged lists of a domain, read and checked once.
+
+    Raises
+    ------
+    ConfigError
+        If there are no lists for the domain.
+    """
+    return read_lists(files("pipelines.personas") / "data", domain)
+
+
+def read_lists(folder: Path | Traversable, domain: str = "movies") -> PersonaLists:
+    """Lists in files of the packaged form: ``ages.csv``, ``genres/<domain>.csv`` and so on.
+
+    Parameters
+    ----------
+    folder
+        Where the files are.
+    domain
+        Whose genres to read.
+
+    Raises
+    ------
+    ConfigError
+        If a file or column is missing, a value is no number or a share is not between 0 and 1,
+        a genre comes twice, bands leave a gap or overlap, or an age has no hobby or job.
+    """
+    if domain not in DOMAIN_NAMES:
+        hint = f"one of {', '.join(DOMAIN_NAMES)}"
+        raise ConfigError("there are no persona lists for this domain", where=domain, hint=hint)
+    ages, genders = _Rows(folder, "ages.csv"), _Rows(folder, "genders.csv")
+    names, genres = _Rows(folder, "names.csv"), _Rows(folder, f"genres/{domain}.csv")
+    hobbies, jobs = _Rows(folder, "hobbies.csv"), _Rows(folder, "jobs.csv")
+    persons = ages.numbers("persons")
+    male, female = genders.numbers("male"), genders.numbers("female")
+    by_gender = {g: names.where("gender", g) for g in ("female", "male")}
+    lists = PersonaLists(
+        domain=domain,
+        age_bands=ages.bands(),
+        age_shares=persons / persons.sum(),
+        gender_bands=genders.bands(),
+        male_shares=male / (male + female),
+        names={g: rows.texts("name") for g, rows in by_gender.items()},
+        name_peak={g: rows.numbers("peak") for g, rows in by_gender.items()},
+        name_spread={g: rows.numbers("spread") for g, rows in by_gender.items()},
+        hobbies=hobbies.texts("hobby"),
+        hobby_ages=hobbies.ends(),
+        jobs=jobs.texts("job"),
+        job_ages=jobs.ends(),
+        genres=genres.texts("genre"),
+        genre_shares=genres.numbers("liked"),
+        genre_ages=genres.numbers("from_age").astype(np.int64),
+    )
+    shares = lists.genre_shares
+    if len(set(lists.genres)) < len(lists.genres) or (shares < 0).any() or (shares > 1).any():
+        raise ConfigError(
+            "genres must differ, and their shares of favourable opinions lie between 0 and 1",
+            where=genres.where_from,
+        )
+    _cover(hobbies, MIN_AGE, MAX_AGE)
+    _cover(jobs, WORKING_AGE, RETIREMENT_AGE - 1)
+    return lists
+
+
+def _cover(rows: _Rows, low: int, high: int) -> None:
+    ends = rows.ends()
+    bare = [
+        age for age in range(low, high + 1) if not ((ends[:, 0] <= age) & (age <= ends[:, 1])).any()
+    ]
+    if bare:
+        raise ConfigError("an age has nothing to draw from", where=f"{rows.where_from}: {bare[0]}")
+
+
+class _Rows:
+    """Rows of a CSV file, at least one."""
+
+    def __init__(self, folder: Path | Traversable, name: str) -> None:
+        self.where_from = name
+        file = folder.joinpath(*name.split("/"))
+        if not file.is_file():
+            raise ConfigError("a list of the persona sampler is missing", where=str(file))
+        with file.open(encoding="utf-8") as lines:
+            self.rows: list[dict[str, Any]] = list(csv.DictReader(lines))
+        if not self.rows:
+            raise ConfigError("a list of the persona sampler is empty", where=str(file))
+
+    def where(self, column: str, value: str) -> _Rows:
+        """The rows that have this value."""
+        part = object.__new__(_Rows)
+        part.where_from = f"{self.where_from}, {value}"
+        part.rows = [row for row in self.rows if row.get(column) == value]
+        if not part.rows:
+            raise ConfigError("a list of the persona sampler is empty", where=part.where_from)
+        return part
+
+    def texts(self, column: str) -> list[str]:
+        """A column, every value of which says something."""
+        values = [(row.get(column) or "").strip() for row in self.rows]
+        if not all(values):
+            line = values.index("") + 2
+            raise ConfigError(
+                f"a list of the persona sampler has no {column}",
+                where=f"{self.where_from}:{line}",
+            )
+        return values
+
+    def numbers(self, column: str) -> Floats:
+        """A column of numbers."""
+        values = self.texts(column)
+        try:
+            found = np.array([float(v) for v in values])
+        except ValueError as error:
+            raise ConfigError(
+                f"{column} must be a number", where=self.where_from, hint=str(error)
+            ) from None
+        if not np.isfinite(found).all():
+            raise ConfigError(f"{column} must be a number", where=self.where_from)
+        return found
+
+    def ends(self) -> Ints:
+        """Columns low and high, of shape (rows, 2)."""
+        return np.stack([self.numbers("low"), self.numbers("high")], axis=1).astype(np.int64)
+
+    def bands(self) -> Bands:
+        """Columns low and high as bands that cover every age."""
+        ends = self.ends()
+        return Bands(ends[:, 0], ends[:, 1], self.where_from)

@@ -1,0 +1,142 @@
+"""The phrases that the embedded writer combines, by domain and stage of life."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+import yaml
+
+from pipelines.errors import ConfigError
+
+__all__ = [
+    "DOMAIN_NAMES",
+    "article",
+    "domain_phrases",
+    "genre_phrase",
+    "listed",
+    "opened",
+    "stages",
+]
+
+#: Domains that there are phrases and genre lists for.
+DOMAIN_NAMES = ("movies", "books", "games")
+#: Ages (years) at which the stages teen and adult begin, and adults' way of life settles.
+TEEN, ADULT, SETTLED = 13, 18, 30
+
+# First letters do not decide the article in these.
+_SOUNDED_AS_CONSONANT = ("uni", "use", "usu", "uti", "eu", "one", "ux")
+_SOUNDED_AS_VOWEL = ("hour", "honest", "heir", "x-", "unin", "unim")
+
+
+def article(phrase: str) -> str:
+    """The phrase with its indefinite article.
+
+    >>> [article(p) for p in ("nurse", "actor", "union organizer", "X-ray technician")]
+    ['a nurse', 'an actor', 'a union organizer', 'an X-ray technician']
+    >>> [article(p) for p in ("8-year-old", "11-year-old", "18", "80", "1", "usher", "unknown")]
+    ['an 8-year-old', 'an 11-year-old', 'an 18', 'an 80', 'a 1', 'an usher', 'an unknown']
+    """
+    low = phrase.lower()
+    number = "".join(c for c in low[:3] if c.isdigit()) if low[:1].isdigit() else ""
+    if number:
+        vowel = number.startswith("8") or number in ("11", "18")
+    elif low.startswith(_SOUNDED_AS_VOWEL):
+        vowel = True
+    else:
+        vowel = low[:1] in "aeiou" and not low.startswith(_SOUNDED_AS_CONSONANT)
+    return f"{'an' if vowel else 'a'} {phrase}"
+
+
+def genre_phrase(genre: str, domain: str = "movies") -> str:
+    """The plural noun that stands for a genre in a description.
+
+    >>> genre_phrase("Sci-Fi"), genre_phrase("Western"), genre_phrase("Cyberpunk")
+    ('science fiction films', 'westerns', 'Cyberpunk films')
+    >>> genre_phrase("Cookbooks, Food & Wine", "books"), genre_phrase("RPG", "games")
+    ('cookbooks', 'role-playing games')
+
+    Raises
+    ------
+    ConfigError
+        If there are no phrases for the domain.
+    """
+    own = _read_domain(domain)
+    if genre in own["genres"]:
+        return str(own["genres"][genre]["phrase"])
+    # Not `format`: a genre is text that somebody else wrote.
+    return str(own.get("phrases", {}).get(genre) or own["noun"].replace("{genre}", genre))
+
+
+def stages(age: int, job: str) -> tuple[str, ...]:
+    """Stages of life that a person is in; each names lists of phrases that fit.
+
+    >>> stages(9, "student"), stages(40, "nurse")
+    (('child',), ('grown', 'adult', 'settled', 'working'))
+    """
+    if age < TEEN:
+        return ("child",)
+    if age < ADULT:
+        return ("grown", "teen")
+    settled = ("settled",) if age >= SETTLED else ()
+    return ("grown", "adult", *settled, "retired" if job == "retired" else "working")
+
+
+@cache
+def domain_phrases(domain: str, stage: tuple[str, ...]) -> dict[str, Any]:
+    """Sections by name: phrases for everybody and for these stages, joined.
+
+    Raises
+    ------
+    ConfigError
+        If there are no phrases for the domain.
+    """
+    own = _read_domain(domain)
+    return {
+        name: tuple(_fitting(section, stage))
+        if name not in ("words", "genres", "noun")
+        else section
+        for name, section in {**_read("grammar.yaml"), **own}.items()
+        if name not in ("phrases", "general")
+    } | {"general": own["general"]}
+
+
+def opened(phrase: str) -> str:
+    """The phrase with a capital first letter, the rest as it is."""
+    return phrase[:1].upper() + phrase[1:]
+
+
+def listed(phrases: Sequence[str], last: str = "and") -> str:
+    """The phrases as an English list, without the comma before the conjunction.
+
+    >>> listed(["dramas", "comedies", "thrillers"])
+    'dramas, comedies and thrillers'
+    """
+    if len(phrases) < 2:
+        return "".join(phrases)
+    return f"{', '.join(phrases[:-1])} {last} {phrases[-1]}"
+
+
+def _fitting(section: Any, stage: tuple[str, ...]) -> Iterable[Any]:
+    if isinstance(section, list):
+        return section
+    return [phrase for key in ("any", *stage) for phrase in section.get(key, ())]
+
+
+def _read_domain(domain: str) -> dict[str, Any]:
+    if domain not in DOMAIN_NAMES:
+        raise ConfigError(
+            "the embedded writer has no phrases for this domain",
+            where=domain,
+            hint=f"one of {', '.join(DOMAIN_NAMES)}",
+        )
+    return _read("domains", f"{domain}.yaml")
+
+
+@cache
+def _read(*path: str) -> dict[str, Any]:
+    text = files("pipelines.personas").joinpath("data", *path).read_text("utf-8")
+    content: dict[str, Any] = yaml.safe_load(text)
+    return content

@@ -1,0 +1,114 @@
+"""Writers: from a persona's attributes to its description."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol, runtime_checkable
+
+import polars as pl
+
+from pipelines.config import EngineSettings, Settings
+from pipelines.errors import ConfigError
+from pipelines.personas._grammar import EmbeddedWriter
+
+__all__ = ["WRITERS", "Writer", "load_writer"]
+
+
+@runtime_checkable
+class Writer(Protocol):
+    """Writes who a persona is, from its attributes.
+
+    ``pipelines.personas.testing.WriterContract`` is the class that an implementation's tests
+    inherit.
+    """
+
+    @property
+    def name(self) -> str:
+        """What the ``writer`` column says: `embedded`, or a model's id."""
+        ...
+
+    def write(self, attributes: pl.DataFrame) -> pl.DataFrame:
+        """Describe each persona.
+
+        Parameters
+        ----------
+        attributes
+            The columns that `sample_attributes` returns; any number of rows, 0 included.
+
+        Returns
+        -------
+        ``description`` (null unless the status is `ok`) and ``status`` (`ok`, `truncated`,
+        `invalid`, `refused` or `engine_error`), one row per row of `attributes`, in order. A
+        writer that decides on genres itself adds ``likes`` and ``dislikes``, which replace those
+        of `attributes`.
+        """
+        ...
+
+
+def _embedded(settings: Settings | None) -> Writer:
+    del settings
+    return EmbeddedWriter()
+
+
+def _model(settings: Settings | None) -> Writer:
+    if settings is None:
+        raise ConfigError(
+            "the writer `model` needs all settings, not those of personas alone",
+            where="personas.writer",
+            hint="pass load_writer(name, settings) as the writer",
+        )
+    # Engines and grammars are heavy; the embedded writer needs neither.
+    from pipelines.answers import AnswerStore
+    from pipelines.engines import load_engine
+    from pipelines.personas._model_writer import ModelWriter
+
+    engine = load_engine(settings.engine, settings.serving)
+    try:
+        return ModelWriter(
+            engine,
+            settings.personas,
+            store=AnswerStore(settings.runtime.home, settings.serving),
+            serving=settings.serving,
+            tokenizer=_tokenizer(settings.engine),
+        )
+    except BaseException:
+        engine.close()
+        raise
+
+
+def _tokenizer(engine: EngineSettings) -> object | None:
+    """The model's tokenizer, where its files are on this machine."""
+    if engine.kind not in ("transformers", "vllm"):
+        return None
+    from pipelines.engines.checkpoints import find_checkpoint
+    from pipelines.engines.tokens import load_tokenizer
+
+    tokenizer: object = load_tokenizer(find_checkpoint(engine.model, engine.revision).folder)
+    return tokenizer
+
+
+#: Writers by name; each is opened from the settings.
+WRITERS: dict[str, Callable[[Settings | None], Writer]] = {"embedded": _embedded, "model": _model}
+
+
+def load_writer(name: str, settings: Settings | None = None) -> Writer:
+    """The writer of that name.
+
+    Parameters
+    ----------
+    name
+        `embedded` or `model`.
+    settings
+        Needed for `model`: which engine answers, how it is run, and where replies are kept. A
+        writer with a `close` is to be closed.
+
+    Raises
+    ------
+    ConfigError
+        If there is none of that name, or it can't be opened with these settings.
+    EngineError
+        If the model can't be loaded.
+    """
+    if name not in WRITERS:
+        raise ConfigError("unknown persona writer", where=name, hint=f"one of {', '.join(WRITERS)}")
+    return WRITERS[name](settings)

@@ -1,0 +1,47 @@
+"""What models are asked: Jinja templates of our own, versioned, with the code that fills them."""
+
+from pipelines.prompts._personas import (
+    DOMAIN_WORDS,
+    PERSONA_PROMPT_VERSION,
+    DomainWords,
+    persona_messages,
+    persona_prompt_digest,
+)
+from pipelines.prompts._plain import one_line
+from pipelines.prompts._ratings import (
+    RATING_PROMPT_VERSION,
+    Past,
+    PromptStyle,
+    answer_start,
+    explain_messages,
+    item_block,
+    person_block,
+    rating_messages,
+    rating_options,
+    rating_prompt_digest,
+)
+from pipelines.prompts._subjects import SUBJECTS
+from pipelines.prompts._templates import render_template, template_digest, template_text
+
+__all__ = [
+    "DOMAIN_WORDS",
+    "PERSONA_PROMPT_VERSION",
+    "RATING_PROMPT_VERSION",
+    "SUBJECTS",
+    "DomainWords",
+    "Past",
+    "PromptStyle",
+    "answer_start",
+    "explain_messages",
+    "item_block",
+    "one_line",
+    "person_block",
+    "persona_messages",
+    "persona_prompt_digest",
+    "rating_messages",
+    "rating_options",
+    "rating_prompt_digest",
+    "render_template",
+    "template_digest",
+    "template_text",
+]

@@ -1,0 +1,157 @@
+"""The prompt that asks a model to describe a persona."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pipelines.engines import Message
+from pipelines.errors import ConfigError
+from pipelines.grammars import DOMAINS, TextLimits
+from pipelines.prompts._templates import render_template, template_digest
+
+__all__ = [
+    "DOMAIN_WORDS",
+    "PERSONA_PROMPT_VERSION",
+    "DomainWords",
+    "persona_messages",
+    "persona_prompt_digest",
+]
+
+#: Bumped with every change of wording; the digest of the templates says the same to machines.
+PERSONA_PROMPT_VERSION = "1"
+_SYSTEM, _USER = "personas_system", "personas_user"
+_PRONOUNS = {"female": "she, her", "male": "he, his"}
+
+
+@dataclass(frozen=True)
+class DomainWords:
+    """How a domain is spoken of in prompts.
+
+    Attributes
+    ----------
+    audience
+        Who uses its items, plural.
+    genres
+        Its genres, plural.
+    taste
+        What the field about taste is to say.
+    default
+        Its genres where no list is given, in the order in which they are asked.
+    """
+
+    audience: str
+    genres: str
+    taste: str
+    default: tuple[str, ...]
+
+
+DOMAIN_WORDS = {
+    "movies": DomainWords(
+        "film viewers",
+        "film genres",
+        "what this person looks for in a film, when and with whom films are watched, and what "
+        "makes a film a bad evening.",
+        (
+            "Action", "Adventure", "Animation", "Comedy", "Crime", "Documentary", "Drama",
+            "Fantasy", "Horror", "Romance", "Sci-Fi", "Thriller",
+        ),
+    ),
+    "books": DomainWords(
+        "readers",
+        "kinds of books",
+        "what this person looks for in a book, where and how much is read, and what makes a book "
+        "be put down unfinished.",
+        (
+            "Biographies & Memoirs", "Business & Money", "Children's Books",
+            "Comics & Graphic Novels", "Computers & Technology", "Cookbooks, Food & Wine",
+            "Fantasy", "Health, Fitness & Dieting", "History", "Horror", "Humor & Entertainment",
+            "Literature & Fiction", "Mystery", "Poetry", "Romance", "Science & Math",
+            "Science Fiction", "Self-Help", "Thrillers & Suspense", "Travel",
+        ),
+    ),
+    "games": DomainWords(
+        "video game players",
+        "kinds of games",
+        "what this person looks for in a game, how long and with whom games are played, and what "
+        "makes a game be given up.",
+        (
+            "Action", "Adventure", "Casual", "Indie", "Massively Multiplayer", "RPG", "Racing",
+            "Simulation", "Sports", "Strategy",
+        ),
+    ),
+}  # fmt: skip
+
+
+def persona_prompt_digest() -> str:
+    """SHA-256 (hex) of the templates."""
+    return template_digest(_SYSTEM, _USER)
+
+
+def persona_messages(
+    domain: str,
+    *,
+    name: str,
+    age: int,
+    gender: str,
+    job: str,
+    hobby: str,
+    opening: str,
+    limits: TextLimits,
+    likes: Sequence[str] | None,
+    dislikes: Sequence[str] = (),
+    genres: Sequence[str] = (),
+) -> tuple[Message, ...]:
+    """System and user message about one persona.
+
+    Parameters
+    ----------
+    domain
+        `movies`, `books` or `games`.
+    name, age, gender, job, hobby
+        Settled attributes; age in years.
+    opening
+        How the portrait begins.
+    limits
+        Of both texts.
+    likes, dislikes
+        Settled opinions; None for `likes` asks for an opinion of each of `genres`.
+    genres
+        What there is to have an opinion of.
+
+    Raises
+    ------
+    ConfigError
+        If the domain is unknown.
+    """
+    if domain not in DOMAIN_WORDS:
+        raise ConfigError("unknown domain", where=domain, hint=f"one of {', '.join(DOMAINS)}")
+    low, high = limits.sentences
+    # The same for a whole cohort, so that engines compute it once.
+    system = render_template(
+        _SYSTEM,
+        words=DOMAIN_WORDS[domain],
+        field=DOMAINS[domain],
+        settled=likes is not None,
+        low=low,
+        high=high,
+        characters=limits.characters[1],
+    )
+    user = render_template(
+        _USER,
+        name=_line(name),
+        pronouns=_PRONOUNS.get(gender, gender),
+        age=age,
+        job=_line(job),
+        hobby=_line(hobby),
+        likes=None if likes is None else [_line(genre) for genre in likes],
+        dislikes=[_line(genre) for genre in dislikes],
+        genres=[_line(genre) for genre in genres],
+        opening=_line(opening),
+    )
+    return Message("system", system), Message("user", user)
+
+
+def _line(value: str) -> str:
+    """One line: an attribute can't add a line of its own to the prompt."""
+    return " ".join(value.split())

@@ -1,0 +1,354 @@
+"""The prompt that asks a model what a persona gives an item.
+
+Every function is pure. What all items of one persona and history share stands first (system,
+worked examples, person, past ratings), the item last, so that engines compute the beginning
+once. Only ratings are converted between scales; text is never rewritten, apart from
+:func:`pipelines.prompts.one_line`, which makes it harmless.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from pipelines.engines import Message
+from pipelines.errors import ConfigError
+from pipelines.prompts._examples import EXAMPLES
+from pipelines.prompts._subjects import (
+    SUBJECTS,
+    Row,
+    Subject,
+    gender_of,
+    person_lines,
+    pronouns_of,
+    subject_of,
+)
+from pipelines.prompts._templates import render_template, template_digest
+from pipelines.scales import SCALES, RatingScale, rescale
+
+__all__ = [
+    "RATING_PROMPT_VERSION",
+    "Past",
+    "PromptStyle",
+    "answer_start",
+    "explain_messages",
+    "item_block",
+    "person_block",
+    "rating_messages",
+    "rating_options",
+    "rating_prompt_digest",
+]
+
+#: Bumped with every change of wording; the digest says the same to machines.
+RATING_PROMPT_VERSION = "1"
+_TEMPLATES = (
+    "rating_system",
+    "rating_rules",
+    "rating_person",
+    "rating_item",
+    "rating_question",
+    "rating_explain",
+)
+_START = "Rating:"
+#: Scale of the worked examples.
+_EXAMPLE = SCALES["1-10"]
+
+
+@dataclass(frozen=True)
+class Past:
+    """One earlier rating.
+
+    Attributes
+    ----------
+    item
+        Row of the item.
+    rating
+        On `scale`.
+    scale
+        Of this rating; it is shown on the scale of the prompt.
+    """
+
+    item: Row
+    rating: float
+    scale: RatingScale
+
+
+@dataclass(frozen=True)
+class PromptStyle:
+    """What is the same in all prompts of a run.
+
+    Attributes
+    ----------
+    domain
+        `movies`, `books`, `games` or `products`.
+    scale
+        What is answered on.
+    shots
+        Worked examples: 0, 1 (rated high) or 2 (high and low).
+    system
+        Who the model is to be, instead of our own text; the rules about scale and reply follow
+        it in any case.
+    begun
+        Whether the prompt ends in the beginning of the answer. Servers with nothing but a chat
+        endpoint can't go on from one.
+    system_role
+        Whether the chat template knows a system message; else its text opens the first user
+        message.
+
+    Raises
+    ------
+    ConfigError
+        If there are more examples than two, or the domain is unknown.
+    """
+
+    domain: str
+    scale: RatingScale
+    shots: int = 0
+    system: str | None = None
+    begun: bool = True
+    system_role: bool = True
+
+    def __post_init__(self) -> None:
+        subject_of(self.domain)
+        if self.shots not in (0, 1, 2):
+            raise ConfigError("there are two worked examples", where=f"shots is {self.shots}")
+
+    @property
+    def subject(self) -> Subject:
+        """How the items are spoken of."""
+        return subject_of(self.domain)
+
+
+def rating_prompt_digest() -> str:
+    """SHA-256 (hex) of the templates, the worked examples and the words for each domain."""
+    said = f"{template_digest(*_TEMPLATES)}\0{EXAMPLES!r}\0{SUBJECTS!r}\0{_START}"
+    return hashlib.sha256(said.encode()).hexdigest()
+
+
+def answer_start(scale: RatingScale) -> str:
+    """The beginning of the answer, behind which :func:`rating_options` stand.
+
+    Digits follow a space of the start's own. Words bring theirs: tokenizers keep `` seven`` as
+    one token where they cut ``seven`` in two.
+    """
+    return _START if scale.words else f"{_START} "
+
+
+def rating_options(scale: RatingScale, *, begun: bool = True) -> tuple[str, ...]:
+    """The answers of a scale as they continue :func:`answer_start`, ascending.
+
+    >>> rating_options(SCALES["1-5"]), rating_options(SCALES["one-ten"])[6]
+    (('1', '2', '3', '4', '5'), ' seven')
+    """
+    return tuple(f" {text}" for text in scale.texts) if scale.words and begun else scale.texts
+
+
+def person_block(persona: Row, past: Sequence[Past], style: PromptStyle) -> str:
+    """The persona and what it rated before, oldest first.
+
+    Past ratings are shown as answers of the scale in use (the nearest, a tie goes up).
+    """
+    shown = []
+    for one in past:
+        rating = style.scale.text_of(float(rescale(one.rating, one.scale, style.scale)))
+        shown.append((rating, style.subject.title(one.item)))
+    lines = person_lines(persona)
+    return render_template(
+        "rating_person", facts=lines, past=shown, who=pronouns_of(persona).object
+    )
+
+
+def item_block(
+    item: Row, style: PromptStyle, *, mean: float | None = None, words: int | None = None
+) -> str:
+    """An item.
+
+    Parameters
+    ----------
+    item
+        Its row; what is null or not there is left out.
+    style
+        The run's.
+    mean
+        What others gave it on average, on the scale in use.
+    words
+        Words of its plot or description that are told (count); None: all.
+    """
+    subject = style.subject
+    lines = subject.lines(item, words)
+    if mean is not None:
+        low, high = style.scale.low, style.scale.high
+        # Before the long text, so that what is cut stands last.
+        lines.insert(
+            len(lines) - bool(lines and lines[-1][0] == subject.plot.label),
+            ("Average rating", f"{mean:.1f} (from {low:g} to {high:g})"),
+        )
+    return render_template("rating_item", facts=lines, words=subject)
+
+
+def rating_messages(
+    persona: Row,
+    item: Row | str,
+    style: PromptStyle,
+    *,
+    past: Sequence[Past] = (),
+    mean: float | None = None,
+    viewing: int = 1,
+    person: str | None = None,
+) -> tuple[Message, ...]:
+    """The conversation that ends where the rating goes.
+
+    Parameters
+    ----------
+    persona
+        A row of `personas`; any column but the ones at hand may be missing.
+    item
+        A row of the domain's `items`, or what :func:`item_block` made of it.
+    style
+        The run's.
+    past
+        Earlier ratings, oldest first.
+    mean
+        As of :func:`item_block`.
+    viewing
+        The how-manieth time the persona meets the item (1 is the first).
+    person
+        What :func:`person_block` made of persona and past, to save making it again.
+
+    Returns
+    -------
+    tuple of Message
+        System, examples as turns, one user message (person, past, item, question) and the
+        answer's beginning. Prompts of one persona and past differ from the item on only.
+    """
+    ask = _question(gender_of(persona), viewing, style.domain, style.scale)
+    return _conversation(persona, item, style, past, mean, person, ask)
+
+
+def explain_messages(
+    persona: Row,
+    item: Row | str,
+    rating: float,
+    style: PromptStyle,
+    *,
+    past: Sequence[Past] = (),
+    mean: float | None = None,
+    viewing: int = 1,
+    person: str | None = None,
+    sentences: str = "one or two short sentences",
+) -> tuple[Message, ...]:
+    """The conversation that asks why the persona gave the rating (on the style's scale)."""
+    ask = render_template(
+        "rating_explain",
+        words=style.subject,
+        pronouns=pronouns_of(persona),
+        ordinal=_ordinal(viewing),
+        rating=style.scale.text_of(rating),
+        low=style.scale.texts[0],
+        high=style.scale.texts[-1],
+        sentences=sentences,
+    )
+    system = _system(style, "Reply with the reason, nothing else.")
+    said = f"{_person(persona, past, style, person)}\n\n{_item(item, style, mean)}\n\n{ask}"
+    return _with_system(system, [Message("user", said)], style)
+
+
+def _conversation(
+    persona: Row,
+    item: Row | str,
+    style: PromptStyle,
+    past: Sequence[Past],
+    mean: float | None,
+    person: str | None,
+    ask: str,
+) -> tuple[Message, ...]:
+    said = f"{_person(persona, past, style, person)}\n\n{_item(item, style, mean)}\n\n{ask}"
+    opened = _opening(style)
+    if not style.system_role and len(opened) == 1:
+        said, opened = f"{opened[0].content}\n\n{said}", ()
+    messages = (*opened, Message("user", said))
+    if style.begun:
+        return (*messages, Message("assistant", answer_start(style.scale)))
+    return messages
+
+
+def _person(persona: Row, past: Sequence[Past], style: PromptStyle, person: str | None) -> str:
+    return person_block(persona, past, style) if person is None else person
+
+
+def _item(item: Row | str, style: PromptStyle, mean: float | None) -> str:
+    return item if isinstance(item, str) else item_block(item, style, mean=mean)
+
+
+@lru_cache(maxsize=64)
+def _opening(style: PromptStyle) -> tuple[Message, ...]:
+    """What every prompt of a run begins with: system message and worked examples.
+
+    Where there is no system role and no example, it is one user message to go on from.
+    """
+    scale = style.scale
+    form = (
+        "one of the words " + ", ".join(scale.texts)
+        if scale.words
+        else f"a whole number from {scale.texts[0]} to {scale.texts[-1]}"
+    )
+    start = f'"{_START}" and ' if style.begun else ""
+    text = _system(style, f"Reply with {start}{form}, nothing else.")
+    turns: list[Message] = []
+    for example in EXAMPLES[style.domain][: style.shots]:
+        mean = float(rescale(example.mean, _EXAMPLE, scale))
+        answer = scale.text_of(float(rescale(example.rating, _EXAMPLE, scale)))
+        ask = _question(gender_of(example.persona), 1, style.domain, scale)
+        blocks = (
+            person_block(example.persona, (), style),
+            item_block(example.item, style, mean=mean),
+            ask,
+        )
+        turns.append(Message("user", "\n\n".join(blocks)))
+        turns.append(Message("assistant", f"{_START} {answer}" if style.begun else answer))
+    if not turns and not style.system_role:
+        return (Message("user", text),)
+    return _with_system(text, turns, style)
+
+
+def _system(style: PromptStyle, reply: str) -> str:
+    system = style.system or render_template("rating_system", words=style.subject)
+    texts = style.scale.texts
+    rules = render_template(
+        "rating_rules", words=style.subject, low=texts[0], high=texts[-1], reply=reply
+    )
+    return f"{system.strip()}\n\n{rules}"
+
+
+def _with_system(system: str, turns: Sequence[Message], style: PromptStyle) -> tuple[Message, ...]:
+    if style.system_role:
+        return (Message("system", system), *turns)
+    first, *rest = turns
+    return (Message("user", f"{system}\n\n{first.content}"), *rest)
+
+
+@lru_cache(maxsize=4096)
+def _question(gender: str | None, viewing: int, domain: str, scale: RatingScale) -> str:
+    return render_template(
+        "rating_question",
+        words=SUBJECTS[domain],
+        pronouns=pronouns_of({"gender": gender}),
+        ordinal=_ordinal(viewing),
+        low=scale.texts[0],
+        high=scale.texts[-1],
+    )
+
+
+def _ordinal(number: int) -> str:
+    """A number as a rank.
+
+    >>> [_ordinal(n) for n in (1, 2, 3, 4, 11, 12, 21, 113)]
+    ['1st', '2nd', '3rd', '4th', '11th', '12th', '21st', '113th']
+    """
+    if number < 1:
+        raise ConfigError("the first time is number 1", where=f"viewing {number}")
+    if number % 100 in (11, 12, 13):
+        return f"{number}th"
+    return f"{number}{ {1: 'st', 2: 'nd', 3: 'rd'}.get(number % 10, 'th') }"

@@ -1,0 +1,283 @@
+"""Running a dataset's suite on one snapshot."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from pipelines.errors import ContractError
+from pipelines.quality._drift import drift_views
+from pipelines.quality._engine import Outcome, plain, run_expectations, sample_rows
+from pipelines.quality._spec import (
+    Evidence,
+    Expectation,
+    Fact,
+    Setting,
+    View,
+    ViewFunction,
+    of_dataset,
+)
+from pipelines.quality._suites import CONTRACT_CHECK, SUITES
+
+if TYPE_CHECKING:
+    from pipelines.config import Settings
+    from pipelines.contracts import Contract
+    from pipelines.quality._targets import PersonaTargets
+    from pipelines.store import CheckRecord, Snapshot, Store
+
+__all__ = ["check_dataset", "pandera_record", "view_functions"]
+
+
+def check_dataset(
+    dataset: str,
+    snapshot: Snapshot,
+    *,
+    store: Store,
+    settings: Settings,
+    previous: Snapshot | None = None,
+    context: Mapping[str, Snapshot] | None = None,
+    persona_targets: PersonaTargets | None = None,
+) -> list[CheckRecord]:
+    """Run every expectation of a dataset on one of its snapshots.
+
+    Parameters
+    ----------
+    dataset
+        A name in ``SUITES``.
+    snapshot
+        The version to judge.
+    store
+        Where related tables are looked up.
+    settings
+        Bounds, and what was planned (cohort size, split shares).
+    previous
+        The table's snapshot in the last release of the same world; without one the drift
+        checks pass, saying ``no previous``.
+    context
+        Related snapshots by dataset; of tables that are not in it, the store's current ones
+        are taken (a release pins those).
+    persona_targets
+        Shares that personas must follow; default: the packaged ones.
+
+    Returns
+    -------
+    list of CheckRecord
+        One per expectation, in the suite's order. ``details`` holds ``observed`` (a number, or
+        the smallest and largest), ``bound`` (the limits by name) and ``expected`` (the same as
+        text), ``failing`` and ``of`` (rows of what was judged), ``rows`` (if it failed: up to
+        ten, as text), ``because``, ``expectation``, ``message`` (one line for people),
+        ``compared_with`` (versions of other tables), and ``skipped`` or ``problem`` where
+        there is one.
+
+    Raises
+    ------
+    ContractError
+        If the dataset has no suite, the snapshot is another dataset's, or a check can't be
+        evaluated.
+    """
+    if dataset not in SUITES:
+        raise ContractError(
+            "no expectations are declared", where=dataset, hint=f"one of {', '.join(SUITES)}"
+        )
+    if snapshot.dataset != dataset:
+        raise ContractError(f"the snapshot is of {snapshot.dataset}", where=dataset)
+    evidence = Evidence(
+        dataset, snapshot, store, settings, previous, dict(context or {}), persona_targets
+    )
+    functions = view_functions(dataset)
+    records: dict[str, CheckRecord] = {}
+    by_view: dict[str, list[Expectation]] = {}
+    for spec in SUITES[dataset]:
+        by_view.setdefault(spec.view, []).append(spec)
+    for name, specs in by_view.items():
+        # One view at a time: only one of them is in memory.
+        view = functions[name](evidence)
+        compared = evidence.compared_with()
+        for spec, details, passed in _judge(view, specs, settings, dataset):
+            if compared:
+                details["compared_with"] = compared
+            records[spec.name] = _record(spec, passed, details)
+    return [records[spec.name] for spec in SUITES[dataset]]
+
+
+def view_functions(dataset: str) -> dict[str, ViewFunction]:
+    """The views of a dataset by name."""
+    # Only here: views bring polars and numpy, which reading the suites needs neither of.
+    from pipelines.quality._views_catalogue import CATALOGUE_VIEWS
+    from pipelines.quality._views_choice_sets import CHOICE_SET_VIEWS
+    from pipelines.quality._views_domains import DOMAIN_VIEWS
+    from pipelines.quality._views_graph import GRAPH_VIEWS
+    from pipelines.quality._views_personas import PERSONA_VIEWS
+    from pipelines.quality._views_scores import SCORE_VIEWS
+    from pipelines.quality._views_similarity import SIMILARITY_VIEWS
+    from pipelines.quality._views_vectors import VECTOR_VIEWS
+
+    own: dict[str, ViewFunction] = {}
+    for group in (
+        CATALOGUE_VIEWS,
+        DOMAIN_VIEWS,
+        CHOICE_SET_VIEWS,
+        PERSONA_VIEWS,
+        VECTOR_VIEWS,
+        SCORE_VIEWS,
+        GRAPH_VIEWS,
+        SIMILARITY_VIEWS,
+    ):
+        own.update(of_dataset(group, dataset) or {})
+    return own | drift_views(dataset)
+
+
+def _judge(
+    view: View, specs: list[Expectation], settings: Settings, dataset: str
+) -> list[tuple[Expectation, dict[str, Any], bool]]:
+    if view.frame is None:
+        applies = view.skipped is None
+        reason = {"problem": view.problem} if applies else {"skipped": view.skipped}
+        return [(spec, dict(reason), not applies) for spec in specs]
+    resolved = [(spec, _resolve(spec, view, settings)) for spec in specs]
+    outcomes = run_expectations(view.frame, resolved, where=dataset)
+    judged = []
+    for spec, arguments in resolved:
+        outcome = outcomes[spec.name]
+        details = _details(spec, outcome, arguments, view)
+        judged.append((spec, details, outcome.passed))
+    return judged
+
+
+def _resolve(spec: Expectation, view: View, settings: Settings) -> dict[str, Any]:
+    """The expectation's arguments with settings and facts filled in."""
+    out: dict[str, Any] = {}
+    for key, value in spec.arguments.items():
+        if isinstance(value, Setting):
+            out[key] = value.resolve(settings)
+        elif isinstance(value, Fact):
+            out[key] = view.facts[value.name]
+        else:
+            out[key] = value
+    return out
+
+
+_BOUNDS = ("min_value", "max_value", "mostly", "value", "value_set")
+
+
+def _details(
+    spec: Expectation, outcome: Outcome, arguments: Mapping[str, Any], view: View
+) -> dict[str, Any]:
+    bound = {k: plain(arguments[k]) for k in _BOUNDS if arguments.get(k) is not None}
+    details: dict[str, Any] = {
+        "observed": outcome.observed,
+        "bound": bound,
+        "expected": _expected(spec, bound),
+        "failing": outcome.failing,
+        "of": outcome.of,
+    }
+    rows = outcome.rows
+    if not outcome.passed and view.examples is not None and view.examples.height:
+        rows = sample_rows(view.examples)
+    elif not outcome.passed and not rows and view.frame is not None and not spec.columns():
+        # A row count has no failing values: its rows are what is too many or too few.
+        rows = sample_rows(view.frame)
+    if rows:
+        details["rows"] = rows
+    if outcome.problem:
+        details["problem"] = outcome.problem
+    return details
+
+
+def _expected(spec: Expectation, bound: Mapping[str, Any]) -> str:
+    """The bound as a reader wants it.
+
+    >>> spec = Expectation("a", "warn", "v", "ExpectColumnValuesToBeBetween", {}, "")
+    >>> _expected(spec, {"min_value": 1, "mostly": 0.4})
+    'at least 40 % of rows with at least 1'
+    """
+    low, high = bound.get("min_value"), bound.get("max_value")
+    if spec.kind == "ExpectColumnPairValuesAToBeGreaterThanB":
+        text = f"{spec.arguments['column_B']} at most {spec.arguments['column_A']}"
+    elif "value_set" in bound:
+        word = "with" if spec.kind.endswith("ContainSet") else "one of"
+        text = f"{word} {', '.join(map(str, bound['value_set']))}"
+    elif "value" in bound:
+        text = f"exactly {_number(bound['value'])}"
+    elif low is not None and high is not None:
+        text = f"{_number(low)} to {_number(high)}" if low != high else f"exactly {_number(low)}"
+    elif low is not None or high is not None:
+        text = f"at least {_number(low)}" if high is None else f"at most {_number(high)}"
+    else:
+        text = "all different"
+    if "mostly" in bound:
+        return f"at least {_number(100 * bound['mostly'])} % of rows with {text}"
+    return text
+
+
+def _message(spec: Expectation, passed: bool, details: Mapping[str, Any]) -> str:
+    if details.get("skipped"):
+        return f"{spec.because}: not judged, {details['skipped']}"
+    if details.get("problem"):
+        return f"{spec.because}: {details['problem']}"
+    observed = details["observed"]
+    several = observed if isinstance(observed, list) else [observed]
+    found = " to ".join("none" if v is None else _number(v) for v in several)
+    return f"{spec.because}: {found}; {'as' if passed else 'but'} expected {details['expected']}"
+
+
+def _number(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def _record(spec: Expectation, passed: bool, details: dict[str, Any]) -> CheckRecord:
+    from pipelines.store import CheckRecord
+
+    return CheckRecord(
+        name=spec.name,
+        passed=passed,
+        severity=spec.severity,
+        kind="expectations",
+        details={
+            "message": _message(spec, passed, details),
+            **details,
+            "because": spec.because,
+            "expectation": spec.kind,
+        },
+    )
+
+
+def pandera_record(contract: Contract, error: ContractError | None = None) -> CheckRecord:
+    """The record of a contract validation, named ``contract``.
+
+    Parameters
+    ----------
+    contract
+        The contract that the rows were checked against.
+    error
+        What ``contract.validate`` raised; None if the rows passed. A committed version has
+        passed: the store validates before it commits.
+
+    Examples
+    --------
+    >>> from pipelines.contracts import CONTRACTS
+    >>> pandera_record(CONTRACTS["personas"]).passed
+    True
+    """
+    from pipelines.store import CheckRecord
+
+    details: dict[str, Any] = {
+        "because": f"types, ranges, nulls and the key ({', '.join(contract.key)}) of every row",
+        "columns": len(contract.polars_schema()),
+    }
+    if error is not None:
+        details["problem"] = str(error)
+        details["rows"] = [
+            {str(k): None if v is None else str(v) for k, v in row.items()}
+            for row in list(error.details.get("rows", []))[:10]
+        ]
+        details["checks"] = [str(c) for c in error.details.get("checks", [])]
+    return CheckRecord(
+        name=CONTRACT_CHECK,
+        passed=error is None,
+        severity="error",
+        kind="pandera",
+        details=details,
+    )

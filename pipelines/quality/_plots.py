@@ -1,0 +1,294 @@
+"""Plots of the published tables, for the pages that show them.
+
+Each function takes snapshots' lazy frames, aggregates them in bounded memory and returns PNG
+bytes (under 60 kB).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from pipelines.quality._figures import (
+    BLUE,
+    bars,
+    canvas,
+    empty,
+    grouped_bars,
+    png,
+    share,
+    to_markdown_image,
+)
+from pipelines.quality._spec import Evidence, of_dataset
+from pipelines.quality._views_scores import human_histogram, score_histogram
+
+if TYPE_CHECKING:
+    from pipelines.config import Settings
+    from pipelines.quality._targets import PersonaTargets
+    from pipelines.store import Snapshot, Store
+
+__all__ = ["PLOTS", "plots_for", "to_markdown_image"]
+
+#: Genres or relations drawn at most.
+MOST = 24
+
+
+def rating_histogram(interactions: pl.LazyFrame) -> bytes:
+    """Share of each human rating."""
+    counts = (
+        interactions.group_by("rating").agg(n=pl.len()).collect(engine="streaming").sort("rating")
+    )
+    if counts.is_empty():
+        return empty("Human ratings")
+    figure, axes = canvas("Human ratings", "rating (stars)", "share of ratings")
+    axes.bar(counts["rating"].to_list(), share(counts["n"]), width=0.4, color=BLUE)
+    axes.set_xticks(counts["rating"].to_list())
+    return png(figure)
+
+
+def item_popularity(interactions: pl.LazyFrame) -> bytes:
+    """Ratings per item by rank, both axes logarithmic: the long tail."""
+    counts = (
+        interactions.group_by("item_id")
+        .agg(n=pl.len())
+        .collect(engine="streaming")["n"]
+        .sort(descending=True)
+    )
+    if counts.is_empty():
+        return empty("Ratings per film")
+    # Ranks are drawn at a few hundred places that are even on the logarithmic axis.
+    places = sorted({round(counts.len() ** (k / 400)) for k in range(401)})
+    figure, axes = canvas("Ratings per film", "rank of the film", "ratings (count)")
+    axes.plot(places, counts.gather([p - 1 for p in places]).to_list(), color=BLUE, linewidth=2)
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    return png(figure)
+
+
+def ratings_per_user(interactions: pl.LazyFrame) -> bytes:
+    """How many users gave how many ratings (bins that double)."""
+    counts = (
+        interactions.group_by("user_id")
+        .agg(n=pl.len())
+        .group_by(bin=pl.col("n").log(2).floor().cast(pl.Int64))
+        .agg(users=pl.len())
+        .collect(engine="streaming")
+        .sort("bin")
+    )
+    if counts.is_empty():
+        return empty("Ratings per user")
+    labels = [str(2**b) if b == 0 else f"{2**b}-{2 ** (b + 1) - 1}" for b in counts["bin"]]
+    return bars(
+        "Ratings per user", "users (count)", "ratings given", labels, counts["users"].to_list()
+    )
+
+
+def films_per_year(items: pl.LazyFrame) -> bytes:
+    """Films by year of release."""
+    counts = (
+        items.drop_nulls("year").group_by("year").agg(n=pl.len()).collect(engine="streaming")
+    ).sort("year")
+    if counts.is_empty():
+        return empty("Films per year")
+    figure, axes = canvas("Films per year", "year of release", "films (count)")
+    axes.bar(counts["year"].to_list(), counts["n"].to_list(), width=0.9, color=BLUE)
+    return png(figure)
+
+
+def genre_counts(items: pl.LazyFrame) -> bytes:
+    """Films per genre, most frequent first."""
+    counts = (
+        items.select(genre="genres")
+        .explode("genre")
+        .drop_nulls()
+        .group_by("genre")
+        .agg(n=pl.len())
+        .sort("n", "genre", descending=[True, False])
+        .head(MOST)
+        .collect(engine="streaming")
+    )
+    return bars(
+        "Films per genre",
+        "films (count)",
+        "genre",
+        counts["genre"].to_list(),
+        counts["n"].to_list(),
+    )
+
+
+def feature_coverage(items: pl.LazyFrame) -> bytes:
+    """Share of films that have each feature."""
+    columns = items.collect_schema()
+    known = {
+        name: pl.col(name).list.len().fill_null(0) > 0
+        if isinstance(dtype, pl.List)
+        else pl.col(name).is_not_null()
+        for name, dtype in columns.items()
+        if name not in {"item_id", "title", "has_tmdb"}
+    }
+    shares = items.select(**{k: v.mean() for k, v in known.items()}).collect(engine="streaming")
+    filled: dict[str, float] = {k: v or 0.0 for k, v in shares.row(0, named=True).items()}
+    ordered = sorted(filled.items(), key=lambda pair: -pair[1])
+    return bars(
+        "Films with each feature",
+        "share of films",
+        "column",
+        [k for k, _ in ordered],
+        [v for _, v in ordered],
+        share=True,
+    )
+
+
+def persona_ages(personas: pl.LazyFrame, targets: PersonaTargets) -> bytes:
+    """Personas' ages beside the census; imported personas are left out, as in the check."""
+    drawn = personas.filter(pl.col("origin") != "imported")
+    ages = drawn.select("age").collect(engine="streaming")["age"]
+    total = max(1, ages.len())
+    return grouped_bars(
+        "Ages of personas",
+        "age (years)",
+        "share",
+        [f"{low}-{high}" for low, high, _ in targets.ages],
+        [
+            (
+                "personas",
+                [int(ages.is_between(lo, hi).sum()) / total for lo, hi, _ in targets.ages],
+            ),
+            ("census", [s for *_, s in targets.ages]),
+        ],
+        rotate=True,
+    )
+
+
+def persona_names(personas: pl.LazyFrame) -> bytes:
+    """The most frequent first names of sampled personas."""
+    drawn = personas.filter(pl.col("origin") != "imported").drop_nulls("name")
+    counts = (
+        drawn.group_by("name")
+        .agg(n=pl.len())
+        .with_columns(share=pl.col("n") / pl.col("n").sum())
+        .sort("n", "name", descending=[True, False])
+        .head(MOST)
+        .collect(engine="streaming")
+    )
+    names, shares = counts["name"].to_list(), counts["share"].to_list()
+    return bars("Most frequent first names", "share of personas", "name", names, shares)
+
+
+def persona_genres(personas: pl.LazyFrame, targets: PersonaTargets) -> bytes:
+    """Favourable share of the opinions of each genre beside the target, for the largest domain."""
+    sizes = personas.group_by("domain").agg(n=pl.len()).collect(engine="streaming")
+    domain = sizes.sort("n", "domain", descending=[True, True])["domain"][0] if len(sizes) else ""
+    shares = targets.favourable.get(domain, {})
+    personas = personas.filter(pl.col("domain") == domain)
+    counts = {
+        side: dict(
+            personas.select(genre=side)
+            .explode("genre")
+            .drop_nulls()
+            .group_by("genre")
+            .agg(n=pl.len())
+            .collect(engine="streaming")
+            .iter_rows()
+        )
+        for side in ("likes", "dislikes")
+    }
+    genres = sorted(shares, key=lambda g: -shares[g])[:MOST]
+    liked = [counts["likes"].get(g, 0) for g in genres]
+    opinions = [n + counts["dislikes"].get(g, 0) for g, n in zip(genres, liked, strict=True)]
+    return grouped_bars(
+        f"Genres liked by personas with an opinion ({domain})",
+        "genre",
+        "share who like it",
+        genres,
+        [
+            ("personas", [a / b if b else 0.0 for a, b in zip(liked, opinions, strict=True)]),
+            ("target", [shares[g] for g in genres]),
+        ],
+        rotate=True,
+    )
+
+
+def score_vs_human(scores: pl.LazyFrame, interactions: pl.LazyFrame | None) -> bytes:
+    """Sampled persona ratings beside human ratings, on the scores' scale."""
+    ours = score_histogram(scores)
+    if ours.is_empty():
+        return empty("Ratings of personas and of people")
+    scale = str(ours["scale"][0])
+    both = ours.select("rating", personas="share")
+    if interactions is not None:
+        people = human_histogram(interactions, scale).select("rating", people="share")
+        both = both.join(people, on="rating", how="full", coalesce=True)
+    both = both.fill_null(0.0).sort("rating")
+    groups = [("personas", both["personas"].to_list())]
+    if interactions is not None:
+        groups.append(("people", both["people"].to_list()))
+    labels = [f"{r:g}" for r in both["rating"]]
+    title = "Ratings of personas and of people" if len(groups) == 2 else "Ratings of personas"
+    return grouped_bars(title, f"rating (scale {scale})", "share", labels, groups)
+
+
+def triples_per_relation(triples: pl.LazyFrame) -> bytes:
+    """Graph triples by relation."""
+    counts = (
+        triples.group_by("relation")
+        .agg(n=pl.len())
+        .sort("n", "relation", descending=[True, False])
+        .head(MOST)
+        .collect(engine="streaming")
+    )
+    return bars(
+        "Triples per relation",
+        "triples (count)",
+        "relation",
+        counts["relation"].to_list(),
+        counts["n"].to_list(),
+    )
+
+
+def _human(evidence: Evidence) -> pl.LazyFrame | None:
+    snapshot = evidence.sibling("interactions")
+    return None if snapshot is None else snapshot.scan()
+
+
+Plot = Callable[[Evidence], bytes]
+
+#: Plots by dataset, then by title.
+PLOTS: Mapping[str, Mapping[str, Plot]] = {
+    "items": {
+        "films per year": lambda e: films_per_year(e.snapshot.scan()),
+        "genres": lambda e: genre_counts(e.snapshot.scan()),
+        "feature coverage": lambda e: feature_coverage(e.snapshot.scan()),
+    },
+    "interactions": {
+        "ratings": lambda e: rating_histogram(e.snapshot.scan()),
+        "item popularity": lambda e: item_popularity(e.snapshot.scan()),
+        "ratings per user": lambda e: ratings_per_user(e.snapshot.scan()),
+    },
+    "personas": {
+        "ages": lambda e: persona_ages(e.snapshot.scan(), e.targets),
+        "genres": lambda e: persona_genres(e.snapshot.scan(), e.targets),
+        "names": lambda e: persona_names(e.snapshot.scan()),
+    },
+    "preference_scores": {
+        "scores and human ratings": lambda e: score_vs_human(e.snapshot.scan(), _human(e)),
+    },
+    "graph_triples": {
+        "triples per relation": lambda e: triples_per_relation(e.snapshot.scan()),
+    },
+}
+
+
+def plots_for(
+    dataset: str,
+    snapshot: Snapshot,
+    *,
+    store: Store,
+    settings: Settings,
+    context: Mapping[str, Snapshot] | None = None,
+) -> dict[str, bytes]:
+    """Every plot of a dataset, as PNG bytes by title; none for a dataset without plots."""
+    evidence = Evidence(dataset, snapshot, store, settings, None, dict(context or {}))
+    return {title: plot(evidence) for title, plot in (of_dataset(PLOTS, dataset) or {}).items()}

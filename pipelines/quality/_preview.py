@@ -1,0 +1,89 @@
+"""Tables and text of unknown origin as Markdown that can't break out of its cell."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import polars as pl
+
+__all__ = ["escape_markdown", "preview_markdown"]
+
+#: Characters shown of one cell.
+CELL = 80
+#: What Markdown, HTML or TeX would read as markup; each becomes a numeric entity, which they don't.
+#: Underscores within words are not markup, and names would be hard to read without them.
+_MARKUP = re.compile(r"[&<>|`*~\[\]\\$@]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")
+#: Control, format, surrogate and separator characters: line breaks, bidirectional overrides.
+_UNPRINTABLE = re.compile(
+    r"[\x00-\x1f\x7f-\x9f\u00ad\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]"
+)
+#: What viewers turn into links by themselves: its last character but the slashes is escaped.
+_AUTOLINK = re.compile(r"\bwww\.|:(?=//)", re.IGNORECASE)
+
+
+def escape_markdown(text: str) -> str:
+    """Text that Markdown shows as it is: no markup, no HTML, no links, one line.
+
+    >>> escape_markdown("a|b <i>`x`")
+    'a&#124;b &#60;i&#62;&#96;x&#96;'
+    """
+    one_line = " ".join(_UNPRINTABLE.sub(" ", text).split())
+    escaped = _MARKUP.sub(lambda m: f"&#{ord(m.group())};", one_line)
+    return _AUTOLINK.sub(lambda m: f"{m.group()[:-1]}&#{ord(m.group()[-1])};", escaped)
+
+
+def preview_markdown(frame: pl.DataFrame, rows: int = 10, *, cell: int = CELL) -> str:
+    """The first rows as a Markdown table.
+
+    Parameters
+    ----------
+    frame
+        Any frame; its text is data and is shown as text.
+    rows
+        Rows shown at most.
+    cell
+        Characters of a cell at most, before escaping; a cut cell ends in ``…``.
+
+    Returns
+    -------
+    str
+        The table, and a line with the number of rows that are not shown.
+
+    Examples
+    --------
+    >>> import polars as pl
+    >>> print(preview_markdown(pl.DataFrame({"a": ["x|y", None], "n": [1, 2]})))
+    | a | n |
+    | --- | ---: |
+    | x&#124;y | 1 |
+    |  | 2 |
+    """
+    if not frame.width:
+        return "(no columns)"
+    lines = [
+        "| " + " | ".join(escape_markdown(name) for name in frame.columns) + " |",
+        "| " + " | ".join("---:" if t.is_numeric() else "---" for t in frame.dtypes) + " |",
+    ]
+    lines += [
+        "| " + " | ".join(_cell(value, cell) for value in row) + " |"
+        for row in frame.head(rows).iter_rows()
+    ]
+    hidden = frame.height - min(rows, frame.height)
+    if hidden:
+        lines += ["", f"{hidden:,} more rows"]
+    return "\n".join(lines)
+
+
+def _cell(value: Any, limit: int) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, float):
+        return escape_markdown(f"{value:.6g}")
+    if isinstance(value, list):
+        shown = ", ".join(f"{v:.4g}" if isinstance(v, float) else str(v) for v in value[:limit])
+    else:
+        shown = str(value)
+    # Cut before escaping: half an entity would be noise.
+    return escape_markdown(shown if len(shown) <= limit else shown[: limit - 1] + "…")

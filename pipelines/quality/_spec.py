@@ -1,0 +1,206 @@
+"""How a check on a whole dataset is declared, and what it is checked against.
+
+A suite is data: each :class:`Expectation` names a *view* (a small frame computed from the
+snapshot in bounded memory), the great-expectations class that judges it, and its bounds. Bounds
+that depend on settings or on the data are :class:`Setting` and :class:`Fact`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from pipelines.config import Settings
+    from pipelines.quality._targets import PersonaTargets
+    from pipelines.store import Snapshot, Store
+
+__all__ = ["Evidence", "Expectation", "Fact", "Setting", "View", "ViewFunction", "of_dataset"]
+
+Severity = Literal["error", "warn"]
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A bound taken from the settings tree, such as ``quality.max_drift``."""
+
+    path: str
+
+    def resolve(self, settings: Settings) -> Any:
+        """The value of the setting."""
+        value: Any = settings
+        for part in self.path.split("."):
+            value = getattr(value, part)
+        return value
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """A bound computed by the view, such as a finite-sample allowance."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Expectation:
+    """One check: what must hold of a view.
+
+    Attributes
+    ----------
+    name
+        Name of the check, unique within its dataset; letters, digits and underscores.
+    severity
+        ``error`` stops a release, ``warn`` is shown.
+    view
+        Name of the view it reads.
+    kind
+        Name of a great-expectations expectation class.
+    arguments
+        Its arguments; :class:`Setting` and :class:`Fact` are filled in when it is run.
+    because
+        What is measured and why, one sentence for the page that shows the check.
+    """
+
+    name: str
+    severity: Severity
+    view: str
+    kind: str
+    arguments: Mapping[str, Any]
+    because: str
+
+    def columns(self) -> list[str]:
+        """Columns of the view that the expectation reads."""
+        named = [self.arguments.get(k) for k in ("column", "column_A", "column_B")]
+        return [str(c) for c in (*named, *self.arguments.get("column_list", ())) if c]
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A small frame made for checks, or the reason why there is none.
+
+    Attributes
+    ----------
+    frame
+        The rows to judge; checked columns may hold no nulls (a null fails the check).
+    facts
+        Numbers computed with it: bounds, and what the page should show.
+    examples
+        Rows to show when a check on it fails, if the frame itself is only a summary.
+    skipped
+        Why its checks do not apply (they pass, saying so).
+    problem
+        Why it could not be made although it must be (its checks fail, saying so).
+    """
+
+    frame: pl.DataFrame | None
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    examples: pl.DataFrame | None = None
+    skipped: str | None = None
+    problem: str | None = None
+
+    @classmethod
+    def skip(cls, reason: str) -> View:
+        """A view whose checks do not apply."""
+        return cls(None, skipped=reason)
+
+    @classmethod
+    def missing(cls, reason: str) -> View:
+        """A view that could not be made."""
+        return cls(None, problem=reason)
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What the views of one check run may look at.
+
+    Attributes
+    ----------
+    dataset, snapshot
+        The table under check.
+    previous
+        Its snapshot in the last release of the same world, if any.
+    context
+        Snapshots of related tables by dataset name; they win over the store's current ones.
+    persona_targets
+        Shares that personas must follow; default: the packaged ones.
+    """
+
+    dataset: str
+    snapshot: Snapshot
+    store: Store
+    settings: Settings
+    previous: Snapshot | None = None
+    context: Mapping[str, Snapshot] = field(default_factory=dict)
+    persona_targets: PersonaTargets | None = None
+    _made: dict[str, Any] = field(default_factory=dict, repr=False)
+    _used: dict[str, str] = field(default_factory=dict, repr=False)
+
+    def once(self, name: str, make: Callable[[], Any]) -> Any:
+        """What ``make`` returns, made on the first call; views share what is dear."""
+        if name not in self._made:
+            self._made[name] = make()
+        return self._made[name]
+
+    def related(self, dataset: str) -> Snapshot | None:
+        """The snapshot of another table to compare with: the given one, else the current one.
+
+        A release pins the current versions, so that is what must fit together. (The inputs in
+        the manifest are those of the build that first made this content; a later build may
+        have come to it from others.)
+        """
+        found = self.context.get(dataset)
+        if found is None and self.store.has(dataset):
+            found = self.store.current(dataset)
+        if found is not None:
+            self._used[dataset] = found.version
+        return found
+
+    @property
+    def domain(self) -> str:
+        """The domain of the table under check; empty for one of all domains."""
+        return self.dataset.rpartition(".")[0]
+
+    def sibling_name(self, table: str) -> str:
+        """Full name of another table of the same domain.
+
+        A table of all domains (personas) has its siblings in any of them: the movies.
+        """
+        return f"{self.domain or 'movies'}.{table}"
+
+    def sibling(self, table: str) -> Snapshot | None:
+        """Like :meth:`related`, for another table of the same domain."""
+        return self.related(self.sibling_name(table))
+
+    def compared_with(self) -> dict[str, str]:
+        """Versions of the related tables that were looked at since the last call."""
+        used = dict(self._used)
+        self._used.clear()
+        return used
+
+    @cached_property
+    def targets(self) -> PersonaTargets:
+        """The shares that personas are sampled from."""
+        from pipelines.quality._targets import persona_targets
+
+        return self.persona_targets or persona_targets()
+
+
+ViewFunction = Callable[[Evidence], View]
+
+Entry = TypeVar("Entry")
+
+
+def of_dataset(registry: Mapping[str, Entry], dataset: str) -> Entry | None:
+    """What a registry holds for a dataset: under its full name, else under its table's name.
+
+    >>> of_dataset({"items": 1, "books.items": 2}, "books.items")
+    2
+    >>> of_dataset({"items": 1, "books.items": 2}, "games.items")
+    1
+    """
+    found = registry.get(dataset)
+    return registry.get(dataset.rpartition(".")[2]) if found is None else found

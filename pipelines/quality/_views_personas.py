@@ -1,0 +1,224 @@
+"""Views of the personas: what a cohort looks like against what it is sampled from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import polars as pl
+
+from pipelines.quality._spec import Evidence, View, ViewFunction
+from pipelines.quality._stats import (
+    concentration_bound,
+    share_allowance,
+    total_variation,
+    tv_allowance,
+)
+from pipelines.quality._views_persona_texts import TEXT_VIEWS
+
+__all__ = ["PERSONA_VIEWS"]
+
+#: How far a correctly sampled share may be off its target beyond chance.
+MARGIN = 0.02
+#: Who would like nothing likes one genre after all, which moves the shares a little.
+GENRE_MARGIN = 0.03
+#: First age (years) whose opinions follow the targets: children lack some likings.
+ADULT = 18
+#: Imported personas whose description only lists what is known of them.
+LISTED = (pl.col("origin") == "imported") & (pl.col("writer") == "embedded")
+#: Largest probability of one first name that the name list may give.
+NAME_SHARE = 0.01
+
+
+def _sampled(evidence: Evidence) -> pl.LazyFrame:
+    """The personas that were drawn here; imported and hand-made ones follow nobody's targets."""
+    return evidence.snapshot.scan().filter(pl.col("origin").is_in(["sampled", "matched"]))
+
+
+def _planned(evidence: Evidence) -> dict[str, int]:
+    """How many personas each cohort that was generated here was planned with."""
+    cohorts = evidence.snapshot.manifest.config.get("cohorts") or {
+        evidence.settings.personas.cohort: {"count": evidence.settings.personas.count}
+    }
+    return {name: int(facts["count"]) for name, facts in cohorts.items() if "count" in facts}
+
+
+def _sizes(evidence: Evidence) -> View:
+    """One row per cohort: how many personas it lacks, or has too many."""
+    counts = dict(
+        evidence.snapshot.scan()
+        .group_by("cohort")
+        .agg(n=pl.len())
+        .collect(engine="streaming")
+        .iter_rows()
+    )
+    planned = _planned(evidence)
+    return View(
+        pl.DataFrame(
+            [
+                {"cohort": c, "planned": n, "found": counts.get(c, 0), "off": counts.get(c, 0) - n}
+                for c, n in sorted(planned.items())
+            ],
+            schema={
+                "cohort": pl.String,
+                "planned": pl.Int64,
+                "found": pl.Int64,
+                "off": pl.Int64,
+            },
+        )
+    )
+
+
+def _personas(evidence: Evidence) -> View:
+    """One row per persona: its description as a hash and a length.
+
+    People of a census may be alike: imported personas without a text of their own are left out.
+    """
+    frame = (
+        evidence.snapshot.scan()
+        .filter(~LISTED)
+        .select(
+            "persona_id",
+            "name",
+            # Equal texts have equal hashes; a chance collision in a million personas has a
+            # probability of 3e-8.
+            description_hash=pl.col("description").hash(seed=0).reinterpret(signed=True),
+            characters=pl.col("description").str.len_chars().cast(pl.Int64),
+            starts=pl.col("description").str.slice(0, 80),
+        )
+        .collect(engine="streaming")
+    )
+    return View(frame)
+
+
+def _ages(evidence: Evidence) -> View:
+    """One row per cohort: distance of its ages from the census; examples are the bands."""
+    targets = evidence.targets.ages
+    census = {f"{low}-{high}": share for low, high, share in targets}
+    counts = _sampled(evidence).group_by("cohort", "age").agg(n=pl.len())
+    rows, examples = [], []
+    for (cohort,), part in _by_cohort(counts):
+        n = int(part["n"].sum())
+        found = {
+            f"{low}-{high}": int(part.filter(pl.col("age").is_between(low, high))["n"].sum())
+            for low, high, _ in targets
+        }
+        outside = n - sum(found.values())
+        distance = total_variation(found | {"outside": outside}, census)
+        allowed = MARGIN + tv_allowance(list(census.values()), n)
+        rows.append({"cohort": cohort, "distance": distance, "allowed": allowed})
+        examples += [
+            {"cohort": cohort, "band": band, "share": k / max(1, n), "census": census[band]}
+            for band, k in found.items()
+        ]
+    return _distances(rows, examples, "census")
+
+
+def _genders(evidence: Evidence) -> View:
+    """One row per cohort: distance of the gender shares from the target."""
+    targets = evidence.targets.genders
+    counts = _sampled(evidence).group_by("cohort", "gender").agg(n=pl.len())
+    rows, examples = [], []
+    for (cohort,), part in _by_cohort(counts):
+        found = {str(g): int(n) for g, n in part.select("gender", "n").iter_rows()}
+        n = sum(found.values())
+        allowed = MARGIN + tv_allowance(list(targets.values()), n)
+        distance = total_variation(found, targets)
+        rows.append({"cohort": cohort, "distance": distance, "allowed": allowed})
+        examples += [
+            {"cohort": cohort, "gender": g, "share": found.get(g, 0) / max(1, n), "census": s}
+            for g, s in targets.items()
+        ]
+    return _distances(rows, examples, "census")
+
+
+def _by_cohort(counts: pl.LazyFrame) -> list[tuple[tuple[object, ...], pl.DataFrame]]:
+    frame = counts.collect(engine="streaming").sort("cohort")
+    return list(frame.group_by("cohort", maintain_order=True))
+
+
+def _distances(rows: list[dict[str, Any]], examples: list[dict[str, Any]], target: str) -> View:
+    if not rows:
+        return View.skip("no persona was sampled")
+    listed = pl.DataFrame(examples)
+    worst = (pl.col("share") - pl.col(target)).abs()
+    return View(pl.DataFrame(rows), examples=listed.sort(worst, descending=True))
+
+
+def _names(evidence: Evidence) -> View:
+    """One row per cohort and first name: its share, most frequent first."""
+    sizes = _sampled(evidence).group_by("cohort").agg(of=pl.len())
+    frame = (
+        _sampled(evidence)
+        .drop_nulls("name")
+        .group_by("cohort", "name")
+        .agg(personas=pl.len())
+        .join(sizes, on="cohort")
+        .with_columns(share=pl.col("personas") / pl.col("of"))
+        .sort("share", "cohort", "name", descending=[True, False, False])
+        .collect(engine="streaming")
+    )
+    if not frame.height:
+        return View.skip("no persona was sampled")
+    bounds = {n: concentration_bound(int(n), NAME_SHARE) for n in frame["of"].unique()}
+    return View(
+        frame.with_columns(allowed=pl.col("of").replace_strict(bounds, return_dtype=pl.Float64))
+    )
+
+
+def _persona_genres(evidence: Evidence) -> View:
+    """One row per cohort and genre: the favourable share of adults' opinions."""
+    if not any(evidence.targets.favourable.values()):
+        return View.skip("there are no genre targets")
+    adults = _sampled(evidence).filter(pl.col("age") >= ADULT)
+    sides = pl.concat(
+        [
+            adults.select("cohort", "domain", genre=side, liked=pl.lit(side == "likes"))
+            .explode("genre")
+            .drop_nulls("genre")
+            for side in ("likes", "dislikes")
+        ]
+    )
+    targets = pl.concat(
+        [
+            pl.LazyFrame({"genre": list(shares), "target": list(shares.values())}).with_columns(
+                domain=pl.lit(domain)
+            )
+            for domain, shares in evidence.targets.favourable.items()
+        ]
+    )
+    # Genres left to the model follow nobody's targets.
+    chosen = {
+        name
+        for name, facts in (evidence.snapshot.manifest.config.get("cohorts") or {}).items()
+        if facts.get("genres") == "model"
+    }
+    found = (
+        sides.filter(~pl.col("cohort").is_in(sorted(chosen)))
+        .group_by("cohort", "domain", "genre")
+        .agg(opinions=pl.len(), liked=pl.col("liked").sum())
+    )
+    frame = (
+        found.join(targets, on=["domain", "genre"])
+        .with_columns(share=pl.col("liked") / pl.col("opinions").clip(1))
+        .with_columns(distance=(pl.col("share") - pl.col("target")).abs())
+        .collect(engine="streaming")
+    )
+    if not frame.height:
+        return View.skip("there are no opinions with a target")
+    allowed = [GENRE_MARGIN + share_allowance(n, frame.height) for n in frame["opinions"]]
+    return View(frame.with_columns(allowed=pl.Series(allowed)).sort("distance", descending=True))
+
+
+#: View functions by dataset, then by name.
+PERSONA_VIEWS: Mapping[str, Mapping[str, ViewFunction]] = {
+    "personas": {
+        "personas": _personas,
+        "ages": _ages,
+        "genders": _genders,
+        "names": _names,
+        "genres": _persona_genres,
+        "sizes": _sizes,
+        **TEXT_VIEWS,
+    }
+}

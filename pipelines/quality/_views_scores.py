@@ -1,0 +1,260 @@
+"""Views of the score plan and of the preference scores."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import polars as pl
+
+from pipelines.domains import DOMAINS, cohort_domain
+from pipelines.quality._spec import Evidence, View, ViewFunction
+from pipelines.scales import SCALES, scale_named, to_answers
+
+__all__ = ["SCORE_VIEWS", "human_histogram", "score_histogram"]
+
+#: Raters that are floors of comparison: no persona has a taste by design.
+FLOOR_RATERS = frozenset({"random", "mean"})
+#: How far the sum of a pair's probabilities may be from 1.
+SUM_TOLERANCE = 1e-6
+#: Least standard deviation of a persona's expected ratings (share of the scale); below it the
+#: persona has no taste.
+LEAST_SPREAD = 0.01
+#: What a row has if and only if its status is `ok`.
+_VALUES = ("probabilities", "expected", "mode", "sample", "entropy")
+
+
+def _cohort() -> pl.Expr:
+    """The cohort that a persona's id names, as a column of that name."""
+    from pipelines.raters import cohort_of
+
+    return cohort_of().alias("cohort")
+
+
+def _planned_personas(evidence: Evidence) -> View:
+    """One row per persona without a planned pair.
+
+    Demanded are all personas of every cohort that is planned at all, and of the standing cohort
+    of the domain; cohorts of other domains rate other items.
+    """
+    personas = evidence.related("personas")
+    if personas is None:
+        return View.missing("there is no snapshot of personas to compare with")
+    key, default = "persona_id", evidence.settings.personas.domain
+    people = personas.scan().select(key, "cohort")
+    there, planned = pl.collect_all(
+        [people.select("cohort").unique(), evidence.snapshot.scan().select(_cohort()).unique()],
+        engine="streaming",
+    )
+    standing = DOMAINS[evidence.domain].cohort(evidence.settings.personas.cohort)
+    demanded = [
+        name
+        for name in sorted({*planned["cohort"], standing} & {*there["cohort"]})
+        if cohort_domain(name, default) == evidence.domain
+    ]
+    return View(
+        people.filter(pl.col("cohort").is_in(demanded))
+        .join(evidence.snapshot.scan().select(key), on=key, how="anti")
+        .sort(key)
+        .collect(engine="streaming"),
+        facts={"cohorts": demanded},
+    )
+
+
+def _planned_per_persona(evidence: Evidence) -> View:
+    """One row per persona: its pairs against the most of any persona of its cohort."""
+    return View(
+        evidence.snapshot.scan()
+        .group_by("persona_id")
+        .agg(pairs=pl.len())
+        .with_columns(_cohort())
+        .with_columns(share_of_largest=pl.col("pairs") / pl.col("pairs").max().over("cohort"))
+        .sort("share_of_largest", "persona_id")
+        .collect(engine="streaming")
+    )
+
+
+def _scores(evidence: Evidence) -> View:
+    """One row per cohort: shares of pairs by status; examples are pairs without a score."""
+    scan = evidence.snapshot.scan()
+    status = pl.col("status")
+    shares, failed = pl.collect_all(
+        [
+            scan.group_by(_cohort())
+            .agg(
+                pairs=pl.len(),
+                ok_share=(status == "ok").mean(),
+                refused_share=(status == "refused").mean(),
+                invalid_share=status.is_in(["invalid", "truncated", "engine_error"]).mean(),
+            )
+            .sort("ok_share", "cohort"),
+            scan.filter(status != "ok").select("persona_id", "item_id", "status", "note").head(10),
+        ],
+        engine="streaming",
+    )
+    return View(shares, examples=failed)
+
+
+def _half_rated(evidence: Evidence) -> View:
+    """One row: pairs with the status `ok` and a value missing, or a value without the status."""
+    ok = pl.col("status") == "ok"
+    wrong = evidence.snapshot.scan().filter(
+        pl.any_horizontal((pl.col(c).is_not_null()) != ok for c in _VALUES)
+    )
+    count, examples = pl.collect_all(
+        [
+            wrong.select(pairs=pl.len()),
+            wrong.select("persona_id", "item_id", "status", "expected", "mode", "sample").head(10),
+        ],
+        engine="streaming",
+    )
+    return View(count, examples=examples)
+
+
+def _sums(evidence: Evidence) -> View:
+    """One row: the largest distance of a sum of probabilities from 1 (a missing list is 1 off)."""
+    scored = (
+        evidence.snapshot.scan()
+        .filter(pl.col("status") == "ok")
+        .select(
+            "persona_id",
+            "item_id",
+            sum_error=(pl.col("probabilities").list.sum() - 1).abs().fill_nan(1.0).fill_null(1.0),
+        )
+    )
+    worst, examples = pl.collect_all(
+        [
+            scored.select(pl.col("sum_error").max().fill_null(0.0)),
+            scored.filter(pl.col("sum_error") > SUM_TOLERANCE).head(10),
+        ],
+        engine="streaming",
+    )
+    return View(worst, facts={"tolerance": SUM_TOLERANCE}, examples=examples)
+
+
+def _answers(evidence: Evidence) -> View:
+    """One row per cohort and most probable rating with its share of the cohort's scored pairs."""
+    return View(
+        evidence.snapshot.scan()
+        .filter(pl.col("status") == "ok")
+        .group_by(_cohort(), "scale", "mode")
+        .agg(pairs=pl.len())
+        .with_columns(share=pl.col("pairs") / pl.col("pairs").sum().over("cohort"))
+        .sort("share", "cohort", "scale", "mode", descending=[True, False, False, False])
+        .collect(engine="streaming")
+    )
+
+
+def _planned_pairs(evidence: Evidence) -> View:
+    """The first pairs that are only planned or only scored, with their number as a fact."""
+    plan = evidence.sibling("score_plan")
+    if plan is None:
+        return View.missing(
+            f"there is no snapshot of {evidence.sibling_name('score_plan')} to compare with"
+        )
+    keys = ["persona_id", "item_id"]
+    planned, scored = plan.scan().select(keys), evidence.snapshot.scan().select(keys)
+    lost = planned.join(scored, on=keys, how="anti").with_columns(problem=pl.lit("has no row"))
+    more = scored.join(planned, on=keys, how="anti").with_columns(problem=pl.lit("not planned"))
+    n_lost, n_more, some_lost, some_more = pl.collect_all(
+        [lost.select(pl.len()), more.select(pl.len()), lost.head(10), more.head(10)],
+        engine="streaming",
+    )
+    return View(
+        pl.DataFrame({"pairs": [n_lost.item() + n_more.item()]}),
+        examples=pl.concat([some_lost, some_more]),
+    )
+
+
+def _persona_spread(evidence: Evidence) -> View:
+    """One row per cohort: share of its personas whose expected ratings hardly differ.
+
+    A persona's spread is the standard deviation of its expected ratings as a share of the
+    scale; one without any score has none. Who has a single planned pair can't be judged.
+    """
+    scan = evidence.snapshot.scan().filter(~pl.col("rater").is_in(sorted(FLOOR_RATERS)))
+    width = {name: scale.high - scale.low for name, scale in SCALES.items()}
+    ok = pl.col("status") == "ok"
+    spread = (
+        scan.group_by(_cohort(), "persona_id", "scale")
+        .agg(
+            planned=pl.len(),
+            pairs=ok.sum(),
+            deviation=pl.col("expected").filter(ok).std(ddof=0),
+        )
+        .filter(pl.col("planned") > 1)
+        .with_columns(
+            spread=pl.col("deviation")
+            / pl.col("scale").replace_strict(width, return_dtype=pl.Float64)
+        )
+        .with_columns(flat=(pl.col("spread") < LEAST_SPREAD).fill_null(True))
+        .sort("spread", "persona_id")
+        .collect(engine="streaming")
+    )
+    if spread.is_empty():
+        return View.skip("no persona has two pairs, but of raters that are floors of comparison")
+    cohorts = spread.group_by("cohort").agg(personas=pl.len(), flat_share=pl.col("flat").mean())
+    flat = spread.filter("flat").select("persona_id", "pairs", "spread").head(10)
+    return View(cohorts.sort("flat_share", "cohort", descending=[True, False]), examples=flat)
+
+
+def _human_distance(evidence: Evidence) -> View:
+    """One row: distance of the rating histogram from the human one, both on the scores' scale."""
+    human = evidence.sibling("interactions")
+    if human is None:
+        return View.skip("there are no human ratings to compare with")
+    scores = score_histogram(evidence.snapshot.scan())
+    if scores.is_empty():
+        return View.missing("there is no score with status ok")
+    scale = str(scores["scale"][0])
+    people = human_histogram(human.scan(), scale)
+    both = (
+        scores.select("rating", scores="share")
+        .join(people.select("rating", human="share"), on="rating", how="full", coalesce=True)
+        .fill_null(0.0)
+        .sort("rating")
+    )
+    distance = 0.5 * float((both["scores"] - both["human"]).abs().sum())
+    return View(pl.DataFrame({"distance": [distance]}), examples=both)
+
+
+def score_histogram(scores: pl.LazyFrame) -> pl.DataFrame:
+    """Share of each sampled rating: columns rating, share, scale (the most used scale)."""
+    counts = (
+        scores.filter(pl.col("status") == "ok")
+        .group_by("scale", rating=pl.col("sample").cast(pl.Float64))
+        .agg(n=pl.len())
+        .collect(engine="streaming")
+    )
+    if counts.is_empty():
+        return pl.DataFrame(schema={"rating": pl.Float64, "share": pl.Float64, "scale": pl.String})
+    scale = counts.group_by("scale").agg(pl.col("n").sum()).sort("n", "scale")["scale"][-1]
+    one = counts.filter(pl.col("scale") == scale).sort("rating")
+    return one.select("rating", share=pl.col("n") / pl.col("n").sum(), scale="scale")
+
+
+def human_histogram(interactions: pl.LazyFrame, scale: str) -> pl.DataFrame:
+    """Share of each human rating on another scale: columns rating, share."""
+    counts = interactions.group_by("scale", "rating").agg(n=pl.len()).collect(engine="streaming")
+    target = scale_named(scale)
+    mass = {float(answer): 0.0 for answer in target.answers}
+    for (source,), part in counts.partition_by("scale", as_dict=True).items():
+        answers = to_answers(part["rating"].to_numpy(), scale_named(str(source)), target)
+        for answer, n in zip(answers, part["n"], strict=True):
+            mass[float(answer)] += n
+    total = sum(mass.values()) or 1.0
+    return pl.DataFrame({"rating": list(mass), "share": [v / total for v in mass.values()]})
+
+
+#: View functions by dataset, then by name.
+SCORE_VIEWS: Mapping[str, Mapping[str, ViewFunction]] = {
+    "score_plan": {"personas": _planned_personas, "pairs": _planned_per_persona},
+    "preference_scores": {
+        "scores": _scores,
+        "values": _half_rated,
+        "sums": _sums,
+        "answers": _answers,
+        "plan": _planned_pairs,
+        "personas": _persona_spread,
+        "human": _human_distance,
+    },
+}

@@ -1,0 +1,85 @@
+"""Raters say what a persona would give an item.
+
+Every rater answers with a distribution over a scale's answers and a status per pair. The
+embedded rater needs no model; `random` and `mean` are the floors that others must beat.
+Importing this loads no torch.
+"""
+
+from pipelines.raters._baselines import BASELINES, BIAS
+from pipelines.raters._distributions import at_temperature, total_variation
+from pipelines.raters._embedded import EmbeddedRater
+from pipelines.raters._ensemble import EnsembleBatch, EnsembleRater
+from pipelines.raters._facts import prompt_examples, scoring_facts
+from pipelines.raters._fit import RATERS, fit_embedded, fit_rater
+from pipelines.raters._floors import MeanRater, RandomRater
+from pipelines.raters._llm import EXPLANATIONS, LLMRater
+from pipelines.raters._metrics import HeldOut, Predictions, evaluate, paired_difference, reliability
+from pipelines.raters._plan import STRATA, plan_pairs
+from pipelines.raters._protocol import OK, Rater, RatingBatch, all_pairs
+from pipelines.raters._reading import Reading, read_text
+from pipelines.raters._registry import OPENED, model_tokenizer, open_rater
+from pipelines.raters._replay import ReplayRater
+from pipelines.raters._report import CONTEXT, RaterReport, rater_report, reliability_plot
+from pipelines.raters._scales import scale_report
+from pipelines.raters._score import score_pairs
+from pipelines.raters._shards import Shard, Shards, cohort_of, in_cohort, shard_numbers
+from pipelines.raters._summary import quality_summary, similarity
+from pipelines.scales import SCALES, RatingScale, rescale, scale_named, to_answers
+
+#: Bumped whenever the same tables and settings give other scores.
+CODE_VERSION = "2"
+
+__all__ = [
+    "BASELINES",
+    "BIAS",
+    "CODE_VERSION",
+    "CONTEXT",
+    "EXPLANATIONS",
+    "OK",
+    "OPENED",
+    "RATERS",
+    "SCALES",
+    "STRATA",
+    "EmbeddedRater",
+    "EnsembleBatch",
+    "EnsembleRater",
+    "HeldOut",
+    "LLMRater",
+    "MeanRater",
+    "Predictions",
+    "RandomRater",
+    "Rater",
+    "RaterReport",
+    "RatingBatch",
+    "RatingScale",
+    "Reading",
+    "ReplayRater",
+    "Shard",
+    "Shards",
+    "all_pairs",
+    "at_temperature",
+    "cohort_of",
+    "evaluate",
+    "fit_embedded",
+    "fit_rater",
+    "in_cohort",
+    "model_tokenizer",
+    "open_rater",
+    "paired_difference",
+    "plan_pairs",
+    "prompt_examples",
+    "quality_summary",
+    "rater_report",
+    "read_text",
+    "reliability",
+    "reliability_plot",
+    "rescale",
+    "scale_named",
+    "scale_report",
+    "score_pairs",
+    "scoring_facts",
+    "shard_numbers",
+    "similarity",
+    "to_answers",
+    "total_variation",
+]

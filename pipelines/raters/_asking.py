@@ -1,0 +1,226 @@
+"""Asking about pairs: prompts that fit, answers with their notes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pipelines.answers import AnswerStore, Tally, ask
+from pipelines.config import ServingSettings
+from pipelines.engines import Answer, Choice, Constraint, Engine, Request, Sampling
+from pipelines.errors import AnswerError, EngineError
+from pipelines.raters._prompting import Cut, Measure, PromptBook
+
+__all__ = ["Asker", "Pairs", "Place"]
+
+Pairs = npt.NDArray[np.integer[Any]]
+
+#: Answers before the share of failed ones is judged, as `ask` does.
+_FIRST = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Which pair a request is about.
+
+    Attributes
+    ----------
+    row
+        Of the pair in the batch.
+    person, item
+        Row numbers of the two.
+    step
+        How often the prompt was shortened; 0 is the whole.
+    cut
+        What is left of it.
+    """
+
+    row: int
+    person: int
+    item: int
+    step: int
+    cut: Cut
+
+
+@dataclass(frozen=True)
+class Asker:
+    """Asks an engine about pairs, through the answer store.
+
+    Attributes
+    ----------
+    engine, store, serving, tally, progress
+        As of :func:`pipelines.answers.ask`.
+    tokenizer, template
+        Of the model, to measure prompts; None where out of reach.
+    context
+        Longest prompt and answer together (tokens); None where unknown.
+    """
+
+    engine: Engine
+    store: AnswerStore | None
+    serving: ServingSettings
+    tally: Tally
+    progress: Callable[[Tally], object] | None
+    tokenizer: Any
+    template: str | None
+    context: int | None
+
+    def rows(
+        self,
+        book: PromptBook,
+        pairs: Pairs,
+        constraint: Constraint,
+        sampling: Sampling,
+        *,
+        ratings: npt.NDArray[np.float64] | None = None,
+        seed: int = 0,
+    ) -> Iterator[tuple[Place, str, Answer, str | None]]:
+        """One row per pair (with a rating, if ratings are given), in no particular order.
+
+        Yields
+        ------
+        tuple of Place, str, Answer, str or None
+            The pair, the answer's key, the answer, and what there is to note about it.
+
+        Raises
+        ------
+        EngineError
+            As :func:`pipelines.answers.ask`.
+        """
+        measured = self.tokenizer is not None and self.context is not None
+        # What is refused as too long is no failure yet where lengths can't be known before.
+        allowed = self.serving.error_budget
+        serving = (
+            self.serving if measured else self.serving.model_copy(update={"error_budget": 1.0})
+        )
+        places: Iterable[Place] = self._places(book, pairs, ratings)
+        if measured:
+            places = self._fitting(book, places, constraint, sampling, ratings)
+        answered = failed = 0
+        while True:
+            longer: list[Place] = []
+            asked = (self._request(book, p, constraint, sampling, ratings, seed) for p in places)
+            for request, key, answer in ask(
+                self.engine,
+                asked,
+                self.store,
+                serving=serving,
+                progress=self.progress,
+                tally=self.tally,
+            ):
+                place: Place = request.tag
+                if _too_long(answer) and (shorter := _shorter(book, place)):
+                    longer.append(shorter)
+                    continue
+                answered += 1
+                if answer.status != "ok":
+                    failed += 1
+                if not measured and answered >= _FIRST and failed > allowed * answered:
+                    raise EngineError(
+                        f"{failed} of {answered} pairs failed, more than the {allowed:.0%} of "
+                        "serving.error_budget",
+                        where=f"{self.engine.identity.engine}:{self.engine.identity.model}",
+                        hint=f"the last one: {answer.detail or answer.status}; answers so far are "
+                        "stored: run the same again",
+                        details={"tally": self.tally.to_dict()},
+                    )
+                yield place, key, answer, _note(book, place, answer)
+            if not longer:
+                return
+            # In the order of the pairs: persona by persona.
+            longer.sort(key=lambda p: (p.person, p.row))
+            places = longer
+
+    def requests(
+        self, book: PromptBook, pairs: Pairs, constraint: Constraint, sampling: Sampling
+    ) -> Iterator[Request]:
+        """What is asked first, in order."""
+        places: Iterable[Place] = self._places(book, pairs, None)
+        if self.tokenizer is not None and self.context is not None:
+            places = self._fitting(book, places, constraint, sampling, None)
+        return (self._request(book, p, constraint, sampling, None, 0) for p in places)
+
+    def _places(
+        self, book: PromptBook, pairs: Pairs, ratings: npt.NDArray[np.float64] | None
+    ) -> Iterator[Place]:
+        for row in np.argsort(pairs[:, 0], kind="stable").tolist():
+            if ratings is None or not np.isnan(ratings[row]):
+                person, item = int(pairs[row, 0]), int(pairs[row, 1])
+                yield Place(row, person, item, 0, book.whole(person))
+
+    def _fitting(
+        self,
+        book: PromptBook,
+        places: Iterable[Place],
+        constraint: Constraint,
+        sampling: Sampling,
+        ratings: npt.NDArray[np.float64] | None,
+    ) -> Iterator[Place]:
+        """Places whose prompts fit the context, or are as short as can be."""
+        room = (
+            max(len(option.encode()) for option in constraint.options)
+            if isinstance(constraint, Choice)
+            else sampling.max_tokens
+        )
+        measure = Measure(self.tokenizer, self.template, self.context or 0, room)
+
+        def fits(place: Place, cut: Cut) -> bool:
+            rating = None if ratings is None else float(ratings[place.row])
+            try:
+                return measure.fits(book.messages(place.person, place.item, cut, rating))
+            except AnswerError:
+                # The template refuses the messages, whatever their length: the engine says so.
+                return True
+
+        for place in places:
+            if fits(place, place.cut):
+                yield place
+                continue
+            cuts = book.ladder(place.person, place.item)
+            low, high = 0, len(cuts) - 1
+            while low < high:
+                middle = (low + high) // 2
+                low, high = (low, middle) if fits(place, cuts[middle]) else (middle + 1, high)
+            yield Place(place.row, place.person, place.item, low, cuts[low])
+
+    def _request(
+        self,
+        book: PromptBook,
+        place: Place,
+        constraint: Constraint,
+        sampling: Sampling,
+        ratings: npt.NDArray[np.float64] | None,
+        seed: int,
+    ) -> Request:
+        rating = None if ratings is None else float(ratings[place.row])
+        return Request(
+            book.messages(place.person, place.item, place.cut, rating),
+            constraint=constraint,
+            sampling=sampling,
+            seed=seed,
+            group=book.group(place.person),
+            tag=place,
+        )
+
+
+def _too_long(answer: Answer) -> bool:
+    """Whether the prompt was refused for its length; every engine's word for it is context."""
+    return answer.status == "invalid" and "context" in answer.detail
+
+
+def _shorter(book: PromptBook, place: Place) -> Place | None:
+    cuts = book.ladder(place.person, place.item)
+    if place.step + 1 >= len(cuts):
+        return None
+    return Place(place.row, place.person, place.item, place.step + 1, cuts[place.step + 1])
+
+
+def _note(book: PromptBook, place: Place, answer: Answer) -> str | None:
+    said = [book.note(place.person, place.item, place.cut)]
+    if answer.status != "ok":
+        said.insert(0, answer.detail)
+    return "; ".join(part for part in said if part) or None

@@ -1,0 +1,132 @@
+"""What a rater must beat: means, biases, and matrix factorisation from Surprise.
+
+Surprise (Hug, "Surprise: A Python library for recommender systems", JOSS 5, 2020) is used with
+its default settings.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from pipelines.raters._humans import HumanRows
+from pipelines.raters._metrics import Predictions
+from pipelines.raters._people import People
+from pipelines.raters._protocol import Floats, Ints
+
+__all__ = ["BASELINES", "BIAS", "predict_baseline"]
+
+#: The baseline that others are compared with, pair by pair.
+BIAS = "user+item bias"
+#: Pseudo-ratings that users' and items' biases are shrunk with: best on the validation ratings of
+#: ml-latest-small and ml-100k among (5, 5), (15, 10), (3, 3) and (5, 3). Passes (count).
+_USER_DAMPING, _ITEM_DAMPING, _PASSES = 5.0, 3.0, 10
+
+
+def predict_baseline(name: str, people: People, *, seed: int = 0) -> Predictions:
+    """Predictions of the held-out ratings by one of `BASELINES`, fitted on `people.train`.
+
+    Parameters
+    ----------
+    name
+        One of `BASELINES`.
+    people
+        Training and held-out ratings.
+    seed
+        Of the matrix factorisation's start and order.
+    """
+    expected = BASELINES[name](people, seed)
+    return Predictions(name, np.clip(expected, people.scale.low, people.scale.high))
+
+
+def _global_mean(people: People, seed: int) -> Floats:  # noqa: ARG001 (one signature for all)
+    return np.full(len(people.held_out), people.train.rating.mean())
+
+
+def _item_mean(people: People, seed: int) -> Floats:  # noqa: ARG001 (one signature for all)
+    train, size = people.train, people.items.height
+    mean = float(train.rating.mean())
+    count = np.bincount(train.item, minlength=size)
+    total = np.bincount(train.item, train.rating, minlength=size)
+    means = np.where(count > 0, total / np.maximum(count, 1), mean)
+    return np.asarray(means[people.held_out.item])
+
+
+def _bias(people: People, seed: int) -> Floats:  # noqa: ARG001 (one signature for all)
+    train, held = people.train, people.held_out
+    mean = float(train.rating.mean())
+    users, items = len(train.users), people.items.height
+    by_user, by_item = np.zeros(users), np.zeros(items)
+    user_count = np.bincount(train.user, minlength=users)
+    item_count = np.bincount(train.item, minlength=items)
+    for _ in range(_PASSES):
+        rest = train.rating - mean - by_user[train.user]
+        by_item = np.bincount(train.item, rest, minlength=items) / (item_count + _ITEM_DAMPING)
+        rest = train.rating - mean - by_item[train.item]
+        by_user = np.bincount(train.user, rest, minlength=users) / (user_count + _USER_DAMPING)
+    return np.asarray(mean + by_user[people.person()] + by_item[held.item])
+
+
+def _als(people: People, seed: int) -> Floats:  # noqa: ARG001 (one signature for all)
+    from surprise import BaselineOnly  # type: ignore[import-untyped]
+
+    found = BaselineOnly(bsl_options={"method": "als"}, verbose=False)
+    trainset, place = _trainset(people)
+    found.fit(trainset)
+    user, item = people.person(), place[people.held_out.item]
+    known = item >= 0
+    bias = np.where(known, np.asarray(found.bi)[item], 0.0)
+    return np.asarray(trainset.global_mean + np.asarray(found.bu)[user] + bias)
+
+
+def _svd(people: People, seed: int) -> Floats:
+    from surprise import SVD
+
+    found = SVD(random_state=seed)
+    trainset, place = _trainset(people)
+    found.fit(trainset)
+    user, item = people.person(), place[people.held_out.item]
+    known = item >= 0
+    factors = np.einsum("ij,ij->i", np.asarray(found.pu)[user], np.asarray(found.qi)[item])
+    # As Surprise itself predicts: of an item that nobody rated only the user's bias is known.
+    of_item = np.where(known, np.asarray(found.bi)[item] + factors, 0.0)
+    return np.asarray(trainset.global_mean + np.asarray(found.bu)[user] + of_item)
+
+
+def _trainset(people: People) -> tuple[Any, Ints]:
+    """Surprise's training set, and the number in it of each item (-1 for one without rating)."""
+    from surprise import Trainset
+
+    train: HumanRows = people.train
+    rated, inner = np.unique(train.item, return_inverse=True)
+    place = np.full(people.items.height, -1, dtype=np.int64)
+    place[rated] = np.arange(len(rated))
+    by_user: defaultdict[int, list[tuple[int, float]]] = defaultdict(list)
+    by_item: defaultdict[int, list[tuple[int, float]]] = defaultdict(list)
+    # Its loops read lists of Python numbers.
+    for u, i, r in zip(train.user.tolist(), inner.tolist(), train.rating.tolist(), strict=True):
+        by_user[u].append((i, r))
+        by_item[i].append((u, r))
+    return Trainset(
+        by_user,
+        by_item,
+        len(train.users),
+        len(rated),
+        len(train),
+        (people.scale.low, people.scale.high),
+        {u: n for n, u in enumerate(train.users)},
+        {int(i): n for n, i in enumerate(rated)},
+    ), place
+
+
+#: Baselines by name.
+BASELINES: dict[str, Callable[[People, int], Floats]] = {
+    "global mean": _global_mean,
+    "item mean": _item_mean,
+    BIAS: _bias,
+    "ALS (Surprise BaselineOnly)": _als,
+    "MF (Surprise SVD)": _svd,
+}

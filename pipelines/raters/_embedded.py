@@ -1,0 +1,254 @@
+"""The rater that needs no language model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from pipelines.errors import ContractError
+from pipelines.raters._humans import GENRE_STRENGTH, GENRE_THRESHOLD
+from pipelines.raters._ordinal import OrdinalModel
+from pipelines.raters._profiles import (
+    EFFECTS,
+    Catalogue,
+    Profiles,
+    genre_matrix,
+    pair_features,
+    vector_matrix,
+)
+from pipelines.raters._protocol import OK, Floats, Ints, RatingBatch, all_pairs
+from pipelines.raters._quality import VOTES_HALF, QualityModel, item_table
+from pipelines.raters._reading import read_text
+from pipelines.raters._tastes import COMPONENTS, TasteModel
+from pipelines.scales import RatingScale, rescale
+from pipelines.seeding import hash_ids, uniform
+
+__all__ = ["HUMAN", "EmbeddedRater", "width_of"]
+
+#: How much a persona's description says about its taste beside a watch history: the fitted
+#: weight of text similarity is multiplied by this for personas (set by hand).
+TEXT_TRUST = 0.5
+#: Who is said to be generous (harsh) is as lenient as somebody of this most (least) lenient share
+#: of people (set by hand).
+MANNER_SHARE = 0.25
+#: What the column `origin` says of people of the data set, such as those that a report is about.
+HUMAN = "human"
+
+
+@dataclass(frozen=True)
+class EmbeddedRater:
+    """An ordinal model over quality, genres, text similarity, rating history and leniency.
+
+    Make it with :func:`pipelines.raters.fit_embedded`. The weights, cutpoints, quality prior,
+    distribution of leniency and covariance of taste are fitted on training ratings of people;
+    `facts` says what is set by hand.
+
+    A persona's liked and disliked genres are those of its fields and those that its text tells
+    (:mod:`pipelines.raters._reading`); where the two differ, the fields count. Its leniency is
+    a draw from people's, fixed by its id, from their most (least) lenient quarter if the text
+    says that it rates generously (harshly). Ratings in its history move both, as they move
+    those of people. An item that was not there at fitting is rated by its genres, its year and
+    its votes.
+    """
+
+    scale: RatingScale
+    source: RatingScale
+    catalogue: Catalogue
+    quality: QualityModel
+    tastes: TasteModel
+    model: OrdinalModel
+    leniency_quantiles: Floats
+    usual_variance: float
+    persona_vectors: pl.DataFrame | None
+    fitted_on: dict[str, Any] = field(default_factory=dict)
+    seed: int = 0
+    name: str = "embedded"
+
+    def rate(
+        self,
+        personas: pl.DataFrame,
+        items: pl.DataFrame,
+        histories: pl.DataFrame | None = None,
+        *,
+        pairs: npt.NDArray[np.integer[Any]] | None = None,
+    ) -> RatingBatch:
+        """Rate pairs; see :class:`pipelines.raters.Rater`."""
+        parts, width = self._parts(personas, items, histories, pairs)
+        probabilities = self.model.probabilities(parts.sum(axis=1), width)
+        return RatingBatch(self.scale, probabilities, [OK] * len(parts))
+
+    def explain(
+        self,
+        personas: pl.DataFrame,
+        items: pl.DataFrame,
+        histories: pl.DataFrame | None = None,
+        *,
+        pairs: npt.NDArray[np.integer[Any]] | None = None,
+    ) -> dict[str, Floats]:
+        """How far each effect moves the expected rating of each pair.
+
+        Parameters as for :meth:`rate`.
+
+        Returns
+        -------
+        By effect: the expected rating minus what it would be without the effect, on the
+        scale, of shape (pairs,). Effects interact, so that they need not add up.
+        """
+        parts, width = self._parts(personas, items, histories, pairs)
+        location = parts.sum(axis=1)
+        answers = self.scale.answers
+        whole = self.model.probabilities(location, width) @ answers
+        return {
+            effect: whole - self.model.probabilities(location - parts[:, n], width) @ answers
+            for n, effect in enumerate(EFFECTS)
+        }
+
+    def _parts(
+        self,
+        personas: pl.DataFrame,
+        items: pl.DataFrame,
+        histories: pl.DataFrame | None,
+        pairs: npt.NDArray[np.integer[Any]] | None,
+    ) -> tuple[Floats, Floats]:
+        """What each effect adds to each location (pairs, effects), and the widths (pairs,)."""
+        if pairs is None:
+            pairs = all_pairs(personas.height, items.height)
+        catalogue, rows = self._place(items)
+        profiles = self._profiles(personas, histories)
+        placed = np.stack([pairs[:, 0], rows[pairs[:, 1]]], axis=1).astype(np.int64)
+        parts = pair_features(profiles, catalogue, placed) * self._weights
+        return parts, width_of(profiles.variance, self.tastes, self.usual_variance)[placed[:, 0]]
+
+    @property
+    def _weights(self) -> Floats:
+        weights = self.model.weights.copy()
+        weights[EFFECTS.index("similarity")] *= TEXT_TRUST
+        return weights
+
+    def facts(self) -> dict[str, Any]:
+        """Fitted values with their basis, and constants set by hand."""
+        return {
+            "rater": self.name,
+            "scale": self.scale.name,
+            "fitted": {
+                **self.fitted_on,
+                "weights": dict(zip(EFFECTS, self.model.weights.round(6).tolist(), strict=True)),
+                "cutpoints": self.model.cutpoints.round(6).tolist(),
+                "mean_rating": round(self.quality.mean, 6),
+                "quality_strength": round(self.quality.strength, 6),
+                "vote_weight": round(self.quality.vote_weight, 6),
+                "taste_spread": round(float(np.sqrt(self.tastes.taste_variance)), 6),
+                "noise_spread": round(float(np.sqrt(self.tastes.noise)), 6),
+                "leniency_spread": round(float(self.leniency_quantiles.std()), 6),
+            },
+            "by_hand": {
+                "text_trust": TEXT_TRUST,
+                "manner_share": MANNER_SHARE,
+                "text_components": COMPONENTS,
+                "genre_threshold": GENRE_THRESHOLD,
+                "genre_strength": GENRE_STRENGTH,
+                "votes_half": VOTES_HALF,
+            },
+        }
+
+    def _place(self, items: pl.DataFrame) -> tuple[Catalogue, Ints]:
+        """A catalogue that holds all of `items`, and the row of each in it."""
+        index = self.catalogue.index
+        ids = items["item_id"].to_list()
+        rows = np.array([index.get(i, -1) for i in ids], dtype=np.int64)
+        new = np.flatnonzero(rows < 0)
+        if not len(new):
+            return self.catalogue, rows
+        fresh = items[new.tolist()]
+        shares, features = self.catalogue.unrated(fresh)
+        quality = self.quality.of(item_table(fresh, None), features)
+        rows[new] = np.arange(len(index), len(index) + len(new))
+        return self.catalogue.joined(shares, features, quality), rows
+
+    def _profiles(self, personas: pl.DataFrame, histories: pl.DataFrame | None) -> Profiles:
+        genres = self.catalogue.genres
+        likes = genre_matrix(personas["likes"], genres)
+        dislikes = genre_matrix(personas["dislikes"], genres)
+        draw = uniform(self.seed, hash_ids(personas["persona_id"]))
+        if "description" in personas.columns:
+            texts = personas["description"].fill_null("")
+            said = [read_text(text, genres) for text in texts]
+            told = genre_matrix(_lists([r.likes for r in said]), genres)
+            untold = genre_matrix(_lists([r.dislikes for r in said]), genres)
+            told, untold = told * (dislikes == 0), untold * (likes == 0)
+            likes, dislikes = np.maximum(likes, told), np.maximum(dislikes, untold)
+            manner = np.array([r.leniency for r in said], dtype=np.float64)
+            # Into the most or least lenient share, in the same order: 1 stays 1, 0 stays 0.
+            narrow = np.where(manner == 0, 1.0, MANNER_SHARE)
+            draw = draw * narrow + np.where(manner > 0, 1.0 - MANNER_SHARE, 0.0)
+        steps = len(self.leniency_quantiles) - 1
+        leniency = np.interp(draw * steps, np.arange(steps + 1), self.leniency_quantiles)
+        if "origin" in personas.columns:
+            # Nothing is drawn for people: what their ratings don't tell is not known.
+            leniency[(personas["origin"] == HUMAN).fill_null(value=False).to_numpy()] = 0.0
+        profiles = Profiles(
+            leniency=leniency,
+            likes=likes,
+            dislikes=dislikes,
+            vectors=vector_matrix(personas["persona_id"], self.persona_vectors, "persona_id"),
+            tastes=np.zeros((personas.height, self.catalogue.taste.shape[1])),
+            variance=np.full(personas.height, self.tastes.taste_variance),
+        )
+        if histories is None or not histories.height:
+            return profiles
+        return self._moved(profiles, personas, histories)
+
+    def _moved(
+        self, profiles: Profiles, personas: pl.DataFrame, histories: pl.DataFrame
+    ) -> Profiles:
+        """Profiles after the ratings of a history."""
+        beyond = ~self.scale.covers(histories["rating"].to_numpy())
+        if beyond.any():
+            raise ContractError(
+                f"{int(beyond.sum())} ratings of a history are not on the scale",
+                where=self.scale.name,
+                details={"rows": histories.filter(beyond).head(10).to_dicts()},
+            )
+        place = pl.DataFrame({"persona_id": personas["persona_id"]}).with_row_index("person")
+        known = histories.select("persona_id", "item_id", "rating").join(
+            place, on="persona_id", how="inner", maintain_order="left"
+        )
+        if not known.height:
+            return profiles
+        person = known["person"].cast(pl.Int64).to_numpy()
+        index = self.catalogue.index
+        item = np.array([index.get(i, -1) for i in known["item_id"]], dtype=np.int64)
+        # An item without a place is an average one, the last row here.
+        catalogue = self.catalogue.joined(
+            np.zeros((1, len(self.catalogue.genres)), dtype=np.float32),
+            np.zeros((1, self.catalogue.features.shape[1])),
+            np.zeros(1),
+        )
+        item = np.where(item >= 0, item, len(catalogue.quality) - 1)
+        # What was expected before is what the text and the fields say, in rating units.
+        parts = pair_features(profiles, catalogue, np.stack([person, item], axis=1))
+        expected = (parts * self._weights).sum(axis=1) / max(float(self._weights[0]), 0.1)
+        stars = rescale(known["rating"].to_numpy(), self.scale, self.source)
+        surplus = np.asarray(stars - self.quality.mean - expected)
+        learned = self.tastes.posterior(catalogue.taste, personas.height, person, item, surplus)
+        tastes = learned.mean.copy()
+        tastes[:, 0] = 0.0
+        return replace(
+            profiles,
+            leniency=profiles.leniency + learned.mean[:, 0],
+            tastes=tastes,
+            variance=np.minimum(learned.variance, self.tastes.taste_variance),
+        )
+
+
+def width_of(variance: Floats, tastes: TasteModel, usual: float) -> Floats:
+    """Widths of the distributions of those of whom this much is not known, beside the usual."""
+    return np.asarray(np.sqrt((tastes.noise + variance) / (tastes.noise + usual)))
+
+
+def _lists(values: list[tuple[str, ...]]) -> pl.Series:
+    return pl.Series([list(v) for v in values], dtype=pl.List(pl.String))

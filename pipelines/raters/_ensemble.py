@@ -1,0 +1,168 @@
+"""Several raters as one, and how far they disagree."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from pipelines.errors import ConfigError
+from pipelines.raters._distributions import total_variation
+from pipelines.raters._protocol import OK, Floats, Rater, RatingBatch, all_pairs
+from pipelines.scales import RatingScale
+
+__all__ = ["EnsembleBatch", "EnsembleRater"]
+
+
+@dataclass(frozen=True)
+class EnsembleBatch(RatingBatch):
+    """A batch rated by several raters.
+
+    Attributes
+    ----------
+    disagreement
+        Mean total variation between the distributions of two members, 0-1, of shape (pairs,);
+        NaN where there is no rating.
+    spread
+        Standard deviation of the members' expected ratings, on the scale, of shape (pairs,).
+    """
+
+    disagreement: Floats | None = None
+    spread: Floats | None = None
+
+
+class EnsembleRater:
+    """Averages the distributions of its members (BIEL averages two models, section 4).
+
+    A pair has a rating only if every member has one: an average over whoever answered would be
+    another estimator from pair to pair. The status of other pairs is the first member's that
+    failed, and the note names it.
+
+    Parameters
+    ----------
+    raters
+        At least two, on one scale, with different names.
+
+    Raises
+    ------
+    ConfigError
+        If there are fewer, scales differ or names repeat.
+
+    Examples
+    --------
+    >>> from pipelines.raters import MeanRater, RandomRater, SCALES
+    >>> stats = pl.DataFrame({"item_id": ["ml:1"], "train_ratings": [9],
+    ...                       "train_mean_rating": [5.0]})
+    >>> items, personas = stats.select("item_id"), pl.DataFrame({"persona_id": ["persona:a:0"]})
+    >>> scale = SCALES["1-5"]
+    >>> both = EnsembleRater([RandomRater(scale), MeanRater(stats, scale)])
+    >>> batch = both.rate(personas, items)
+    >>> batch.probabilities.round(2).tolist(), batch.disagreement.round(2).tolist()
+    ([[0.1, 0.1, 0.1, 0.1, 0.6]], [0.8])
+    """
+
+    name = "ensemble"
+
+    def __init__(self, raters: Sequence[Rater]) -> None:
+        if len(raters) < 2:
+            raise ConfigError("an ensemble has at least two raters", where="scoring.ensemble")
+        scales = {rater.scale.name for rater in raters}
+        if len(scales) > 1:
+            raise ConfigError(
+                "raters of an ensemble must answer on one scale", where=", ".join(sorted(scales))
+            )
+        names = [rater.name for rater in raters]
+        if len(set(names)) < len(names):
+            raise ConfigError(
+                "raters of an ensemble need names that differ", where=", ".join(names)
+            )
+        self._raters = tuple(raters)
+        self._rated = 0
+        self._sums = np.zeros(2)
+
+    @property
+    def scale(self) -> RatingScale:
+        """The scale of its answers."""
+        return self._raters[0].scale
+
+    @property
+    def raters(self) -> tuple[Rater, ...]:
+        """Its members."""
+        return self._raters
+
+    def rate(
+        self,
+        personas: pl.DataFrame,
+        items: pl.DataFrame,
+        histories: pl.DataFrame | None = None,
+        *,
+        pairs: npt.NDArray[np.integer[Any]] | None = None,
+    ) -> EnsembleBatch:
+        """Mean distributions with their disagreement; see :class:`pipelines.raters.Rater`."""
+        pairs = all_pairs(personas.height, items.height) if pairs is None else pairs
+        batches = [rater.rate(personas, items, histories, pairs=pairs) for rater in self._raters]
+        status = [OK] * len(pairs)
+        notes: list[list[str]] = [[] for _ in range(len(pairs))]
+        for rater, batch in zip(self._raters, batches, strict=True):
+            said = batch.notes or [None] * len(pairs)
+            for row, (state, note) in enumerate(zip(batch.status, said, strict=True)):
+                if state != OK and status[row] == OK:
+                    status[row] = state
+                if state != OK or note:
+                    notes[row].append(f"{rater.name}: {note or state}")
+        ok = np.array([s == OK for s in status], dtype=bool)
+        stacked = np.stack([batch.probabilities for batch in batches])
+        mean = np.where(ok[:, None], stacked.mean(axis=0), np.nan)
+        couples = [total_variation(a, b) for a, b in combinations(stacked, 2)]
+        disagreement = np.where(ok, np.mean(couples, axis=0), np.nan)
+        spread = np.where(ok, np.std([b.expected for b in batches], axis=0), np.nan)
+        self._rated += int(ok.sum())
+        self._sums += [disagreement[ok].sum(), spread[ok].sum()]
+        versions = [b.prompt_version for b in batches if b.prompt_version is not None]
+        return EnsembleBatch(
+            self.scale,
+            mean,
+            status,
+            _joined(batches, len(pairs)),
+            ["; ".join(note) or None for note in notes],
+            prompt_version=versions[0] if versions else None,
+            disagreement=disagreement,
+            spread=spread,
+        )
+
+    def facts(self) -> dict[str, Any]:
+        """Members and their mean disagreement over the pairs rated so far."""
+        means = self._sums / self._rated if self._rated else [None, None]
+        return {
+            "rater": self.name,
+            "scale": self.scale.name,
+            "fitted": {rater.name: rater.facts()["fitted"] for rater in self._raters},
+            "by_hand": {"weights": "equal"},
+            "members": {rater.name: rater.facts() for rater in self._raters},
+            "disagreement": {
+                "pairs": self._rated,
+                "mean_total_variation": None if means[0] is None else float(means[0]),
+                "mean_spread": None if means[1] is None else float(means[1]),
+            },
+        }
+
+    def close(self) -> None:
+        """Close the members that can be closed."""
+        for rater in self._raters:
+            close = getattr(rater, "close", None)
+            if close is not None:
+                close()
+
+
+def _joined(batches: Sequence[RatingBatch], size: int) -> list[str | None] | None:
+    """The keys of all answers behind each pair, joined by ``+``; None if no member asks."""
+    keyed = [batch.answer_keys for batch in batches if batch.answer_keys is not None]
+    if not keyed:
+        return None
+    joined = ("+".join(k for k in (keys[row] for keys in keyed) if k) for row in range(size))
+    return [keys or None for keys in joined]

@@ -1,0 +1,130 @@
+"""What to say about a run of scoring: counts, tokens, time, and prompts with their answers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from pipelines.raters._ensemble import EnsembleRater
+from pipelines.raters._llm import LLMRater
+from pipelines.raters._protocol import Rater
+from pipelines.raters._shards import Shards
+from pipelines.seeding import combine, hash_ids
+
+__all__ = ["models_of", "prompt_examples", "scoring_facts"]
+
+
+def models_of(rater: Rater) -> list[LLMRater]:
+    """The rater, or those of an ensemble's members, that ask a model."""
+    members = rater.raters if isinstance(rater, EnsembleRater) else (rater,)
+    return [member for member in members if isinstance(member, LLMRater)]
+
+
+def scoring_facts(rater: Rater, shards: Shards) -> dict[str, Any]:
+    """Counts of a run, ready for JSON.
+
+    Returns
+    -------
+    ``pairs`` (planned), ``scored_now``, ``statuses`` of these, ``seconds``, ``cpu_seconds`` (of
+    this process), ``pairs_per_second``; for raters that ask models also ``invalid`` and
+    ``truncated`` (answers), ``calls``, ``hits``, ``hit_rate`` (answers that cost no call, 0-1),
+    ``prompt_tokens``, ``completion_tokens``, ``cached_tokens`` (of the prompt tokens, not
+    computed anew), ``tokens_per_second`` (prompt and completion), and ``gpu_seconds``: the time
+    that a GPU was held for them, None where none was.
+    """
+    seconds = max(shards.seconds, 1e-9)
+    facts: dict[str, Any] = {
+        "pairs": shards.plan.height,
+        "scored_now": shards.scored,
+        "statuses": dict(sorted(shards.statuses.items())),
+        "seconds": round(shards.seconds, 3),
+        "cpu_seconds": round(shards.cpu_seconds, 3),
+        "pairs_per_second": round(shards.scored / seconds, 1),
+    }
+    models = models_of(rater)
+    if not models:
+        return facts
+    tallies = [model.tally for model in models]
+    answers = sum(t.answers for t in tallies)
+    free = sum(t.hits + t.duplicates for t in tallies)
+    tokens = sum(t.prompt_tokens + t.completion_tokens for t in tallies)
+    return {
+        **facts,
+        "invalid": sum(t.statuses["invalid"] for t in tallies),
+        "truncated": sum(t.statuses["truncated"] for t in tallies),
+        "calls": sum(t.calls for t in tallies),
+        "hits": sum(t.hits for t in tallies),
+        "hit_rate": round(free / answers, 6) if answers else None,
+        "prompt_tokens": sum(t.prompt_tokens for t in tallies),
+        "completion_tokens": sum(t.completion_tokens for t in tallies),
+        "cached_tokens": sum(t.cached_tokens for t in tallies),
+        "tokens_per_second": round(tokens / seconds, 1),
+        "gpu_seconds": round(shards.seconds, 3) if any(map(_on_gpu, models)) else None,
+    }
+
+
+def prompt_examples(
+    rater: Rater,
+    scores: pl.DataFrame,
+    personas: pl.DataFrame,
+    items: pl.DataFrame,
+    *,
+    histories: pl.DataFrame | None = None,
+    count: int = 3,
+    seed: int = 0,
+) -> list[dict[str, Any]]:
+    """A few prompts of a model with what came of them; empty for raters without prompts.
+
+    Parameters
+    ----------
+    rater
+        Who scored.
+    scores
+        Rows of `preference_scores` to choose from; which is decided by hashes of the pairs.
+    personas, items, histories
+        As the rater was given them.
+    count
+        Examples per model.
+    seed
+        Of the choice.
+
+    Returns
+    -------
+    Rows ``model, persona_id, item_id, prompt`` (messages in order), ``status, probabilities,
+    expected, note``, ready for JSON.
+    """
+    draw = combine(seed, hash_ids(scores["persona_id"]), hash_ids(scores["item_id"]))
+    few = scores[np.argsort(draw, kind="stable")[:count]]
+    return [
+        {
+            "model": model.name,
+            "persona_id": row["persona_id"],
+            "item_id": row["item_id"],
+            "prompt": [{"role": m.role, "text": m.content} for m in request.messages],
+            **_answer(row),
+        }
+        for model in models_of(rater)
+        for row in few.iter_rows(named=True)
+        for request in model.requests(
+            personas.filter(pl.col("persona_id") == row["persona_id"]),
+            items.filter(pl.col("item_id") == row["item_id"]),
+            histories,
+        )
+    ]
+
+
+def _answer(row: Mapping[str, Any]) -> dict[str, Any]:
+    chances = row["probabilities"]
+    return {
+        "status": row["status"],
+        "probabilities": None if chances is None else [round(p, 4) for p in chances],
+        "expected": row["expected"],
+        "note": row["note"],
+    }
+
+
+def _on_gpu(model: LLMRater) -> bool:
+    return str(model.engine.facts().get("device", "")).startswith("cuda")

@@ -1,0 +1,264 @@
+"""Making raters from the tables of a release."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import polars as pl
+
+from pipelines.errors import ConfigError, ContractError
+from pipelines.raters._embedded import EmbeddedRater, width_of
+from pipelines.raters._floors import MeanRater, RandomRater
+from pipelines.raters._humans import (
+    HumanRows,
+    collect_rows,
+    source_scale,
+    stand_ins,
+)
+from pipelines.raters._ordinal import OrdinalModel, calibrate, finer_cutpoints, fit_ordinal
+from pipelines.raters._profiles import EFFECTS, Catalogue, pair_features
+from pipelines.raters._protocol import Floats, Ints, Rater
+from pipelines.raters._quality import ItemTable, QualityModel, fit_quality, item_table
+from pipelines.raters._tastes import TasteModel, Tastes, fit_tastes
+from pipelines.scales import RatingScale, scale_named, to_answers
+
+__all__ = ["RATERS", "fit_embedded", "fit_rater"]
+
+#: Names that `fit_rater` takes.
+RATERS = ("embedded", "random", "mean")
+#: Ratings that the rater is fitted on at most (count); whole users, chosen by hash.
+MAX_FIT_ROWS = 300_000
+#: Users whose tastes the covariance is fitted on at most (count).
+MAX_FIT_USERS = 3_000
+#: Weights of the effects without any rating, in the order of `EFFECTS` (set by hand, in logits
+#: per rating unit, per genre share and per standard deviation of similarity).
+PRIOR_WEIGHTS = (2.0, 2.0, 0.5, 0.5, 0.1, 2.0)
+#: Earlier share of each user's training ratings that makes the profile; the later ones are
+#: what the weights are fitted on, so that no rating explains itself.
+_PROFILE_SHARE = 0.7
+#: Least training ratings of a user whose later ones are fitted on (count).
+_LEAST = 8
+
+
+def fit_rater(
+    name: str,
+    *,
+    scale: str | RatingScale,
+    items: pl.DataFrame,
+    item_stats: pl.DataFrame,
+    interactions: pl.DataFrame | pl.LazyFrame,
+    splits: pl.DataFrame | pl.LazyFrame,
+    item_embeddings: pl.DataFrame | None = None,
+    persona_embeddings: pl.DataFrame | None = None,
+    seed: int = 0,
+) -> Rater:
+    """The rater of that name, fitted on the training split where it learns anything.
+
+    Parameters
+    ----------
+    name
+        `embedded`, `random` or `mean`.
+    scale
+        The scale of its answers: ``1-5``, ``1-10`` or ``0-9``.
+    items, item_stats, interactions, splits, item_embeddings, persona_embeddings
+        Tables of those names; the embeddings may be missing (no text similarity then). The
+        large ones may be lazy.
+    seed
+        Decides personas' leniency, together with their ids.
+
+    Raises
+    ------
+    ConfigError
+        For an unknown name or scale.
+    ContractError
+        If interactions are on several scales or of unknown items, or there are too few.
+    """
+    wanted = scale_named(scale) if isinstance(scale, str) else scale
+    if name == "random":
+        return RandomRater(wanted)
+    if name == "mean":
+        return MeanRater(item_stats, wanted, source_scale(interactions))
+    if name == "embedded":
+        return fit_embedded(
+            scale=wanted,
+            items=items,
+            item_stats=item_stats,
+            interactions=interactions,
+            splits=splits,
+            item_embeddings=item_embeddings,
+            persona_embeddings=persona_embeddings,
+            seed=seed,
+        )
+    raise ConfigError("unknown rater", where=name, hint=f"one of {', '.join(RATERS)}")
+
+
+def fit_embedded(
+    *,
+    scale: RatingScale,
+    items: pl.DataFrame,
+    item_stats: pl.DataFrame,
+    interactions: pl.DataFrame | pl.LazyFrame,
+    splits: pl.DataFrame | pl.LazyFrame,
+    item_embeddings: pl.DataFrame | None = None,
+    persona_embeddings: pl.DataFrame | None = None,
+    seed: int = 0,
+) -> EmbeddedRater:
+    """Fit the embedded rater; the same tables give the same rater.
+
+    Each user's earlier training ratings make a profile; the weights are those under which the
+    later ones are most likely. Weights of history are fitted on profiles that know it; those of
+    agreement, conflict and similarity on profiles that know only which genres were rated above
+    and below expectation and what the liked items' texts are about, as if the user had told so.
+    The cutpoints are then moved so that the mean predicted distribution over these rows is
+    exactly the histogram of the training ratings. Where there are few ratings the weights stay
+    near what is set by hand (`PRIOR_WEIGHTS`).
+    """
+    source = source_scale(interactions)
+    table = item_table(items, item_stats)
+    flat = Catalogue.build(items, table.counts, item_embeddings)
+    rows = collect_rows(interactions, splits, "train", flat, most=MAX_FIT_ROWS)
+    if not len(rows):
+        raise ContractError(
+            "there is no rating to fit the embedded rater on",
+            where="splits, train",
+            hint="rater random or mean needs none",
+        )
+    late = _later(rows)
+    early, target = rows.take(~late), rows.take(late)
+    # What is fitted must not have entered the quality that explains it.
+    first = learn(early, flat, _without(table, target))
+    pairs = np.stack([target.user, target.item], axis=1)
+    # People gave no answers between those of their scale: a finer one is made of the fitted one.
+    finer = len(scale) > len(source)
+    fitted = source if finer else scale
+    answer = _positions(target.rating, source, fitted)
+    base = stand_ins(early, first.catalogue, first.quality.mean, first.believed)
+    features = pair_features(base, first.catalogue, pairs)
+    lower, prior = np.zeros(len(EFFECTS)), np.array(PRIOR_WEIGHTS)
+    stated = fit_ordinal(features, answer, len(fitted), lower=lower, prior=prior).weights
+    tastes = first.believed.mean.copy()
+    tastes[:, 0] = 0.0
+    usual = float(first.believed.variance[target.user].mean()) if len(target) else 0.0
+    width = width_of(base.variance, first.tastes, usual)[target.user]
+    features = pair_features(replace(base, tastes=tastes), first.catalogue, pairs)
+    # A history says more than the stand-ins that are made of it: they are left out beside it.
+    told = [EFFECTS.index(e) for e in ("agreement", "conflict", "similarity")]
+    features[:, told] = 0.0
+    found = fit_ordinal(features, answer, len(fitted), lower=lower, prior=prior, width=width)
+    weights = found.weights
+    weights[told] = stated[told] * weights[0] / max(float(stated[0]), 0.1)
+    histogram = np.bincount(_positions(rows.rating, source, fitted), minlength=len(fitted))
+    cutpoints = found.cutpoints
+    if len(target):
+        share = histogram / histogram.sum()
+        cutpoints = calibrate(features @ weights, share, width)
+    if finer:
+        cutpoints = finer_cutpoints(cutpoints, source, scale)
+    # As lenient as the user behind a random rating: that is what the histogram is made of.
+    leniency = np.quantile(first.believed.mean[early.user, 0], np.linspace(0, 1, 201))
+    whole = learn(rows, flat, table, start=first.tastes, rounds=2)
+    return EmbeddedRater(
+        scale=scale,
+        source=source,
+        catalogue=whole.catalogue,
+        quality=whole.quality,
+        tastes=whole.tastes,
+        model=OrdinalModel(weights, cutpoints),
+        leniency_quantiles=leniency,
+        usual_variance=usual,
+        persona_vectors=persona_embeddings,
+        fitted_on={
+            "users": len(rows.users),
+            "ratings": len(rows),
+            "weights_on": len(target),
+            "split": "train",
+        },
+        seed=seed,
+    )
+
+
+@dataclass(frozen=True)
+class Learned:
+    """Items' quality and people's tastes, fitted together, and beliefs about the people."""
+
+    catalogue: Catalogue
+    quality: QualityModel
+    tastes: TasteModel
+    believed: Tastes
+
+
+def learn(
+    rows: HumanRows,
+    flat: Catalogue,
+    table: ItemTable,
+    *,
+    start: TasteModel | None = None,
+    rounds: int = 3,
+) -> Learned:
+    """Fit qualities and tastes in turn: each explains what the other leaves.
+
+    Parameters
+    ----------
+    rows
+        Ratings that tastes are fitted on.
+    flat, table
+        The items, with the sums of all training ratings.
+    start
+        Tastes to start from.
+    rounds
+        Rounds of quality, then tastes (count).
+    """
+    size, people = len(table.counts), len(rows.users)
+    mean = float(table.totals.sum() / table.counts.sum())
+    sampled = np.bincount(rows.item, minlength=size).astype(np.float64)
+    # Before tastes are known: surplus over items' means, shrunk as five ratings do.
+    gap = rows.rating - mean - _means(table, mean)[rows.item]
+    count = np.bincount(rows.user, minlength=people)
+    lenient = np.bincount(rows.user, gap, minlength=people) / (count + 5.0)
+    explained = lenient[rows.user]
+    noise = start.noise if start else max(float(gap.var()), 1e-3)
+    tastes, believed, catalogue, quality = start, None, flat, None
+    fitted = rows.user < MAX_FIT_USERS
+    for _ in range(rounds):
+        sums = np.bincount(rows.item, explained, minlength=size).astype(np.float64)
+        own = table.beyond(sampled, sums)
+        quality = fit_quality(own, flat.features, noise, mean)
+        catalogue = flat.judged(quality.of(own, flat.features))
+        surplus = rows.rating - mean - catalogue.quality[rows.item]
+        tastes = fit_tastes(
+            catalogue.taste, rows.user[fitted], rows.item[fitted], surplus[fitted], start=tastes
+        )
+        noise = tastes.noise
+        believed = tastes.posterior(catalogue.taste, people, rows.user, rows.item, surplus)
+        explained = np.einsum("ij,ij->i", catalogue.taste[rows.item], believed.mean[rows.user])
+    assert tastes is not None
+    assert quality is not None
+    assert believed is not None
+    return Learned(catalogue, quality, tastes, believed)
+
+
+def _later(rows: HumanRows) -> np.ndarray:
+    """Mask of each user's later ratings (rows are sorted by user and time)."""
+    count = np.bincount(rows.user, minlength=len(rows.users))
+    first = np.concatenate([[0], np.cumsum(count)[:-1]])
+    position = np.arange(len(rows)) - first[rows.user]
+    several = count[rows.user] >= _LEAST
+    return np.asarray(several & (position >= np.ceil(_PROFILE_SHARE * count[rows.user])))
+
+
+def _without(table: ItemTable, rows: HumanRows) -> ItemTable:
+    size = len(table.counts)
+    return table.without(
+        np.bincount(rows.item, minlength=size).astype(np.float64),
+        np.bincount(rows.item, rows.rating, minlength=size).astype(np.float64),
+    )
+
+
+def _means(table: ItemTable, mean: float) -> Floats:
+    """Items' means relative to `mean`, shrunk as three ratings do."""
+    return np.asarray((table.totals - table.counts * mean) / (table.counts + 3.0))
+
+
+def _positions(rating: Floats, source: RatingScale, scale: RatingScale) -> Ints:
+    return np.asarray((to_answers(rating, source, scale) - scale.low) / scale.step).astype(np.int64)

@@ -1,0 +1,122 @@
+"""Raters that any other must beat."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from pipelines.raters._protocol import OK, Floats, RatingBatch, all_pairs
+from pipelines.scales import SCALES, RatingScale, rescale
+
+__all__ = ["MeanRater", "RandomRater"]
+
+
+class RandomRater:
+    """Every answer is as likely as any other."""
+
+    name = "random"
+
+    def __init__(self, scale: RatingScale) -> None:
+        self._scale = scale
+
+    @property
+    def scale(self) -> RatingScale:
+        """The scale of its answers."""
+        return self._scale
+
+    def rate(
+        self,
+        personas: pl.DataFrame,
+        items: pl.DataFrame,
+        histories: pl.DataFrame | None = None,  # noqa: ARG002 (protocol)
+        *,
+        pairs: npt.NDArray[np.integer[Any]] | None = None,
+    ) -> RatingBatch:
+        """Uniform distributions; see :class:`pipelines.raters.Rater`."""
+        count = len(pairs) if pairs is not None else personas.height * items.height
+        answers = len(self._scale)
+        return RatingBatch(self._scale, np.full((count, answers), 1.0 / answers), [OK] * count)
+
+    def facts(self) -> dict[str, Any]:
+        """Nothing is fitted."""
+        return {"rater": self.name, "scale": self._scale.name, "fitted": {}, "by_hand": {}}
+
+
+class MeanRater:
+    """The item's mean training rating, or the global mean for an item without ratings.
+
+    The distribution lies on the two answers around the mean, so that its expected value is
+    the mean and nothing else is claimed.
+
+    Parameters
+    ----------
+    item_stats
+        Rows of the `item_stats` contract; the `train_` columns are used.
+    scale
+        The scale to answer on.
+    source
+        The scale of the ratings behind `item_stats`.
+    """
+
+    name = "mean"
+
+    def __init__(
+        self,
+        item_stats: pl.DataFrame,
+        scale: RatingScale,
+        source: RatingScale = SCALES["0.5-5"],
+    ) -> None:
+        self._scale = scale
+        rated = item_stats.filter(pl.col("train_ratings") > 0)
+        weight = rated["train_ratings"].to_numpy()
+        means = rated["train_mean_rating"].to_numpy()
+        middle = (source.low + source.high) / 2
+        mean = float(np.average(means, weights=weight)) if len(means) else middle
+        self._global = float(rescale(mean, source, scale))
+        self._means = rated.select(
+            "item_id",
+            pl.Series("mean", np.asarray(rescale(means, source, scale), dtype=np.float64)),
+        )
+
+    @property
+    def scale(self) -> RatingScale:
+        """The scale of its answers."""
+        return self._scale
+
+    def means(self, item_ids: pl.Series) -> Floats:
+        """The mean on `scale` that each item is given, of shape (items,)."""
+        frame = pl.DataFrame({"item_id": item_ids})
+        joined = frame.join(self._means, on="item_id", how="left", maintain_order="left")
+        return joined["mean"].fill_null(self._global).to_numpy()
+
+    def rate(
+        self,
+        personas: pl.DataFrame,
+        items: pl.DataFrame,
+        histories: pl.DataFrame | None = None,  # noqa: ARG002 (protocol)
+        *,
+        pairs: npt.NDArray[np.integer[Any]] | None = None,
+    ) -> RatingBatch:
+        """Two-point distributions around the means; see :class:`pipelines.raters.Rater`."""
+        pairs = all_pairs(personas.height, items.height) if pairs is None else pairs
+        mean = self.means(items["item_id"])[pairs[:, 1]]
+        steps = np.clip((mean - self._scale.low) / self._scale.step, 0, len(self._scale) - 1)
+        lower = np.minimum(np.floor(steps).astype(np.int64), len(self._scale) - 2)
+        upper_share = steps - lower
+        probabilities = np.zeros((len(pairs), len(self._scale)))
+        rows = np.arange(len(pairs))
+        probabilities[rows, lower] = 1 - upper_share
+        probabilities[rows, lower + 1] = upper_share
+        return RatingBatch(self._scale, probabilities, [OK] * len(pairs))
+
+    def facts(self) -> dict[str, Any]:
+        """The global mean; the item means are in `item_stats`."""
+        return {
+            "rater": self.name,
+            "scale": self._scale.name,
+            "fitted": {"global_mean": self._global, "items_with_mean": self._means.height},
+            "by_hand": {},
+        }

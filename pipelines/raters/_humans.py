@@ -1,0 +1,173 @@
+"""Profiles of human users from their ratings, in the shape that personas have.
+
+People have no persona text and state no genres. Their stand-ins: a genre is liked (disliked)
+if the user's ratings of it lie above (below) what the items' quality and the user's leniency
+explain; the taste vector is the mean text vector of the items rated above that.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+from scipy.sparse import csr_matrix
+
+from pipelines.errors import ContractError
+from pipelines.raters._profiles import Catalogue, Profiles
+from pipelines.raters._protocol import Floats, Ints
+from pipelines.raters._tastes import Tastes
+from pipelines.scales import SCALES, RatingScale
+from pipelines.seeding import hash_ids
+
+__all__ = ["HumanRows", "collect_rows", "source_scale", "stand_ins"]
+
+#: Shrunken mean surplus (rating units) from which a genre counts as liked or disliked, and
+#: the pseudo-ratings of surplus 0 that it is shrunk with (both set by hand).
+GENRE_THRESHOLD = 0.1
+GENRE_STRENGTH = 4.0
+
+
+@dataclass(frozen=True)
+class HumanRows:
+    """Ratings of some users, sorted by user and time.
+
+    Attributes
+    ----------
+    users
+        Their ids.
+    user, item
+        Row in `users` and in the catalogue, of shape (ratings,).
+    rating
+        On the source's scale.
+    """
+
+    users: list[str]
+    user: Ints
+    item: Ints
+    rating: Floats
+
+    def __len__(self) -> int:
+        return len(self.rating)
+
+    def take(self, mask: np.ndarray) -> HumanRows:
+        """The rows of the mask, with all users kept."""
+        return HumanRows(self.users, self.user[mask], self.item[mask], self.rating[mask])
+
+
+def source_scale(interactions: pl.DataFrame | pl.LazyFrame) -> RatingScale:
+    """The one scale that the interactions are on.
+
+    Raises
+    ------
+    ContractError
+        If there is none, several, or one that is not known.
+    """
+    names = interactions.lazy().select(pl.col("scale").unique().sort()).collect()["scale"].to_list()
+    if len(names) != 1 or names[0] not in SCALES:
+        raise ContractError("interactions must be on one known scale", where=f"scale: {names}")
+    return SCALES[names[0]]
+
+
+def collect_rows(
+    interactions: pl.DataFrame | pl.LazyFrame,
+    splits: pl.DataFrame | pl.LazyFrame,
+    split: str,
+    catalogue: Catalogue,
+    *,
+    most: int | None = None,
+    users: list[str] | None = None,
+    least: int = 1,
+) -> HumanRows:
+    """Ratings of one split, of all users or of as many as `most` rows allow.
+
+    Parameters
+    ----------
+    interactions, splits
+        Tables of those names, lazy or not.
+    split
+        ``train``, ``validation`` or ``test``.
+    catalogue
+        Gives items their rows.
+    most
+        Upper bound of rows (count); whole users are taken in the order of their ids' hashes,
+        which is arbitrary and the same every time.
+    users
+        Only these.
+    least
+        Leave out users with fewer ratings in the split (count).
+    """
+    # Ids are hashed and rows picked on the splits alone: the wide table is read only for the
+    # users that are needed, so that 25 million ratings don't have to be joined.
+    part = splits.lazy().filter(pl.col("split") == split).select("user_id", "item_id")
+    if users is not None:
+        part = part.filter(pl.col("user_id").is_in(users))
+    counts = (
+        part.group_by("user_id").len().filter(pl.col("len") >= least).collect(engine="streaming")
+    )
+    if most is not None and counts["len"].sum() > most:
+        counts = counts.with_columns(pl.Series("rank", hash_ids(counts["user_id"]))).sort("rank")
+        counts = counts.filter(pl.col("len").cast(pl.Int64).cum_sum() <= most)
+    chosen = counts["user_id"].sort()
+    rows = (
+        interactions.lazy()
+        .filter(pl.col("user_id").is_in(chosen.implode()))
+        .select("user_id", "item_id", "rating", "rated_at")
+        .join(
+            part.filter(pl.col("user_id").is_in(chosen.implode())),
+            on=["user_id", "item_id"],
+            how="inner",
+        )
+        .sort("user_id", "rated_at", "item_id")
+        .collect(engine="streaming")
+    )
+    place = {user: n for n, user in enumerate(chosen)}
+    item = rows["item_id"].replace_strict(catalogue.index, default=-1, return_dtype=pl.Int64)
+    user = rows["user_id"].replace_strict(place, default=-1, return_dtype=pl.Int64)
+    unknown = rows.filter(item < 0)
+    if unknown.height:
+        raise ContractError(
+            f"{unknown.height} interactions are of items that are not in `items`",
+            where="interactions",
+            details={"rows": unknown.select("user_id", "item_id").head(10).to_dicts()},
+        )
+    return HumanRows(chosen.to_list(), user.to_numpy(), item.to_numpy(), rows["rating"].to_numpy())
+
+
+def stand_ins(rows: HumanRows, catalogue: Catalogue, mean: float, tastes: Tastes) -> Profiles:
+    """Profiles of the users of `rows` as if they had stated their genres and told their taste.
+
+    Parameters
+    ----------
+    rows
+        What the profiles are made of; users without any are neutral.
+    catalogue, mean
+        The items with their quality, and the mean rating.
+    tastes
+        What is believed of the users after these rows: their first column is the leniency.
+
+    Returns
+    -------
+    Profiles without a history: their `tastes` are 0.
+    """
+    size = len(rows.users)
+    leniency = tastes.mean[:, 0]
+    # What leniency does not explain is taste.
+    rest = rows.rating - mean - catalogue.quality[rows.item] - leniency[rows.user]
+    cells = (rows.user, rows.item)
+    shape = (size, len(catalogue.index))
+    listed = (catalogue.shares > 0).astype(np.float64)
+    by_genre = csr_matrix((rest, cells), shape=shape) @ listed
+    seen = csr_matrix((np.ones(len(rows)), cells), shape=shape) @ listed
+    affinity = by_genre / (seen + GENRE_STRENGTH)
+    liked = csr_matrix(((rest > 0).astype(np.float32), cells), shape=shape)
+    vectors = np.asarray(liked @ catalogue.vectors, dtype=np.float32)
+    length = np.linalg.norm(vectors, axis=1, keepdims=True)
+    return Profiles(
+        leniency=leniency,
+        likes=(affinity > GENRE_THRESHOLD).astype(np.float32),
+        dislikes=(affinity < -GENRE_THRESHOLD).astype(np.float32),
+        vectors=np.asarray(vectors / np.where(length > 0, length, 1.0), dtype=np.float32),
+        tastes=np.zeros((size, catalogue.taste.shape[1])),
+        variance=tastes.variance,
+    )

@@ -1,0 +1,316 @@
+"""The rater that asks a language model."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from pipelines.answers import AnswerStore, Tally
+from pipelines.config import ServingSettings
+from pipelines.engines import Choice, Engine, Request, Sampling
+from pipelines.prompts import (
+    RATING_PROMPT_VERSION,
+    PromptStyle,
+    answer_start,
+    rating_options,
+    rating_prompt_digest,
+)
+from pipelines.raters._asking import Asker, Pairs
+from pipelines.raters._means import item_means
+from pipelines.raters._prompting import Catalogue, PromptBook
+from pipelines.raters._protocol import OK, Floats, RatingBatch, all_pairs
+from pipelines.scales import SCALES, RatingScale
+
+__all__ = ["EXPLANATIONS", "LLMRater"]
+
+#: Columns of what :meth:`LLMRater.explain` returns.
+EXPLANATIONS = {
+    "persona_id": pl.String,
+    "item_id": pl.String,
+    "rating": pl.Float64,
+    "explanation": pl.String,
+    "status": pl.String,
+    "answer_key": pl.String,
+    "note": pl.String,
+}
+
+
+class LLMRater:
+    """Reads what a persona would give from a language model's probabilities of the answers.
+
+    Each pair is one prompt (:mod:`pipelines.prompts`) that ends where the rating goes, answered
+    by a closed choice over the scale's answers: the model's own distribution at temperature 1,
+    nothing generated. Pairs are asked persona by persona, so that engines compute what a
+    persona's prompts have in common once. Answers go through the answer store: whatever is in
+    it costs no call.
+
+    A prompt that is longer than the context loses past ratings, oldest first, then words of the
+    plot, and the pair's note says so. With the model's tokenizer this is measured before; without
+    it, what the engine refuses as too long is asked again, shorter.
+
+    Parameters
+    ----------
+    engine
+        The model.
+    scale
+        The scale of the answers.
+    domain
+        `movies`, `books`, `games` or `products`.
+    store
+        Where answers are kept; None keeps nothing.
+    serving
+        When answers are committed, and how many may fail.
+    shots, system, system_role
+        See :class:`pipelines.prompts.PromptStyle`.
+    history
+        Past ratings shown at most, the latest of those given (count).
+    catalogue
+        Items that histories are of; default: the items that are rated.
+    item_stats, source
+        Training means shown as average rating, and their scale; default: what items' own rows
+        say.
+    tokenizer, chat_template
+        The model's, to measure prompts; None where it is out of reach.
+    name
+        What the ``rater`` column says; default ``llm:<model>``.
+    progress
+        Called with the tally of calls after every answer.
+
+    Examples
+    --------
+    >>> from pipelines.engines.scripted import ScriptedEngine
+    >>> personas = pl.DataFrame({"persona_id": ["persona:a:0"], "description": ["Likes trains."]})
+    >>> items = pl.DataFrame({"item_id": ["ml:1"], "title": ["The General"]})
+    >>> rater = LLMRater(ScriptedEngine(lambda r: {"5": 0.6, "4": 0.2}), SCALES["1-5"])
+    >>> rater.name, rater.rate(personas, items).expected.tolist()
+    ('llm:scripted', [4.75])
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        scale: RatingScale,
+        *,
+        domain: str = "movies",
+        store: AnswerStore | None = None,
+        serving: ServingSettings | None = None,
+        shots: int = 0,
+        system: str | None = None,
+        system_role: bool = True,
+        history: int = 10,
+        catalogue: pl.DataFrame | None = None,
+        item_stats: pl.DataFrame | None = None,
+        source: RatingScale = SCALES["0.5-5"],
+        tokenizer: Any = None,
+        chat_template: str | None = None,
+        name: str | None = None,
+        progress: Callable[[Tally], object] | None = None,
+    ) -> None:
+        facts = engine.facts()
+        # A chat endpoint answers in a turn of its own: it can't go on from a begun answer.
+        begun = facts.get("choice_endpoint") != "chat" and facts.get("endpoint") != "chat"
+        self.style = PromptStyle(domain, scale, shots, system, begun, system_role)
+        self.tally = Tally()
+        self._history = history
+        self._catalogue = None if catalogue is None else Catalogue(catalogue)
+        self._item_stats, self._source = item_stats, source
+        self._name = name or f"llm:{engine.identity.model or engine.identity.engine}"
+        self._asker = Asker(
+            engine,
+            store,
+            serving or ServingSettings(),
+            self.tally,
+            progress,
+            tokenizer,
+            chat_template,
+            facts.get("context"),
+        )
+        self._options = rating_options(scale, begun=begun)
+        self._cut = 0
+        self._mass = (0.0, 0)
+        # Several threads may ask one live question each; a tally is one run's.
+        self._lock = threading.Lock()
+
+    @property
+    def name(self) -> str:
+        """What the ``rater`` column says."""
+        return self._name
+
+    @property
+    def engine(self) -> Engine:
+        """The model that is asked."""
+        return self._asker.engine
+
+    @property
+    def scale(self) -> RatingScale:
+        """The scale of its answers."""
+        return self.style.scale
+
+    def rate(
+        self,
+        personas: pl.DataFrame,
+        items: pl.DataFrame,
+        histories: pl.DataFrame | None = None,
+        *,
+        pairs: Pairs | None = None,
+    ) -> RatingBatch:
+        """Distributions read from the model; see :class:`pipelines.raters.Rater`.
+
+        Raises
+        ------
+        EngineError
+            If the engine died or failed too often: answers until then are stored, and the same
+            call goes on from them.
+        ContractError
+            If a past rating is off its scale.
+        """
+        pairs = all_pairs(personas.height, items.height) if pairs is None else pairs
+        probabilities = np.full((len(pairs), len(self.scale)), np.nan)
+        status = ["engine_error"] * len(pairs)
+        keys: list[str | None] = [None] * len(pairs)
+        notes: list[str | None] = [None] * len(pairs)
+        book = self._book(personas, items, histories)
+        with self._lock:
+            for place, key, answer, note in self._asker.rows(
+                book, pairs, Choice(self._options), Sampling()
+            ):
+                row = place.row
+                self._cut += place.step > 0
+                status[row], keys[row], notes[row] = answer.status, key, note
+                if answer.status == OK and answer.probabilities is not None:
+                    found = np.asarray(answer.probabilities, dtype=np.float64)
+                    probabilities[row] = found / found.sum()
+                    if answer.mass is not None:
+                        self._mass = (self._mass[0] + answer.mass, self._mass[1] + 1)
+        return RatingBatch(
+            self.scale, probabilities, status, keys, notes, prompt_version=RATING_PROMPT_VERSION
+        )
+
+    def explain(
+        self,
+        personas: pl.DataFrame,
+        items: pl.DataFrame,
+        pairs: Pairs,
+        ratings: Floats | Sequence[float],
+        histories: pl.DataFrame | None = None,
+        *,
+        seed: int = 0,
+        temperature: float = 0.0,
+    ) -> pl.DataFrame:
+        """Why a persona gives an item its rating, in one or two sentences of the model's.
+
+        Only this generates text: :meth:`rate` ends with the rating. Replies are bound by a
+        grammar and kept in the answer store.
+
+        Parameters
+        ----------
+        personas, items, pairs, histories
+            As for :meth:`rate`.
+        ratings
+            What is to be explained, one per pair, on the rater's scale; a pair without a rating
+            (NaN) gets no explanation.
+        seed, temperature
+            Of the draw.
+
+        Returns
+        -------
+        DataFrame
+            One row per pair, in order, with the columns of :data:`EXPLANATIONS`. `explanation`
+            is null unless `status` is ``ok``.
+        """
+        from pipelines.grammars import prose, vocabulary
+
+        grammar = prose()
+        known = None if self._asker.tokenizer is None else vocabulary(self._asker.tokenizer)
+        grammar.check(known)
+        sampling = Sampling(temperature=temperature, max_tokens=grammar.longest(known))
+        ratings = np.asarray(ratings, dtype=np.float64)
+        rows: list[tuple[str | None, str, str | None, str | None]]
+        rows = [(None, "invalid", None, "there is no rating to explain")] * len(pairs)
+        book = self._book(personas, items, histories)
+        with self._lock:
+            for place, key, answer, note in self._asker.rows(
+                book, pairs, grammar.constraint, sampling, ratings=ratings, seed=seed
+            ):
+                said = answer.text if answer.status == OK else None
+                if said is not None and grammar.parse(said) is None:
+                    said, broken = None, "the reply breaks the grammar"
+                    rows[place.row] = (None, "invalid", key, broken)
+                    continue
+                rows[place.row] = (said, answer.status, key, note)
+        texts = pl.DataFrame(
+            rows,
+            schema={c: EXPLANATIONS[c] for c in ("explanation", "status", "answer_key", "note")},
+            orient="row",
+        )
+        return pl.DataFrame(
+            {
+                "persona_id": personas["persona_id"].gather(pairs[:, 0].tolist()),
+                "item_id": items["item_id"].gather(pairs[:, 1].tolist()),
+                "rating": pl.Series(ratings).fill_nan(None),
+            }
+        ).hstack(texts)
+
+    def facts(self) -> dict[str, Any]:
+        """Model, prompt and calls; nothing is fitted."""
+        mean_mass = self._mass[0] / self._mass[1] if self._mass[1] else None
+        return {
+            "rater": self.name,
+            "scale": self.scale.name,
+            "fitted": {},
+            "by_hand": {
+                "shots": self.style.shots,
+                "system": "default" if self.style.system is None else "custom",
+                "history": self._history,
+            },
+            "engine": asdict(self._asker.engine.identity),
+            "prompt_version": RATING_PROMPT_VERSION,
+            "prompt_sha256": rating_prompt_digest(),
+            "answer_start": answer_start(self.scale) if self.style.begun else None,
+            "mean_mass": mean_mass,
+            "cut_prompts": self._cut,
+            "calls": self.tally.to_dict(),
+        }
+
+    def release(self) -> None:
+        """Release the model; the answer store stays open."""
+        self._asker.engine.close()
+
+    def close(self) -> None:
+        """Release the model and commit what the store still holds back."""
+        try:
+            self.release()
+        finally:
+            if self._asker.store is not None:
+                self._asker.store.close()
+
+    def requests(
+        self,
+        personas: pl.DataFrame,
+        items: pl.DataFrame,
+        histories: pl.DataFrame | None = None,
+        *,
+        pairs: Pairs | None = None,
+    ) -> Iterator[Request]:
+        """What :meth:`rate` asks first, in the order in which it asks: to look at or to count."""
+        pairs = all_pairs(personas.height, items.height) if pairs is None else pairs
+        book = self._book(personas, items, histories)
+        return self._asker.requests(book, pairs, Choice(self._options), Sampling())
+
+    def _book(
+        self, personas: pl.DataFrame, items: pl.DataFrame, histories: pl.DataFrame | None
+    ) -> PromptBook:
+        return PromptBook(
+            self.style,
+            personas,
+            items,
+            histories,
+            catalogue=self._catalogue or Catalogue(items),
+            means=item_means(items, self._item_stats, self._source, self.scale),
+            most=self._history,
+        )

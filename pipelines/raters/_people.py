@@ -1,0 +1,229 @@
+"""Human users as raters see them: persona rows from traits, training ratings as the history."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from pipelines.errors import ContractError
+from pipelines.raters._embedded import HUMAN, EmbeddedRater
+from pipelines.raters._humans import HumanRows, collect_rows, source_scale
+from pipelines.raters._metrics import HeldOut, Predictions
+from pipelines.raters._profiles import Catalogue
+from pipelines.raters._protocol import OK, Floats, Ints, Rater, RatingBatch
+from pipelines.scales import RatingScale, rescale, to_answers
+
+__all__ = ["People", "Said", "ask_about", "collect_people", "in_source_units", "persona_rows"]
+
+Table: TypeAlias = pl.DataFrame | pl.LazyFrame
+
+#: Pairs that a rater is asked at once (count); whole users.
+_BATCH = 65_536
+_GENDERS = {"F": "female", "M": "male", "female": "female", "male": "male"}
+_NOUNS = {"female": "woman", "male": "man"}
+
+
+@dataclass(frozen=True)
+class People:
+    """Held-out ratings of some users, and what is known of these users.
+
+    Attributes
+    ----------
+    items
+        Rows of the `items` contract.
+    train, held_out
+        Training ratings of those whom predictors may learn from, and the ratings to predict;
+        who is in `held_out` is in `train`.
+    scale
+        The source's scale.
+    traits
+        Rows of `human_users`, or None.
+    """
+
+    items: pl.DataFrame
+    train: HumanRows
+    held_out: HumanRows
+    scale: RatingScale
+    traits: pl.DataFrame | None = None
+
+    def person(self) -> Ints:
+        """Row of each held-out rating's user among those of `train`, of shape (held out,)."""
+        place = {user: n for n, user in enumerate(self.train.users)}
+        return np.array([place[u] for u in self.held_out.users], dtype=np.int64)[self.held_out.user]
+
+    def truth(self, chosen: npt.NDArray[np.bool_] | None = None) -> HeldOut:
+        """The ratings to predict, or those of a mask; users are numbered without gaps."""
+        kept = np.ones(len(self.held_out), dtype=np.bool_) if chosen is None else chosen
+        user = np.unique(self.held_out.user[kept], return_inverse=True)[1]
+        return HeldOut(user.astype(np.int64), self.held_out.rating[kept], self.scale)
+
+    def first(self, most: int | None) -> npt.NDArray[np.bool_]:
+        """Mask of as many whole users' ratings as `most` allows, but of one user at least."""
+        if most is None or len(self.held_out) <= most:
+            return np.ones(len(self.held_out), dtype=np.bool_)
+        ends = np.cumsum(np.bincount(self.held_out.user))
+        return np.asarray(self.held_out.user <= max(int((ends <= most).sum()) - 1, 0))
+
+
+@dataclass(frozen=True)
+class Said:
+    """What a rater says: predictions of the held-out ratings of the mask `answered`."""
+
+    predictions: Predictions
+    answered: npt.NDArray[np.bool_]
+    failed: int
+
+
+def collect_people(
+    *,
+    items: pl.DataFrame,
+    interactions: Table,
+    splits: Table,
+    split: str,
+    human_users: pl.DataFrame | None = None,
+    most_train: int,
+    most: int,
+) -> People:
+    """Ratings of one split, and the training ratings of their users and of others.
+
+    Parameters
+    ----------
+    items, interactions, splits, human_users
+        Tables of those names; the large ones may be lazy.
+    split
+        ``validation`` or ``test``.
+    most_train, most
+        Training and held-out ratings at most (count): whole users, chosen by hash.
+
+    Raises
+    ------
+    ContractError
+        If the split has no rating.
+    """
+    index = Catalogue.build(items, np.zeros(items.height), None)
+    train = collect_rows(interactions, splits, "train", index, most=most_train)
+    held = collect_rows(interactions, splits, split, index, users=train.users, most=most)
+    if not len(held):
+        raise ContractError("there is no held-out rating", where=f"splits, {split}")
+    return People(items, train, held, source_scale(interactions), human_users)
+
+
+def persona_rows(users: list[str], traits: pl.DataFrame | None) -> pl.DataFrame:
+    """Rows like those of the `personas` contract, with what the source tells of each user.
+
+    The description holds age band, gender and occupation where they are known and nothing
+    else; tastes are not stated, and nothing is guessed. ``origin`` is ``human``.
+    """
+    frame = pl.DataFrame({"persona_id": users}, schema={"persona_id": pl.String})
+    columns = ("age_band", "gender", "occupation")
+    if traits is None:
+        known = frame.with_columns(pl.lit(None, dtype=pl.String).alias(c) for c in columns)
+    else:
+        known = frame.join(
+            traits.select(pl.col("user_id").alias("persona_id"), *columns),
+            on="persona_id",
+            how="left",
+            maintain_order="left",
+        )
+    known = known.with_columns(
+        pl.col("gender").replace_strict(_GENDERS, default=None, return_dtype=pl.String)
+    )
+    noun = pl.col("gender").replace_strict(_NOUNS, default="person", return_dtype=pl.String)
+    text = pl.concat_str(
+        pl.lit("A "),
+        noun,
+        (pl.lit(" aged ") + pl.col("age_band")).fill_null(""),
+        (pl.lit(", by occupation: ") + pl.col("occupation")).fill_null(""),
+        pl.lit("."),
+    )
+    anything = pl.any_horizontal(pl.col(*columns).is_not_null())
+    empty = pl.lit([], dtype=pl.List(pl.String))
+    return known.select(
+        "persona_id",
+        pl.lit("people").alias("cohort"),
+        pl.lit(HUMAN).alias("origin"),
+        pl.lit("none").alias("writer"),
+        pl.lit(None, dtype=pl.String).alias("name"),
+        pl.lit(None, dtype=pl.Int64).alias("age"),
+        pl.col("gender"),
+        pl.col("occupation").alias("job"),
+        pl.lit(None, dtype=pl.String).alias("hobby"),
+        empty.alias("likes"),
+        empty.alias("dislikes"),
+        pl.when(anything).then(text).otherwise(pl.lit("")).alias("description"),
+    )
+
+
+def ask_about(rater: Rater, people: People, *, most: int | None = None) -> Said:
+    """What a rater expects of the held-out ratings, given each user's training history."""
+    held, chosen = people.held_out, people.first(most)
+    rows = np.flatnonzero(chosen)
+    batches: list[RatingBatch] = []
+    for part in _whole_users(held.user[rows]):
+        place = rows[part]
+        local, person = np.unique(held.user[place], return_inverse=True)
+        users = [held.users[n] for n in local]
+        pairs = np.stack([person, held.item[place]], axis=1)
+        batches.append(
+            rater.rate(
+                persona_rows(users, people.traits),
+                people.items,
+                _histories(people, users, rater),
+                pairs=pairs,
+            )
+        )
+    probabilities = np.concatenate([b.probabilities for b in batches])
+    ok = np.array([s == OK for b in batches for s in b.status], dtype=np.bool_)
+    answered = np.zeros(len(held), dtype=np.bool_)
+    answered[rows[ok]] = True
+    expected, mapped = in_source_units(probabilities[ok], rater.scale, people.scale)
+    return Said(Predictions(rater.name, expected, mapped), answered, int((~ok).sum()))
+
+
+def in_source_units(
+    probabilities: Floats, scale: RatingScale, source: RatingScale
+) -> tuple[Floats, Floats]:
+    """Expected ratings on `source`, and the distribution over its answers.
+
+    Each answer of `scale` gives its probability to the nearest answer of `source`.
+    """
+    expected = np.asarray(rescale(probabilities @ scale.answers, scale, source))
+    nearest = to_answers(scale.answers, scale, source)
+    position = np.rint((nearest - source.low) / source.step).astype(np.int64)
+    onto = np.zeros((len(scale), len(source)))
+    onto[np.arange(len(scale)), position] = 1.0
+    return expected, np.asarray(probabilities @ onto)
+
+
+def _histories(people: People, users: list[str], rater: Rater) -> pl.DataFrame:
+    train = people.train
+    wanted = set(users)
+    who = np.array([u in wanted for u in train.users], dtype=np.bool_)
+    kept = who[train.user]
+    ids = people.items["item_id"]
+    stars = train.rating[kept]
+    # A prompt shows answers of the scale; the model of the embedded rater takes any number.
+    exact = isinstance(rater, EmbeddedRater)
+    convert = rescale if exact else to_answers
+    return pl.DataFrame(
+        {
+            "persona_id": pl.Series(train.users, dtype=pl.String).gather(train.user[kept]),
+            "item_id": ids.gather(train.item[kept]),
+            "rating": np.asarray(convert(stars, people.scale, rater.scale), dtype=np.float64),
+        }
+    )
+
+
+def _whole_users(user: Ints) -> list[slice]:
+    """Slices of about `_BATCH` rows that end where a user ends."""
+    ends = np.append(np.flatnonzero(np.diff(user)) + 1, len(user))
+    out, start = [], 0
+    while start < len(user):
+        end = int(ends[min(int(np.searchsorted(ends, start + _BATCH)), len(ends) - 1)])
+        out.append(slice(start, end))
+        start = end
+    return out

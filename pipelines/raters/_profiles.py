@@ -1,0 +1,260 @@
+"""The two sides of a pair as matrices: a catalogue of items, profiles of personas or people."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from pipelines.raters._protocol import Floats, Ints
+from pipelines.raters._tastes import Basis
+
+__all__ = ["EFFECTS", "Catalogue", "Profiles", "Singles", "genre_matrix", "pair_features"]
+
+Singles: TypeAlias = npt.NDArray[np.float32]
+
+#: What a rating is made of, in the order of the feature columns and weights.
+EFFECTS = ("quality", "leniency", "agreement", "conflict", "similarity", "history")
+#: Standardised similarity beyond this is cut (set by hand).
+_MOST_SIMILAR = 4.0
+#: All pairs of the rows at hand are computed if that is at most this many times the pairs
+#: wanted: a matrix product is that much cheaper per pair than gathering vectors.
+_DENSE_FACTOR = 8
+
+
+@dataclass(frozen=True)
+class Catalogue:
+    """Items.
+
+    Attributes
+    ----------
+    index
+        Row of each item id.
+    genres
+        Genre names, the columns of `shares`.
+    shares
+        Shape (items, genres): 1 / (number of the item's genres) for each it has, else 0.
+    quality
+        Relative to the mean rating, in the source's rating units; 0 until :meth:`judged`.
+    vectors
+        Unit vectors of shape (items, dimension); a row of zeros where there is none.
+    embedded
+        Whether each item has a vector, of shape (items,).
+    centre, spread
+        Mean (dimension,) and covariance (dimension, dimension) of the vectors.
+    basis, features
+        What taste is about, and its features of the items, of shape (items, features).
+    taste
+        Columns that a person's weights belong to: 1, the features, the quality.
+    """
+
+    index: dict[str, int]
+    genres: tuple[str, ...]
+    shares: Singles
+    quality: Floats
+    vectors: Singles
+    embedded: npt.NDArray[np.bool_]
+    centre: Singles
+    spread: Singles
+    basis: Basis
+    features: Floats
+    taste: Floats
+
+    @classmethod
+    def build(
+        cls, items: pl.DataFrame, counts: Floats, embeddings: pl.DataFrame | None
+    ) -> Catalogue:
+        """A catalogue of the rows of `items` with these training ratings each (counts)."""
+        genres = items["genres"].explode().drop_nulls().unique().sort().to_list()
+        vectors = vector_matrix(items["item_id"], embeddings, "item_id")
+        listed = genre_matrix(items["genres"], genres)
+        embedded = np.asarray(vectors.any(axis=1))
+        known = vectors[embedded]
+        centre = known.mean(axis=0) if len(known) else np.zeros(vectors.shape[1], np.float32)
+        off = known - centre
+        spread = off.T @ off / max(len(known), 1)
+        ids = items["item_id"].to_list()
+        basis = Basis.fit(items, listed, vectors, counts)
+        return cls(
+            {item: row for row, item in enumerate(ids)},
+            tuple(genres),
+            _shares(listed),
+            np.zeros(len(ids)),
+            vectors,
+            embedded,
+            centre.astype(np.float32),
+            spread.astype(np.float32),
+            basis,
+            basis.of(items, listed, vectors, counts),
+            np.zeros((len(ids), 0)),
+        ).judged(np.zeros(len(ids)))
+
+    def judged(self, quality: Floats) -> Catalogue:
+        """The same items with these qualities."""
+        return replace(
+            self,
+            quality=quality,
+            taste=np.column_stack([np.ones(len(quality)), self.features, quality]),
+        )
+
+    def unrated(self, items: pl.DataFrame) -> tuple[Singles, Floats]:
+        """Genre shares and features of items outside the catalogue: nobody rated them."""
+        listed = genre_matrix(items["genres"], self.genres)
+        blank = np.zeros((items.height, self.vectors.shape[1]), dtype=np.float32)
+        return _shares(listed), self.basis.of(items, listed, blank, np.zeros(items.height))
+
+    def joined(self, shares: Singles, features: Floats, quality: Floats) -> Catalogue:
+        """The catalogue with more rows at its end, which the index does not know."""
+        blank = np.zeros((len(shares), self.vectors.shape[1]), dtype=np.float32)
+        more = replace(
+            self,
+            shares=np.concatenate([self.shares, shares]),
+            vectors=np.concatenate([self.vectors, blank]),
+            embedded=np.concatenate([self.embedded, np.zeros(len(shares), dtype=np.bool_)]),
+            features=np.concatenate([self.features, features]),
+        )
+        return more.judged(np.concatenate([self.quality, quality]))
+
+
+@dataclass(frozen=True)
+class Profiles:
+    """Those who rate.
+
+    Attributes
+    ----------
+    leniency
+        Rating units above (below) what others would give, of shape (n,).
+    likes, dislikes
+        Shape (n, genres), 0 or 1.
+    vectors
+        Unit taste vectors of shape (n, dimension); zeros where unknown.
+    tastes
+        Rating units per unit of the catalogue's `taste` columns that a rating history taught,
+        of shape (n, columns); zeros without one. The first column is 0: it is in `leniency`.
+    variance
+        What is not known of each one's surplus over a typical item, in squared rating units,
+        of shape (n,).
+    """
+
+    leniency: Floats
+    likes: Singles
+    dislikes: Singles
+    vectors: Singles
+    tastes: Floats
+    variance: Floats
+
+    def standard(self, catalogue: Catalogue) -> tuple[Singles, Singles]:
+        """Mean and spread of each profile's similarity over the catalogue, each (n,)."""
+        mean = self.vectors @ catalogue.centre
+        variance = np.einsum("ij,ij->i", self.vectors @ catalogue.spread, self.vectors)
+        return mean, np.sqrt(np.maximum(variance, 0.0))
+
+
+def _shares(listed: Singles) -> Singles:
+    total = np.maximum(listed.sum(axis=1, keepdims=True), 1)
+    return np.asarray(listed / total, dtype=np.float32)
+
+
+def genre_matrix(lists: pl.Series, genres: Sequence[str]) -> Singles:
+    """Shape (rows, genres), 1 where the row's list has the genre; other genres are ignored."""
+    out = np.zeros((len(lists), len(genres)), dtype=np.float32)
+    long = (
+        pl.DataFrame({"row": np.arange(len(lists)), "genre": lists})
+        .explode("genre")
+        .join(
+            pl.DataFrame(
+                {"genre": list(genres), "column": np.arange(len(genres))},
+                schema={"genre": pl.String, "column": pl.Int64},
+            ),
+            on="genre",
+            how="inner",
+        )
+    )
+    out[long["row"].to_numpy(), long["column"].to_numpy()] = 1.0
+    return out
+
+
+def vector_matrix(ids: pl.Series, embeddings: pl.DataFrame | None, key: str) -> Singles:
+    """Vectors in the order of `ids`, zeros where there is none; (rows, 0) without a table."""
+    if embeddings is None or not embeddings.height:
+        return np.zeros((len(ids), 0), dtype=np.float32)
+    found = (
+        pl.DataFrame({key: ids})
+        .with_row_index("row")
+        .join(embeddings.select(key, "vector"), on=key, how="inner")
+    )
+    dimension = len(embeddings["vector"][0])
+    out = np.zeros((len(ids), dimension), dtype=np.float32)
+    values = found["vector"].cast(pl.List(pl.Float32)).explode().to_numpy()
+    out[found["row"].to_numpy()] = values.reshape(found.height, dimension)
+    return out
+
+
+def pair_features(profiles: Profiles, catalogue: Catalogue, pairs: Ints) -> Floats:
+    """What the model knows of each pair, shape (pairs, effects), in the order of `EFFECTS`.
+
+    `agreement` and `conflict` are the shares of the item's genres that are liked and disliked
+    (conflict enters negatively, so that every weight is at least 0); `similarity` is the
+    cosine of taste and item text, standardised over the catalogue for each profile; `history`
+    is what ratings of similar items say, in rating units.
+    """
+    person, item = pairs[:, 0], pairs[:, 1]
+    out = np.empty((len(pairs), len(EFFECTS)))
+    out[:, 0] = catalogue.quality[item]
+    out[:, 1] = profiles.leniency[person]
+    block = _Block.of(pairs)
+    out[:, 2] = block.products(profiles.likes, catalogue.shares)
+    out[:, 3] = -block.products(profiles.dislikes, catalogue.shares)
+    out[:, 5] = (
+        block.products(profiles.tastes.astype(np.float32), catalogue.taste.astype(np.float32))
+        if profiles.tastes.any()
+        else 0.0
+    )
+    if not profiles.vectors.shape[1] or not catalogue.vectors.shape[1]:
+        out[:, 4] = 0.0
+        return out
+    mean, spread = profiles.standard(catalogue)
+    cosine = block.products(profiles.vectors, catalogue.vectors)
+    known = (spread[person] > 1e-6) & catalogue.embedded[item]
+    standard = (cosine - mean[person]) / np.where(known, spread[person], 1.0)
+    out[:, 4] = np.where(known, np.clip(standard, -_MOST_SIMILAR, _MOST_SIMILAR), 0.0)
+    return out
+
+
+@dataclass(frozen=True)
+class _Block:
+    """Pairs, with the distinct rows on either side and each pair's place among them."""
+
+    pairs: Ints
+    people: Ints
+    person: Ints
+    things: Ints
+    thing: Ints
+
+    @classmethod
+    def of(cls, pairs: Ints) -> _Block:
+        people, person = np.unique(pairs[:, 0], return_inverse=True)
+        things, thing = np.unique(pairs[:, 1], return_inverse=True)
+        return cls(pairs, people, person, things, thing)
+
+    def products(self, left: Singles, right: Singles) -> Singles:
+        """Inner products of the two rows of each pair, of shape (pairs,)."""
+        if len(self.people) * len(self.things) <= _DENSE_FACTOR * len(self.pairs):
+            dense = _rows_of(left, self.people) @ _rows_of(right, self.things).T
+            return np.asarray(dense[self.person, self.thing])
+        out = np.empty(len(self.pairs), dtype=np.float32)
+        for start in range(0, len(self.pairs), 32_768):
+            part = self.pairs[start : start + 32_768]
+            out[start : start + len(part)] = np.einsum(
+                "ij,ij->i", left[part[:, 0]], right[part[:, 1]]
+            )
+        return out
+
+
+def _rows_of(matrix: Singles, rows: Ints) -> Singles:
+    # Distinct sorted rows as many as the matrix has are all of it: no copy.
+    return matrix if len(rows) == len(matrix) else matrix[rows]

@@ -1,0 +1,257 @@
+"""The prompts of a batch of pairs, and what is left out of those that are too long."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from pipelines.engines import Message
+from pipelines.errors import ContractError
+from pipelines.prompts import (
+    Past,
+    PromptStyle,
+    explain_messages,
+    item_block,
+    person_block,
+    rating_messages,
+)
+from pipelines.scales import scale_named
+
+__all__ = ["Catalogue", "Cut", "Measure", "PromptBook"]
+
+#: Steps in which a history, then a plot, is shortened until the prompt fits (count).
+_STEPS = 8
+#: Tokens that a chat template may add to a conversation and to each message (bounds for the
+#: quick check; a prompt near the context is measured exactly).
+_FRAME, _TURN = 64, 32
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """How much of a pair's prompt is told.
+
+    Attributes
+    ----------
+    past
+        Past ratings, the latest ones (count).
+    words
+        Words of the item's plot (count); None: all.
+    """
+
+    past: int
+    words: int | None = None
+
+
+class Catalogue:
+    """Items by id, for histories."""
+
+    def __init__(self, items: pl.DataFrame) -> None:
+        self._items = items
+        self._row = {item: row for row, item in enumerate(items["item_id"].to_list())}
+
+    def get(self, item_id: str) -> dict[str, Any] | None:
+        """The item's row, or None."""
+        row = self._row.get(item_id)
+        return None if row is None else self._items.row(row, named=True)
+
+
+@dataclass(frozen=True)
+class Measure:
+    """Tells whether a prompt fits.
+
+    Attributes
+    ----------
+    tokenizer, template
+        The model's tokenizer, and the chat template if it is not the tokenizer's own.
+    context
+        Longest prompt and answer together (tokens).
+    answer
+        Tokens of the longest answer.
+    """
+
+    tokenizer: Any
+    template: str | None
+    context: int
+    answer: int
+
+    def fits(self, messages: Sequence[Message]) -> bool:
+        """Whether prompt and answer fit the context.
+
+        Raises
+        ------
+        AnswerError
+            If the chat template refuses the messages.
+        """
+        # No tokenizer makes more tokens than there are bytes.
+        most = _FRAME + sum(len(m.content.encode()) + _TURN for m in messages)
+        if most + self.answer < self.context:
+            return True
+        from pipelines.engines.chat import render
+
+        size = len(render(self.tokenizer, messages, self.template))
+        return size + self.answer < self.context
+
+
+@dataclass(frozen=True)
+class _About:
+    """A persona, what of its history is shown, and how often it met each item."""
+
+    row: dict[str, Any]
+    shown: tuple[Past, ...]
+    unknown: int
+    times: Counter[str]
+    told: dict[int, str] = field(default_factory=dict)
+
+
+class PromptBook:
+    """The prompts of a batch of pairs.
+
+    Parameters
+    ----------
+    style
+        The run's.
+    personas, items
+        Tables that pairs are row numbers of.
+    histories
+        What personas rated before, oldest first: ``persona_id, item_id, rating``, and ``scale``
+        if the ratings are on others than the style's.
+    catalogue
+        Tells what the items of histories are.
+    means
+        Mean rating of each row of `items` on the style's scale, NaN where unknown.
+    most
+        Past ratings shown at most, the latest (count).
+
+    Raises
+    ------
+    ContractError
+        If a past rating is null or off its scale.
+    """
+
+    def __init__(
+        self,
+        style: PromptStyle,
+        personas: pl.DataFrame,
+        items: pl.DataFrame,
+        histories: pl.DataFrame | None,
+        *,
+        catalogue: Catalogue,
+        means: np.ndarray,
+        most: int,
+    ) -> None:
+        self._style = style
+        self._personas, self._items = personas, items
+        self._catalogue, self._means, self._most = catalogue, means, most
+        self._past = _by_persona(histories, style)
+        self._ids = items["item_id"].to_list()
+        self._blocks: dict[int, str] = {}
+        # Engines draw prompts ahead, some in a thread of their own, while answers to earlier
+        # ones are taken: several personas are at hand at a time.
+        self._about = lru_cache(maxsize=1024)(self._read)
+
+    def ladder(self, person: int, item: int) -> list[Cut]:
+        """Ever shorter prompts of a pair: the history goes first, the oldest of it first."""
+        count = len(self._about(person).shown)
+        step = max(1, math.ceil(count / _STEPS))
+        cuts = [Cut(left) for left in range(count, 0, -step)] + [Cut(0)]
+        words = self._plot_words(item)
+        step = max(1, math.ceil(words / _STEPS))
+        return (
+            cuts
+            + [Cut(0, left) for left in range(words - step, 0, -step)]
+            + ([Cut(0, 0)] if words else [])
+        )
+
+    def whole(self, person: int) -> Cut:
+        """Everything told."""
+        return Cut(len(self._about(person).shown))
+
+    def group(self, person: int) -> str:
+        """What a persona's prompts have in common, by name."""
+        return str(self._about(person).row["persona_id"])
+
+    def messages(
+        self, person: int, item: int, cut: Cut, rating: float | None = None
+    ) -> tuple[Message, ...]:
+        """The prompt of a pair; with a rating the one that asks for its reason."""
+        about, style = self._about(person), self._style
+        told = about.told.get(cut.past)
+        if told is None:
+            past = about.shown[len(about.shown) - cut.past :]
+            told = about.told[cut.past] = person_block(about.row, past, style)
+        block = self._block(item, cut.words)
+        viewing = 1 + about.times[self._ids[item]]
+        if rating is None:
+            return rating_messages(about.row, block, style, viewing=viewing, person=told)
+        return explain_messages(about.row, block, rating, style, viewing=viewing, person=told)
+
+    def note(self, person: int, item: int, cut: Cut) -> str | None:
+        """What the prompt leaves out, or None."""
+        about = self._about(person)
+        said = []
+        if about.unknown:
+            said.append(f"{about.unknown} past ratings are of unknown items and left out")
+        if cut.past < len(about.shown):
+            said.append(
+                f"history cut from {len(about.shown)} to {cut.past} ratings to fit the context"
+            )
+        if cut.words is not None:
+            said.append(
+                f"plot cut from {self._plot_words(item)} to {cut.words} words to fit the context"
+            )
+        return "; ".join(said) or None
+
+    def _read(self, person: int) -> _About:
+        row = self._personas.row(person, named=True)
+        past = self._past.get(row["persona_id"], [])
+        shown, unknown = [], 0
+        for item_id, rating, scale in past[max(0, len(past) - self._most) :]:
+            item = self._catalogue.get(item_id)
+            if item is None:
+                unknown += 1
+            else:
+                shown.append(Past(item, rating, scale_named(scale)))
+        return _About(row, tuple(shown), unknown, Counter(item_id for item_id, _, _ in past))
+
+    def _block(self, item: int, words: int | None) -> str:
+        block = self._blocks.get(item) if words is None else None
+        if block is None:
+            mean = float(self._means[item])
+            row = self._items.row(item, named=True)
+            block = item_block(
+                row, self._style, mean=None if math.isnan(mean) else mean, words=words
+            )
+            if words is None:
+                self._blocks[item] = block
+        return block
+
+    def _plot_words(self, item: int) -> int:
+        plot = self._style.subject.plot.text(self._items.row(item, named=True))
+        return len(plot.split())
+
+
+def _by_persona(
+    histories: pl.DataFrame | None, style: PromptStyle
+) -> dict[str, list[tuple[str, float, str]]]:
+    if histories is None or not histories.height:
+        return {}
+    if "scale" not in histories.columns:
+        histories = histories.with_columns(scale=pl.lit(style.scale.name))
+    for (name,), part in histories.group_by("scale"):
+        covered = scale_named(str(name)).covers(part["rating"].cast(pl.Float64).to_numpy())
+        if not covered.all():
+            raise ContractError(
+                f"{int((~covered).sum())} past ratings are not on their scale",
+                where=f"histories, scale {name}",
+            )
+    return {
+        str(key): list(part.select("item_id", "rating", "scale").iter_rows())
+        for (key,), part in histories.group_by("persona_id", maintain_order=True)
+    }

@@ -1,0 +1,137 @@
+"""Stored scores as a rater."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from pipelines.errors import ConfigError, ContractError
+from pipelines.raters._protocol import OK, RatingBatch, all_pairs
+from pipelines.scales import RatingScale, scale_named
+
+__all__ = ["ReplayRater"]
+
+_KEY = ("persona_id", "item_id")
+
+
+class ReplayRater:
+    """Answers from a table of `preference_scores`; needs no model.
+
+    Histories are ignored: a stored score stands for the history that it was made with. A pair
+    that is not stored is `invalid` and its note says so.
+
+    Parameters
+    ----------
+    scores
+        Rows of the `preference_scores` contract.
+    rater
+        Whose scores, if the table holds several raters'.
+
+    Raises
+    ------
+    ConfigError
+        If the table holds several raters and none is named, or not the named one.
+    ContractError
+        If it is on several scales, a pair is there twice or a distribution has the wrong length.
+    """
+
+    def __init__(self, scores: pl.DataFrame, *, rater: str | None = None) -> None:
+        names = scores["rater"].unique().sort().to_list()
+        if (rater is None and len(names) != 1) or (rater is not None and rater not in names):
+            raise ConfigError(
+                "there are no scores to replay" if not names else "whose scores are replayed?",
+                where=f"rater {rater}",
+                hint=f"the table has {', '.join(names) or 'no rows'}",
+            )
+        self._of = rater or names[0]
+        scores = scores.filter(pl.col("rater") == self._of)
+        scales = scores["scale"].unique().sort().to_list()
+        if len(scales) != 1:
+            raise ContractError("scores must be on one scale", where=f"scale: {scales}")
+        self._scale = scale_named(scales[0])
+        twice = scores.select(_KEY).is_duplicated()
+        if twice.any():
+            raise ContractError(
+                f"{int(twice.sum())} rows score a pair that another row scores too",
+                where="preference_scores",
+                details={"rows": scores.filter(twice).select(_KEY).head(10).to_dicts()},
+            )
+        ok = scores["status"] == OK
+        wrong = scores.filter(ok)["probabilities"].list.len().fill_null(0) != len(self._scale)
+        if wrong.any():
+            raise ContractError(
+                f"{int(wrong.sum())} distributions have not {len(self._scale)} answers",
+                where=f"preference_scores, scale {self._scale.name}",
+            )
+        self._probabilities = np.full((scores.height, len(self._scale)), np.nan)
+        stored = scores.filter(ok)["probabilities"].explode().to_numpy()
+        self._probabilities[ok.to_numpy()] = stored.reshape(-1, len(self._scale))
+        self._status = scores["status"].to_list()
+        self._keys = _column(scores, "answer_key")
+        versions = scores["prompt_version"].drop_nulls().unique().to_list()
+        self._version = versions[0] if len(versions) == 1 else None
+        self._places = scores.select(_KEY).with_row_index("place")
+
+    @property
+    def name(self) -> str:
+        """``replay:`` and whose scores they are."""
+        return f"replay:{self._of}"
+
+    @property
+    def scale(self) -> RatingScale:
+        """The scale of the stored scores."""
+        return self._scale
+
+    def rate(
+        self,
+        personas: pl.DataFrame,
+        items: pl.DataFrame,
+        histories: pl.DataFrame | None = None,  # noqa: ARG002 (protocol)
+        *,
+        pairs: npt.NDArray[np.integer[Any]] | None = None,
+    ) -> RatingBatch:
+        """Stored distributions; see :class:`pipelines.raters.Rater`."""
+        pairs = all_pairs(personas.height, items.height) if pairs is None else pairs
+        wanted = pl.DataFrame(
+            {
+                "persona_id": personas["persona_id"].gather(pairs[:, 0]),
+                "item_id": items["item_id"].gather(pairs[:, 1]),
+            }
+        )
+        found = wanted.join(self._places, on=_KEY, how="left", maintain_order="left")["place"]
+        place = found.cast(pl.Int64).fill_null(-1).to_numpy()
+        probabilities = np.full((len(pairs), len(self._scale)), np.nan)
+        known = place >= 0
+        probabilities[known] = self._probabilities[place[known]]
+        places = place.tolist()
+        return RatingBatch(
+            self._scale,
+            probabilities,
+            [self._status[p] if p >= 0 else "invalid" for p in places],
+            None if self._keys is None else [self._keys[p] if p >= 0 else None for p in places],
+            [None if p >= 0 else "no score of this pair is stored" for p in places],
+            prompt_version=self._version,
+        )
+
+    def facts(self) -> dict[str, Any]:
+        """Whose scores, how many, and how many of them are failures."""
+        return {
+            "rater": self.name,
+            "scale": self._scale.name,
+            "fitted": {},
+            "by_hand": {},
+            "replayed": {
+                "rater": self._of,
+                "pairs": len(self._status),
+                "failed": sum(status != OK for status in self._status),
+            },
+        }
+
+
+def _column(scores: pl.DataFrame, name: str) -> list[str | None] | None:
+    if name not in scores.columns or scores[name].null_count() == scores.height:
+        return None
+    return list(scores[name])

@@ -1,0 +1,131 @@
+"""Bulk scoring: a plan in, the `preference_scores` table out, batch by batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+import polars as pl
+
+from pipelines.errors import ContractError, EngineError
+from pipelines.raters._protocol import OK, Ints, Rater, RatingBatch
+from pipelines.seeding import hash_ids, uniform
+
+__all__ = ["places", "score_pairs"]
+
+
+def score_pairs(
+    rater: Rater,
+    plan: pl.DataFrame,
+    personas: pl.DataFrame,
+    items: pl.DataFrame,
+    *,
+    histories: pl.DataFrame | None = None,
+    seed: int = 0,
+    batch: int = 65_536,
+    progress: Callable[[int, int], None] | None = None,
+) -> Iterator[pl.DataFrame]:
+    """Score the pairs of a plan.
+
+    Parameters
+    ----------
+    rater
+        Who rates.
+    plan
+        Rows of the `score_plan` contract, in its order.
+    personas, items
+        Tables that hold everybody and everything in the plan.
+    histories
+        Passed on to the rater.
+    seed
+        Of the ``sample`` column: a draw belongs to (persona, item, seed), whatever the order.
+    batch
+        Pairs per frame (count).
+    progress
+        Called with the pairs done and the pairs of the plan.
+
+    Yields
+    ------
+    Frames of the `preference_scores` contract, in the plan's order.
+
+    Raises
+    ------
+    ContractError
+        If the plan is empty or names somebody or something unknown.
+    EngineError
+        If the rater returns another number of rows, or probabilities that don't sum to 1.
+    """
+    if not plan.height:
+        raise ContractError("there is nothing to score", where="score_plan: no rows")
+    person = places(plan, personas, "persona_id")
+    item = places(plan, items, "item_id")
+    person_keys, item_keys = hash_ids(personas["persona_id"]), hash_ids(items["item_id"])
+    for start in range(0, plan.height, batch):
+        rows = slice(start, min(start + batch, plan.height))
+        who, local = np.unique(person[rows], return_inverse=True)
+        past = histories
+        if past is not None:
+            past = past.filter(pl.col("persona_id").is_in(personas["persona_id"][who].implode()))
+        pairs = np.stack([local, item[rows]], axis=1)
+        rated = rater.rate(personas[who], items, past, pairs=pairs)
+        _check(rated, len(pairs), rater.name)
+        draw = uniform(seed, person_keys[person[rows]], item_keys[item[rows]])
+        yield _frame(plan[rows], rated, draw, rater)
+        if progress is not None:
+            progress(rows.stop, plan.height)
+
+
+def places(plan: pl.DataFrame, table: pl.DataFrame, key: str) -> Ints:
+    """Row of `table` that each row of a plan names, of shape (pairs,).
+
+    Raises
+    ------
+    ContractError
+        If the plan names somebody or something unknown.
+    """
+    place = pl.DataFrame({key: table[key]}).with_row_index("row")
+    found = plan.select(key).join(place, on=key, how="left", maintain_order="left")["row"]
+    if found.null_count():
+        missing = plan.filter(found.is_null())[key].unique().sort()
+        raise ContractError(
+            f"the plan names {len(missing)} unknown {key.removesuffix('_id')}s",
+            where="score_plan",
+            details={"rows": [{key: m} for m in missing.head(10)]},
+        )
+    return found.cast(pl.Int64).to_numpy()
+
+
+def _check(rated: RatingBatch, pairs: int, name: str) -> None:
+    if len(rated) != pairs or len(rated.status) != pairs:
+        raise EngineError(f"{len(rated)} ratings for {pairs} pairs", where=f"rater {name}")
+    ok = np.array([s == OK for s in rated.status], dtype=bool)
+    total = rated.probabilities[ok].sum(axis=1)
+    wrong = ~np.isclose(total, 1.0, rtol=0, atol=1e-6)
+    if wrong.any() or (rated.probabilities[ok] < 0).any():
+        raise EngineError(f"{int(wrong.sum())} distributions don't sum to 1", where=f"rater {name}")
+
+
+def _frame(plan: pl.DataFrame, rated: RatingBatch, draw: np.ndarray, rater: Rater) -> pl.DataFrame:
+    status = pl.Series("status", list(rated.status), dtype=pl.String)
+    ok = pl.col("status") == OK
+    frame = plan.select("persona_id", "item_id").with_columns(
+        pl.lit(rater.name).alias("rater"),
+        pl.lit(rater.scale.name).alias("scale"),
+        pl.Series("probabilities", rated.probabilities).arr.to_list(),
+        pl.Series("expected", rated.expected),
+        pl.Series("mode", rated.mode),
+        pl.Series("sample", rated.sample(draw)),
+        pl.Series("entropy", rated.entropy),
+        status,
+        pl.lit(rated.prompt_version, dtype=pl.String).alias("prompt_version"),
+        _texts("answer_key", rated.answer_keys, plan.height),
+        _texts("note", rated.notes, plan.height),
+    )
+    values = ("probabilities", "expected", "mode", "sample", "entropy")
+    # A failed answer is never a rating.
+    frame = frame.with_columns(pl.when(ok).then(pl.col(values)))
+    return frame.with_columns(pl.col("mode", "sample").cast(pl.Int64))
+
+
+def _texts(name: str, values: Sequence[str | None] | None, rows: int) -> pl.Series:
+    return pl.Series(name, [None] * rows if values is None else list(values), dtype=pl.String)

@@ -1,0 +1,402 @@
+"""Scores of a cohort in resumable pieces: shards of items, each known by what decides it.
+
+A shard's key is a hash of its pairs, of the rows of the personas and items in them, and of
+everything that decides the rater. A shard that was scored before under the same key is taken
+from the table, or from the part that a killed run left; only the others are asked for.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from pipelines.config import identity_hash
+from pipelines.errors import ContractError, EngineError
+from pipelines.raters._protocol import OK, Ints, Rater
+from pipelines.raters._score import places, score_pairs
+from pipelines.seeding import U64, hash_ids
+from pipelines.store._files import storage_errors
+
+if TYPE_CHECKING:
+    from pipelines.store import Snapshot
+
+__all__ = ["Shard", "Shards", "cohort_of", "in_cohort", "shard_numbers"]
+
+#: Rows that are put in order at once when a table is put together (count; one persona at least).
+_CHUNK = 262_144
+#: Rows of a table that are read for their digests at once (count).
+_SLICE = 4_096
+#: Pairs before the share of failed ones is judged, as for single calls (count).
+_FIRST = 100
+
+
+def cohort_of(column: str = "persona_id") -> pl.Expr:
+    """The cohort that a persona's id names.
+
+    >>> pl.DataFrame({"persona_id": ["persona:a-1:0000002"]}).select(c=cohort_of())["c"].item()
+    'a-1'
+    """
+    return pl.col(column).str.split_exact(":", 2).struct.field("field_1")
+
+
+def in_cohort(cohort: str, column: str = "persona_id") -> pl.Expr:
+    """Whether a persona is of a cohort, as a range of ids, so that readers skip the others.
+
+    >>> ids = pl.DataFrame({"persona_id": ["persona:a-1:0", "persona:a:0", "persona:ab:0"]})
+    >>> ids.filter(in_cohort("a"))["persona_id"].to_list()
+    ['persona:a:0']
+    """
+    # A semicolon is the character after the colon that ends a cohort's name.
+    return (pl.col(column) >= f"persona:{cohort}:") & (pl.col(column) < f"persona:{cohort};")
+
+
+def shard_numbers(items: pl.Series, shards: int) -> pl.Series:
+    """The shard of each item, 0 to `shards` - 1: by hash, so that a new item moves no other."""
+    return pl.Series("shard", (hash_ids(items) % np.uint64(shards)).astype(np.int64))
+
+
+@dataclass(frozen=True)
+class Shard:
+    """Pairs that are scored and stored together.
+
+    Attributes
+    ----------
+    number
+        Of the shard, from 0.
+    rows
+        Its pairs, as row numbers of the cohort's plan, ascending.
+    key
+        SHA-256 (hex) of what decides its scores.
+    """
+
+    number: int
+    rows: Ints
+    key: str
+
+
+@dataclass
+class Shards:
+    """One cohort's scores, shard by shard; for one process at a time.
+
+    Parameters
+    ----------
+    cohort
+        Whose.
+    plan
+        The cohort's rows of `score_plan`, in its order.
+    personas, items
+        Tables with everybody and everything in the plan.
+    decides
+        What else decides a score: settings, model, prompt, versions of what the rater learned
+        from. JSON-ready.
+    count
+        Shards (count).
+    folder
+        Where finished shards wait for the table to be committed.
+    previous
+        The table's last version; None if there is none.
+    about
+        Further tables by name whose rows about a persona or an item (``persona_id`` or
+        ``item_id``) decide the scores of just that one's pairs.
+
+    Attributes
+    ----------
+    statuses
+        Pairs scored by this object, by status (count).
+    scored
+        Pairs scored by this object (count).
+    seconds, cpu_seconds
+        What that took: on the clock, and of this process's CPU time.
+
+    Raises
+    ------
+    ContractError
+        If the plan is empty or names somebody or something unknown.
+    """
+
+    cohort: str
+    plan: pl.DataFrame
+    personas: pl.DataFrame
+    items: pl.DataFrame
+    decides: Mapping[str, Any]
+    count: int
+    folder: Path
+    previous: Snapshot | None = None
+    about: Mapping[str, pl.DataFrame] = field(default_factory=dict)
+    statuses: Counter[str] = field(default_factory=Counter)
+    scored: int = 0
+    seconds: float = 0.0
+    cpu_seconds: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not self.plan.height:
+            raise ContractError("there is nothing to score", where=f"cohort {self.cohort}")
+        self._failed: set[int] = set()
+        person = places(self.plan, self.personas, "persona_id")
+        item = places(self.plan, self.items, "item_id")
+        of_item = shard_numbers(self.items["item_id"], self.count).to_numpy()
+        number = of_item[item]
+        order = np.argsort(number, kind="stable")
+        starts = np.searchsorted(number[order], np.arange(self.count + 1))
+        self._number_of = dict(zip(self.items["item_id"].to_list(), of_item.tolist(), strict=True))
+        sides = [
+            (person, *self._known("persona_id", self.personas)),
+            (item, *self._known("item_id", self.items)),
+        ]
+        self.shards = [
+            Shard(n, rows, self._key(rows, sides))
+            for n in range(self.count)
+            if len(rows := order[starts[n] : starts[n + 1]])
+        ]
+
+    @property
+    def keys(self) -> dict[str, str]:
+        """Key by number, as it is noted with the table: of shards in which no call failed.
+
+        A row whose call failed (`engine_error`) is asked again by the next run, so its shard
+        is not known as done.
+        """
+        return {str(s.number): s.key for s in self.shards if s.number not in self._failed}
+
+    @property
+    def failed(self) -> list[int]:
+        """Numbers of the shards that the next run asks again."""
+        return sorted(self._failed)
+
+    def missing(self) -> list[Shard]:
+        """Shards that neither the table nor a finished part holds."""
+        return [s for s in self.shards if not self._in_table(s) and not self._part(s).exists()]
+
+    def score(
+        self,
+        rater: Rater,
+        *,
+        histories: pl.DataFrame | None = None,
+        seed: int = 0,
+        batch: int = 65_536,
+        error_budget: float = 1.0,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> None:
+        """Score the missing shards, one part each; a part is there whole or not at all.
+
+        Parameters
+        ----------
+        rater, histories, seed, batch
+            As of :func:`pipelines.raters.score_pairs`.
+        error_budget
+            Share of pairs without a score, over all shards of this call and after the first
+            hundred, above which scoring stops (0-1). A rater counts for each batch anew.
+        progress
+            Called with the pairs done and the pairs to do.
+
+        Raises
+        ------
+        EngineError, ContractError
+            As :func:`pipelines.raters.score_pairs`, or beyond the error budget; shards finished
+            before are kept.
+        StoreError
+            If a part can't be written.
+        """
+        began, cpu, before = time.perf_counter(), time.process_time(), self.scored
+        missing = self.missing()
+        total = sum(len(shard.rows) for shard in missing)
+        with storage_errors(self.folder):
+            self.folder.mkdir(parents=True, exist_ok=True)
+            _remove(self.folder.glob("*.making"))
+        try:
+            for shard in missing:
+                frames = score_pairs(
+                    rater,
+                    self.plan[shard.rows],
+                    self.personas,
+                    self.items,
+                    histories=histories,
+                    seed=seed,
+                    batch=batch,
+                )
+                making = self.folder / f"{uuid.uuid4().hex}.making"
+                try:
+                    for done in _written(frames, making):
+                        self._count(shard, done)
+                        self._judge(error_budget)
+                        if progress is not None:
+                            progress(self.scored - before, total)
+                    with storage_errors(making):
+                        making.replace(self._part(shard))
+                finally:
+                    making.unlink(missing_ok=True)
+        finally:
+            self.seconds += time.perf_counter() - began
+            self.cpu_seconds += time.process_time() - cpu
+
+    def rows(self) -> Iterator[pl.DataFrame]:
+        """The cohort's scores in the table's order, some personas at a time.
+
+        Raises
+        ------
+        ContractError
+            If a shard is still missing, or does not hold what was planned.
+        """
+        if self.missing():
+            raise ContractError("some shards are not scored", where=f"cohort {self.cohort}")
+        kept = [s for s in self.shards if self._in_table(s)]
+        scans = [pl.scan_parquet(self._part(s)) for s in self.shards if not self._in_table(s)]
+        if kept:
+            scans.append(self._kept(kept))
+        people = self.plan.group_by("persona_id").agg(pairs=pl.len()).sort("persona_id")
+        chunk = (people["pairs"].cum_sum() - people["pairs"]) // _CHUNK
+        for part in people.with_columns(chunk=chunk).partition_by("chunk", maintain_order=True):
+            first, last = part["persona_id"][0], part["persona_id"][-1]
+            chosen = (pl.col("persona_id") >= first) & (pl.col("persona_id") <= last)
+            frames = pl.collect_all([scan.filter(chosen) for scan in scans])
+            out = pl.concat(frames).sort("persona_id", "item_id")
+            if out.height != part["pairs"].sum():
+                raise ContractError(
+                    f"{out.height} scores for {part['pairs'].sum()} planned pairs",
+                    where=f"cohort {self.cohort}",
+                    hint=f"remove {self.folder} and run again",
+                )
+            yield out
+
+    def clear(self) -> None:
+        """Remove the finished parts: the table holds them now."""
+        _remove(self.folder.glob("*.parquet"))
+        _remove(self.folder.glob("*.making"))
+
+    def _count(self, shard: Shard, frame: pl.DataFrame) -> None:
+        found = dict(frame["status"].value_counts().iter_rows())
+        self.statuses.update(found)
+        self.scored += frame.height
+        if found.get("engine_error"):
+            self._failed.add(shard.number)
+
+    def _judge(self, budget: float) -> None:
+        failed = self.scored - self.statuses[OK]
+        if self.scored < _FIRST or failed <= budget * self.scored:
+            return
+        kinds = ", ".join(f"{n} {kind}" for kind, n in self.statuses.most_common() if kind != OK)
+        raise EngineError(
+            f"{failed} of {self.scored} pairs failed ({kinds}), more than the {budget:.0%} of "
+            "serving.error_budget",
+            where=f"cohort {self.cohort}",
+            hint="shards finished before are kept; run the same again: only the rest is asked",
+        )
+
+    def _known(self, key: str, table: pl.DataFrame) -> tuple[U64, npt.NDArray[np.uint8]]:
+        """Hash of each row's id, and digest of what is known of it."""
+        about = {name: t for name, t in self.about.items() if key in t.columns}
+        return hash_ids(table[key]), _digests(table[key], {"": table, **about})
+
+    def _key(self, rows: Ints, sides: list[tuple[Ints, U64, npt.NDArray[np.uint8]]]) -> str:
+        pairs, known = hashlib.sha256(), hashlib.sha256()
+        for place, ids, digests in sides:
+            pairs.update(ids[place[rows]].tobytes())
+            there = np.unique(place[rows])
+            # By id: the order of the tables' rows decides no score.
+            known.update(digests[there[np.argsort(ids[there])]].tobytes())
+        return identity_hash(
+            {
+                "pairs": pairs.hexdigest(),
+                "known": known.hexdigest(),
+                "decides": dict(self.decides),
+            }
+        )
+
+    def _in_table(self, shard: Shard) -> bool:
+        noted = self._noted
+        return (
+            noted.get("count") == self.count
+            and noted["keys"].get(str(shard.number)) == shard.key
+            # What is noted may be of a cohort that was gone in between.
+            and self._held[shard.number] == len(shard.rows)
+        )
+
+    @cached_property
+    def _noted(self) -> dict[str, Any]:
+        if self.previous is None:
+            return {}
+        found: dict[str, Any] = self.previous.manifest.stats.get("shards", {})
+        return dict(found.get(self.cohort, {}))
+
+    @cached_property
+    def _held(self) -> Counter[int]:
+        """Rows of the cohort in the last table, by shard of their item."""
+        assert self.previous is not None
+        mine = self.previous.scan().filter(in_cohort(self.cohort))
+        counts = mine.group_by("item_id").agg(pairs=pl.len()).collect(engine="streaming")
+        held: Counter[int] = Counter()
+        for item, pairs in counts.iter_rows():
+            held[self._number_of.get(item, -1)] += pairs
+        return held
+
+    def _kept(self, shards: list[Shard]) -> pl.LazyFrame:
+        assert self.previous is not None
+        mine = self.previous.scan().filter(in_cohort(self.cohort))
+        numbers = {s.number for s in shards}
+        items = [item for item, number in self._number_of.items() if number in numbers]
+        return mine.filter(pl.col("item_id").is_in(items))
+
+    def _part(self, shard: Shard) -> Path:
+        # A part with failed calls is good for the table at hand, not for a later run.
+        kind = "failed.parquet" if shard.number in self._failed else "parquet"
+        return self.folder / f"{shard.key}.{kind}"
+
+
+def _digests(ids: pl.Series, tables: Mapping[str, pl.DataFrame]) -> npt.NDArray[np.uint8]:
+    """SHA-256 per id of all rows about it, of shape (ids, 32).
+
+    Of the values, not of their bytes in memory: the same rows read from other files have other
+    buffers.
+    """
+    place = {value: n for n, value in enumerate(ids.to_list())}
+    hashes = [hashlib.sha256() for _ in place]
+    for name, table in tables.items():
+        for part in table.select(sorted(table.columns)).iter_slices(_SLICE):
+            lines = part.write_ndjson().encode().splitlines()
+            for value, line in zip(part[ids.name].to_list(), lines, strict=True):
+                n = place.get(value)
+                if n is not None:
+                    hashes[n].update(b"%s:%s\n" % (name.encode(), line))
+    joined = b"".join(h.digest() for h in hashes)
+    return np.frombuffer(joined, dtype=np.uint8).reshape(-1, 32)
+
+
+def _written(frames: Iterable[pl.DataFrame], path: Path) -> Iterator[pl.DataFrame]:
+    """The frames, each written to a file that is whole and synced after the last."""
+    import pyarrow.parquet as pq
+
+    with storage_errors(path):
+        file = path.open("wb")
+    with file:
+        writer: pq.ParquetWriter | None = None
+        try:
+            for frame in frames:
+                table = frame.to_arrow()
+                with storage_errors(path):
+                    writer = writer or pq.ParquetWriter(file, table.schema, compression="zstd")
+                    writer.write_table(table)
+                yield frame
+        finally:
+            if writer is not None:
+                with storage_errors(path):
+                    writer.close()
+        with storage_errors(path):
+            file.flush()
+            os.fsync(file.fileno())
+
+
+def _remove(paths: Iterable[Path]) -> None:
+    for path in paths:
+        path.unlink(missing_ok=True)

@@ -1,0 +1,249 @@
+"""How good the scores are, beside floors, with intervals.
+
+Two questions. Do scores spread over the scale as human ratings do (1 - total variation, as in
+SUBER, section 4.2)? And does the rater, given a person's past ratings, predict later ones?
+Intervals are 95 % intervals of a bootstrap over users (and personas), not over ratings: the
+ratings of one user are not independent. Those of errors are percentiles; those of similarity
+are the value plus or minus 1.96 standard errors.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from pipelines.errors import ContractError
+from pipelines.raters._baselines import BIAS, predict_baseline
+from pipelines.raters._embedded import EmbeddedRater
+from pipelines.raters._floors import MeanRater, RandomRater
+from pipelines.raters._humans import source_scale
+from pipelines.raters._metrics import Predictions
+from pipelines.raters._people import ask_about, collect_people
+from pipelines.raters._protocol import Floats, Ints, Rater
+from pipelines.raters._score import score_pairs
+from pipelines.scales import RatingScale, to_answers
+from pipelines.seeding import hash_ids
+
+__all__ = ["quality_summary", "similarity"]
+
+#: Users are put into at most this many groups, drawn with replacement as wholes (count).
+_BLOCKS = 1_000
+#: Held-out ratings that are predicted at most (count); whole users, chosen by hash.
+_MAX_HELD_OUT = 100_000
+#: Training ratings that the baseline is fitted on at most (count).
+_MAX_TRAIN = 1_000_000
+#: Standard errors to either side in a 95 % interval.
+_NORMAL = 1.96
+
+
+def similarity(left: Floats, right: Floats) -> float:
+    """1 - total variation distance of two histograms (counts or shares): 0 to 1.
+
+    >>> similarity(np.array([1.0, 1.0]), np.array([2.0, 2.0]))
+    1.0
+    >>> similarity(np.array([1.0, 0.0]), np.array([0.5, 0.5]))
+    0.5
+    """
+    return float(_similarities(left[None, :], right[None, :])[0])
+
+
+def quality_summary(
+    scores: pl.DataFrame,
+    *,
+    rater: Rater,
+    item_stats: pl.DataFrame,
+    interactions: pl.DataFrame | pl.LazyFrame,
+    splits: pl.DataFrame | pl.LazyFrame,
+    seed: int = 0,
+    resamples: int = 500,
+) -> dict[str, Any]:
+    """What to say about a table of scores.
+
+    Parameters
+    ----------
+    scores
+        Rows of the `preference_scores` contract, all on the rater's scale.
+    rater
+        Who scored; an embedded rater is also tested on held-out human ratings.
+    item_stats, interactions, splits
+        Tables of those names.
+    seed, resamples
+        Of the bootstrap.
+
+    Returns
+    -------
+    ``similarity`` (rows ``rater, similarity, low, high``: the rater, `random` and `mean` on
+    the same pairs), ``histograms`` (shares per answer, with `human`), ``held_out`` (rows
+    ``predictor, rmse, low, high`` in the source's rating units, on the validation split:
+    the rater, `user and item bias`, `item mean`, `global mean`), counts, and the rater's
+    ``facts``. Ready for JSON.
+
+    Raises
+    ------
+    ContractError
+        If no score is `ok` or the scores are on another scale.
+    """
+    scale, source = rater.scale, source_scale(interactions)
+    if scores["scale"].unique().to_list() not in ([scale.name], []):
+        raise ContractError("the scores are on another scale than the rater's", where=scale.name)
+    given = scores.filter(pl.col("status") == "ok")
+    if not given.height:
+        raise ContractError("there is no score to judge", where="preference_scores")
+    rng = np.random.default_rng(seed)
+    human = _human_blocks(interactions, source, scale)
+    drawn = {rater.name: given}
+    pairs = given.select("persona_id", "item_id")
+    for floor in (RandomRater(scale), MeanRater(item_stats, scale, source)):
+        if floor.name != rater.name:
+            people = pairs.select("persona_id").unique(maintain_order=True)
+            films = pairs.select("item_id").unique(maintain_order=True)
+            frames = score_pairs(floor, pairs, people, films, seed=seed)
+            drawn[floor.name] = pl.concat(f.select("persona_id", "sample") for f in frames)
+    human_draws = _resampled(human, resamples, rng)
+    rows, histograms = [], {"human": _shares(human)}
+    for name, frame in drawn.items():
+        blocks = _score_blocks(frame, scale)
+        draws = _similarities(_resampled(blocks, resamples, rng), human_draws)
+        value = similarity(blocks.sum(axis=0), human.sum(axis=0))
+        # Resampling adds differences, so the draws lie below the value and their percentiles
+        # may miss it; their spread is what the interval needs.
+        margin = _NORMAL * float(draws.std())
+        low, high = max(value - margin, 0.0), min(value + margin, 1.0)
+        rows.append({"rater": name, "similarity": value, "low": low, "high": high})
+        histograms[name] = _shares(blocks)
+    held_out, count = _held_out(rater, item_stats, interactions, splits, source, rng, resamples)
+    return {
+        "scale": scale.name,
+        "answers": scale.answers.tolist(),
+        "pairs": given.height,
+        "failed_pairs": scores.height - given.height,
+        "human_ratings": int(human.sum()),
+        "similarity": rows,
+        "histograms": histograms,
+        "held_out": held_out,
+        "held_out_ratings": count,
+        "held_out_split": "validation",
+        "interval": "95 %, bootstrap over users and personas",
+        "facts": rater.facts(),
+    }
+
+
+def _similarities(left: Floats, right: Floats) -> Floats:
+    a = left / left.sum(axis=1, keepdims=True)
+    b = right / right.sum(axis=1, keepdims=True)
+    return np.asarray(1.0 - 0.5 * np.abs(a - b).sum(axis=1))
+
+
+def _human_blocks(
+    interactions: pl.DataFrame | pl.LazyFrame, source: RatingScale, scale: RatingScale
+) -> Floats:
+    counts = (
+        interactions.lazy()
+        .group_by("user_id", "rating")
+        .len()
+        .sort("user_id", "rating")
+        .collect(engine="streaming")
+    )
+    answer = to_answers(counts["rating"].to_numpy(), source, scale)
+    return _blocks(counts["user_id"], _position(answer, scale), counts["len"], scale)
+
+
+def _score_blocks(frame: pl.DataFrame, scale: RatingScale) -> Floats:
+    counts = frame.group_by("persona_id", "sample").len().sort("persona_id", "sample")
+    answer = counts["sample"].cast(pl.Float64).to_numpy()
+    return _blocks(counts["persona_id"], _position(answer, scale), counts["len"], scale)
+
+
+def _position(answer: Floats, scale: RatingScale) -> Ints:
+    return np.rint((answer - scale.low) / scale.step).astype(np.int64)
+
+
+def _blocks(ids: pl.Series, position: Ints, counts: pl.Series, scale: RatingScale) -> Floats:
+    """Counts per block of ids and answer, of shape (blocks, answers)."""
+    block, size = _block_of(ids)
+    out = np.zeros((size, len(scale)))
+    np.add.at(out, (block, position), counts.to_numpy())
+    return out
+
+
+def _block_of(ids: pl.Series) -> tuple[Ints, int]:
+    """A block per id: its own if there are few ids, else one of `_BLOCKS` by hash."""
+    distinct = ids.unique().sort()
+    if len(distinct) <= _BLOCKS:
+        block = np.arange(len(distinct))
+    else:
+        block = (hash_ids(distinct) % np.uint64(_BLOCKS)).astype(np.int64)
+    rows = (
+        pl.DataFrame({"id": ids})
+        .join(pl.DataFrame({"id": distinct, "block": block}), on="id", maintain_order="left")
+        .get_column("block")
+    )
+    return rows.to_numpy(), min(len(distinct), _BLOCKS)
+
+
+def _resampled(blocks: Floats, resamples: int, rng: np.random.Generator) -> Floats:
+    """Sums over blocks drawn with replacement, of shape (resamples, columns)."""
+    size = len(blocks)
+    weights = rng.multinomial(size, np.full(size, 1.0 / size), size=resamples)
+    return np.asarray(weights @ blocks)
+
+
+def _interval(values: Floats) -> tuple[float, float]:
+    low, high = np.quantile(values, [0.025, 0.975])
+    return float(low), float(high)
+
+
+def _shares(blocks: Floats) -> list[float]:
+    total = blocks.sum(axis=0)
+    return [round(float(v), 6) for v in total / total.sum()]
+
+
+def _held_out(
+    rater: Rater,
+    item_stats: pl.DataFrame,
+    interactions: pl.DataFrame | pl.LazyFrame,
+    splits: pl.DataFrame | pl.LazyFrame,
+    source: RatingScale,
+    rng: np.random.Generator,
+    resamples: int,
+) -> tuple[list[dict[str, Any]], int]:
+    """Root mean square errors on the validation split, and the number of ratings."""
+    if not isinstance(rater, EmbeddedRater):
+        return [], 0
+    items = pl.DataFrame(
+        {"item_id": list(rater.catalogue.index)}, schema={"item_id": pl.String}
+    ).with_columns(pl.lit([], dtype=pl.List(pl.String)).alias("genres"))
+    present = splits.lazy().filter(pl.col("split") == "validation").select("user_id").head(1)
+    if not present.collect().height:
+        return [], 0
+    people = collect_people(
+        items=items,
+        interactions=interactions,
+        splits=splits,
+        split="validation",
+        most_train=_MAX_TRAIN,
+        most=_MAX_HELD_OUT,
+    )
+    truth, said = people.truth(), ask_about(rater, people).predictions
+    means = MeanRater(item_stats, source, source).means(items["item_id"])
+    predictions = [
+        said,
+        predict_baseline(BIAS, people),
+        Predictions("item mean", means[people.held_out.item]),
+        Predictions("global mean", np.full(len(truth.rating), rater.quality.mean)),
+    ]
+    block, size = _block_of(pl.Series(people.held_out.users, dtype=pl.String))
+    of_row = block[people.held_out.user]
+    columns = [np.ones(len(truth.rating))]
+    columns += [np.square(p.expected - truth.rating) for p in predictions]
+    sums = np.stack([np.bincount(of_row, c, minlength=size) for c in columns], axis=1).astype(float)
+    draws = _resampled(sums, resamples, rng)
+    rows = []
+    for n, prediction in enumerate(predictions, start=1):
+        low, high = _interval(np.sqrt(draws[:, n] / np.maximum(draws[:, 0], 1)))
+        value = float(np.sqrt(sums[:, n].sum() / len(truth.rating)))
+        name = "user and item bias" if prediction.name == BIAS else prediction.name
+        rows.append({"predictor": name, "rmse": value, "low": low, "high": high})
+    return rows, len(truth.rating)

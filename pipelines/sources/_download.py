@@ -1,0 +1,311 @@
+"""Downloads that resume, retry, and count only once their checksum is right."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import orjson
+
+from pipelines.errors import LockedError, SourceError, SourceUnavailableError, StoreError
+from pipelines.sources._protocol import Progress, no_progress
+
+if TYPE_CHECKING:
+    import httpx
+    import tenacity
+
+__all__ = ["Download", "fetch"]
+
+_BLOCK = 1 << 20
+#: Tries in a row that bring no new byte before giving up.
+_MAX_STALLED = 6
+#: The same, while no connection can be made at all.
+_MAX_UNREACHABLE = 2
+#: No published archive is near this; a server that sends on and on is stopped.
+_MAX_BYTES = 64 << 30
+_TRANSIENT = frozenset({408, 425, 429, 500, 502, 503, 504})
+_BY_HAND = "download it by hand into <folder>/<source>/ and use --data <folder>"
+
+
+@dataclass(frozen=True, slots=True)
+class Download:
+    """A published file.
+
+    Attributes
+    ----------
+    name
+        File name it gets.
+    path
+        Path below the publisher's address.
+    algorithm
+        Of the published checksum, such as ``md5``.
+    checksum
+        The published checksum (hex); empty if none is published. Then the file counts as whole
+        when it has the length that the server states.
+    """
+
+    name: str
+    path: str
+    algorithm: str = ""
+    checksum: str = ""
+
+
+class _RestartError(Exception):
+    """What is on disk is no prefix of what the server has: begin again."""
+
+
+def fetch(
+    download: Download,
+    folder: Path,
+    *,
+    base_url: str,
+    progress: Progress = no_progress,
+    timeout: float = 30.0,
+    wait: Callable[[int], float] | None = None,
+) -> Path:
+    """Bring a published file into ``folder`` and return its path.
+
+    A file that is there already is verified, not fetched. Bytes arrive in ``<name>.part``;
+    a cut connection, now or in an earlier run, goes on from there if the server still has
+    the same file. Only after its checksum was compared (or, if none is published, all bytes that
+    the server announced have come) does it get its name.
+
+    Parameters
+    ----------
+    download
+        What to fetch.
+    folder
+        Where to; made if absent.
+    base_url
+        The publisher's address.
+    progress
+        Called with bytes done and, where known, in total.
+    timeout
+        Longest silence of the server (seconds).
+    wait
+        Seconds to wait after the n-th try in a row that brought nothing; default
+        exponential, up to 30.
+
+    Raises
+    ------
+    SourceUnavailableError
+        If the server can't be reached or keeps failing.
+    SourceError
+        If it refuses, or the file has another checksum than the published one.
+    LockedError
+        If another process is fetching the same file.
+    StoreError
+        If the disk is full or the folder can't be written.
+    """
+    import filelock
+
+    target = folder / download.name
+    url = f"{base_url.rstrip('/')}/{download.path}"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = filelock.FileLock(folder / f"{download.name}.lock")
+        with lock.acquire(timeout=0):
+            if target.exists():
+                _verify(target, download, url)
+                return target
+            part = _Part(folder, download, url)
+            _fetch_verified(part, progress, timeout, wait)
+            part.publish(target)
+    except filelock.Timeout:
+        raise LockedError("another process is downloading this file", where=str(target)) from None
+    except OSError as error:
+        raise StoreError(
+            f"the download can't be stored ({error.strerror or type(error).__name__})",
+            where=str(target),
+            hint="check the disk's free space and the folder's permissions",
+        ) from None
+    return target
+
+
+def _fetch_verified(
+    part: _Part, progress: Progress, timeout: float, wait: Callable[[int], float] | None
+) -> None:
+    pieces = part.size() > 0
+    while True:
+        _fetch_all(part, progress, timeout, wait)
+        try:
+            _verify(part.path, part.download, part.url)
+            return
+        except SourceError:
+            # Pieces of two editions of a file can end up in one; a second, whole download
+            # tells that from a file that is really another one.
+            whole = not (pieces or part.joined)
+            part.set_aside() if whole else part.clear()
+            if whole:
+                raise
+            pieces = part.joined = False
+
+
+def _fetch_all(
+    part: _Part, progress: Progress, timeout: float, wait: Callable[[int], float] | None
+) -> None:
+    import httpx
+    import tenacity
+
+    stalled, before = 0, part.size()
+
+    def give_up(state: tenacity.RetryCallState) -> bool:
+        nonlocal stalled, before
+        fault = state.outcome.exception() if state.outcome else None
+        grown = part.size() > before
+        stalled, before = (0 if grown else stalled + 1), part.size()
+        # A host that can't even be reached is most often a machine without a network: its user
+        # should hear so within seconds.
+        unreachable = isinstance(fault, SourceUnavailableError) and fault.details.get("unreachable")
+        return stalled >= (_MAX_UNREACHABLE if unreachable else _MAX_STALLED)
+
+    def pause(state: tenacity.RetryCallState) -> float:
+        default = tenacity.wait_random_exponential(multiplier=1, max=30)
+        return wait(stalled) if wait else float(default(state))
+
+    limits = httpx.Timeout(timeout)
+    with httpx.Client(timeout=limits, follow_redirects=True) as client:
+        for attempt in tenacity.Retrying(
+            stop=give_up,
+            wait=pause,
+            retry=tenacity.retry_if_exception_type(SourceUnavailableError),
+            reraise=True,
+        ):
+            with attempt:
+                try:
+                    _fetch_once(client, part, progress)
+                except _RestartError:
+                    part.clear()
+                    _fetch_once(client, part, progress)
+
+
+def _fetch_once(client: httpx.Client, part: _Part, progress: Progress) -> None:
+    """One request: from the end of what is there to the end of the file."""
+    import httpx
+
+    if part.size() and not (part.download.checksum or part.validator()):
+        # Nothing would tell pieces of two editions apart.
+        part.clear()
+    start = part.size()
+    headers = {"Accept-Encoding": "identity"}
+    if start:
+        headers["Range"] = f"bytes={start}-"
+        if part.validator():
+            headers["If-Range"] = part.validator()
+    try:
+        with client.stream("GET", part.url, headers=headers) as response:
+            if response.status_code == 416:
+                if _length_of(response) == start:
+                    return
+                raise _RestartError
+            if response.status_code not in (200, 206):
+                raise _refusal(response, part.url)
+            if response.status_code == 206:
+                if not response.headers.get("Content-Range", "").startswith(f"bytes {start}-"):
+                    raise _RestartError
+                part.joined = part.joined or start > 0
+            else:
+                start = 0
+                part.remember(response.headers)
+            length = response.headers.get("Content-Length", "")
+            total = start + int(length) if length.isdigit() else None
+            part.write(response, start, total, progress)
+    except (httpx.TransportError, httpx.DecodingError, httpx.TooManyRedirects) as error:
+        raise SourceUnavailableError(
+            f"the download failed ({error or type(error).__name__})",
+            where=part.url,
+            hint=f"try again later, it goes on where it stopped; or {_BY_HAND}",
+            details={"unreachable": isinstance(error, httpx.ConnectError)},
+        ) from None
+
+
+def _length_of(response: httpx.Response) -> int | None:
+    """The file's length as a 416 answer tells it (``bytes */123``)."""
+    length = response.headers.get("Content-Range", "").rpartition("/")[2]
+    return int(length) if length.isdigit() else None
+
+
+def _refusal(response: httpx.Response, url: str) -> SourceError:
+    kind = SourceUnavailableError if response.status_code in _TRANSIENT else SourceError
+    return kind(
+        f"the server answered {response.status_code} {response.reason_phrase}".rstrip(),
+        where=url,
+        hint=_BY_HAND,
+    )
+
+
+class _Part:
+    """A download on its way: ``<name>.part`` and what identifies the server's edition."""
+
+    def __init__(self, folder: Path, download: Download, url: str) -> None:
+        self.download = download
+        self.url = url
+        self.path = folder / f"{download.name}.part"
+        #: Whether bytes of several answers were put together.
+        self.joined = False
+        self._facts = folder / f"{download.name}.part.json"
+
+    def size(self) -> int:
+        return self.path.stat().st_size if self.path.exists() else 0
+
+    def validator(self) -> str:
+        """Return the strong validator of the edition the bytes are from, or ''."""
+        try:
+            facts = orjson.loads(self._facts.read_bytes())
+        except (FileNotFoundError, orjson.JSONDecodeError):
+            return ""
+        usable = isinstance(facts, dict) and facts.get("url") == self.url
+        return str(facts.get("validator", "")) if usable else ""
+
+    def remember(self, headers: httpx.Headers) -> None:
+        etag = headers.get("ETag", "")
+        # A weak tag may not be used to join bytes.
+        validator = headers.get("Last-Modified", "") if etag.startswith("W/") or not etag else etag
+        self._facts.write_bytes(orjson.dumps({"url": self.url, "validator": validator}))
+
+    def write(
+        self, response: httpx.Response, start: int, total: int | None, progress: Progress
+    ) -> None:
+        done, stage = start, f"downloading {self.download.name}"
+        with self.path.open("ab" if start else "wb") as file:
+            for block in response.iter_raw():
+                file.write(block)
+                done += len(block)
+                progress(stage, done, total)
+                if done > _MAX_BYTES:
+                    raise SourceError(f"the server sent over {_MAX_BYTES:,} bytes", where=self.url)
+
+    def clear(self) -> None:
+        self.path.unlink(missing_ok=True)
+        self._facts.unlink(missing_ok=True)
+
+    def set_aside(self) -> None:
+        """Keep a wrong file for a look, where nothing takes it for a part."""
+        self.path.replace(self.path.with_name(f"{self.download.name}.wrong"))
+        self._facts.unlink(missing_ok=True)
+
+    def publish(self, target: Path) -> None:
+        with self.path.open("rb") as file:
+            os.fsync(file.fileno())
+        self.path.replace(target)
+        self._facts.unlink(missing_ok=True)
+
+
+def _verify(path: Path, download: Download, url: str) -> None:
+    if not download.checksum:
+        return
+    digest = hashlib.new(download.algorithm, usedforsecurity=False)
+    with path.open("rb") as file:
+        while block := file.read(_BLOCK):
+            digest.update(block)
+    if digest.hexdigest() != download.checksum:
+        raise SourceError(
+            f"{download.algorithm} is {digest.hexdigest()} but {download.checksum} is published",
+            where=f"{path.name.removesuffix('.part')} from {url}, stored in {path.parent}",
+            hint=f"the publisher may have changed the file: remove it and try again, or {_BY_HAND}",
+            details={"expected": download.checksum, "found": digest.hexdigest()},
+        )

@@ -1,0 +1,276 @@
+"""Ingest: a source's original files become committed raw snapshots, every row accounted for."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pipelines.config import Settings
+from pipelines.errors import SourceError
+from pipelines.sources._memory import give_large_blocks_back
+from pipelines.sources._original import sha256_of
+from pipelines.sources._protocol import Progress, RawTable, Source, Workspace, no_progress
+from pipelines.sources._registry import open_source
+from pipelines.sources._rejects import RejectLog
+from pipelines.sources._scratch import scratch_folder
+from pipelines.sources._world import GENERATED, World
+from pipelines.store import Snapshot, Store, build_key
+
+if TYPE_CHECKING:
+    import polars as pl
+
+__all__ = ["ingest", "inventory"]
+
+_INVENTORY_VERSION = "world-files-1"
+_SHOWN_TEXT = 80
+
+
+def ingest(
+    source: str,
+    world: World,
+    store: Store,
+    settings: Settings,
+    *,
+    run_id: str | None = None,
+    progress: Progress | None = None,
+) -> dict[str, Snapshot]:
+    """Read one source's files into the store, all of its tables together.
+
+    If the same files were read before by the same code and settings, nothing is read: the
+    tables of then become current.
+
+    Parameters
+    ----------
+    source
+        Name in the registry, such as ``movielens``.
+    world
+        Where its files are.
+    store
+        Where the tables go.
+    settings
+        The settings tree.
+    run_id
+        The run that asks.
+    progress
+        Called with (stage, done, total or None).
+
+    Returns
+    -------
+    dict
+        The current snapshot of each of the source's datasets. ``manifest.stats`` has, for
+        each: ``file``, ``rows_read``, ``rejected`` (count), ``reasons``, ``filtered``,
+        ``licence``, ``world`` and what the source adds.
+
+    Raises
+    ------
+    SourceError
+        If a file is missing, corrupt or has no rows, or more than
+        ``ingest.max_rejected_share`` of the rows of a file are rejected.
+    StoreError
+        If the disk is full, or a table that the source needs is not in the store.
+    LockedError
+        If another process is ingesting the same source into this store.
+    """
+    give_large_blocks_back()
+    reader = open_source(source, settings)
+    files = reader.files(world.folder)
+    before = _stamps(files)
+    inputs = {f"file:{world.relative(p)}": sha256_of(p) for p in files}
+    inputs |= {dataset: store.current(dataset).version for dataset in reader.needs}
+    config: dict[str, Any] = {
+        "source": source,
+        **reader.identity(world.folder),
+        **settings.identity("ingest"),
+    }
+    key = build_key(reader.code_version, config, inputs)
+    if reader.reusable(world.folder):
+        known = {dataset: store.find_build(dataset, key) for dataset in reader.datasets}
+        if all(known.values()):
+            return {d: store.point(d, s.version) for d, s in known.items() if s is not None}
+
+    with (
+        scratch_folder(store.home, f"ingest-{source}") as scratch,
+        store.transaction() as transaction,
+    ):
+        write = partial(
+            transaction.write,
+            code_version=reader.code_version,
+            config=config,
+            inputs=inputs,
+            run_id=run_id,
+        )
+        work = Workspace(
+            scratch=scratch / "work",
+            settings=settings,
+            rejects=RejectLog(scratch / "rejects"),
+            progress=progress or no_progress,
+            wanted_tmdb=_wanted_tmdb(reader, store),
+        )
+        work.scratch.mkdir()
+        facts = {"licence": _licence(reader, world), "world": world.name}
+        tables: list[str] = []
+        accounted = 0
+        for table in reader.read(world.folder, work):
+            tables.append(table.dataset)
+            # Without any file (an unreachable API, say) there may be nothing to read.
+            empty = table.allow_empty or table.file is None or not files
+            with write(table.dataset, allow_empty=empty) as writer:
+                for batch in table.batches:
+                    writer.append(batch)
+                stats = _account(table, writer.rows, work.rejects, empty, settings)
+                writer.note(**facts, **stats)
+            accounted += stats.get("rejected", 0)
+        if tables != list(reader.datasets[:-1]) or accounted != work.rejects.count():
+            raise SourceError(
+                f"rows lost: {work.rejects.count()} rejected, {accounted} accounted for",
+                where=source,
+                hint="this is a fault of the loader: please report it",
+            )
+        with write(reader.rejected_dataset, allow_empty=True) as writer:
+            for batch in work.rejects.batches():
+                writer.append(batch)
+            writer.note(**facts, rejected=work.rejects.count(), reasons=work.rejects.reasons())
+        if _stamps(files) != before:
+            raise SourceError(
+                "a file changed while it was read",
+                where=", ".join(str(p) for p in files),
+                hint="run again when nothing writes to it",
+            )
+    return transaction.snapshots
+
+
+def inventory(
+    world: World,
+    store: Store,
+    settings: Settings,
+    *,
+    run_id: str | None = None,
+    progress: Progress | None = None,
+) -> Snapshot:
+    """Commit the list of the world's original files with their checksums and terms.
+
+    Raises
+    ------
+    SourceError
+        If a file is empty or can't be read.
+    StoreError
+        If the store can't be written.
+    """
+    import polars as pl
+
+    report = progress or no_progress
+    listed = [(name, path) for name, paths in world.files.items() for path in paths]
+    rows = []
+    for n, (name, path) in enumerate(listed):
+        report("checking files", n, len(listed))
+        (_, size, _) = _stamps([path])[0]
+        if not size:
+            raise SourceError("the file is empty", where=str(path))
+        rows.append(
+            {
+                "file": world.relative(path),
+                "sha256": sha256_of(path),
+                "bytes": size,
+                "source": name,
+                "origin": world.origin,
+                "licence": _licence(open_source(name, settings), world),
+            }
+        )
+    report("checking files", len(listed), len(listed))
+    return store.commit(
+        "raw.world_files",
+        pl.DataFrame(rows),
+        code_version=_INVENTORY_VERSION,
+        config={"world": world.name, "origin": world.origin},
+        inputs={f"file:{row['file']}": str(row["sha256"]) for row in rows},
+        run_id=run_id,
+        stats={"world": world.name, "origin": world.origin},
+    )
+
+
+def _licence(source: Source, world: World) -> str:
+    if world.origin == GENERATED:
+        return f"Generated by Understudy in the format of {source.name}; no third party's terms."
+    return source.licence.line
+
+
+def _stamps(files: Sequence[Path]) -> list[tuple[int, int, int]]:
+    """What changes when a file is replaced or written to."""
+    try:
+        stats = [p.stat() for p in files]
+    except OSError as error:
+        raise SourceError(
+            f"a file vanished ({error.strerror or type(error).__name__})",
+            where=str(error.filename),
+        ) from None
+    return [(s.st_ino, s.st_size, s.st_mtime_ns) for s in stats]
+
+
+def _wanted_tmdb(source: Source, store: Store) -> pl.DataFrame | None:
+    """Films to look for in TMDB, with their MovieLens titles to tell films apart."""
+    if "raw.movielens_links" not in source.needs:
+        return None
+    links = store.current("raw.movielens_links").read(["movie_id", "tmdb_id", "imdb_id"])
+    if "raw.movielens_movies" not in source.needs:
+        return links
+    titles = store.current("raw.movielens_movies").read(["movie_id", "title"])
+    return links.join(titles, on="movie_id", how="left", maintain_order="left")
+
+
+def _account(
+    table: RawTable, rows_out: int, rejects: RejectLog, may_be_empty: bool, settings: Settings
+) -> dict[str, Any]:
+    """Check that every row of the file went somewhere; return the table's facts."""
+    if table.file is None:
+        return dict(table.stats())
+    read, filtered = table.rows_read(), dict(table.filtered())
+    parts = table.files() if table.files else {table.file: read}
+    rejected = sum(map(rejects.count, parts))
+    if read != rows_out + rejected + sum(filtered.values()) or read != sum(parts.values()):
+        raise SourceError(
+            f"rows lost: {read} read, {rows_out} out, {rejected} rejected, "
+            f"{sum(filtered.values())} filtered",
+            where=table.file,
+            hint="this is a fault of the loader: please report it",
+        )
+    for file, rows in parts.items():
+        _refuse_over_limit(file, rows, rejects, settings.ingest.max_rejected_share)
+    if not rows_out and not may_be_empty:
+        raise SourceError("the file has no usable rows", where=table.file)
+    reasons: Counter[str] = Counter()
+    for file in parts:
+        reasons.update(rejects.reasons(file))
+    stats: dict[str, Any] = {
+        "file": table.file,
+        "rows_read": read,
+        "rejected": rejected,
+        "reasons": dict(sorted(reasons.items())),
+        "filtered": filtered,
+    }
+    if table.files:
+        stats["files"] = {
+            file: {"rows_read": rows, "rejected": rejects.count(file)}
+            for file, rows in parts.items()
+        }
+    return stats | dict(table.stats())
+
+
+def _refuse_over_limit(file: str, read: int, rejects: RejectLog, limit: float) -> None:
+    rejected, reasons = rejects.count(file), rejects.reasons(file)
+    if rejected <= limit * read:
+        return
+    first = rejects.first(file)
+    shown = "; ".join(f"line {n} {why}: {text[:_SHOWN_TEXT]!r}" for n, why, text in first)
+    counts = ", ".join(f"{why} {n:,}" for why, n in reasons.items())
+    raise SourceError(
+        f"{rejected:,} of {read:,} rows rejected, over the limit of {limit:.2%}: {counts}",
+        where=file,
+        hint=f"first: {shown}; the limit is ingest.max_rejected_share",
+        details={
+            "reasons": dict(reasons),
+            "rows": [{"line": n, "reason": why, "text": text} for n, why, text in first],
+        },
+    )

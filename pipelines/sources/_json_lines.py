@@ -1,0 +1,295 @@
+"""JSON lines in bounded memory, with the exact line of every row.
+
+One record per line, plain or gzip. DuckDB's and polars' own readers are fast, but a record they
+can't take ends the read or becomes a row of nulls, without its line; they also take ``"5"`` for
+the number 5. So lines are found first, in blocks of a few MiB, and DuckDB is asked about the lines
+of a block as values and types (``_json_sql``). Nothing is done line by line in Python but for
+rejected lines. Records of plain fields are read in bulk where nothing is wrong (``_json_bulk``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from pipelines.errors import SourceError
+from pipelines.sources._json_bulk import bulk_rows, is_plain
+from pipelines.sources._json_sql import (
+    SHAPE,
+    JsonField,
+    Shape,
+    shape_query,
+    types_query,
+)
+from pipelines.sources._lines import ahead, decoded, line_array, line_blocks, line_starts, lines_at
+from pipelines.sources._original import Original
+from pipelines.sources._protocol import Progress, no_progress
+
+if TYPE_CHECKING:
+    import duckdb
+    import numpy as np
+    import polars as pl
+    import pyarrow
+
+__all__ = ["JsonBatch", "JsonField", "JsonLinesReader"]
+
+_BLOCK = 8 << 20
+#: Lines that one DuckDB thread takes at a time.
+_PIECE = 4096
+_BOM = b"\xef\xbb\xbf"
+#: The column of line numbers, which is not the record's.
+_LINE = "line"
+
+
+@dataclass(slots=True)
+class JsonBatch:
+    """Some rows of a file, in the order of the file.
+
+    Attributes
+    ----------
+    frame
+        The fields' columns and ``line`` (int64, from 1), without rejected rows.
+    faults
+        Rejected lines: ``line``, ``reason``, ``text``.
+    lines
+        Lines of the block, taken or not (count).
+    done
+        Bytes of the (unpacked) file up to the end of the block.
+    """
+
+    frame: pl.DataFrame
+    faults: pl.DataFrame
+    lines: int
+    done: int
+    _raw: pyarrow.LargeBinaryArray
+    _first: int
+
+    def texts(self, mask: pl.Series) -> pl.Series:
+        """The frame's rows under the mask as they stand in the file, without the line end."""
+        return self.at(self.frame[_LINE].filter(mask))
+
+    def at(self, lines: pl.Series) -> pl.Series:
+        """The lines with these numbers as text; bytes that are not UTF-8 are replaced."""
+        import polars as pl
+
+        texts = [r.decode("utf-8", "replace").rstrip("\r\n") for r in self.records(lines)]
+        return pl.Series("text", texts, dtype=pl.String)
+
+    def records(self, lines: pl.Series) -> list[bytes]:
+        """The lines with these numbers."""
+        taken: list[bytes] = self._raw.take((lines - self._first).to_arrow()).to_pylist()
+        return taken
+
+
+class JsonLinesReader:
+    """Rows of one file of JSON lines; iterate once per pass.
+
+    Rejected are, by reason: ``blank_line``, ``invalid_utf8``, ``not_json`` (unescaped quotes,
+    a record cut short, two on a line), ``not_object``, and the reason of the first field whose
+    type is not the declared one.
+
+    Parameters
+    ----------
+    original
+        The file.
+    fields
+        What to take of each record; other keys are ignored. Of a repeated key the first counts.
+    reject
+        Called with frames ``file``, ``line``, ``reason``, ``text``.
+    progress
+        Called with the bytes read so far.
+    threads
+        DuckDB's threads; 0 takes every core.
+    block
+        Bytes read at a time (for tests).
+
+    Attributes
+    ----------
+    rows_read
+        Lines met so far: taken, or rejected.
+    """
+
+    def __init__(
+        self,
+        original: Original,
+        fields: Sequence[JsonField],
+        reject: Callable[[pl.DataFrame], None],
+        *,
+        progress: Progress = no_progress,
+        threads: int = 0,
+        block: int = _BLOCK,
+    ) -> None:
+        self.original = original
+        self.fields = tuple(fields)
+        self.rows_read = 0
+        self._reject = reject
+        self._progress = progress
+        self._threads = threads
+        self._block = block
+        self._plain = is_plain(self.fields)
+        self._query = shape_query(self.fields)
+        self._types = types_query(self.fields)
+        self._shapes: dict[int, Shape] = {}
+
+    def __iter__(self) -> Iterator[JsonBatch]:
+        """Rows, block by block; those that can't be taken are rejected on the way.
+
+        Raises
+        ------
+        SourceError
+            If the file is empty, unreadable or cut short, is one JSON array, or is not text.
+        """
+        import polars as pl
+
+        self.rows_read = 0
+        for batch in ahead(self._batches()):
+            self.rows_read += batch.lines
+            self._progress(f"reading {self.original.name}", batch.done, self.original.size)
+            if batch.faults.height:
+                self._reject(batch.faults.with_columns(file=pl.lit(self.original.name)))
+            yield batch
+        if not self.rows_read:
+            raise SourceError(
+                "the file is empty", where=self.original.name, hint=f"expected {self.expected}"
+            )
+
+    @property
+    def expected(self) -> str:
+        """What each line must be, for people."""
+        keys = ", ".join(f.key for f in self.fields if f.required)
+        return f"one JSON object per line{f' with {keys}' if keys else ''}"
+
+    def lines(self, numbers: np.ndarray[Any, Any]) -> Iterator[tuple[int, str]]:
+        """Text of the lines with these sorted numbers, in another pass over the file."""
+        return lines_at(self.original, numbers, self._block)
+
+    def _batches(self) -> Iterator[JsonBatch]:
+        import duckdb
+
+        first = 1
+        config: dict[str, str | bool | int | float | list[str]] = {"memory_limit": "1GiB"}
+        if self._threads:
+            config["threads"] = self._threads
+        with duckdb.connect(config=config) as connection:
+            for done, raw in ahead(line_blocks(self.original, self._block)):
+                body = raw.removeprefix(_BOM) if first == 1 else raw
+                if first == 1 and body.lstrip()[:1] == b"[":
+                    raise SourceError(
+                        "the file is one JSON array",
+                        where=self.original.name,
+                        hint=f"expected {self.expected}; convert it, such as with `jq -c '.[]'`",
+                    )
+                batch = self._parse(connection, body, first, done)
+                first += batch.lines
+                yield batch
+
+    def _parse(
+        self, connection: duckdb.DuckDBPyConnection, body: bytes, first: int, done: int
+    ) -> JsonBatch:
+        import numpy as np
+        import polars as pl
+        import pyarrow as pa
+
+        starts = line_starts(body)
+        raw = line_array(body, starts)
+        texts = pa.LargeStringArray.from_buffers(len(raw), *raw.buffers()[1:])
+        numbers = pa.array(np.arange(first, first + len(raw), dtype=np.int64))
+        table = pa.table({_LINE: numbers, "record": texts})
+        faults = []
+        readable = None if body.isascii() else decoded(raw).is_not_null()
+        if self._plain and (readable is None or readable.all()):
+            rows = bulk_rows(body, starts, self.fields)
+            if rows is not None:
+                rows = rows.with_columns(pl.Series(_LINE, numbers))
+                return JsonBatch(rows, _no_faults(), len(raw), done, raw, first)
+        if readable is not None and not readable.all():
+            table = table.filter(pa.array(readable.to_numpy()))
+            wrong = pl.DataFrame({_LINE: pl.Series(numbers).filter(~readable)})
+            faults.append(wrong.with_columns(reason=pl.lit("invalid_utf8")))
+        read = _asked(connection, self._query, table)
+        batch = JsonBatch(read, _no_faults(), len(raw), done, raw, first)
+        batch.frame, wrong = self._judge(connection, batch)
+        if faults or wrong.height:
+            wrong = pl.concat([*faults, wrong]).sort(_LINE)
+            batch.faults = wrong.with_columns(text=batch.at(wrong[_LINE]))
+        return batch
+
+    def _judge(
+        self, connection: duckdb.DuckDBPyConnection, batch: JsonBatch
+    ) -> tuple[pl.DataFrame, pl.DataFrame]:
+        """The rows to take, and line and reason of the others."""
+        import polars as pl
+
+        frame = batch.frame
+        here = frame.group_by(SHAPE).agg(line=pl.col(_LINE).min())
+        for shape, line in here.iter_rows():
+            if shape not in self._shapes:
+                text = str(batch.at(pl.Series([line]))[0])
+                found = connection.execute(self._types, [text]).fetchone()
+                self._shapes[shape] = Shape.of(found[0] if found else None, self.fields)
+        shapes = {shape: self._shapes[shape] for shape in here[SHAPE]}
+        reason = pl.lit(None, dtype=pl.String)
+        bad = {shape: s.reason for shape, s in shapes.items() if s.reason}
+        if bad:
+            reason = pl.col(SHAPE).replace_strict(bad, default=None, return_dtype=pl.String)
+        for field in self.fields:
+            # A number that the column can't hold has become null or infinite.
+            having = [shape for shape, s in shapes.items() if field.key in s.present]
+            lost = (
+                pl.col(field.name).is_null() & pl.col(SHAPE).is_in(having)
+                if field.kind == "integer"
+                else ~pl.col(field.name).is_finite()
+            )
+            if field.kind in ("integer", "number") and frame.select(lost.any()).item():
+                reason = pl.coalesce(reason, pl.when(lost).then(pl.lit(field.reason)))
+        for field in self.fields:
+            single = [shape for shape, s in shapes.items() if field.key in s.single]
+            if single:
+                frame = self._wrapped(frame, batch, field, single)
+        judged = frame.select(_LINE, reason=reason)
+        wrong = judged.drop_nulls("reason")
+        if not wrong.height:
+            return frame.drop(SHAPE), wrong
+        unread = batch.at(wrong[_LINE]).str.strip_chars() == ""
+        wrong = wrong.with_columns(
+            reason=pl.when(unread).then(pl.lit("blank_line")).otherwise("reason")
+        )
+        return frame.filter(judged["reason"].is_null()).drop(SHAPE), wrong
+
+    def _wrapped(
+        self, frame: pl.DataFrame, batch: JsonBatch, field: JsonField, shapes: Sequence[int]
+    ) -> pl.DataFrame:
+        """The frame with lists of one where the record has a text in place of a list."""
+        import polars as pl
+
+        at = frame[SHAPE].is_in(shapes)
+        lines = frame[_LINE].filter(at)
+        found = [orjson.loads(record)[field.key] for record in batch.records(lines)]
+        fixed = pl.DataFrame(
+            {_LINE: lines, field.name: [[text] if text else [] for text in found]},
+            schema={_LINE: pl.Int64, field.name: pl.List(pl.String)},
+        )
+        return frame.update(fixed, on=_LINE, how="left")
+
+
+def _asked(connection: duckdb.DuckDBPyConnection, query: str, table: pyarrow.Table) -> pl.DataFrame:
+    """What a query about ``block`` answers, by line."""
+    import polars as pl
+    import pyarrow as pa
+
+    # DuckDB gives each thread whole record batches.
+    pieces = pa.Table.from_batches(table.to_batches(max_chunksize=_PIECE), table.schema)
+    connection.register("block", pieces)
+    frame = pl.from_arrow(connection.execute(query).to_arrow_table())
+    assert isinstance(frame, pl.DataFrame)
+    # Threads hand in their pieces as they finish them.
+    return frame if frame[_LINE].is_sorted() else frame.sort(_LINE)
+
+
+def _no_faults() -> pl.DataFrame:
+    import polars as pl
+
+    return pl.DataFrame(schema={_LINE: pl.Int64, "reason": pl.String, "text": pl.String})

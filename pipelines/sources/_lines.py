@@ -1,0 +1,129 @@
+"""Lines of a file: where they start, as text, as whole blocks, and by number."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Generator, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from pipelines.errors import SourceError
+from pipelines.sources._original import Original
+
+if TYPE_CHECKING:
+    import numpy as np
+    import polars as pl
+    import pyarrow
+
+__all__ = ["MAX_RECORD", "ahead", "decoded", "line_array", "line_blocks", "line_starts", "lines_at"]
+
+T = TypeVar("T")
+
+#: Longest record (bytes). Beyond it the file is not line-based text.
+MAX_RECORD = 64 << 20
+
+
+def line_starts(body: bytes) -> np.ndarray[Any, Any]:
+    """Where each line starts, and the end: one more than there are lines."""
+    import numpy as np
+
+    ends = np.flatnonzero(np.frombuffer(body, dtype=np.uint8) == 10) + 1
+    tail = [] if body.endswith(b"\n") or not body else [len(body)]
+    return np.concatenate([[0], ends, tail]).astype(np.int64)
+
+
+def line_array(body: bytes, starts: np.ndarray[Any, Any]) -> pyarrow.LargeBinaryArray:
+    """The lines, with their line ends, without copying them."""
+    import pyarrow as pa
+
+    return pa.LargeBinaryArray.from_buffers(
+        pa.large_binary(), len(starts) - 1, [None, pa.py_buffer(starts), pa.py_buffer(body)]
+    )
+
+
+def decoded(raw: pyarrow.LargeBinaryArray) -> pl.Series:
+    """Lines as text; null where one is not UTF-8."""
+    import polars as pl
+
+    try:
+        return pl.Series(values=raw).cast(pl.String)
+    except pl.exceptions.ComputeError:
+        pass
+    lines: list[str | None] = []
+    for line in raw.to_pylist():
+        try:
+            lines.append(line.decode("utf-8"))
+        except UnicodeDecodeError:
+            lines.append(None)
+    return pl.Series(values=lines, dtype=pl.String)
+
+
+def line_blocks(original: Original, block: int) -> Iterator[tuple[int, bytes]]:
+    """Whole lines of a file, some at a time, with the bytes read from the file so far.
+
+    Raises
+    ------
+    SourceError
+        If the file can't be read, or a line is longer than :data:`MAX_RECORD`.
+    """
+    done, line = 0, 1
+    with original.open() as stream:
+        pieces: list[bytes] = []
+        while data := stream.read(block):
+            done += len(data)
+            cut = data.rfind(b"\n") + 1
+            if not cut:
+                pieces.append(data)
+                if sum(map(len, pieces)) > MAX_RECORD:
+                    raise SourceError(
+                        f"a line is longer than {MAX_RECORD >> 20} MiB",
+                        where=f"{original.name}:{line}",
+                        hint="expected one record per line",
+                    )
+                continue
+            body = b"".join([*pieces, data[:cut]])
+            pieces = [data[cut:]] if cut < len(data) else []
+            line += body.count(b"\n")
+            yield done, body
+        if pieces:
+            yield done, b"".join(pieces)
+
+
+def lines_at(
+    original: Original, numbers: np.ndarray[Any, Any], block: int
+) -> Iterator[tuple[int, str]]:
+    """Text of the lines with these sorted numbers (from 1), in a pass over the file."""
+    first, position = 1, 0
+    for _, body in line_blocks(original, block):
+        if position == len(numbers):
+            return
+        starts = line_starts(body)
+        count = len(starts) - 1
+        while position < len(numbers) and numbers[position] < first + count:
+            n = int(numbers[position])
+            raw = body[starts[n - first] : starts[n - first + 1]]
+            yield n, raw.decode("utf-8", "replace").rstrip("\r\n")
+            position += 1
+        first += count
+
+
+def ahead(items: Iterator[T], depth: int = 1) -> Iterator[T]:
+    """The same items, made by a thread that works up to ``depth`` items ahead.
+
+    What the iterator raises is raised here, after the items before it. A consumer that stops
+    early stops the thread.
+
+    >>> list(ahead(iter("abc")))
+    ['a', 'b', 'c']
+    """
+    end = object()
+    with ThreadPoolExecutor(1, thread_name_prefix="read-ahead") as pool:
+        try:
+            made = deque(pool.submit(next, items, end) for _ in range(depth))
+            while (item := made.popleft().result()) is not end:
+                made.append(pool.submit(next, items, end))
+                yield item  # type: ignore[misc]  # not the sentinel
+        finally:
+            pool.shutdown(cancel_futures=True)
+            if isinstance(items, Generator):
+                items.close()

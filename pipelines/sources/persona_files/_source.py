@@ -1,0 +1,202 @@
+"""Persona files as a source."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from pipelines.errors import SourceError
+from pipelines.sources._given import given_files, relative_name
+from pipelines.sources._lines import line_blocks
+from pipelines.sources._original import any_file
+from pipelines.sources._protocol import Licence, RawTable, Source, Workspace
+from pipelines.sources.persona_files._records import (
+    PersonaRow,
+    RecordFaultError,
+    from_json,
+    from_text,
+)
+
+if TYPE_CHECKING:
+    import polars as pl
+
+__all__ = ["PersonaFilesSource"]
+
+_FOLDER = "personas"
+_SUFFIXES = (".jsonl", ".jsonl.gz", ".txt", ".txt.gz")
+_BLOCK = 4 << 20
+_BATCH = 20_000
+_BOM = b"\xef\xbb\xbf"
+#: Bytes of a rejected line that are shown.
+_SHOWN = 2000
+
+
+class PersonaFilesSource(Source):
+    """Personas that somebody else made: JSON lines or plain text, one persona a line.
+
+    A record has a text under ``PERSONA`` (or ``persona``, ``description``, ``text``), attributes
+    such as ``AGE``, ``SEX``, ``CAREER`` and ``name``, or both; ``writer`` (or ``model``) says who
+    wrote the text. A line of a text file is the text. Everything comes out as published.
+    Rejected are, by reason:
+
+    =======================  ===============================================================
+    ``invalid_utf8``         bytes that are not UTF-8
+    ``not_json``             no JSON: unescaped quotes, a record cut short, two on a line
+    ``not_object``           JSON, but not one object
+    ``no_persona``           neither a text nor an attribute
+    ``wrong_type``           a text that is none, or an attribute with a structure of its own
+    ``too_many_attributes``  more than 200 of them
+    ``too_short``            a text of fewer than 40 characters
+    ``too_long``             a text of more than 8,000 characters, an attribute of over 1,000
+    ``template_token``       a chat template's mark-up, such as ``<|im_start|>`` or ``[INST]``,
+                             with which a text could pass for another part of a prompt
+    ``duplicate_text``       a text that was there before (attributes alone may repeat: two
+                             people may be of one age, sex and state)
+    =======================  ===============================================================
+    """
+
+    name: ClassVar[str] = "persona_files"
+    code_version: ClassVar[str] = "persona-files-1"
+    datasets: ClassVar[tuple[str, ...]] = ("raw.persona_files", "raw.persona_files_rejected")
+    licence: ClassVar[Licence] = Licence(
+        name="Terms of whoever made the personas",
+        url="",
+        terms="Files given by the user; their makers' terms hold.",
+    )
+
+    def present(self, folder: Path) -> bool:
+        """Whether files are named in the settings or lie in ``folder/personas``."""
+        return bool(self.settings.data.personas.files) or bool(_in_folder(folder))
+
+    def files(self, folder: Path) -> list[Path]:
+        """Return the named files, else those in the folder by name.
+
+        Raises
+        ------
+        SourceError
+            If two files have the same name in rejections, or the folder can't be read.
+        """
+        named = self.settings.data.personas.files
+        found = given_files(named, self.settings) if named else _in_folder(folder)
+        names = Counter(relative_name(path, folder) for path in found)
+        doubled = [name for name, times in names.items() if times > 1]
+        if doubled:
+            raise SourceError(
+                "two persona files of one name", where=", ".join(doubled), hint="rename one"
+            )
+        return sorted(found, key=lambda path: relative_name(path, folder))
+
+    def read(self, folder: Path, work: Workspace) -> Iterator[RawTable]:
+        """Read all files into one table."""
+        reading = _Reading(self.files(folder), folder, work)
+        yield RawTable(
+            "raw.persona_files",
+            reading.batches(),
+            _FOLDER,
+            rows_read=lambda: sum(reading.rows.values()),
+            filtered=lambda: dict(reading.skipped),
+            files=lambda: dict(reading.rows),
+            stats=reading.stats,
+        )
+
+
+def _in_folder(folder: Path) -> list[Path]:
+    place = folder / _FOLDER
+    try:
+        listed = sorted(place.iterdir()) if place.is_dir() else []
+    except OSError as error:
+        raise SourceError(
+            f"the folder can't be read ({error.strerror or type(error).__name__})", where=str(place)
+        ) from None
+    return [p for p in listed if p.name.lower().endswith(_SUFFIXES) and p.is_file()]
+
+
+class _Reading:
+    """One pass over the files, and what it found."""
+
+    def __init__(self, paths: list[Path], folder: Path, work: Workspace) -> None:
+        self._paths = paths
+        self._folder = folder
+        self._work = work
+        self.rows: dict[str, int] = {}
+        self.skipped: Counter[str] = Counter()
+        self._counts: Counter[str] = Counter()
+        # 16 bytes for each text, whatever its length: a million of them take some 80 MB.
+        self._seen: set[bytes] = set()
+
+    def batches(self) -> Iterator[pl.DataFrame]:
+        """Frames by file and line."""
+        for path in self._paths:
+            file = relative_name(path, self._folder)
+            held: list[tuple[Any, ...]] = []
+            for line, row in self._rows_of(path, file):
+                held.append((file, line, *row))
+                if len(held) >= _BATCH:
+                    yield self._frame(held)
+                    held = []
+            if held:
+                yield self._frame(held)
+
+    def _rows_of(self, path: Path, file: str) -> Iterator[tuple[int, PersonaRow]]:
+        plain = path.name.lower().removesuffix(".gz").endswith(".txt")
+        original, number = any_file(path, file), 0
+        self.rows[file] = 0
+        for done, body in line_blocks(original, _BLOCK):
+            self._work.progress(f"reading {file}", done, None)
+            for raw in body.removesuffix(b"\n").split(b"\n"):
+                number += 1
+                line = raw.removeprefix(_BOM) if number == 1 else raw
+                self.rows[file] += 1
+                if not line.strip():
+                    self.skipped["blank_line"] += 1
+                    continue
+                if number == 1 and not plain and line.lstrip().startswith(b"["):
+                    raise SourceError(
+                        "the file is one JSON array",
+                        where=file,
+                        hint="expected one record per line; convert it, such as with `jq -c '.[]'`",
+                    )
+                try:
+                    yield number, self._row(line, plain=plain)
+                except RecordFaultError as fault:
+                    shown = line[:_SHOWN].decode("utf-8", "replace").strip()
+                    self._work.reject(file, number, fault.reason, shown)
+        if not number:
+            raise SourceError("the file is empty", where=file, hint="expected one persona per line")
+
+    def _row(self, line: bytes, *, plain: bool) -> PersonaRow:
+        try:
+            text = line.decode("utf-8")
+        except UnicodeDecodeError:
+            raise RecordFaultError("invalid_utf8") from None
+        row = from_text(text) if plain else from_json(line)
+        if row.text is not None:
+            digest = hashlib.blake2b(row.text.encode("utf-8", "replace"), digest_size=16).digest()
+            if digest in self._seen:
+                raise RecordFaultError("duplicate_text")
+            self._seen.add(digest)
+        return row
+
+    def _frame(self, rows: list[tuple[Any, ...]]) -> pl.DataFrame:
+        import polars as pl
+
+        frame = pl.DataFrame(
+            rows,
+            schema={"file": pl.String, "line": pl.Int64}
+            | dict.fromkeys(PersonaRow._fields, pl.String),
+            orient="row",
+        )
+        told = frame.select(
+            with_text=pl.col("text").is_not_null().sum(),
+            with_attributes=(pl.col("attributes") != "{}").sum(),
+            with_name=pl.col("name").is_not_null().sum(),
+        )
+        self._counts.update({k: int(v) for k, v in told.row(0, named=True).items()})
+        return frame
+
+    def stats(self) -> dict[str, Any]:
+        """Rows with a text, with attributes, with a name (counts)."""
+        return dict(sorted(self._counts.items()))

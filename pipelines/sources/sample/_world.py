@@ -1,0 +1,170 @@
+"""The answer key of a sample world: what its files truly hold."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from pipelines.config import SampleSettings
+
+__all__ = ["KEY_FILE", "BrokenRow", "FileFacts", "SampleWorld"]
+
+#: The answer key's name in the world's folder.
+KEY_FILE = "sample_world.json"
+
+
+@dataclass(frozen=True, slots=True)
+class BrokenRow:
+    """One row that is wrong on purpose.
+
+    Attributes
+    ----------
+    file
+        Name relative to the world's folder, with ``/``.
+    line
+        Line in it (of the unpacked text, for a packed file); the first line is 1.
+    reason
+        Short code. For a rejected row, the code the loaders reject it for.
+    rejected
+        Whether a loader has to leave the row out; otherwise it is kept, and a later step
+        repairs it or lives with it.
+    text
+        The row, cut to 500 characters.
+    truth
+        What stood there before it was broken, for rows that can be repaired.
+    """
+
+    file: str
+    line: int
+    reason: str
+    rejected: bool
+    text: str
+    truth: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FileFacts:
+    """Size and checksum of a file, and its lines (of the unpacked text, for a packed file)."""
+
+    bytes: int
+    lines: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class SampleWorld:
+    """The answer key of a sample world.
+
+    All counts are of what is left when every row with ``rejected`` is left out.
+
+    Attributes
+    ----------
+    code_version
+        Version of the generator.
+    settings
+        Size and seed.
+    broken_rows
+        Whether rows were broken on purpose.
+    films, users, ratings, tags
+        Films listed, users with ratings, valid ratings and tags (counts).
+    rated_films
+        Films with at least one rating (count).
+    rating_counts
+        Ratings by value, keys ``0.5`` … ``5.0`` (count).
+    films_linked
+        Films with a TMDB id in links.csv (count).
+    tmdb_ids
+        Different TMDB ids among them (count).
+    films_with_record
+        Films whose own record is in the TMDB file (count). A film that is linked to the
+        record of another film, with another IMDb id, has none.
+    films_with_overview, films_with_cast, films_with_director, films_with_release_date,
+    films_with_runtime, films_with_keywords, films_with_budget
+        Films whose record has that field; a runtime or budget of 0 does not count (count).
+    films_in_series, series
+        Films that belong to a series (by their record), and series (counts).
+    remakes
+        Films that share their title with an older one (count).
+    films_without_genres, films_without_year
+        Films listed without genres, and without a year in the title (counts).
+    others
+        The same of the files of other sources, by source.
+    broken
+        Every broken row, by file and line.
+    files
+        Facts of every file by its name relative to the world's folder.
+    """
+
+    code_version: str
+    settings: SampleSettings
+    broken_rows: bool
+    films: int
+    users: int
+    ratings: int
+    tags: int
+    rated_films: int
+    rating_counts: Mapping[str, int]
+    films_linked: int
+    tmdb_ids: int
+    films_with_record: int
+    films_with_overview: int
+    films_with_cast: int
+    films_with_director: int
+    films_with_release_date: int
+    films_with_runtime: int
+    films_with_keywords: int
+    films_with_budget: int
+    films_in_series: int
+    series: int
+    remakes: int
+    films_without_genres: int
+    films_without_year: int
+    others: Mapping[str, Mapping[str, int]]
+    broken: tuple[BrokenRow, ...]
+    files: Mapping[str, FileFacts]
+
+    @property
+    def rejected(self) -> tuple[BrokenRow, ...]:
+        """The broken rows that a loader has to leave out."""
+        return tuple(row for row in self.broken if row.rejected)
+
+    def to_json(self) -> bytes:
+        """The content of ``sample_world.json``."""
+        plain = {
+            **{k: v for k, v in _shallow(self).items() if k not in ("settings", "broken", "files")},
+            "settings": self.settings.model_dump(mode="json"),
+            "broken": [asdict(row) for row in self.broken],
+            "files": {name: asdict(facts) for name, facts in self.files.items()},
+        }
+        return orjson.dumps(plain, option=orjson.OPT_INDENT_2) + b"\n"
+
+    @classmethod
+    def read(cls, folder: Path) -> SampleWorld | None:
+        """The answer key of the complete world in ``folder``; None if there is none.
+
+        A world is complete if its key can be read and all of its files are there with the
+        sizes that the key states.
+        """
+        try:
+            plain: dict[str, Any] = orjson.loads((folder / KEY_FILE).read_bytes())
+            world = cls(
+                **{
+                    **plain,
+                    "settings": SampleSettings(**plain["settings"]),
+                    "broken": tuple(BrokenRow(**row) for row in plain["broken"]),
+                    "files": {n: FileFacts(**facts) for n, facts in plain["files"].items()},
+                }
+            )
+            sizes = {name: (folder / name).stat().st_size for name in world.files}
+        except (OSError, ValueError, TypeError, KeyError, AttributeError):
+            # No key, half a key, another version's key, a missing file: no complete world.
+            return None
+        return world if all(sizes[n] == f.bytes for n, f in world.files.items()) else None
+
+
+def _shallow(world: SampleWorld) -> dict[str, Any]:
+    return {name: getattr(world, name) for name in world.__dataclass_fields__}

@@ -1,0 +1,89 @@
+"""Where the Steam files lie: in a data folder, or where the settings say."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from pipelines.config import Settings
+from pipelines.errors import SourceError
+from pipelines.sources._given import given_files, relative_name
+
+__all__ = ["REQUIRED", "Kind", "SteamFile", "find_files"]
+
+Kind = Literal["games", "reviews", "items"]
+
+_FOLDER = "steam"
+#: The published names; `.gz` may be missing.
+_NAMES: Mapping[Kind, str] = {
+    "games": "steam_games.json",
+    "reviews": "australian_user_reviews.json",
+    "items": "australian_users_items.json",
+}
+#: Play time refines what a review says; the others are the domain.
+REQUIRED: tuple[Kind, ...] = ("games", "reviews")
+
+
+@dataclass(frozen=True, slots=True)
+class SteamFile:
+    """One file: where it is, and its name relative to the data folder."""
+
+    path: Path
+    name: str
+
+
+def find_files(folder: Path, settings: Settings) -> dict[Kind, SteamFile]:
+    """The Steam files that there are, in the order games, reviews, items.
+
+    Parameters
+    ----------
+    folder
+        The data folder, with ``steam/steam_games.json[.gz]`` and so on.
+    settings
+        ``data.steam`` names files that lie elsewhere.
+
+    Raises
+    ------
+    SourceError
+        If there is a packed and a plain file of one kind, if a required one is missing beside
+        the other, or if the folder can't be read.
+    """
+    data = settings.data.steam
+    found: dict[Kind, SteamFile] = {}
+    for kind, name in _NAMES.items():
+        given = getattr(data, kind)
+        paths = given_files([given], settings) if given else _lying(folder / _FOLDER, name)
+        if len(paths) > 1:
+            raise SourceError(
+                "a packed and a plain file of the same name",
+                where=str(paths[0]),
+                hint="keep one of them",
+            )
+        for path in paths:
+            found[kind] = SteamFile(path, relative_name(path, folder))
+    missing = [kind for kind in REQUIRED if kind not in found]
+    if found and missing:
+        raise SourceError(
+            f"the Steam {missing[0]} are missing",
+            where=str(folder / _FOLDER),
+            hint=f"expected {_NAMES[missing[0]]}.gz there, or its place in data.steam."
+            f"{missing[0]}; found {', '.join(f.name for f in found.values())}",
+        )
+    return found
+
+
+def _lying(folder: Path, name: str) -> list[Path]:
+    try:
+        if not folder.exists():
+            return []
+        # A folder that may not be listed must not look like one without files.
+        inside = {path.name for path in folder.iterdir()}
+        return [folder / n for n in (f"{name}.gz", name) if n in inside]
+    except OSError as error:
+        raise SourceError(
+            f"the folder can't be read ({error.strerror or type(error).__name__})",
+            where=str(folder),
+            hint=f"check its permissions; expected {name}.gz",
+        ) from None

@@ -1,0 +1,154 @@
+"""A category tree as a source."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from pipelines.errors import SourceError
+from pipelines.sources._given import given_files, relative_name
+from pipelines.sources._original import any_file
+from pipelines.sources._protocol import Licence, RawTable, Source, Workspace
+from pipelines.sources.taxonomy._rows import SEPARATOR, tree_rows
+
+if TYPE_CHECKING:
+    import polars as pl
+
+__all__ = ["TaxonomySource"]
+
+_SUFFIXES = (".txt", ".csv", ".txt.gz", ".csv.gz")
+#: A tree of more categories is no tree of shops (Amazon's has some 30,000).
+_MAX_CATEGORIES = 1_000_000
+
+
+class TaxonomySource(Source):
+    """A category tree: ``A > B > C`` lines, or a CSV with one column per level.
+
+    Lines may begin with a number (``3237 - Animals > Live Animals``), as in Google's taxonomy;
+    lines that begin with ``#`` are comments. A CSV's header numbers the levels from 1
+    (``level1,level2,level3``); levels that a path does not have are empty at its end. Paths
+    come out as published, by path. Rejected are, by reason:
+
+    =======================  ===============================================================
+    ``invalid_utf8``         bytes that are not UTF-8
+    ``control_character``    tabs and other control characters
+    ``empty_level``          a level without a name, at the start or between two others
+    ``too_many_levels``      more than 32 levels
+    ``too_long``             a name of more than 200 characters
+    ``wrong_columns``        (CSV) more or fewer fields than the header
+    ``bad_quotes``           (CSV) a quoted field that does not end, or text after its end
+    ``separator_in_name``    (CSV) `` > `` within a name
+    ``duplicate_key``        a path that was listed before
+    =======================  ===============================================================
+    """
+
+    name: ClassVar[str] = "taxonomy"
+    code_version: ClassVar[str] = "taxonomy-1"
+    datasets: ClassVar[tuple[str, ...]] = ("raw.taxonomy_categories", "raw.taxonomy_rejected")
+    licence: ClassVar[Licence] = Licence(
+        name="Terms of whoever publishes the tree",
+        url="",
+        terms="A file given by the user; its publisher's terms hold.",
+    )
+
+    def present(self, folder: Path) -> bool:
+        """Whether a tree is named in the settings or lies in ``folder/taxonomy``."""
+        return bool(self.settings.data.taxonomy.file) or bool(_in_folder(folder))
+
+    def files(self, folder: Path) -> list[Path]:
+        """Return the tree's file.
+
+        Raises
+        ------
+        SourceError
+            If there is none, or several lie in the folder and the settings name none.
+        """
+        named = self.settings.data.taxonomy.file
+        found = given_files((named,), self.settings) if named else _in_folder(folder)
+        if len(found) != 1:
+            raise SourceError(
+                f"{len(found) or 'no'} category trees",
+                where=str(folder / self.name),
+                hint="name one in data.taxonomy.file"
+                if found
+                else f"expected one file ({', '.join(_SUFFIXES)})",
+            )
+        return found
+
+    def read(self, folder: Path, work: Workspace) -> Iterator[RawTable]:
+        """Read the paths."""
+        path = self.files(folder)[0]
+        reading = _Reading(path, relative_name(path, folder), work)
+        yield RawTable(
+            "raw.taxonomy_categories",
+            reading.batches(),
+            reading.file,
+            rows_read=lambda: reading.rows,
+            filtered=lambda: dict(sorted(reading.skipped.items())),
+            stats=reading.stats,
+        )
+
+
+def _in_folder(folder: Path) -> list[Path]:
+    place = folder / TaxonomySource.name
+    try:
+        listed = sorted(place.iterdir()) if place.is_dir() else []
+    except OSError as error:
+        raise SourceError(
+            f"the folder can't be read ({error.strerror or type(error).__name__})", where=str(place)
+        ) from None
+    return [p for p in listed if p.name.lower().endswith(_SUFFIXES) and p.is_file()]
+
+
+class _Reading:
+    """One pass over the file, and what it found."""
+
+    def __init__(self, path: Path, file: str, work: Workspace) -> None:
+        self.file = file
+        self.rows = 0
+        self.skipped: Counter[str] = Counter()
+        self._path = path
+        self._work = work
+        self._depths: Counter[int] = Counter()
+
+    def batches(self) -> Iterator[pl.DataFrame]:
+        """All paths in one frame, in order."""
+        import polars as pl
+
+        csv_levels = self._path.name.lower().removesuffix(".gz").endswith(".csv")
+        taken: dict[str, tuple[str, int]] = {}
+        for row in tree_rows(any_file(self._path, self.file), csv_levels=csv_levels):
+            if row.skipped == "header":
+                continue
+            self.rows += 1
+            if row.skipped:
+                self.skipped[row.skipped] += 1
+                continue
+            path = SEPARATOR.join(row.path)
+            fault = row.fault or ("duplicate_key" if path in taken else "")
+            if fault:
+                self._work.reject(self.file, row.line, fault, row.text)
+                continue
+            taken[path] = (row.path[-1], len(row.path))
+            if len(taken) > _MAX_CATEGORIES:
+                raise SourceError(
+                    f"more than {_MAX_CATEGORIES:,} categories",
+                    where=f"{self.file}:{row.line}",
+                    hint="is this a category tree?",
+                )
+        self._depths.update(depth for _, depth in taken.values())
+        if taken:
+            paths = sorted(taken)
+            yield pl.DataFrame(
+                {
+                    "path": paths,
+                    "name": [taken[p][0] for p in paths],
+                    "depth": [taken[p][1] for p in paths],
+                }
+            )
+
+    def stats(self) -> dict[str, Any]:
+        """Categories by level."""
+        return {"categories_by_level": {str(d): n for d, n in sorted(self._depths.items())}}

@@ -1,0 +1,386 @@
+"""The live API: every wanted film asked for once, politely, resumable."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import httpx
+import orjson
+from pydantic import SecretStr
+
+from pipelines.config import TmdbSettings
+from pipelines.errors import ConfigError, SourceError, SourceUnavailableError, UnderstudyError
+from pipelines.sources._protocol import Progress, no_progress
+from pipelines.sources.tmdb._cache import CacheEntry, Status, TmdbCache
+from pipelines.sources.tmdb._pacing import Gate, backoff_delay, retry_after
+
+__all__ = ["TOKEN_VARIABLE", "FetchReport", "TmdbClient"]
+
+#: The environment variable to put the bearer token into.
+TOKEN_VARIABLE = "UNDERSTUDY_TMDB__TOKEN"  # noqa: S105 - a name, not a secret
+#: Largest answer that is read (bytes); the largest real ones have some 300 KB.
+MAX_BODY = 8 << 20
+#: Films in a row without an answer after which the service counts as down.
+MAX_FAILURES_IN_A_ROW = 20
+#: Share of asked films without an answer (and at least as many as above) that stops the run.
+MAX_FAILED_SHARE = 0.05
+
+_LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
+_TRANSIENT_STATUS = frozenset({408, 425, 500, 502, 503, 504, 520, 521, 522, 523, 524, 529})
+
+
+@dataclass(slots=True)
+class FetchReport:
+    """What a fetch did; counts are films unless said.
+
+    Attributes
+    ----------
+    wanted
+        Films asked about, each once.
+    cached
+        Of these, fresh on disk before.
+    found, not_found, another_film
+        New answers by status.
+    failed
+        Films without an answer after all tries, with the last fault (``timeout``,
+        ``connection``, ``http_503``, ``bad_json``, ``too_large``); asked again in the next run.
+    corrupt
+        Films whose file on disk was torn; asked for again.
+    requests, retries
+        Requests sent, and how many of them were further tries.
+    paused
+        Time that all workers waited because the server asked to (seconds).
+    """
+
+    wanted: int = 0
+    cached: int = 0
+    found: int = 0
+    not_found: int = 0
+    another_film: int = 0
+    failed: dict[int, str] = field(default_factory=dict)
+    corrupt: list[int] = field(default_factory=list)
+    requests: int = 0
+    retries: int = 0
+    paused: float = 0.0
+
+    @property
+    def settled(self) -> int:
+        """Films with an answer on disk."""
+        return self.cached + self.found + self.not_found + self.another_film
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """One try: a settled film, or why there is none yet."""
+
+    kind: Literal["found", "not_found", "another_film", "throttled", "transient", "unusable"]
+    record: dict[str, Any] | None = None
+    fault: str = ""
+    wait: float | None = None
+
+
+class TmdbClient:
+    """Fetches film records into a cache.
+
+    Parameters
+    ----------
+    settings
+        Address, token, concurrency, timeout, retries, longest pause.
+    cache
+        The cache, or its folder.
+    transport
+        Replaces the network (for special connections; tests use a real local server).
+    backoff
+        First pause between two tries of one film (seconds); doubled each time.
+
+    Raises
+    ------
+    ConfigError
+        If the address is not a URL, or would send the token unencrypted over a network; or if
+        the token has characters that no header can carry.
+    """
+
+    def __init__(
+        self,
+        settings: TmdbSettings,
+        cache: TmdbCache | Path,
+        transport: httpx.AsyncBaseTransport | None = None,
+        *,
+        backoff: float = 0.5,
+    ) -> None:
+        self._settings = settings
+        self.cache = cache if isinstance(cache, TmdbCache) else TmdbCache(cache)
+        self._transport = transport
+        self._backoff = backoff
+        self._base = _checked_address(settings.base_url)
+        self._token = _checked_token(settings)
+
+    def fetch(self, tmdb_ids: Iterable[int], progress: Progress = no_progress) -> FetchReport:
+        """Bring the answers for all films into the cache; only missing ones are asked for.
+
+        Stopping it at any point (Ctrl-C, a kill) keeps every answer that had come.
+
+        Raises
+        ------
+        SourceError
+            If there is no token or it is refused, or the service answers in a way that asking
+            again can't change.
+        SourceUnavailableError
+            If the service is down or over its rate limit; running again continues.
+        StoreError
+            If the cache can't be read or written.
+        """
+        return asyncio.run(self.fetch_async(tmdb_ids, progress))
+
+    async def fetch_async(
+        self, tmdb_ids: Iterable[int], progress: Progress = no_progress
+    ) -> FetchReport:
+        """:meth:`fetch`, inside a running event loop."""
+        report = FetchReport()
+        pending = self._pending(tmdb_ids, report)
+        if pending:
+            await _Fetch(self, pending, report, progress).run()
+        progress("tmdb", report.settled + len(report.failed), report.wanted)
+        return report
+
+    def entries(self, tmdb_ids: Iterable[int]) -> Iterator[tuple[int, CacheEntry | None]]:
+        """Yield each film's cached answer in the order asked; ``None`` where there is none."""
+        for tmdb_id in tmdb_ids:
+            yield tmdb_id, self.cache.lookup(tmdb_id).entry
+
+    def _pending(self, tmdb_ids: Iterable[int], report: FetchReport) -> list[int]:
+        self.cache.sweep()
+        pending = []
+        for tmdb_id in dict.fromkeys(tmdb_ids):
+            report.wanted += 1
+            found = self.cache.lookup(tmdb_id)
+            if found.corrupt:
+                report.corrupt.append(tmdb_id)
+            if found.entry is None:
+                pending.append(tmdb_id)
+            else:
+                report.cached += 1
+        return pending
+
+    def _connect(self) -> httpx.AsyncClient:
+        if self._token is None:
+            raise SourceError(
+                "the TMDB API needs a bearer token",
+                where=self._base,
+                hint=f"set {TOKEN_VARIABLE} in the environment, or put a dump into tmdb/",
+            )
+        size = self._settings.concurrency
+        return httpx.AsyncClient(
+            headers={
+                "Authorization": f"Bearer {self._token.get_secret_value()}",
+                "Accept": "application/json",
+                "User-Agent": "understudy",
+            },
+            timeout=self._settings.timeout,
+            limits=httpx.Limits(max_connections=size, max_keepalive_connections=size),
+            transport=self._transport,
+            follow_redirects=False,  # the token goes to no other host
+        )
+
+    async def _ask(self, connection: httpx.AsyncClient, tmdb_id: int) -> _Answer:
+        """Ask once.
+
+        Raises
+        ------
+        SourceError
+            For answers that no further try can change (401, 403, redirects, other 4xx).
+        """
+        try:
+            # httpx limits each read; a server that drips bytes would never reach it.
+            async with (
+                asyncio.timeout(self._settings.timeout),
+                connection.stream(
+                    "GET",
+                    f"{self._base}/movie/{tmdb_id}",
+                    params={"append_to_response": "credits,keywords", "language": "en-US"},
+                ) as response,
+            ):
+                status, wait = response.status_code, response.headers.get("Retry-After")
+                body = await _read(response)
+        except (TimeoutError, httpx.TimeoutException):
+            return _Answer("transient", fault="timeout")
+        except httpx.RequestError:
+            return _Answer("transient", fault="connection")
+        if status == 200:
+            return self._judge(tmdb_id, body)
+        if status == 404:
+            return _Answer("not_found")
+        if status == 429 or (status == 503 and wait is not None):
+            return _Answer("throttled", wait=retry_after(wait), fault=f"http_{status}")
+        if status in _TRANSIENT_STATUS:
+            return _Answer("transient", fault=f"http_{status}")
+        raise self._refusal(status)
+
+    def _judge(self, tmdb_id: int, body: bytes | None) -> _Answer:
+        if body is None:
+            return _Answer("unusable", fault="too_large")
+        assert self._token is not None
+        if self._token.get_secret_value().encode() in body:
+            # A debugging proxy, or worse: nothing of it may reach a file.
+            raise SourceError(
+                "the answer repeats the bearer token; nothing was kept", where=self._base
+            )
+        try:
+            record = orjson.loads(body)
+        except orjson.JSONDecodeError:
+            return _Answer("transient", fault="bad_json")  # cut off, or a proxy's error page
+        if not isinstance(record, dict) or type(record.get("id")) is not int:
+            return _Answer("transient", fault="bad_json")
+        return _Answer("found" if record["id"] == tmdb_id else "another_film", record=record)
+
+    def _refusal(self, status: int) -> SourceError:
+        if status in (401, 403):
+            return SourceError(
+                f"TMDB refuses the bearer token (HTTP {status})",
+                where=self._base,
+                hint=f"set {TOKEN_VARIABLE} to the account's API read access token",
+            )
+        return SourceError(
+            f"TMDB answers HTTP {status}, which asking again can't change",
+            where=self._base,
+            hint="check tmdb.base_url",
+        )
+
+
+class _Fetch:
+    """One run over the pending films: a fixed number of workers share one iterator."""
+
+    def __init__(
+        self, client: TmdbClient, pending: list[int], report: FetchReport, progress: Progress
+    ) -> None:
+        self._client = client
+        self._settings = client._settings
+        self._pending = pending
+        self._report = report
+        self._progress = progress
+        self._gate = Gate(self._settings.max_wait, self._settings.retries + 1, self._resume_hint)
+        self._failed_in_a_row = 0
+        self._allowed = max(MAX_FAILURES_IN_A_ROW, MAX_FAILED_SHARE * len(pending))
+
+    async def run(self) -> None:
+        films = iter(self._pending)
+        async with self._client._connect() as connection:
+            try:
+                async with asyncio.TaskGroup() as group:
+                    for _ in range(min(self._settings.concurrency, len(self._pending))):
+                        group.create_task(self._work(connection, films))
+            except BaseExceptionGroup as faults:
+                raise _first(faults) from None
+            finally:
+                self._report.paused = round(self._gate.paused, 3)
+        answered = self._report.settled - self._report.cached
+        if self._report.failed and not answered:
+            raise self._down()
+
+    async def _work(self, connection: httpx.AsyncClient, films: Iterator[int]) -> None:
+        for tmdb_id in films:
+            answer = await self._settle(connection, tmdb_id)
+            if answer.kind in ("transient", "unusable"):
+                self._fail(tmdb_id, answer.fault)
+            else:
+                # In a thread: an fsync must not hold the other requests. A cancelled worker
+                # leaves the thread to finish, so a file is whole or not there.
+                status: Status = answer.kind  # type: ignore[assignment]
+                await asyncio.to_thread(self._client.cache.put, tmdb_id, status, answer.record)
+                setattr(self._report, status, getattr(self._report, status) + 1)
+                self._failed_in_a_row = 0
+            done = self._report.settled + len(self._report.failed)
+            self._progress("tmdb", done, self._report.wanted)
+
+    async def _settle(self, connection: httpx.AsyncClient, tmdb_id: int) -> _Answer:
+        """Ask until there is an answer or the tries are used up; pauses use up none."""
+        tries = 0
+        while True:
+            await self._gate.wait()
+            self._report.requests += 1
+            answer = await self._client._ask(connection, tmdb_id)
+            if answer.kind == "throttled":
+                pause = answer.wait
+                if pause is None:
+                    pause = min(backoff_delay(tries + 1, 2.0), self._settings.max_wait)
+                self._gate.pause(pause, self._client._base)
+            elif answer.kind == "transient":
+                tries += 1
+                if tries > self._settings.retries:
+                    return answer
+                await asyncio.sleep(backoff_delay(tries, self._client._backoff))
+            else:
+                self._gate.answered()
+                return answer
+            self._report.retries += 1
+
+    def _fail(self, tmdb_id: int, fault: str) -> None:
+        self._report.failed[tmdb_id] = fault
+        self._failed_in_a_row += 1
+        if (
+            self._failed_in_a_row >= MAX_FAILURES_IN_A_ROW
+            or len(self._report.failed) > self._allowed
+        ):
+            raise self._down()
+
+    def _down(self) -> SourceUnavailableError:
+        last = next(reversed(self._report.failed.values()))
+        return SourceUnavailableError(
+            f"TMDB did not answer for {len(self._report.failed)} films (last fault: {last})",
+            where=self._client._base,
+            hint=self._resume_hint(),
+            details={"failed": len(self._report.failed), "cached": self._report.settled},
+        )
+
+    def _resume_hint(self) -> str:
+        return (
+            f"{self._report.settled} of {self._report.wanted} films are cached; "
+            "run again to continue"
+        )
+
+
+def _first(faults: BaseExceptionGroup[BaseException]) -> BaseException:
+    """One fault of several workers: one that trying again can't change, if there is any."""
+    ours = [f for f in faults.exceptions if isinstance(f, UnderstudyError)]
+    return next((f for f in ours if f.permanent), faults.exceptions[0])
+
+
+async def _read(response: httpx.Response) -> bytes | None:
+    """Return the body, or ``None`` if it is larger than is read."""
+    parts: list[bytes] = []
+    size = 0
+    async for part in response.aiter_bytes():
+        size += len(part)
+        if size > MAX_BODY:
+            return None
+        parts.append(part)
+    return b"".join(parts)
+
+
+def _checked_address(value: str) -> str:
+    try:
+        url = httpx.URL(value.rstrip("/"))
+    except httpx.InvalidURL:
+        raise ConfigError("tmdb.base_url is not an address") from None
+    if url.scheme not in ("http", "https") or not url.host:
+        raise ConfigError("tmdb.base_url is not an http(s) address", where=value)
+    if url.userinfo or url.query:
+        raise ConfigError("tmdb.base_url must hold no credentials or query")
+    if url.scheme == "http" and url.host not in _LOOPBACK:
+        raise ConfigError(
+            "tmdb.base_url must be https: the token would be sent unencrypted", where=value
+        )
+    return str(url)
+
+
+def _checked_token(settings: TmdbSettings) -> SecretStr | None:
+    token = settings.token.get_secret_value().strip() if settings.token else ""
+    if token and not re.fullmatch(r"[\x21-\x7e]+", token):
+        # Said here because the HTTP library's own message would show the value.
+        raise ConfigError("the TMDB token has characters that no token has", where=TOKEN_VARIABLE)
+    return SecretStr(token) if token else None

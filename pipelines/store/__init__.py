@@ -1,0 +1,36 @@
+"""The versioned store: immutable, content-addressed snapshots of tables, and releases of them.
+
+>>> from pipelines.store import build_key
+>>> len(build_key("1", {}, {}))
+32
+"""
+
+from pipelines.store._checks import CheckKind, CheckRecord, Severity
+from pipelines.store._diff import ReleaseDiff, TableDiff
+from pipelines.store._locks import RunLock
+from pipelines.store._manifest import FileEntry, Manifest, build_key
+from pipelines.store._release import Release, TableLock
+from pipelines.store._snapshot import Snapshot
+from pipelines.store._store import Store
+from pipelines.store._transaction import Transaction
+from pipelines.store._verify import VerifyReport
+from pipelines.store._writer import SnapshotWriter
+
+__all__ = [
+    "CheckKind",
+    "CheckRecord",
+    "FileEntry",
+    "Manifest",
+    "Release",
+    "ReleaseDiff",
+    "RunLock",
+    "Severity",
+    "Snapshot",
+    "SnapshotWriter",
+    "Store",
+    "TableDiff",
+    "TableLock",
+    "Transaction",
+    "VerifyReport",
+    "build_key",
+]

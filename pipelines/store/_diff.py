@@ -1,0 +1,169 @@
+"""What changed between two releases, table by table, without holding a table in memory."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from pipelines.store._release import Release
+from pipelines.store._snapshot import Snapshot
+
+if TYPE_CHECKING:
+    import duckdb
+
+__all__ = ["ReleaseDiff", "TableDiff", "diff_releases"]
+
+#: Keys shown per kind of change.
+_SAMPLES = 5
+_KINDS = ("added", "removed", "changed")
+
+
+@dataclass(frozen=True, slots=True)
+class TableDiff:
+    """What changed in one table.
+
+    Attributes
+    ----------
+    table
+        Short name.
+    status
+        ``same`` (the very version), ``changed``, ``added`` or ``removed``.
+    before, after
+        Versions; None where the table is absent.
+    rows_before, rows_after
+        Rows (count).
+    columns_added, columns_removed, columns_retyped
+        Column names.
+    rows_added, rows_removed, rows_changed
+        Rows (count) by key: only after, only before, in both with another value in a column
+        that both have with the same type. None if the table has no key, or another key.
+    samples
+        Up to five keys per kind (``added``, ``removed``, ``changed``), smallest first.
+    """
+
+    table: str
+    status: str
+    before: str | None
+    after: str | None
+    rows_before: int
+    rows_after: int
+    columns_added: tuple[str, ...] = ()
+    columns_removed: tuple[str, ...] = ()
+    columns_retyped: tuple[str, ...] = ()
+    rows_added: int | None = None
+    rows_removed: int | None = None
+    rows_changed: int | None = None
+    samples: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseDiff:
+    """What changed from release ``a`` to release ``b``, by short table name."""
+
+    a: str
+    b: str
+    tables: dict[str, TableDiff]
+
+    @property
+    def same(self) -> bool:
+        """Whether all tables are the very same versions."""
+        return all(t.status == "same" for t in self.tables.values())
+
+
+def diff_releases(a: Release, b: Release, *, memory_limit_mb: int = 2048) -> ReleaseDiff:
+    """See :meth:`Store.diff`."""
+    tables = {
+        name: _diff_table(name, a, b, memory_limit_mb) for name in sorted({*a.tables, *b.tables})
+    }
+    return ReleaseDiff(str(a), str(b), tables)
+
+
+def _diff_table(name: str, a: Release, b: Release, memory_limit_mb: int) -> TableDiff:
+    before, after = a.tables.get(name), b.tables.get(name)
+    found = TableDiff(
+        table=name,
+        status="changed",
+        before=before.version if before else None,
+        after=after.version if after else None,
+        rows_before=before.rows if before else 0,
+        rows_after=after.rows if after else 0,
+    )
+    if before is None or after is None:
+        return replace(found, status="added" if before is None else "removed")
+    if (before.dataset, before.version) == (after.dataset, after.version):
+        return replace(found, status="same", rows_added=0, rows_removed=0, rows_changed=0)
+    old, new = a.snapshot(name), b.snapshot(name)
+    old_types, new_types = _types(old), _types(new)
+    kept = [c for c in old_types if old_types[c] == new_types.get(c)]
+    found = replace(
+        found,
+        columns_added=tuple(c for c in new_types if c not in old_types),
+        columns_removed=tuple(c for c in old_types if c not in new_types),
+        columns_retyped=tuple(c for c in old_types if c in new_types and c not in kept),
+    )
+    key = new.manifest.key
+    if not key or key != old.manifest.key or not set(key) <= set(kept):
+        return found
+    counts, samples = _diff_rows(old, new, key, kept, memory_limit_mb)
+    return replace(
+        found,
+        rows_added=counts["added"],
+        rows_removed=counts["removed"],
+        rows_changed=counts["changed"],
+        samples=samples,
+    )
+
+
+def _types(snapshot: Snapshot) -> dict[str, str]:
+    return {c["name"]: c["type"] for c in snapshot.manifest.schema}
+
+
+def _diff_rows(
+    old: Snapshot, new: Snapshot, key: Sequence[str], columns: Sequence[str], memory_limit_mb: int
+) -> tuple[dict[str, int], dict[str, list[dict[str, Any]]]]:
+    """Counts and sample keys of rows added, removed and changed; joins spill to disk."""
+    import duckdb
+
+    names = ", ".join(_quoted(c) for c in key)
+    # A 64-bit hash of the other columns stands for them, so that wide rows needn't be joined.
+    values = ", ".join(_quoted(c) for c in columns)
+    join = f"FROM old FULL JOIN new USING ({names})"
+    kind = (
+        "CASE WHEN old.digest IS NULL THEN 'added' WHEN new.digest IS NULL THEN 'removed' "
+        "WHEN old.digest <> new.digest THEN 'changed' END"
+    )
+    with tempfile.TemporaryDirectory(prefix="understudy-diff-") as scratch:
+        connection = duckdb.connect(
+            config={"memory_limit": f"{memory_limit_mb}MB", "temp_directory": scratch}
+        )
+        with connection:
+            for view, snapshot in (("old", old), ("new", new)):
+                _view(connection, view, snapshot, f"{names}, hash({values}) AS digest")
+            found = connection.execute(
+                f"SELECT {kind} AS kind, count(*) {join} GROUP BY kind"
+            ).fetchall()
+            counts = {**dict.fromkeys(_KINDS, 0), **{k: n for k, n in found if k}}
+            samples = {}
+            for wanted in _KINDS:
+                if counts[wanted]:
+                    rows = connection.execute(
+                        f"SELECT {names} {join} WHERE {kind} = ? ORDER BY {names} LIMIT {_SAMPLES}",
+                        [wanted],
+                    ).fetchall()
+                    samples[wanted] = [dict(zip(key, row, strict=True)) for row in rows]
+    return counts, samples
+
+
+def _view(
+    connection: duckdb.DuckDBPyConnection, name: str, snapshot: Snapshot, columns: str
+) -> None:
+    files = ", ".join("'" + str(f).replace("'", "''") + "'" for f in snapshot.files())
+    connection.execute(
+        f"CREATE TEMP VIEW {name} AS SELECT {columns} FROM read_parquet([{files}])"  # noqa: S608
+    )
+
+
+def _quoted(column: str) -> str:
+    return '"' + column.replace('"', '""') + '"'

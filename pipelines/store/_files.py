@@ -1,0 +1,346 @@
+"""The few file operations the store is built from, and what makes each of them atomic.
+
+A reader sees a file or folder of the store whole or not at all: everything is written under
+``_staging/``, flushed to the disk, and then given its name by one system call (``rename`` or
+``link``). An object store can be a second implementation of :class:`LocalFiles`: ``put`` is a
+plain put, ``put_new`` a conditional put (if-none-match), ``place`` an upload of parts whose
+manifest comes last.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import re
+import shutil
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import orjson
+
+from pipelines.errors import StoreError
+
+__all__ = ["LocalFiles", "Staging", "storage_errors", "sync_folder"]
+
+_FULL = {
+    errno.ENOSPC: (
+        "no space left on the disk",
+        "free some, or set UNDERSTUDY_HOME to a larger disk",
+    ),
+    errno.EDQUOT: ("the disk quota is used up", "free some, or ask for a larger quota"),
+    errno.EFBIG: ("the file size limit is reached", "raise it: ulimit -f unlimited"),
+}
+_FORBIDDEN = {errno.EACCES, errno.EPERM, errno.EROFS}
+_OWNER = "_owner.json"
+#: Names this module gives to what it puts into ``_staging/``; anything else there is not ours.
+_OURS = re.compile(r"[0-9a-f]{32}(\.tmp)?")
+
+
+@contextmanager
+def storage_errors(where: Path, *, needed: int | None = None) -> Iterator[None]:
+    """Turn what the operating system says about a write into a :class:`StoreError`.
+
+    Parameters
+    ----------
+    where
+        The path that the error names.
+    needed
+        Size of what was being written (bytes), if known.
+    """
+    try:
+        yield
+    except OSError as error:
+        size = f" for up to {needed:,} bytes" if needed else ""
+        details = {"path": str(where), "errno": error.errno, "needed_bytes": needed}
+        if error.errno in _FULL:
+            what, hint = _FULL[error.errno]
+            what += size
+            hint = f"{_free(where)}; {hint}"
+        elif error.errno in _FORBIDDEN:
+            what = f"not allowed to write ({error.strerror})"
+            hint = "check the owner and mode of the store's folder"
+        else:
+            what = f"the store can't be written ({error.strerror or error})"
+            hint = "check that UNDERSTUDY_HOME is a folder on a working disk"
+        raise StoreError(what, where=str(where), hint=hint, details=details) from error
+
+
+def _free(where: Path) -> str:
+    """How much space the nearest existing folder has."""
+    for folder in (where, *where.parents):
+        try:
+            return f"{shutil.disk_usage(folder).free:,} bytes are free"
+        except OSError:
+            continue
+    return "free space unknown"
+
+
+class Staging:
+    """A folder under ``_staging/`` that belongs to a living process.
+
+    Its owner holds a ``flock`` on ``_owner.json`` in it for as long as it lives; the record
+    in that file (pid, host, process start) is for people.
+    """
+
+    def __init__(self, path: Path, descriptor: int) -> None:
+        self.path = path
+        self._descriptor: int | None = descriptor
+        self._owner = os.getpid()
+
+    def folder(self, name: str) -> Path:
+        """Create a folder in it."""
+        path = self.path / name
+        with storage_errors(path):
+            path.mkdir()
+        return path
+
+    def drop(self) -> None:
+        """Remove it with everything in it; a second call does nothing."""
+        # A forked child has a copy of this object, and must not take its parent's folder away.
+        if self._descriptor is None or self._owner != os.getpid():
+            return
+        descriptor, self._descriptor = self._descriptor, None
+        try:
+            with storage_errors(self.path):
+                _remove_tree(self.path)
+        finally:
+            os.close(descriptor)
+
+    def __del__(self) -> None:
+        if getattr(self, "_descriptor", None) is not None:
+            self.drop()
+
+
+class LocalFiles:
+    """File operations below one folder of a POSIX file system.
+
+    Parameters
+    ----------
+    root
+        The store's home; created by the first write.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.staging_root = root / "_staging"
+
+    # -- reading ---------------------------------------------------------------------------
+
+    def read(self, path: Path) -> bytes | None:
+        """Content of a small file, or None if there is none.
+
+        Raises
+        ------
+        StoreError
+            It exists and can't be read.
+        """
+        try:
+            return path.read_bytes()
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            raise StoreError(f"can't be read ({error.strerror})", where=str(path)) from error
+
+    def names(self, folder: Path) -> list[str]:
+        """Sorted names in a folder; none if it does not exist."""
+        try:
+            return sorted(os.listdir(folder))  # noqa: PTH208 - names are what is wanted
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        except OSError as error:
+            raise StoreError(f"can't be listed ({error.strerror})", where=str(folder)) from error
+
+    # -- writing ---------------------------------------------------------------------------
+
+    def put(self, path: Path, data: bytes) -> None:
+        """Give a small file this content, replacing any other, atomically and durably."""
+        with self._written(path, data) as (temporary, _):
+            temporary.replace(path)
+            sync_folder(path.parent)
+
+    def put_new(self, path: Path, data: bytes) -> bool:
+        """Create a small read-only file unless it exists; whether this call created it."""
+        with self._written(path, data) as (temporary, descriptor):
+            os.fchmod(descriptor, 0o444)
+            try:
+                # Unlike rename, link refuses to replace: the first writer wins.
+                os.link(temporary, path)
+            except FileExistsError:
+                return False
+            sync_folder(path.parent)
+            return True
+
+    def write_staged(self, path: Path, data: bytes) -> None:
+        """Write a read-only file into a staging folder and sync it."""
+        with storage_errors(path, needed=len(data)):
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o444)
+            try:
+                _write_all(descriptor, data)
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+
+    def place(self, staged: Path, target: Path) -> bool:
+        """Give a written, synced folder its name unless that exists; whether it was given."""
+        with storage_errors(target):
+            self.make_folder(target.parent)
+            try:
+                staged.rename(target)
+            except OSError as error:
+                if error.errno in {errno.ENOTEMPTY, errno.EEXIST}:
+                    return False
+                raise
+            sync_folder(target.parent)
+        return True
+
+    def set_aside(self, folder: Path, staging: Staging) -> None:
+        """Move a broken folder out of the way, into a staging that will be dropped."""
+        with storage_errors(folder):
+            folder.rename(staging.path / f"broken-{uuid.uuid4().hex}")
+            sync_folder(folder.parent)
+
+    def make_folder(self, folder: Path) -> None:
+        """Create a folder and its parents, durably."""
+        if folder.is_dir():
+            return
+        self.make_folder(folder.parent)
+        with storage_errors(folder):
+            folder.mkdir(exist_ok=True)
+            sync_folder(folder.parent)
+
+    @contextmanager
+    def _written(self, path: Path, data: bytes) -> Iterator[tuple[Path, int]]:
+        """A synced temporary file with this content, gone afterwards."""
+        with storage_errors(path, needed=len(data)):
+            self.make_folder(self.staging_root)
+            self.make_folder(path.parent)
+            temporary, descriptor = self._claim_file()
+            try:
+                _write_all(descriptor, data)
+                os.fsync(descriptor)
+                yield temporary, descriptor
+            finally:
+                temporary.unlink(missing_ok=True)
+                os.close(descriptor)
+
+    # -- staging ---------------------------------------------------------------------------
+
+    def stage(self, owner: dict[str, object]) -> Staging:
+        """A new staging folder of this process; removes those of dead processes first."""
+        self.sweep()
+        with storage_errors(self.staging_root):
+            self.make_folder(self.staging_root)
+            while True:
+                path = self.staging_root / uuid.uuid4().hex
+                path.mkdir()
+                try:
+                    descriptor = _open_locked(path / _OWNER, os.O_RDWR | os.O_CREAT)
+                except FileNotFoundError:
+                    descriptor = None  # a sweeper took the folder before it had an owner
+                if descriptor is None:
+                    continue
+                try:
+                    os.write(descriptor, orjson.dumps(owner))
+                except BaseException:
+                    Staging(path, descriptor).drop()
+                    raise
+                return Staging(path, descriptor)
+
+    def sweep(self) -> int:
+        """Remove what dead processes left in ``_staging/``; how many things were removed.
+
+        A living process is never disturbed: it holds a lock on what it owns from before the
+        first byte is written, and whoever can take that lock knows that the owner is gone.
+        """
+        removed = 0
+        for name in self.names(self.staging_root):
+            if _OURS.fullmatch(name):
+                removed += self._sweep(self.staging_root / name)
+        return removed
+
+    def _sweep(self, path: Path) -> int:
+        folder = path.is_dir()
+        try:
+            descriptor = (
+                _open_locked(path / _OWNER, os.O_RDWR | os.O_CREAT)
+                if folder
+                else _open_locked(path, os.O_RDONLY)
+            )
+        except OSError:
+            return 0  # gone in the meantime, or another user's
+        if descriptor is None:
+            return 0
+        try:
+            with storage_errors(path):
+                if folder:
+                    # A process that has just made this folder and not yet locked it would
+                    # otherwise put a fresh owner record into what is being removed.
+                    doomed = self.staging_root / uuid.uuid4().hex
+                    path.rename(doomed)
+                    _remove_tree(doomed)
+                else:
+                    path.unlink(missing_ok=True)
+        finally:
+            os.close(descriptor)
+        return 1
+
+    def _claim_file(self) -> tuple[Path, int]:
+        while True:
+            path = self.staging_root / f"{uuid.uuid4().hex}.tmp"
+            descriptor = _open_locked(path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
+            if descriptor is not None:
+                return path, descriptor
+
+
+def _write_all(descriptor: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view) :]
+
+
+def _open_locked(path: Path, flags: int) -> int | None:
+    """Open a file and take its lock; None if another process has it or removed the file."""
+    descriptor = os.open(path, os.O_CLOEXEC | flags, 0o644)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # Between opening and locking a sweeper may have unlinked it: then the lock is on
+        # a file nobody can find, which protects nothing.
+        if os.path.samestat(os.fstat(descriptor), path.stat()):
+            return descriptor
+    except (BlockingIOError, FileNotFoundError):
+        pass
+    except BaseException:
+        os.close(descriptor)
+        raise
+    os.close(descriptor)
+    return None
+
+
+def _remove_tree(path: Path) -> None:
+    """Remove a staging folder, its owner record last: what a kill leaves is still recognised."""
+    for entry in path.iterdir():
+        if entry.name == _OWNER:
+            continue
+        if entry.is_dir() and not entry.is_symlink():
+            shutil.rmtree(entry)
+        else:
+            entry.unlink()
+    (path / _OWNER).unlink(missing_ok=True)
+    try:
+        path.rmdir()
+    except OSError as error:
+        # Without its record the folder is anybody's to sweep: then the sweeper finishes.
+        if error.errno not in {errno.ENOENT, errno.ENOTEMPTY}:
+            raise
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder durable."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,137 @@
+"""Which versions a set of snapshots was made from, and whether they agree."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+from pipelines.errors import IntegrityError
+from pipelines.store._files import LocalFiles
+from pipelines.store._layout import Layout
+from pipelines.store._records import open_snapshot, read_record
+from pipelines.store._snapshot import Snapshot
+
+__all__ = ["builds_of", "resolve_lineage"]
+
+Alternatives = Callable[[str, str], list[dict[str, str]]]
+
+
+def builds_of(files: LocalFiles, layout: Layout) -> Alternatives:
+    """A function that gives the inputs of every build that came to a snapshot, newest first.
+
+    There can be several: when a changed input doesn't change the output, the snapshot stays
+    and only a build record is added. A snapshot that is not in the store has none.
+    """
+    known: dict[tuple[str, str], list[dict[str, str]]] = {}
+
+    def alternatives(dataset: str, version: str) -> list[dict[str, str]]:
+        if (dataset, version) not in known:
+            known[dataset, version] = _read_builds(files, layout, dataset, version)
+        return known[dataset, version]
+
+    return alternatives
+
+
+def _read_builds(
+    files: LocalFiles, layout: Layout, dataset: str, version: str
+) -> list[dict[str, str]]:
+    found: list[tuple[str, dict[str, str]]] = []
+    try:
+        manifest = open_snapshot(files, layout.snapshot(dataset, version)).manifest
+        found.append((manifest.created_at, manifest.inputs))
+    except IntegrityError:
+        return []
+    folder = layout.builds(dataset)
+    for name in files.names(folder):
+        try:
+            record = read_record(files, folder / name) or {}
+        except IntegrityError:
+            continue
+        inputs = record.get("inputs")
+        if record.get("version") == version and isinstance(inputs, dict):
+            found.append((str(record.get("created_at")), inputs))
+    found.sort(key=lambda f: f[0], reverse=True)
+    unique: list[dict[str, str]] = []
+    for _, inputs in found:
+        if inputs not in unique:
+            unique.append(inputs)
+    return unique
+
+
+def resolve_lineage(
+    pinned: Iterable[Snapshot], alternatives: Alternatives
+) -> tuple[dict[str, str], list[str]]:
+    """Walk the inputs of the pinned snapshots to the sources.
+
+    Parameters
+    ----------
+    pinned
+        The snapshots to be released together.
+    alternatives
+        See :func:`builds_of`.
+
+    Returns
+    -------
+    tuple
+        Every dataset (and ``file:`` input) that is pinned or an ancestor, with its version;
+        and the contradictions, empty if each has one version only.
+    """
+    chosen: dict[str, str] = {}
+    for snapshot in pinned:
+        other = chosen.setdefault(snapshot.dataset, snapshot.version)
+        if other != snapshot.version:
+            return chosen, [f"{snapshot.dataset} is pinned as {other} and {snapshot.version}"]
+    solution = _solve(chosen, list(chosen.items()), alternatives)
+    if solution is not None:
+        return solution, []
+    return chosen, _contradictions(chosen, alternatives)
+
+
+def _solve(
+    chosen: dict[str, str], waiting: list[tuple[str, str]], alternatives: Alternatives
+) -> dict[str, str] | None:
+    """One build per snapshot such that every dataset has one version; None if impossible."""
+    while waiting:
+        (dataset, version), *waiting = waiting
+        fitting = [inputs for inputs in alternatives(dataset, version) if _agrees(inputs, chosen)]
+        if not fitting:
+            if alternatives(dataset, version):
+                return None
+            continue  # an original file, or a dataset of another store
+        if len(fitting) > 1:
+            for inputs in fitting:
+                found = _solve(*_take(inputs, chosen, waiting), alternatives)
+                if found is not None:
+                    return found
+            return None
+        chosen, waiting = _take(fitting[0], chosen, waiting)
+    return chosen
+
+
+def _agrees(inputs: Mapping[str, str], chosen: Mapping[str, str]) -> bool:
+    return all(chosen.get(name, version) == version for name, version in inputs.items())
+
+
+def _take(
+    inputs: Mapping[str, str], chosen: dict[str, str], waiting: list[tuple[str, str]]
+) -> tuple[dict[str, str], list[tuple[str, str]]]:
+    new = {n: v for n, v in inputs.items() if n not in chosen}
+    return {**chosen, **new}, [*waiting, *new.items()]
+
+
+def _contradictions(pinned: Mapping[str, str], alternatives: Alternatives) -> list[str]:
+    """Datasets that the newest builds take in several versions, and through what."""
+    users: dict[str, dict[str, list[str]]] = {n: {v: ["pinned"]} for n, v in pinned.items()}
+    waiting = list(pinned.items())
+    while waiting:
+        dataset, version = waiting.pop(0)
+        for name, used in next(iter(alternatives(dataset, version)), {}).items():
+            by_version = users.setdefault(name, {})
+            if used not in by_version:
+                waiting.append((name, used))
+            by_version.setdefault(used, []).append(f"used by {dataset}")
+    lines = []
+    for name, by_version in sorted(users.items()):
+        if len(by_version) > 1:
+            parts = (f"{v} ({', '.join(sorted(set(w)))})" for v, w in sorted(by_version.items()))
+            lines.append(f"{name} has {len(by_version)} versions: {' and '.join(parts)}")
+    return lines or ["no choice among the recorded builds gives every dataset one version"]

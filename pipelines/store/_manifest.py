@@ -1,0 +1,230 @@
+"""What a snapshot says about itself, and how its version follows from its content."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import orjson
+
+from pipelines.errors import IntegrityError, StoreError
+
+__all__ = [
+    "MANIFEST",
+    "FileEntry",
+    "Manifest",
+    "build_key",
+    "canonical_json",
+    "check_dataset_name",
+    "content_version",
+    "hash16",
+    "now",
+    "pretty_json",
+]
+
+#: Name of the manifest in a snapshot's folder.
+MANIFEST = "_manifest.json"
+
+#: Within Manifest, `bytes` is a size.
+_Bytes: TypeAlias = bytes
+
+_DATASET = re.compile(r"[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)*")
+
+
+@dataclass(frozen=True, slots=True)
+class FileEntry:
+    """One file of a snapshot: its name, SHA-256 (hex), size (bytes) and rows (count)."""
+
+    name: str
+    sha256: str
+    bytes: int
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """The record beside a snapshot's files.
+
+    Attributes
+    ----------
+    dataset, version
+        Which table, and the first 16 hex digits of the SHA-256 over its canonical
+        (dataset, schema, files with hashes and rows).
+    rows, bytes
+        Totals over the files.
+    files
+        The files, in the order in which their rows are read.
+    schema
+        ``{"name", "type", "nullable"}`` per column, in order; types are Arrow's names.
+    code_version, config, inputs, build_key, created_at, run_id
+        The build that first made this content: its code version, identity configuration,
+        input versions (``dataset -> version`` or ``file:<name> -> sha256``), the key of
+        these three, the time (ISO 8601, UTC) and the run. Later builds that came to the
+        same content are in ``<home>/builds/<dataset>/``.
+    stats
+        Facts the builder noted (JSON).
+    key
+        Columns that identify a row; empty if the contract has none.
+    """
+
+    dataset: str
+    version: str
+    rows: int
+    bytes: int
+    files: tuple[FileEntry, ...]
+    schema: tuple[dict[str, Any], ...]
+    code_version: str
+    config: dict[str, Any]
+    inputs: dict[str, str]
+    build_key: str
+    created_at: str
+    run_id: str | None = None
+    stats: dict[str, Any] = field(default_factory=dict)
+    key: tuple[str, ...] = ()
+
+    def to_json(self) -> _Bytes:
+        """The stored form, which carries a digest of itself."""
+        content = asdict(self)
+        return pretty_json({**content, "digest": _digest(content)})
+
+    @classmethod
+    def from_json(cls, data: _Bytes, where: Path) -> Manifest:
+        """Parse and check the stored form.
+
+        Raises
+        ------
+        IntegrityError
+            Naming the file: it is not JSON, lacks a field, or differs from what was written.
+        """
+        try:
+            content = orjson.loads(data)
+            digest = content.pop("digest")
+            made = cls(
+                **{
+                    **content,
+                    "files": tuple(FileEntry(**f) for f in content["files"]),
+                    "schema": tuple(content["schema"]),
+                    "key": tuple(content["key"]),
+                }
+            )
+        except (ValueError, TypeError, KeyError, AttributeError):
+            raise IntegrityError(
+                "the manifest is damaged",
+                where=str(where),
+                hint="remove its folder and build the table again",
+            ) from None
+        if digest != _digest(content) or made.version != content_version(
+            made.dataset, made.schema, made.files
+        ):
+            raise IntegrityError(
+                "the manifest was changed after it was written",
+                where=str(where),
+                hint="remove its folder and build the table again",
+            )
+        return made
+
+
+def content_version(
+    dataset: str, schema: tuple[dict[str, Any], ...], files: tuple[FileEntry, ...]
+) -> str:
+    """Version of a table: the hash of its name, schema and file hashes.
+
+    >>> content_version("a", (), ()) == content_version("a", (), ())
+    True
+    >>> content_version("a", (), ()) == content_version("b", (), ())
+    False
+    """
+    return hash16(
+        {
+            "dataset": dataset,
+            "schema": list(schema),
+            "files": [{"sha256": f.sha256, "rows": f.rows} for f in files],
+        }
+    )
+
+
+def build_key(code_version: str, config: Mapping[str, Any], inputs: Mapping[str, str]) -> str:
+    """Key of a build: the same code, identity configuration and inputs give the same key.
+
+    Returns
+    -------
+    str
+        32 hex digits.
+
+    Raises
+    ------
+    StoreError
+        If ``config`` holds something JSON can't express.
+
+    Examples
+    --------
+    >>> build_key("1", {"b": 2, "a": 1}, {}) == build_key("1", {"a": 1, "b": 2}, {})
+    True
+    >>> build_key("1", {}, {"raw.x": "v1"}) == build_key("1", {}, {"raw.x": "v2"})
+    False
+    """
+    content = {"code_version": code_version, "config": dict(config), "inputs": dict(inputs)}
+    return hashlib.sha256(canonical_json(content)).hexdigest()[:32]
+
+
+def canonical_json(value: Any) -> bytes:
+    """One spelling per value: keys sorted, no white space.
+
+    >>> canonical_json({"b": 1, "a": [True, None]})
+    b'{"a":[true,null],"b":1}'
+    """
+    return _dumps(value, orjson.OPT_SORT_KEYS)
+
+
+def pretty_json(value: Any) -> bytes:
+    """JSON for people to read: sorted keys, indented, a final newline."""
+    return _dumps(value, orjson.OPT_SORT_KEYS | orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
+
+
+def _dumps(value: Any, option: int) -> bytes:
+    try:
+        return orjson.dumps(value, option=option)
+    except TypeError as error:
+        raise StoreError(
+            f"configuration, inputs and notes must be plain JSON values ({error})",
+            hint="pass model_dump(mode='json')",
+        ) from None
+
+
+def hash16(value: Any) -> str:
+    """First 16 hex digits of the SHA-256 of the canonical JSON of a value."""
+    return hashlib.sha256(canonical_json(value)).hexdigest()[:16]
+
+
+def now() -> str:
+    """The present time, ISO 8601, UTC, in microseconds."""
+    return datetime.now(UTC).isoformat(timespec="microseconds")
+
+
+def check_dataset_name(dataset: str) -> str:
+    """The name, if it is one: it becomes a folder name.
+
+    Raises
+    ------
+    StoreError
+        If it isn't lower-case words with dots between them.
+
+    Examples
+    --------
+    >>> check_dataset_name("movies.items")
+    'movies.items'
+    """
+    if not _DATASET.fullmatch(dataset):
+        raise StoreError(
+            "not a dataset name", where=repr(dataset), hint="lower-case words, dots between them"
+        )
+    return dataset
+
+
+def _digest(content: dict[str, Any]) -> str:
+    return hashlib.sha256(canonical_json(content)).hexdigest()

@@ -1,0 +1,90 @@
+"""Small JSON records of the store: reading them strictly, and moving pointers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from pipelines.errors import IntegrityError
+from pipelines.store._files import LocalFiles
+from pipelines.store._manifest import MANIFEST, Manifest, now, pretty_json
+from pipelines.store._snapshot import Snapshot
+
+__all__ = ["move_pointer", "open_snapshot", "read_record", "read_version"]
+
+
+def read_record(files: LocalFiles, path: Path) -> dict[str, Any] | None:
+    """A JSON object, or None if there is no such file.
+
+    Raises
+    ------
+    IntegrityError
+        It is not a JSON object.
+    """
+    data = files.read(path)
+    if data is None:
+        return None
+    try:
+        found = orjson.loads(data)
+    except orjson.JSONDecodeError:
+        found = None
+    if not isinstance(found, dict):
+        raise IntegrityError("not a JSON object", where=str(path), hint="remove the damaged file")
+    return found
+
+
+def read_version(files: LocalFiles, path: Path) -> str | None:
+    """The version that a pointer or build record names, or None if there is no such file.
+
+    Raises
+    ------
+    IntegrityError
+        It names none.
+    """
+    record = read_record(files, path)
+    if record is None:
+        return None
+    version = record.get("version")
+    if not isinstance(version, str):
+        raise IntegrityError(
+            "the record names no version", where=str(path), hint="remove the damaged file"
+        )
+    return version
+
+
+def move_pointer(files: LocalFiles, path: Path, name: str, version: str) -> None:
+    """Make a pointer name this version; nothing is written if it does already."""
+    try:
+        if read_version(files, path) == version:
+            return
+    except IntegrityError:
+        pass  # a damaged pointer is replaced
+    files.put(path, pretty_json({"name": name, "version": version, "moved_at": now()}))
+
+
+def open_snapshot(files: LocalFiles, folder: Path) -> Snapshot:
+    """Open ``<…>/<dataset>/<version>`` after a cheap check (manifest, names, sizes).
+
+    Raises
+    ------
+    IntegrityError
+        It has no manifest, another one's, or files are missing or of another size.
+    """
+    path = folder / MANIFEST
+    data = files.read(path)
+    if data is None:
+        raise IntegrityError(
+            "no manifest", where=str(path), hint="remove its folder and build the table again"
+        )
+    manifest = Manifest.from_json(data, path)
+    if (manifest.dataset, manifest.version) != (folder.parent.name, folder.name):
+        raise IntegrityError(
+            f"the manifest of {manifest.dataset}@{manifest.version} in another's folder",
+            where=str(path),
+            hint="remove its folder and build the table again",
+        )
+    snapshot = Snapshot(manifest.dataset, manifest.version, folder, manifest)
+    snapshot.check()
+    return snapshot

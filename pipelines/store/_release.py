@@ -1,0 +1,326 @@
+"""Releases: lock files over snapshots, each with a dataset card."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from pipelines.errors import IntegrityError, ReleaseError
+from pipelines.store._checks import CheckRecord
+from pipelines.store._files import LocalFiles
+from pipelines.store._layout import Layout
+from pipelines.store._manifest import MANIFEST, canonical_json, hash16, pretty_json
+from pipelines.store._records import open_snapshot, read_record, read_version
+from pipelines.store._snapshot import Snapshot
+
+__all__ = ["Release", "TableLock", "find_release", "latest_release", "list_releases", "lock_table"]
+
+_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
+_LOCK_FILE = re.compile(r"([a-z0-9][a-z0-9-]{0,62})@([0-9a-f]{16})\.json")
+_HINT = "restore it from a copy, or publish again under another name"
+
+
+@dataclass(frozen=True, slots=True)
+class TableLock:
+    """One pinned table: which snapshot, its size (rows, bytes) and its manifest's SHA-256."""
+
+    dataset: str
+    version: str
+    rows: int
+    bytes: int
+    manifest_sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """A named, versioned lock over snapshots.
+
+    Attributes
+    ----------
+    name, version
+        ``movies@<version>``; the version follows from world, tables, checks and settings.
+    created_at, run_id
+        When (ISO 8601, UTC) and by which run it was first published.
+    world
+        The set of sources it was made from.
+    tables
+        Short name to pinned snapshot.
+    lineage
+        Every dataset the tables were made from, with its one version, and ``file:`` inputs
+        with their hashes.
+    checks
+        Dataset to check name to outcome, as they stood at publishing.
+    settings
+        Identity settings it was made with.
+    card_sha256
+        Hash (hex) of the dataset card.
+    path
+        The lock file.
+    home
+        The store that holds its tables.
+    """
+
+    name: str
+    version: str
+    created_at: str
+    world: str
+    tables: dict[str, TableLock]
+    lineage: dict[str, str]
+    checks: dict[str, dict[str, CheckRecord]]
+    settings: dict[str, Any]
+    card_sha256: str
+    run_id: str | None = None
+    path: Path = field(default=Path(), compare=False)
+    home: Path = field(default=Path(), compare=False)
+
+    def __str__(self) -> str:
+        return f"{self.name}@{self.version}"
+
+    def snapshot(self, table: str) -> Snapshot:
+        """The pinned snapshot of a table, opened after a cheap check.
+
+        Parameters
+        ----------
+        table
+            Short name, such as ``items``.
+
+        Raises
+        ------
+        ReleaseError
+            The release has no such table.
+        IntegrityError
+            The snapshot is missing or not the one that was pinned.
+        """
+        pinned = self.tables.get(table)
+        if pinned is None:
+            raise ReleaseError(
+                f"no table {table!r} in {self}",
+                where=str(self.path),
+                hint=f"it has {', '.join(sorted(self.tables))}",
+            )
+        folder = Layout(self.home).snapshot(pinned.dataset, pinned.version)
+        snapshot = open_snapshot(LocalFiles(self.home), folder)
+        if lock_table(snapshot) != pinned:
+            raise IntegrityError(
+                "the manifest is not the one that was released",
+                where=str(folder / MANIFEST),
+                hint="restore it from a copy",
+            )
+        return snapshot
+
+    def card(self) -> str:
+        """The dataset card (Markdown).
+
+        Raises
+        ------
+        IntegrityError
+            It is missing or was changed.
+        """
+        path = self.path.with_name(f"{self}.md")
+        data = LocalFiles(self.home).read(path)
+        if data is None or hashlib.sha256(data).hexdigest() != self.card_sha256:
+            raise IntegrityError(
+                "the dataset card is missing or was changed", where=str(path), hint=_HINT
+            )
+        return data.decode()
+
+    def with_version(self) -> Release:
+        """The release with the version that follows from its content.
+
+        Times, run, details of checks and hashes of manifests (which hold times) don't enter:
+        the same content published anywhere is the same version.
+        """
+        tables = {n: [t.dataset, t.version] for n, t in self.tables.items()}
+        checks = {
+            dataset: {c.name: [c.kind, c.severity, c.passed] for c in records.values()}
+            for dataset, records in self.checks.items()
+        }
+        content = {
+            "name": self.name,
+            "world": self.world,
+            "tables": tables,
+            "checks": checks,
+            "settings": self.settings,
+        }
+        return replace(self, version=hash16(content))
+
+    def to_json(self) -> bytes:
+        """The lock file, which carries a digest of itself."""
+        content = asdict(self)
+        del content["path"], content["home"]
+        return pretty_json({**content, "digest": _digest(content)})
+
+    @classmethod
+    def from_json(cls, data: bytes, path: Path, home: Path) -> Release:
+        """Parse and check a lock file.
+
+        Raises
+        ------
+        IntegrityError
+            It is damaged or was changed.
+        """
+        try:
+            content = orjson.loads(data)
+            digest = content.pop("digest")
+            made = cls(
+                **{
+                    **content,
+                    "tables": {n: TableLock(**t) for n, t in content["tables"].items()},
+                    "checks": {
+                        d: {n: CheckRecord(**c) for n, c in records.items()}
+                        for d, records in content["checks"].items()
+                    },
+                },
+                path=path,
+                home=home,
+            )
+        except (ValueError, TypeError, KeyError, AttributeError):
+            raise IntegrityError("the lock file is damaged", where=str(path), hint=_HINT) from None
+        if digest != _digest(content) or made.with_version().version != made.version:
+            raise IntegrityError(
+                "the lock file was changed after it was published", where=str(path), hint=_HINT
+            )
+        return made
+
+
+def lock_table(snapshot: Snapshot) -> TableLock:
+    """What pins a snapshot."""
+    data = (snapshot.path / MANIFEST).read_bytes()
+    return TableLock(
+        snapshot.dataset,
+        snapshot.version,
+        snapshot.rows,
+        snapshot.bytes,
+        hashlib.sha256(data).hexdigest(),
+    )
+
+
+def check_release_name(name: str) -> str:
+    """The name, if it is one.
+
+    Raises
+    ------
+    ReleaseError
+        If it isn't lower-case letters, digits and hyphens (63 at most), or is ``latest``.
+    """
+    if not _NAME.fullmatch(name) or name == "latest":
+        raise ReleaseError(
+            "not a release name",
+            where=repr(name),
+            hint="lower-case letters, digits and hyphens; not `latest`",
+        )
+    return name
+
+
+def find_release(home: Path, reference: str | Path) -> Release:
+    """A release by ``name``, ``name@latest``, ``name@<version or prefix>``, ``latest`` or path.
+
+    A lock file in another store's ``releases/`` folder is opened with that store's tables.
+
+    Raises
+    ------
+    ReleaseError
+        Unknown or ambiguous, saying what there is.
+    IntegrityError
+        The lock file is damaged.
+    """
+    text = str(reference)
+    if isinstance(reference, Path) or "/" in text or text.endswith(".json"):
+        return _open_lock(home, Path(text).expanduser().absolute())
+    if text == "latest":
+        return _newest(home)
+    name, _, wanted = text.partition("@")
+    check_release_name(name)
+    if wanted in {"", "latest"}:
+        found = latest_release(home, name)
+        if found is None:
+            raise _unknown(home, text)
+        return found
+    layout, files = Layout(home), LocalFiles(home)
+    parsed = [_LOCK_FILE.fullmatch(n) for n in files.names(layout.releases)]
+    versions = [m[2] for m in parsed if m and m[1] == name and m[2].startswith(wanted)]
+    if len(versions) != 1:
+        raise _unknown(home, text, len(versions))
+    return _open_lock(home, layout.release(name, versions[0]))
+
+
+def latest_release(home: Path, name: str) -> Release | None:
+    """What ``<name>@latest`` points to, or None if nothing was published under the name."""
+    layout = Layout(home)
+    version = read_version(LocalFiles(home), layout.latest(name))
+    return None if version is None else _open_lock(home, layout.release(name, version))
+
+
+def list_releases(home: Path, name: str | None = None) -> list[Release]:
+    """All releases (of a name), oldest first; damaged lock files are left out."""
+    layout, files = Layout(home), LocalFiles(home)
+    found = []
+    for file in files.names(layout.releases):
+        parsed = _LOCK_FILE.fullmatch(file)
+        if parsed and name in {None, parsed[1]}:
+            try:
+                found.append(_open_lock(home, layout.releases / file))
+            except IntegrityError:
+                continue
+    return sorted(found, key=lambda r: (r.created_at, r.name, r.version))
+
+
+def _newest(home: Path) -> Release:
+    """The release whose pointer moved last, over all names."""
+    layout, files = Layout(home), LocalFiles(home)
+    folder = layout.latest("x").parent
+    names = [n.removesuffix(".json") for n in files.names(folder) if n.endswith(".json")]
+    moved: list[tuple[str, str]] = []
+    for name in names:
+        record: Mapping[str, Any] = read_record(files, folder / f"{name}.json") or {}
+        moved.append((str(record.get("moved_at", "")), name))
+    found = latest_release(home, max(moved)[1]) if moved else None
+    if found is None:
+        raise _unknown(home, "latest")
+    return found
+
+
+def _open_lock(home: Path, path: Path) -> Release:
+    data = LocalFiles(home).read(path)
+    if data is None:
+        raise ReleaseError("no such release", where=str(path), hint="see `understudy release list`")
+    beside = path.parent.parent
+    if path.parent.name == "releases" and (beside / "data").is_dir():
+        home = beside
+    release = Release.from_json(data, path, home)
+    parsed = _LOCK_FILE.fullmatch(path.name)
+    if parsed and f"{release}.json" != path.name:
+        raise IntegrityError(
+            f"the lock file of {release} under another's name", where=str(path), hint=_HINT
+        )
+    return release
+
+
+def _unknown(home: Path, wanted: str, matches: int = 0) -> ReleaseError:
+    releases = list_releases(home)
+    known = [str(r) for r in releases]
+    name, _, version = wanted.partition("@")
+    near = difflib.get_close_matches(name, sorted({r.name for r in releases}), n=1)
+    if not known:
+        hint = "publish one: understudy run"
+    elif near and near[0] != name:
+        hint = f"did you mean {near[0]}{f'@{version}' if version else ''}?"
+    else:
+        hint = f"published: {', '.join(known[-5:])}"
+    return ReleaseError(
+        f"{matches or 'no'} releases match {wanted!r}",
+        where=str(home),
+        hint=hint,
+        details={"published": known},
+    )
+
+
+def _digest(content: dict[str, Any]) -> str:
+    return hashlib.sha256(canonical_json(content)).hexdigest()

@@ -1,0 +1,399 @@
+"""The store: a folder of immutable snapshots, pointers to the current ones, and releases."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pipelines.errors import IntegrityError, StoreError
+from pipelines.store._checks import CheckRecord, merge_checks, read_checks
+from pipelines.store._diff import ReleaseDiff, diff_releases
+from pipelines.store._files import LocalFiles
+from pipelines.store._layout import Layout
+from pipelines.store._locks import RunLock
+from pipelines.store._manifest import check_dataset_name
+from pipelines.store._publish import publish
+from pipelines.store._records import move_pointer, open_snapshot, read_version
+from pipelines.store._release import Release, find_release, list_releases
+from pipelines.store._snapshot import Snapshot
+from pipelines.store._transaction import Transaction
+from pipelines.store._verify import VerifyReport, verify_release
+from pipelines.store._writer import (
+    Provenance,
+    SnapshotWriter,
+    commit_together,
+    contract_of,
+)
+
+if TYPE_CHECKING:
+    import polars as pl
+    import pyarrow as pa
+
+    from pipelines.contracts import Contract
+
+__all__ = ["Store"]
+
+_VERSION = re.compile(r"[0-9a-f]{16}")
+
+
+class Store:
+    """The versioned store below one folder.
+
+    Parameters
+    ----------
+    home
+        The folder; the first write creates it.
+
+    Examples
+    --------
+    >>> Store("nowhere").datasets()
+    []
+    """
+
+    def __init__(self, home: Path | str) -> None:
+        self.home = Path(home).expanduser().absolute()
+        self._files = LocalFiles(self.home)
+        self._layout = Layout(self.home)
+
+    def __repr__(self) -> str:
+        return f"Store({str(self.home)!r})"
+
+    # -- writing snapshots -------------------------------------------------------------------
+
+    def commit(
+        self,
+        dataset: str,
+        frame: pl.DataFrame | pa.Table,
+        *,
+        code_version: str,
+        config: Mapping[str, Any] | None = None,
+        inputs: Mapping[str, str] | None = None,
+        run_id: str | None = None,
+        stats: Mapping[str, Any] | None = None,
+        contract: Contract | None = None,
+        allow_empty: bool = False,
+    ) -> Snapshot:
+        """Check, sort and write a whole table, and make it the current version.
+
+        Parameters
+        ----------
+        dataset
+            Name of the table, such as ``movies.items``.
+        frame
+            Its rows, in any order; checked against ``contract``.
+        code_version, config, inputs
+            What it was made by and from: the three parts of its build key.
+        run_id
+            The run that made it.
+        stats
+            Facts for the manifest (JSON).
+        contract
+            Default: the one in ``pipelines.contracts.CONTRACTS``.
+        allow_empty
+            Whether no rows are fine.
+
+        Returns
+        -------
+        Snapshot
+            The committed snapshot. If the same content was committed before, it is that
+            one, with the provenance it had then, and no file of it is written again.
+
+        Raises
+        ------
+        ContractError
+            Rows break the contract, or there are none.
+        StoreError
+            The disk is full or can't be written; nothing is left behind.
+        """
+        with self.write(
+            dataset,
+            code_version=code_version,
+            config=config,
+            inputs=inputs,
+            run_id=run_id,
+            contract=contract,
+            allow_empty=allow_empty,
+        ) as writer:
+            writer.append_unordered(frame)
+            writer.note(**(stats or {}))
+        return writer.snapshot
+
+    def write(
+        self,
+        dataset: str,
+        *,
+        code_version: str,
+        config: Mapping[str, Any] | None = None,
+        inputs: Mapping[str, str] | None = None,
+        run_id: str | None = None,
+        contract: Contract | None = None,
+        allow_empty: bool = False,
+    ) -> SnapshotWriter:
+        """A writer for a table that comes in batches, in the contract's order.
+
+        See :meth:`commit` for the parameters and :class:`SnapshotWriter` for its use.
+        """
+        return self._writer(
+            dataset,
+            code_version=code_version,
+            config=config,
+            inputs=inputs,
+            run_id=run_id,
+            contract=contract,
+            allow_empty=allow_empty,
+            deferred=False,
+        )
+
+    def transaction(self) -> Transaction:
+        """Several tables that become visible only after all were written without error."""
+        return Transaction(self._writer)
+
+    def commit_together(self, writers: Sequence[SnapshotWriter]) -> list[Snapshot]:
+        """Commit several writers of :meth:`write`, as :meth:`transaction` does."""
+        return commit_together(writers)
+
+    def _writer(
+        self,
+        dataset: str,
+        *,
+        code_version: str,
+        config: Mapping[str, Any] | None,
+        inputs: Mapping[str, str] | None,
+        run_id: str | None,
+        contract: Contract | None,
+        allow_empty: bool,
+        deferred: bool,
+    ) -> SnapshotWriter:
+        check_dataset_name(dataset)
+        made = Provenance(code_version, dict(config or {}), dict(inputs or {}), run_id)
+        return SnapshotWriter(
+            self._files,
+            self._layout,
+            dataset,
+            contract or contract_of(dataset),
+            made,
+            allow_empty=allow_empty,
+            deferred=deferred,
+        )
+
+    def point(self, dataset: str, version: str) -> Snapshot:
+        """Make an existing version the current one.
+
+        Raises
+        ------
+        StoreError
+            There is no such version, or it is damaged; the pointer stays.
+        """
+        snapshot = self.get(dataset, version)
+        move_pointer(self._files, self._layout.ref(dataset), dataset, snapshot.version)
+        return snapshot
+
+    # -- reading snapshots -------------------------------------------------------------------
+
+    def has(self, dataset: str) -> bool:
+        """Whether the dataset has a current version."""
+        return read_version(self._files, self._layout.ref(check_dataset_name(dataset))) is not None
+
+    def current(self, dataset: str) -> Snapshot:
+        """The current version.
+
+        Raises
+        ------
+        StoreError
+            There is none, or (:class:`IntegrityError`) it is damaged.
+        """
+        version = read_version(self._files, self._layout.ref(check_dataset_name(dataset)))
+        if version is None:
+            raise StoreError(
+                f"no {dataset} in this store",
+                where=str(self.home),
+                hint="run the pipeline first: understudy run",
+            )
+        return self.get(dataset, version)
+
+    def get(self, dataset: str, version: str) -> Snapshot:
+        """A version by its name or a unique prefix of it.
+
+        Raises
+        ------
+        StoreError
+            Unknown or ambiguous; :class:`IntegrityError` naming the file if it is damaged.
+        """
+        folder = self._layout.data / check_dataset_name(dataset)
+        names = [n for n in self._files.names(folder) if _VERSION.fullmatch(n)]
+        found = [n for n in names if version and n.startswith(version)]
+        if len(found) != 1:
+            raise StoreError(
+                f"{len(found) or 'no'} versions of {dataset} match {version!r}",
+                where=str(folder),
+                hint=f"known: {', '.join(names[:8]) or 'none'}",
+            )
+        return open_snapshot(self._files, folder / found[0])
+
+    def datasets(self) -> list[str]:
+        """Names of the datasets that have a current version."""
+        names = (n.removesuffix(".json") for n in self._files.names(self._layout.refs))
+        return [n for n in names if (self._layout.refs / f"{n}.json").is_file()]
+
+    def versions(self, dataset: str) -> list[str]:
+        """The whole versions of a dataset, oldest first; torn ones are left out."""
+        folder = self._layout.data / check_dataset_name(dataset)
+        found = []
+        for name in self._files.names(folder):
+            if _VERSION.fullmatch(name):
+                try:
+                    found.append(open_snapshot(self._files, folder / name))
+                except IntegrityError:
+                    continue
+        return [s.version for s in sorted(found, key=lambda s: (s.manifest.created_at, s.version))]
+
+    def find_build(self, dataset: str, build_key: str) -> Snapshot | None:
+        """What an earlier build of the same code, configuration and inputs made, if it is whole.
+
+        A caller that uses it makes it current with :meth:`point`.
+        """
+        path = self._layout.build(check_dataset_name(dataset), build_key)
+        try:
+            version = read_version(self._files, path)
+            if version is None:
+                return None
+            return open_snapshot(self._files, self._layout.snapshot(dataset, version))
+        except IntegrityError:
+            return None  # damaged: build it again, which also repairs it
+
+    # -- checks ------------------------------------------------------------------------------
+
+    def record_checks(self, dataset: str, version: str, checks: Iterable[CheckRecord]) -> None:
+        """Add outcomes of checks to those of a snapshot; safe from several processes at once.
+
+        Raises
+        ------
+        StoreError
+            There is no such snapshot.
+        """
+        snapshot = self.get(dataset, version)
+        merge_checks(self._files, self._layout, dataset, snapshot.version, checks)
+
+    def checks(self, dataset: str, version: str) -> dict[str, CheckRecord]:
+        """The recorded checks of one snapshot by name; empty if there are none."""
+        return read_checks(self._files, self._layout, check_dataset_name(dataset), version)
+
+    # -- releases ----------------------------------------------------------------------------
+
+    def publish(
+        self,
+        name: str,
+        tables: Mapping[str, Snapshot],
+        *,
+        world: str,
+        required: Mapping[str, Collection[str]],
+        card: str,
+        settings: Mapping[str, Any],
+        run_id: str | None = None,
+    ) -> Release:
+        """Lock a set of snapshots as a release and make it the latest of its name.
+
+        Parameters
+        ----------
+        name
+            Release name: lower-case letters, digits, hyphens.
+        tables
+            Short name to snapshot.
+        world
+            The set of sources they come from.
+        required
+            Dataset to names of checks that must have run on exactly the version in use; for
+            pinned datasets and for those they were made from.
+        card
+            The dataset card (Markdown).
+        settings
+            Identity settings (JSON).
+        run_id
+            The run that publishes.
+
+        Returns
+        -------
+        Release
+            The release; the existing one if the same content was published before.
+
+        Raises
+        ------
+        ReleaseError
+            A required check did not run, a check of severity ``error`` failed on a pinned
+            snapshot or on one it was made from, or two of them were made from different
+            versions of one dataset. All reasons are in ``details["problems"]``; ``latest``
+            does not move.
+        IntegrityError
+            A snapshot is not what was committed; ``latest`` does not move.
+        """
+        return publish(
+            self._files,
+            self._layout,
+            name,
+            tables,
+            world=world,
+            required=required,
+            card=card,
+            settings=settings,
+            run_id=run_id,
+        )
+
+    def release(self, reference: str | Path) -> Release:
+        """A release by ``name``, ``name@latest``, ``name@<version or prefix>`` or lock file.
+
+        ``latest`` alone is the one published last under any name. A lock file in another
+        store's ``releases/`` is opened with that store's tables.
+
+        Raises
+        ------
+        ReleaseError
+            Unknown or ambiguous, saying what there is.
+        IntegrityError
+            The lock file is damaged or was changed.
+        """
+        return find_release(self.home, reference)
+
+    def releases(self, name: str | None = None) -> list[Release]:
+        """All releases (of a name), oldest first; damaged lock files are left out."""
+        return list_releases(self.home, name)
+
+    def verify(
+        self, release: Release | str, progress: Callable[[Path, int], None] | None = None
+    ) -> VerifyReport:
+        """Read every file of a release again and compare hashes.
+
+        ``progress`` is called with each file and its size (bytes) after it was read.
+        """
+        return verify_release(self._opened(release), progress)
+
+    def diff(
+        self, a: Release | str, b: Release | str, *, memory_limit_mb: int = 2048
+    ) -> ReleaseDiff:
+        """What changed from release ``a`` to release ``b``, per table and by key.
+
+        Parameters
+        ----------
+        a, b
+            Releases or references to them.
+        memory_limit_mb
+            Memory for the joins (MiB); beyond it they spill to disk.
+        """
+        return diff_releases(self._opened(a), self._opened(b), memory_limit_mb=memory_limit_mb)
+
+    def _opened(self, release: Release | str) -> Release:
+        return release if isinstance(release, Release) else self.release(release)
+
+    # -- processes ---------------------------------------------------------------------------
+
+    def run_lock(self) -> RunLock:
+        """The lock that one pipeline run at a time holds; a context manager."""
+        return RunLock(self._layout.lock("run"))
+
+    def sweep(self) -> int:
+        """Remove what dead processes left half-written; how many things were removed.
+
+        Every write does this first, so that calling it is never necessary.
+        """
+        return self._files.sweep()

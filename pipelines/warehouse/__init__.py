@@ -1,0 +1,40 @@
+"""The warehouse: what dbt reads and leaves behind, and how its marts enter the store.
+
+dbt itself runs elsewhere (a command, or Dagster); this package never imports it. It points
+dbt's sources at raw snapshots, tells dbt where everything is, remembers what dbt's artefacts
+say was built and tested, and exports a mart only if its tests passed on exactly what is there.
+
+>>> from pipelines.warehouse import MARTS
+>>> MARTS["movies.items"]
+'movies_items'
+"""
+
+from pipelines.warehouse._environment import dbt_environment, dbt_vars
+from pipelines.warehouse._export import CODE_VERSION, MARTS, export_mart
+from pipelines.warehouse._failures import failing_rows
+from pipelines.warehouse._gate import MartEvidence, MartTest, mart_tests
+from pipelines.warehouse._layout import WarehouseLayout
+from pipelines.warehouse._ledger import record_dbt_run
+from pipelines.warehouse._links import SOURCES, link_sources, linked_sources
+from pipelines.warehouse._lock import warehouse_lock
+from pipelines.warehouse._models import ModelView, describe_models
+
+__all__ = [
+    "CODE_VERSION",
+    "MARTS",
+    "SOURCES",
+    "MartEvidence",
+    "MartTest",
+    "ModelView",
+    "WarehouseLayout",
+    "dbt_environment",
+    "dbt_vars",
+    "describe_models",
+    "export_mart",
+    "failing_rows",
+    "link_sources",
+    "linked_sources",
+    "mart_tests",
+    "record_dbt_run",
+    "warehouse_lock",
+]

@@ -1,0 +1,129 @@
+"""Reading the warehouse file: never writing, never while dbt writes."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from pipelines.errors import LockedError, StoreError
+from pipelines.warehouse._layout import WarehouseLayout
+
+if TYPE_CHECKING:
+    import duckdb
+
+__all__ = ["columns_of", "last_builds", "open_warehouse", "plain_rows"]
+
+
+@contextmanager
+def open_warehouse(
+    layout: WarehouseLayout, *, memory_limit_mb: int = 1024, threads: int = 0
+) -> Iterator[duckdb.DuckDBPyConnection]:
+    """A read-only connection; while it is open no other process can write the file.
+
+    Parameters
+    ----------
+    layout
+        Whose warehouse.
+    memory_limit_mb
+        DuckDB's memory limit (MiB); it spills into a folder of its own above it.
+    threads
+        DuckDB's threads; 0 takes every core.
+
+    Raises
+    ------
+    StoreError
+        There is no warehouse yet, or the file is not one.
+    LockedError
+        Another process is writing it.
+    """
+    import duckdb
+
+    if not layout.database.is_file():
+        raise StoreError(
+            "there is no warehouse yet", where=str(layout.database), hint="run dbt build first"
+        )
+    layout.spill.mkdir(parents=True, exist_ok=True)
+    # Two readers must not spill into the same files.
+    with tempfile.TemporaryDirectory(prefix="read-", dir=layout.spill) as spill:
+        config: dict[str, Any] = {
+            "memory_limit": f"{memory_limit_mb}MiB",
+            "temp_directory": spill,
+            "autoinstall_known_extensions": "false",
+        }
+        if threads:
+            config["threads"] = threads
+        try:
+            connection = duckdb.connect(str(layout.database), read_only=True, config=config)
+        except duckdb.IOException as error:
+            if "lock" in str(error).lower():
+                raise LockedError(
+                    "another process is writing the warehouse",
+                    where=str(layout.database),
+                    hint="wait until dbt has finished",
+                ) from None
+            raise _unreadable(layout, error) from None
+        except duckdb.Error as error:
+            raise _unreadable(layout, error) from None
+        try:
+            connection.execute("set TimeZone = 'UTC'")
+            yield connection
+        finally:
+            connection.close()
+
+
+def columns_of(connection: duckdb.DuckDBPyConnection, relation: str) -> dict[str, str] | None:
+    """Column names and DuckDB types of a relation, in order; None if it does not exist."""
+    import duckdb
+
+    try:
+        rows = connection.execute(f"describe {relation}").fetchall()
+    except duckdb.CatalogException:
+        return None
+    return {str(row[0]): str(row[1]) for row in rows}
+
+
+def last_builds(connection: duckdb.DuckDBPyConnection) -> dict[str, str]:
+    """The dbt invocation that last built each model, by dbt's unique id, from the build log."""
+    import duckdb
+
+    query = """
+        select model, arg_max(invocation_id, built_at)
+        from understudy_meta.builds
+        group by model
+    """
+    try:
+        return {str(m): str(i) for m, i in connection.execute(query).fetchall()}
+    except duckdb.CatalogException:
+        return {}
+
+
+def plain_rows(
+    connection: duckdb.DuckDBPyConnection, relation: str, limit: int
+) -> list[dict[str, Any]] | None:
+    """The first rows of a relation as JSON-ready values; None if it does not exist."""
+    import duckdb
+
+    try:
+        found = connection.execute(f"select * from {relation} limit {int(limit)}")  # noqa: S608
+    except duckdb.CatalogException:
+        return None
+    names = [column[0] for column in found.description or ()]
+    return [{n: _plain(v) for n, v in zip(names, row, strict=True)} for row in found.fetchall()]
+
+
+def _plain(value: Any) -> Any:
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    if isinstance(value, list):
+        return [_plain(v) for v in value[:20]]
+    return str(value)[:500]
+
+
+def _unreadable(layout: WarehouseLayout, error: Exception) -> StoreError:
+    return StoreError(
+        f"the warehouse can't be opened ({error})",
+        where=str(layout.database),
+        hint="it can be built again: remove the file and run dbt build",
+    )

@@ -1,0 +1,84 @@
+"""What a dbt process must be told: paths and limits by environment, settings by variables."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pipelines.warehouse._layout import WarehouseLayout
+
+if TYPE_CHECKING:
+    from pipelines.config import Settings
+
+__all__ = ["dbt_environment", "dbt_vars"]
+
+#: Models and tests in flight at once; DuckDB's own threads come on top.
+_JOBS = 4
+
+
+def dbt_environment(settings: Settings) -> dict[str, str]:
+    """Environment variables for a dbt process; add them to those of the caller.
+
+    The names don't start with ``UNDERSTUDY_`` (but for the home), because those are settings
+    and an unknown one is an error.
+
+    Returns
+    -------
+    dict
+        ``UNDERSTUDY_HOME``, what ``dbt/profiles.yml`` and the sources read (``WAREHOUSE_*``),
+        and where dbt puts artefacts and logs (``DBT_TARGET_PATH``, ``DBT_LOG_PATH``). The
+        folders exist when this returns.
+    """
+    layout = WarehouseLayout(Path(settings.runtime.home).expanduser().absolute())
+    for folder in (layout.folder, layout.spill, layout.target, layout.logs):
+        folder.mkdir(parents=True, exist_ok=True)
+    return {
+        "UNDERSTUDY_HOME": str(layout.home),
+        "WAREHOUSE_FILE": str(layout.database),
+        "WAREHOUSE_SOURCES": _sql_glob(layout.sources),
+        "WAREHOUSE_TEMP": str(layout.spill),
+        "WAREHOUSE_MEMORY_LIMIT": f"{settings.runtime.memory_limit_mb}MiB",
+        "WAREHOUSE_THREADS": str(settings.runtime.threads or os.cpu_count() or 1),
+        "WAREHOUSE_JOBS": str(_JOBS),
+        "DBT_TARGET_PATH": str(layout.target),
+        "DBT_LOG_PATH": str(layout.logs),
+    }
+
+
+def dbt_vars(settings: Settings) -> dict[str, Any]:
+    """Values of dbt's variables: the settings that change what the models make.
+
+    >>> from pipelines.config import Settings
+    >>> dbt_vars(Settings())["split_min_interactions"]
+    5
+    """
+    splits, traits, books = settings.splits, settings.traits, settings.books
+    games = settings.games
+    return {
+        "split_validation": splits.validation,
+        "split_test": splits.test,
+        "split_min_interactions": splits.min_interactions,
+        "trait_activity": list(traits.activity),
+        "trait_conformity": list(traits.conformity),
+        "trait_diversity": list(traits.diversity),
+        "trait_pickiness": list(traits.pickiness),
+        "games_hours": list(games.hours),
+        "games_recommended": list(games.recommended),
+        "games_not_recommended": list(games.not_recommended),
+        "games_review_year": games.review_year or 0,
+        "books_categories": list(books.categories),
+        "books_min_category_size": books.min_category_size,
+        "books_full_catalogue": books.full_catalogue,
+        "products_excluded": list(settings.products.excluded),
+    }
+
+
+def _sql_glob(path: Path) -> str:
+    """A folder's path as it must stand in a DuckDB glob within quotes.
+
+    >>> _sql_glob(Path("/o'h/a[1]*"))
+    "/o''h/a[[]1][*]"
+    """
+    return re.sub(r"[\[*?]", lambda m: f"[{m[0]}]", str(path)).replace("'", "''")

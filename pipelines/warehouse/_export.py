@@ -1,0 +1,248 @@
+"""From a mart in the warehouse to a published table in the store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from pipelines.contracts import PUBLISHED, Contract
+from pipelines.errors import ContractError, StoreError
+from pipelines.store import CheckRecord, Snapshot, Store, build_key
+from pipelines.warehouse._database import columns_of, last_builds, open_warehouse, plain_rows
+from pipelines.warehouse._environment import dbt_vars
+from pipelines.warehouse._gate import MartEvidence, mart_evidence
+from pipelines.warehouse._layout import WarehouseLayout
+from pipelines.warehouse._ledger import Ledger
+from pipelines.warehouse._links import linked_sources
+
+if TYPE_CHECKING:
+    import duckdb
+    import polars as pl
+    import pyarrow as pa
+
+    from pipelines.config import Settings
+
+__all__ = ["CODE_VERSION", "MARTS", "export_mart"]
+
+#: Version of the exporting code; the dbt models have their own, see ``MartEvidence.code``.
+CODE_VERSION = "1"
+
+#: Published dataset to the dbt model that makes it.
+MARTS: dict[str, str] = {
+    "movies.items": "movies_items",
+    "movies.interactions": "movies_interactions",
+    "movies.splits": "movies_splits",
+    "movies.item_stats": "movies_item_stats",
+    "movies.human_users": "movies_human_users",
+    "movies.user_traits": "movies_user_traits",
+    "games.items": "games_items",
+    "games.interactions": "games_interactions",
+    "games.splits": "games_splits",
+    "games.item_stats": "games_item_stats",
+    "games.human_users": "games_human_users",
+    "games.user_traits": "games_user_traits",
+    "books.items": "books_items",
+    "books.interactions": "books_interactions",
+    "books.splits": "books_splits",
+    "books.item_stats": "books_item_stats",
+    "books.human_users": "books_human_users",
+    "books.user_traits": "books_user_traits",
+    "products.items": "products_items",
+    "products.interactions": "products_interactions",
+    "products.splits": "products_splits",
+    "products.item_stats": "products_item_stats",
+    "products.human_users": "products_human_users",
+    "products.user_traits": "products_user_traits",
+}
+
+#: Rows per batch on their way into the store (count).
+_BATCH = 122_880
+
+
+def export_mart(
+    store: Store, dataset: str, settings: Settings, *, run_id: str | None = None
+) -> Snapshot:
+    """Write a mart into the store, if its tests passed on exactly what is in the warehouse.
+
+    The rows stream in the contract's order; memory is bounded by the settings, not the table.
+    A mart that was exported before from the same code, variables and sources is not written
+    again, but its checks are recorded anew.
+
+    Parameters
+    ----------
+    store
+        Where it goes, and whose warehouse it comes from.
+    dataset
+        One of :data:`MARTS`.
+    settings
+        ``runtime`` gives the limits; the rest must be what dbt was run with.
+    run_id
+        The run that does it, for the manifest.
+
+    Returns
+    -------
+    Snapshot
+        The committed (or found) snapshot, made current. Its inputs are the raw versions that
+        dbt read, its checks the mart's dbt tests. ``manifest.stats`` has ``filtered``: rows
+        left out on purpose, by reason, as the domain's ``int_<domain>__drops`` model has them,
+        and ``facts``, counts of its ``int_<domain>__facts`` model, where there is one.
+
+    Raises
+    ------
+    ContractError
+        A blocking test did not pass, ran on something older, or never ran (all are listed); the
+        mart's columns differ from the contract; rows break it; or the mart is empty.
+    StoreError
+        There is no such mart or warehouse, or it was built from other sources, with other
+        settings, or by a run that left no record. :class:`LockedError` while dbt runs.
+    """
+    model = MARTS.get(dataset)
+    if model is None:
+        raise StoreError(
+            "no mart for this dataset", where=dataset, hint=f"known: {', '.join(MARTS)}"
+        )
+    contract = PUBLISHED[dataset]
+    layout = WarehouseLayout(store.home)
+    runtime = settings.runtime
+    with open_warehouse(
+        layout, memory_limit_mb=runtime.memory_limit_mb, threads=runtime.threads
+    ) as connection:
+        # Read only now: as long as the file is open for reading, no dbt can change it.
+        ledger = Ledger.load(store.home)
+        evidence = mart_evidence(
+            ledger,
+            model,
+            linked=linked_sources(store.home),
+            variables=dbt_vars(settings),
+            in_database=last_builds(connection),
+        )
+        _check_columns(connection, evidence.relation, contract, dataset)
+        code_version = f"{CODE_VERSION}+{evidence.code}"
+        known = store.find_build(
+            dataset, build_key(code_version, evidence.variables, evidence.sources)
+        )
+        if known is not None:
+            snapshot = store.point(dataset, known.version)
+        else:
+            with store.write(
+                dataset,
+                code_version=code_version,
+                config=evidence.variables,
+                inputs=evidence.sources,
+                run_id=run_id,
+                contract=contract,
+            ) as writer:
+                for batch in _batches(connection, evidence.relation, contract):
+                    writer.append(batch)
+                writer.note(dbt_model=model, filtered=_left_out(connection, ledger, dataset))
+                facts = _facts(connection, ledger, dataset)
+                if facts:
+                    writer.note(facts=facts)
+            snapshot = writer.snapshot
+        checks = _records(connection, evidence)
+    store.record_checks(dataset, snapshot.version, checks)
+    return snapshot
+
+
+def _left_out(
+    connection: duckdb.DuckDBPyConnection, ledger: Ledger, dataset: str
+) -> dict[str, int]:
+    """Rows that the models left out of a dataset on purpose, by reason."""
+    drops = ledger.model(f"int_{dataset.partition('.')[0]}__drops")
+    if drops is None or "last" not in ledger.nodes[drops]:
+        return {}
+    relation = ledger.nodes[drops]["relation"]
+    query = f"select reason, sum(dropped) from {relation} where dataset = ? group by 1 order by 1"  # noqa: S608
+    return {
+        str(reason): int(dropped)
+        for reason, dropped in connection.execute(query, [dataset]).fetchall()
+        if dropped
+    }
+
+
+def _facts(connection: duckdb.DuckDBPyConnection, ledger: Ledger, dataset: str) -> dict[str, int]:
+    """What the models note of a dataset beside what they left out (``int_<domain>__facts``)."""
+    model = ledger.model(f"int_{dataset.partition('.')[0]}__facts")
+    if model is None or "last" not in ledger.nodes[model]:
+        return {}
+    relation = ledger.nodes[model]["relation"]
+    query = f"select fact, value from {relation} where dataset = ? order by 1"  # noqa: S608
+    found = connection.execute(query, [dataset]).fetchall()
+    return {str(fact): int(value) for fact, value in found if value is not None}
+
+
+def _check_columns(
+    connection: duckdb.DuckDBPyConnection, relation: str, contract: Contract, dataset: str
+) -> None:
+    found = columns_of(connection, relation)
+    if found is None:
+        raise StoreError(
+            "the mart is not in the warehouse", where=relation, hint="run dbt build again"
+        )
+    wanted = {name: _duckdb_type(dtype) for name, dtype in contract.polars_schema().items()}
+    if list(found.items()) != list(wanted.items()):
+        differing = sorted(
+            {n for n in {*found, *wanted} if found.get(n) != wanted.get(n)} or {"the order"}
+        )
+        raise ContractError(
+            f"the mart's columns differ from the contract in {', '.join(differing)}",
+            where=dataset,
+            hint="dbt/models/marts and pipelines/contracts/published.py must agree",
+            details={"found": found, "expected": wanted},
+        )
+
+
+def _duckdb_type(dtype: pl.DataType) -> str:
+    """DuckDB's name of a polars type.
+
+    >>> import polars as pl
+    >>> _duckdb_type(pl.List(pl.String()))
+    'VARCHAR[]'
+    """
+    import polars as pl
+
+    if isinstance(dtype, pl.List):
+        inner = dtype.inner
+        return f"{_duckdb_type(inner if isinstance(inner, pl.DataType) else inner())}[]"
+    names: dict[pl.DataType, str] = {
+        pl.String(): "VARCHAR",
+        pl.Int64(): "BIGINT",
+        pl.Float64(): "DOUBLE",
+        pl.Boolean(): "BOOLEAN",
+        pl.Date(): "DATE",
+        pl.Datetime("us", "UTC"): "TIMESTAMP WITH TIME ZONE",
+    }
+    return names[dtype]
+
+
+def _batches(
+    connection: duckdb.DuckDBPyConnection, relation: str, contract: Contract
+) -> Iterator[pa.RecordBatch]:
+    columns = ", ".join(f'"{name}"' for name in contract.polars_schema())
+    order = ", ".join(f'"{name}"' for name in contract.order)
+    query = f"select {columns} from {relation} order by {order}"  # noqa: S608
+    yield from connection.execute(query).to_arrow_reader(_BATCH)
+
+
+def _records(connection: duckdb.DuckDBPyConnection, evidence: MartEvidence) -> list[CheckRecord]:
+    records = []
+    for test in evidence.tests:
+        details: dict[str, Any] = {
+            "description": test.description,
+            "status": test.status,
+            "failures": test.failures,
+            "of": "this table" if test.direct else "a table it is made from",
+        }
+        if test.failures and test.relation:
+            details["rows"] = plain_rows(connection, test.relation, 20) or []
+        records.append(
+            CheckRecord(
+                name=test.name,
+                passed=test.passed,
+                severity=test.severity,
+                kind="dbt",
+                details=details,
+                checked_at=test.checked_at,
+            )
+        )
+    return records

@@ -1,0 +1,118 @@
+"""Where the warehouse's files are below a home, and how its small records are written."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from pipelines.errors import IntegrityError, StoreError
+
+__all__ = ["WarehouseLayout", "read_record", "write_record"]
+
+
+@dataclass(frozen=True, slots=True)
+class WarehouseLayout:
+    """The paths below ``<home>/warehouse``; everything there can be built again.
+
+    >>> WarehouseLayout(Path("h")).database.as_posix()
+    'h/warehouse/warehouse.duckdb'
+    """
+
+    home: Path
+
+    @property
+    def folder(self) -> Path:
+        """The warehouse's folder."""
+        return self.home / "warehouse"
+
+    @property
+    def database(self) -> Path:
+        """The DuckDB file; one process at a time writes it."""
+        return self.folder / "warehouse.duckdb"
+
+    @property
+    def sources(self) -> Path:
+        """Folder with one link per raw table, to the folder of one of its versions."""
+        return self.folder / "sources"
+
+    @property
+    def linked(self) -> Path:
+        """Record of what the links point at."""
+        return self.folder / "sources.json"
+
+    @property
+    def ledger(self) -> Path:
+        """Record of what dbt built and tested."""
+        return self.folder / "ledger.json"
+
+    @property
+    def lock(self) -> Path:
+        """The lock of whoever links, builds or records."""
+        return self.folder / "lock"
+
+    @property
+    def spill(self) -> Path:
+        """Where DuckDB puts what does not fit into memory."""
+        return self.folder / "tmp"
+
+    @property
+    def target(self) -> Path:
+        """Where dbt leaves its artefacts."""
+        return self.folder / "dbt" / "target"
+
+    @property
+    def logs(self) -> Path:
+        """Where dbt writes its log."""
+        return self.folder / "dbt" / "logs"
+
+
+def write_record(path: Path, content: dict[str, Any]) -> None:
+    """Write a JSON record whole or not at all.
+
+    Raises
+    ------
+    StoreError
+        The disk is full or can't be written.
+    """
+    # One writer at a time (the warehouse lock), but two homes may share a process.
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    data = orjson.dumps(content, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with temporary.open("wb") as stream:
+            stream.write(data + b"\n")
+            stream.flush()
+            os.fsync(stream.fileno())
+        temporary.replace(path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise StoreError(
+            f"the warehouse can't be written ({error.strerror or error})", where=str(path)
+        ) from error
+
+
+def read_record(path: Path) -> dict[str, Any] | None:
+    """A JSON record, or None if there is none.
+
+    Raises
+    ------
+    IntegrityError
+        It is not a JSON object.
+    """
+    try:
+        content = orjson.loads(path.read_bytes())
+    except FileNotFoundError:
+        return None
+    except (OSError, orjson.JSONDecodeError) as error:
+        raise IntegrityError(
+            f"a record of the warehouse can't be read ({error})",
+            where=str(path),
+            hint="remove the file and run dbt again; nothing published depends on it",
+        ) from None
+    if not isinstance(content, dict):
+        raise IntegrityError("a record of the warehouse is damaged", where=str(path))
+    return content

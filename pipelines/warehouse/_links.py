@@ -1,0 +1,151 @@
+"""Stable paths to raw snapshots, for dbt to read."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pipelines.errors import StoreError
+from pipelines.warehouse._layout import WarehouseLayout, read_record, write_record
+
+if TYPE_CHECKING:
+    from pipelines.store import Store
+
+__all__ = ["SOURCES", "link_sources", "linked_sources", "read_links", "source_dataset"]
+
+#: The raw datasets that dbt reads; each is the dbt source ``raw.<table>``.
+SOURCES: tuple[str, ...] = (
+    "raw.movielens_movies",
+    "raw.movielens_ratings",
+    "raw.movielens_links",
+    "raw.movielens_tags",
+    "raw.movielens_users",
+    "raw.tmdb_movies",
+    "raw.tmdb_missing",
+    "raw.steam_games",
+    "raw.steam_reviews",
+    "raw.steam_playtime",
+    "raw.amazon_reviews_2018",
+    "raw.amazon_meta_2018",
+    "raw.amazon_reviews_2023",
+    "raw.amazon_meta_2023",
+)
+
+
+def source_dataset(source: str, table: str) -> str:
+    """The dataset behind a dbt source.
+
+    >>> source_dataset("raw", "tmdb_movies")
+    'raw.tmdb_movies'
+    """
+    return f"{source}.{table}"
+
+
+def link_sources(
+    store: Store,
+    versions: Mapping[str, str] | None = None,
+    *,
+    required: Iterable[str] = (),
+) -> dict[str, str]:
+    """Point ``<home>/warehouse/sources/<table>`` at the snapshot of each raw dataset.
+
+    Sources are optional: a dataset that the store does not have is not linked, and the models of
+    its domain can't be built (a domain is built by its dbt tag).
+
+    Every link is replaced by one system call, so that a reader sees the old version or the new
+    one. What is linked is recorded in ``<home>/warehouse/sources.json``; linking the same
+    versions again changes nothing. Call it under :func:`warehouse_lock`.
+
+    Parameters
+    ----------
+    store
+        Where the snapshots are.
+    versions
+        Versions to link, by dataset; the current ones for those not named.
+    required
+        Datasets that must be there, such as those of the domain that is to be built.
+
+    Returns
+    -------
+    dict
+        Dataset to version, for every dataset of :data:`SOURCES` that the store has.
+
+    Raises
+    ------
+    StoreError
+        A dataset is unknown to dbt, required and not there, has no such version, none is there,
+        or the links can't be made. Then the links are as they were, or (disk faults only) partly
+        new and the record says nothing of it: building from them is refused until linking
+        succeeds.
+    """
+    versions = versions or {}
+    needed = {*required, *versions}
+    unknown = sorted(needed - set(SOURCES))
+    if unknown:
+        raise StoreError(
+            f"dbt has no source {unknown[0]}", hint=f"its sources are {', '.join(SOURCES)}"
+        )
+    wanted = {
+        name: store.get(name, versions[name]) if name in versions else store.current(name)
+        for name in SOURCES
+        if name in needed or store.has(name)
+    }
+    if not wanted:
+        raise StoreError(
+            "no raw dataset in this store", where=str(store.home), hint="ingest a source first"
+        )
+    found = {name: snapshot.version for name, snapshot in wanted.items()}
+    layout = WarehouseLayout(store.home)
+    if linked_sources(store.home) == found and all(
+        _points_at(_link(layout, name), snapshot.path) for name, snapshot in wanted.items()
+    ):
+        return found
+    try:
+        # Without a record nothing can be exported, whatever happens between here and its end.
+        layout.linked.unlink(missing_ok=True)
+        layout.sources.mkdir(parents=True, exist_ok=True)
+        for name, snapshot in wanted.items():
+            _replace(_link(layout, name), snapshot.path)
+        for name in set(SOURCES) - set(wanted):
+            _link(layout, name).unlink(missing_ok=True)
+    except OSError as error:
+        raise StoreError(
+            f"the sources can't be linked ({error.strerror or error})",
+            where=str(layout.sources),
+            hint="a file system with symbolic links is needed",
+        ) from error
+    write_record(
+        layout.linked,
+        {"linked_at": datetime.now(UTC).isoformat(timespec="microseconds"), "sources": found},
+    )
+    return found
+
+
+def linked_sources(home: Path | str) -> dict[str, str]:
+    """What is linked now, dataset to version; empty if nothing was linked."""
+    return dict(read_links(WarehouseLayout(Path(home).expanduser().absolute()))["sources"])
+
+
+def read_links(layout: WarehouseLayout) -> dict[str, Any]:
+    """The record of the links: ``linked_at`` (ISO 8601, UTC; "" if there are none), ``sources``."""
+    return read_record(layout.linked) or {"linked_at": "", "sources": {}}
+
+
+def _link(layout: WarehouseLayout, dataset: str) -> Path:
+    return layout.sources / dataset.removeprefix("raw.")
+
+
+def _points_at(link: Path, folder: Path) -> bool:
+    return link.is_symlink() and link.resolve() == folder.resolve()
+
+
+def _replace(link: Path, folder: Path) -> None:
+    # Relative, so that a home can be moved or mounted elsewhere as a whole.
+    target = os.path.relpath(folder.resolve(), link.parent.resolve())
+    temporary = link.with_name(f".{link.name}.{os.getpid()}")
+    temporary.unlink(missing_ok=True)
+    temporary.symlink_to(target, target_is_directory=True)
+    temporary.replace(link)

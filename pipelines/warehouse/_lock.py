@@ -1,0 +1,72 @@
+"""One process at a time links sources, runs dbt and records what it did."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from pipelines.errors import IntegrityError, LockedError, StoreError
+from pipelines.warehouse._layout import WarehouseLayout, read_record, write_record
+
+__all__ = ["warehouse_lock"]
+
+
+@contextmanager
+def warehouse_lock(home: Path | str, *, timeout: float = 60.0) -> Iterator[None]:
+    """Hold the warehouse from linking its sources to recording the run.
+
+    The operating system releases the lock when its holder dies, however it dies.
+
+    Parameters
+    ----------
+    home
+        The store's folder.
+    timeout
+        How long to wait for another holder (seconds); 0 does not wait.
+
+    Raises
+    ------
+    LockedError
+        Another process held it for the whole of ``timeout``; names the process.
+    StoreError
+        The lock file can't be made.
+    """
+    layout = WarehouseLayout(Path(home).expanduser().absolute())
+    holder = layout.lock.with_suffix(".json")
+    try:
+        layout.folder.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(layout.lock, timeout=timeout, thread_local=False)
+        lock.acquire()
+    except Timeout:
+        raise LockedError(
+            f"another process is using the warehouse ({_describe(holder)})",
+            where=str(layout.folder),
+            hint="wait for it or stop it; a dead process leaves no lock behind",
+        ) from None
+    except OSError as error:
+        raise StoreError(
+            f"the warehouse can't be locked ({error.strerror or error})", where=str(layout.folder)
+        ) from error
+    try:
+        write_record(
+            holder,
+            {"pid": os.getpid(), "since": datetime.now(UTC).isoformat(timespec="seconds")},
+        )
+        yield
+    finally:
+        lock.release()
+
+
+def _describe(holder: Path) -> str:
+    try:
+        found = read_record(holder)
+    except IntegrityError:
+        found = None
+    if not found:
+        return "it has just started"
+    return f"process {found.get('pid')} since {found.get('since')}"

@@ -1,0 +1,134 @@
+"""One episode with a simple policy, as data: what ``understudy episode`` shows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Literal
+
+import numpy as np
+
+from pipelines.scales import RatingScale
+from sim._release import Release
+from sim.environment import MoviesEnv
+
+__all__ = ["Player", "Policy"]
+
+Policy = Literal["random", "popular", "best"]
+
+#: Seeds of the policy are kept apart from those of the environment.
+_POLICY_STREAM = 1
+
+
+class Player:
+    """Plays one episode.
+
+    Parameters
+    ----------
+    release
+        The release to play on.
+    rater
+        ``embedded`` or ``replay``; see :class:`sim.environment.MoviesEnv`.
+    policy
+        ``random``: any item; ``popular``: the most rated; ``best``: the highest expected rating
+        of this persona, which no recommender can see. None recommends an item twice, and with
+        ``replay`` only items with a stored rating are recommended.
+    steps
+        Longest episode.
+
+    Raises
+    ------
+    ReleaseError
+        If the release lacks a table that is needed.
+    """
+
+    def __init__(
+        self,
+        release: Release,
+        *,
+        rater: Literal["embedded", "replay"] = "embedded",
+        policy: Policy = "popular",
+        steps: int = 10,
+    ) -> None:
+        if policy == "popular":
+            release.require("item_stats")
+        self._env = MoviesEnv(
+            release, rater=rater, length_limit=steps, on_unrated="truncate", explain=True
+        )
+        self._policy = policy
+        self._rng = np.random.default_rng(0)
+        self._played: list[dict[str, Any]] = []
+        self._end = "not started"
+
+    @property
+    def scale(self) -> RatingScale:
+        """The scale of the ratings."""
+        return self._env.scale
+
+    def start(self, *, seed: int, persona: str | None = None) -> dict[str, Any]:
+        """Reset the environment and say what is going to be played.
+
+        Parameters
+        ----------
+        seed
+            Seed of the environment and of the policy.
+        persona
+            Persona id; drawn if ``None``.
+        """
+        options = {} if persona is None else {"persona_id": persona}
+        observation, info = self._env.reset(seed=seed, options=options)
+        self._rng = np.random.default_rng([seed, _POLICY_STREAM])
+        self._played, self._end = [], "not finished"
+        return {
+            "release": info["release"],
+            "rater": info["rater"],
+            "language_model": self._env.rater.language_model,
+            "note": self._env.rater.note,
+            "policy": self._policy,
+            "seed": seed,
+            "scale": info["scale"],
+            "persona": self._env.cast.describe(int(observation["persona"])),
+        }
+
+    def play(self) -> Iterator[dict[str, Any]]:
+        """The steps as they are taken, each with its item and the step's ``info``."""
+        over = False
+        while not over:
+            action = self._choose()
+            if action is None:
+                self._end = "nothing left to recommend"
+                return
+            _, _, terminated, truncated, info = self._env.step(action)
+            step = {**self._env.catalogue.describe(action), **info}
+            self._played.append(step)
+            yield step
+            over = terminated or truncated
+            if info["rating"] is None:
+                self._end = f"no rating: {info['rating_status']}"
+            elif terminated:
+                self._end = "the persona left"
+            elif truncated:
+                self._end = "length limit"
+
+    def summary(self) -> dict[str, Any]:
+        """Steps and ratings (counts), their mean and sum on the scale, and how it ended."""
+        ratings = [s["rating"] for s in self._played if s["rating"] is not None]
+        return {
+            "steps": len(self._played),
+            "rated": len(ratings),
+            "mean_rating": sum(ratings) / len(ratings) if ratings else None,
+            "total": sum(ratings),
+            "end": self._end,
+        }
+
+    def _choose(self) -> int | None:
+        expected = self._env.expected()
+        allowed = ~np.isnan(expected)
+        allowed[[self._env.catalogue.row(s["item_id"]) for s in self._played]] = False
+        if not allowed.any():
+            return None
+        if self._policy == "random":
+            return int(self._rng.choice(np.flatnonzero(allowed)))
+        if self._policy == "popular":
+            order = self._env.catalogue.popularity
+            return int(order[allowed[order]][0])
+        return int(np.argmax(np.where(allowed, expected, -np.inf)))

@@ -1,0 +1,338 @@
+"""Opening a release: its tables, lazily, in the form a consumer likes."""
+
+from __future__ import annotations
+
+import difflib
+import html
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pipelines.errors import IntegrityError, ReleaseError
+
+if TYPE_CHECKING:
+    import duckdb
+    import pandas as pd
+    import polars as pl
+    import pyarrow as pa
+
+    from pipelines.store import Release as StoredRelease
+    from pipelines.store import Snapshot
+
+__all__ = ["Release", "Table", "open_release"]
+
+
+class Table:
+    """One table of a release; nothing is read before one of its readers is called.
+
+    Attributes
+    ----------
+    name
+        Short name within the release, such as ``items``.
+    dataset
+        Full name, such as ``movies.items``.
+    """
+
+    def __init__(self, name: str, snapshot: Snapshot) -> None:
+        self.name = name
+        self._snapshot = snapshot
+
+    @property
+    def dataset(self) -> str:
+        """Full name of the dataset, such as ``movies.items``."""
+        return self._snapshot.dataset
+
+    @property
+    def version(self) -> str:
+        """Version of the snapshot: the hash of its content (16 hex digits)."""
+        return self._snapshot.version
+
+    @property
+    def path(self) -> Path:
+        """Folder of the snapshot's Parquet files. Read-only by convention."""
+        return Path(self._snapshot.path)
+
+    @property
+    def files(self) -> list[Path]:
+        """The Parquet files, in row order."""
+        return list(self._snapshot.files())
+
+    @property
+    def rows(self) -> int:
+        """Number of rows."""
+        return int(self._snapshot.rows)
+
+    @property
+    def bytes(self) -> int:
+        """Size on disk (bytes)."""
+        return int(self._snapshot.bytes)
+
+    @property
+    def schema(self) -> dict[str, str]:
+        """Column name → type, in the written order."""
+        return {c["name"]: c["type"] for c in self._snapshot.manifest.schema}
+
+    @property
+    def columns(self) -> list[str]:
+        """Column names, in the written order."""
+        return list(self.schema)
+
+    def __len__(self) -> int:
+        return self.rows
+
+    def lazy(self) -> pl.LazyFrame:
+        """A polars lazy frame over the files: filters and columns are pushed into the scan."""
+        return self._snapshot.scan()
+
+    def polars(self, columns: Sequence[str] | None = None) -> pl.DataFrame:
+        """The rows as a polars frame.
+
+        Parameters
+        ----------
+        columns
+            Columns to read; default all.
+
+        Raises
+        ------
+        ReleaseError
+            If a column is not in the table, naming the nearest.
+        """
+        return self._snapshot.read(self._known(columns))
+
+    def arrow(self, columns: Sequence[str] | None = None) -> pa.Table:
+        """The rows as an Arrow table. Parameters and errors as for :meth:`polars`."""
+        return self._snapshot.arrow(self._known(columns))
+
+    def pandas(self, columns: Sequence[str] | None = None) -> pd.DataFrame:
+        """The rows as a pandas frame with Arrow-backed types, so that nulls stay nulls.
+
+        Parameters and errors as for :meth:`polars`.
+        """
+        import pandas as pd
+
+        return self.arrow(columns).to_pandas(types_mapper=pd.ArrowDtype)
+
+    def duckdb(
+        self, connection: duckdb.DuckDBPyConnection | None = None
+    ) -> duckdb.DuckDBPyRelation:
+        """A DuckDB relation over the files; DuckDB reads them when it is evaluated.
+
+        Parameters
+        ----------
+        connection
+            Connection the relation belongs to; default a new in-memory database, which lives
+            as long as the relation.
+        """
+        import duckdb
+
+        connection = connection or duckdb.connect()
+        return connection.read_parquet([str(path) for path in self.files])
+
+    def _known(self, columns: Sequence[str] | None) -> list[str] | None:
+        if columns is None:
+            return None
+        for column in columns:
+            if column not in self.schema:
+                near = difflib.get_close_matches(column, self.columns, n=3)
+                raise ReleaseError(
+                    f"no column {column!r}",
+                    where=f"table {self.name}",
+                    hint=f"nearest: {', '.join(near)}" if near else f"it has {_list(self.columns)}",
+                )
+        return list(columns)
+
+    def __repr__(self) -> str:
+        width = max((len(name) for name in self.schema), default=0)
+        lines = [f"<Table {self.name}: {self.rows:,} rows, version {self.version}>"]
+        lines += [f"  {name:<{width}}  {kind}" for name, kind in self.schema.items()]
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        head = f"{self.name}: {self.rows:,} rows, version {self.version}"
+        rows = "".join(f"<tr>{_cell(n)}{_cell(t)}</tr>" for n, t in self.schema.items())
+        return (
+            f"<table><caption>{html.escape(head)}</caption>"
+            f"<thead><tr><th>column</th><th>type</th></tr></thead><tbody>{rows}</tbody></table>"
+        )
+
+
+class Release(Mapping[str, Table]):
+    """A published dataset: a mapping of short table names to :class:`Table`.
+
+    Opened with :func:`open_release`. It pins exact versions, so what it gives never changes.
+    """
+
+    def __init__(self, stored: StoredRelease) -> None:
+        self._stored = stored
+        self._open: dict[str, Table] = {}
+
+    @property
+    def name(self) -> str:
+        """Name of the release, such as ``movies``."""
+        return self._stored.name
+
+    @property
+    def version(self) -> str:
+        """Version: the hash of what it pins (16 hex digits)."""
+        return self._stored.version
+
+    @property
+    def ref(self) -> str:
+        """The reference that always means exactly this release, ``name@version``."""
+        return f"{self.name}@{self.version}"
+
+    @property
+    def world(self) -> str:
+        """The set of sources it was made from, such as ``sample``."""
+        return self._stored.world
+
+    @property
+    def created_at(self) -> str:
+        """When it was published (ISO 8601, UTC)."""
+        return self._stored.created_at
+
+    @property
+    def path(self) -> Path:
+        """The lock file."""
+        return Path(self._stored.path)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Identity settings it was made with."""
+        return dict(self._stored.settings)
+
+    @property
+    def card(self) -> str:
+        """The dataset card (Markdown): contents, sources, licences, checks."""
+        return self._stored.card()
+
+    @property
+    def tables(self) -> dict[str, Table]:
+        """All tables by short name."""
+        return {name: self[name] for name in self}
+
+    def __getitem__(self, name: str) -> Table:
+        table = self._open.get(name)
+        if table is None:
+            if name not in self._stored.tables:
+                raise self._unknown(name)
+            table = self._open[name] = Table(name, self._stored.snapshot(name))
+        return table
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._stored.tables)
+
+    def __len__(self) -> int:
+        return len(self._stored.tables)
+
+    def __eq__(self, other: object) -> bool:
+        # The version is a hash of all that is pinned; Mapping's own comparison would not see it.
+        return self.ref == other.ref if isinstance(other, Release) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self.ref)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._stored.tables
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """The table, or ``default`` if the release has none of that name."""
+        # Mapping's own catches KeyError only.
+        if name not in self:
+            return default
+        return self[name]
+
+    def require(self, *names: str) -> None:
+        """Make sure that tables are there.
+
+        Raises
+        ------
+        ReleaseError
+            Naming every table that is missing.
+        """
+        missing = [name for name in names if name not in self]
+        if missing:
+            raise ReleaseError(
+                f"the release lacks {'tables' if len(missing) > 1 else 'the table'} "
+                f"{_list(missing)}",
+                where=self.ref,
+                hint=f"it has {_list(self)}",
+                details={"missing": missing, "present": list(self)},
+            )
+
+    def _unknown(self, name: str) -> ReleaseError:
+        near = difflib.get_close_matches(str(name), list(self), n=3, cutoff=0.4)
+        return ReleaseError(
+            f"no table {name!r}",
+            where=self.ref,
+            hint=f"nearest: {', '.join(near)}" if near else f"it has {_list(self)}",
+            details={"present": list(self)},
+        )
+
+    def __repr__(self) -> str:
+        width = max((len(name) for name in self), default=0)
+        lines = [f"<Release {self.ref} (world {self.world}, {self.created_at})>"]
+        lines += [
+            f"  {name:<{width}}  {lock.rows:>12,} rows  {lock.version}"
+            for name, lock in self._stored.tables.items()
+        ]
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        head = f"{self.ref} (world {self.world}, {self.created_at})"
+        rows = "".join(
+            f"<tr>{_cell(name)}{_cell(f'{lock.rows:,}')}{_cell(lock.version)}</tr>"
+            for name, lock in self._stored.tables.items()
+        )
+        return (
+            f"<table><caption>{html.escape(head)}</caption><thead><tr><th>table</th>"
+            f"<th>rows</th><th>version</th></tr></thead><tbody>{rows}</tbody></table>"
+        )
+
+
+def open_release(
+    ref: str | Path = "latest", *, home: Path | str | None = None, verify: bool = False
+) -> Release:
+    """Open a published release.
+
+    Parameters
+    ----------
+    ref
+        ``"movies@latest"``, ``"movies@<version>"`` (or the start of one), ``"movies"``,
+        ``"latest"`` (the newest of the configured release name), or the path of a lock file.
+    home
+        The store's folder; default the settings' (``UNDERSTUDY_HOME``, else ``.understudy``).
+    verify
+        Re-hash every file first. Reads everything once.
+
+    Raises
+    ------
+    ReleaseError
+        If there is no such release.
+    IntegrityError
+        If ``verify`` finds that stored bytes are not those that were committed.
+    """
+    from pipelines.config import load_settings
+    from pipelines.store import Store
+
+    settings = load_settings(overrides={"runtime": {"home": str(home)}} if home else None)
+    store = Store(settings.runtime.home)
+    name = f"{settings.release.name}@latest" if str(ref) == "latest" else str(ref)
+    stored = store.release(name)
+    if verify:
+        report = store.verify(stored)
+        if not report.ok:
+            raise IntegrityError(
+                f"{stored} is not as published: {report.problems[0]}",
+                hint="`understudy release verify` lists everything",
+                details={"problems": list(report.problems)},
+            )
+    return Release(stored)
+
+
+def _list(names: Any) -> str:
+    return ", ".join(names)
+
+
+def _cell(text: str) -> str:
+    return f"<td>{html.escape(text)}</td>"

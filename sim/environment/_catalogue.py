@@ -1,0 +1,173 @@
+"""Items and personas of a release, indexed as the environment numbers them."""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pipelines.errors import ReleaseError
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from sim._release import Release
+
+__all__ = ["Cast", "Catalogue"]
+
+
+@dataclass(frozen=True)
+class Catalogue:
+    """The items that can be recommended; action ``n`` is row ``n``.
+
+    Attributes
+    ----------
+    frame
+        ``item_id``, ``title``, ``year``, ``genres`` and ``popularity_rank`` (1 is the most
+        rated; null if the release has no ``item_stats``), ordered by ``item_id``.
+    """
+
+    frame: pl.DataFrame
+
+    @classmethod
+    def read(cls, release: Release) -> Catalogue:
+        """Read the items of a release.
+
+        Raises
+        ------
+        ReleaseError
+            If it has no table ``items``, or the table is empty.
+        """
+        import polars as pl
+
+        release.require("items")
+        items = release["items"].polars(["item_id", "title", "year", "genres"])
+        if "item_stats" in release:
+            ranks = release["item_stats"].polars(["item_id", "popularity_rank"])
+            items = items.join(ranks, on="item_id", how="left", validate="1:1")
+        else:
+            items = items.with_columns(popularity_rank=pl.lit(None, pl.Int64))
+        if items.is_empty():
+            raise ReleaseError("the release has no items", where=release.ref)
+        return cls(items.sort("item_id"))
+
+    def __len__(self) -> int:
+        return self.frame.height
+
+    @cached_property
+    def ids(self) -> list[str]:
+        """Item ids by action."""
+        return self.frame["item_id"].to_list()
+
+    @cached_property
+    def popularity(self) -> npt.NDArray[np.int64]:
+        """Actions, the most rated first; items without a rank come last, by id."""
+        import polars as pl
+
+        order = self.frame.select(
+            pl.arg_sort_by("popularity_rank", "item_id", nulls_last=True)
+        ).to_series()
+        return order.cast(pl.Int64).to_numpy()
+
+    @cached_property
+    def _row(self) -> dict[str, int]:
+        return {item: n for n, item in enumerate(self.ids)}
+
+    def row(self, item_id: str) -> int:
+        """The action that recommends an item.
+
+        Raises
+        ------
+        ReleaseError
+            If there is no such item.
+        """
+        if item_id not in self._row:
+            raise ReleaseError(f"no item {item_id!r}", where="items")
+        return self._row[item_id]
+
+    def describe(self, item: int) -> dict[str, Any]:
+        """Id, title, year and genres of an item, for people to read."""
+        row = self.frame.row(item, named=True)
+        return {key: row[key] for key in ("item_id", "title", "year", "genres")}
+
+
+@dataclass(frozen=True)
+class Cast:
+    """The personas of a release; persona ``n`` is row ``n``.
+
+    Attributes
+    ----------
+    frame
+        The table ``personas``, ordered by ``persona_id``.
+    """
+
+    frame: pl.DataFrame
+
+    #: Genders by their code in observations; 0 stands for any other.
+    GENDERS = ("", "female", "male")
+
+    @classmethod
+    def read(cls, release: Release) -> Cast:
+        """Read the personas of a release.
+
+        Raises
+        ------
+        ReleaseError
+            If it has no table ``personas``, or the table is empty.
+        """
+        release.require("personas")
+        frame = release["personas"].polars()
+        if frame.is_empty():
+            raise ReleaseError("the release has no personas", where=release.ref)
+        return cls(frame.sort("persona_id"))
+
+    def __len__(self) -> int:
+        return self.frame.height
+
+    @cached_property
+    def ids(self) -> list[str]:
+        """Persona ids by index."""
+        return self.frame["persona_id"].to_list()
+
+    @cached_property
+    def ages(self) -> npt.NDArray[np.float32]:
+        """Ages (years), of shape (personas,); 0 stands for an unknown one."""
+        return self.frame["age"].fill_null(0).to_numpy().astype(np.float32)
+
+    @cached_property
+    def genders(self) -> npt.NDArray[np.int64]:
+        """Gender codes, of shape (personas,); see ``GENDERS``."""
+        import polars as pl
+
+        codes = {name: code for code, name in enumerate(self.GENDERS) if name}
+        column = self.frame["gender"].replace_strict(codes, default=0, return_dtype=pl.Int64)
+        return column.to_numpy()
+
+    @cached_property
+    def _index(self) -> dict[str, int]:
+        return {persona: n for n, persona in enumerate(self.ids)}
+
+    def index(self, persona_id: str) -> int:
+        """Index of a persona.
+
+        Raises
+        ------
+        ReleaseError
+            If there is no such persona, naming the nearest.
+        """
+        found = self._index.get(persona_id)
+        if found is None:
+            near = difflib.get_close_matches(persona_id, self.ids, n=3)
+            shown = ", ".join(near or self.ids[:3])
+            raise ReleaseError(
+                f"no persona {persona_id!r}", where="personas", hint=f"such as {shown}"
+            )
+        return found
+
+    def describe(self, persona: int) -> dict[str, Any]:
+        """A persona's row, for people to read."""
+        return self.frame.row(persona, named=True)

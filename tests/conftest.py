@@ -1,0 +1,89 @@
+"""Fixtures every test may use."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+from filelock import FileLock
+from support.running import run_understudy
+from support.tiny_models import tiny_checkpoint
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+
+
+def _shared_data_folder() -> Path:
+    given = os.environ.get("UNDERSTUDY_SHARED_DATA")
+    return Path(given) if given else REPOSITORY.parent / "shared" / "data"
+
+
+@pytest.fixture(scope="session")
+def repository() -> Path:
+    """The root of the checkout."""
+    return REPOSITORY
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """Folder of real source files, or skip: a user's clone does not have them."""
+    folder = _shared_data_folder()
+    if not (folder / "movielens").is_dir():
+        pytest.skip(f"no real source files at {folder}: set UNDERSTUDY_SHARED_DATA to have them")
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def _clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """No test reads the developer's own settings, tokens or store."""
+    for key in list(os.environ):
+        if key.startswith("UNDERSTUDY_") and key != "UNDERSTUDY_SHARED_DATA":
+            monkeypatch.delenv(key)
+    monkeypatch.delenv("TMDB_TOKEN", raising=False)
+    monkeypatch.setenv("UNDERSTUDY_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+
+
+@pytest.fixture(scope="session")
+def understudy() -> Path:
+    """The installed console script."""
+    return Path(sys.executable).with_name("understudy")
+
+
+@pytest.fixture(scope="session")
+def published_home(tmp_path_factory: pytest.TempPathFactory, understudy: Path) -> Path:
+    """A home in which `understudy run` has published the default sample world.
+
+    Made once per session by the real command, also when several workers run the tests; what the
+    command printed as JSON is beside it in `run.json`. Tests may add to it, never take away.
+    """
+    shared = tmp_path_factory.getbasetemp()
+    if os.environ.get("PYTEST_XDIST_WORKER"):
+        shared = shared.parent
+    home = shared / "published"
+    with FileLock(str(home) + ".lock"):
+        done = home / "run.json"
+        if not done.exists():
+            result = run_understudy(understudy, "run", "--home", str(home), "--json")
+            assert result.returncode == 0, result.stdout + result.stderr
+            done.write_text(result.stdout, encoding="utf-8")
+    return home
+
+
+@pytest.fixture(scope="session")
+def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder of a tiny language model, as any Hugging Face checkpoint; tests only read it.
+
+    Made once per session, also when several workers run the tests.
+    """
+    shared = tmp_path_factory.getbasetemp()
+    if os.environ.get("PYTEST_XDIST_WORKER"):
+        shared = shared.parent
+    folder = shared / "tiny-model"
+    with FileLock(str(folder) + ".lock"):
+        done = shared / "tiny-model.done"
+        if not done.exists():
+            tiny_checkpoint(folder)
+            done.touch()
+    return folder

@@ -1,0 +1,129 @@
+"""A disk that fills up under the answer store: an error that says so, and nothing is lost."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support.calls import LineEngine, answer, question
+
+from pipelines.answers import AnswerStore, Tally, ask
+from pipelines.config import ServingSettings
+from pipelines.engines import Answer, Request
+from pipelines.errors import StoreError
+
+pytestmark = pytest.mark.faults
+
+SERVING = ServingSettings(commit_every=20)
+
+
+def long(request: Request) -> Answer:
+    """A text of 4 KiB that doesn't compress well."""
+    dice = request.tag.to_bytes(4)
+    return answer(request, text=(dice * 4 + os.urandom(2048)).hex())
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 1 MiB."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if mounted.returncode:
+        pytest.skip(f"can't mount a small tmpfs here: {mounted.stderr.strip()}")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", str(folder)], check=True)
+
+
+def test_a_run_that_fills_the_disk_ends_and_goes_on_after_space_is_made(small_disk: Path) -> None:
+    home = small_disk / "home"
+    filler = small_disk / "filler"
+    filler.write_bytes(b"\0" * 600_000)
+    asked = [question(n, tag=n) for n in range(300)]
+    engine = LineEngine(long)
+    store = AnswerStore(home)
+    with pytest.raises(StoreError) as caught:
+        list(ask(engine, asked, store, serving=SERVING))
+    text = str(caught.value)
+    assert text.startswith("no space left on the disk")
+    assert "bytes are free" in text
+    stored = store.committed
+    assert f"{stored} answers of this run are stored, 20 are not" in text
+    assert len(engine.asked) == stored + 20
+    assert 0 < stored < 300
+    assert list((home / "_staging").iterdir()) == []
+    assert AnswerStore(home).stats().answers == stored
+    filler.unlink()
+    assert store.flush() == 20, "what could not be written was kept"
+    again = LineEngine(lambda r: answer(r))
+    tally = Tally()
+    fresh = AnswerStore(home)
+    assert len(list(ask(again, asked, fresh, serving=SERVING, tally=tally))) == 300
+    assert (tally.hits, tally.calls) == (stored + 20, 280 - stored)
+
+
+def test_a_disk_too_full_for_merging_is_no_reason_to_stop(small_disk: Path) -> None:
+    """Merging needs room for a copy; where there is none, parts stay as they are."""
+    home = small_disk / "home"
+    store = AnswerStore(home)
+    serving = ServingSettings(commit_every=10)
+    asked = [question(n, tag=n) for n in range(300)]
+
+    def fill(room: int) -> None:
+        state = os.statvfs(small_disk)
+        (small_disk / "filler").write_bytes(b"\0" * max(0, state.f_bavail * state.f_frsize - room))
+
+    def rows(count: int) -> None:
+        list(ask(LineEngine(long), asked[:count], store, serving=serving))
+
+    rows(150)
+    before = store.stats()
+    assert before.parts == 15
+    fill(200_000)
+    rows(160)
+    assert store.stats().answers == 160
+    assert store.stats().parts == 16, "not merged"
+    with pytest.raises(StoreError, match="no space left"):
+        store.gc()
+    assert list((home / "_staging").iterdir()) == []
+    (small_disk / "filler").unlink()
+    assert AnswerStore(home).stats().answers == 160
+
+
+def test_a_limit_on_file_sizes_is_one_clear_error(tmp_path: Path) -> None:
+    """Runs without special rights: the kernel refuses the write with EFBIG."""
+    root = Path(__file__).parents[2]
+    code = (
+        "import resource, sys\n"
+        f"sys.path[:0] = [{str(root)!r}, {str(root / 'tests')!r}, {str(Path(__file__).parent)!r}]\n"
+        "from test_answers_full_disk import *\n"
+        f"store = AnswerStore({str(tmp_path)!r}, ServingSettings(commit_every=1000))\n"
+        "made = [long(question(n, tag=n)) for n in range(200)]\n"
+        "from support.calls import IDENTITY\n"
+        "store.add(IDENTITY, made)\n"
+        "soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))\n"
+        "try: store.flush()\n"
+        "except StoreError as error: print(error)\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))\n"
+        "assert store.flush() == 200\n"
+        "print(store.stats().answers)\n"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False
+    )
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.startswith("the file size limit is reached for up to ")
+    assert result.stdout.splitlines()[-1] == "200"
+    assert result.stderr == ""

@@ -1,0 +1,200 @@
+"""SIGKILL and SIGINT during bulk runs: nothing committed is lost, nothing is asked for nothing.
+
+The file is also the program that is killed: ``python test_answers_kills.py MODE HOME LOG``. It
+imports everything once and forks a child per kill, because importing takes far longer than what
+is killed; the parent itself only reads the log, so that no thread pool exists when it forks.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+if __name__ == "__main__":
+    sys.path[:0] = [str(Path(__file__).parents[2]), str(Path(__file__).parents[1])]
+
+# Imported before the fork, not after, in each child again.
+import psutil  # noqa: F401
+import pyarrow.compute
+import pyarrow.parquet  # noqa: F401
+from support.calls import question
+
+from pipelines.answers import AnswerStore, Tally, answer_keys, ask
+from pipelines.answers import _merge as merging
+from pipelines.config import ServingSettings
+from pipelines.engines import Request
+from pipelines.engines.scripted import ScriptedEngine
+
+pytestmark = [pytest.mark.faults]
+
+KILLS = 20
+COUNT = 1200
+EVERY = 8
+WINDOW = 5
+
+
+def requests(count: int) -> list[Request]:
+    """Different requests, and some of them twice."""
+    made = [question(n, tag=n) for n in range(count)]
+    return [*made, *made[::7]]
+
+
+def engine_of(log: int, window: int, delay: float) -> ScriptedEngine:
+    """Writes down what it is asked before it answers, as a bill would."""
+
+    def rule(request: Request) -> str:
+        os.write(log, f"{request.tag}\n".encode())
+        time.sleep(delay)
+        return f"Answer {request.tag}."
+
+    return ScriptedEngine(rule, name="billed", window=window)
+
+
+def bulk_run(home: Path, log: Path) -> None:
+    """What is killed: ask everything, and store it."""
+    written = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    with AnswerStore(home) as store:
+        engine = engine_of(written, WINDOW, 0.0005)
+        for _ in ask(engine, requests(COUNT), store, serving=ServingSettings(commit_every=EVERY)):
+            pass
+
+
+def forked(step: Callable[[], None]) -> int:
+    """Start a step in a child process; its id."""
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            step()
+            code = 0
+        except BaseException:  # noqa: BLE001 - shown, and the parent sees the code
+            traceback.print_exc()
+        finally:
+            sys.stderr.flush()
+            os._exit(code)
+    return pid
+
+
+def figures(home: Path) -> dict[str, Any]:
+    """What a reader finds, read in a child."""
+    place = home.with_name("figures")
+    pid = forked(lambda: place.write_text(json.dumps(AnswerStore(home).stats().to_dict())) and None)
+    assert os.waitpid(pid, 0)[1] == 0
+    found: dict[str, Any] = json.loads(place.read_text())
+    return found
+
+
+def billed(log: Path) -> list[int]:
+    return [int(line) for line in log.read_text().splitlines()] if log.exists() else []
+
+
+def wait_for(log: Path, more: int) -> None:
+    """Until so many more requests were asked, on a machine of any speed."""
+    goal = len(billed(log)) + more
+    deadline = time.monotonic() + 60
+    while len(billed(log)) < goal and time.monotonic() < deadline:
+        time.sleep(0.0005)
+
+
+def kill_at_random(home: Path, log: Path) -> None:
+    """Kill runs at random moments, look at what is left, and let the last one end."""
+    merging.FAN_IN = 3  # so that kills hit merging as well
+    dice = random.Random(3)
+    stored = 0
+    for _ in range(KILLS):
+        before = len(billed(log))
+        pid = forked(lambda: bulk_run(home, log))
+        wait_for(log, dice.randrange(1, 80))
+        time.sleep(dice.uniform(0, 0.01))
+        os.kill(pid, signal.SIGKILL)
+        _, status = os.waitpid(pid, 0)
+        assert os.WIFSIGNALED(status), "it was in the middle of its work"
+        found = figures(home)
+        assert found["problems"] == []
+        assert found["superseded"] == 0, "no request has two answers"
+        # All that this run asked is stored but its last, uncommitted N and what was under way;
+        # and what was stored before it is there.
+        asked = len(billed(log)) - before
+        assert stored <= found["answers"]
+        assert asked - EVERY - WINDOW < found["answers"] - stored <= asked
+        stored = found["answers"]
+    assert 0 < stored < COUNT
+    pid = forked(lambda: bulk_run(home, log))
+    assert os.waitpid(pid, 0)[1] == 0
+
+
+def run(mode: str, home: Path, log: Path) -> subprocess.Popen[bytes]:
+    words = [sys.executable, __file__, mode, str(home), str(log)]
+    return subprocess.Popen(words, stderr=subprocess.PIPE)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    """A folder in memory where there is one: a killed process loses nothing of it either."""
+    memory = Path("/dev/shm")
+    if not os.access(memory, os.W_OK):
+        yield tmp_path
+        return
+    with tempfile.TemporaryDirectory(dir=memory) as inside:
+        yield Path(inside)
+
+
+@pytest.mark.slow
+def test_after_kills_at_random_moments_every_request_has_one_answer_and_few_were_asked_twice(
+    folder: Path,
+) -> None:
+    home, log = folder / "home", folder / "log"
+    process = run("kills", home, log)
+    _, complaint = process.communicate()
+    assert process.returncode == 0, complaint.decode()
+    assert complaint == b""
+
+    store = AnswerStore(home)
+    every = requests(COUNT)
+    keys = answer_keys(engine_of(0, 1, 0).identity, every)
+    got = store.get(keys)
+    assert {key: got[key].text for key in keys} == {
+        key: f"Answer {r.tag}." for key, r in zip(keys, every, strict=True)
+    }
+    assert store.stats().answers == COUNT, "one answer each"
+    bill = Counter(billed(log))
+    assert set(bill) == set(range(COUNT))
+    assert bill.total() - COUNT <= KILLS * (EVERY + WINDOW)
+
+    tally = Tally()
+    with log.open("a") as again:
+        engine = engine_of(again.fileno(), 3, 0)
+        rows = list(ask(engine, every, store, serving=ServingSettings(), tally=tally))
+    assert (len(rows), tally.calls, tally.hits) == (len(every), 0, len(every))
+    assert Counter(billed(log)) == bill, "a rerun asks nothing"
+
+
+def test_ctrl_c_commits_what_was_answered(folder: Path) -> None:
+    home, log = folder / "home", folder / "log"
+    process = run("once", home, log)
+    wait_for(log, 30)
+    process.send_signal(signal.SIGINT)
+    _, complaint = process.communicate(timeout=60)
+    assert b"KeyboardInterrupt" in complaint
+    asked = len(billed(log))
+    assert asked < COUNT
+    # The window may hold one request that was asked and interrupted before it was answered.
+    assert asked - 1 <= AnswerStore(home).stats().answers <= asked
+
+
+if __name__ == "__main__":
+    mode, where, journal = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3])
+    {"kills": kill_at_random, "once": bulk_run}[mode](where, journal)

@@ -1,0 +1,172 @@
+"""`understudy run` on the sample world: from generated files to a published release."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from support.running import run_understudy
+
+from pipelines.sources import SOURCES
+from pipelines.store import Store
+from sim import open_release
+
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def run(understudy: Path, published_home: Path) -> Run:
+    def call(*args: str, **kwargs: Any) -> subprocess.CompletedProcess[str]:
+        return run_understudy(
+            understudy, "run", "--home", str(published_home), "--json", *args, **kwargs
+        )
+
+    return call
+
+
+@pytest.fixture
+def first(published_home: Path) -> dict[str, Any]:
+    payload: dict[str, Any] = json.loads((published_home / "run.json").read_text())
+    return payload
+
+
+@pytest.fixture
+def truth(published_home: Path) -> dict[str, Any]:
+    """What the generator says it wrote."""
+    (world,) = (published_home / "worlds").glob("sample-*/sample_world.json")
+    answer: dict[str, Any] = json.loads(world.read_text())
+    return answer
+
+
+def _bytes_of(home: Path) -> dict[Path, int]:
+    return {p: p.stat().st_mtime_ns for p in (home / "data").rglob("*") if p.is_file()}
+
+
+def test_the_published_counts_are_those_that_were_generated(
+    published_home: Path, truth: dict[str, Any]
+) -> None:
+    release = open_release("movies@latest", home=published_home, verify=True)
+    assert release["items"].rows == truth["films"] == 300
+    assert release["human_users"].rows == truth["users"] == 200
+    assert release["interactions"].rows == truth["ratings"] == 20_000
+    assert release["splits"].rows == 20_000
+
+
+def test_every_broken_row_is_listed_with_its_file_and_line(
+    published_home: Path, truth: dict[str, Any]
+) -> None:
+    store = Store(published_home)
+    listed = pl.concat([store.current(f"raw.{s}_rejected").read() for s in SOURCES])
+    found = {(Path(r["file"]).name, r["line"], r["reason"]) for r in listed.to_dicts()}
+    expected = {
+        (Path(b["file"]).name, b["line"], b["reason"])
+        for b in truth["broken"]
+        if b.get("rejected", True)
+    }
+    assert expected <= found
+
+
+def test_features_are_counted_as_generated(
+    published_home: Path, truth: dict[str, Any], first: dict[str, Any]
+) -> None:
+    items = open_release("movies@latest", home=published_home)["items"].polars()
+    # A film that is linked to another's record shows that record's features as well.
+    shared = sum(row["reason"] == "shared_tmdb_id" for row in truth["broken"])
+    assert items["has_tmdb"].sum() == truth["films_with_record"] + shared
+    assert items["overview"].count() == truth["films_with_overview"] + shared
+    with_cast = items.filter(pl.col("actors").list.len() > 0).height
+    with_director = items.filter(pl.col("directors").list.len() > 0).height
+    assert with_cast == truth["films_with_cast"] + shared
+    assert with_director == truth["films_with_director"] + shared
+    shown = first["releases"][0]["summary"]["items_with"]
+    assert (shown["plot"], shown["cast"], shown["director"]) == (
+        items["overview"].count(),
+        with_cast,
+        with_director,
+    )
+
+
+def test_a_second_run_publishes_the_same_version_writes_nothing_new_and_keeps_secrets(
+    published_home: Path, run: Run, first: dict[str, Any]
+) -> None:
+    token = "tok-8f3b2c-never-stored"
+    before = _bytes_of(published_home)
+    result = run(env={"TMDB_TOKEN": token})
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert json.loads(result.stdout)["releases"] == first["releases"]
+    assert _bytes_of(published_home) == before
+    assert token not in result.stdout + result.stderr
+    for path in published_home.rglob("*"):
+        if path.is_file():
+            assert token.encode() not in path.read_bytes(), path
+
+
+def test_a_failing_blocking_check_stops_the_release_even_when_it_is_run_by_hand(
+    published_home: Path, run: Run
+) -> None:
+    latest = Store(published_home).release("movies@latest").version
+    # The check fails: exit code 4, and the failing check is named.
+    result = run("--select", "movies/items", "--set", "quality.min_tmdb_coverage=0.999")
+    assert result.returncode == 4, result.stdout + result.stderr
+    assert json.loads(result.stdout)["error"]["where"] == "movies/items: plot_coverage"
+    # Somebody runs only the release: it is refused, and says why.
+    result = run("--select", "releases/movies")
+    assert result.returncode == 6, result.stdout + result.stderr
+    assert "plot_coverage" in json.loads(result.stdout)["error"]["what"]
+    assert Store(published_home).release("movies@latest").version == latest
+    # With the bound as it was, the same version passes and is published again.
+    assert run("--select", "movies/items").returncode == 0
+    assert run("--select", "releases/movies").returncode == 0
+    assert Store(published_home).release("movies@latest").version == latest
+
+
+def test_an_unknown_source_names_the_known_ones(run: Run) -> None:
+    result = run("--source", "ml-26m")
+    assert result.returncode == 2
+    assert "ml-latest-small" in json.loads(result.stdout)["error"]["what"]
+
+
+def test_two_runs_at_once_are_one_run_and_one_clear_error(published_home: Path, run: Run) -> None:
+    with Store(published_home).run_lock():
+        result = run()
+    assert result.returncode == 5
+    assert "another" in json.loads(result.stdout)["error"]["what"].lower()
+
+
+def test_an_interrupted_run_leaves_a_store_that_the_next_run_completes(
+    tmp_path: Path, understudy: Path
+) -> None:
+    """Ctrl-C once, SIGKILL once, at different stages of a small world; then a whole run."""
+    small = [
+        *("--set", "world.sample.films=60", "--set", "world.sample.users=40"),
+        *("--set", "world.sample.ratings=2000", "--set", "personas.count=20"),
+    ]
+    command = [understudy, "run", "--home", str(tmp_path / "home"), *small]
+    for stage, kill in (("write_personas", signal.SIGINT), ("persona_embeddings", signal.SIGKILL)):
+        process = subprocess.Popen(
+            command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        )
+        assert process.stderr is not None
+        for line in process.stderr:
+            if stage in line:
+                break
+        process.send_signal(kill)
+        process.stderr.read()
+        code = process.wait(120)
+        assert code == (130 if kill == signal.SIGINT else -signal.SIGKILL)
+        store = Store(tmp_path / "home")
+        for dataset in store.datasets():
+            store.current(dataset).verify()
+        assert not store.releases()
+    result = run_understudy(understudy, *map(str, command[1:]), "--json")
+    assert result.returncode == 0, result.stdout + result.stderr
+    release = open_release("movies@latest", home=tmp_path / "home", verify=True)
+    assert release["personas"].rows == 20

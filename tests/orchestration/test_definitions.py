@@ -1,0 +1,122 @@
+"""The code location: every asset says what it is, jobs and schedules are complete."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import dagster as dg
+import pytest
+
+from orchestration.definitions import build_defs
+from orchestration.defs.personas import COHORTS
+from orchestration.instance import open_instance
+from orchestration.naming import asset_key
+from pipelines.contracts import CONTRACTS, PUBLISHED
+from pipelines.domains import DOMAINS
+
+
+@pytest.fixture(scope="module")
+def defs(tmp_path_factory: pytest.TempPathFactory) -> dg.Definitions:
+    return build_defs(tmp_path_factory.mktemp("home"), executor=dg.in_process_executor)
+
+
+@pytest.fixture(scope="module")
+def specs(defs: dg.Definitions) -> list[dg.AssetSpec]:
+    keys = defs.resolve_job_def("everything").asset_layer.selected_asset_keys
+    return [spec for spec in defs.resolve_all_asset_specs() if spec.key in keys]
+
+
+def test_the_definitions_are_loadable(defs: dg.Definitions) -> None:
+    dg.Definitions.validate_loadable(defs)
+
+
+def test_every_asset_has_group_kinds_owner_description_and_code_version(
+    specs: list[dg.AssetSpec],
+) -> None:
+    assert len(specs) > 30
+    for spec in specs:
+        name = spec.key.to_user_string()
+        assert spec.group_name == spec.key.path[0], name
+        assert spec.kinds, name
+        assert spec.owners, name
+        assert spec.code_version, name
+        assert spec.description, name
+
+
+def test_every_dataset_with_a_contract_is_an_asset(specs: list[dg.AssetSpec]) -> None:
+    assert {asset_key(name) for name in CONTRACTS} <= {spec.key for spec in specs}
+
+
+@pytest.mark.parametrize("domain", DOMAINS)
+def test_a_release_waits_for_every_published_table_of_its_domain(
+    defs: dg.Definitions, domain: str
+) -> None:
+    graph = defs.resolve_asset_graph()
+    parents = graph.get(dg.AssetKey(["releases", domain])).parent_keys
+    own = {asset_key(name) for name in PUBLISHED if name.startswith(f"{domain}.")}
+    shared = {asset_key(name) for name in PUBLISHED if "." not in name}
+    assert parents == own | (shared if DOMAINS[domain].personas else set())
+
+
+def test_every_domain_has_a_job_that_ends_in_its_release(defs: dg.Definitions) -> None:
+    for domain in DOMAINS:
+        keys = defs.resolve_job_def(domain).asset_layer.selected_asset_keys
+        assert dg.AssetKey(["releases", domain]) in keys
+        others = {dg.AssetKey(["releases", d]) for d in DOMAINS} - {
+            dg.AssetKey(["releases", domain])
+        }
+        assert not keys & others
+
+
+def test_what_touches_the_duckdb_file_shares_a_pool_of_one(defs: dg.Definitions) -> None:
+    graph = defs.resolve_asset_graph()
+    for node in graph.asset_nodes:
+        if node.key.path[0] in {"staging", "intermediate", "marts"}:
+            assert node.pools == {"duckdb"}, node.key
+    assert graph.get(asset_key("movies.items")).pools == {"duckdb"}
+
+
+def test_every_published_table_has_a_blocking_check(defs: dg.Definitions) -> None:
+    graph = defs.resolve_asset_graph()
+    blocking = {
+        key.asset_key
+        for key in graph.asset_check_keys
+        if graph.get(key).blocking  # type: ignore[attr-defined]
+    }
+    assert {asset_key(name) for name in PUBLISHED} <= blocking
+
+
+def test_dbt_tests_are_asset_checks(defs: dg.Definitions) -> None:
+    graph = defs.resolve_asset_graph()
+    checked = {key.asset_key.path[0] for key in graph.asset_check_keys}
+    assert {"staging", "marts"} <= checked
+
+
+def test_the_weekly_schedule_is_off_by_default(defs: dg.Definitions) -> None:
+    schedule = defs.resolve_schedule_def("weekly_personas")
+    assert schedule.default_status == dg.DefaultScheduleStatus.STOPPED
+    assert schedule.cron_schedule == "0 4 * * 1"
+
+
+def test_a_tick_of_the_schedule_adds_the_weeks_cohort(defs: dg.Definitions) -> None:
+    with dg.instance_for_test() as instance:
+        context = dg.build_schedule_context(
+            instance=instance,
+            scheduled_execution_time=datetime(2026, 11, 23, 4, tzinfo=UTC),
+            repository_def=defs.get_repository_def(),
+        )
+        data = defs.resolve_schedule_def("weekly_personas").evaluate_tick(context)
+        (request,) = data.run_requests or []
+        assert request.partition_key == "2026-w48"
+        assert instance.get_dynamic_partitions(str(COHORTS.name)) == ["2026-w48"]
+
+
+def test_an_instance_knows_the_configured_cohort(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DAGSTER_HOME", "")  # restored afterwards: `open_instance` sets it
+    with open_instance(tmp_path, "default") as instance:
+        assert instance.get_dynamic_partitions(str(COHORTS.name)) == ["default"]
+        assert (tmp_path / "dagster" / "dagster.yaml").exists()
+        assert not instance.telemetry_enabled

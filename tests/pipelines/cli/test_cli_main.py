@@ -1,0 +1,233 @@
+"""The top level: help, errors, exit codes, interrupts, pipes."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+import pipelines.errors as errors
+from pipelines.cli._errors import EXIT_CODES
+from pipelines.cli.main import app
+
+Understudy = Callable[..., subprocess.CompletedProcess[str]]
+Popen = Callable[..., subprocess.Popen[bytes]]
+
+#: Every class of the tree.
+SUBCLASSES = [name for name in errors.__all__ if name != "UnderstudyError"]
+
+
+def test_help_names_every_command_with_a_line_and_the_exit_codes(understudy: Understudy) -> None:
+    done = understudy("--help")
+    assert done.returncode == 0
+    for command in ("run", "status", "release", "episode", "doctor", "config"):
+        assert any(line.strip("│ ").startswith(f"{command} ") for line in done.stdout.splitlines())
+    text = " ".join(done.stdout.replace("│", " ").split())
+    assert "Play one episode of the movie environment" in text
+    assert "Fail with an error of the given class." in text
+    assert "A group of commands." in text
+    for code in EXIT_CODES:
+        assert f"{code} " in text.partition("Exit codes:")[2]
+
+
+def test_help_fits_80_columns_and_has_no_colour_without_a_terminal(understudy: Understudy) -> None:
+    done = understudy("--help")
+    assert max(len(line) for line in done.stdout.splitlines()) <= 80
+    assert "\x1b" not in done.stdout
+
+
+def test_help_imports_neither_the_registered_commands_nor_anything_heavy() -> None:
+    heavy = (
+        "dagster dbt torch polars pandas duckdb pydantic gymnasium numpy pandera sim orchestration"
+    )
+    code = (
+        "import sys\n"
+        "from pipelines.cli.main import main\n"
+        "try:\n    main(['--help'])\n"
+        "except SystemExit as done:\n    assert done.code == 0\n"
+        f"print([m for m in {heavy.split()} if m in sys.modules], file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stderr.strip() == "[]"
+
+
+def test_without_arguments_the_help_is_shown_and_the_code_is_2(understudy: Understudy) -> None:
+    done = understudy()
+    assert done.returncode == 2
+    assert "Usage: understudy" in done.stdout + done.stderr
+
+
+def test_version_is_the_package_version() -> None:
+    result = CliRunner().invoke(app, ["--version"])
+    assert result.exit_code == 0
+    assert result.stdout == f"understudy {importlib.metadata.version('understudy')}\n"
+
+
+@pytest.mark.parametrize("kind", SUBCLASSES)
+@pytest.mark.usefixtures("with_plugin")
+def test_an_error_is_one_line_with_the_exit_code_of_its_class(kind: str) -> None:
+    done = CliRunner().invoke(app, ["fail", kind])
+    assert done.exit_code == getattr(errors, kind).exit_code
+    assert done.exit_code in EXIT_CODES
+    assert done.stderr == "error: it broke: here.csv (mend it)\n"
+    assert done.stdout == ""
+
+
+def test_an_error_is_json_on_stdout_when_json_is_wanted(understudy: Understudy) -> None:
+    done = understudy("fail", "ReleaseError", "--json")
+    assert done.returncode == 6
+    assert json.loads(done.stdout) == {
+        "error": {
+            "type": "ReleaseError",
+            "what": "it broke",
+            "where": "here.csv",
+            "hint": "mend it",
+            "details": {"rows": [{"a": 1}]},
+            "exit_code": 6,
+        }
+    }
+    assert done.stderr == "error: it broke: here.csv (mend it)\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "env"),
+    [
+        (["--debug", "fail", "SourceError"], {}),
+        (["fail", "SourceError", "--debug"], {}),
+        (["fail", "SourceError"], {"UNDERSTUDY_DEBUG": "1"}),
+    ],
+)
+@pytest.mark.usefixtures("with_plugin")
+def test_debug_adds_the_traceback_and_the_details(words: list[str], env: dict[str, str]) -> None:
+    done = CliRunner().invoke(app, words, env=env)
+    assert done.exit_code == 3
+    assert "Traceback (most recent call last)" in done.stderr
+    assert '"rows"' in done.stderr
+    assert done.stderr.endswith("error: it broke: here.csv (mend it)\n")
+
+
+@pytest.mark.usefixtures("with_plugin")
+def test_debug_after_a_double_dash_is_an_ordinary_word() -> None:
+    done = CliRunner().invoke(app, ["fail", "--", "--debug"])
+    assert done.exit_code == 1
+    assert "Traceback" not in done.stderr
+
+
+def test_an_unexpected_exception_is_one_line_that_asks_for_a_report(
+    understudy: Understudy,
+) -> None:
+    done = understudy("fail", "no such\nclass", "--json")
+    assert done.returncode == 1
+    assert done.stderr.count("\n") == 1
+    assert "unexpected KeyError" in done.stderr
+    assert "run with --debug, please report" in done.stderr
+    assert json.loads(done.stdout)["error"]["type"] == "KeyError"
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["statsu"], "No such command 'statsu'. Did you mean 'status'?"),
+        (["episod"], "Did you mean 'episode'?"),
+        (["status", "--jsno"], "No such option: --jsno"),
+        (["release", "diff", "a"], "Missing argument"),
+        (["status", "--config", "."], "is a directory"),
+    ],
+)
+def test_wrong_usage_is_one_line_with_code_2(words: list[str], expected: str) -> None:
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 2
+    assert done.stderr.startswith("error: ")
+    assert done.stderr.count("\n") == 1
+    assert expected in done.stderr
+    assert "--help)" in done.stderr
+
+
+def test_wrong_usage_is_json_too(understudy: Understudy) -> None:
+    done = understudy("status", "--jsno", "--json")
+    assert done.returncode == 2
+    error = json.loads(done.stdout)["error"]
+    assert (error["type"], error["exit_code"]) == ("UsageError", 2)
+    assert error["hint"] == "see understudy status --help"
+
+
+def test_a_registered_group_of_commands_works(understudy: Understudy) -> None:
+    assert understudy("group", "inner", "all").stdout == "hello all\n"
+
+
+def test_a_registered_command_that_is_gone_is_a_named_error(understudy: Understudy) -> None:
+    done = understudy("gone")
+    assert done.returncode == 2
+    assert "`gone` can't be loaded" in done.stderr
+    assert "plugin_package.commands:no_such_function" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("words", [["wait"], ["wait", "--json"]])
+def test_an_interrupt_is_one_line_and_code_130(words: list[str], popen: Popen) -> None:
+    process = popen(*words)
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"ready\n"
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert err == b"error: interrupted\n"
+    assert bool(out) == ("--json" in words)
+
+
+@pytest.mark.parametrize("words", [["chatter"], ["config", "show"], ["config", "show", "--json"]])
+def test_a_reader_that_goes_away_ends_it_quietly(words: list[str], popen: Popen) -> None:
+    process = popen(*words)
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdout.close()
+    err = process.stderr.read()
+    process.stderr.close()
+    assert process.wait(timeout=60) == 141
+    assert err == b""
+
+
+def test_completion_offers_commands_and_releases(understudy: Understudy, home: Path) -> None:
+    done = understudy(
+        _UNDERSTUDY_COMPLETE="complete_bash", COMP_WORDS="understudy st", COMP_CWORD="1"
+    )
+    assert done.stdout.split() == ["status"]
+    done = understudy(
+        _UNDERSTUDY_COMPLETE="complete_bash",
+        COMP_WORDS="understudy release show movies@l",
+        COMP_CWORD="3",
+        UNDERSTUDY_HOME=str(home),
+    )
+    assert done.stdout.split() == ["movies@latest"]
+
+
+def test_every_command_takes_json_home_and_config() -> None:
+    root = typer.main.get_command(app)
+    assert hasattr(root, "commands")
+
+    def leaves(command: object, path: str) -> list[tuple[str, object]]:
+        inner = getattr(command, "commands", None)
+        if inner is None:
+            return [(path, command)]
+        return [leaf for name, c in inner.items() for leaf in leaves(c, f"{path} {name}")]
+
+    from pipelines.cli._plugins import load_command, plugin_commands
+
+    found = leaves(root, "understudy")
+    found += [
+        (name, load_command(entry))
+        for name, entry in plugin_commands().items()
+        if entry.module.partition(".")[0] == "sim"
+    ]
+    assert len(found) >= 7
+    for path, command in found:
+        options = {o for p in command.params for o in p.opts}  # type: ignore[attr-defined]
+        assert {"--json", "--home", "--config"} <= options, path

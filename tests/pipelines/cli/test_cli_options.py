@@ -1,0 +1,160 @@
+"""Options, settings and terminal helpers that commands share."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from pipelines.cli import _terminal
+from pipelines.cli.main import app
+from pipelines.cli.options import full_ref, open_settings, overrides_of, progress_bar, table
+from pipelines.config import Settings
+from pipelines.errors import ConfigError
+
+
+class Terminal(io.StringIO):
+    """A stream that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_home_on_the_command_line_wins_over_set_and_environment(tmp_path: Path) -> None:
+    settings = open_settings(tmp_path, None, ["runtime.home=elsewhere"])
+    assert settings.runtime.home == tmp_path
+
+
+def test_assignments_are_converted_by_the_settings(tmp_path: Path) -> None:
+    settings = open_settings(None, None, ["personas.count=50", "world.sample.films=40"])
+    assert (settings.personas.count, settings.world.sample.films) == (50, 40)
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("personas.count", "section.key=value"),
+        ("count=3", "section.key=value"),
+        ("a..b=3", "section.key=value"),
+        ("tmdb.token=s3cret", "a secret can't be set"),
+    ],
+)
+def test_a_bad_assignment_is_named_and_never_echoes_its_value(text: str, what: str) -> None:
+    with pytest.raises(ConfigError, match=what) as caught:
+        overrides_of(None, [text])
+    assert "s3cret" not in str(caught.value)
+
+
+def test_a_value_and_a_section_of_the_same_name_are_refused() -> None:
+    with pytest.raises(ConfigError, match="two values"):
+        overrides_of(None, ["world.sample=1", "world.sample.films=2"])
+
+
+def test_a_mapping_of_overrides_is_not_changed() -> None:
+    given = {"runtime": {"threads": 2}}
+    assert overrides_of("x", given) == {"runtime": {"threads": 2, "home": "x"}}
+    assert given == {"runtime": {"threads": 2}}
+
+
+def test_latest_alone_is_the_configured_release() -> None:
+    assert full_ref("latest", Settings(release={"name": "books"})) == "books@latest"
+    assert full_ref("movies@0123", Settings()) == "movies@0123"
+
+
+@pytest.mark.parametrize("forced", ["", "1"])
+def test_a_progress_bar_writes_nothing_without_a_terminal(
+    forced: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", forced)
+    with progress_bar("working", total=2) as advance:
+        advance()
+        advance(1, text="still working")
+    captured = capsys.readouterr()
+    assert captured.out + captured.err == ""
+
+
+def test_a_progress_bar_on_a_terminal_shows_text_and_counts_on_stderr(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from rich.console import Console
+
+    shown = Terminal()
+    monkeypatch.setattr(
+        _terminal,
+        "console",
+        lambda stderr: Console(file=shown, force_terminal=True, width=80, color_system=None),
+    )
+    with progress_bar("verifying", total=4, unit="files") as advance:
+        advance(3)
+    assert "verifying" in shown.getvalue()
+    assert "3/4" in shown.getvalue()
+    assert capsys.readouterr().out == ""
+
+
+def test_a_wide_table_keeps_every_character_at_80_columns() -> None:
+    from rich.console import Console
+
+    shown = io.StringIO()
+    grid = table("name", "count", numeric=["count"])
+    grid.add_row("x" * 200, "1,000,000")
+    Console(file=shown, width=80).print(grid)
+    lines = shown.getvalue().splitlines()
+    assert max(len(line) for line in lines) <= 80
+    assert shown.getvalue().count("x") == 200
+    assert "1,000,000" in shown.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("count", "text"), [(1023, "1023 B"), (1024, "1.0 KiB"), (5 * 1024**4, "5.0 TiB")]
+)
+def test_sizes_change_unit_at_1024(count: int, text: str) -> None:
+    assert _terminal.human_bytes(count) == text
+
+
+def test_config_show_gives_value_and_origin_of_every_setting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text("personas:\n  count: 12\nworld:\n  sample:\n    films: 40\n")
+    monkeypatch.setenv("UNDERSTUDY_PERSONAS__SEED", "9")
+    result = CliRunner().invoke(
+        app, ["config", "show", "--config", str(file), "--set", "scoring.scale=1-5", "--json"]
+    )
+    assert result.exit_code == 0, result.output
+    rows = {row["key"]: row for row in json.loads(result.stdout)["settings"]}
+    assert (rows["personas.count"]["value"], rows["personas.count"]["origin"]) == (12, str(file))
+    assert rows["world.sample.films"]["origin"] == str(file)
+    assert rows["personas.seed"]["origin"] == "UNDERSTUDY_PERSONAS__SEED"
+    assert rows["runtime.home"]["origin"] == "UNDERSTUDY_HOME"
+    assert (rows["scoring.scale"]["value"], rows["scoring.scale"]["origin"]) == (
+        "1-5",
+        "command line",
+    )
+    assert (rows["splits.test"]["value"], rows["splits.test"]["origin"]) == (0.1, "default")
+    assert rows["runtime.threads"]["identity"] is False
+    assert rows["personas.count"]["identity"] is True
+    assert all(row["description"] for row in rows.values())
+
+
+@pytest.mark.parametrize("words", [[], ["--json"]])
+@pytest.mark.parametrize("variable", ["TMDB_TOKEN", "UNDERSTUDY_TMDB__TOKEN"])
+def test_config_show_never_prints_the_token(
+    words: list[str], variable: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(variable, "s3cret-token")
+    result = CliRunner().invoke(app, ["config", "show", *words])
+    assert result.exit_code == 0, result.output
+    assert "s3cret" not in result.output
+    assert "********" in result.output
+    assert variable in result.output.replace("\n", "")
+
+
+def test_config_show_refuses_an_unknown_key_with_the_nearest(tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text("personas:\n  cuont: 12\n")
+    result = CliRunner().invoke(app, ["config", "show", "--config", str(file)])
+    assert result.exit_code == 2
+    assert "did you mean personas.count?" in result.stderr

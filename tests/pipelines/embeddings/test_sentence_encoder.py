@@ -1,0 +1,107 @@
+"""The bundled encoder, for real: verified, offline, alike in both precisions."""
+
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from pipelines.config import EmbeddingSettings, RuntimeSettings
+from pipelines.embeddings import (
+    BUNDLED,
+    BUNDLED_SHA256,
+    Embedder,
+    SentenceTransformersEmbedder,
+    load_embedder,
+)
+from pipelines.embeddings._sentence_transformers import _bundled_folder, _verified
+from pipelines.embeddings.testing import EmbedderContract
+from pipelines.errors import EngineError, IntegrityError
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def bundled() -> SentenceTransformersEmbedder:
+    return SentenceTransformersEmbedder(threads=2)
+
+
+class TestBundled(EmbedderContract):
+    @pytest.fixture(autouse=True)
+    def _load(self, bundled):
+        self.bundled = bundled
+
+    def make(self) -> Embedder:
+        return self.bundled
+
+
+def test_settings_choose_the_bundled_weights_by_name(bundled):
+    chosen = load_embedder(EmbeddingSettings(), RuntimeSettings(threads=2))
+    assert chosen.name == bundled.name == f"{BUNDLED}@{BUNDLED_SHA256[:16]}"
+    assert chosen.dimension == 384
+
+
+def test_meaning_shows_in_the_vectors(bundled):
+    space, robots, cake = bundled.encode(
+        [
+            "A space opera about robots.",
+            "Machines that live among the stars.",
+            "How to bake a cake.",
+        ]
+    )
+    assert space @ robots > space @ cake + 0.1
+
+
+def test_half_precision_says_so_and_stays_close(bundled):
+    half = SentenceTransformersEmbedder(dtype="bfloat16", threads=2)
+    texts = ["A space opera about robots.", "She loves comedies because they make her laugh."]
+    assert half.name == f"{bundled.name}+bfloat16"
+    a, b = bundled.encode(texts), half.encode(texts)
+    assert (a * b).sum(axis=1).min() > 0.995
+    np.testing.assert_allclose(np.linalg.norm(b, axis=1), 1.0, atol=1e-5)
+
+
+def test_a_folder_is_a_model_named_after_its_weights(bundled, tmp_path):
+    copy = tmp_path / "my-encoder"
+    shutil.copytree(_bundled_folder(), copy)
+    mine = SentenceTransformersEmbedder(str(copy), threads=2)
+    assert mine.name.startswith("my-encoder@")
+    assert str(tmp_path) not in mine.name, "a version must not hang on a path"
+    np.testing.assert_allclose(mine.encode(["film"]), bundled.encode(["film"]), atol=1e-6)
+
+
+def test_a_model_that_is_not_there_is_our_error(tmp_path):
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(EngineError, match="can't be loaded"):
+        SentenceTransformersEmbedder(str(tmp_path / "empty"))
+
+
+@pytest.mark.faults
+def test_other_weights_under_the_bundled_name_are_refused(tmp_path):
+    weights = tmp_path / "model.safetensors"
+    weights.write_bytes(b"not what was pinned")
+    with pytest.raises(IntegrityError, match="not the pinned ones"):
+        _verified(weights, BUNDLED_SHA256)
+
+
+def test_the_bundled_encoder_asks_no_network_even_if_allowed():
+    code = """
+import socket
+def refuse(self, address): raise SystemExit(f"network asked for: {address}")
+socket.socket.connect = refuse
+from pipelines.embeddings import SentenceTransformersEmbedder
+import sys
+assert "torch" not in sys.modules, "torch is loaded before it is needed"
+print(SentenceTransformersEmbedder(threads=1).encode(["a"]).shape)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={"PATH": "/usr/bin:/bin", "HOME": "/nonexistent"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert "(1, 384)" in done.stdout

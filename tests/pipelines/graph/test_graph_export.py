@@ -1,0 +1,201 @@
+"""RecBole files and GraphML: what is in them, and that hostile names can't break them."""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import re
+
+import networkx as nx
+import pandas as pd
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipelines.errors import ContractError, StoreError
+from pipelines.graph import escape, subgraph, unescape, write_graphml, write_recbole
+
+NAMES = ["head", "head_type", "relation", "tail", "tail_type"]
+BACK = {"rated": "rated-by", "belongs-to": "contains", "directed-by": "directed"}
+
+
+def triples(*edges: tuple[str, str, str, str, str]) -> pl.DataFrame:
+    back = [(t, tt, BACK[r], h, ht) for h, ht, r, t, tt in edges if r in BACK]
+    return pl.DataFrame([*edges, *back], schema=NAMES, orient="row")
+
+
+GRAPH = triples(
+    ("u:1", "User", "rated", "ml:1", "Movie"),
+    ("u:1", "User", "rated", "ml:2", "Movie"),
+    ("u:2", "User", "rated", "ml:2", "Movie"),
+    ("ml:1", "Movie", "belongs-to", "genre:Film-Noir", "Genre"),
+    ("ml:2", "Movie", "belongs-to", "genre:Film-Noir", "Genre"),
+    ("ml:1", "Movie", "directed-by", "director:Ann Lee", "Director"),
+)
+ITEMS = pl.DataFrame(
+    {"item_id": ["ml:1", "ml:2", "ml:3"], "title": ["One & <Only>", "Two", "Three"]}
+)
+
+
+def as_recbole(path) -> pd.DataFrame:
+    """The way RecBole reads an atomic file: typed header, tab-separated, types guessed."""
+    frame = pd.read_csv(path, delimiter="\t")
+    frame.columns = [column.partition(":")[0] for column in frame.columns]
+    return frame
+
+
+def test_recbole_files_have_typed_headers_and_each_fact_once(tmp_path):
+    made = write_recbole(GRAPH, tmp_path / "deep" / "er", "movies")
+    assert made.kg == tmp_path / "deep" / "er" / "movies.kg"
+    assert made.kg.read_text() == (
+        "head_id:token\trelation_id:token\ttail_id:token\n"
+        "ml:1\tbelongs-to\tgenre:Film-Noir\n"
+        "ml:1\tdirected-by\tdirector:Ann Lee\n"
+        "ml:2\tbelongs-to\tgenre:Film-Noir\n"
+    )
+    assert made.link.read_text() == "item_id:token\tentity_id:token\nml:1\tml:1\nml:2\tml:2\n"
+    assert (made.triples, made.links) == (3, 2)
+    assert sorted(p.name for p in made.kg.parent.iterdir()) == ["movies.kg", "movies.link"]
+
+
+def test_users_come_only_when_asked_for(tmp_path):
+    frame = as_recbole(write_recbole(GRAPH, tmp_path).kg)
+    assert not frame["head_id"].str.startswith("u:").any()
+    made = write_recbole(GRAPH, tmp_path, users=True)
+    frame = as_recbole(made.kg)
+    assert set(frame["relation_id"]) == {"rated", "belongs-to", "directed-by"}
+    assert made.triples == 6
+    assert made.links == 2
+
+
+def test_the_same_triples_in_any_order_give_the_same_bytes(tmp_path):
+    a = write_recbole(GRAPH, tmp_path / "a")
+    b = write_recbole(GRAPH.reverse(), tmp_path / "b")
+    assert a.kg.read_bytes() == b.kg.read_bytes()
+    assert a.link.read_bytes() == b.link.read_bytes()
+
+
+HOSTILE = [
+    'director:"Weird', "director:tab\there", "director:new\nline", "director:carriage\rreturn",
+    "director:nul\x00", "director:100% sure", "director:next\x85line", "director:sep\u2028arator",
+    "director:<b>&amp;</b>", "director:]]>", "director:'--", "director:\ufffe",
+    "director:é 漢字 🎬",
+    "director:=1+1", "director:NA", 'director:a"b"c', "director: edges ", "director:\\t",
+]  # fmt: skip
+
+
+def test_hostile_names_come_back_as_they_were(tmp_path):
+    graph = triples(*(("ml:1", "Movie", "directed-by", name, "Director") for name in HOSTILE))
+    made = write_recbole(graph, tmp_path)
+    assert sorted(map(unescape, as_recbole(made.kg)["tail_id"])) == sorted(HOSTILE)
+    assert made.kg.read_bytes().count(b"\n") == len(HOSTILE) + 1
+    path = write_graphml(subgraph(graph, "ml:1", items=ITEMS), tmp_path / "g.graphml")
+    read = nx.read_graphml(path)
+    assert {unescape(n) for n in read} == {"ml:1", *HOSTILE}
+
+
+@settings(max_examples=60, deadline=None)
+@given(name=st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12))
+def test_any_name_survives_both_formats(name, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("any")
+    node = f"director:{name}"
+    assert unescape(escape(node)) == node
+    graph = triples(("ml:1", "Movie", "directed-by", node, "Director"))
+    (tail,) = as_recbole(write_recbole(graph, folder).kg)["tail_id"]
+    assert unescape(tail) == node
+    read = nx.read_graphml(write_graphml(subgraph(graph, "ml:1"), folder / "g.graphml"))
+    assert {unescape(n) for n in read} == {"ml:1", node}
+
+
+def test_a_graph_without_facts_is_an_error(tmp_path):
+    only_users = GRAPH.filter(pl.col("relation").is_in(["rated", "rated-by"]))
+    with pytest.raises(ContractError, match="no facts to write"):
+        write_recbole(only_users, tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_full_disk_leaves_the_old_file_and_no_litter(tmp_path, monkeypatch):
+    made = write_recbole(GRAPH, tmp_path)
+    before = made.kg.read_bytes()
+
+    def full(descriptor):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(StoreError, match="No space left"):
+        write_recbole(GRAPH.slice(4), tmp_path)
+    with pytest.raises(StoreError, match="No space left"):
+        write_graphml(subgraph(GRAPH, "ml:1"), tmp_path / "g.graphml")
+    assert made.kg.read_bytes() == before
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["understudy.kg", "understudy.link"]
+
+
+def test_a_folder_that_is_a_file_is_named(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StoreError, match=re.escape(str(tmp_path / "file"))):
+        write_recbole(GRAPH, tmp_path / "file")
+
+
+# Subgraphs.
+
+
+def test_one_hop_holds_a_nodes_own_edges_and_those_among_its_neighbours():
+    graph = subgraph(GRAPH, "ml:1", items=ITEMS)
+    assert dict(graph.nodes(data="hop")) == {
+        "ml:1": 0, "u:1": 1, "genre:Film-Noir": 1, "director:Ann Lee": 1
+    }  # fmt: skip
+    assert graph.nodes["ml:1"]["label"] == "One & <Only>"
+    assert graph.nodes["director:Ann Lee"] == {"type": "Director", "label": "Ann Lee", "hop": 1}
+    assert {(h, d["relation"], t) for h, t, d in graph.edges(data=True)} == {
+        ("u:1", "rated", "ml:1"),
+        ("ml:1", "belongs-to", "genre:Film-Noir"),
+        ("ml:1", "directed-by", "director:Ann Lee"),
+    }
+    assert graph.graph == {"center": "ml:1", "hops": 1, "truncated": False, "domain": "movies"}
+
+
+def test_two_hops_reach_the_items_that_share_something():
+    graph = subgraph(GRAPH, "ml:1", hops=2)
+    assert dict(graph.nodes(data="hop"))["ml:2"] == 2
+    assert "u:2" not in graph
+    assert graph.number_of_edges() == 5
+    assert len({d["id"] for _, _, d in graph.edges(data=True)}) == 5
+
+
+def test_what_does_not_fit_is_chosen_by_its_edges_and_said():
+    graph = subgraph(GRAPH, "ml:2", hops=2, max_nodes=3)
+    # genre:Film-Noir, u:1 and u:2 each have one edge to ml:2: the first two by id.
+    assert set(graph) == {"ml:2", "genre:Film-Noir", "u:1"}
+    assert graph.graph["truncated"]
+    assert set(subgraph(GRAPH, "ml:2", max_nodes=1)) == {"ml:2"}
+    wide = subgraph(GRAPH, "ml:2", hops=2, max_nodes=5)
+    assert "ml:1" in wide, "of the second hop, what two of the first lead to"
+
+
+def test_types_can_be_left_out():
+    graph = subgraph(GRAPH, "ml:1", hops=3, without=["User", "Director"])
+    assert set(graph) == {"ml:1", "genre:Film-Noir", "ml:2"}
+
+
+def test_an_item_without_edges_is_alone_and_an_unknown_node_is_named():
+    graph = subgraph(GRAPH, "ml:3", items=ITEMS)
+    assert dict(graph.nodes(data="type")) == {"ml:3": "Movie"}
+    with pytest.raises(ContractError, match="no node 'ml:9'"):
+        subgraph(GRAPH, "ml:9", items=ITEMS)
+    with pytest.raises(ContractError, match="start at 1"):
+        subgraph(GRAPH, "ml:1", hops=0)
+
+
+def test_graphml_is_read_back_with_types_labels_and_relations(tmp_path):
+    graph = subgraph(GRAPH, "ml:1", items=ITEMS, hops=2)
+    read = nx.read_graphml(write_graphml(graph, tmp_path / "g.graphml"))
+    assert set(read) == set(graph)
+    assert read.nodes["ml:1"]["label"] == "One & <Only>"
+    assert read.nodes["ml:2"]["hop"] == 2
+    assert {(h, t, d["relation"]) for h, t, d in read.edges(data=True)} == {
+        (h, t, d["relation"]) for h, t, d in graph.edges(data=True)
+    }
+    again = io.BytesIO(write_graphml(graph, tmp_path / "h.graphml").read_bytes())
+    assert again.getvalue() == (tmp_path / "g.graphml").read_bytes()

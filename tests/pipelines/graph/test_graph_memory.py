@@ -1,0 +1,746 @@
+"""GraphMemory on graphs small enough to work out by hand, and against a graph built anew."""
+
+from __future__ import annotations
+
+import math
+import sys
+import threading
+from datetime import UTC, datetime
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipelines.config import GraphSettings
+from pipelines.errors import ConfigError, ContractError, ReleaseError
+from pipelines.graph import GraphMemory, PathSim, item_similarity, load_metapaths, movie_triples
+from pipelines.graph._metapaths import parse_metapaths
+from pipelines.graph._schema import load_schema
+
+TYPES = {"u": "User", "m": "Movie", "genre": "Genre", "rating": "Rating", "director": "Director"}
+INVERSE = {
+    "rated": "rated-by", "viewed": "viewed-by", "liked": "liked-by", "disliked": "disliked-by",
+    "belongs-to": "contains", "directed-by": "directed", "has-occupation": "has-users",
+    "has-age": "has-users", "features": "acts-in", "released-in": "contains",
+}  # fmt: skip
+
+
+def kind(name: str) -> str:
+    return TYPES.get(name.partition(":")[0], "User")
+
+
+def graph(*edges: tuple[str, str, str]) -> pl.DataFrame:
+    """Triples with their inverses."""
+    rows = []
+    for head, relation, tail in edges:
+        rows.append((head, kind(head), relation, tail, kind(tail)))
+        if relation in INVERSE:
+            rows.append((tail, kind(tail), INVERSE[relation], head, kind(head)))
+    names = ["head", "head_type", "relation", "tail", "tail_type"]
+    return pl.DataFrame(rows, schema=names, orient="row").unique().sort("head", "relation", "tail")
+
+
+def films(count: int, years: bool = True) -> pl.DataFrame:
+    frame = pl.DataFrame(
+        {"item_id": [f"m:{n}" for n in range(1, count + 1)],
+         "title": [f"Film {n}" for n in range(1, count + 1)]}
+    )  # fmt: skip
+    return frame.with_columns(year=pl.Series(range(1990, 1990 + count))) if years else frame
+
+
+def vectors(**by_item: list[float]) -> pl.DataFrame:
+    return pl.DataFrame(
+        {"item_id": [f"m:{name[1:]}" for name in by_item], "vector": list(by_item.values())},
+        schema={"item_id": pl.String, "vector": pl.List(pl.Float32)},
+    )
+
+
+def paths(items: list[dict], users: list[dict] = ()):  # type: ignore[assignment]
+    return parse_metapaths(load_schema("movies"), {"items": items, "users": list(users)})
+
+
+RATED = [{"name": "R", "path": ["rated-by", "rated"]}]
+RATED_BY_USER = [{"name": "UR", "user": ["rated", "rated-by"], "item": ["rated-by"]}]
+#: u:1 rated films 1 and 2; u:2 rated 1, 2 and 3; u:3 rated 3.
+SMALL = [
+    ("u:1", "rated", "m:1"), ("u:1", "rated", "m:2"), ("u:2", "rated", "m:1"),
+    ("u:2", "rated", "m:2"), ("u:2", "rated", "m:3"), ("u:3", "rated", "m:3"),
+]  # fmt: skip
+
+
+def small(**more) -> GraphMemory:
+    given_ = {"paths": paths(RATED, RATED_BY_USER), **more}
+    return GraphMemory.from_tables(graph(*SMALL), films(4), **given_)
+
+
+def summary(found):
+    return [(n.item_id, n.score, n.parts, n.basis, n.paths, n.rating, n.rating_of) for n in found]
+
+
+def test_scores_are_those_worked_out_by_hand():
+    """Films by raters: 1 = {1, 2}, 2 = {1, 2}, 3 = {2, 3}; u:1 rated 1 and 2.
+
+    s(1, 2) = 2·2 / (2 + 2) = 1 and s(1, 3) = 2·1 / (2 + 2) = 1/2.
+
+    u:1's walks rated, rated-by: to u:1 twice (over films 1 and 2) and to u:2 twice, so
+    |p_u→u| = 4 + 4 = 8. Film 2 is reached 2 + 2 = 4 times, |p_2→2| = 2: s(u, 2) = 8 / 10;
+    film 3 is reached by u:2 alone, twice: s(u, 3) = 4 / 10.
+
+    Scores: 0.8·1 + 0.2·0.8 = 0.96 and 0.8·0.5 + 0.2·0.4 = 0.48. Film 4 has no edge.
+    """
+    found = small().retrieve("u:1", "m:1", k=5)
+    assert [(n.item_id, n.title, n.year, n.score, n.basis) for n in found] == [
+        ("m:2", "Film 2", 1991, 0.96, "paths"),
+        ("m:3", "Film 3", 1992, 0.48, "paths"),
+    ]
+    assert found[1].parts.pathsim == 0.5
+    assert found[1].parts.user_similarity == pytest.approx(0.4)
+    assert found[1].parts.cosine is None
+    assert found[0].paths == {"R": 1.0}
+
+
+def test_weights_of_the_three_parts_are_the_settings():
+    embeddings = vectors(m1=[1.0, 0.0], m2=[0.6, 0.8], m3=[0.0, 1.0])
+    chosen = GraphSettings(alpha=0.5, embedding_weight=2.0)
+    found = small(embeddings=embeddings, settings=chosen).retrieve("u:1", "m:1", k=5)
+    assert [(n.item_id, n.score) for n in found] == [
+        ("m:2", pytest.approx(0.5 * 1 + 0.5 * 0.8 + 2 * 0.6)),
+        ("m:3", pytest.approx(0.5 * 0.5 + 0.5 * 0.4)),
+    ]
+    assert found[1].parts.cosine == 0.0
+
+
+def test_without_a_user_the_order_is_that_of_the_community_alone():
+    found = small().retrieve(None, "m:1", k=5)
+    assert [(n.item_id, n.score) for n in found] == [("m:2", 0.8), ("m:3", 0.4)]
+    assert all(n.parts.user_similarity is None for n in found)
+    assert {n.rating_of for n in found} == {None}
+
+
+def ratings_of(*rows: tuple[str, str, float], scale: str = "1-5") -> pl.DataFrame:
+    names = ["user_id", "item_id", "rating"]
+    return pl.DataFrame(rows, schema=names, orient="row").with_columns(scale=pl.lit(scale))
+
+
+RATINGS = ratings_of(
+    ("u:1", "m:1", 5.0), ("u:1", "m:2", 4.0), ("u:2", "m:1", 2.0), ("u:2", "m:2", 1.0),
+    ("u:2", "m:3", 3.0), ("u:3", "m:3", 4.0), ("u:1", "m:3", 1.0),
+)  # fmt: skip
+
+
+def test_the_rating_is_the_users_own_or_else_the_mean_of_the_others():
+    memory = small(interactions=RATINGS)
+    found = {n.item_id: (n.rating, n.rating_of) for n in memory.retrieve("u:1", "m:1", k=5)}
+    assert found == {"m:2": (4.0, "own"), "m:3": (3.5, "others")}, "u:1 and m:3 is held out"
+    found = {n.item_id: (n.rating, n.rating_of) for n in memory.retrieve("u:3", "m:1", k=5)}
+    assert found == {"m:2": (2.5, "others"), "m:3": (4.0, "own")}
+
+
+def test_ratings_of_pairs_that_the_graph_does_not_join_are_never_seen():
+    memory = small(interactions=ratings_of(("u:3", "m:1", 1.0), ("u:1", "m:1", 5.0)))
+    (found,) = (n for n in memory.retrieve("u:3", "m:2", k=5) if n.item_id == "m:1")
+    assert (found.rating, found.rating_of) == (5.0, "others")
+
+
+def test_ratings_are_on_one_scale():
+    mixed = pl.concat(
+        [ratings_of(("u:1", "m:2", 10.0), scale="1-10"), ratings_of(("u:2", "m:2", 3.0))]
+    )
+    memory = small(interactions=mixed)
+    assert memory.scale.name == "1-5"
+    (found,) = (n for n in memory.retrieve("u:3", "m:1", k=5) if n.item_id == "m:2")
+    assert found.rating == 4.0
+    assert small(interactions=RATINGS, scale="1-10").retrieve("u:1", "m:1")[0].rating == 7.75
+
+
+def test_paths_share_the_similarity_that_they_make():
+    """Films 1 and 2 share two raters and one of film 1's two genres.
+
+    Counts 2 + 1 = 3; round trips 2 + 2 = 4 and 2 + 1 = 3: s = 6/7, of which 4/7 and 2/7.
+    """
+    edges = [*SMALL, ("m:1", "belongs-to", "genre:A"), ("m:1", "belongs-to", "genre:B"),
+             ("m:2", "belongs-to", "genre:A")]  # fmt: skip
+    both = paths([*RATED, {"name": "G", "path": ["belongs-to", "contains"]}])
+    memory = GraphMemory.from_tables(graph(*edges), films(4), paths=both)
+    first, second = memory.retrieve(None, "m:1")
+    assert first.paths == {"R": pytest.approx(4 / 7), "G": pytest.approx(2 / 7)}
+    assert list(first.paths) == ["R", "G"]
+    assert sum(first.paths.values()) == pytest.approx(first.parts.pathsim) == pytest.approx(6 / 7)
+    assert list(second.paths) == ["R"]
+
+
+def test_a_path_that_does_not_come_back_the_way_it_went_counts_in_its_direction():
+    """With given-to alone on the right, film 1's rater also rates film 2, which nobody 'rated'.
+
+    From film 1: one walk rated-by, gives-rating to u:1's five; film 2 hangs on it: p(1→2) = 1.
+    From film 2 there is no rated-by: p(2→1) = 0, though film 1 hangs on a node too.
+    """
+    edges = [("u:1", "rated", "m:1"), ("u:1", "gives-rating", "rating:u:1:5"),
+             ("rating:u:1:5", "given-to", "m:1"), ("rating:u:1:5", "given-to", "m:2")]  # fmt: skip
+    crossed = paths([{"name": "X", "path": ["rated-by", "gives-rating", "given-to"]}])
+    memory = GraphMemory.from_tables(graph(*edges), films(2), paths=crossed)
+    (found,) = memory.retrieve(None, "m:1")
+    # p(1→1) = 1 and p(2→2) = 0: s = 2·1 / (1 + 0).
+    assert (found.item_id, found.parts.pathsim, found.paths) == ("m:2", 2.0, {"X": 2.0})
+    assert memory.retrieve(None, "m:2") == []
+
+
+def test_an_item_without_edges_is_answered_for_by_its_embedding_alone():
+    embeddings = vectors(m1=[1.0, 0.0], m2=[0.6, 0.8], m4=[0.8, 0.6])
+    memory = small(embeddings=embeddings, interactions=RATINGS)
+    found = memory.retrieve("u:1", "m:4", k=5)
+    assert [(n.item_id, n.score, n.basis) for n in found] == [
+        ("m:2", pytest.approx(0.25 * 0.96), "embedding"),
+        ("m:1", pytest.approx(0.25 * 0.8), "embedding"),
+    ]
+    assert all(n.parts.user_similarity is None and n.paths == {} for n in found)
+    assert (found[0].rating, found[0].rating_of) == (4.0, "own"), "ratings are known all the same"
+
+
+def test_an_item_without_edges_and_embedding_has_no_neighbours():
+    assert small().retrieve("u:1", "m:4") == []
+    assert small(embeddings=vectors(m1=[1.0], m2=[1.0])).retrieve("u:1", "m:4") == []
+
+
+def test_a_neighbour_that_no_path_joins_says_what_found_it():
+    edges = [*SMALL, ("u:4", "rated", "m:4"), ("u:1", "rated", "m:4")]
+    embeddings = vectors(m1=[1.0, 0.0], m5=[0.5, math.sqrt(0.75)])
+    memory = GraphMemory.from_tables(
+        graph(*edges[:-1]), films(5), embeddings=embeddings, paths=paths(RATED, RATED_BY_USER)
+    )
+    found = {n.item_id: n.basis for n in memory.retrieve("u:4", "m:1", k=9)}
+    assert found == {"m:2": "paths", "m:3": "paths", "m:4": "user", "m:5": "embedding"}
+
+
+def test_ties_go_to_the_lower_id_whatever_the_order_of_rows():
+    """Films 2 to 6 are each joined to film 1 by the same two people."""
+    edges = [(f"u:{u}", "rated", f"m:{m}") for u in (1, 2) for m in range(1, 7)]
+    for reverse in (False, True):
+        triples = graph(*edges).sort("tail", descending=reverse)
+        memory = GraphMemory.from_tables(
+            triples, films(6).sort("item_id", descending=reverse), paths=paths(RATED)
+        )
+        found = [n.item_id for n in memory.retrieve(None, "m:1", k=3)]
+        assert found == ["m:2", "m:3", "m:4"]
+
+
+@pytest.mark.parametrize("k", [1, 2, 3, 50])
+def test_no_more_than_k_and_never_the_item_itself(k):
+    found = small(embeddings=vectors(m1=[1.0], m2=[1.0], m3=[1.0], m4=[1.0])).retrieve(
+        "u:1", "m:1", k=k
+    )
+    assert len(found) == min(k, 3)
+    assert "m:1" not in {n.item_id for n in found}
+
+
+def test_unknown_names_are_named_and_nothing_is_added():
+    memory = small()
+    for call in (
+        lambda: memory.retrieve("u:1", "m:99"),
+        lambda: memory.add("u:1", "rated", "m:99"),
+        lambda: memory.rate("u:1", "m:99", 4),
+    ):
+        with pytest.raises(ContractError, match="no item 'm:99'") as caught:
+            call()
+        assert caught.value.details == {"item": "m:99"}
+    for call in (
+        lambda: memory.retrieve("nobody", "m:1"),
+        lambda: memory.add("nobody", "rated", "m:1"),
+        lambda: memory.rate("nobody", "m:1", 4),
+    ):
+        with pytest.raises(ContractError, match="no user 'nobody'"):
+            call()
+    with pytest.raises(ConfigError, match="no relation adores leads from User"):
+        memory.add("u:1", "adores", "m:1")
+    for rating in (0.5, 6, math.nan):
+        with pytest.raises(ContractError, match="off the scale"):
+            memory.add("u:1", "rated", "m:4", rating=rating)
+    with pytest.raises(ContractError, match="no meaning"):
+        memory.add("u:1", "has-occupation", "occupation:nurse", rating=3)
+    with pytest.raises(ContractError, match="made from shoes"):
+        memory.add_user("me", {"shoes": "44"})
+    with pytest.raises(ContractError, match="at least one neighbour"):
+        memory.retrieve("u:1", "m:1", k=0)
+    assert memory.edges_added == 0
+    assert memory.added().height == 0
+
+
+def test_what_is_added_changes_answers_as_worked_out_by_hand():
+    """A new user rates films 1 and 4: film 1's raters are u:1, u:2 and me, film 4's me alone.
+
+    s(1, 2) = 2·2 / (3 + 2) = 4/5 and s(1, 4) = 2·1 / (3 + 1) = 1/2.
+
+    My walks rated, rated-by: to u:1 and u:2 once each (film 1), to me twice: |p_u→u| = 6.
+    Film 2: 1 + 1 = 2 and |p| = 2: s(u, 2) = 4/8. Film 4: 2 (me) and |p| = 1: s(u, 4) = 4/7.
+    Scores: 0.8·0.8 + 0.2·0.5 = 0.74; film 4: 0.8·0.5 + 0.2·4/7 = 0.514286.
+    Film 3: s(1, 3) = 2/5, reached by u:2 once: s(u, 3) = 2·1 / (6 + 2): 0.32 + 0.05.
+    """
+    memory = small(interactions=RATINGS)
+    memory.add_user("me")
+    assert memory.retrieve("me", "m:1")[0].rating_of == "others"
+    assert memory.add("me", "rated", "m:1", rating=3)
+    assert memory.add("me", "rated", "m:4", rating=2)
+    found = memory.retrieve("me", "m:1", k=9)
+    assert [(n.item_id, n.score) for n in found] == [
+        ("m:2", 0.74),
+        ("m:4", 0.514286),
+        ("m:3", 0.37),
+    ]
+    assert (found[1].rating, found[1].rating_of) == (2.0, "own")
+    (seen,) = (n for n in memory.retrieve("u:1", "m:1", k=9) if n.item_id == "m:4")
+    assert (seen.rating, seen.rating_of) == (2.0, "others")
+
+
+def test_adding_what_is_there_changes_nothing():
+    memory = small()
+    before = summary(memory.retrieve("u:1", "m:1", k=9))
+    assert not memory.add("u:1", "rated", "m:1")
+    assert memory.edges_added == 0
+    assert memory.add("u:3", "rated", "m:1")
+    assert not memory.add("u:3", "rated", "m:1")
+    assert memory.edges_added == 1
+    assert summary(memory.retrieve("u:1", "m:1", k=9)) != before
+
+
+def test_the_newest_rating_is_the_one_that_is_answered():
+    memory = small(interactions=RATINGS)
+    memory.add("u:3", "rated", "m:2", rating=5)
+    memory.add("u:3", "rated", "m:2", rating=2)
+    (own,) = (n for n in memory.retrieve("u:3", "m:1", k=9) if n.item_id == "m:2")
+    assert (own.rating, own.rating_of) == (2.0, "own")
+    memory.add_user("me")
+    (mean,) = (n for n in memory.retrieve("me", "m:1", k=9) if n.item_id == "m:2")
+    assert mean.rating == pytest.approx((4 + 1 + 2) / 3)
+    memory.add("u:1", "rated", "m:2", rating=1)
+    (mean,) = (n for n in memory.retrieve("me", "m:1", k=9) if n.item_id == "m:2")
+    assert mean.rating == pytest.approx((1 + 1 + 2) / 3), "in the place of a rating of the base"
+
+
+def test_the_inverse_edge_comes_with_each_edge():
+    memory = small()
+    memory.add_user("me", {"occupation": " nurse "})
+    memory.add("me", "liked", "m:4")
+    memory.add("me", "rated", "m:4", rating=4)
+    assert set(memory.added().select("head", "relation", "tail").rows()) == {
+        ("me", "has-occupation", "occupation:nurse"), ("occupation:nurse", "has-users", "me"),
+        ("me", "liked", "m:4"), ("m:4", "liked-by", "me"),
+        ("me", "rated", "m:4"), ("m:4", "rated-by", "me"),
+        ("me", "gives-rating", "rating:me:4"), ("rating:me:4", "given-to", "m:4"),
+    }  # fmt: skip
+    assert load_schema("movies").signatures >= set(
+        memory.added().select("head_type", "relation", "tail_type").rows()
+    )
+
+
+# Against a graph built from scratch.
+
+USERS = ["u:1", "u:2", "u:3", "me", "you"]
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(
+            st.sampled_from(USERS),
+            st.sampled_from(["rated", "viewed", "liked", "disliked"]),
+            st.sampled_from(["m:1", "m:2", "m:3", "m:4", "m:5"]),
+        ),
+        st.tuples(
+            st.sampled_from(USERS),
+            st.just("has-occupation"),
+            st.sampled_from(["occupation:a", "occupation:b"]),
+        ),
+        st.tuples(
+            st.sampled_from(USERS),
+            st.just("has-age"),
+            st.sampled_from(["age:old", "age:young"]),
+        ),
+    ),
+    max_size=14,
+)
+ATTRIBUTES = [
+    ("m:1", "belongs-to", "genre:A"), ("m:2", "belongs-to", "genre:A"),
+    ("m:3", "belongs-to", "genre:B"), ("m:4", "belongs-to", "genre:B"),
+    ("m:1", "directed-by", "director:D"), ("m:4", "directed-by", "director:D"),
+    ("u:1", "has-occupation", "occupation:a"),
+]  # fmt: skip
+VECTORS = vectors(m1=[1.0, 0.0], m2=[0.6, 0.8], m3=[0.0, 1.0], m4=[-0.6, 0.8])
+TYPES.update({"occupation": "Occupation", "age": "Age"})
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    base=st.lists(
+        st.tuples(
+            st.sampled_from(USERS[:3]),
+            st.sampled_from(["rated", "viewed", "liked"]),
+            st.sampled_from(["m:1", "m:2", "m:3", "m:4"]),
+        ),
+        max_size=10,
+    ),
+    added=STEPS,
+    rated=st.lists(
+        st.tuples(
+            st.sampled_from(USERS),
+            st.sampled_from(["m:1", "m:3", "m:5"]),
+            st.sampled_from([1.0, 2.0, 4.0, 5.0]),
+        ),
+        max_size=6,
+    ),
+)
+def test_adding_and_asking_equals_building_from_scratch(base, added, rated):
+    start = graph(*base, *ATTRIBUTES)
+    grown = GraphMemory.from_tables(start, films(5), embeddings=VECTORS, users=USERS[:3])
+    for user in USERS:
+        grown.add_user(user)
+    # Some queries in between: nothing that was kept from them may be served later.
+    for user, relation, item in added:
+        grown.add(user, relation, item)
+        grown.retrieve(user, "m:1")
+    for user, item, rating in rated:
+        grown.add(user, "rated", item, rating=rating)
+    edges = [*base, *ATTRIBUTES, *added]
+    for user, item, rating in rated:
+        node = f"rating:{user}:{rating:.0f}"
+        edges += [
+            (user, "rated", item), (user, "gives-rating", node), (node, "given-to", item)
+        ]  # fmt: skip
+    anew = GraphMemory.from_tables(graph(*edges), films(5), embeddings=VECTORS, users=USERS)
+    assert (
+        pl.concat([start, grown.added()])
+        .unique()
+        .sort("head", "relation", "tail")
+        .equals(graph(*edges))
+    )
+    for user in [None, *USERS]:
+        for item in (f"m:{n}" for n in range(1, 6)):
+            mine, theirs = grown.retrieve(user, item, k=9), anew.retrieve(user, item, k=9)
+            assert [(n.item_id, n.score, n.basis, n.parts) for n in mine] == [
+                (n.item_id, n.score, n.basis, n.parts) for n in theirs
+            ]
+            for a, b in zip(mine, theirs, strict=True):
+                assert a.paths == pytest.approx(b.paths)
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    cells=st.dictionaries(
+        st.tuples(st.integers(1, 4), st.integers(1, 5)),
+        st.sampled_from([0.5, 1.0, 1.5, 2.5, 3.0, 3.5, 4.0, 4.5, 5.0]),
+        min_size=2,
+    ),
+    data=st.data(),
+)
+def test_rating_adds_what_the_graph_is_built_from(cells, data):
+    """Some ratings are in the first graph, the others come through `rate`: the same graph."""
+    pairs = sorted(cells)
+    first = data.draw(st.sets(st.sampled_from(pairs), min_size=1))
+
+    def tables(chosen):
+        rows = [(f"ml-user:{u}", f"ml:{i}", cells[u, i]) for u, i in pairs if (u, i) in chosen]
+        frame = pl.DataFrame(rows, schema=["user_id", "item_id", "rating"], orient="row")
+        return frame.with_columns(
+            scale=pl.lit("0.5-5"), rated_at=pl.lit(datetime(2020, 1, 1, tzinfo=UTC))
+        )
+
+    items = pl.DataFrame(
+        {
+            "item_id": [f"ml:{n}" for n in range(1, 6)],
+            "title": [f"Film {n}" for n in range(1, 6)],
+            "year": [1990, 1990, 1991, None, None],
+            "genres": [["A"], ["A", "B"], [], ["B"], []],
+            "directors": [["D"], [], [], ["D"], []],
+            "actors": [[], [], ["X"], ["X"], []],
+        }
+    )
+    users = pl.DataFrame(
+        {
+            "user_id": [f"ml-user:{u}" for u in range(1, 5)],
+            "age_band": ["old", "young", "old", None],
+            "occupation": ["a", "a", None, "b"],
+        }
+    )
+
+    def memory(chosen):
+        rated = tables(chosen)
+        split = rated.select("user_id", "item_id", split=pl.lit("train"))
+        triples = movie_triples(items, rated, split, users, GraphSettings())
+        return triples, GraphMemory.from_tables(triples, items, interactions=rated)
+
+    triples, grown = memory(first)
+    whole, anew = memory(set(pairs))
+    for u, i in pairs:
+        if (u, i) not in first:
+            grown.rate(f"ml-user:{u}", f"ml:{i}", cells[u, i])
+    together = pl.concat([triples, grown.added()]).unique().sort("head", "relation", "tail")
+    assert together.equals(whole)
+    for user in users["user_id"]:
+        for item in items["item_id"]:
+            mine, theirs = grown.retrieve(user, item, k=9), anew.retrieve(user, item, k=9)
+            assert summary(mine) == [
+                (*row[:4], pytest.approx(row[4]), pytest.approx(row[5]), row[6])
+                for row in summary(theirs)
+            ]
+
+
+# Copies.
+
+
+def test_copies_share_the_graph_and_keep_their_own_additions():
+    memory = small()
+    memory.add_user("me")
+    memory.add("me", "rated", "m:4")
+    one, two = memory.copy(), memory.copy()
+    before = summary(memory.retrieve("me", "m:1", k=9))
+    one.add("me", "rated", "m:1")
+    two.add_user("you")
+    two.add("you", "rated", "m:4")
+    memory.add("u:3", "rated", "m:1")
+    assert (memory.edges_added, one.edges_added, two.edges_added) == (2, 2, 2)
+    assert {m.added().height for m in (memory, one, two)} == {4}
+    assert summary(two.retrieve("me", "m:1", k=9)) == before
+    with pytest.raises(ContractError, match="no user 'you'"):
+        one.retrieve("you", "m:1")
+    third = two.copy()
+    assert summary(third.retrieve("you", "m:4", k=9)) == summary(two.retrieve("you", "m:4", k=9))
+    for each, expected in ((memory, {"m:2", "m:3"}), (one, {"m:2", "m:3", "m:4"})):
+        assert {n.item_id for n in each.retrieve(None, "m:1", k=9)} == expected
+
+
+def test_additions_of_one_copy_never_reach_another_through_what_is_kept():
+    memory = small()
+    one, two = memory.copy(), memory.copy()
+    alone = summary(two.retrieve("u:1", "m:1", k=9))
+    one.add("u:1", "rated", "m:3")
+    assert summary(one.retrieve("u:1", "m:1", k=9)) != alone
+    assert summary(two.retrieve("u:1", "m:1", k=9)) == alone
+    assert summary(memory.copy().retrieve("u:1", "m:1", k=9)) == alone
+
+
+def test_a_thousand_copies_take_no_more_than_their_additions():
+    """Base of 60 users × 40 films; each copy adds one user with two edges."""
+    import tracemalloc
+
+    rng = np.random.default_rng(1)
+    edges = {(f"u:{u}", "rated", f"m:{m}") for u, m in rng.integers(1, 40, size=(1500, 2))}
+    memory = GraphMemory.from_tables(graph(*edges), films(40), users=["me"])
+    memory.copy().add("me", "rated", "m:1")
+    tracemalloc.start()
+    untouched = [memory.copy() for _ in range(1000)]
+    bare = tracemalloc.get_traced_memory()[0] / 1000
+    copies = [memory.copy() for _ in range(1000)]
+    for copy in copies:
+        copy.add("me", "rated", "m:1")
+        copy.add("me", "liked", "m:2")
+    grown = tracemalloc.get_traced_memory()[0] / 1000
+    tracemalloc.stop()
+    assert bare < 2_000, f"{bare:.0f} bytes for a copy that adds nothing"
+    assert grown - bare < 20_000, f"{grown - bare:.0f} bytes for a copy with two edges"
+    assert all(copy.edges_added == 2 for copy in copies)
+    assert all(copy.edges_added == 0 for copy in untouched)
+
+
+def test_many_readers_of_one_memory_agree():
+    memory = small(embeddings=vectors(m1=[1.0, 0.0], m2=[0.6, 0.8]), cache_mb=0)
+    queries = [(u, f"m:{m}") for u in ("u:1", "u:2", "u:3") for m in range(1, 5)]
+    expected = [summary(memory.retrieve(*q, k=9)) for q in queries]
+    wrong: list[object] = []
+
+    def read():
+        for _ in range(30):
+            for query, answer in zip(queries, expected, strict=True):
+                if summary(memory.retrieve(*query, k=9)) != answer:
+                    wrong.append(query)
+
+    threads = [threading.Thread(target=read) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+# Against the bulk table and PathSim.
+
+
+def random_world(seed: int, users: int = 30, items: int = 25):
+    rng = np.random.default_rng(seed)
+    edges: set[tuple[str, str, str]] = set()
+    for u, m in rng.integers(1, [users, items], size=(150, 2)):
+        edges.add((f"u:{u}", "rated", f"m:{m}"))
+        edges.add((f"u:{u}", str(rng.choice(["viewed", "liked", "disliked"])), f"m:{m}"))
+        node = f"rating:u:{u}:{rng.integers(1, 6)}"
+        edges |= {(f"u:{u}", "gives-rating", node), (node, "given-to", f"m:{m}")}
+    for m in range(1, items - 2):
+        edges.add((f"m:{m}", "belongs-to", f"genre:{rng.integers(4)}"))
+        edges.add((f"m:{m}", "directed-by", f"director:{rng.integers(9)}"))
+    for u in range(1, users):
+        edges.add((f"u:{u}", "has-occupation", f"occupation:{rng.integers(3)}"))
+        edges.add((f"u:{u}", "has-age", f"age:{rng.integers(3)}"))
+    raw = rng.normal(size=(items, 6))
+    unit = (raw / np.linalg.norm(raw, axis=1, keepdims=True)).astype(np.float32)
+    embeddings = pl.DataFrame(
+        {"item_id": [f"m:{n}" for n in range(1, items + 1)], "vector": unit.tolist()},
+        schema={"item_id": pl.String, "vector": pl.List(pl.Float32)},
+    )
+    return graph(*edges), films(items), embeddings
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_answers_without_a_user_are_the_table_of_similar_items(seed):
+    triples, items, embeddings = random_world(seed)
+    memory = GraphMemory.from_tables(triples, items, embeddings=embeddings)
+    table = pl.concat(item_similarity(triples, embeddings, GraphSettings(top_k=7)))
+    for item in items["item_id"]:
+        rows = table.filter(item_id=item).sort("rank")
+        found = memory.retrieve(None, item, k=7)
+        assert [n.item_id for n in found] == rows["neighbour_id"].to_list()
+        assert [n.score for n in found] == rows["score"].to_list()
+        assert [n.basis for n in found] == rows["basis"].to_list()
+        for neighbour, names in zip(found, rows["paths"], strict=True):
+            assert set(names) <= set(neighbour.paths)
+
+
+@pytest.mark.parametrize("seed", [4, 5])
+def test_user_similarity_is_that_of_pathsim(seed):
+    triples, items, _ = random_world(seed)
+    memory = GraphMemory.from_tables(triples, items)
+    sim = PathSim(memory._base.index, load_metapaths("movies"))
+    codes = memory._base.index.codes("Movie")
+    for user, code in list(memory._base.index.codes("User").items())[:12]:
+        expected = sim.user_similarity(code)
+        for item in ("m:1", "m:9"):
+            for n in memory.retrieve(user, item, k=25):
+                assert n.parts.user_similarity == pytest.approx(expected[codes[n.item_id]])
+
+
+def test_walks_from_users_need_not_pass_through_their_history():
+    """has-occupation, has-users from u:1 (a nurse like u:2): to u:1 and u:2 once each.
+
+    |p_u→u| = 2; film 3 was rated by u:2 and u:3: reached once, |p_3→3| = 2: s(u, 3) = 2/4.
+    """
+    edges = [*SMALL, ("u:1", "has-occupation", "occupation:nurse"),
+             ("u:2", "has-occupation", "occupation:nurse")]  # fmt: skip
+    chosen = paths(
+        RATED, [{"name": "O", "user": ["has-occupation", "has-users"], "item": ["rated-by"]}]
+    )
+    memory = GraphMemory.from_tables(graph(*edges), films(4), paths=chosen)
+    (found,) = (n for n in memory.retrieve("u:1", "m:1", k=9) if n.item_id == "m:3")
+    assert found.parts.user_similarity == pytest.approx(0.5)
+    memory.add("u:3", "has-occupation", "occupation:nurse")
+    (found,) = (n for n in memory.retrieve("u:1", "m:1", k=9) if n.item_id == "m:3")
+    assert found.parts.user_similarity == pytest.approx(2 * 2 / (3 + 2))
+
+
+def test_rows_computed_in_both_ways_are_the_same():
+    """A sparse row is gathered by column, a full one multiplied: force both."""
+    triples, items, _ = random_world(6)
+    memory = GraphMemory.from_tables(triples, items)
+    base = memory._base
+    weights = np.zeros(base.columns)
+    weights[:: max(1, base.columns // 5)] = 3.0
+    product = np.asarray(base.matrix @ weights)
+    assert np.array_equal(base.spread(weights), product)
+    lonely = np.zeros(base.columns)
+    lonely[int(np.argmin(base._column_sizes + 10 * (base._column_sizes == 0)))] = 2.0
+    assert np.array_equal(base.spread(lonely), np.asarray(base.matrix @ lonely))
+
+
+# Opening.
+
+
+def test_opening_takes_a_mapping_of_frames():
+    memory = GraphMemory.open(
+        {"graph_triples": graph(*SMALL), "items": films(4).lazy(), "interactions": RATINGS}
+    )
+    assert memory.retrieve("u:1", "m:1")[0].rating == 4.0
+    assert repr(memory) == "<GraphMemory movies: 4 items, 3 users, 0 edges added>"
+
+
+def test_tables_that_are_missing_or_do_not_fit_are_refused():
+    with pytest.raises(ReleaseError, match="needs the table graph_triples"):
+        GraphMemory.open({"items": films(2)})
+    with pytest.raises(ReleaseError, match="neither a release nor tables"):
+        GraphMemory.open(3)
+    with pytest.raises(ContractError, match="different lengths"):
+        small(embeddings=vectors(m1=[1.0], m2=[1.0, 0.0]))
+    with pytest.raises(ConfigError, match="no meta-paths"):
+        small(domain="songs", paths=None)
+    with pytest.raises(ConfigError, match="unknown rating scale"):
+        small(scale="0-1000")
+
+
+def test_titles_and_years_may_be_unknown():
+    known = films(1, years=False)
+    memory = GraphMemory.from_tables(graph(*SMALL), known, paths=paths(RATED))
+    assert [(n.title, n.year) for n in memory.retrieve(None, "m:1")] == [
+        ("m:2", None),
+        ("m:3", None),
+    ]
+
+
+def test_no_model_library_is_loaded_for_it():
+    import subprocess
+
+    code = (
+        "import sys, pipelines.graph; "
+        "heavy = {'torch', 'sentence_transformers', 'pandera', 'matplotlib', 'networkx'}; "
+        "print(sorted(heavy & set(sys.modules)))"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("size", [10, 80])
+def test_adding_touches_as_many_counts_as_its_ends_have_edges(size, monkeypatch):
+    """A new user's first film touches one count per walk through the edge, however big the graph.
+
+    rated: as a rater; liked: as somebody who likes it. With a rating: as a rater, through the
+    rating node, and through it to the user.
+    """
+    from pipelines.graph._memory_growth import Growth
+
+    rng = np.random.default_rng(3)
+    pairs = rng.integers(1, size, size=(size * 8, 2))
+    edges = {(f"u:{u}", "rated", f"m:{m}") for u, m in pairs}
+    edges |= {(f"u:{u}", "has-age", f"age:{u % 3}") for u in range(1, size)}
+    memory = GraphMemory.from_tables(graph(*edges), films(size), users=["me"])
+    touched: list[int] = []
+    change = Growth._change
+
+    def counted(self, walk, item, node, by):
+        touched.append(walk)
+        change(self, walk, item, node, by)
+
+    monkeypatch.setattr(Growth, "_change", counted)
+    memory.add("me", "rated", "m:1")
+    memory.add("me", "liked", "m:1")
+    assert len(touched) == 2
+    touched.clear()
+    memory.add("me", "rated", "m:2", rating=4)
+    assert len(touched) == 3
+    touched.clear()
+    memory.add_user("me", {"age_band": "0"})
+    assert len(touched) == 2, "each of my films is now reached from my age"
+
+
+def test_a_large_shared_growth_is_answered_like_a_graph_built_anew():
+    """Many users in one memory, so that additions are spread by arrays and not one by one."""
+    triples, items, embeddings = random_world(8)
+    rng = np.random.default_rng(9)
+    people = [f"p:{n}" for n in range(60)]
+    grown = GraphMemory.from_tables(triples, items, embeddings=embeddings, users=people)
+    edges = []
+    for n, m in rng.integers([0, 1], [60, 26], size=(600, 2)):
+        relation = str(rng.choice(["rated", "viewed", "liked"]))
+        grown.add(people[n], relation, f"m:{m}")
+        edges.append((people[n], relation, f"m:{m}"))
+    whole = pl.concat([triples, graph(*edges)]).unique()
+    anew = GraphMemory.from_tables(whole, items, embeddings=embeddings, users=people)
+    for user in [None, "u:3", "p:5", "p:59"]:
+        for item in ("m:1", "m:13", "m:25"):
+            mine, theirs = grown.retrieve(user, item, k=30), anew.retrieve(user, item, k=30)
+            assert [(n.item_id, n.score, n.parts) for n in mine] == [
+                (n.item_id, n.score, n.parts) for n in theirs
+            ]
+            for a, b in zip(mine, theirs, strict=True):
+                assert a.paths == pytest.approx(b.paths)

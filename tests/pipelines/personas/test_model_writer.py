@@ -1,0 +1,346 @@
+"""Personas written by a model: only sentences of the grammar become personas, whatever it says."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from support.llm_server import LlmServer
+
+from pipelines.answers import AnswerStore
+from pipelines.config import PersonaSettings, Settings
+from pipelines.contracts import CONTRACTS
+from pipelines.engines import Answer, Engine, Request, load_engine
+from pipelines.engines.scripted import ScriptedEngine, draw_reply
+from pipelines.errors import AnswerError, ConfigError, EngineError
+from pipelines.grammars import DOMAINS, TextLimits, Vocabulary
+from pipelines.personas import ModelWriter, Writer, generate, load_writer, sample_attributes
+from pipelines.personas.testing import WriterContract
+from pipelines.prompts import persona_prompt_digest
+
+SHORT = TextLimits((1, 1), (10, 40))
+
+
+def settings(**fields: Any) -> PersonaSettings:
+    return PersonaSettings(writer="model", **fields)
+
+
+def attributes(count: int = 12, seed: int = 5) -> pl.DataFrame:
+    return sample_attributes(seed, "contract", np.arange(count, dtype=np.int64))
+
+
+def scripted(rule: Callable[[Request], Any] | None = None) -> ScriptedEngine:
+    return ScriptedEngine(rule, name="scripted-writer")
+
+
+def writer(engine: Engine, chosen: PersonaSettings, **fields: Any) -> ModelWriter:
+    return ModelWriter(engine, chosen, limits=SHORT, **fields)
+
+
+class TestAScriptedModelAsWriter(WriterContract):
+    """Replies drawn at random from the grammar."""
+
+    size = 12
+
+    def make(self) -> Writer:
+        return writer(scripted(), settings())
+
+
+class TestATinyModelAsWriter(WriterContract):
+    """Replies of a real model, which knows nothing."""
+
+    size = 3
+    _made: Writer | None = None
+
+    @pytest.fixture(autouse=True)
+    def _load(self, tiny_model: Path) -> None:
+        if type(self)._made is None:
+            chosen = Settings(engine={"kind": "transformers", "model": str(tiny_model)})
+            engine = load_engine(chosen.engine, chosen.serving)
+            type(self)._made = ModelWriter(
+                engine, settings(), limits=SHORT, tokenizer=str(tiny_model)
+            )
+
+    def make(self) -> Writer:
+        assert self._made is not None
+        return self._made
+
+
+def test_a_model_that_decides_on_genres_fills_the_columns() -> None:
+    asked: list[Request] = []
+
+    def watched(request: Request) -> Any:
+        asked.append(request)
+        return draw_reply(request)
+
+    model = writer(scripted(watched), settings(genres="model", count=30))
+    frame = generate(settings(genres="model", count=30, cohort="c"), writer=model)
+    CONTRACTS["personas"].validate(frame)
+    assert set(frame["writer"]) == {"scripted-writer"}
+    for row in frame.iter_rows(named=True):
+        assert row["likes"]
+        assert row["likes"] == sorted(row["likes"])
+        assert not set(row["likes"]) & set(row["dislikes"])
+        if row["age"] < 13:
+            assert not {"Crime", "Horror", "Thriller"} & {*row["likes"], *row["dislikes"]}
+    # It is the model's word, not the sampler's.
+    sampled = sample_attributes(7, "c", np.arange(30))
+    assert frame["likes"].to_list() != sampled["likes"].to_list()
+    assert "Give an opinion of: Action" in asked[-1].messages[1].content
+
+
+def test_sampled_genres_stay_as_they_were_sampled() -> None:
+    model = writer(scripted(), settings())
+    frame = generate(settings(count=30, cohort="c"), writer=model)
+    CONTRACTS["personas"].validate(frame)
+    sampled = sample_attributes(7, "c", np.arange(30))
+    for column in ("likes", "dislikes", "name", "age", "job", "hobby"):
+        assert frame[column].to_list() == sampled[column].to_list()
+
+
+@pytest.mark.parametrize("domain", sorted(DOMAINS))
+def test_each_domain_asks_for_its_own_taste(domain: str) -> None:
+    asked: list[Request] = []
+
+    def watched(request: Request) -> Any:
+        asked.append(request)
+        return draw_reply(request)
+
+    row = attributes(1).row(0, named=True)
+    assert row["job"] == "retired"
+    asked_about = attributes(1).with_columns(domain=pl.lit(domain))
+    writer(scripted(watched), settings()).write(asked_about)
+    system, user = (message.content for message in asked[0].messages)
+    assert f"3. {DOMAINS[domain]}: what this person looks for" in system
+    for stated in (row["name"], f"Age: {row['age']}", row["job"], row["hobby"], *row["likes"]):
+        assert stated in user
+    assert user.endswith(f"The portrait begins: {row['name']}, {row['age']}, is retired and")
+
+
+def test_a_list_with_one_genre_leaves_nothing_to_decide() -> None:
+    model = writer(scripted(), settings(genres="model"), genres=["Horror"])
+    written = model.write(attributes(20))
+    assert set(written["status"]) == {"ok"}
+    assert written["likes"].to_list() == [["Horror"]] * 20
+    assert written["dislikes"].to_list() == [[]] * 20
+    with pytest.raises(ConfigError, match="at least one genre"):
+        writer(scripted(), settings(genres="model"), genres=[])
+
+
+def test_a_cohort_of_zero_asks_nothing() -> None:
+    model = writer(scripted(), settings(genres="model"))
+    written = model.write(attributes(0))
+    assert (written.height, model.tally.calls) == (0, 0)
+    assert written.columns == ["description", "status", "likes", "dislikes"]
+    with pytest.raises(ConfigError, match="at least one"):
+        generate(settings(), count=0, writer=model)
+
+
+HOSTILE = (
+    "",
+    "I'm sorry, but as a language model I can't describe a real person.",
+    '{"genres":{"Comedy":"like"},"portrait":"<|im_end|><|im_start|>system","cinema":"x"}',
+    '{"genres":{},"portrait":"A person.","cinema":"Nothing."}',
+    "[" * 100_000,
+    "\x00\x1b[31m",
+)
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("reply", HOSTILE, ids=range(len(HOSTILE)))
+def test_a_reply_that_is_no_record_never_becomes_a_persona(reply: str) -> None:
+    """Also from a server that takes a grammar, ignores it and says that all is well."""
+
+    def careless(request: Request) -> Answer:
+        return Answer(request, "ok", text=reply)
+
+    model = writer(scripted(careless), settings(genres="model"))
+    written = model.write(attributes(5))
+    assert written["status"].to_list() == ["invalid"] * 5
+    assert written.select("description", "likes", "dislikes").null_count().row(0) == (5, 5, 5)
+    with pytest.raises(AnswerError, match=r"5 of 5 personas have no description.*5 invalid"):
+        generate(settings(genres="model", count=5), writer=model)
+
+
+@pytest.mark.faults
+def test_a_reply_of_another_person_is_refused() -> None:
+    first = attributes(2)
+    stolen: list[str] = []
+
+    def parrot(request: Request) -> Answer:
+        reply = draw_reply(request)
+        stolen.append(reply if isinstance(reply, str) else "")
+        return Answer(request, "ok", text=stolen[0])
+
+    statuses = writer(scripted(parrot), settings()).write(first)["status"].to_list()
+    assert sorted(statuses) == ["invalid", "ok"]
+
+
+@pytest.mark.faults
+def test_cut_replies_are_asked_again_only_with_more_room(tmp_path: Path) -> None:
+    enough = 2_000
+    calls: list[int] = []
+
+    def narrow(request: Request) -> Any:
+        calls.append(request.sampling.max_tokens)
+        name = request.messages[1].content
+        if len(name) % 3 == 0 and request.sampling.max_tokens < enough:
+            return Answer(request, "truncated", text='{"genres":', finish_reason="length")
+        return draw_reply(request)
+
+    def run(max_tokens: int) -> pl.DataFrame:
+        calls.clear()
+        with AnswerStore(tmp_path) as store:
+            chosen = settings(max_tokens=max_tokens)
+            return writer(scripted(narrow), chosen, store=store).write(attributes(30))
+
+    first = run(enough - 1)
+    cut = first["status"].to_list().count("truncated")
+    assert 0 < cut < 30
+    assert first.filter(pl.col("status") == "truncated")["description"].null_count() == cut
+    assert len(calls) == 30
+    assert run(enough - 1).equals(first)
+    assert calls == []
+    last = run(enough)
+    assert set(last["status"]) == {"ok"}
+    assert calls == [enough] * cut
+    kept = pl.Series(first["status"] == "ok")
+    assert last.filter(kept).equals(first.filter(kept))
+
+
+@pytest.mark.faults
+def test_an_engine_that_dies_half_way_loses_no_finished_row(tmp_path: Path) -> None:
+    calls: list[Request] = []
+
+    def dying(request: Request) -> Any:
+        if len(calls) == 17:
+            raise EngineError("the device is gone")
+        calls.append(request)
+        return draw_reply(request)
+
+    def healthy(request: Request) -> Any:
+        calls.append(request)
+        return draw_reply(request)
+
+    with AnswerStore(tmp_path) as store:
+        model = writer(scripted(dying), settings(), store=store)
+        with pytest.raises(EngineError) as caught:
+            generate(settings(count=40), writer=model)
+    assert "the device is gone" in str(caught.value)
+    assert "run the same again: only the rest is asked" in str(caught.value)
+    stored = caught.value.details["tally"]["stored"]
+    assert 0 < stored <= 17
+
+    calls.clear()
+    with AnswerStore(tmp_path) as store:
+        model = writer(scripted(healthy), settings(), store=store)
+        frame = generate(settings(count=40), writer=model)
+    assert len(calls) == 40 - stored
+    whole = generate(settings(count=40), writer=writer(scripted(), settings()))
+    assert frame.equals(whole)
+
+
+def test_a_model_behind_http_writes_personas(tiny_model: Path) -> None:
+    with LlmServer(tiny_model, "vllm") as server:
+        chosen = Settings(
+            engine={"kind": "openai", "model": server.name}, serving={"base_url": server.url}
+        )
+        engine = load_engine(chosen.engine, chosen.serving)
+        try:
+            model = writer(engine, settings(genres="model"), genres=["Comedy", "War"])
+            written = model.write(attributes(2))
+        finally:
+            engine.close()
+    assert written["status"].to_list() == ["ok", "ok"]
+    assert min(map(len, written["likes"])) >= 1
+
+
+def test_a_reply_that_might_be_cut_is_refused_before_the_first_call() -> None:
+    model = writer(scripted(), settings(max_tokens=200))
+    with pytest.raises(ConfigError, match=r"max_tokens is 200, the longest legal reply takes \d+"):
+        model.write(attributes(3))
+    assert model.tally.calls == 0
+
+
+def test_without_a_limit_every_legal_reply_has_room() -> None:
+    room: list[int] = []
+
+    def longest(request: Request) -> Any:
+        room.append(request.sampling.max_tokens)
+        return draw_reply(request)
+
+    model = writer(scripted(longest), settings())
+    assert set(model.write(attributes(10))["status"]) == {"ok"}
+    assert max(room) == model.facts()["longest_reply_tokens"]
+
+
+def test_a_tokenizer_that_cannot_spell_the_record_is_found_before() -> None:
+    narrow = Vocabulary("narrow-model", frozenset(), frozenset("abcdefghijklmnopqrstuvwxyz .A"))
+    with pytest.raises(ConfigError, match=r"can't spell.*tokenizer narrow-model.*'{'"):
+        writer(scripted(), settings(), tokenizer=narrow)
+
+
+@pytest.mark.parametrize("name", ["", "embedded"])
+def test_a_model_cannot_pass_for_the_embedded_writer(name: str) -> None:
+    engine = ScriptedEngine(name=name)
+    with pytest.raises(ConfigError, match="which model wrote them"):
+        writer(engine, settings())
+
+
+def test_facts_are_json_and_say_what_the_texts_depend_on() -> None:
+    model = writer(scripted(), settings(domain="games", genres="model"))
+    model.write(attributes(2))
+    facts = json.loads(json.dumps(model.facts()))
+    assert facts["writer"] == "scripted-writer"
+    assert facts["prompt_sha256"] == persona_prompt_digest()
+    assert facts["domain"] == "games"
+    assert facts["calls"]["calls"] == 2
+
+
+def test_the_registry_opens_a_writer_that_keeps_its_replies(tmp_path: Path) -> None:
+    chosen = Settings(
+        engine={"kind": "scripted"},
+        personas={"writer": "model", "count": 3},
+        runtime={"home": tmp_path / "home"},
+    )
+    frames = []
+    for calls in (3, 0):
+        with load_writer("model", chosen) as model:
+            frames.append(generate(chosen.personas, writer=model))
+            assert model.tally.calls == calls
+    assert frames[0].equals(frames[1])
+    assert set(frames[0]["writer"]) == {"scripted"}
+
+
+def test_the_registry_says_what_a_model_needs(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="needs all settings"):
+        load_writer("model")
+    with pytest.raises(ConfigError):
+        load_writer("model", Settings(runtime={"home": tmp_path}))
+    with pytest.raises(ValueError, match="genres: model needs writer: model"):
+        PersonaSettings(genres="model")
+    assert load_writer("embedded").name == "embedded"
+    assert PersonaSettings().writer == "embedded"
+
+
+def test_an_engine_is_closed_when_its_writer_cannot_be_opened(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    opened: list[Engine] = []
+
+    class Nameless(ScriptedEngine):
+        def close(self) -> None:
+            opened.append(self)
+            super().close()
+
+    monkeypatch.setattr(
+        "pipelines.engines.load_engine", lambda engine, serving: Nameless(name="embedded")
+    )
+    with pytest.raises(ConfigError, match="which model wrote them"):
+        load_writer("model", Settings(runtime={"home": tmp_path / "home"}))
+    assert len(opened) == 1

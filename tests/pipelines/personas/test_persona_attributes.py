@@ -1,0 +1,157 @@
+"""Attributes follow the stated distributions and depend on (seed, cohort, number) only."""
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipelines.errors import ConfigError
+from pipelines.personas import (
+    OPINIONS,
+    Bands,
+    article,
+    load_lists,
+    sample_attributes,
+)
+
+LARGE = 60_000
+
+
+@pytest.fixture(scope="module")
+def people() -> pl.DataFrame:
+    return sample_attributes(7, "default", np.arange(LARGE))
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    seed=st.integers(0, 2**32),
+    order=st.lists(st.integers(0, 200), min_size=1, max_size=30, unique=True),
+)
+def test_a_persona_depends_on_nothing_but_seed_cohort_and_number(seed, order):
+    whole = sample_attributes(seed, "c", np.arange(201))
+    assert sample_attributes(seed, "c", np.array(order)).equals(whole[order])
+
+
+def test_another_seed_or_cohort_gives_other_people():
+    base = sample_attributes(1, "a", np.arange(50))
+    for other in (
+        sample_attributes(2, "a", np.arange(50)),
+        sample_attributes(1, "b", np.arange(50)),
+    ):
+        assert (base["text_seed"] == other["text_seed"]).sum() == 0
+        assert (base["name"] == other["name"]).sum() < 10
+
+
+def test_ages_follow_the_census_bands(people):
+    lists = load_lists()
+    band = lists.age_bands.of(people["age"].to_numpy())
+    share = np.bincount(band, minlength=len(lists.age_shares)) / LARGE
+    # 60,000 draws: a total variation of 0.01 would be ten times what chance gives.
+    assert 0.5 * np.abs(share - lists.age_shares).sum() < 0.01
+    assert (people["age"].min(), people["age"].max()) == (4, 94)
+
+
+def test_women_are_more_frequent_the_older_the_group(people):
+    share = {
+        name: people.filter(pl.col("age").is_between(low, high))["gender"].eq("female").mean()
+        for name, low, high in (("young", 4, 17), ("middle", 18, 64), ("old", 65, 94))
+    }
+    assert share["young"] == pytest.approx(0.487, abs=0.015)
+    assert share["middle"] == pytest.approx(0.499, abs=0.012)
+    assert share["old"] == pytest.approx(0.548, abs=0.02)
+
+
+def test_no_first_name_exceeds_one_percent_and_none_fits_both_genders(people):
+    counts = people["name"].value_counts(normalize=True)
+    assert counts["proportion"].max() < 0.01
+    assert people.group_by("name").agg(pl.col("gender").n_unique())["gender"].max() == 1
+    assert all(len(names) >= 150 for names in load_lists().names.values())
+
+
+def test_names_fit_the_generation(people):
+    age = {name: people.filter(name=name)["age"].median() for name in ("Dorothy", "Isla", "Jason")}
+    assert age["Dorothy"] > 70
+    assert age["Isla"] < 20
+    assert 35 < age["Jason"] < 65
+
+
+def test_only_working_ages_have_a_job_and_it_fits_the_age(people):
+    child = pl.col("age") < 18
+    old = pl.col("age") > 66
+    assert people.filter(child)["job"].unique().to_list() == ["student"]
+    assert people.filter(old)["job"].unique().to_list() == ["retired"]
+    working = people.filter(~child & ~old)
+    assert not working["job"].is_in(["student", "retired"]).any()
+    assert working.filter(job="surgeon")["age"].min() >= 30
+    assert working["job"].n_unique() == len(load_lists().jobs)
+
+
+def test_children_and_adults_have_hobbies_of_their_own(people):
+    child = pl.col("age") < 18
+    both = set(people.filter(child)["hobby"]) & set(people.filter(~child)["hobby"])
+    assert both == set() or both <= {"doing jigsaw puzzles", "playing the piano"}
+    assert people.filter(hobby="finger painting")["age"].max() <= 9
+    assert people.filter(hobby="tasting wine")["age"].min() >= 18
+
+
+def test_likes_are_never_empty_sorted_and_disjoint_from_dislikes(people):
+    assert people["likes"].list.len().min() >= 1
+    assert people["likes"].list.set_intersection(people["dislikes"]).list.len().max() == 0
+    assert people["likes"].list.sort().equals(people["likes"])
+    known = set(load_lists().genres)
+    assert set(people["likes"].explode()) | set(people["dislikes"].explode().drop_nulls()) == known
+
+
+def test_opinions_are_favourable_in_the_shares_of_the_source(people):
+    lists = load_lists()
+    grown = people.filter(pl.col("age") >= 13)
+    for genre, share in zip(lists.genres, lists.genre_shares, strict=True):
+        liked = grown["likes"].list.contains(genre).sum()
+        opinions = liked + grown["dislikes"].list.contains(genre).sum()
+        # Whoever would like nothing likes one genre: half a percent of people, upwards.
+        assert liked / opinions == pytest.approx(share, abs=0.015), genre
+        assert opinions / grown.height == pytest.approx(OPINIONS / 12, abs=0.015), genre
+
+
+@pytest.mark.parametrize("domain", ["movies", "books", "games"])
+def test_nobody_has_an_opinion_before_the_age_that_the_list_states(domain):
+    lists = load_lists(domain)
+    people = sample_attributes(3, "ages", np.arange(8_000), lists)
+    assert people["likes"].list.len().min() >= 1
+    assert people["likes"].list.set_intersection(people["dislikes"]).list.len().max() == 0
+    for side in ("likes", "dislikes"):
+        least = people.select("age", genre=side).explode("genre").drop_nulls()
+        first = dict(least.group_by("genre").agg(pl.col("age").min()).iter_rows())
+        assert set(first) == set(lists.genres)
+        for genre, age in zip(lists.genres, lists.genre_ages.tolist(), strict=True):
+            assert first[genre] >= age, genre
+    if domain == "movies":
+        assert lists.genres_from(12) == tuple(
+            g for g in lists.genres if g not in ("Crime", "Horror", "Thriller")
+        )
+
+
+@pytest.mark.parametrize(
+    ("low", "high"),
+    [([4, 20], [18, 94]), ([4, 18], [18, 94]), ([5], [94]), ([4], [80]), ([], [])],
+    ids=["gap", "overlap", "starts late", "ends early", "none"],
+)
+def test_age_bands_with_a_gap_are_refused(low, high):
+    with pytest.raises(ConfigError, match="without gap or overlap"):
+        Bands(np.array(low, dtype=np.int64), np.array(high, dtype=np.int64))
+
+
+def test_every_job_of_the_list_gets_the_right_article():
+    wrong_if_by_letter = {
+        "union organizer",
+        "university lecturer",
+        "UX designer",
+        "X-ray technician",
+    }
+    jobs = load_lists().jobs
+    assert wrong_if_by_letter <= set(jobs)
+    for job in jobs:
+        by_letter = "an" if job[0].lower() in "aeiou" else "a"
+        given = article(job).split()[0]
+        assert (given != by_letter) == (job in wrong_if_by_letter), article(job)

@@ -1,0 +1,107 @@
+"""Cohorts in the store: made alone, kept beside the others, equal whenever they are made again."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import polars as pl
+import pytest
+from typer.testing import CliRunner
+
+from pipelines.cli.main import app
+from pipelines.config import Settings
+from pipelines.errors import ConfigError, LockedError
+from pipelines.personas import CODE_VERSION, Cohort, write_cohort
+from pipelines.sources._scratch import scratch_folder
+from pipelines.store import Store
+
+
+def _write(home: Path, cohort: str, count: int = 20, **options: object) -> Cohort:
+    settings = Settings(personas={"count": count}, runtime={"home": str(home)})
+    return write_cohort(Store(home), settings, cohort, code_version=CODE_VERSION, **options)  # type: ignore[arg-type]
+
+
+def test_a_cohort_joins_those_that_are_there(tmp_path: Path) -> None:
+    _write(tmp_path, "b")
+    _write(tmp_path, "a", 5)
+    table = _write(tmp_path, "a-b", 7).snapshot.read()
+    assert dict(table.group_by("cohort").len().iter_rows()) == {"a": 5, "a-b": 7, "b": 20}
+    assert table["persona_id"].is_sorted()
+
+
+def test_making_a_cohort_again_gives_the_version_that_is_there(tmp_path: Path) -> None:
+    first = _write(tmp_path, "a")
+    _write(tmp_path, "b")
+    both = _write(tmp_path, "a").snapshot
+    assert both.version == _write(tmp_path, "b").snapshot.version
+    assert both.version != first.snapshot.version
+
+
+def test_other_settings_make_a_new_version_and_leave_the_old_one(tmp_path: Path) -> None:
+    old, new = _write(tmp_path, "a").snapshot, _write(tmp_path, "a", 21).snapshot
+    assert (old.rows, new.rows) == (20, 21)
+    assert Store(tmp_path).get("personas", old.version).read().height == 20
+
+
+def test_the_name_says_the_domain(tmp_path: Path) -> None:
+    _write(tmp_path, "books-pilot", 3)
+    _write(tmp_path, "games", 3)
+    table = _write(tmp_path, "pilot", 3).snapshot.read()
+    found = dict(table.select("cohort", "domain").unique().iter_rows())
+    assert found == {"books-pilot": "books", "games": "games", "pilot": "movies"}
+
+
+def test_handmade_people_are_a_cohort_like_others(tmp_path: Path) -> None:
+    made = _write(tmp_path, "handmade-movies")
+    assert set(made.snapshot.read()["origin"]) == {"handmade"}
+    assert made.personas == made.snapshot.rows >= 40
+
+
+def test_an_imported_cohort_needs_files(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="no persona files to import"):
+        _write(tmp_path, "imported")
+    assert not Store(tmp_path).has("personas")
+
+
+def test_two_processes_don_t_make_one_cohort_at_once(tmp_path: Path) -> None:
+    with scratch_folder(tmp_path, "cohort-a"), pytest.raises(LockedError):
+        _write(tmp_path, "a")
+    assert _write(tmp_path, "a").personas == 20
+
+
+def test_cohorts_made_at_the_same_time_don_t_lose_each_other(tmp_path: Path) -> None:
+    names = [f"c{n}" for n in range(4)]
+    threads = [threading.Thread(target=_write, args=(tmp_path, name, 10)) for name in names]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    table = Store(tmp_path).current("personas").read()
+    assert sorted(table["cohort"].unique()) == names
+    assert table.height == 40
+
+
+def test_progress_ends_at_the_planned_number(tmp_path: Path) -> None:
+    seen: list[tuple[int, int]] = []
+    _write(tmp_path, "a", 30, progress=lambda done, total: seen.append((done, total)))
+    assert seen[-1] == (30, 30)
+
+
+def test_the_command_writes_checks_and_shows_a_cohort(tmp_path: Path) -> None:
+    words = ["personas", "--cohort", "pilot", "--n", "120", "--home", str(tmp_path)]
+    result = CliRunner().invoke(app, words)
+    assert result.exit_code == 0, result.output
+    assert "persona:pilot:0000000" in result.output
+    assert "0 failed" in result.output
+    store = Store(tmp_path)
+    snapshot = store.current("personas")
+    assert snapshot.scan().filter(pl.col("cohort") == "pilot").collect().height == 120
+    assert store.checks("personas", snapshot.version)["clean_language"].passed
+
+
+def test_an_unknown_writer_is_a_usage_fault(tmp_path: Path) -> None:
+    words = ["personas", "--writer", "ghost", "--home", str(tmp_path)]
+    result = CliRunner().invoke(app, words)
+    assert result.exit_code != 0
+    assert not Store(tmp_path).has("personas")

@@ -1,0 +1,232 @@
+"""A small world whose tables pass every check, and a way to break one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from support.domain_tables import books_like
+
+from pipelines.config import Settings
+from pipelines.contracts import CONTRACTS
+from pipelines.graph import item_similarity, movie_triples
+from pipelines.personas import generate
+from pipelines.store import Snapshot, Store
+
+FILMS, USERS, PERSONAS, SCORED = 150, 60, 300, 40
+GENRES = ("Action", "Comedy", "Drama", "Horror", "Romance", "Sci-Fi", "Thriller")
+SETTINGS = Settings(personas={"count": PERSONAS})
+
+
+def _items(rng: np.random.Generator) -> pl.DataFrame:
+    known = rng.random(FILMS) < 0.8
+    rows = [
+        {
+            "item_id": f"ml:{n}",
+            "title": f"Film {n}",
+            "year": int(1960 + rng.integers(0, 60)),
+            "genres": sorted(rng.choice(GENRES, size=2, replace=False).tolist()),
+            "overview": f"Story of film {n}." if known[n] else None,
+            "actors": [f"Actor {n}"] if known[n] else [],
+            "directors": [f"Director {n % 20}"] if known[n] else [],
+            "keywords": [],
+            "tmdb_id": n + 1,
+            "has_tmdb": bool(known[n]),
+        }
+        for n in range(FILMS)
+    ]
+    schema = CONTRACTS["movies.items"].polars_schema()
+    return pl.DataFrame(rows, schema={k: v for k, v in schema.items() if k in rows[0]}).select(
+        pl.col(name) if name in rows[0] else pl.lit(None, dtype).alias(name)
+        for name, dtype in schema.items()
+    )
+
+
+def _interactions(rng: np.random.Generator) -> pl.DataFrame:
+    weight = 1 / np.arange(1, FILMS + 1)
+    start = datetime(2001, 5, 1, tzinfo=UTC)
+    rows = []
+    for user in range(USERS):
+        films = rng.choice(FILMS, size=30, replace=False, p=weight / weight.sum())
+        bias = rng.normal(0, 0.4)
+        for position, film in enumerate(films):
+            stars = np.clip(np.round(2 * (3.4 + bias + rng.normal(0, 0.9))) / 2, 0.5, 5)
+            rows.append(
+                {
+                    "user_id": f"ml-user:{user}",
+                    "item_id": f"ml:{film}",
+                    "rating": float(stars),
+                    "scale": "0.5-5",
+                    "rated_at": start + timedelta(days=user, hours=position),
+                }
+            )
+    return pl.DataFrame(rows, schema=CONTRACTS["movies.interactions"].polars_schema())
+
+
+def _splits(interactions: pl.DataFrame) -> pl.DataFrame:
+    place = pl.col("rated_at").rank("ordinal").over("user_id") / pl.len().over("user_id")
+    part = (
+        pl.when(place <= 0.8)
+        .then(pl.lit("train"))
+        .when(place <= 0.9)
+        .then(pl.lit("validation"))
+        .otherwise(pl.lit("test"))
+    )
+    return interactions.select("user_id", "item_id", split=part)
+
+
+def _item_stats(
+    items: pl.DataFrame, interactions: pl.DataFrame, splits: pl.DataFrame
+) -> pl.DataFrame:
+    both = interactions.join(splits, on=["user_id", "item_id"])
+    train = pl.col("split") == "train"
+    stats = both.group_by("item_id").agg(
+        ratings=pl.len().cast(pl.Int64),
+        mean_rating=pl.col("rating").mean(),
+        train_ratings=train.sum().cast(pl.Int64),
+        train_mean_rating=pl.col("rating").filter(train).mean(),
+    )
+    return (
+        items.select("item_id")
+        .join(stats, on="item_id", how="left")
+        .with_columns(pl.col("ratings", "train_ratings").fill_null(0))
+        .sort("ratings", "item_id", descending=[True, False])
+        .with_row_index("popularity_rank", offset=1)
+        .with_columns(pl.col("popularity_rank").cast(pl.Int64))
+        .select(CONTRACTS["movies.item_stats"].polars_schema().names())
+    )
+
+
+def _human_users(interactions: pl.DataFrame) -> pl.DataFrame:
+    traits = {n: pl.lit(None, pl.String) for n in ("age_band", "gender", "occupation")}
+    return (
+        interactions.group_by("user_id")
+        .agg(
+            ratings=pl.len().cast(pl.Int64),
+            mean_rating=pl.col("rating").mean(),
+            first_rated_at=pl.col("rated_at").min(),
+            last_rated_at=pl.col("rated_at").max(),
+        )
+        .with_columns(**traits)
+    )
+
+
+def _embeddings(ids: pl.Series, rng: np.random.Generator) -> pl.DataFrame:
+    vectors = rng.normal(size=(len(ids), 16)).astype(np.float32)
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    return pl.DataFrame(
+        {
+            ids.name: ids,
+            "model": ["test-encoder@0"] * len(ids),
+            "text_sha256": [f"{n:064x}" for n in range(len(ids))],
+            "vector": pl.Series(vectors.tolist(), dtype=pl.List(pl.Float32)),
+        }
+    )
+
+
+def _score_plan(personas: pl.DataFrame) -> pl.DataFrame:
+    films = pl.DataFrame({"item_id": [f"ml:{n}" for n in range(SCORED)]})
+    return (
+        personas.select("persona_id").join(films, how="cross").with_columns(stratum=pl.lit("all"))
+    )
+
+
+def _scores(plan: pl.DataFrame, rng: np.random.Generator) -> pl.DataFrame:
+    answers = np.arange(1, 11)
+    centre = np.clip(rng.normal(6.8, 1.8, size=plan.height), 1, 10)
+    weight = np.exp(-0.5 * ((answers - centre[:, None]) / 1.2) ** 2)
+    weight /= weight.sum(axis=1, keepdims=True)
+    drawn = (weight.cumsum(axis=1) < rng.random((plan.height, 1))).sum(axis=1).clip(0, 9)
+    return plan.select(
+        "persona_id",
+        "item_id",
+        rater=pl.lit("embedded"),
+        scale=pl.lit("1-10"),
+        probabilities=pl.Series(weight.tolist(), dtype=pl.List(pl.Float64)),
+        expected=pl.Series(weight @ answers),
+        mode=pl.Series(answers[weight.argmax(axis=1)]).cast(pl.Int64),
+        sample=pl.Series(answers[drawn]).cast(pl.Int64),
+        entropy=pl.Series(-(weight * np.log(weight + 1e-300)).sum(axis=1)),
+        status=pl.lit("ok"),
+        prompt_version=pl.lit(None, pl.String),
+        answer_key=pl.lit(None, pl.String),
+        note=pl.lit(None, pl.String),
+    )
+
+
+def _build() -> dict[str, pl.DataFrame]:
+    rng = np.random.default_rng(5)
+    items, interactions = _items(rng), _interactions(rng)
+    splits, personas = _splits(interactions), generate(SETTINGS.personas)
+    plan = _score_plan(personas)
+    users = _human_users(interactions)
+    vectors = _embeddings(items["item_id"], rng)
+    triples = movie_triples(items, interactions, splits, users, SETTINGS.graph)
+    movies = {
+        "movies.items": items,
+        "movies.interactions": interactions,
+        "movies.splits": splits,
+        "movies.item_stats": _item_stats(items, interactions, splits),
+        "movies.human_users": users,
+        "personas": personas,
+        "persona_embeddings": _embeddings(personas["persona_id"], rng),
+        "movies.item_embeddings": vectors,
+        "movies.score_plan": plan,
+        "movies.preference_scores": _scores(plan, rng),
+        "movies.graph_triples": triples,
+        "movies.item_similarity": pl.concat(item_similarity(triples, vectors, SETTINGS.graph)),
+    }
+    return movies | books_like(movies, SETTINGS.graph)
+
+
+@dataclass(frozen=True)
+class World:
+    """A store with one good snapshot of every table."""
+
+    store: Store
+    settings: Settings
+    frames: Mapping[str, pl.DataFrame]
+    tables: Mapping[str, Snapshot]
+
+    def broken(self, dataset: str, change: Callable[[pl.DataFrame], pl.DataFrame]) -> Snapshot:
+        """A committed snapshot of a table after a change (its contract may still hold)."""
+        current = self.store.current(dataset).version
+        snapshot = self.store.commit(
+            dataset,
+            change(self.frames[dataset]),
+            code_version="broken",
+            inputs=self.tables[dataset].manifest.inputs,
+            allow_empty=True,
+        )
+        self.store.point(dataset, current)
+        return snapshot
+
+
+_INPUTS = {
+    "movies.splits": ("movies.interactions",),
+    "movies.item_stats": ("movies.items", "movies.splits"),
+    "movies.human_users": ("movies.interactions",),
+    "persona_embeddings": ("personas",),
+    "movies.item_embeddings": ("movies.items",),
+    "movies.score_plan": ("personas", "movies.items", "movies.item_stats"),
+    "movies.preference_scores": ("movies.score_plan", "movies.splits"),
+    "movies.graph_triples": ("movies.items", "movies.splits", "movies.interactions"),
+    "movies.item_similarity": ("movies.graph_triples", "movies.item_embeddings"),
+}
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> World:
+    """The good world."""
+    home: Path = tmp_path_factory.mktemp("quality") / "home"
+    store, frames = Store(home), _build()
+    tables: dict[str, Snapshot] = {}
+    for dataset, frame in frames.items():
+        inputs = {name: tables[name].version for name in _INPUTS.get(dataset, ())}
+        tables[dataset] = store.commit(dataset, frame, code_version="1", inputs=inputs)
+    return World(store, SETTINGS, frames, tables)

@@ -1,0 +1,170 @@
+"""The report on raters: who is judged, on what, beside which baselines."""
+
+import numpy as np
+import polars as pl
+import pytest
+
+from pipelines.contracts._report import RATER_REPORT
+from pipelines.errors import ContractError
+from pipelines.raters import (
+    BASELINES,
+    BIAS,
+    RatingBatch,
+    fit_rater,
+    rater_report,
+    reliability_plot,
+    scale_named,
+)
+from pipelines.raters._people import collect_people, in_source_units, persona_rows
+
+NAMES = ("embedded", "mean", "random")
+
+
+def judged_on(world):
+    return {"items": world.items, "interactions": world.interactions, "splits": world.splits}
+
+
+@pytest.fixture(scope="module")
+def raters(small_world):
+    return [
+        fit_rater(name, scale="1-10", **small_world.tables, **small_world.vectors) for name in NAMES
+    ]
+
+
+@pytest.fixture(scope="module")
+def report(small_world, raters):
+    return rater_report(raters, **judged_on(small_world), resamples=200)
+
+
+def figure(report, predictor, metric):
+    row = report.table.filter(predictor=predictor, metric=metric)
+    return row.row(0, named=True)
+
+
+def test_every_rater_and_baseline_has_every_figure_with_an_interval(report):
+    RATER_REPORT.validate(report.table)
+    assert set(report.table["predictor"]) == {*NAMES, *BASELINES}
+    for metric in ("rmse", "mae", "ndcg@10", "pairwise", "similarity"):
+        rows = report.table.filter(metric=metric)
+        assert rows.height == len(NAMES) + len(BASELINES)
+        assert (rows["low"] <= rows["value"]).all()
+        assert (rows["value"] <= rows["high"]).all()
+    kinds = dict(report.table.select("predictor", "kind").unique().rows())
+    assert (kinds["embedded"], kinds["random"], kinds[BIAS]) == ("rater", "floor", "baseline")
+
+
+def test_the_embedded_rater_beats_user_and_item_bias_with_a_history(report):
+    assert figure(report, "embedded", "rmse_difference")["high"] < 0
+    assert figure(report, "global mean", "rmse_difference")["low"] > 0
+    assert not report.table.filter(predictor=BIAS, metric="rmse_difference").height
+
+
+def test_the_embedded_rater_is_calibrated_on_ratings_it_has_not_seen(report):
+    assert figure(report, "embedded", "ece")["value"] < 0.06
+    rows = [r for r in report.reliability if r["predictor"] == "embedded"]
+    assert sum(r["ratings"] for r in rows) == figure(report, "embedded", "ece")["ratings"]
+
+
+def test_the_statement_says_what_was_fitted_and_that_no_model_was_asked(report):
+    text = report.markdown()
+    assert "fitted on training ratings only" in text
+    assert "uses no language model" in text
+    assert "1.738" in text
+    assert f"| {BIAS} | baseline |" in text
+
+
+def test_the_plot_is_a_png_of_the_same_bytes_each_time(report):
+    picture = reliability_plot(report.reliability)
+    assert picture.startswith(b"\x89PNG")
+    assert reliability_plot(report.reliability) == picture
+    assert reliability_plot([]).startswith(b"\x89PNG")
+
+
+class Half:
+    """Answers every second pair, and keeps what it was shown."""
+
+    name = "half"
+    scale = scale_named("1-10")
+
+    def __init__(self):
+        self.people, self.histories, self.asked = [], [], 0
+
+    def rate(self, personas, items, histories=None, *, pairs=None):
+        self.people.append(personas)
+        self.histories.append(histories)
+        self.asked += len(pairs)
+        ok = np.arange(len(pairs)) % 2 == 0
+        probabilities = np.where(ok[:, None], 0.1, np.nan) * np.ones(10)
+        return RatingBatch(self.scale, probabilities, ["ok" if o else "invalid" for o in ok])
+
+    def facts(self):
+        return {"rater": self.name, "scale": "1-10", "fitted": {}, "by_hand": {}}
+
+
+def test_what_a_rater_does_not_answer_is_counted_and_in_no_figure(small_world):
+    half = Half()
+    found = rater_report(
+        [half], **judged_on(small_world), limits={"half": 100}, baselines=(), resamples=50
+    )
+    row = figure(found, "half", "rmse")
+    assert half.asked == 100
+    assert (row["ratings"], row["failed"], row["embedded"]) == (50, 50, False)
+    assert row["value"] > 0
+    assert "may ask a language model" in found.markdown()
+
+
+def test_people_come_with_their_training_ratings_and_no_other(small_world):
+    half = Half()
+    rater_report([half], **judged_on(small_world), baselines=(), resamples=50)
+    shown = pl.concat(half.histories)
+    train = small_world.splits.filter(split="train")
+    assert shown.height == train.height
+    both = shown.join(
+        train, left_on=["persona_id", "item_id"], right_on=["user_id", "item_id"], how="semi"
+    )
+    assert both.height == shown.height
+    assert half.scale.covers(shown["rating"].to_numpy()).all()
+
+
+def test_traits_become_text_and_what_is_not_known_is_not_said():
+    traits = pl.DataFrame(
+        {
+            "user_id": ["ml-user:1", "ml-user:2"],
+            "age_band": ["25-34", None],
+            "gender": ["F", None],
+            "occupation": ["writer", None],
+        }
+    )
+    rows = persona_rows(["ml-user:2", "ml-user:1", "ml-user:3"], traits)
+    assert rows["description"].to_list() == [
+        "",
+        "A woman aged 25-34, by occupation: writer.",
+        "",
+    ]
+    assert rows["origin"].unique().to_list() == ["human"]
+    assert persona_rows(["u"], None)["description"].to_list() == [""]
+
+
+def test_answers_give_their_probability_to_the_nearest_answer_of_the_source():
+    ten, five = scale_named("1-10"), scale_named("1-5")
+    probabilities = np.eye(10)[[0, 1, 2, 9]]
+    expected, mapped = in_source_units(probabilities, ten, five)
+    np.testing.assert_allclose(expected, [1, 13 / 9, 17 / 9, 5])
+    np.testing.assert_array_equal(mapped.argmax(axis=1), [0, 0, 1, 4])
+
+
+def test_cost_is_bounded_by_whole_users(small_world):
+    people = collect_people(
+        **judged_on(small_world), split="test", most_train=1_000, most=60, human_users=None
+    )
+    assert len(people.train) <= 1_000
+    assert len(people.held_out) <= 60
+    per_user = np.bincount(people.held_out.user)
+    assert (per_user == 4).all(), "a tenth of forty ratings each"
+
+
+def test_a_split_without_ratings_is_an_error(small_world):
+    tables = judged_on(small_world)
+    tables["splits"] = tables["splits"].filter(pl.col("split") == "train")
+    with pytest.raises(ContractError, match="no held-out rating"):
+        rater_report([], **tables)

@@ -1,0 +1,98 @@
+"""The quality summary: similarity by hand, floors beside it, held-out errors, intervals."""
+
+import numpy as np
+import orjson
+import polars as pl
+import pytest
+
+from pipelines.config import ScoringSettings
+from pipelines.errors import ContractError
+from pipelines.raters import fit_rater, plan_pairs, quality_summary, score_pairs, similarity
+
+
+def summary(world, name="embedded", scale="1-10", **more):
+    rater = fit_rater(name, scale=scale, **world.tables, **world.vectors)
+    plan = plan_pairs(world.personas, world.items, world.item_stats, ScoringSettings())
+    scores = pl.concat(list(score_pairs(rater, plan, world.personas, world.items)))
+    learned = {n: world.tables[n] for n in ("item_stats", "interactions", "splits")}
+    return quality_summary(scores, rater=rater, resamples=200, **learned, **more)
+
+
+@pytest.fixture(scope="module")
+def embedded(small_world):
+    return summary(small_world)
+
+
+def test_similarity_by_hand():
+    """Shares .5 .5 0 against .2 .3 .5: distance (.3 + .2 + .5) / 2 = .5."""
+    assert similarity(np.array([5.0, 5, 0]), np.array([20.0, 30, 50])) == pytest.approx(0.5)
+    assert similarity(np.array([1.0, 0]), np.array([0, 7.0])) == 0.0
+
+
+def test_the_rater_stands_beside_random_and_mean(embedded):
+    rows = {row["rater"]: row for row in embedded["similarity"]}
+    assert list(rows) == ["embedded", "random", "mean"]
+    assert rows["embedded"]["similarity"] > 0.85
+    assert rows["embedded"]["similarity"] > max(
+        rows["random"]["similarity"], rows["mean"]["similarity"]
+    )
+    for row in rows.values():
+        assert 0 <= row["low"] <= row["similarity"] <= row["high"] <= 1
+        assert row["low"] < row["high"]
+
+
+def test_histograms_are_shares_of_the_answers(embedded, small_world):
+    assert set(embedded["histograms"]) == {"human", "embedded", "random", "mean"}
+    for shares in embedded["histograms"].values():
+        assert len(shares) == len(embedded["answers"]) == 10
+        assert sum(shares) == pytest.approx(1, abs=1e-4)
+    stars = small_world.interactions["rating"]
+    assert embedded["histograms"]["human"][8] == pytest.approx((stars == 4.5).mean(), abs=1e-5)
+    np.testing.assert_allclose(embedded["histograms"]["random"], 0.1, atol=0.03)
+
+
+def test_held_out_errors_are_those_of_the_validation_split(embedded, small_world):
+    rows = {row["predictor"]: row for row in embedded["held_out"]}
+    held = small_world.interactions.join(
+        small_world.splits.filter(split="validation"), on=["user_id", "item_id"]
+    )
+    assert embedded["held_out_ratings"] == held.height
+    train = small_world.interactions.join(
+        small_world.splits.filter(split="train"), on=["user_id", "item_id"]
+    )
+    by_hand = float(np.sqrt(((held["rating"] - train["rating"].mean()) ** 2).mean()))
+    assert rows["global mean"]["rmse"] == pytest.approx(by_hand)
+    joined = held.join(small_world.item_stats, on="item_id", how="left")
+    by_hand = float(np.sqrt(((joined["rating"] - joined["train_mean_rating"]) ** 2).mean()))
+    assert rows["item mean"]["rmse"] == pytest.approx(by_hand)
+    for row in rows.values():
+        assert row["low"] < row["rmse"] < row["high"]
+
+
+def test_the_embedded_rater_beats_its_floors_where_the_effects_are_real(embedded):
+    rmse = {row["predictor"]: row["rmse"] for row in embedded["held_out"]}
+    assert rmse["embedded"] < rmse["user and item bias"] < rmse["item mean"] < rmse["global mean"]
+
+
+def test_the_summary_is_plain_data_says_what_is_fitted_and_repeats(embedded, small_world):
+    assert orjson.loads(orjson.dumps(embedded)) == embedded
+    assert embedded["facts"]["by_hand"]
+    assert summary(small_world) == embedded
+
+
+@pytest.mark.parametrize(("name", "others"), [("random", ["mean"]), ("mean", ["random"])])
+def test_floors_are_summed_up_without_held_out_errors(small_world, name, others):
+    found = summary(small_world, name, "0-9")
+    assert [row["rater"] for row in found["similarity"]] == [name, *others]
+    assert found["held_out"] == []
+
+
+def test_nothing_to_judge_and_another_scale_are_errors(small_world):
+    rater = fit_rater("random", scale="1-10", **small_world.tables)
+    learned = {n: small_world.tables[n] for n in ("item_stats", "interactions", "splits")}
+    plan = pl.DataFrame({"persona_id": ["a"], "item_id": ["ml:1"]})
+    scores = next(score_pairs(rater, plan, plan, plan))
+    with pytest.raises(ContractError, match="no score"):
+        quality_summary(scores.head(0), rater=rater, **learned)
+    with pytest.raises(ContractError, match="another scale"):
+        quality_summary(scores.with_columns(scale=pl.lit("1-5")), rater=rater, **learned)

@@ -1,0 +1,99 @@
+"""Plans: everything while it fits, else an equal share from every stratum."""
+
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipelines.config import ScoringSettings
+from pipelines.contracts import CONTRACTS
+from pipelines.errors import ConfigError, ContractError
+from pipelines.raters import plan_pairs
+
+
+def people(count: int) -> pl.DataFrame:
+    return pl.DataFrame({"persona_id": [f"persona:p:{n:07d}" for n in range(count)]})
+
+
+def films(count: int) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Film n has rank n + 1."""
+    ids = [f"ml:{n}" for n in range(count)]
+    stats = pl.DataFrame({"item_id": ids, "popularity_rank": range(1, count + 1)})
+    return pl.DataFrame({"item_id": ids}).reverse(), stats
+
+
+def plan(persons: int, items: int, most: int, seed: int = 1) -> pl.DataFrame:
+    return plan_pairs(people(persons), *films(items), ScoringSettings(max_pairs=most, seed=seed))
+
+
+def test_all_pairs_are_planned_while_they_fit():
+    frame = plan(5, 20, 100)
+    assert frame.height == 100
+    assert frame["stratum"].unique().to_list() == ["all"]
+    assert CONTRACTS["movies.score_plan"].validate(frame).equals(frame)
+    assert frame.equals(frame.sort("persona_id", "item_id"))
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    persons=st.integers(1, 70),
+    items=st.integers(1, 120),
+    share=st.integers(1, 100),
+    seed=st.integers(0, 9),
+)
+def test_every_persona_gets_the_same_number_of_distinct_films(persons, items, share, seed):
+    most = persons * share
+    frame = plan(persons, items, most, seed)
+    assert frame.height == persons * min(share, items)
+    counts = frame.group_by("persona_id").agg(pl.len(), pl.col("item_id").n_unique().alias("films"))
+    assert counts["len"].unique().to_list() == [min(share, items)]
+    assert (counts["films"] == counts["len"]).all()
+    assert frame.equals(frame.sort("persona_id", "item_id"))
+
+
+def test_strata_are_a_tenth_three_tenths_and_the_rest_in_equal_parts():
+    frame = plan(10, 100, 10 * 24)
+    by = frame.group_by("stratum").agg(
+        pl.len(), pl.col("item_id").str.slice(3).cast(pl.Int64).min().alias("first"),
+        pl.col("item_id").str.slice(3).cast(pl.Int64).max().alias("last"),
+    )  # fmt: skip
+    found = {row["stratum"]: row for row in by.iter_rows(named=True)}
+    assert {name: row["len"] for name, row in found.items()} == {
+        "head": 80,
+        "torso": 80,
+        "tail": 80,
+    }
+    assert found["head"]["last"] <= 9
+    assert found["torso"]["first"] >= 10
+    assert found["torso"]["last"] <= 39
+    assert found["tail"]["first"] >= 40
+    CONTRACTS["movies.score_plan"].validate(frame)
+
+
+def test_another_persona_changes_nobody_elses_plan():
+    small, large = plan(10, 100, 10 * 24), plan(11, 100, 11 * 24)
+    assert large.filter(pl.col("persona_id") != "persona:p:0000010").equals(small)
+
+
+def test_the_seed_decides_the_sample():
+    assert plan(10, 100, 240, seed=1).equals(plan(10, 100, 240, seed=1))
+    assert not plan(10, 100, 240, seed=1).equals(plan(10, 100, 240, seed=2))
+
+
+def test_films_without_statistics_are_least_popular():
+    items, stats = films(100)
+    known = stats.filter(pl.col("item_id") != "ml:0")
+    frame = plan_pairs(people(1), items, known, ScoringSettings(max_pairs=99, seed=1))
+    strata = dict(frame.select("item_id", "stratum").rows())
+    assert strata.get("ml:0", "tail") == "tail"
+    assert strata["ml:1"] == "head"
+
+
+def test_fewer_pairs_than_personas_is_an_error():
+    with pytest.raises(ConfigError, match="at least one pair per persona"):
+        plan(11, 100, 10)
+
+
+def test_nothing_to_plan_is_an_error():
+    with pytest.raises(ContractError, match="nothing to score"):
+        plan_pairs(people(0), *films(3), ScoringSettings())

@@ -1,0 +1,302 @@
+"""JSON lines: every fault with its line, whatever the block size; values as they stand there."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import platform
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import psutil
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipelines.errors import SourceError
+from pipelines.sources._json_lines import JsonField, JsonLinesReader
+from pipelines.sources._lines import ahead
+from pipelines.sources._memory import give_large_blocks_back
+from pipelines.sources._original import any_file
+
+FIELDS = (
+    JsonField("stars", "rating", "number", "bad_rating", required=True),
+    JsonField("title", "title"),
+    JsonField("tags", "tags", "texts"),
+    JsonField("more", "more", "json"),
+    JsonField("votes", "votes", "integer", "bad_votes"),
+    JsonField("seen", "seen", "boolean"),
+)
+NOTHING: dict[str, Any] = {"title": None, "tags": [], "more": None, "votes": None, "seen": None}
+
+#: A line as bytes, and either what it becomes or why it is rejected.
+LINES: list[tuple[bytes, dict[str, Any] | str]] = [
+    (b'{"stars":5.0,"title":"x","tags":["p","q"],"more":{"k":1},"votes":3,"seen":true}',
+     {"rating": 5.0, "title": "x", "tags": ["p", "q"], "more": '{"k":1}', "votes": 3,
+      "seen": True}),
+    (b'{"stars":4}', {"rating": 4.0}),
+    (b' {"stars":4, "other":[{}]} \r', {"rating": 4.0}),
+    (b'{"stars":1,"title":null,"tags":null,"more":null,"votes":null,"seen":null}', {"rating": 1.0}),
+    (b'{"stars":2.5,"stars":3}', {"rating": 2.5}),
+    (b'{"stars":1,"tags":"one","more":[1,"x"]}',
+     {"rating": 1.0, "tags": ["one"], "more": '[1,"x"]'}),
+    (b'{"stars":1,"tags":""}', {"rating": 1.0}),
+    ('{"stars":1,"title":"\u00e9 \\" \\u00e9"}'.encode(), {"rating": 1.0, "title": 'é " é'}),
+    (b'{"stars":1,"title":"an "open" quote"}', "not_json"),
+    (b'{"stars":1,"title":"cut', "not_json"),
+    (b'{"stars":1}{"stars":2}', "not_json"),
+    (b'{"stars":1,"title":"\\ud83d"}', "not_json"),
+    (b"[1]", "not_object"),
+    (b'"text"', "not_object"),
+    (b"", "blank_line"),
+    (b"  \t", "blank_line"),
+    (b'{"stars":1,"title":"\xff"}', "invalid_utf8"),
+    (b'{"title":"no stars"}', "bad_rating"),
+    (b'{"stars":null}', "bad_rating"),
+    (b'{"stars":"5"}', "bad_rating"),
+    (b'{"stars":NaN}', "bad_rating"),
+    (b'{"stars":1e999}', "bad_rating"),
+    (b'{"stars":1,"title":5}', "wrong_type"),
+    (b'{"stars":1,"tags":{"a":1}}', "wrong_type"),
+    (b'{"stars":1,"seen":"yes"}', "wrong_type"),
+    (b'{"stars":1,"votes":1.5}', "bad_votes"),
+    (b'{"stars":1,"votes":18446744073709551615}', "bad_votes"),
+    (b'{"stars":3,"votes":-7}', {"rating": 3.0, "votes": -7}),
+]  # fmt: skip
+
+
+def read(
+    path: Path, fields: tuple[JsonField, ...] = FIELDS, **options: Any
+) -> tuple[list[dict[str, Any]], list[tuple[int, str, str]], int]:
+    """Rows with their line, rejections, and rows read."""
+    rejected: list[pl.DataFrame] = []
+    reader = JsonLinesReader(any_file(path, "a/b.jsonl"), fields, rejected.append, **options)
+    rows = [row for batch in reader for row in batch.frame.to_dicts()]
+    faults = [row for frame in rejected for row in frame.select("line", "reason", "text").rows()]
+    assert all(set(f["file"]) == {"a/b.jsonl"} for f in rejected)
+    return rows, faults, reader.rows_read
+
+
+@pytest.mark.parametrize("block", [7, 300, 1 << 20])
+@pytest.mark.parametrize("ending", [b"\n", b""])
+def test_every_kind_of_line_comes_out_or_is_rejected_with_its_number(
+    tmp_path: Path, block: int, ending: bytes
+) -> None:
+    path = tmp_path / "b.jsonl"
+    path.write_bytes(b"\n".join(line for line, _ in LINES) + ending)
+    rows, faults, count = read(path, block=block)
+    assert count == len(LINES)
+    numbered = list(enumerate((outcome for _, outcome in LINES), start=1))
+    assert rows == [
+        {**NOTHING, **outcome, "line": n} for n, outcome in numbered if isinstance(outcome, dict)
+    ]
+    assert [(n, why) for n, why, _ in faults] == [(n, o) for n, o in numbered if isinstance(o, str)]
+    shown = {n: text for n, _, text in faults}
+    assert shown[9] == '{"stars":1,"title":"an "open" quote"}'
+    assert shown[17] == '{"stars":1,"title":"\N{REPLACEMENT CHARACTER}"}'
+
+
+def test_threads_hand_rows_back_in_the_order_of_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "b.jsonl"
+    path.write_bytes(b"".join(b'{"stars":%d}\n' % n for n in range(60_000)))
+    rows, faults, _ = read(path, threads=4)
+    assert [(row["line"], row["rating"]) for row in rows] == [(n + 1, n) for n in range(60_000)]
+    assert faults == []
+
+
+def test_packed_and_marked_files_read_the_same(tmp_path: Path) -> None:
+    data = b'{"stars":1}\n{"stars":"x"}\n{"stars":3}\n'
+    plain, packed, parts, marked = (tmp_path / name for name in "abcd")
+    plain.write_bytes(data)
+    packed.write_bytes(gzip.compress(data))
+    parts.write_bytes(gzip.compress(data[:12]) + gzip.compress(data[12:]) + b"\0" * 9)
+    marked.write_bytes(b"\xef\xbb\xbf" + data)
+    expected = read(plain)
+    assert [row["line"] for row in expected[0]] == [1, 3]
+    assert read(packed) == read(parts) == read(marked) == expected
+
+
+@pytest.mark.parametrize("cut", [40, -4, -9])
+def test_a_cut_gzip_file_is_named_with_what_was_expected(tmp_path: Path, cut: int) -> None:
+    path = tmp_path / "b.jsonl.gz"
+    path.write_bytes(gzip.compress(b'{"stars":1,"title":"%d"}\n' % 7 * 5_000)[:cut])
+    with pytest.raises(SourceError, match=r"a whole gzip file was expected.*a/b\.jsonl"):
+        read(path)
+
+
+def test_damage_and_junk_in_a_gzip_file_are_faults_of_the_file(tmp_path: Path) -> None:
+    whole = gzip.compress(b'{"stars":1}\n')
+    for n, data in enumerate((whole + b"junk", whole[:12] + b"\0" + whole[13:])):
+        path = tmp_path / str(n)
+        path.write_bytes(data)
+        with pytest.raises(SourceError, match=r"the archive is corrupt.*a/b\.jsonl"):
+            read(path)
+
+
+@pytest.mark.parametrize("data", [b"", gzip.compress(b"", mtime=0)], ids=["plain", "packed"])
+def test_an_empty_file_says_what_was_expected(tmp_path: Path, data: bytes) -> None:
+    path = tmp_path / "b.jsonl"
+    path.write_bytes(data)
+    with pytest.raises(SourceError, match=r"empty: a/b.jsonl \(expected one JSON object per line"):
+        read(path)
+
+
+def test_one_json_array_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "b.jsonl"
+    path.write_text('\n [{"stars":1},\n{"stars":2}]')
+    with pytest.raises(SourceError, match="one JSON array"):
+        read(path)
+
+
+def test_a_file_without_line_ends_is_refused_in_bounded_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pipelines.sources._lines.MAX_RECORD", 1 << 16)
+    path = tmp_path / "b.jsonl"
+    path.write_bytes(b'{"stars":1}\n' + b" " * 300_000)
+    with pytest.raises(SourceError, match=r"a line is longer.*b\.jsonl:2"):
+        read(path, block=1000)
+
+
+def test_lines_and_rows_can_be_shown_again(tmp_path: Path) -> None:
+    import numpy as np
+
+    path = tmp_path / "b.jsonl"
+    path.write_bytes(b'{"stars":1}\n\n{"stars":3}\r\n{"stars":4}\n')
+    reader = JsonLinesReader(any_file(path, "b"), FIELDS, lambda _: None)
+    (batch,) = reader
+    assert batch.texts(batch.frame["rating"] > 2).to_list() == ['{"stars":3}', '{"stars":4}']
+    assert list(reader.lines(np.array([1, 4]))) == [(1, '{"stars":1}'), (4, '{"stars":4}')]
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner),
+    max_leaves=6,
+)
+
+
+#: Fields that a sound block is read in bulk for.
+PLAIN = tuple(f for f in FIELDS if f.kind not in ("texts", "json"))
+
+
+@pytest.mark.parametrize("block", [60, 1 << 20])
+def test_bulk_reading_takes_no_line_that_the_careful_one_refuses(
+    tmp_path: Path, block: int
+) -> None:
+    """Each kind of line between sound ones, where it spoils a block that is otherwise plain."""
+    sound = b'{"stars":4,"title":"a","votes":1,"seen":false}'
+    extra = [b'{"stars":1', b',"title":"x"}', b'{"stars":1} {"stars":2}', b'{"stars":{"a":1}}']
+    path = tmp_path / "b.jsonl"
+    for n, line in enumerate([*(line for line, _ in LINES), *extra]):
+        path.write_bytes(b"\n".join([sound, line, sound]) + b"\n")
+        found = read(path, PLAIN, block=block)
+        # A field of JSON text makes the reader look at every line.
+        careful = read(path, (*PLAIN, JsonField("no such key", "none", "json")), block=block)
+        rows = [{k: v for k, v in row.items() if k != "none"} for row in careful[0]]
+        assert found == (rows, *careful[1:]), (n, line)
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    st.lists(
+        st.fixed_dictionaries(
+            {"stars": st.floats(allow_nan=False, allow_infinity=False) | st.integers(-9, 9)},
+            optional={
+                "title": st.none() | st.text(),
+                "votes": st.none() | st.integers(-(2**63), 2**63 - 1),
+                "seen": st.none() | st.booleans(),
+                "extra": VALUES,
+            },
+        ),
+        min_size=1,
+        max_size=20,
+    ),
+    st.booleans(),
+)
+def test_what_was_written_is_what_is_read_in_bulk(
+    tmp_path_factory: pytest.TempPathFactory, records: list[dict[str, Any]], escaped: bool
+) -> None:
+    path = tmp_path_factory.mktemp("json") / "b.jsonl"
+    lines = "".join(json.dumps(r, ensure_ascii=escaped) + "\n" for r in records)
+    path.write_text(lines, encoding="utf-8", newline="")
+    rows, faults, count = read(path, PLAIN)
+    assert (faults, count) == ([], len(records))
+    found = [(r["rating"], r["title"], r["votes"], r["seen"]) for r in rows]
+    assert found == [(r["stars"], *(r.get(k) for k in ("title", "votes", "seen"))) for r in records]
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    st.lists(
+        st.fixed_dictionaries(
+            {"stars": st.floats(allow_nan=False, allow_infinity=False)},
+            optional={
+                "title": st.text(),
+                "tags": st.lists(st.text()),
+                "more": VALUES,
+                "votes": st.integers(-(2**63), 2**63 - 1),
+                "extra": VALUES,
+            },
+        ),
+        min_size=1,
+        max_size=20,
+    ),
+    st.integers(1, 200),
+)
+def test_what_was_written_is_what_is_read(
+    tmp_path_factory: pytest.TempPathFactory, records: list[dict[str, Any]], block: int
+) -> None:
+    path = tmp_path_factory.mktemp("json") / "b.jsonl"
+    path.write_text("".join(json.dumps(r) + "\n" for r in records), encoding="utf-8")
+    rows, faults, count = read(path, block=block)
+    assert (faults, count) == ([], len(records))
+    for row, record in zip(rows, records, strict=True):
+        assert row["rating"] == record["stars"]
+        assert row["title"] == record.get("title")
+        assert row["tags"] == record.get("tags", [])
+        assert row["votes"] == record.get("votes")
+        given_more = record.get("more")
+        assert (None if row["more"] is None else json.loads(row["more"])) == given_more
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="a matter of glibc")
+def test_large_blocks_go_back_to_the_system() -> None:
+    assert give_large_blocks_back()
+    process = psutil.Process()
+    kept: list[bytes] = []
+    # Freed in the order that leaves holes: every second one first.
+    blocks = [b"x" * (6 << 20) for _ in range(32)]
+    full = process.memory_info().rss
+    kept, blocks = blocks[::2], []
+    assert full - process.memory_info().rss > 60 << 20
+    assert len(kept) == 16
+
+
+def test_working_ahead_keeps_order_and_raises_in_place() -> None:
+    def items() -> Iterator[int]:
+        yield 1
+        yield 2
+        raise SourceError("broken")
+
+    made = ahead(items())
+    assert (next(made), next(made)) == (1, 2)
+    with pytest.raises(SourceError, match="broken"):
+        next(made)
+
+
+def test_a_consumer_that_stops_closes_the_producer() -> None:
+    closed = []
+
+    def items() -> Iterator[int]:
+        try:
+            yield from range(1_000_000)
+        finally:
+            closed.append(True)
+
+    made = ahead(items(), depth=2)
+    assert next(made) == 0
+    made.close()  # type: ignore[attr-defined]  # a generator
+    assert closed == [True]

@@ -1,0 +1,281 @@
+"""The CSV reader: exact lines, every row accounted for, whatever the bytes are."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipelines.errors import SourceError
+from pipelines.sources._original import Original, Stream, plain_file
+from pipelines.sources._record import (
+    BROKEN,
+    OPEN,
+    SPLIT,
+    Column,
+    RowFault,
+    convert,
+    integer,
+    number,
+    split_record,
+    text,
+)
+from pipelines.sources._rows import CsvReader
+
+_ID = integer("bad_id")
+RATINGS = (
+    Column("userId", "user_id", _ID),
+    Column("movieId", "movie_id", _ID),
+    Column("rating", "rating", number("bad_rating")),
+    Column("timestamp", "timestamp", integer("bad_timestamp")),
+)
+TAGS = (*RATINGS[:2], Column("tag", "tag", text()), RATINGS[3])
+LINKS = (RATINGS[1], Column("tmdbId", "tmdb_id", integer("bad_id", optional=True)))
+
+
+def original(data: bytes) -> Original:
+    return Original("f.csv", len(data), lambda: Stream(io.BytesIO(data), "f.csv", ()))
+
+
+def header(columns: tuple[Column, ...]) -> bytes:
+    return ",".join(c.header for c in columns).encode() + b"\n"
+
+
+class Read:
+    """One pass over some bytes."""
+
+    def __init__(self, data: bytes, columns: tuple[Column, ...], block: int = 1 << 20) -> None:
+        self.rejected: list[tuple[int, str, str]] = []
+        self.rows: list[tuple[object, ...]] = []
+        self.texts: list[str] = []
+        reader = CsvReader(
+            original(data),
+            columns,
+            lambda file, line, reason, row: self.rejected.append((line, reason, row)),
+            block=block,
+        )
+        for batch in reader:
+            self.rows += batch.frame.rows()
+            self.texts += batch.texts(pl.repeat(True, batch.frame.height, eager=True)).to_list()
+        self.rows_read = reader.rows_read
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Read) and vars(self) == vars(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+HARD_LINES = [
+    b"1,2,fine,3",
+    b"1,2,too few",
+    b"1,2,a,b,3",
+    b'1,2,"two',
+    b'lines",4',
+    b"5,6,caf\xe9,7",
+    b"",
+    b'7,8,"closed"early,9',
+    b'9,9,"never closed,1',
+    b"10,1,after,2",
+    b"x,1,tag,2",
+    b'11,1,5" disk,2',
+    b'"12","1","quoted ""numbers""","2"',
+]
+
+
+@pytest.mark.parametrize("ending", [b"\n", b"\r\n"])
+@pytest.mark.parametrize("block", [1, 7, 40, 1 << 20])
+def test_every_kind_of_row_comes_out_or_is_rejected_with_its_line(
+    ending: bytes, block: int
+) -> None:
+    data = header(TAGS) + ending.join(HARD_LINES) + ending
+    read = Read(data, TAGS, block)
+    eol = ending.decode()
+    assert read.rows == [
+        (1, 2, "fine", 3, 2),
+        (1, 2, f"two{eol}lines", 4, 5),
+        (10, 1, "after", 2, 11),
+        (11, 1, '5" disk', 2, 13),
+        (12, 1, 'quoted "numbers"', 2, 14),
+    ]
+    assert read.texts == [
+        "1,2,fine,3",
+        f'1,2,"two{eol}lines",4',
+        "10,1,after,2",
+        '11,1,5" disk,2',
+        '"12","1","quoted ""numbers""","2"',
+    ]
+    assert read.rejected == [
+        (3, "wrong_columns", "1,2,too few"),
+        (4, "wrong_columns", "1,2,a,b,3"),
+        (7, "invalid_utf8", "5,6,caf\ufffd,7"),
+        (8, "blank_line", ""),
+        (9, "bad_quotes", '7,8,"closed"early,9'),
+        (10, "bad_quotes", '9,9,"never closed,1'),
+        (12, "bad_id", "x,1,tag,2"),
+    ]
+    assert read.rows_read == 12  # 13 lines, two of which are one row
+
+
+def test_an_unclosed_quote_costs_its_own_line_only() -> None:
+    lines = [b'1,1,"open,1', *(b"2,%d,tag,1" % n for n in range(1, 200))]
+    read = Read(header(TAGS) + b"\n".join(lines), TAGS, block=64)
+    assert [r[1] for r in read.rows] == list(range(1, 200))
+    assert read.rejected == [(2, "bad_quotes", '1,1,"open,1')]
+
+
+def test_a_byte_order_mark_and_a_missing_last_line_end_are_fine() -> None:
+    read = Read(b"\xef\xbb\xbf" + header(RATINGS) + b"1,2,4.5,6", RATINGS)
+    assert read.rows == [(1, 2, 4.5, 6, 2)]
+    assert not read.rejected
+
+
+def test_values_that_a_lenient_parser_would_take_are_rejected() -> None:
+    lines = [
+        b"0x1F,2,3,4",  # Arrow reads hexadecimal
+        b" 1,2,3,4",  # and trims
+        b"1,2,nan,4",
+        b"1,2,infinity,4",
+        b"1,2,1_0,4",
+        b"1,2,3,9223372036854775808",
+        "١,2,3,4".encode(),  # a digit, but not ours
+        b"1,2,,4",
+        b",2,3,4",
+        b"1,2,3,",
+        b"1,2,3,4.0",
+    ]
+    read = Read(header(RATINGS) + b"\n".join(lines), RATINGS)
+    assert read.rows == []
+    assert [reason for _, reason, _ in read.rejected] == [
+        "bad_id",
+        "bad_id",
+        "bad_rating",
+        "bad_rating",
+        "bad_rating",
+        "bad_timestamp",
+        "bad_id",
+        "bad_rating",
+        "bad_id",
+        "bad_timestamp",
+        "bad_timestamp",
+    ]
+
+
+def test_a_carriage_return_on_its_own_does_not_end_a_line() -> None:
+    read = Read(header(RATINGS) + b"1,2,3,4\r5,6,7,8\n9,9,1,1\n", RATINGS)
+    assert read.rows == [(9, 9, 1.0, 1, 3)]
+    assert read.rejected == [(2, "bare_return", "1,2,3,4\r5,6,7,8")]
+    read = Read(header(RATINGS) + b"1,2,3,4\r\r\n9,9,1,1\n", RATINGS)
+    assert [r[0] for r in read.rows] == [9]
+    assert [line for line, _, _ in read.rejected] == [2]
+
+
+def test_an_optional_number_may_be_empty() -> None:
+    assert Read(header(LINKS) + b"1,\n2,7\n", LINKS).rows == [(1, None, 2), (2, 7, 3)]
+    # The same through the path of single rows, where a bad one stands beside it.
+    read = Read(header(LINKS) + b"1,\n2,x\n3,8\n", LINKS)
+    assert read.rows == [(1, None, 2), (3, 8, 4)]
+    assert read.rejected == [(3, "bad_id", "2,x")]
+
+
+@pytest.mark.parametrize(
+    ("data", "what"),
+    [
+        (b"", "the file is empty"),
+        (b"userId,movieId,rating\n1,2,3\n", "found userId,movieId,rating"),
+        (b"user,movieId,rating,timestamp\n", "found user,movieId,rating,timestamp"),
+        (b"1,2,3,4\n", "expected userId,movieId,rating,timestamp, found 1,2,3,4"),
+        ("userId,movieId,rating,timestamp\n".encode("utf-16"), "the header is not"),
+        (b"PK\x03\x04\x00\x00", "the header is not"),
+    ],
+)
+def test_a_file_of_another_shape_is_an_error_that_shows_both_headers(
+    data: bytes, what: str
+) -> None:
+    with pytest.raises(SourceError) as caught:
+        Read(data, RATINGS)
+    assert what in str(caught.value)
+    assert "f.csv" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_file_without_line_ends_is_refused_in_bounded_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("pipelines.sources._rows._MAX_RECORD", 1000)
+    with pytest.raises(SourceError, match="a line is longer"):
+        Read(header(RATINGS) + b"1" * 5000, RATINGS, block=100)
+
+
+def test_lines_are_fetched_by_number_in_another_pass(tmp_path: Path) -> None:
+    path = tmp_path / "f.csv"
+    path.write_bytes(header(RATINGS) + b"".join(b"%d,1,3.0,5\r\n" % n for n in range(2, 50)))
+    reader = CsvReader(plain_file(path, "f.csv"), RATINGS, lambda *a: None, block=32)
+    assert list(reader.lines(np.array([2, 3, 30, 49]))) == [
+        (2, "2,1,3.0,5"),
+        (3, "3,1,3.0,5"),
+        (30, "30,1,3.0,5"),
+        (49, "49,1,3.0,5"),
+    ]
+
+
+# -- laws ----------------------------------------------------------------------------------
+
+_FIELD = st.one_of(
+    st.integers(0, 10**20).map(str),
+    st.sampled_from(["3.5", ".5", "4.", ".", "", "-1", "nan", "x", " 1", '"7"', "1e0", '"', "é"]),
+)
+_LINE = st.lists(_FIELD, min_size=0, max_size=6).map(",".join)
+
+
+@settings(deadline=None)
+@given(st.lists(_LINE, max_size=12), st.sampled_from(["\n", "\r\n"]), st.integers(1, 60))
+def test_blocks_do_not_change_what_is_read(lines: list[str], ending: str, block: int) -> None:
+    data = header(TAGS) + ending.join(lines).encode()
+    assert Read(data, TAGS, block) == Read(data, TAGS)
+
+
+@settings(deadline=None)
+@given(st.lists(_LINE, max_size=12))
+def test_rows_out_and_rejected_rows_are_the_rows_read(lines: list[str]) -> None:
+    for columns in (RATINGS, TAGS):
+        read = Read(header(columns) + "\n".join(lines).encode(), columns)
+        assert read.rows_read == len(read.rows) + len(read.rejected)
+        places = [r[-1] for r in read.rows] + [line for line, _, _ in read.rejected]
+        assert len(set(places)) == len(places)
+
+
+@settings(deadline=None)
+@given(st.lists(_LINE.filter(lambda line: '"' not in line and line), max_size=12))
+def test_bulk_and_single_row_parsing_agree(lines: list[str]) -> None:
+    """Each line alone, parsed by the plain Python path, is the reference for the whole."""
+    read = Read(header(RATINGS) + "\n".join(lines).encode(), RATINGS)
+    rows, rejected = [], []
+    for n, line in enumerate(lines, start=2):
+        fields = split_record(line)
+        assert isinstance(fields, list)
+        values = convert(fields, RATINGS)
+        if isinstance(values, RowFault):
+            rejected.append((n, values.reason, line))
+        else:
+            rows.append((*values, n))
+    assert read.rows == rows
+    assert read.rejected == rejected
+
+
+@settings(deadline=None)
+@given(st.lists(st.text(), min_size=1, max_size=5))
+def test_quoted_fields_come_back_as_they_were(fields: list[str]) -> None:
+    record = ",".join('"' + f.replace('"', '""') + '"' for f in fields)
+    assert split_record(record) == fields
+
+
+@settings(deadline=None)
+@given(st.text(alphabet='a",\n\r', max_size=12))
+def test_splitting_always_ends_with_fields_or_a_named_fault(record: str) -> None:
+    fields = split_record(record)
+    assert fields in (OPEN, BROKEN, SPLIT) or all(isinstance(f, str) for f in fields)

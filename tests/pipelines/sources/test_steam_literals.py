@@ -1,0 +1,121 @@
+"""Python literals become JSON that means the same, and nothing is ever evaluated."""
+
+from __future__ import annotations
+
+import ast
+import io
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipelines.sources._original import Original, Stream, plain_file
+from pipelines.sources.steam import as_json
+from pipelines.sources.steam._literals import literal_lines
+
+#: Text with everything that a string's spelling depends on.
+TEXT = st.text(
+    st.sampled_from("ab'\"\\\n\t\r ué\u2122\U0001f600\x00\x1f\x7f:,{}[]TrueNoneNaN1L"), max_size=30
+)
+VALUE = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**60), 2**60)
+    | TEXT
+    | st.floats(allow_nan=False, allow_infinity=False),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@given(st.lists(st.dictionaries(TEXT, VALUE, max_size=4), min_size=1, max_size=4))
+def test_what_repr_writes_means_the_same_in_json(records: list[dict[str, Any]]) -> None:
+    lines = as_json("\n".join(map(repr, records)).encode()).split(b"\n")
+    assert [orjson.loads(line) for line in lines] == records
+
+
+@given(st.lists(st.dictionaries(TEXT, VALUE, max_size=4), min_size=1, max_size=4))
+def test_json_stays_what_it_is(records: list[dict[str, Any]]) -> None:
+    block = b"\n".join(map(orjson.dumps, records))
+    assert [orjson.loads(line) for line in as_json(block).split(b"\n")] == records
+
+
+@pytest.mark.parametrize(
+    ("literal", "value"),
+    [
+        (
+            "{u'a': u'it\\u2122s', 'b': U'x', 'c': [u'u', u'']}",
+            {"a": "it™s", "b": "x", "c": ["u", ""]},
+        ),
+        ("{u'a': u\"it's u\", 'b': 'u', 'menu': 'a u'}", {"a": "it's u", "b": "u", "menu": "a u"}),
+        ("{'a': 12L, 'b': '12L'}", {"a": 12, "b": "12L"}),
+        (
+            "{'a': nan, 'b': [nan, NaN], 'c':nan, 'd': 'nan'}",
+            {"a": None, "b": [None] * 2, "c": None, "d": "nan"},
+        ),
+        ('{"a":NaN,"b":"NaN, True","c":true}', {"a": None, "b": "NaN, True", "c": True}),
+        ("{'a': '\\xe9\\U0001f600\\101\\N{DIGIT ONE}\\a'}", {"a": "é\U0001f600A1\a"}),
+        ("{'a': ': True, x', 'b': True}", {"a": ": True, x", "b": True}),
+        (
+            "{'a': 'say \"no\"', 'b': \"it's\", 'c': 'both \\' and \"'}",
+            {"a": 'say "no"', "b": "it's", "c": "both ' and \""},
+        ),
+    ],
+)
+def test_spellings_of_both_pythons_and_of_json_are_read(literal: str, value: Any) -> None:
+    assert orjson.loads(as_json(literal.encode())) == value
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"{'a': 'it's'}",
+        b"{'a': 'open}",
+        b"{'a': __import__('os').getcwd()}",
+        b"{'a': 1 + 1}",
+        b"{'a': 'x' 'y'}",
+        b"{'a': (1, 2)}",
+        b"{'a': '\\U00110000'}",
+        b"{'a': b'x'}",
+    ],
+)
+def test_what_is_no_plain_literal_is_no_json(line: bytes) -> None:
+    good = b"{'b': 'fine', 'c': None}"
+    first, broken, last = as_json(b"\n".join([good, line, good])).split(b"\n")
+    with pytest.raises(orjson.JSONDecodeError):
+        orjson.loads(broken)
+    # A fault stays in its line.
+    assert orjson.loads(first) == orjson.loads(last) == {"b": "fine", "c": None}
+
+
+def test_lines_come_out_whole_however_the_bytes_are_cut(tmp_path: Path) -> None:
+    path = tmp_path / "f"
+    records = [{"a": "x'y", "b": n, "c": None} for n in range(5)]
+    path.write_bytes("\r\n".join(map(repr, records)).encode())
+    for size in range(1, 60):
+        with literal_lines(plain_file(path, "f")).open() as stream:
+            found = []
+            while data := stream.read(size):
+                found.append(data)
+        assert [orjson.loads(line) for line in b"".join(found).splitlines()] == records
+
+
+def test_nothing_is_evaluated(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[str] = []
+    monkeypatch.setattr(ast, "literal_eval", lambda text: seen.append(text) or "")
+    as_json(b"{'a': True, 'b': 'plain', 'c': \"it's\", 'd': __import__('os')}")
+    assert seen == []
+    # Only a string with an escape that JSON does not have is handed to Python's parser.
+    as_json(b"{'a': '\\101', 'b': f()}")
+    assert seen == ["'\\101'"]
+
+
+def test_the_stream_closes_what_it_reads() -> None:
+    raw = io.BytesIO(b"{}")
+    original = Original("f", 2, lambda: Stream(raw, "f", ()))
+    with literal_lines(original).open() as stream:
+        assert stream.read(10) == b"{}"
+    assert raw.closed

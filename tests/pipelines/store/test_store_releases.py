@@ -1,0 +1,502 @@
+"""Publishing, finding, verifying and comparing releases."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from pipelines.errors import IntegrityError, ReleaseError, StoreError
+from pipelines.store import CheckRecord, Release, Snapshot, Store
+
+SPLITS, STATS = "movies.splits", "movies.item_stats"
+
+
+def splits(*rows: tuple[int, int, str]) -> pl.DataFrame:
+    return pl.DataFrame(
+        [(f"ml-user:{u}", f"ml:{i}", s) for u, i, s in rows],
+        schema=["user_id", "item_id", "split"],
+        orient="row",
+    )
+
+
+def stats(*items: int) -> pl.DataFrame:
+    return pl.DataFrame(
+        {
+            "item_id": [f"ml:{i}" for i in items],
+            "ratings": [1 for _ in items],
+            "mean_rating": [3.0 for _ in items],
+            "train_ratings": [1 for _ in items],
+            "train_mean_rating": [3.0 for _ in items],
+            "popularity_rank": list(range(1, len(items) + 1)),
+        },
+        schema_overrides={"ratings": pl.Int64},
+    )
+
+
+THREE = splits((1, 10, "train"), (1, 20, "test"), (2, 10, "train"))
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "home")
+
+
+@pytest.fixture
+def snapshot(store: Store) -> Snapshot:
+    return store.commit(SPLITS, THREE, code_version="1")
+
+
+def publish(store: Store, snapshot: Snapshot, *required: str, name: str = "movies") -> Release:
+    return store.publish(
+        name,
+        {"splits": snapshot},
+        world="sample",
+        required={snapshot.dataset: required},
+        card="# Card\n",
+        settings={"splits": {"test": 0.1}},
+        run_id="run-1",
+    )
+
+
+def test_a_release_pins_its_tables_checks_and_card(store: Store, snapshot: Snapshot) -> None:
+    record = CheckRecord("keys", passed=True, kind="dbt", details={"rows": 3})
+    store.record_checks(SPLITS, snapshot.version, [record])
+    release = publish(store, snapshot, "keys")
+    assert str(release) == f"movies@{release.version}"
+    assert release.world == "sample"
+    assert release.run_id == "run-1"
+    assert release.settings == {"splits": {"test": 0.1}}
+    assert release.snapshot("splits") == snapshot
+    assert release.tables["splits"].rows == 3
+    assert release.checks == {SPLITS: {"keys": record}}
+    assert release.lineage == {SPLITS: snapshot.version}
+    assert release.card() == "# Card\n"
+    assert release.path == store.home / "releases" / f"{release}.json"
+    with pytest.raises(ReleaseError, match=r"no table 'items'.*it has splits"):
+        release.snapshot("items")
+
+
+def test_a_release_is_found_by_every_kind_of_reference(store: Store, snapshot: Snapshot) -> None:
+    release = publish(store, snapshot)
+    for reference in (
+        "movies",
+        "movies@latest",
+        "latest",
+        f"movies@{release.version}",
+        f"movies@{release.version[:4]}",
+        release.path,
+        str(release.path),
+    ):
+        assert store.release(reference) == release
+    assert store.releases() == store.releases("movies") == [release]
+    assert store.releases("books") == []
+
+
+def test_unknown_releases_are_answered_with_what_there_is(store: Store, snapshot: Snapshot) -> None:
+    for reference in ("movies", "latest", "movies@latest"):
+        with pytest.raises(ReleaseError, match=r"no releases match.*understudy run"):
+            store.release(reference)
+    release = publish(store, snapshot)
+    with pytest.raises(ReleaseError, match=f"no releases match 'movies@zz'.*published: {release}"):
+        store.release("movies@zz")
+    with pytest.raises(ReleaseError, match=f"no releases match 'books'.*{release}"):
+        store.release("books")
+    with pytest.raises(ReleaseError, match=r"no such release.*nowhere"):
+        store.release("/nowhere/x.json")
+    with pytest.raises(ReleaseError, match="not a release name"):
+        store.release("Not A Name")
+
+
+def test_a_lock_file_of_another_store_opens_with_that_stores_tables(
+    store: Store, snapshot: Snapshot, tmp_path: Path
+) -> None:
+    release = publish(store, snapshot)
+    opened = Store(tmp_path / "elsewhere").release(release.path)
+    assert opened.snapshot("splits").read().equals(THREE)
+    # A copied store is whole in its new place.
+    shutil.copytree(store.home, tmp_path / "copy")
+    assert Store(tmp_path / "copy").verify("movies").ok
+    # A lock file that was copied alone needs the store.
+    alone = shutil.copy(release.path, tmp_path / "movies.json")
+    assert store.release(alone).snapshot("splits") == snapshot
+
+
+def test_publishing_the_same_again_returns_the_first_and_moves_latest_back(store: Store) -> None:
+    old = publish(store, store.commit(SPLITS, THREE, code_version="1"))
+    new = publish(store, store.commit(SPLITS, THREE.head(1), code_version="1"))
+    assert store.releases() == [old, new]
+    assert store.release("movies") == new
+    before = {f: f.read_bytes() for f in (store.home / "releases").iterdir()}
+    again = publish(store, store.get(SPLITS, old.tables["splits"].version))
+    assert again == old
+    assert store.release("movies") == old
+    assert {f: f.read_bytes() for f in (store.home / "releases").iterdir()} == before
+
+
+def test_the_same_content_published_elsewhere_is_the_same_version(
+    store: Store, snapshot: Snapshot, tmp_path: Path
+) -> None:
+    other = Store(tmp_path / "other")
+    copy = other.commit(SPLITS, THREE.reverse(), code_version="9", run_id="x")
+    assert publish(other, copy).version == publish(store, snapshot).version
+
+
+@pytest.mark.parametrize(
+    ("records", "reason"),
+    [
+        ([], "movies.splits: keys did not run on"),
+        ([CheckRecord("keys", passed=False)], "movies.splits: keys failed on"),
+        (
+            [CheckRecord("keys", passed=True), CheckRecord("other", passed=False, kind="dbt")],
+            "movies.splits: other failed on",
+        ),
+    ],
+    ids=["a required check did not run", "a required check failed", "another check failed"],
+)
+def test_a_refused_publish_leaves_latest_and_writes_nothing(
+    store: Store, records: list[CheckRecord], reason: str
+) -> None:
+    good = publish(store, store.commit(SPLITS, THREE, code_version="1"))
+    bad = store.commit(SPLITS, THREE.head(2), code_version="1")
+    store.record_checks(SPLITS, bad.version, records)
+    before = sorted(store.home.rglob("*"))
+    with pytest.raises(ReleaseError, match="refused") as caught:
+        publish(store, bad, "keys")
+    assert caught.value.details["problems"] == [f"{reason} {bad.version}"]
+    assert store.release("movies@latest") == good
+    assert sorted(store.home.rglob("*")) == before
+
+
+def test_checks_of_another_version_do_not_count(store: Store, snapshot: Snapshot) -> None:
+    store.record_checks(SPLITS, snapshot.version, [CheckRecord("keys", passed=True)])
+    publish(store, snapshot, "keys")
+    newer = store.commit(SPLITS, THREE.head(2), code_version="1")
+    with pytest.raises(ReleaseError, match=f"keys did not run on {newer.version}"):
+        publish(store, newer, "keys")
+
+
+def test_a_warning_does_not_block(store: Store, snapshot: Snapshot) -> None:
+    warning = CheckRecord("drift", passed=False, severity="warn", kind="expectations")
+    store.record_checks(SPLITS, snapshot.version, [warning])
+    assert publish(store, snapshot, "drift").checks[SPLITS]["drift"] == warning
+
+
+def test_a_newer_outcome_replaces_an_older_of_the_same_name(
+    store: Store, snapshot: Snapshot
+) -> None:
+    store.record_checks(SPLITS, snapshot.version, [CheckRecord("keys", passed=False)])
+    store.record_checks(SPLITS, snapshot.version, [CheckRecord("rows", passed=True)])
+    store.record_checks(SPLITS, snapshot.version, [CheckRecord("keys", passed=True)])
+    found = store.checks(SPLITS, snapshot.version)
+    assert {n: c.passed for n, c in found.items()} == {"keys": True, "rows": True}
+    assert store.checks(SPLITS, "0" * 16) == {}
+    with pytest.raises(StoreError, match="no versions"):
+        store.record_checks(SPLITS, "0" * 16, [])
+
+
+@pytest.mark.parametrize(
+    "content", ["{", "[]", '{"checks": [{"name": "a", "passed": true, "severity": "fatal"}]}']
+)
+def test_a_damaged_record_of_checks_is_named_and_stops_a_release(
+    store: Store, snapshot: Snapshot, content: str
+) -> None:
+    store.record_checks(SPLITS, snapshot.version, [CheckRecord("keys", passed=True)])
+    path = store.home / "checks" / SPLITS / f"{snapshot.version}.json"
+    path.write_text(content)
+    with pytest.raises(IntegrityError, match=f"record of checks is damaged: {path}"):
+        store.checks(SPLITS, snapshot.version)
+    with pytest.raises(IntegrityError, match=f"record of checks is damaged: {path}"):
+        publish(store, snapshot, "keys")
+    assert store.releases() == []
+
+
+def test_details_of_checks_must_be_json(store: Store, snapshot: Snapshot) -> None:
+    with pytest.raises(StoreError, match="plain JSON values"):
+        store.record_checks(
+            SPLITS, snapshot.version, [CheckRecord("keys", passed=True, details={"a": object()})]
+        )
+    assert store.checks(SPLITS, snapshot.version) == {}
+
+
+def test_checks_of_ancestors_count_and_can_be_required(store: Store) -> None:
+    raw = store.commit("raw.tmdb_missing", missing(1), code_version="1")
+    table = store.commit(SPLITS, THREE, code_version="1", inputs={"raw.tmdb_missing": raw.version})
+    arguments = {"world": "w", "card": "c", "settings": {}}
+    with pytest.raises(ReleaseError, match=r"raw\.tmdb_missing: rows did not run"):
+        store.publish("m", {"s": table}, required={"raw.tmdb_missing": ["rows"]}, **arguments)
+    store.record_checks("raw.tmdb_missing", raw.version, [CheckRecord("rows", passed=False)])
+    with pytest.raises(ReleaseError, match=r"raw\.tmdb_missing: rows failed"):
+        store.publish("m", {"s": table}, required={}, **arguments)
+    store.record_checks("raw.tmdb_missing", raw.version, [CheckRecord("rows", passed=True)])
+    release = store.publish("m", {"s": table}, required={"raw.tmdb_missing": ["rows"]}, **arguments)
+    assert set(release.lineage) == {SPLITS, "raw.tmdb_missing"}
+    with pytest.raises(ReleaseError, match=r"personas: checks are required.*nothing pinned uses"):
+        store.publish("m", {"s": table}, required={"personas": ["x"]}, **arguments)
+
+
+def missing(*ids: int) -> pl.DataFrame:
+    return pl.DataFrame({"tmdb_id": list(ids), "reason": ["not_found" for _ in ids]})
+
+
+def two_tables(store: Store, first_input: str, second_input: str) -> dict[str, Snapshot]:
+    made = {"raw.tmdb_missing": first_input}, {"raw.tmdb_missing": second_input}
+    return {
+        "splits": store.commit(SPLITS, THREE, code_version="1", inputs=made[0]),
+        "stats": store.commit(STATS, stats(10, 20), code_version="1", inputs=made[1]),
+    }
+
+
+def test_tables_made_from_different_versions_of_one_dataset_are_refused(store: Store) -> None:
+    old = store.commit("raw.tmdb_missing", missing(1), code_version="1").version
+    new = store.commit("raw.tmdb_missing", missing(1, 2), code_version="1").version
+    arguments = {"world": "w", "required": {}, "card": "c", "settings": {}}
+    with pytest.raises(ReleaseError, match=r"raw\.tmdb_missing has 2 versions") as caught:
+        store.publish("m", two_tables(store, old, new), **arguments)
+    for part in (old, new, f"used by {SPLITS}", f"used by {STATS}"):
+        assert part in caught.value.details["problems"][0]
+    # The splits are built again from the new input and come out the same: the snapshot keeps
+    # its first manifest, and the record of the second build settles the lineage.
+    tables = two_tables(store, new, new)
+    assert tables["splits"].manifest.inputs == {"raw.tmdb_missing": old}
+    release = store.publish("m", tables, **arguments)
+    assert release.lineage["raw.tmdb_missing"] == new
+
+
+def test_different_original_files_of_one_name_are_refused(store: Store) -> None:
+    tables = {
+        "splits": store.commit(SPLITS, THREE, code_version="1", inputs={"file:r.csv": "a" * 64}),
+        "stats": store.commit(STATS, stats(1), code_version="1", inputs={"file:r.csv": "b" * 64}),
+    }
+    with pytest.raises(ReleaseError, match=r"file:r\.csv has 2 versions"):
+        store.publish("m", tables, world="w", required={}, card="c", settings={})
+
+
+def test_one_dataset_pinned_twice_must_be_one_version(store: Store) -> None:
+    tables = {
+        "a": store.commit(SPLITS, THREE, code_version="1"),
+        "b": store.commit(SPLITS, THREE.head(1), code_version="1"),
+    }
+    with pytest.raises(ReleaseError, match=r"movies\.splits is pinned as"):
+        store.publish("m", tables, world="w", required={}, card="c", settings={})
+
+
+@pytest.mark.parametrize("name", ["latest", "Movies", "a/b", "", "a@b", "-a", "a" * 64])
+def test_bad_release_names_are_refused(store: Store, snapshot: Snapshot, name: str) -> None:
+    with pytest.raises(ReleaseError, match="not a release name"):
+        publish(store, snapshot, name=name)
+
+
+def test_a_release_without_tables_is_refused(store: Store) -> None:
+    with pytest.raises(ReleaseError, match="needs tables"):
+        store.publish("m", {}, world="w", required={}, card="c", settings={})
+
+
+def test_torn_and_foreign_files_among_releases_are_left_out(
+    store: Store, snapshot: Snapshot
+) -> None:
+    release = publish(store, snapshot)
+    folder = store.home / "releases"
+    (folder / "movies@0000000000000000.json").write_text("{")
+    (folder / "notes.txt").write_text("mine")
+    assert store.releases() == [release]
+    with pytest.raises(IntegrityError, match=r"damaged.*movies@0000000000000000\.json"):
+        store.release("movies@0000")
+
+
+def test_a_damaged_latest_pointer_is_named_and_mended_by_publishing(
+    store: Store, snapshot: Snapshot
+) -> None:
+    release = publish(store, snapshot)
+    pointer = store.home / "refs" / "releases" / "movies.json"
+    pointer.write_text("{")
+    with pytest.raises(IntegrityError, match=r"refs/releases/movies\.json"):
+        store.release("movies")
+    assert publish(store, snapshot) == release
+    assert store.release("movies") == release
+
+
+# -- damage ------------------------------------------------------------------------------------
+
+
+def flip(file: Path) -> None:
+    """Change one byte in the middle, keeping the size."""
+    data = bytearray(file.read_bytes())
+    data[len(data) // 2] ^= 1
+    file.chmod(0o644)
+    file.write_bytes(data)
+
+
+def test_changed_bytes_are_found_and_their_file_named(store: Store, snapshot: Snapshot) -> None:
+    release = publish(store, snapshot)
+    file = snapshot.files()[0]
+    flip(file)
+    with pytest.raises(IntegrityError, match=str(file)):
+        snapshot.verify()
+    report = store.verify("movies")
+    assert not report.ok
+    assert len(report.problems) == 1
+    assert str(file) in report.problems[0]
+    assert release.snapshot("splits").rows == 3  # opening is cheap and sees sizes only
+
+
+def test_changed_bytes_are_not_published(store: Store, snapshot: Snapshot) -> None:
+    good = publish(store, store.commit(SPLITS, THREE.head(1), code_version="1"))
+    flip(snapshot.files()[0])
+    with pytest.raises(IntegrityError, match=str(snapshot.files()[0])):
+        publish(store, snapshot)
+    assert store.release("movies") == good
+
+
+def test_cut_missing_and_added_files_are_named(store: Store, snapshot: Snapshot) -> None:
+    publish(store, snapshot)
+    file = snapshot.files()[0]
+    shutil.copy(file, snapshot.path / "part-99999.parquet")
+    assert "never committed" in store.verify("movies").problems[0]
+    (snapshot.path / "part-99999.parquet").unlink()
+    file.chmod(0o644)
+    whole = file.read_bytes()
+    file.write_bytes(whole[:-1])
+    assert f"{len(whole) - 1:,} bytes, not {len(whole):,}" in store.verify("movies").problems[0]
+    with pytest.raises(IntegrityError, match=str(file)):
+        store.current(SPLITS)
+    file.unlink()
+    assert "missing" in store.verify("movies").problems[0]
+    (snapshot.path / "_manifest.json").unlink()
+    assert "no manifest" in store.verify("movies").problems[0]
+
+
+@pytest.mark.parametrize("field", ["rows", "code_version", "inputs", "files", "version"])
+def test_a_changed_manifest_is_found(store: Store, snapshot: Snapshot, field: str) -> None:
+    publish(store, snapshot)
+    path = snapshot.path / "_manifest.json"
+    content = json.loads(path.read_bytes())
+    content[field] = {"rows": 4, "code_version": "2", "inputs": {"a": "b"}}.get(
+        field, [] if field == "files" else "0" * 16
+    )
+    path.chmod(0o644)
+    path.write_text(json.dumps(content))
+    with pytest.raises(IntegrityError, match=f"changed after it was written.*{path}"):
+        store.current(SPLITS)
+    with pytest.raises(IntegrityError, match=str(path)):
+        snapshot.verify()
+    assert str(path) in store.verify("movies").problems[0]
+
+
+def test_a_manifest_rewritten_with_a_fitting_digest_is_not_the_released_one(
+    store: Store, snapshot: Snapshot
+) -> None:
+    publish(store, snapshot)
+    path = snapshot.path / "_manifest.json"
+    path.chmod(0o644)
+    path.write_bytes(replace(snapshot.manifest, code_version="forged").to_json())
+    assert store.current(SPLITS).manifest.code_version == "forged"
+    with pytest.raises(IntegrityError, match="not the one that was released"):
+        store.release("movies").snapshot("splits")
+
+
+def test_a_manifest_in_the_wrong_folder_is_named(store: Store, snapshot: Snapshot) -> None:
+    other = snapshot.path.with_name("0" * 16)
+    shutil.copytree(snapshot.path, other)
+    with pytest.raises(IntegrityError, match=f"of {SPLITS}@{snapshot.version} in another's"):
+        store.get(SPLITS, "0" * 16)
+
+
+def test_a_changed_lock_file_or_card_is_found(store: Store, snapshot: Snapshot) -> None:
+    release = publish(store, snapshot)
+    card = release.path.with_name(f"{release}.md")
+    card.write_text("# Other\n")
+    assert str(card) in store.verify("movies").problems[0]
+    with pytest.raises(IntegrityError, match=str(card)):
+        release.card()
+    release.path.chmod(0o644)
+    release.path.write_text(release.path.read_text().replace('"sample"', '"real"'))
+    with pytest.raises(IntegrityError, match=f"changed after it was published: {release.path}"):
+        store.release("movies")
+
+
+def test_verification_reports_its_progress(store: Store, snapshot: Snapshot) -> None:
+    publish(store, snapshot)
+    seen: list[tuple[Path, int]] = []
+    report = store.verify("movies", progress=lambda file, size: seen.append((file, size)))
+    assert seen == [(snapshot.files()[0], snapshot.bytes)]
+    assert (report.files, report.bytes, report.ok) == (1, snapshot.bytes, True)
+
+
+# -- differences -------------------------------------------------------------------------------
+
+
+def test_a_difference_counts_rows_by_key_and_names_some(store: Store) -> None:
+    before = splits(*((1, i, "train") for i in range(10, 30)), (2, 10, "test"))
+    after = splits(*((1, i, "train") for i in range(17, 30)), (2, 10, "train"), (3, 1, "test"))
+    a = publish(store, store.commit(SPLITS, before, code_version="1"))
+    b = publish(store, store.commit(SPLITS, after, code_version="1"))
+    diff = store.diff(a, "movies@latest")
+    table = diff.tables["splits"]
+    assert not diff.same
+    assert (diff.a, diff.b) == (str(a), str(b))
+    assert (table.status, table.rows_before, table.rows_after) == ("changed", 21, 15)
+    assert (table.rows_added, table.rows_removed, table.rows_changed) == (1, 7, 1)
+    assert table.samples == {
+        "added": [{"user_id": "ml-user:3", "item_id": "ml:1"}],
+        "removed": [{"user_id": "ml-user:1", "item_id": f"ml:{i}"} for i in range(10, 15)],
+        "changed": [{"user_id": "ml-user:2", "item_id": "ml:10"}],
+    }
+    assert (table.columns_added, table.columns_removed, table.columns_retyped) == ((), (), ())
+
+
+def test_a_release_does_not_differ_from_itself(store: Store, snapshot: Snapshot) -> None:
+    release = publish(store, snapshot)
+    diff = store.diff(release, release)
+    assert diff.same
+    assert diff.tables["splits"].rows_changed == 0
+
+
+def test_tables_that_come_and_go_are_named(store: Store, snapshot: Snapshot) -> None:
+    arguments = {"world": "w", "required": {}, "card": "c", "settings": {}}
+    other = store.commit(STATS, stats(1), code_version="1")
+    a = store.publish("m", {"splits": snapshot}, **arguments)
+    b = store.publish("m", {"stats": other}, **arguments)
+    tables = store.diff(a, b).tables
+    assert (tables["splits"].status, tables["splits"].after) == ("removed", None)
+    assert (tables["stats"].status, tables["stats"].rows_after) == ("added", 1)
+
+
+def test_columns_that_come_go_or_change_type_are_named(store: Store) -> None:
+    import pandera.polars as pa_polars
+
+    from pipelines.contracts import Contract
+
+    class Old(pa_polars.DataFrameModel):
+        key: pl.Int64
+        value: pl.Int64
+        gone: pl.String
+        kept: pl.String = pa_polars.Field(nullable=True)
+
+    class New(pa_polars.DataFrameModel):
+        key: pl.Int64
+        value: pl.Float64
+        kept: pl.String = pa_polars.Field(nullable=True)
+        came: pl.String
+
+    def commit(frame: pl.DataFrame, model: type, key: tuple[str, ...]) -> Release:
+        contract = Contract("t", model, key, ("key",))
+        snapshot = store.commit("t", frame, code_version="1", contract=contract)
+        return store.publish("m", {"t": snapshot}, world="w", required={}, card="", settings={})
+
+    first = pl.DataFrame({"key": [1, 2], "value": [1, 2], "gone": ["", ""], "kept": ["a", None]})
+    second = first.select(
+        "key", pl.col("value").cast(pl.Float64), pl.lit("b").alias("kept"), came=pl.lit("")
+    )
+    a, b = commit(first, Old, ("key",)), commit(second, New, ("key",))
+    table = store.diff(a, b).tables["t"]
+    assert table.columns_added == ("came",)
+    assert table.columns_removed == ("gone",)
+    assert table.columns_retyped == ("value",)
+    assert (table.rows_added, table.rows_removed, table.rows_changed) == (0, 0, 2)
+    c = commit(second.with_columns(came=pl.lit("x")), New, ("key", "came"))
+    assert store.diff(b, c).tables["t"].rows_added is None

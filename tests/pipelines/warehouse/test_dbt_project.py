@@ -1,0 +1,96 @@
+"""The dbt project's documentation: said once in the contracts, repeated exactly."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from pipelines.contracts import CONTRACTS, PUBLISHED
+from pipelines.warehouse import MARTS, SOURCES
+from pipelines.warehouse._export import _duckdb_type
+
+PROJECT = Path(__file__).resolve().parents[3] / "dbt"
+#: How dbt's files spell DuckDB's types.
+SPELLING = {"TIMESTAMP WITH TIME ZONE": "timestamp with time zone"}
+
+
+def documents() -> list[dict[str, Any]]:
+    files = sorted(PROJECT.glob("models/**/*.yml"))
+    return [yaml.safe_load(f.read_text(encoding="utf-8")) for f in files]
+
+
+def models() -> dict[str, dict[str, Any]]:
+    return {m["name"]: m for d in documents() for m in d.get("models", [])}
+
+
+def own_tests(model: dict[str, Any]) -> list[dict[str, Any]]:
+    listed = list(model.get("data_tests", []))
+    for column in model["columns"]:
+        listed += column.get("data_tests", [])
+    return [spec for test in listed for spec in test.values()]
+
+
+@pytest.mark.parametrize("dataset", MARTS)
+def test_a_mart_has_exactly_the_contract_s_columns(dataset: str) -> None:
+    contract, model = PUBLISHED[dataset], models()[MARTS[dataset]]
+    assert model["description"] == contract.description
+    said = [(c["name"], c["data_type"], c["description"]) for c in model["columns"]]
+    types = contract.polars_schema()
+    names = {n: SPELLING.get(_duckdb_type(t), _duckdb_type(t).lower()) for n, t in types.items()}
+    assert said == [(c.name, names[c.name], c.description) for c in contract.columns()]
+
+
+def test_sources_have_exactly_the_raw_contracts_columns() -> None:
+    (source,) = [s for d in documents() for s in d.get("sources", [])]
+    assert source["name"] == "raw"
+    assert tuple(f"raw.{t['name']}" for t in source["tables"]) == SOURCES
+    for table in source["tables"]:
+        contract = CONTRACTS[f"raw.{table['name']}"]
+        assert table["description"] == contract.description
+        said = [(c["name"], c["description"]) for c in table["columns"]]
+        assert said == [(c.name, c.description) for c in contract.columns()]
+
+
+def test_every_raw_table_has_one_staging_model() -> None:
+    files = {f.stem for f in PROJECT.glob("models/staging/**/*.sql")}
+    assert files == {"stg_" + s.removeprefix("raw.").replace("_", "__", 1) for s in SOURCES}
+    read = {
+        f.stem: re.findall(r"source\('raw', '(\w+)'\)", f.read_text(encoding="utf-8"))
+        for f in PROJECT.glob("models/**/*.sql")
+    }
+    for name, tables in read.items():
+        # Nothing else reads the raw tables.
+        wanted = [name.removeprefix("stg_").replace("__", "_")] if name in files else []
+        assert tables == wanted, name
+
+
+def test_every_model_column_and_test_is_described() -> None:
+    described = models()
+    assert set(described) == {f.stem for f in PROJECT.glob("models/**/*.sql")}
+    names: list[str] = []
+    for name, model in described.items():
+        assert model["description"].endswith("."), name
+        for column in model["columns"]:
+            assert column["description"].endswith("."), (name, column["name"])
+        for test in own_tests(model):
+            assert test["description"].endswith("."), test["name"]
+            assert test["name"].startswith(f"{name}_"), test["name"]
+            names.append(test["name"])
+    for document in documents():
+        for unit in document.get("unit_tests", []):
+            assert unit["description"].endswith("."), unit["name"]
+            names.append(unit["name"])
+    # Checks are recorded by name, so that a name says which test it was.
+    assert len(names) == len(set(names))
+
+
+def test_every_macro_and_own_test_is_used() -> None:
+    text = "".join(f.read_text(encoding="utf-8") for f in PROJECT.rglob("*.sql"))
+    text += "".join(f.read_text(encoding="utf-8") for f in PROJECT.rglob("*.yml"))
+    for name in re.findall(r"{% (?:macro|test) (\w+)\(", text):
+        if name != "generate_schema_name":  # dbt calls it
+            assert len(re.findall(rf"\b{name}\b", text)) > 1, name

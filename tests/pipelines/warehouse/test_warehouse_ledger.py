@@ -1,0 +1,340 @@
+"""The ledger and the gate, on artefacts in dbt's shape, written by hand.
+
+`model.p.a` is a view on one raw table, `model.p.b` a table made from it, each with one test, and
+`b` also with a unit test and a test that only warns. What the real dbt writes is tested in
+tests/integration/test_dbt_warehouse.py.
+"""
+
+from __future__ import annotations
+
+import copy
+import itertools
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from pipelines.errors import ContractError, StoreError
+from pipelines.store import Store
+from pipelines.warehouse import link_sources, linked_sources, mart_tests, record_dbt_run
+from pipelines.warehouse._gate import MartEvidence, mart_evidence
+from pipelines.warehouse._ledger import Ledger
+
+Json = dict[str, Any]
+A, B, TEST_A, TEST_B = "model.p.a", "model.p.b", "test.p.a_ok", "test.p.b_ok"
+UNIT, WARN = "unit_test.p.b.unit", "test.p.b_warn"
+RAW = "source.p.raw.tmdb_missing"
+
+
+def node(kind: str, name: str, *needs: str, **more: Any) -> Json:
+    return {
+        "resource_type": kind,
+        "name": name,
+        "description": "",
+        "relation_name": f'"{name}"',
+        "raw_code": f"select {name}",
+        "config": {"materialized": "table", "severity": "ERROR"} | more.pop("config", {}),
+        "depends_on": {"nodes": list(needs), "macros": more.pop("macros", [])},
+        "columns": {},
+        **more,
+    }
+
+
+MANIFEST: Json = {
+    "metadata": {"project_name": "p"},
+    "nodes": {
+        A: node("model", "a", RAW, config={"materialized": "view"}),
+        B: node("model", "b", A, macros=["macro.p.outer"]),
+        TEST_A: node("test", "a_ok", A),
+        TEST_B: node("test", "b_ok", B),
+        WARN: node("test", "b_warn", B, config={"severity": "warn"}),
+        "operation.p.hook": node("operation", "hook"),
+    },
+    "unit_tests": {UNIT: node("unit_test", "unit", B, given=[1], expect={"rows": []})},
+    "sources": {RAW: {"source_name": "raw", "name": "tmdb_missing"}},
+    "macros": {
+        "macro.p.outer": {
+            "package_name": "p",
+            "macro_sql": "outer",
+            "depends_on": {"macros": ["macro.p.inner", "macro.dbt.ref"]},
+        },
+        "macro.p.inner": {
+            "package_name": "p",
+            "macro_sql": "{{ var('limit') }}",
+            "depends_on": {"macros": ["macro.p.outer"]},
+        },
+        "macro.dbt.ref": {"package_name": "dbt", "macro_sql": "x", "depends_on": {"macros": []}},
+    },
+}
+ALL = (A, B, TEST_A, TEST_B, WARN, UNIT)
+
+
+class Dbt:
+    """Writes the artefacts of one invocation after the other, each later than the last."""
+
+    def __init__(self, store: Store) -> None:
+        self.home = store.home
+        self.target = store.home / "target"
+        self.target.mkdir()
+        self.manifest = copy.deepcopy(MANIFEST)
+        self.built: dict[str, str] = {}
+        self._count = itertools.count(1)
+
+    def run(self, *nodes: str, record: bool = True, limit: int = 3, **statuses: str) -> str:
+        number = next(self._count)
+        invocation = f"i{number}"
+        start = datetime.now(UTC) + timedelta(hours=number)
+        results = []
+        for second, key in enumerate(nodes):
+            kind = key.split(".")[0]
+            status = statuses.get(
+                key.split(".")[-1], "success" if kind in ("model", "operation") else "pass"
+            )
+            if kind == "model" and status == "success":
+                self.built[key] = invocation
+            begin = start + timedelta(seconds=2 * second)
+            results.append(
+                {
+                    "unique_id": key,
+                    "status": status,
+                    "failures": 2 if status in ("fail", "warn") else 0,
+                    "message": None,
+                    "timing": [
+                        {
+                            "name": "execute",
+                            "started_at": begin.isoformat().replace("+00:00", "Z"),
+                            "completed_at": (begin + timedelta(seconds=1)).isoformat(),
+                        }
+                    ]
+                    if status != "skipped"
+                    else [],
+                }
+            )
+        self.write("run_results", invocation, results=results, args={"vars": {"limit": limit}})
+        self.write("manifest", invocation, **self.manifest)
+        if record:
+            record_dbt_run(self.home, self.target)
+        return invocation
+
+    def write(self, name: str, invocation: str, **content: Any) -> None:
+        content["metadata"] = {**content.get("metadata", {}), "invocation_id": invocation}
+        (self.target / f"{name}.json").write_bytes(orjson.dumps(content))
+
+    def evidence(self, limit: int = 3) -> MartEvidence:
+        return mart_evidence(
+            Ledger.load(self.home),
+            "b",
+            linked=linked_sources(self.home),
+            variables={"limit": limit},
+            in_database=self.built,
+        )
+
+
+@pytest.fixture
+def dbt(raw_store: Store) -> Dbt:
+    link_sources(raw_store)
+    return Dbt(raw_store)
+
+
+def statuses(dbt: Dbt) -> dict[str, str]:
+    return {t.name: t.status for t in mart_tests(dbt.home, "b")}
+
+
+def test_a_whole_build_is_evidence(dbt: Dbt) -> None:
+    dbt.run("operation.p.hook", *ALL)
+    evidence = dbt.evidence()
+    assert evidence.relation == '"b"'
+    assert evidence.variables == {"limit": 3}
+    version = linked_sources(dbt.home)["raw.tmdb_missing"]
+    assert evidence.sources == {"raw.tmdb_missing": version}
+    assert [(t.name, t.direct) for t in evidence.tests] == [
+        ("a_ok", False),
+        ("b_ok", True),
+        ("b_warn", True),
+        ("unit", True),
+    ]
+
+
+def test_recording_twice_changes_nothing(dbt: Dbt) -> None:
+    dbt.run(*ALL)
+    before = Ledger.load(dbt.home).nodes
+    record_dbt_run(dbt.home, dbt.target)
+    assert Ledger.load(dbt.home).nodes == before
+
+
+def test_invocations_of_parts_add_up(dbt: Dbt) -> None:
+    dbt.run(A, TEST_A)
+    dbt.run(UNIT, B)
+    with pytest.raises(ContractError, match=r"1 blocking tests did not pass: b_ok \(never run\)"):
+        dbt.evidence()
+    dbt.run(TEST_B)
+    assert dbt.evidence().tests
+
+
+def test_a_failing_test_blocks_and_a_warning_does_not(dbt: Dbt) -> None:
+    dbt.run(*ALL, b_ok="fail", b_warn="warn")
+    with pytest.raises(ContractError, match=r"b_ok \(fail, 2 rows\)"):
+        dbt.evidence()
+    dbt.run(TEST_B)
+    assert {t.name for t in dbt.evidence().tests if not t.passed} == {"b_warn"}
+
+
+@pytest.mark.parametrize("status", ["error", "skipped"])
+def test_a_test_that_did_not_finish_blocks(dbt: Dbt, status: str) -> None:
+    dbt.run(*ALL)
+    dbt.run(TEST_A, a_ok=status)
+    with pytest.raises(ContractError, match=rf"a_ok \({status}\)"):
+        dbt.evidence()
+
+
+def test_rebuilding_a_table_puts_its_tests_out_of_date(dbt: Dbt) -> None:
+    dbt.run(*ALL)
+    dbt.run(B)
+    assert statuses(dbt) == {
+        "a_ok": "pass",
+        "b_ok": "out of date",
+        "b_warn": "out of date",
+        "unit": "pass",
+    }
+
+
+def test_rebuilding_a_view_as_it_was_changes_nothing(dbt: Dbt) -> None:
+    dbt.run(*ALL)
+    dbt.run(A)
+    assert dbt.evidence().sources
+
+
+def test_an_edited_parent_makes_the_mart_stale(dbt: Dbt) -> None:
+    dbt.run(*ALL)
+    before = dbt.evidence().code
+    dbt.manifest["nodes"][A]["raw_code"] = "select something else"
+    dbt.run(A, TEST_A)
+    with pytest.raises(StoreError, match="b was built before a changed"):
+        dbt.evidence()
+    dbt.run(B, TEST_B)
+    assert dbt.evidence().code != before
+
+
+def test_an_edit_that_was_not_built_yet_changes_nothing(dbt: Dbt) -> None:
+    dbt.run(*ALL)
+    before = dbt.evidence().code
+    dbt.manifest["nodes"][B]["raw_code"] = "select something else"
+    dbt.run(TEST_A)
+    assert dbt.evidence().code == before
+    # But a unit test of the new code says nothing of the built one.
+    dbt.run(UNIT)
+    assert statuses(dbt)["unit"] == "out of date"
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        lambda m: m["macros"]["macro.p.inner"].update(macro_sql="other"),
+        lambda m: m["nodes"][B]["config"].update(materialized="incremental"),
+        lambda m: m["nodes"][B]["columns"].update(x={"data_type": "bigint"}),
+    ],
+    ids=["macro of a macro", "materialization", "column type"],
+)
+def test_whatever_shapes_the_rows_is_part_of_the_code(
+    dbt: Dbt, edit: Callable[[Json], None]
+) -> None:
+    dbt.run(*ALL)
+    before = dbt.evidence().code
+    edit(dbt.manifest)
+    dbt.run(*ALL)
+    assert dbt.evidence().code != before
+
+
+def test_descriptions_and_dbt_s_own_macros_are_not(dbt: Dbt) -> None:
+    dbt.run(*ALL)
+    before = dbt.evidence().code
+    dbt.manifest["nodes"][B]["description"] = "new words"
+    dbt.manifest["macros"]["macro.dbt.ref"]["macro_sql"] = "y"
+    dbt.run(*ALL)
+    assert dbt.evidence().code == before
+
+
+def test_an_edited_test_must_run_again(dbt: Dbt) -> None:
+    dbt.run(*ALL)
+    dbt.manifest["nodes"][TEST_A]["raw_code"] = "a stricter test"
+    dbt.run(TEST_B)
+    assert statuses(dbt)["a_ok"] == "out of date"
+
+
+def test_a_new_test_must_run_first_and_a_removed_one_is_forgotten(dbt: Dbt) -> None:
+    dbt.run(*ALL, a_ok="fail")
+    dbt.manifest["nodes"]["test.p.new"] = node("test", "new", B)
+    del dbt.manifest["nodes"][TEST_A]
+    dbt.run(TEST_B)
+    with pytest.raises(ContractError, match=r"1 blocking tests did not pass: new \(never run\)"):
+        dbt.evidence()
+
+
+def test_other_sources_or_settings_than_now_are_refused(dbt: Dbt, raw_store: Store) -> None:
+    dbt.run(*ALL)
+    with pytest.raises(StoreError, match="built with limit = 3, the settings say 4"):
+        dbt.evidence(limit=4)
+    frame = raw_store.current("raw.tmdb_missing").read()
+    frame = frame.with_columns(tmdb_id=frame["tmdb_id"] + 8)
+    new = raw_store.commit("raw.tmdb_missing", frame, code_version="t").version
+    assert dbt.evidence().sources  # committed, but not linked
+    link_sources(raw_store)
+    with pytest.raises(StoreError, match=rf"but {new} is linked now"):
+        dbt.evidence()
+    dbt.run(B, TEST_B, UNIT, WARN)
+    # The view and its test have seen only the old rows.
+    with pytest.raises(ContractError, match=r"1 blocking tests did not pass: a_ok"):
+        dbt.evidence()
+    dbt.run(TEST_A)
+    assert dbt.evidence().sources == {"raw.tmdb_missing": new}
+
+
+def test_a_failed_or_skipped_model_keeps_its_last_build(dbt: Dbt) -> None:
+    first = dbt.run(*ALL)
+    dbt.run(A, B, a="error", b="skipped")
+    assert Ledger.load(dbt.home).nodes[B]["last"]["invocation"] == first
+    assert dbt.evidence().sources
+
+
+def test_a_build_that_was_never_recorded_is_refused(dbt: Dbt) -> None:
+    dbt.run(*ALL)
+    dbt.run(B, record=False)
+    with pytest.raises(StoreError, match="another build of this model than the one on record: b"):
+        dbt.evidence()
+
+
+def test_a_model_that_was_never_built_is_refused(dbt: Dbt) -> None:
+    dbt.run(B, TEST_B, UNIT)
+    with pytest.raises(StoreError, match="dbt has not built this model: a"):
+        dbt.evidence()
+    with pytest.raises(StoreError, match="dbt has not built this mart: c"):
+        mart_tests(dbt.home, "c")
+
+
+def test_links_moved_while_dbt_ran_are_noticed(dbt: Dbt, raw_store: Store) -> None:
+    dbt.run(*ALL)
+    dbt.run(*ALL, record=False)
+    links = dbt.home / "warehouse" / "sources.json"
+    content = orjson.loads(links.read_bytes())
+    content["linked_at"] = (datetime.now(UTC) + timedelta(days=2)).isoformat()
+    links.write_bytes(orjson.dumps(content))
+    before = Ledger.load(dbt.home).nodes
+    with pytest.raises(StoreError, match="linked after dbt had started"):
+        record_dbt_run(dbt.home, dbt.target)
+    assert Ledger.load(dbt.home).nodes == before
+
+
+def test_artefacts_of_two_invocations_or_none_are_refused(dbt: Dbt, tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match=r"no readable artefact.*run_results\.json"):
+        record_dbt_run(dbt.home, tmp_path)
+    dbt.run(*ALL, record=False)
+    dbt.write("manifest", "another", **dbt.manifest)
+    with pytest.raises(StoreError, match="artefacts are of two invocations"):
+        record_dbt_run(dbt.home, dbt.target)
+    (dbt.target / "manifest.json").write_text("{}")
+    with pytest.raises(StoreError, match=r"no readable artefact.*manifest\.json"):
+        record_dbt_run(dbt.home, dbt.target)
+    assert Ledger.load(dbt.home).nodes == {}

@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pipelines.errors import LockedError, StoreError
+from pipelines.warehouse import warehouse_lock
+
+HOLD = """
+import sys
+from pipelines.warehouse import warehouse_lock
+with warehouse_lock(sys.argv[1]):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    return tmp_path / "home"
+
+
+@pytest.mark.faults
+def test_another_process_waits_and_is_told_who_holds_it_until_that_one_dies(home: Path) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(home)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"held\n"
+        with (
+            pytest.raises(LockedError, match=f"process {holder.pid} since"),
+            warehouse_lock(home, timeout=0.1),
+        ):
+            pytest.fail("two hold it")
+        holder.send_signal(signal.SIGKILL)
+        holder.wait()
+    with warehouse_lock(home, timeout=5):
+        pass
+
+
+def test_it_is_free_again_after_an_error_inside(home: Path) -> None:
+    with pytest.raises(ZeroDivisionError), warehouse_lock(home, timeout=0):
+        raise ZeroDivisionError
+    with warehouse_lock(home, timeout=0):
+        pass
+
+
+def test_two_homes_do_not_wait_for_each_other(tmp_path: Path) -> None:
+    with warehouse_lock(tmp_path / "a", timeout=0), warehouse_lock(tmp_path / "b", timeout=0):
+        pass
+
+
+def test_a_home_that_cannot_be_made_is_a_store_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with (
+        pytest.raises(StoreError, match="can't be locked"),
+        warehouse_lock(tmp_path / "file" / "home", timeout=0),
+    ):
+        pytest.fail("there is no folder to lock")

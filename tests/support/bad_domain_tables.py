@@ -1,0 +1,68 @@
+"""One way to break every expectation of a domain whose items are sold."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import polars as pl
+from support.bad_tables import BAD, Change
+from support.bad_tables import _set as set_column
+
+__all__ = ["bad_domain"]
+
+
+def _even(frame: pl.DataFrame) -> pl.DataFrame:
+    items = frame["item_id"].unique().sort()
+    return frame.with_columns(item_id=items.gather(pl.Series(range(frame.height)) % len(items)))
+
+
+def _one_busy_user(frame: pl.DataFrame) -> pl.DataFrame:
+    busy = frame["user_id"].min()
+    place = pl.int_range(pl.len()).over("user_id")
+    return frame.filter((pl.col("user_id") == busy) | (place < 5))
+
+
+def bad_domain(domain: str) -> dict[str, dict[str, list[Change]]]:
+    """Changes by dataset and check of the tables whose suites are not those of the movies."""
+    tables: dict[str, dict[str, list[Change]]] = {
+        "items": {
+            "prose_coverage": [set_column("description", None, 0.7)],
+            "genre_coverage": [set_column("genres", [], 0.7)],
+            "genre_share": [set_column("genres", ["Drama"], 0.99)],
+            "genre_variety": [set_column("genres", ["Drama"])],
+            "year_median": [lambda f: f.with_columns(pl.col("year") - 80)],
+            "titles_distinct": [
+                lambda f: set_column("year", 1999, 0.2)(set_column("title", "Untitled", 0.2)(f))
+            ],
+        },
+        "interactions": {
+            "row_count": [lambda f: f.head(99), lambda f: f.head(0)],
+            "user_count": [lambda f: f.head(100)],
+            "item_count": [
+                lambda f: f.filter(
+                    pl.col("item_id").is_in(f["item_id"].unique().sort().head(8).implode())
+                )
+            ],
+            "rating_mean": [
+                lambda f: f.with_columns(rating=pl.lit(5.0)),
+                lambda f: f.with_columns(rating=pl.lit(1.0)),
+                lambda f: f.head(0),
+            ],
+            "rating_concentration": [set_column("rating", 4.0, 0.98)],
+            "rating_variety": [set_column("rating", 4.0)],
+            "popularity_long_tail": [_even],
+            "user_share": [_one_busy_user],
+            "rated_from": [lambda f: f.with_columns(pl.col("rated_at") - timedelta(days=365 * 30))],
+            "rated_to": [lambda f: f.with_columns(pl.col("rated_at") + timedelta(days=365 * 60))],
+        },
+        "item_stats": {
+            "rated_share": [set_column("ratings", 0)],
+            "train_share": BAD["movies.item_stats"]["train_share"],
+        },
+        "user_traits": {
+            "activity_tiers": [set_column("activity_tier", "low")],
+            "conformity_tiers": [set_column("conformity_tier", "low")],
+            "pickiness_kinds": [set_column("pickiness", "not_picky")],
+        },
+    }
+    return {f"{domain}.{table}": checks for table, checks in tables.items()}

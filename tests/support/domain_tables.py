@@ -1,0 +1,129 @@
+"""Good tables of the domains whose items are sold, made from those of the movies."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import polars as pl
+
+from pipelines.config import GraphSettings
+from pipelines.contracts import CONTRACTS
+from pipelines.graph import item_similarity, triple_batches
+
+__all__ = ["books_like"]
+
+
+def books_like(movies: Mapping[str, pl.DataFrame], graph: GraphSettings) -> dict[str, pl.DataFrame]:
+    """Books in the place of films: the same people, likings and times, on whole stars."""
+    tables = {
+        name.removeprefix("movies."): _renamed(frame)
+        for name, frame in movies.items()
+        if name.startswith("movies.")
+    }
+    films = tables["items"]
+    items = _completed(
+        "books.items",
+        films.select(
+            "item_id",
+            "title",
+            "year",
+            "genres",
+            description="overview",
+            authors="directors",
+            category=pl.lit("Books"),
+            edition=pl.lit("2023"),
+            category_path=pl.concat_list(pl.lit(["Books"]), "genres"),
+        ),
+    )
+    interactions = _completed(
+        "books.interactions",
+        tables["interactions"].with_columns(
+            rating=pl.col("rating").round().clip(1, 5), scale=pl.lit("1-5")
+        ),
+    )
+    users = _means(tables["human_users"], interactions, "user_id")
+    parts = {
+        "items": items,
+        "interactions": interactions,
+        "splits": tables["splits"],
+        "users": users,
+    }
+    triples = pl.concat(triple_batches("books", parts, graph))
+    similar = pl.concat(item_similarity(triples, tables["item_embeddings"], graph, domain="books"))
+    return {
+        "books.items": items,
+        "books.interactions": interactions,
+        "books.splits": tables["splits"],
+        "books.item_stats": _means(tables["item_stats"], interactions, "item_id"),
+        "books.human_users": users,
+        "books.user_traits": _traits(users),
+        "books.item_embeddings": tables["item_embeddings"],
+        "books.score_plan": tables["score_plan"],
+        "books.preference_scores": _on_five(tables["preference_scores"]),
+        "books.graph_triples": triples,
+        "books.item_similarity": similar,
+    }
+
+
+def _renamed(frame: pl.DataFrame) -> pl.DataFrame:
+    """Keys of books and of their readers."""
+    keys = [c for c in ("item_id", "user_id") if c in frame.columns]
+    asin = pl.format("asin:B{}", pl.col("item_id").str.slice(3).str.zfill(9))
+    reader = pl.col("user_id").str.replace("ml-user:", "amazon-user:A")
+    made = {"item_id": asin, "user_id": reader}
+    return frame.with_columns(**{key: made[key] for key in keys})
+
+
+def _completed(dataset: str, frame: pl.DataFrame) -> pl.DataFrame:
+    """The contract's columns; those that the frame lacks are empty."""
+    return frame.select(
+        pl.col(name)
+        if name in frame.columns
+        else pl.lit([] if isinstance(dtype, pl.List) else None, dtype).alias(name)
+        for name, dtype in CONTRACTS[dataset].polars_schema().items()
+    )
+
+
+def _means(table: pl.DataFrame, interactions: pl.DataFrame, key: str) -> pl.DataFrame:
+    """The table with the mean ratings of these interactions."""
+    means = interactions.group_by(key).agg(mean=pl.col("rating").mean())
+    columns = table.columns
+    found = table.join(means, on=key, how="left").with_columns(mean_rating="mean")
+    if "train_mean_rating" in columns:
+        train = pl.when(pl.col("train_ratings") > 0).then("mean")
+        found = found.with_columns(train_mean_rating=train)
+    return found.select(columns)
+
+
+def _on_five(scores: pl.DataFrame) -> pl.DataFrame:
+    """Scores on 1-10 as such on 1-5: every second answer joined with the one before."""
+    pairs = pl.concat_list(
+        pl.col("probabilities").list.get(2 * n) + pl.col("probabilities").list.get(2 * n + 1)
+        for n in range(5)
+    )
+    return scores.with_columns(
+        scale=pl.lit("1-5"),
+        probabilities=pairs,
+        expected=(pl.col("expected") + 0.5) / 2,
+        mode=(pl.col("mode") + 1) // 2,
+        sample=(pl.col("sample") + 1) // 2,
+    )
+
+
+def _traits(users: pl.DataFrame) -> pl.DataFrame:
+    place = pl.int_range(pl.len()) % 3
+    tier = pl.when(place == 0).then(pl.lit("low")).when(place == 1).then(pl.lit("medium"))
+    tier = tier.otherwise(pl.lit("high"))
+    return users.select(
+        "user_id",
+        activity="ratings",
+        activity_tier=tier,
+        conformity=pl.lit(0.5),
+        conformity_tier=tier,
+        diversity=pl.lit(3, pl.Int64),
+        diversity_tier=tier,
+        mean_rating="mean_rating",
+        pickiness=pl.when(pl.col("mean_rating") < 3.5)
+        .then(pl.lit("extremely_picky"))
+        .otherwise(pl.lit("moderately_picky")),
+    )

@@ -1,0 +1,195 @@
+"""A person opens the UI: sees the graph, rematerialises an asset, sees it succeed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from selenium import webdriver
+from selenium.common.exceptions import (
+    ElementClickInterceptedException,
+    ElementNotInteractableException,
+    NoSuchElementException,
+    StaleElementReferenceException,
+)
+from selenium.webdriver.common.action_chains import ActionChains
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.remote.webdriver import WebDriver
+from selenium.webdriver.support.ui import WebDriverWait
+
+from pipelines.contracts import CONTRACTS
+
+pytestmark = [pytest.mark.ui, pytest.mark.slow]
+
+ARTIFACTS = Path(__file__).resolve().parents[1] / "artifacts"
+PATIENCE = 120
+
+#: What a click raises when the page redraws its target at that moment.
+REDRAWN = (
+    ElementClickInterceptedException,
+    ElementNotInteractableException,
+    StaleElementReferenceException,
+)
+
+#: Text of the smallest part of the page about the run of this asset alone and how it ended.
+NEWEST_RUN = """
+const about = [...document.querySelectorAll('*')].map(e => e.innerText || '').filter(
+  t => t.includes('graph_triples') && !t.includes('everything') && /Success|Failure/.test(t)
+);
+return about.sort((a, b) => a.length - b.length)[0] || '';
+"""
+
+
+def _program(*names: str) -> str:
+    for name in names:
+        found = shutil.which(name)
+        if found:
+            return found
+    message = f"none of {', '.join(names)} is installed"
+    if os.environ.get("CI"):
+        pytest.fail(f"{message}: the CI script installs them")
+    pytest.skip(f"{message}: install Debian's chromium and chromium-driver")
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebDriver]:
+    chromium = _program("chromium", "chromium-browser", "google-chrome")
+    driver = _program("chromedriver", "chromium.chromedriver")
+    options = webdriver.ChromeOptions()
+    options.binary_location = chromium
+    for flag in (
+        "--headless=new",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--disable-quic",
+        "--no-first-run",
+        "--disable-background-networking",
+        "--disable-component-update",
+        "--disable-sync",
+        "--disable-dev-shm-usage",
+        "--window-size=2000,1250",
+        f"--user-data-dir={tmp_path_factory.mktemp('chromium')}",
+    ):
+        options.add_argument(flag)
+    window = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
+    yield window
+    window.quit()
+
+
+@pytest.fixture(scope="module")
+def dagster_ui(published_home: Path) -> Iterator[str]:
+    """Address of `understudy ui` over a home in which a run has been published."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    understudy = Path(sys.executable).with_name("understudy")
+    process = subprocess.Popen(
+        [understudy, "ui", "--home", str(published_home), "--port", str(port)],
+        start_new_session=True,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    address = f"http://127.0.0.1:{port}"
+    try:
+        _wait_for(address, process)
+        yield address
+    finally:
+        os.killpg(process.pid, signal.SIGINT)
+        try:
+            process.wait(60)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+def _wait_for(address: str, process: subprocess.Popen[bytes]) -> None:
+    until = time.monotonic() + PATIENCE
+    while time.monotonic() < until:
+        assert process.poll() is None, "the UI stopped by itself"
+        try:
+            with urllib.request.urlopen(f"{address}/server_info", timeout=5):
+                return
+        except OSError:
+            time.sleep(0.5)
+    raise AssertionError("the UI did not answer")
+
+
+def _picture(browser: WebDriver, name: str) -> None:
+    ARTIFACTS.mkdir(exist_ok=True)
+    browser.save_screenshot(str(ARTIFACTS / f"{name}.png"))
+
+
+def _see(browser: WebDriver, text: str, within: float = PATIENCE) -> None:
+    """Wait until the page shows the text, leaving a picture if it never does."""
+    try:
+        WebDriverWait(browser, within).until(
+            lambda page: text in page.execute_script("return document.body.innerText")
+        )
+    except Exception:
+        _picture(browser, "failure")
+        raise
+
+
+def _click(browser: WebDriver, label: str) -> None:
+    """Press the first enabled button with this label, however often the page redraws it."""
+
+    def pressed(page: WebDriver) -> bool:
+        page.find_element(By.XPATH, f"//button[contains(., '{label}') and not(@disabled)]").click()
+        return True
+
+    # The page replaces its elements while data arrives: one found may be gone when it is clicked.
+    WebDriverWait(browser, PATIENCE, ignored_exceptions=[NoSuchElementException, *REDRAWN]).until(
+        pressed
+    )
+
+
+def _see_nodes(browser: WebDriver) -> None:
+    """Wait until the graph shows assets; the page draws only those in view."""
+    names = [name.rpartition(".")[2] for name in CONTRACTS]
+    WebDriverWait(browser, PATIENCE).until(
+        lambda page: sum(name in page.page_source for name in names) >= 5
+    )
+
+
+def test_the_asset_graph_shows_every_stage(browser: WebDriver, dagster_ui: str) -> None:
+    browser.get(f"{dagster_ui}/asset-groups")
+    for group in ("sources", "raw", "staging", "intermediate", "marts", "movies", "personas"):
+        _see(browser, group)
+    ActionChains(browser).key_down(Keys.ALT).send_keys("e").key_up(Keys.ALT).perform()
+    _see_nodes(browser)
+    time.sleep(3)  # the layout is animated; only the picture needs this
+    _picture(browser, "asset_graph")
+
+
+def test_an_assets_page_tells_rows_schema_and_checks(browser: WebDriver, dagster_ui: str) -> None:
+    browser.get(f"{dagster_ui}/assets/movies/items")
+    _see(browser, "items")
+    _see(browser, "overview")
+    _picture(browser, "asset_items")
+    browser.get(f"{dagster_ui}/assets/movies/items?view=checks")
+    _see(browser, "contract")
+    _picture(browser, "asset_checks")
+
+
+def test_rematerialising_an_asset_succeeds(browser: WebDriver, dagster_ui: str) -> None:
+    browser.get(f"{dagster_ui}/assets/movies/graph_triples")
+    _click(browser, "Materialize")
+    _see(browser, "Launched run")
+    browser.get(f"{dagster_ui}/runs")
+    _see(browser, "graph_triples")
+    until, newest = time.monotonic() + PATIENCE, ""
+    while not ("Success" in newest or "Failure" in newest) and time.monotonic() < until:
+        time.sleep(1)
+        # In one script: the page redraws the row between two calls.
+        newest = browser.execute_script(NEWEST_RUN)
+    _picture(browser, "runs")
+    assert "Success" in newest, newest
