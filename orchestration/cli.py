@@ -29,7 +29,7 @@ from pipelines.cli.options import (
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from orchestration.headless import RunReport
+    from orchestration.headless import JobRun, RunReport
     from pipelines.config import Settings
     from pipelines.store import Store
 
@@ -93,18 +93,19 @@ def run(
     tree = open_settings(None, config, overrides)
     shown = _Steps(quiet=as_json)
     with shown:
-        from orchestration.headless import run_jobs
+        from orchestration.headless import JobRun, run_jobs
 
         plan = plan_jobs(job, tree, shown.progress)
         if select and job == "everything":
             # The steps asked for may be of any domain: one run of the job that has them all.
-            plan = replace(plan, jobs=[("everything", None)])
+            plan = replace(plan, jobs=[JobRun("everything")])
+        if select:
+            plan = replace(plan, jobs=[replace(r, select=tuple(select)) for r in plan.jobs])
         shown.left_out(plan.left_out)
         report = run_jobs(
             plan.jobs,
             overrides=overrides,
             config=config,
-            select=select or (),
             observe=shown.step,
             progress=shown.progress,
         )
@@ -175,14 +176,14 @@ class Plan:
     Attributes
     ----------
     jobs
-        Names of jobs and their cohorts, in order.
+        Runs of jobs, in order.
     domains
         Domains that get a release.
     left_out
         Domains without files in this world.
     """
 
-    jobs: list[tuple[str, str | None]]
+    jobs: list[JobRun]
     domains: list[str]
     left_out: list[str]
 
@@ -191,7 +192,7 @@ def plan_jobs(job: str, tree: Settings, progress: Any = None) -> Plan:
     """The runs behind ``--job``.
 
     Every domain's cohort comes before the first release, so that all of them pin the same
-    table of personas.
+    table of personas. It is encoded once, after the last one.
 
     Raises
     ------
@@ -199,6 +200,8 @@ def plan_jobs(job: str, tree: Settings, progress: Any = None) -> Plan:
         If there is no such job, or no files for it.
     """
     from orchestration.builds import ready_domains
+    from orchestration.headless import JobRun
+    from orchestration.naming import asset_key
     from pipelines.errors import ConfigError
     from pipelines.sources import prepare_world
 
@@ -207,7 +210,7 @@ def plan_jobs(job: str, tree: Settings, progress: Any = None) -> Plan:
     if job not in known:
         raise ConfigError("unknown job", where=job, hint=f"known: {', '.join(known)}")
     if job == "personas":
-        return Plan([("personas", None)], [], [])
+        return Plan([JobRun("personas")], [], [])
     world = prepare_world(tree, progress=progress)
     wanted = list(domains) if job == "everything" else [job]
     there = [name for name in wanted if name in world.domains]
@@ -218,12 +221,13 @@ def plan_jobs(job: str, tree: Settings, progress: Any = None) -> Plan:
             hint=f"found: {', '.join(sorted(world.domains))}; see docs/data.md",
         )
     cohorts = {n: domains[n].cohort(tree.personas.cohort) for n in there if domains[n].personas}
-    before: list[tuple[str, str | None]] = []
+    before: list[JobRun] = []
     if len(there) > 1:
-        before = [("personas", c) for c in cohorts.values()]
-        if world.has("persona_files"):
-            before.append(("personas", "imported"))
-    runs: list[tuple[str, str | None]] = [(name, cohorts.get(name)) for name in there]
+        names = [*cohorts.values(), *(["imported"] if world.has("persona_files") else [])]
+        written = asset_key("personas").to_user_string()
+        *first, last = [JobRun("personas", name) for name in names]
+        before = [*(replace(run, select=(written,)) for run in first), last]
+    runs = [JobRun(name, cohorts.get(name)) for name in there]
     return Plan([*before, *runs], there, [name for name in wanted if name not in there])
 
 

@@ -9,9 +9,9 @@ import os
 import sys
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +23,30 @@ from pipelines import errors
 from pipelines.config import load_settings
 from pipelines.store import Store
 
-__all__ = ["RunReport", "StepReport", "run_job", "run_jobs"]
+__all__ = ["JobRun", "RunReport", "StepReport", "run_job", "run_jobs"]
 
 #: ``observe(event, step, seconds, detail)``; event is start, done, failed or check.
 Observer = Callable[[str, str, float, str], None]
+
+
+@dataclass(frozen=True)
+class JobRun:
+    """One run of a job.
+
+    Attributes
+    ----------
+    job
+        Name of the job.
+    cohort
+        Cohort that it is run for; None is the configured one.
+    select
+        Asset keys such as ``movies/items``: run only these steps of the job, on what the home
+        already holds upstream of them. None: all of them.
+    """
+
+    job: str
+    cohort: str | None = None
+    select: tuple[str, ...] = ()
 
 
 @dataclass
@@ -62,30 +82,30 @@ class RunReport:
 
 def run_job(job: str, *, overrides: dict[str, Any], **options: Any) -> RunReport:
     """Materialise one job with the configured cohort; the options are those of `run_jobs`."""
-    return run_jobs([(job, None)], overrides=overrides, **options)
+    select = tuple(options.pop("select", ()))
+    return run_jobs([JobRun(job, select=select)], overrides=overrides, **options)
 
 
 def run_jobs(
-    jobs: Sequence[tuple[str, str | None]],
+    jobs: Sequence[JobRun],
     *,
     overrides: dict[str, Any],
     config: Path | None = None,
-    select: Sequence[str] = (),
     log_level: str = "CRITICAL",
     observe: Observer = lambda *_: None,
     progress: Callable[[str, int, int | None], None] | None = None,
 ) -> RunReport:
     """Materialise jobs in process; each run is recorded in the home's Dagster instance.
 
+    What two jobs share is made by the first of them alone: a step is not repeated for the same
+    cohort.
+
     Parameters
     ----------
     jobs
-        Names of jobs with the cohort that each is run for; None is the configured one.
+        What to run, in order.
     overrides, config
         As for `build_defs`.
-    select
-        Asset keys such as ``movies/items``: run only these steps of the jobs, on what the home
-        already holds upstream of them. Default: all of them.
     log_level
         What of Dagster's own log reaches the terminal; all of it is kept for the UI.
     observe, progress
@@ -94,7 +114,7 @@ def run_jobs(
     Raises
     ------
     ConfigError
-        If ``select`` names an asset that is not in the job.
+        If a ``select`` names an asset that is not in the job.
     LockedError
         If another headless run works on the same home.
     UnderstudyError
@@ -103,24 +123,45 @@ def run_jobs(
     """
     settings = load_settings(config, overrides)
     store = Store(settings.runtime.home)
-    planned = [(job, cohort or settings.personas.cohort) for job, cohort in jobs]
+    planned = [replace(run, cohort=run.cohort or settings.personas.cohort) for run in jobs]
+    done: set[tuple[dg.AssetKey, str | None]] = set()
     with store.run_lock():
         defs = build_defs(
             executor=dg.in_process_executor, overrides=overrides, config=config, progress=progress
         )
-        with _own_stdout(), open_instance(store.home, *(c for _, c in planned)) as instance:
-            reports = [
-                _run(defs.resolve_job_def(job), cohort, instance, select, log_level, observe)
-                for job, cohort in planned
-            ]
+        cohorts = {str(run.cohort) for run in planned}
+        with _own_stdout(), open_instance(store.home, *sorted(cohorts)) as instance:
+            reports = []
+            for run in planned:
+                job = defs.resolve_job_def(run.job)
+                steps = _left(job, run, done)
+                reports.append(_run(job, str(run.cohort), instance, steps, log_level, observe))
+                done.update(_places(job, steps, run.cohort))
     return functools.reduce(operator.add, reports)
+
+
+def _left(
+    job: dg.JobDefinition, run: JobRun, done: set[tuple[dg.AssetKey, str | None]]
+) -> list[dg.AssetKey]:
+    """The assets of a job that are asked for and that no run before it has made."""
+    wanted = _selected(job, run.select) if run.select else job.asset_layer.selected_asset_keys
+    places = _places(job, wanted, run.cohort)
+    return sorted(key for key, cohort in places if (key, cohort) not in done)
+
+
+def _places(
+    job: dg.JobDefinition, keys: Iterable[dg.AssetKey], cohort: str | None
+) -> list[tuple[dg.AssetKey, str | None]]:
+    """Assets with the cohort that they are made for, if they are partitioned."""
+    graph = job.asset_layer.asset_graph
+    return [(key, cohort if graph.get(key).is_partitioned else None) for key in keys]
 
 
 def _run(
     job: dg.JobDefinition,
     cohort: str,
     instance: dg.DagsterInstance,
-    select: Sequence[str],
+    steps: list[dg.AssetKey],
     log_level: str,
     observe: Observer,
 ) -> RunReport:
@@ -133,7 +174,7 @@ def _run(
         run_id=run_id,
         partition_key=cohort if job.partitions_def else None,
         run_config={"loggers": {"console": {"config": {"log_level": log_level}}}},
-        asset_selection=_selected(job, select) if select else None,
+        asset_selection=steps if len(steps) < len(job.asset_layer.selected_asset_keys) else None,
         raise_on_error=False,
     )
     report = RunReport(

@@ -5,11 +5,13 @@
 import json
 from collections.abc import Iterator
 from functools import cache
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import dagster as dg
 from dagster_dbt import DbtCliResource, dbt_assets
+from packaging.version import Version
 
 from orchestration.builds import ready_domains
 from orchestration.dbt_project import PROJECT, ModelNames, dbt_executable, manifest_path
@@ -27,9 +29,25 @@ __all__ = ["DUCKDB_POOL", "GROUPS", "dbt_resource", "model_assets", "warehouse_a
 DUCKDB_POOL = "duckdb"
 
 
+class _DbtCli(DbtCliResource):
+    """dbt's command line, without what dagster-dbt starts beside it.
+
+    For every invocation it loads dbt in this process too, with all its macros (6 s), to be able
+    to ask for column types afterwards: `_with_rows` reads what it shows from DuckDB. And in every
+    run it asks the program for its version (4 s): it is the installed package's.
+    """
+
+    @property
+    def _cli_version(self) -> Version:
+        return Version(version("dbt-core"))
+
+    def _initialize_dbt_core_adapter(self, args: Any) -> Any:  # noqa: ARG002
+        return None
+
+
 def dbt_resource() -> DbtCliResource:
     """The dbt command line of this environment."""
-    return DbtCliResource(
+    return _DbtCli(
         project_dir=str(PROJECT), profiles_dir=str(PROJECT), dbt_executable=dbt_executable()
     )
 

@@ -99,7 +99,7 @@ class PersonaSettings(Section):
     cohort: str = Field(
         "default", pattern=r"^[a-z0-9][a-z0-9-]{0,62}$", description="Name of the cohort."
     )
-    count: int = Field(200, ge=1, le=10_000_000, description="Personas in the cohort (count).")
+    count: int = Field(100, ge=1, le=10_000_000, description="Personas in the cohort (count).")
     seed: int = Field(7, ge=0, description="Cohort seed; persona n depends on (seed, n) only.")
     writer: Literal["embedded", "model"] = Field(
         "embedded",

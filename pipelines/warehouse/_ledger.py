@@ -8,6 +8,8 @@ came about and which of its tests passed on it.
 from __future__ import annotations
 
 import hashlib
+import os
+import shutil
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -147,6 +149,19 @@ def record_dbt_run(home: Path | str, target_dir: Path | str | None = None) -> No
             "nodes": ledger.nodes,
         },
     )
+    _keep_parsed(folder, layout.target)
+
+
+def _keep_parsed(made: Path, kept: Path) -> None:
+    """Leave the parsed project where the next invocation starts from it instead of from SQL.
+
+    dbt itself sees whether it still fits (files, variables, profile), and parses anew if not.
+    """
+    parsed = made / "partial_parse.msgpack"
+    if made != kept and parsed.exists():
+        partial = kept / f".{parsed.name}.{os.getpid()}"
+        shutil.copyfile(parsed, partial)
+        partial.replace(kept / parsed.name)
 
 
 def _merge(

@@ -1,3 +1,6 @@
+-- A table: both domains count from it, and telling a title from a page is dear.
+{{ config(materialized='table') }}
+
 select
     '2018' as edition, category, file, line, asin, title_was_page, title is null as title_is_missing
 from {{ ref('stg_amazon__meta_2018') }}

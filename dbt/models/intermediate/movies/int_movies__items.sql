@@ -1,5 +1,8 @@
 -- One row per MovieLens film, whatever TMDB knows of it: both joins keep every film, and both
 -- right sides have unique keys (tested), so no film is lost or doubled.
+-- A table: the marts and their tests read it many times.
+{{ config(materialized='table') }}
+
 select
     'ml:' || movies.movie_id as item_id,
     movies.movie_id,
