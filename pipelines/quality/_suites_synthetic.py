@@ -189,7 +189,7 @@ SCORES = (
         "personas",
         "flat_share",
         "share of a cohort's personas whose expected ratings hardly differ (a standard deviation "
-        "below 1 % of the scale)",
+        "below 1 % of the scale, or below 5 % of the people's own where that is less)",
         max_value=0.05,
     ),
     between(
@@ -197,8 +197,9 @@ SCORES = (
         "error",
         "answers",
         "share",
-        "largest share of a cohort's pairs with one most probable rating",
-        max_value=0.9,
+        "largest share of a cohort's pairs with one most probable rating; with one sampled rating "
+        "where people themselves nearly all give the same",
+        max_value=Fact("most"),
     ),
     between(
         "human_distance",

@@ -19,8 +19,14 @@ SUM_TOLERANCE = 1e-6
 #: Least standard deviation of a persona's expected ratings (share of the scale); below it the
 #: persona has no taste.
 LEAST_SPREAD = 0.01
+#: The same as a share of the standard deviation of the human ratings, where these hardly differ:
+#: of recommendations that are nearly all positive, no rater can foretell much.
+LEAST_OF_HUMAN_SPREAD = 0.05
+#: Largest share of a cohort's pairs with one most probable rating.
+MOST_OF_ONE_ANSWER = 0.9
 #: What a row has if and only if its status is `ok`.
 _VALUES = ("probabilities", "expected", "mode", "sample", "entropy")
+_WIDTHS = {name: scale.high - scale.low for name, scale in SCALES.items()}
 
 
 def _cohort() -> pl.Expr:
@@ -132,16 +138,46 @@ def _sums(evidence: Evidence) -> View:
 
 
 def _answers(evidence: Evidence) -> View:
-    """One row per cohort and most probable rating with its share of the cohort's scored pairs."""
-    return View(
+    """One row per cohort and rating with its share of the cohort's scored pairs.
+
+    What is counted is the most probable rating. Where more people than the bound allows give one
+    and the same rating (a store of thumbs up), it says nothing: for a rater that is right about
+    everyone it is that rating, too. There sampled ratings are counted, against a bound midway
+    between the people's share and all.
+    """
+    column, most = "mode", MOST_OF_ONE_ANSWER
+    commonest = _commonest_human_share(evidence)
+    if commonest > MOST_OF_ONE_ANSWER:
+        column, most = "sample", (1 + commonest) / 2
+    shares = (
         evidence.snapshot.scan()
         .filter(pl.col("status") == "ok")
-        .group_by(_cohort(), "scale", "mode")
+        .group_by(_cohort(), "scale", column)
         .agg(pairs=pl.len())
         .with_columns(share=pl.col("pairs") / pl.col("pairs").sum().over("cohort"))
-        .sort("share", "cohort", "scale", "mode", descending=[True, False, False, False])
+        .sort("share", "cohort", "scale", column, descending=[True, False, False, False])
         .collect(engine="streaming")
     )
+    return View(shares, facts={"most": most})
+
+
+def _commonest_human_share(evidence: Evidence) -> float:
+    """Share of human ratings that are the most given one; 0 if there are none."""
+    human = evidence.sibling("interactions")
+    if human is None:
+        return 0.0
+    counts = human.scan().group_by("scale", "rating").agg(n=pl.len()).collect(engine="streaming")
+    return float(counts["n"].max() or 0) / max(1, int(counts["n"].sum()))
+
+
+def _human_spread(evidence: Evidence) -> float | None:
+    """Standard deviation of the human ratings as a share of their scale; None without them."""
+    human = evidence.sibling("interactions")
+    if human is None:
+        return None
+    share = pl.col("rating") / pl.col("scale").replace_strict(_WIDTHS, return_dtype=pl.Float64)
+    deviation = human.scan().select(share.std(ddof=0)).collect(engine="streaming").item()
+    return None if deviation is None else float(deviation)
 
 
 def _planned_pairs(evidence: Evidence) -> View:
@@ -171,8 +207,9 @@ def _persona_spread(evidence: Evidence) -> View:
     A persona's spread is the standard deviation of its expected ratings as a share of the
     scale; one without any score has none. Who has a single planned pair can't be judged.
     """
+    human = _human_spread(evidence)
+    least = min([LEAST_SPREAD] + ([] if human is None else [LEAST_OF_HUMAN_SPREAD * human]))
     scan = evidence.snapshot.scan().filter(~pl.col("rater").is_in(sorted(FLOOR_RATERS)))
-    width = {name: scale.high - scale.low for name, scale in SCALES.items()}
     ok = pl.col("status") == "ok"
     spread = (
         scan.group_by(_cohort(), "persona_id", "scale")
@@ -184,9 +221,9 @@ def _persona_spread(evidence: Evidence) -> View:
         .filter(pl.col("planned") > 1)
         .with_columns(
             spread=pl.col("deviation")
-            / pl.col("scale").replace_strict(width, return_dtype=pl.Float64)
+            / pl.col("scale").replace_strict(_WIDTHS, return_dtype=pl.Float64)
         )
-        .with_columns(flat=(pl.col("spread") < LEAST_SPREAD).fill_null(True))
+        .with_columns(flat=(pl.col("spread") < least).fill_null(True))
         .sort("spread", "persona_id")
         .collect(engine="streaming")
     )

@@ -119,3 +119,55 @@ def test_a_single_pair_per_persona_says_nothing_about_variance(world: Any) -> No
     record = _checks(world, SCORES, lambda f: f.filter(one))["persona_variance"]
     assert record.passed
     assert "two pairs" in record.details["skipped"]
+
+
+def _nearly_all(share: float) -> Callable[[pl.DataFrame], pl.DataFrame]:
+    """Human ratings of which this share is 4.0 and the rest 2.0, as of a store of thumbs up."""
+
+    def change(frame: pl.DataFrame) -> pl.DataFrame:
+        place = pl.int_range(pl.len()) / pl.len()
+        return frame.with_columns(rating=pl.when(place < share).then(4.0).otherwise(2.0))
+
+    return change
+
+
+def _calibrated(share: float) -> Callable[[pl.DataFrame], pl.DataFrame]:
+    """Scores of a rater that foretells just what `_nearly_all` gave: the likeliest is always 7."""
+
+    def change(frame: pl.DataFrame) -> pl.DataFrame:
+        place = (pl.int_range(pl.len()) * 7919 % pl.len()) / pl.len()
+        sample = pl.when(place < share).then(7).otherwise(3).cast(frame.schema["sample"])
+        return frame.with_columns(mode=pl.lit(7, frame.schema["mode"]), sample=sample)
+
+    return change
+
+
+def test_one_likeliest_rating_is_no_fault_where_nearly_all_people_gave_it(world: Any) -> None:
+    human = {"movies.interactions": _nearly_all(0.92)}
+    record = _checks(world, SCORES, _calibrated(0.92), given=human)["answer_concentration"]
+    assert record.passed
+    # The bound is midway between the people's share and all: 0.96.
+    everyone = _checks(world, SCORES, _calibrated(0.97), given=human)["answer_concentration"]
+    assert not everyone.passed
+    assert everyone.details["observed"] == pytest.approx(0.97, abs=0.002)
+
+
+def test_one_likeliest_rating_is_a_fault_where_people_differ(world: Any) -> None:
+    human = {"movies.interactions": _nearly_all(0.89)}
+    record = _checks(world, SCORES, _calibrated(0.89), given=human)["answer_concentration"]
+    assert not record.passed
+    assert record.details["observed"] == 1.0
+
+
+@pytest.mark.parametrize(("spread", "passes"), [(0.0075, True), (0.005, False)])
+def test_expected_ratings_must_differ_by_a_twentieth_of_what_the_peoples_do(
+    world: Any, spread: float, passes: bool
+) -> None:
+    # 92 % of 4 and 8 % of 2 deviate by 2·√(0.92·0.08) = 0.5426 stars: 0.1206 of a scale that is
+    # 4.5 wide; a twentieth is 0.0060. The rater's scale is 9 wide.
+    human = {"movies.interactions": _nearly_all(0.92)}
+    sign = pl.when(pl.int_range(pl.len()).over("persona_id") % 2 == 0).then(1.0).otherwise(-1.0)
+    flat = _checks(
+        world, SCORES, lambda f: f.with_columns(expected=6 + sign * spread * 9), given=human
+    )["persona_variance"]
+    assert flat.passed == passes
