@@ -167,7 +167,7 @@ def _commonest_human_share(evidence: Evidence) -> float:
     if human is None:
         return 0.0
     counts = human.scan().group_by("scale", "rating").agg(n=pl.len()).collect(engine="streaming")
-    return float(counts["n"].max() or 0) / max(1, int(counts["n"].sum()))
+    return max(counts["n"].to_list(), default=0) / max(1, int(counts["n"].sum()))
 
 
 def _human_spread(evidence: Evidence) -> float | None:

@@ -146,8 +146,9 @@ def test_an_interrupted_run_leaves_a_store_that_the_next_run_completes(
 ) -> None:
     """Ctrl-C once, SIGKILL once, at different stages of a small world; then a whole run."""
     small = [
+        *("--job", "movies", "--set", "personas.count=20"),
         *("--set", "world.sample.films=60", "--set", "world.sample.users=40"),
-        *("--set", "world.sample.ratings=2000", "--set", "personas.count=20"),
+        *("--set", "world.sample.ratings=2000"),
     ]
     command = [understudy, "run", "--home", str(tmp_path / "home"), *small]
     for stage, kill in (("write_personas", signal.SIGINT), ("persona_embeddings", signal.SIGKILL)):
