@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["check_engines", "model_findings"]
 
 #: Scales whose reading is shown: those that answers are asked on.
-_SCALES = ("1-5", "1-10", "0-9")
+_SCALES = ("0-9", "1-10", "one-ten", "1-5", "0-100")
 #: Share of its probability below which a model hardly answers with one of the options.
 _LITTLE = 0.1
 
@@ -123,7 +123,8 @@ def _scale_findings(settings: Settings) -> Iterator[tuple[str, Finding]]:
     """How the model's tokenizer cuts the answers of each scale, where it is to be had."""
     from pipelines.engines import Message
     from pipelines.engines.chat import read_template, render_text
-    from pipelines.engines.tokens import read_scale
+    from pipelines.prompts import answer_start
+    from pipelines.raters import scale_report
     from pipelines.scales import SCALES
 
     try:
@@ -135,15 +136,14 @@ def _scale_findings(settings: Settings) -> Iterator[tuple[str, Finding]]:
             )
             return
         template = read_template(settings.serving.chat_template)
-        context = render_text(tokenizer, [Message("user", "How many stars?")], template)
+        question = render_text(tokenizer, [Message("user", "How many stars?")], template)
     except UnderstudyError as error:
         yield "rating scales", _failed(error)
         return
     for name in _SCALES:
         scale = SCALES[name]
-        answers = [str(n) for n in range(int(scale.low), int(scale.high) + 1)]
         try:
-            reading = read_scale(tokenizer, answers, context)
+            reading = scale_report(tokenizer, scale, question + answer_start(scale))
         except UnderstudyError as error:
             yield f"scale {name}", _failed(error)
             continue

@@ -29,6 +29,8 @@ __all__ = [
 
 #: A character behind which every known tokenizer begins a new token.
 _ANCHOR = "\n"
+#: Remarks of one kind on a scale that are told one by one (count).
+_NOTES = 4
 
 
 class Tokenizer(Protocol):
@@ -300,15 +302,24 @@ class ScaleReading:
         >>> ScaleReading("Rating: ", (one, ten)).describe()
         'read as sequences: "10" is 2 tokens; "1" begins "10"'
         """
-        notes = [f'"{a.answer}" is {len(a.tokens)} tokens' for a in self.answers if not a.one_token]
-        for a in self.answers:
-            notes += [f'"{a.answer}" begins "{other}"' for other in a.begins]
-        notes += [
+        long = [a for a in self.answers if not a.one_token]
+        notes = _few(
+            [f'"{a.answer}" is {len(a.tokens)} tokens' for a in long], "are several tokens"
+        )
+        begun = [f'"{a.answer}" begins "{other}"' for a in self.answers for other in a.begins]
+        notes += _few(begun, "begin another")
+        changing = [
             f'"{a.answer}" changes the tokens before it' for a in self.answers if not a.adds_up
         ]
+        notes += _few(changing, "change the tokens before them")
         if self.way == "tokens" and not notes:
             return "each answer is one token"
         return f"read as {self.way}" + (": " + "; ".join(notes) if notes else "")
+
+
+def _few(notes: list[str], what: str) -> list[str]:
+    """The notes, or the first one and how many there are."""
+    return notes if len(notes) <= _NOTES else [f"{notes[0]} ({len(notes)} answers {what})"]
 
 
 def read_scale(tokenizer: Any, answers: Sequence[str], context: str) -> ScaleReading:

@@ -17,7 +17,7 @@ from pipelines.engines import ENGINES
 from pipelines.engines.vllm import vllm_version
 
 KEY = "sk-that-no-one-may-see-51d0"
-SCALES = ["scale 1-5", "scale 1-10", "scale 0-9"]
+SCALES = ["scale 0-9", "scale 1-10", "scale one-ten", "scale 1-5", "scale 0-100"]
 
 
 @pytest.fixture
@@ -80,7 +80,7 @@ def test_the_same_for_people(doctor: Any, tiny_model: Path, tmp_path: Path) -> N
     result = CliRunner().invoke(app, ["doctor", "--home", str(tmp_path)])
     text = " ".join(result.stdout.split())
     assert "smoke test warn" in text
-    assert "5 ok, 1 warn, 0 fail" in text
+    assert "7 ok, 1 warn, 0 fail" in text
 
 
 def test_a_model_that_is_not_there_fails_and_says_where_it_was_looked_for(

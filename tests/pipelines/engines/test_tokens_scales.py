@@ -113,3 +113,10 @@ def test_what_is_no_tokenizer_is_refused(tmp_path: Path, tiny_model: Path) -> No
     (tmp_path / "tokenizer.model.v2").write_bytes(b"")
     with pytest.raises(ConfigError, match="several SentencePiece models"):
         load_tokenizer(tmp_path)
+
+
+def test_a_scale_of_a_hundred_answers_is_described_in_one_short_line(tiny_model: Path) -> None:
+    scale = [str(n) for n in range(101)]
+    line = read_scale(load_tokenizer(tiny_model), scale, "Rating: ").describe()
+    assert len(line) < 200
+    assert '"10" is 2 tokens (91 answers are several tokens)' in line
