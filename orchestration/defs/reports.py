@@ -22,8 +22,6 @@ _REPORTED_FROM = (
 )
 #: Raters that are always in the report; the configured one comes beside them.
 _ALWAYS = ("embedded", "mean", "random")
-#: Held-out ratings that a rater which asks a model is judged on at most (count).
-_MODEL_RATINGS = 2_000
 
 
 def rater_report(workbench: Workbench, domain: str, run_id: str) -> dg.MaterializeResult[Any]:
@@ -74,7 +72,7 @@ def rater_report(workbench: Workbench, domain: str, run_id: str) -> dg.Materiali
             interactions=learned["interactions"],
             splits=learned["splits"],
             human_users=build.inputs["human_users"].read(),
-            limits={extra.name: _MODEL_RATINGS} if extra else None,
+            limits={extra.name: settings.scoring.judged} if extra else None,
             seed=seed,
         )
     finally:

@@ -136,6 +136,7 @@ def _scored(
                 rater,
                 seed=settings.scoring.seed,
                 batch=_batch(workbench),
+                explain=settings.scoring.explain,
                 error_budget=settings.serving.error_budget,
                 progress=lambda done, total: workbench.progress(
                     f"{domain}: score pairs of {cohort}", done, total
@@ -201,8 +202,10 @@ def _rated_by(workbench: Workbench, inputs: dict[str, Snapshot]) -> dict[str, An
     fitted = {table for name in names for table in _FITTED_ON.get(name, ())}
     decides: dict[str, Any] = {
         "code": raters.CODE_VERSION,
-        # Sizes of the plan and of its pieces show in the pairs.
-        "scoring": settings.scoring.model_dump(mode="json", exclude={"shards", "max_pairs"}),
+        # Sizes of the plan and of its pieces show in the pairs, that of the report nowhere.
+        "scoring": settings.scoring.model_dump(
+            mode="json", exclude={"shards", "max_pairs", "judged"}
+        ),
         "fitted_on": {table: inputs[table].version for table in sorted(fitted)},
     }
     if rater in _MODELS:

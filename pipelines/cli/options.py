@@ -140,12 +140,16 @@ def overrides_of(
 
     >>> overrides_of("here", ["personas.count=50", "personas.seed=1"])
     {'personas': {'count': '50', 'seed': '1'}, 'runtime': {'home': 'here'}}
+    >>> overrides_of(None, ['scoring.ensemble=[{"rater": "llm"}, {"rater": "embedded"}]'])
+    {'scoring': {'ensemble': [{'rater': 'llm'}, {'rater': 'embedded'}]}}
 
     Raises
     ------
     ConfigError
         If a text is not ``section.key=value``, or sets a secret.
     """
+    from pipelines.config import read_value
+
     out: dict[str, Any] = {}
     if isinstance(overrides, Mapping):
         out = {k: dict(v) if isinstance(v, Mapping) else v for k, v in overrides.items()}
@@ -169,7 +173,7 @@ def overrides_of(
                 node = node.setdefault(part, {})
                 if not isinstance(node, dict):
                     raise ConfigError("two values for one setting", where=f"--set {key}")
-            node[parts[-1]] = value
+            node[parts[-1]] = read_value(value)
     if home is not None:
         out.setdefault("runtime", {})["home"] = str(home)
     return out

@@ -33,7 +33,13 @@ from pipelines.config._sections import (
     TmdbSettings,
     WorldSettings,
 )
-from pipelines.config._settings import Settings, explain_settings, identity_hash, load_settings
+from pipelines.config._settings import (
+    Settings,
+    explain_settings,
+    identity_hash,
+    load_settings,
+    read_value,
+)
 
 __all__ = [
     "AmazonData",
@@ -65,4 +71,5 @@ __all__ = [
     "explain_settings",
     "identity_hash",
     "load_settings",
+    "read_value",
 ]

@@ -197,6 +197,13 @@ class ScoringSettings(Section):
         False,
         description="Whether a model also writes why, in a call of its own beside each score.",
     )
+    judged: int = Field(
+        2_000,
+        ge=1,
+        le=10_000_000,
+        description="Held-out human ratings at most that a rater which asks a model is judged on "
+        "in `rater_report` (count).",
+    )
     ensemble: tuple[EnsembleMember, ...] = Field(
         (), description="Raters that `rater: ensemble` averages, each with equal weight."
     )

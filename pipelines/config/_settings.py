@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import hashlib
+import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -42,7 +43,7 @@ from pipelines.config._sections import (
 )
 from pipelines.errors import ConfigError
 
-__all__ = ["Settings", "explain_settings", "identity_hash", "load_settings"]
+__all__ = ["Settings", "explain_settings", "identity_hash", "load_settings", "read_value"]
 
 ENV_PREFIX = "UNDERSTUDY_"
 #: Variables with the prefix that are not settings keys.
@@ -215,6 +216,23 @@ def _read_yaml(path: Path) -> dict[str, Any]:
     return content
 
 
+def read_value(text: str) -> Any:
+    """What a setting's text on the command line or in the environment says.
+
+    Lists and mappings are written as JSON; everything else is text, which the setting's own type
+    reads.
+
+    >>> read_value("[1, 2]"), read_value("12"), read_value("[INST] Rate films.")
+    ([1, 2], '12', '[INST] Rate films.')
+    """
+    if not text.lstrip().startswith(("[", "{")):
+        return text
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
 def _read_environ(env: Mapping[str, str]) -> dict[str, Any]:
     out: dict[str, Any] = {}
     for key, value in env.items():
@@ -226,7 +244,7 @@ def _read_environ(env: Mapping[str, str]) -> dict[str, Any]:
             node = node.setdefault(part, {})
             if not isinstance(node, dict):
                 raise ConfigError("two variables set the same key", where=key)
-        node[parts[-1]] = value
+        node[parts[-1]] = read_value(value)
     if env.get("UNDERSTUDY_HOME"):
         out.setdefault("runtime", {}).setdefault("home", env["UNDERSTUDY_HOME"])
     if env.get("TMDB_TOKEN"):

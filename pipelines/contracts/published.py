@@ -203,6 +203,11 @@ class PreferenceScores(Model):
         description="What is to be known of this pair, such as what was left out of a prompt that "
         "was too long, or why there is no score; null where nothing.",
     )
+    explanation: pl.String = pa.Field(
+        nullable=True,
+        description="Why the persona gives the rating `mode`, in the words of a model that was "
+        "asked for it (`scoring.explain`); else null.",
+    )
 
 
 class GraphTriples(Model):

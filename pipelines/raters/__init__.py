@@ -27,7 +27,7 @@ from pipelines.raters._summary import quality_summary, similarity
 from pipelines.scales import SCALES, RatingScale, rescale, scale_named, to_answers
 
 #: Bumped whenever the same tables and settings give other scores.
-CODE_VERSION = "2"
+CODE_VERSION = "3"
 
 __all__ = [
     "BASELINES",

@@ -81,7 +81,7 @@ class EmbeddedRater:
         probabilities = self.model.probabilities(parts.sum(axis=1), width)
         return RatingBatch(self.scale, probabilities, [OK] * len(parts))
 
-    def explain(
+    def effects(
         self,
         personas: pl.DataFrame,
         items: pl.DataFrame,

@@ -33,7 +33,9 @@ def scoring_facts(rater: Rater, shards: Shards) -> dict[str, Any]:
     ``truncated`` (answers), ``calls``, ``hits``, ``hit_rate`` (answers that cost no call, 0-1),
     ``prompt_tokens``, ``completion_tokens``, ``cached_tokens`` (of the prompt tokens, not
     computed anew), ``tokens_per_second`` (prompt and completion), and ``gpu_seconds``: the time
-    that a GPU was held for them, None where none was.
+    that a GPU was held for them, None where none was. For an ensemble also ``disagreement`` (mean
+    total variation between two members' distributions, 0-1) and ``spread`` (mean standard
+    deviation of their expected ratings, on the scale), None where nothing was rated.
     """
     seconds = max(shards.seconds, 1e-9)
     facts: dict[str, Any] = {
@@ -44,6 +46,10 @@ def scoring_facts(rater: Rater, shards: Shards) -> dict[str, Any]:
         "cpu_seconds": round(shards.cpu_seconds, 3),
         "pairs_per_second": round(shards.scored / seconds, 1),
     }
+    if isinstance(rater, EnsembleRater):
+        apart = rater.facts()["disagreement"]
+        facts["disagreement"] = apart["mean_total_variation"]
+        facts["spread"] = apart["mean_spread"]
     models = models_of(rater)
     if not models:
         return facts

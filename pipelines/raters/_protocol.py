@@ -13,7 +13,7 @@ import polars as pl
 
 from pipelines.scales import RatingScale
 
-__all__ = ["OK", "Floats", "Ints", "Rater", "RatingBatch", "all_pairs"]
+__all__ = ["OK", "Explainer", "Floats", "Ints", "Rater", "RatingBatch", "all_pairs"]
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -136,3 +136,36 @@ def all_pairs(personas: int, items: int) -> Ints:
     """
     grid = np.indices((personas, items)).reshape(2, -1)
     return np.ascontiguousarray(grid.T).astype(np.int64)
+
+
+@runtime_checkable
+class Explainer(Protocol):
+    """A rater that can also write why."""
+
+    def explain(
+        self,
+        personas: pl.DataFrame,
+        items: pl.DataFrame,
+        pairs: npt.NDArray[np.integer[Any]],
+        ratings: Floats,
+        histories: pl.DataFrame | None = None,
+        *,
+        seed: int = 0,
+    ) -> pl.DataFrame:
+        """Why each persona gives its item this rating.
+
+        Parameters
+        ----------
+        personas, items, pairs, histories
+            As for :meth:`Rater.rate`.
+        ratings
+            On the rater's scale, one per pair; NaN where there is none.
+        seed
+            Of the draw of the texts.
+
+        Returns
+        -------
+        One row per pair, in order, with the columns ``explanation`` (null where there is none),
+        ``status`` and ``note``.
+        """
+        ...

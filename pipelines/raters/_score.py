@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 
 from pipelines.errors import ContractError, EngineError
-from pipelines.raters._protocol import OK, Ints, Rater, RatingBatch
+from pipelines.raters._protocol import OK, Explainer, Ints, Rater, RatingBatch
 from pipelines.seeding import hash_ids, uniform
 
 __all__ = ["places", "score_pairs"]
@@ -23,6 +23,7 @@ def score_pairs(
     histories: pl.DataFrame | None = None,
     seed: int = 0,
     batch: int = 65_536,
+    explain: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> Iterator[pl.DataFrame]:
     """Score the pairs of a plan.
@@ -41,6 +42,9 @@ def score_pairs(
         Of the ``sample`` column: a draw belongs to (persona, item, seed), whatever the order.
     batch
         Pairs per frame (count).
+    explain
+        Whether a rater that can write texts also says why it gives the most probable rating, in
+        a call of its own. A text that can't be had is null, with a note: the rating stands.
     progress
         Called with the pairs done and the pairs of the plan.
 
@@ -70,7 +74,12 @@ def score_pairs(
         rated = rater.rate(personas[who], items, past, pairs=pairs)
         _check(rated, len(pairs), rater.name)
         draw = uniform(seed, person_keys[person[rows]], item_keys[item[rows]])
-        yield _frame(plan[rows], rated, draw, rater)
+        frame = _frame(plan[rows], rated, draw, rater)
+        if explain and isinstance(rater, Explainer):
+            ratings = frame["mode"].cast(pl.Float64).fill_null(float("nan")).to_numpy()
+            why = rater.explain(personas[who], items, pairs, ratings, past, seed=seed)
+            frame = _with_reasons(frame, why)
+        yield frame
         if progress is not None:
             progress(rows.stop, plan.height)
 
@@ -120,11 +129,22 @@ def _frame(plan: pl.DataFrame, rated: RatingBatch, draw: np.ndarray, rater: Rate
         pl.lit(rated.prompt_version, dtype=pl.String).alias("prompt_version"),
         _texts("answer_key", rated.answer_keys, plan.height),
         _texts("note", rated.notes, plan.height),
+        pl.lit(None, dtype=pl.String).alias("explanation"),
     )
     values = ("probabilities", "expected", "mode", "sample", "entropy")
     # A failed answer is never a rating.
     frame = frame.with_columns(pl.when(ok).then(pl.col(values)))
     return frame.with_columns(pl.col("mode", "sample").cast(pl.Int64))
+
+
+def _with_reasons(frame: pl.DataFrame, why: pl.DataFrame) -> pl.DataFrame:
+    """The scores with their explanations, and a note where a rating has none."""
+    missing = (pl.col("status") == OK) & pl.col("explanation").is_null()
+    reason = pl.format("no explanation: {}", pl.coalesce(why["note"], why["status"]))
+    noted = pl.concat_str(pl.col("note"), reason, separator="; ", ignore_nulls=True)
+    return frame.with_columns(why["explanation"]).with_columns(
+        note=pl.when(missing).then(noted).otherwise("note")
+    )
 
 
 def _texts(name: str, values: Sequence[str | None] | None, rows: int) -> pl.Series:

@@ -186,6 +186,7 @@ class Shards:
         histories: pl.DataFrame | None = None,
         seed: int = 0,
         batch: int = 65_536,
+        explain: bool = False,
         error_budget: float = 1.0,
         progress: Callable[[int, int], None] | None = None,
     ) -> None:
@@ -193,7 +194,7 @@ class Shards:
 
         Parameters
         ----------
-        rater, histories, seed, batch
+        rater, histories, seed, batch, explain
             As of :func:`pipelines.raters.score_pairs`.
         error_budget
             Share of pairs without a score, over all shards of this call and after the first
@@ -225,6 +226,7 @@ class Shards:
                     histories=histories,
                     seed=seed,
                     batch=batch,
+                    explain=explain,
                 )
                 making = self.folder / f"{uuid.uuid4().hex}.making"
                 try:

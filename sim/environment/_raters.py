@@ -162,7 +162,7 @@ class EmbeddedStepRater:
         self, persona: int, item: int, items: Sequence[int], ratings: Sequence[float]
     ) -> dict[str, float]:
         """How far each effect of the model moves the expected rating."""
-        effects = self._rater.explain(
+        effects = self._rater.effects(
             self._personas.slice(persona, 1),
             self._items.slice(item, 1),
             self._history(persona, items, ratings),

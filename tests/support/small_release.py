@@ -176,6 +176,7 @@ def _scores(plan: pl.DataFrame) -> pl.DataFrame:
                 "status": "ok" if ok else "refused",
                 "prompt_version": None,
                 "answer_key": None,
+                "explanation": None,
                 "note": None,
             }
         )

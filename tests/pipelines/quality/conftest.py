@@ -155,6 +155,7 @@ def _scores(plan: pl.DataFrame, rng: np.random.Generator) -> pl.DataFrame:
         status=pl.lit("ok"),
         prompt_version=pl.lit(None, pl.String),
         answer_key=pl.lit(None, pl.String),
+        explanation=pl.lit(None, pl.String),
         note=pl.lit(None, pl.String),
     )
 

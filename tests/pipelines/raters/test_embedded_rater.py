@@ -169,7 +169,7 @@ def test_text_that_resembles_a_film_speaks_for_it(small_world):
 
 
 def test_the_explanation_adds_up_in_direction(rater, small_world):
-    drivers = rater.explain(small_world.personas, small_world.items)
+    drivers = rater.effects(small_world.personas, small_world.items)
     told = {"quality", "leniency", "agreement", "conflict", "similarity"}
     assert set(drivers) == told | {"history"}
     assert not drivers["history"].any(), "nobody has one"
@@ -267,7 +267,7 @@ def test_ratings_of_one_genre_move_films_of_that_genre_most(rater, small_world):
         for g in ("Horror", "Romance")
     ]
     assert rise[0] > rise[1] + 0.5
-    drivers = rater.explain(who, film("Horror"), past)
+    drivers = rater.effects(who, film("Horror"), past)
     assert drivers["history"][0] > 0.2
 
 

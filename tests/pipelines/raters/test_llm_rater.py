@@ -12,7 +12,7 @@ from pipelines.engines import Answer, Choice
 from pipelines.engines.scripted import ScriptedEngine
 from pipelines.errors import ContractError, EngineError
 from pipelines.prompts import RATING_PROMPT_VERSION
-from pipelines.raters import SCALES, LLMRater, Rater
+from pipelines.raters import SCALES, LLMRater, Rater, score_pairs
 from pipelines.raters.testing import RaterContract, contract_items, contract_personas
 
 LENIENT = ServingSettings(error_budget=1.0)
@@ -295,3 +295,24 @@ def test_contract_rows_without_most_columns_make_prompts():
     batch = rater.rate(contract_personas(), contract_items())
     assert batch.probabilities.shape == (12, 101)
     assert set(batch.status) == {"ok"}
+
+
+def test_scores_hold_the_reason_or_a_note_that_there_is_none(tmp_path):
+    def rule(request):
+        if isinstance(request.constraint, Choice):
+            if "Title: Three" in user_text(request):
+                return Answer(request, "refused", detail="no")
+            return {"4": 1.0}
+        return "no sentence" if "Title: Two" in user_text(request) else "She likes quiet films."
+
+    plan = PERSONAS[:1].select("persona_id").join(ITEMS.select("item_id"), how="cross")
+    rater = LLMRater(ScriptedEngine(rule, name="why"), SCALES["1-5"], serving=LENIENT)
+    (told,) = score_pairs(rater, plan, PERSONAS, ITEMS, explain=True)
+    assert told["status"].to_list() == ["ok", "ok", "refused"]
+    assert told["mode"].to_list() == [4, 4, None]
+    assert told["explanation"].to_list() == ["She likes quiet films.", None, None]
+    assert told["note"][0] is None
+    assert "no explanation: the rule's text breaks" in told["note"][1]
+    assert "explanation" not in told["note"][2]
+    (silent,) = score_pairs(rater, plan, PERSONAS, ITEMS)
+    assert silent["explanation"].null_count() == 3

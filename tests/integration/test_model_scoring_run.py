@@ -1,0 +1,127 @@
+"""`understudy run` with a language model as the rater: a real, tiny one, loaded in process."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from support.running import run_understudy
+
+from pipelines.answers import AnswerStore
+from pipelines.config import ServingSettings
+from pipelines.store import Store
+
+pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(900)]
+
+WORLD = ("world.sample.films=60", "world.sample.users=40", "world.sample.ratings=2000")
+SCORING = ("personas.count=20", "scoring.max_pairs=60", "scoring.judged=20", "scoring.scale=1-5")
+
+
+def _run(
+    understudy: Path, home: Path, model: Path, *select: str, explain: bool = True, **more: str
+) -> tuple[int, dict[str, Any]]:
+    chosen = {
+        "scoring.rater": "llm",
+        "scoring.explain": str(explain).lower(),
+        "engine.kind": "transformers",
+        "engine.model": str(model),
+        **more,
+    }
+    settings = [*WORLD, *SCORING, *(f"{key}={value}" for key, value in chosen.items())]
+    result = run_understudy(
+        understudy,
+        *("run", "--job", "movies", "--home", str(home), "--json"),
+        *(part for name in select for part in ("--select", name)),
+        *(part for setting in settings for part in ("--set", setting)),
+    )
+    return result.returncode, json.loads(result.stdout)
+
+
+def _answers(home: Path) -> int:
+    with AnswerStore(home, ServingSettings()) as store:
+        return store.stats().answers
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory, understudy: Path, tiny_model: Path) -> Path:
+    folder = tmp_path_factory.mktemp("asked")
+    code, payload = _run(understudy, folder, tiny_model)
+    assert code == 0, payload
+    return folder
+
+
+def _scores(home: Path) -> pl.DataFrame:
+    return Store(home).current("movies.preference_scores").read()
+
+
+def test_every_planned_pair_has_the_models_distribution_or_a_reason(home: Path) -> None:
+    scores = _scores(home)
+    plan = Store(home).current("movies.score_plan").read()
+    assert scores.height == plan.height == 60
+    assert scores["rater"].str.starts_with("llm:").all()
+    assert scores["answer_key"].null_count() == 0
+    assert scores["prompt_version"].null_count() == 0
+    ok = scores.filter(pl.col("status") == "ok")
+    assert ok.height == 60
+    assert ok["probabilities"].list.len().unique().to_list() == [5]
+    # Probabilities of the model, not a rule: hardly two pairs are alike.
+    assert ok["expected"].n_unique() > 30
+
+
+def test_the_reasons_are_stored_beside_the_scores(home: Path) -> None:
+    scores = _scores(home)
+    # Random weights write nonsense, but in sentences, as the grammar has it.
+    assert scores["explanation"].null_count() == 0
+    assert scores["explanation"].str.contains(r"^[A-Z].*[.!?]$").all()
+
+
+def test_the_report_judges_the_model_beside_the_raters_without_one(home: Path) -> None:
+    report = Store(home).current("movies.rater_report").read()
+    raters = set(report["predictor"])
+    assert {"embedded", "mean", "random"} < raters
+    (model,) = {r for r in raters if r.startswith("llm:")}
+    rows = report.filter((pl.col("predictor") == model) & (pl.col("metric") == "rmse"))
+    assert rows["value"].is_finite().all()
+
+
+def test_a_rerun_makes_no_call_and_writes_nothing(
+    home: Path, understudy: Path, tiny_model: Path
+) -> None:
+    before, version = _answers(home), Store(home).current("movies.preference_scores").version
+    assert before >= 120
+    select = ("movies/score_plan", "movies/preference_scores", "movies/rater_report")
+    code, payload = _run(understudy, home, tiny_model, *select)
+    assert code == 0, payload
+    assert _answers(home) == before
+    assert Store(home).current("movies.preference_scores").version == version
+
+
+def test_a_replay_of_the_stored_scores_says_what_the_model_said(
+    home: Path, understudy: Path, tiny_model: Path
+) -> None:
+    before = _scores(home)
+    calls = _answers(home)
+    settings = {"scoring.rater": "replay", "engine.kind": "none"}
+    _run(understudy, home, tiny_model, "movies/preference_scores", explain=False, **settings)
+    after = _scores(home)
+    assert after["probabilities"].to_list() == before["probabilities"].to_list()
+    assert _answers(home) == calls
+
+
+def test_an_ensemble_of_the_model_and_the_embedded_rater_reports_how_they_disagree(
+    home: Path, understudy: Path, tiny_model: Path
+) -> None:
+    members = '[{"rater": "llm"}, {"rater": "embedded"}]'
+    settings = {"scoring.rater": "ensemble", "scoring.ensemble": members}
+    _run(understudy, home, tiny_model, "movies/preference_scores", explain=False, **settings)
+    snapshot = Store(home).current("movies.preference_scores")
+    scores = snapshot.read()
+    assert set(scores["rater"]) == {"ensemble"}
+    facts = snapshot.manifest.stats["scoring"]["default"]
+    assert 0 < facts["disagreement"] < 1
+    assert 0 < facts["spread"] < 4
+    # The model's part was asked before.
+    assert (facts["calls"], facts["hits"]) == (0, 60)
