@@ -9,6 +9,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import polars as pl
 import pytest
 from typer.testing import CliRunner, Result
 
@@ -74,10 +75,14 @@ def test_popular_goes_down_the_ranks_and_best_down_the_expected_ratings(
     ranks = small.frames()["movies.item_stats"].sort("popularity_rank")["item_id"].to_list()
     popular = payload(home, "--policy", "popular", "--seed", "1", "--steps", "3")["steps"]
     assert [s["item_id"] for s in popular] == ranks[: len(popular)]
-    persona = ["--persona", "persona:default:2"]
-    best = payload(home, "--policy", "best", "--steps", "3", *persona)["steps"]
-    # She likes dramas; further down other people's ratings may weigh more.
-    assert all("Drama" in s["genres"] for s in best[:2])
+    # She likes dramas and romances, and in this episode goes on liking what she is shown: what is
+    # both comes before anything else.
+    words = ["--policy", "best", "--steps", "5", "--persona", "persona:default:2", "--seed", "3"]
+    best = payload(home, *words)["steps"]
+    romances = small.frames()["movies.items"].filter(pl.col("genres").list.contains("Romance"))
+    assert len(best) == 5
+    assert {s["item_id"] for s in best} <= set(romances["item_id"])
+    assert best[0]["expected"] == max(s["expected"] for s in best)
 
 
 def test_replay_skips_what_has_no_rating_and_ends_when_nothing_is_left(home: Path) -> None:
