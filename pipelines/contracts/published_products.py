@@ -86,7 +86,7 @@ class Items(Model):
 class Interactions(Model):
     """Human ratings of products, on 1-5."""
 
-    user_id: pl.String = user_key("amazon-user:[0-9A-Za-z_-]+")
+    user_id: pl.String = user_key("amazon-user:[0-9A-Za-z_#-]+")
     item_id: pl.String = item_key(_ASIN)
     rating: pl.Float64 = rating(1, 5)
     scale: pl.String = scale("1-5")

@@ -16,9 +16,10 @@ from pipelines.config import ServingSettings
 from pipelines.engines._protocol import Status
 from pipelines.engines.openai._address import Address
 from pipelines.engines.openai._budget import Budget, Reservation
-from pipelines.engines.openai._pace import Gate, Pace, backoff
+from pipelines.engines.openai._pace import Gate, Pace
 from pipelines.engines.openai._verdict import Got, Mode, Try, judge
 from pipelines.errors import EngineError
+from pipelines.retrying import backoff
 
 __all__ = ["Connection", "Estimate", "Fault", "Got", "Mode"]
 

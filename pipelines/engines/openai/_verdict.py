@@ -11,8 +11,8 @@ import orjson
 from pipelines.engines._protocol import Status
 from pipelines.engines.openai._address import KEY_VARIABLE, Address
 from pipelines.engines.openai._budget import Usage
-from pipelines.engines.openai._pace import retry_after
 from pipelines.errors import EngineError
+from pipelines.retrying import retry_after
 
 __all__ = ["Got", "Mode", "Try", "judge"]
 

@@ -15,9 +15,10 @@ from pydantic import SecretStr
 
 from pipelines.config import TmdbSettings
 from pipelines.errors import ConfigError, SourceError, SourceUnavailableError, UnderstudyError
+from pipelines.retrying import backoff, retry_after
 from pipelines.sources._protocol import Progress, no_progress
 from pipelines.sources.tmdb._cache import CacheEntry, Status, TmdbCache
-from pipelines.sources.tmdb._pacing import Gate, backoff_delay, retry_after
+from pipelines.sources.tmdb._pacing import Gate
 
 __all__ = ["TOKEN_VARIABLE", "FetchReport", "TmdbClient"]
 
@@ -307,13 +308,13 @@ class _Fetch:
             if answer.kind == "throttled":
                 pause = answer.wait
                 if pause is None:
-                    pause = min(backoff_delay(tries + 1, 2.0), self._settings.max_wait)
+                    pause = min(backoff(tries + 1, 2.0), self._settings.max_wait)
                 self._gate.pause(pause, self._client._base)
             elif answer.kind == "transient":
                 tries += 1
                 if tries > self._settings.retries:
                     return answer
-                await asyncio.sleep(backoff_delay(tries, self._client._backoff))
+                await asyncio.sleep(backoff(tries, self._client._backoff))
             else:
                 self._gate.answered()
                 return answer

@@ -1,61 +1,13 @@
-"""When to ask again: Retry-After, back-off, and the gate that holds all workers at once."""
+"""The gate that holds all workers while the server asks for fewer requests."""
 
 from __future__ import annotations
 
 import asyncio
-import math
-import random
 from collections.abc import Callable
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 
 from pipelines.errors import SourceUnavailableError
 
-__all__ = ["Gate", "backoff_delay", "retry_after"]
-
-#: Longest pause between two tries of one film (seconds).
-MAX_BACKOFF = 30.0
-
-
-def retry_after(value: str | None, now: datetime | None = None) -> float | None:
-    """Seconds that a ``Retry-After`` header asks to wait (RFC 9110, 10.2.3), or ``None``.
-
-    It holds seconds or an HTTP date; a date in the past means no wait. What is neither is
-    taken as absent.
-
-    >>> retry_after("7")
-    7.0
-    >>> retry_after("Wed, 21 Oct 2015 07:28:10 GMT", datetime(2015, 10, 21, 7, 28, tzinfo=UTC))
-    10.0
-    >>> retry_after("soon") is None
-    True
-    """
-    if value is None:
-        return None
-    try:
-        seconds = float(value)
-    except ValueError:
-        try:
-            when = parsedate_to_datetime(value)
-        except ValueError:
-            return None
-        if when.tzinfo is None:
-            when = when.replace(tzinfo=UTC)
-        seconds = (when - (now or datetime.now(UTC))).total_seconds()
-    return max(0.0, seconds) if math.isfinite(seconds) else None
-
-
-def backoff_delay(attempt: int, base: float) -> float:
-    """Seconds to wait before try ``attempt`` + 1: doubling, capped, with full jitter.
-
-    The jitter lies between a half and the whole of the delay, so that workers that failed
-    together don't come back together.
-
-    >>> 0.5 <= backoff_delay(1, 1.0) <= 1.0 and 4.0 <= backoff_delay(4, 1.0) <= 8.0
-    True
-    """
-    delay = min(MAX_BACKOFF, base * 2.0 ** (attempt - 1))
-    return delay * random.uniform(0.5, 1.0)  # noqa: S311 - spreads load, guards nothing
+__all__ = ["Gate"]
 
 
 class Gate:

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.engines.openai import Gate, Pace
-from pipelines.engines.openai._pace import backoff, retry_after
 from pipelines.errors import EngineError
+from pipelines.retrying import backoff, retry_after
 
 _EVENTS = st.lists(
     st.tuples(

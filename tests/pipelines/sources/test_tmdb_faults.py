@@ -26,9 +26,9 @@ from support.tmdb_server import (
 
 from pipelines.config import TmdbSettings
 from pipelines.errors import SourceError, SourceUnavailableError, StoreError
+from pipelines.retrying import backoff, retry_after
 from pipelines.sources.tmdb import TmdbCache, TmdbClient
 from pipelines.sources.tmdb._client import MAX_BODY
-from pipelines.sources.tmdb._pacing import backoff_delay, retry_after
 
 pytestmark = pytest.mark.faults
 
@@ -319,6 +319,6 @@ def test_a_date_in_the_past_is_no_wait() -> None:
 @settings(deadline=None)
 @given(st.integers(1, 60), st.floats(0.01, 10))
 def test_backoff_grows_is_capped_and_never_zero(attempt: int, base: float) -> None:
-    delay = backoff_delay(attempt, base)
+    delay = backoff(attempt, base)
     assert 0 < delay <= 30
     assert delay >= min(30.0, base * 2 ** (attempt - 1)) / 2
