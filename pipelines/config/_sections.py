@@ -107,7 +107,9 @@ class PersonaSettings(Section):
         "engine of the section `engine`.",
     )
     domain: Literal["movies", "books", "games"] = Field(
-        "movies", description="What a model describes the taste in."
+        "movies",
+        description="Whose films, books or games the configured cohort likes, if its name begins "
+        "with no domain (`books-2026` says it itself).",
     )
     genres: Literal["sampled", "model"] = Field(
         "sampled",
