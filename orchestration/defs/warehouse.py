@@ -104,6 +104,11 @@ def _build(
     with environment(warehouse.dbt_environment(settings)), warehouse.warehouse_lock(store.home):
         linked = warehouse.link_sources(store)
         context.log.info(f"dbt reads {json.dumps(linked)}")
+        standing = _standing(context, workbench)
+        if standing is not None:
+            context.log.info("nothing changed since these models were built and tested")
+            yield from standing
+            return
         invocation = dbt.cli(command, context=context, raise_on_error=False)
         # Rows and counts can be read once dbt has let go of the DuckDB file; checks wait with
         # the tables, or Dagster would take them for checks of the tables' last versions.
@@ -118,6 +123,53 @@ def _build(
             # process holds was waited for above.
             allow_retries=False,
         )
+
+
+def _standing(
+    context: dg.AssetExecutionContext, workbench: Workbench
+) -> list[dg.MaterializeResult[Any] | dg.AssetCheckResult] | None:
+    """What stands of the selected models and tests, without running dbt; None if it must run."""
+    settings, home = workbench.settings, workbench.store.home
+    models = {
+        str(spec.metadata["dagster_dbt/unique_id"]): spec.key
+        for spec in context.assets_def.specs
+        if spec.key in context.selected_asset_keys
+    }
+    tests = {
+        spec.key: str(spec.metadata["dagster_dbt/unique_id"])
+        for spec in context.assets_def.check_specs
+        if spec.key in context.selected_asset_check_keys
+    }
+    outcomes = warehouse.standing_outcomes(settings, _manifest(), [*models, *tests.values()])
+    if outcomes is None:
+        return None
+    views = warehouse.describe_models(
+        home, models, memory_limit_mb=settings.runtime.memory_limit_mb
+    )
+    made: list[dg.MaterializeResult[Any] | dg.AssetCheckResult] = [
+        dg.MaterializeResult(models[key], metadata={"reused": True, **_shown(views.get(key))})
+        for key in outcomes
+        if key in models
+    ]
+    for key, unique_id in tests.items():
+        found = outcomes[unique_id]
+        result = dg.AssetCheckResult(
+            passed=found.status == "pass",
+            asset_key=key.asset_key,
+            check_name=key.name,
+            severity=dg.AssetCheckSeverity.WARN
+            if found.status == "warn"
+            else dg.AssetCheckSeverity.ERROR,
+            metadata={"status": found.status, "failures": found.failures, "reused": True},
+        )
+        made.append(result if result.passed else _with_failing_rows(result, home))
+    return made
+
+
+@cache
+def _manifest() -> dict[str, Any]:
+    content: dict[str, Any] = json.loads(manifest_path().read_text(encoding="utf-8"))
+    return content
 
 
 def _with_rows(events: list[Any], memory_limit_mb: int, home: Path) -> Iterator[Any]:
@@ -137,9 +189,11 @@ def _with_rows(events: list[Any], memory_limit_mb: int, home: Path) -> Iterator[
         yield event.with_metadata({**event.metadata, **_shown(view)}) if view else event
 
 
-def _shown(view: warehouse.ModelView) -> dict[str, Any]:
+def _shown(view: warehouse.ModelView | None) -> dict[str, Any]:
     import polars as pl
 
+    if view is None:
+        return {}
     frame = pl.DataFrame(view.head, infer_schema_length=None, strict=False)
     return {
         "dagster/row_count": view.rows,

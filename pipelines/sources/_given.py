@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from pipelines.errors import ConfigError
+from pipelines.errors import ConfigError, SourceError
 from pipelines.sources._download import Download, fetch
 from pipelines.sources._protocol import Progress, no_progress
 
 if TYPE_CHECKING:
     from pipelines.config import Settings
 
-__all__ = ["given_files", "relative_name"]
+__all__ = ["given_files", "listed_files", "relative_name"]
 
 
 def given_files(
@@ -59,3 +59,20 @@ def _located(name: str, settings: Settings, progress: Progress) -> Path:
         base_url=f"{address.scheme}://{address.netloc}",
         progress=progress,
     )
+
+
+def listed_files(place: Path, suffixes: tuple[str, ...]) -> list[Path]:
+    """The files of a folder with one of these endings (lower case), by name; none if it is absent.
+
+    Raises
+    ------
+    SourceError
+        If the folder can't be read.
+    """
+    try:
+        listed = sorted(place.iterdir()) if place.is_dir() else []
+    except OSError as error:
+        raise SourceError(
+            f"the folder can't be read ({error.strerror or type(error).__name__})", where=str(place)
+        ) from None
+    return [p for p in listed if p.name.lower().endswith(suffixes) and p.is_file()]

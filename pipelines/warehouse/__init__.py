@@ -18,6 +18,7 @@ from pipelines.warehouse._ledger import record_dbt_run
 from pipelines.warehouse._links import SOURCES, link_sources, linked_sources
 from pipelines.warehouse._lock import warehouse_lock
 from pipelines.warehouse._models import ModelView, describe_models
+from pipelines.warehouse._standing import Outcome, standing_outcomes
 
 __all__ = [
     "CODE_VERSION",
@@ -26,6 +27,7 @@ __all__ = [
     "MartEvidence",
     "MartTest",
     "ModelView",
+    "Outcome",
     "WarehouseLayout",
     "dbt_environment",
     "dbt_vars",
@@ -36,5 +38,6 @@ __all__ = [
     "linked_sources",
     "mart_tests",
     "record_dbt_run",
+    "standing_outcomes",
     "warehouse_lock",
 ]

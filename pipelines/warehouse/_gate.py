@@ -142,7 +142,7 @@ def mart_evidence(
     key = _key(ledger, model)
     upstream = ledger.upstream(key)
     for node in upstream:
-        _check_model(ledger, node, linked, variables, in_database)
+        check_model(ledger, node, linked, variables, in_database)
     tests = tuple(_tests(ledger, key, linked))
     stopping = [t for t in tests if t.blocks]
     if stopping:
@@ -171,13 +171,14 @@ def _key(ledger: Ledger, model: str) -> str:
     return key
 
 
-def _check_model(
+def check_model(
     ledger: Ledger,
     key: str,
     linked: Mapping[str, str],
     variables: Mapping[str, Any],
     in_database: Mapping[str, str],
 ) -> None:
+    """A StoreError unless a model is what the ledger, the links and the variables say."""
     node = ledger.nodes[key]
     name = node["name"]
     last = node.get("last")
@@ -225,7 +226,7 @@ def _tests(ledger: Ledger, key: str, linked: Mapping[str, str]) -> list[MartTest
             description=test["description"],
             severity="warn" if test["severity"] == "warn" else "error",
             kind=test["kind"],
-            status=_status(ledger, test, linked, made_with),
+            status=check_status(ledger, test, linked, made_with),
             failures=test.get("last", {}).get("failures"),
             relation=test["relation"],
             direct=key in test["parents"],
@@ -243,7 +244,7 @@ def _variables(ledger: Ledger, key: str) -> dict[str, Any]:
     return {name: value for values in made for name, value in sorted(values.items())}
 
 
-def _status(
+def check_status(
     ledger: Ledger, test: Json, linked: Mapping[str, str], made_with: Mapping[str, Any]
 ) -> str:
     last = test.get("last")

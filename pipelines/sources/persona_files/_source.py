@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from pipelines.errors import SourceError
-from pipelines.sources._given import given_files, relative_name
+from pipelines.sources._given import given_files, listed_files, relative_name
 from pipelines.sources._lines import line_blocks
 from pipelines.sources._original import any_file
 from pipelines.sources._protocol import Licence, RawTable, Source, Workspace
@@ -104,14 +104,7 @@ class PersonaFilesSource(Source):
 
 
 def _in_folder(folder: Path) -> list[Path]:
-    place = folder / _FOLDER
-    try:
-        listed = sorted(place.iterdir()) if place.is_dir() else []
-    except OSError as error:
-        raise SourceError(
-            f"the folder can't be read ({error.strerror or type(error).__name__})", where=str(place)
-        ) from None
-    return [p for p in listed if p.name.lower().endswith(_SUFFIXES) and p.is_file()]
+    return listed_files(folder / _FOLDER, _SUFFIXES)
 
 
 class _Reading:

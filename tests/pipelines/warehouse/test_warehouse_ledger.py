@@ -22,6 +22,7 @@ from pipelines.store import Store
 from pipelines.warehouse import link_sources, linked_sources, mart_tests, record_dbt_run
 from pipelines.warehouse._gate import MartEvidence, mart_evidence
 from pipelines.warehouse._ledger import Ledger
+from pipelines.warehouse._standing import Outcome, outcomes_on_record
 
 Json = dict[str, Any]
 A, B, TEST_A, TEST_B = "model.p.a", "model.p.b", "test.p.a_ok", "test.p.b_ok"
@@ -131,6 +132,19 @@ class Dbt:
             variables={"limit": limit},
             in_database=self.built,
         )
+
+    def standing(self, *nodes: str, limit: int = 3) -> dict[str, Outcome] | None:
+        try:
+            return outcomes_on_record(
+                Ledger.load(self.home),
+                self.manifest,
+                nodes or (A, B, TEST_A, TEST_B, WARN),
+                linked=linked_sources(self.home),
+                variables={"limit": limit},
+                in_database=self.built,
+            )
+        except StoreError:
+            return None
 
 
 @pytest.fixture
@@ -338,3 +352,84 @@ def test_artefacts_of_two_invocations_or_none_are_refused(dbt: Dbt, tmp_path: Pa
     with pytest.raises(StoreError, match=r"no readable artefact.*manifest\.json"):
         record_dbt_run(dbt.home, dbt.target)
     assert Ledger.load(dbt.home).nodes == {}
+
+
+# What need not be run again --------------------------------------------------------------------
+
+
+def test_what_was_built_and_passed_stands_parents_first(dbt: Dbt) -> None:
+    assert dbt.standing() is None
+    dbt.run(*ALL, b_warn="warn")
+    standing = dbt.standing()
+    assert standing is not None
+    assert {key: (o.status, o.failures) for key, o in standing.items()} == {
+        A: ("success", 0),
+        B: ("success", 0),
+        TEST_A: ("pass", 0),
+        TEST_B: ("pass", 0),
+        WARN: ("warn", 2),
+        UNIT: ("pass", 0),
+    }
+    places = list(standing)
+    assert places.index(A) < places.index(B) < places.index(TEST_B)
+
+
+def test_a_part_stands_by_itself(dbt: Dbt) -> None:
+    dbt.run(A, TEST_A)
+    assert set(dbt.standing(A, TEST_A) or ()) == {A, TEST_A}
+    assert dbt.standing(A, B) is None
+
+
+@pytest.mark.parametrize("status", ["fail", "error"])
+def test_a_test_that_did_not_pass_is_run_again(dbt: Dbt, status: str) -> None:
+    dbt.run(*ALL, b_ok=status)
+    assert dbt.standing() is None
+
+
+def test_a_unit_test_that_was_never_run_is_run_though_it_is_no_asset(dbt: Dbt) -> None:
+    dbt.run(A, B, TEST_A, TEST_B, WARN)
+    assert dbt.standing() is None
+
+
+def test_a_rebuilt_table_has_its_tests_run_again(dbt: Dbt) -> None:
+    dbt.run(*ALL)
+    dbt.run(B)
+    assert dbt.standing() is None
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        lambda m: m["nodes"][A].update(raw_code="select other"),
+        lambda m: m["nodes"][TEST_B].update(raw_code="select other"),
+        lambda m: m["nodes"][WARN]["config"].update(severity="ERROR"),
+        lambda m: m["unit_tests"][UNIT].update(given=[2]),
+        lambda m: m["macros"]["macro.p.inner"].update(macro_sql="other"),
+        lambda m: m["nodes"].update({"test.p.new": node("test", "new", B)}),
+        lambda m: m["nodes"].pop(A),
+    ],
+    ids=["parent", "test", "severity", "unit test", "macro", "new test", "no parent"],
+)
+def test_nothing_stands_after_an_edit(dbt: Dbt, edit: Callable[[Json], Any]) -> None:
+    dbt.run(*ALL)
+    edit(dbt.manifest)
+    assert dbt.standing() is None
+
+
+def test_nothing_stands_with_another_variable_another_source_or_another_build(
+    dbt: Dbt, raw_store: Store
+) -> None:
+    dbt.run(*ALL)
+    assert dbt.standing(limit=4) is None
+    dbt.run(B, TEST_B, WARN, record=False)  # killed before anybody could note it
+    assert dbt.standing() is None
+    dbt.run(*ALL)
+    assert dbt.standing() is not None
+    versions = Ledger.load(dbt.home).nodes[B]["last"]["sources"]
+    table = raw_store.current("raw.tmdb_missing")
+    raw_store.commit(
+        "raw.tmdb_missing", table.read().head(0), code_version="another", allow_empty=True
+    )
+    link_sources(raw_store)
+    assert linked_sources(dbt.home) != versions
+    assert dbt.standing() is None
