@@ -1,0 +1,38 @@
+"""How good recommendations are: the metrics of SUBER's appendix F.1, with intervals.
+
+Single metrics take arrays and give one value per user (personalization: one value), so that
+they can be read beside their formulas; :func:`evaluate` gives all of them with 95 % intervals
+over users and over seeds.
+
+>>> import numpy as np
+>>> relevance = np.array([[True, False, True]])
+>>> average_precision(relevance, k=3).round(4)  # (1/1 + 2/3) / 3
+array([0.5556])
+"""
+
+from sim.metrics._evaluation import FIGURES, Played, evaluate
+from sim.metrics._intervals import Figure, over_seeds
+from sim.metrics._lists import (
+    average_precision,
+    average_reward,
+    genre_share,
+    liked_and_disliked,
+    personalization,
+    reciprocal_rank,
+    relevant,
+)
+
+__all__ = [
+    "FIGURES",
+    "Figure",
+    "Played",
+    "average_precision",
+    "average_reward",
+    "evaluate",
+    "genre_share",
+    "liked_and_disliked",
+    "over_seeds",
+    "personalization",
+    "reciprocal_rank",
+    "relevant",
+]

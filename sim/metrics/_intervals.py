@@ -1,0 +1,75 @@
+"""Intervals: over users by a bootstrap, over seeds by Student's t."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+__all__ = ["RESAMPLES", "Figure", "over_seeds", "user_weights"]
+
+#: Resamples of the bootstrap (count).
+RESAMPLES = 1_000
+#: Least seeds that an interval over seeds is given for (count).
+LEAST_SEEDS = 3
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One metric with its uncertainty.
+
+    Attributes
+    ----------
+    value
+        Mean over seeds.
+    low, high
+        95 % interval over users: percentiles of a bootstrap that draws users with replacement.
+    by_seed
+        The value of each seed.
+    seed_low, seed_high
+        95 % interval over seeds (Student's t of their mean); None for fewer than three.
+    """
+
+    value: float
+    low: float
+    high: float
+    by_seed: tuple[float, ...] = field(default=())
+    seed_low: float | None = None
+    seed_high: float | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """The figure as plain values."""
+        return {
+            "value": self.value,
+            "low": self.low,
+            "high": self.high,
+            "by_seed": list(self.by_seed),
+            "seed_low": self.seed_low,
+            "seed_high": self.seed_high,
+        }
+
+
+def over_seeds(values: list[float]) -> tuple[float | None, float | None]:
+    """95 % interval of the mean of independent runs (Student's t), None for fewer than three.
+
+    >>> low, high = over_seeds([7.0, 8.0, 9.0])  # 8 ± 4.303 · 1 / sqrt(3)
+    >>> round(low, 2), round(high, 2)
+    (5.52, 10.48)
+    >>> over_seeds([7.0, 8.0])
+    (None, None)
+    """
+    if len(values) < LEAST_SEEDS:
+        return None, None
+    from scipy import stats
+
+    mean = float(np.mean(values))
+    error = float(np.std(values, ddof=1) / np.sqrt(len(values)))
+    width = float(stats.t.ppf(0.975, len(values) - 1)) * error
+    return mean - width, mean + width
+
+
+def user_weights(users: int, draws: int, seed: int) -> Any:
+    """How often each user is drawn, of shape (draws, users), float64."""
+    rng = np.random.default_rng(seed)
+    return rng.multinomial(users, np.full(users, 1.0 / users), size=draws).astype(np.float64)
