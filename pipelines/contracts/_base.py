@@ -81,8 +81,20 @@ class Contract:
             )
         return docs
 
-    def validate(self, frame: pl.DataFrame, *, dataset: str | None = None) -> pl.DataFrame:
+    def validate(
+        self, frame: pl.DataFrame, *, dataset: str | None = None, keyed: bool = True
+    ) -> pl.DataFrame:
         """Check types, ranges, nulls and the key of a collected frame; return it in column order.
+
+        Parameters
+        ----------
+        frame
+            Rows.
+        dataset
+            What errors name; the contract's name if not given.
+        keyed
+            Whether to look for rows that share a key; not needed by who checks that rows strictly
+            ascend by it.
 
         Raises
         ------
@@ -117,6 +129,8 @@ class Contract:
                 hint="the first rows are in the check's metadata and in --debug output",
                 details={"rows": _plain(rows), "columns": columns, "checks": checks},
             ) from None
+        if not keyed:
+            return frame
         doubled = frame.filter(pl.struct(self.key).is_duplicated())
         if doubled.height:
             raise ContractError(

@@ -117,7 +117,7 @@ class DelimitedReader(CsvReader):
             return 1, RowFault("bare_return")
         return 1, convert(text.split(self.separator), self.columns)
 
-    def _arrow(self, data: bytes | pyarrow.Buffer) -> pyarrow.Table:
+    def _arrow(self, data: bytes | pyarrow.Buffer, piece: int | None = None) -> pyarrow.Table:
         import pyarrow as pa
         from pyarrow import csv
 
@@ -126,7 +126,7 @@ class DelimitedReader(CsvReader):
             data, delimiter = bytes(data).replace(delimiter.encode(), _UNIT.encode()), _UNIT
         return csv.read_csv(
             pa.BufferReader(data),
-            read_options=csv.ReadOptions(column_names=[c.name for c in self.columns]),
+            read_options=self._reading(piece),
             parse_options=csv.ParseOptions(
                 delimiter=delimiter, quote_char=False, double_quote=False, ignore_empty_lines=False
             ),

@@ -4,11 +4,12 @@ One record per line, plain or gzip. DuckDB's and polars' own readers are fast, b
 can't take ends the read or becomes a row of nulls, without its line; they also take ``"5"`` for
 the number 5. So lines are found first, in blocks of a few MiB, and DuckDB is asked about the lines
 of a block as values and types (``_json_sql``). Nothing is done line by line in Python but for
-rejected lines. Records of plain fields are read in bulk where nothing is wrong (``_json_bulk``).
+rejected lines. Records are read in bulk where nothing is wrong (``_json_bulk``).
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -16,16 +17,17 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from pipelines.errors import SourceError
-from pipelines.sources._json_bulk import bulk_rows, is_plain
+from pipelines.sources._json_bulk import bulk_rows
 from pipelines.sources._json_sql import (
     SHAPE,
     JsonField,
     Shape,
+    kept_query,
     shape_query,
     types_query,
 )
 from pipelines.sources._lines import ahead, decoded, line_array, line_blocks, line_starts, lines_at
-from pipelines.sources._original import Original
+from pipelines.sources._original import Block, Original
 from pipelines.sources._protocol import Progress, no_progress
 
 if TYPE_CHECKING:
@@ -40,6 +42,7 @@ _BLOCK = 8 << 20
 #: Lines that one DuckDB thread takes at a time.
 _PIECE = 4096
 _BOM = b"\xef\xbb\xbf"
+_ARRAY = re.compile(rb"\s*\[")
 #: The column of line numbers, which is not the record's.
 _LINE = "line"
 
@@ -129,7 +132,7 @@ class JsonLinesReader:
         self._progress = progress
         self._threads = threads
         self._block = block
-        self._plain = is_plain(self.fields)
+        self._kept = kept_query(self.fields)
         self._query = shape_query(self.fields)
         self._types = types_query(self.fields)
         self._shapes: dict[int, Shape] = {}
@@ -175,8 +178,8 @@ class JsonLinesReader:
             config["threads"] = self._threads
         with duckdb.connect(config=config) as connection:
             for done, raw in ahead(line_blocks(self.original, self._block)):
-                body = raw.removeprefix(_BOM) if first == 1 else raw
-                if first == 1 and body.lstrip()[:1] == b"[":
+                body = raw[len(_BOM) :] if first == 1 and raw[: len(_BOM)] == _BOM else raw
+                if first == 1 and _ARRAY.match(body):
                     raise SourceError(
                         "the file is one JSON array",
                         where=self.original.name,
@@ -187,7 +190,7 @@ class JsonLinesReader:
                 yield batch
 
     def _parse(
-        self, connection: duckdb.DuckDBPyConnection, body: bytes, first: int, done: int
+        self, connection: duckdb.DuckDBPyConnection, body: Block, first: int, done: int
     ) -> JsonBatch:
         import numpy as np
         import polars as pl
@@ -198,14 +201,14 @@ class JsonLinesReader:
         texts = pa.LargeStringArray.from_buffers(len(raw), *raw.buffers()[1:])
         numbers = pa.array(np.arange(first, first + len(raw), dtype=np.int64))
         table = pa.table({_LINE: numbers, "record": texts})
+        ascii_only = int(np.frombuffer(body, dtype=np.uint8).max()) < 128
+        readable = None if ascii_only else decoded(raw).is_not_null()
         faults = []
-        readable = None if body.isascii() else decoded(raw).is_not_null()
-        if self._plain and (readable is None or readable.all()):
-            rows = bulk_rows(body, starts, self.fields)
+        if readable is None or readable.all():
+            rows = self._bulk(connection, body, starts, table)
             if rows is not None:
-                rows = rows.with_columns(pl.Series(_LINE, numbers))
                 return JsonBatch(rows, _no_faults(), len(raw), done, raw, first)
-        if readable is not None and not readable.all():
+        else:
             table = table.filter(pa.array(readable.to_numpy()))
             wrong = pl.DataFrame({_LINE: pl.Series(numbers).filter(~readable)})
             faults.append(wrong.with_columns(reason=pl.lit("invalid_utf8")))
@@ -216,6 +219,28 @@ class JsonLinesReader:
             wrong = pl.concat([*faults, wrong]).sort(_LINE)
             batch.faults = wrong.with_columns(text=batch.at(wrong[_LINE]))
         return batch
+
+    def _bulk(
+        self,
+        connection: duckdb.DuckDBPyConnection,
+        body: Block,
+        starts: np.ndarray[Any, Any],
+        table: pyarrow.Table,
+    ) -> pl.DataFrame | None:
+        """The rows of a block without faults; None if it may have any."""
+        import duckdb
+        import polars as pl
+
+        rows = bulk_rows(body, starts, self.fields)
+        if rows is None:
+            return None
+        if self._kept is None:
+            return rows.with_columns(pl.Series(_LINE, table[_LINE]))
+        try:
+            kept = _asked(connection, self._kept, table)
+        except duckdb.InvalidInputException:
+            return None  # what Arrow takes for JSON and DuckDB doesn't
+        return pl.concat([rows, kept], how="horizontal")
 
     def _judge(
         self, connection: duckdb.DuckDBPyConnection, batch: JsonBatch

@@ -17,6 +17,7 @@ __all__ = [
     "SHAPE",
     "JsonField",
     "Shape",
+    "kept_query",
     "shape_query",
     "types_query",
 ]
@@ -135,6 +136,24 @@ def shape_query(fields: Sequence[JsonField]) -> str:
             from block
         )
         select line, {SHAPE}, {", ".join(columns)} from made
+    """  # noqa: S608 (fields are declared in code)
+
+
+def kept_query(fields: Sequence[JsonField]) -> str | None:
+    """Each line of ``block`` with what is kept as JSON text of it; None if nothing is.
+
+    An error if a record is no JSON.
+    """
+    kept = [f for f in fields if f.kind == "json"]
+    if not kept:
+        return None
+    paths = ", ".join(_path(f.key) for f in kept)
+    columns = [
+        f"cast(nullif(got[{n}], 'null') as varchar) as \"{f.name}\"" for n, f in enumerate(kept, 1)
+    ]
+    return f"""
+        with made as (select line, json_extract(record, [{paths}]) as got from block)
+        select line, {", ".join(columns)} from made
     """  # noqa: S608 (fields are declared in code)
 
 

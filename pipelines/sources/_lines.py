@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pipelines.errors import SourceError
-from pipelines.sources._original import Original
+from pipelines.sources._original import Block, Original
 
 if TYPE_CHECKING:
     import numpy as np
@@ -21,18 +21,24 @@ T = TypeVar("T")
 
 #: Longest record (bytes). Beyond it the file is not line-based text.
 MAX_RECORD = 64 << 20
+#: Bytes looked at in one go for the end of a line.
+_TAIL = 64 << 10
+_SEARCHED = 256 << 10
 
 
-def line_starts(body: bytes) -> np.ndarray[Any, Any]:
+def line_starts(body: Block) -> np.ndarray[Any, Any]:
     """Where each line starts, and the end: one more than there are lines."""
     import numpy as np
 
-    ends = np.flatnonzero(np.frombuffer(body, dtype=np.uint8) == 10) + 1
-    tail = [] if body.endswith(b"\n") or not body else [len(body)]
-    return np.concatenate([[0], ends, tail]).astype(np.int64)
+    data = np.frombuffer(body, dtype=np.uint8)
+    # Piece by piece, so that what is compared stays in the processor's cache.
+    pieces = range(0, len(data), _SEARCHED)
+    ends = [np.flatnonzero(data[at : at + _SEARCHED] == 10) + (at + 1) for at in pieces]
+    tail = [] if not len(data) or data[-1] == 10 else [len(data)]
+    return np.concatenate([[0], *ends, tail]).astype(np.int64, copy=False)
 
 
-def line_array(body: bytes, starts: np.ndarray[Any, Any]) -> pyarrow.LargeBinaryArray:
+def line_array(body: Block, starts: np.ndarray[Any, Any]) -> pyarrow.LargeBinaryArray:
     """The lines, with their line ends, without copying them."""
     import pyarrow as pa
 
@@ -58,7 +64,7 @@ def decoded(raw: pyarrow.LargeBinaryArray) -> pl.Series:
     return pl.Series(values=lines, dtype=pl.String)
 
 
-def line_blocks(original: Original, block: int) -> Iterator[tuple[int, bytes]]:
+def line_blocks(original: Original, block: int) -> Iterator[tuple[int, Block]]:
     """Whole lines of a file, some at a time, with the bytes read from the file so far.
 
     Raises
@@ -66,27 +72,45 @@ def line_blocks(original: Original, block: int) -> Iterator[tuple[int, bytes]]:
     SourceError
         If the file can't be read, or a line is longer than :data:`MAX_RECORD`.
     """
-    done, line = 0, 1
+    done = 0
     with original.open() as stream:
-        pieces: list[bytes] = []
-        while data := stream.read(block):
+        rest: Block = b""
+        while len(data := stream.after(rest, block)) > len(rest):
+            done += len(data) - len(rest)
+            cut = _last_line_end(data, len(rest))
+            if cut:
+                yield done, data[:cut]
+            rest = data[cut:]
+            if len(rest) > MAX_RECORD:
+                raise SourceError(
+                    f"a line is longer than {MAX_RECORD >> 20} MiB",
+                    where=f"{original.name}:{_lines_before(original, done - len(rest))}",
+                    hint="expected one record per line",
+                )
+        if rest:
+            yield done, rest
+
+
+def _last_line_end(data: Block, low: int) -> int:
+    """Where the last line that ends in ``data[low:]`` ends; 0 if none does."""
+    high = len(data)
+    while high > low:
+        start = max(low, high - _TAIL)
+        found = bytes(data[start:high]).rfind(b"\n") + 1
+        if found:
+            return start + found
+        high = start
+    return 0
+
+
+def _lines_before(original: Original, place: int) -> int:
+    """Number of the line at a place of the file, in another pass over it."""
+    line, done = 1, 0
+    with original.open() as stream:
+        while done < place and (data := stream.read(_TAIL)):
+            line += data[: place - done].count(b"\n")
             done += len(data)
-            cut = data.rfind(b"\n") + 1
-            if not cut:
-                pieces.append(data)
-                if sum(map(len, pieces)) > MAX_RECORD:
-                    raise SourceError(
-                        f"a line is longer than {MAX_RECORD >> 20} MiB",
-                        where=f"{original.name}:{line}",
-                        hint="expected one record per line",
-                    )
-                continue
-            body = b"".join([*pieces, data[:cut]])
-            pieces = [data[cut:]] if cut < len(data) else []
-            line += body.count(b"\n")
-            yield done, body
-        if pieces:
-            yield done, b"".join(pieces)
+    return line
 
 
 def lines_at(
@@ -101,7 +125,7 @@ def lines_at(
         count = len(starts) - 1
         while position < len(numbers) and numbers[position] < first + count:
             n = int(numbers[position])
-            raw = body[starts[n - first] : starts[n - first + 1]]
+            raw = bytes(body[starts[n - first] : starts[n - first + 1]])
             yield n, raw.decode("utf-8", "replace").rstrip("\r\n")
             position += 1
         first += count

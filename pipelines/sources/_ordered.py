@@ -68,10 +68,17 @@ class OrderedRows:
             keys = frame.select(self._key)
             self._sorted = _increasing(keys) and (self._last is None or self._last < keys.row(0))
             self._last = keys.row(-1)
-        part = self._folder / f"{len(self._parts):06d}.parquet"
+        self._parts.append(self._kept(frame, len(self._parts)))
+
+    def _kept(self, frame: pl.DataFrame, number: int) -> Path:
+        """A part on disk: as it lies in memory if it will only be read back, else for DuckDB."""
+        part = self._folder / f"{number:06d}.{'arrow' if self._sorted else 'parquet'}"
         with scratch_errors(self._folder):
-            frame.write_parquet(part, compression="lz4", statistics=False)
-        self._parts.append(part)
+            if self._sorted:
+                frame.write_ipc(part)
+            else:
+                frame.write_parquet(part, compression="lz4", statistics=False)
+        return part
 
     def batches(self) -> Iterator[pl.DataFrame]:
         """Return the rows in order, one per key; once."""
@@ -79,7 +86,9 @@ class OrderedRows:
 
         if self._sorted:
             for part in self._parts:
-                yield pl.read_parquet(part)
+                with scratch_errors(self._folder):
+                    frame = pl.read_ipc(part)
+                yield frame
                 part.unlink()
             return
         held: pl.DataFrame | None = None
@@ -111,6 +120,10 @@ class OrderedRows:
         }
         if self._threads:
             config["threads"] = self._threads
+        for number, part in enumerate(self._parts):
+            if part.suffix == ".arrow":
+                self._parts[number] = self._kept(pl.read_ipc(part), number)
+                part.unlink()
         with scratch_errors(self._folder), duckdb.connect(config=config) as connection:
             reader = connection.execute(
                 f"SELECT * FROM read_parquet($parts) ORDER BY {', '.join(order)}",  # noqa: S608

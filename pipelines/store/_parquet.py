@@ -2,7 +2,8 @@
 
 Fixed: rows per row group, row groups per file, zstd, no metadata but the Arrow schema. Rows
 are gathered into whole row groups, each copied into one contiguous chunk, because page and
-dictionary boundaries follow chunks.
+dictionary boundaries follow chunks. Which columns have dictionaries follows from a file's first
+rows: one of values that hardly repeat costs more time than all else, and makes the file larger.
 """
 
 from __future__ import annotations
@@ -29,6 +30,10 @@ ROW_GROUP_NESTED = 16_384
 GROUPS_PER_FILE = 32
 
 _BUFFER = 1 << 20
+#: A column has a dictionary if, of this many first rows of a file,
+_SAMPLE = 8192
+#: each value stands in this many, on average.
+_REPEATED = 8
 
 
 def row_group_rows(schema: pa.Schema) -> int:
@@ -97,13 +102,13 @@ class PartWriter:
     def _flush(self) -> None:
         import pyarrow as pa
 
-        if self._part is None:
-            name = f"part-{len(self._entries):05d}.parquet"
-            self._part = _Part(self.folder / name, self.schema)
         table = self.schema.empty_table()
         if self._pending:
             table = pa.concat_tables(self._pending).combine_chunks()
         self._pending, self._waiting = [], 0
+        if self._part is None:
+            name = f"part-{len(self._entries):05d}.parquet"
+            self._part = _Part(self.folder / name, self.schema, _repeating(table))
         self._part.write(table, self._group)
         if self._part.groups == GROUPS_PER_FILE:
             self._close_part()
@@ -120,10 +125,37 @@ def _copy(table: pa.Table) -> pa.Table:
     return table.take(np.arange(table.num_rows))
 
 
+def _repeating(table: pa.Table) -> list[str]:
+    """Columns that a dictionary makes smaller, by their paths in the file."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    names: list[str] = []
+    for field, column in zip(table.schema, table.slice(0, _SAMPLE).columns, strict=True):
+        if pa.types.is_nested(field.type):
+            names += _nested_text(field)
+        elif pc.count_distinct(column, mode="all").as_py() * _REPEATED <= len(column):
+            names.append(field.name)
+    return names
+
+
+def _nested_text(field: pa.Field, above: str = "") -> list[str]:
+    """Text inside a column, such as ``words.list.element``: genres and the like repeat."""
+    import pyarrow as pa
+
+    kind, path = field.type, above + field.name
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        element = kind.value_field.with_name("element")
+        return _nested_text(element, f"{path}.list.")
+    if pa.types.is_struct(kind):
+        return [name for inner in kind for name in _nested_text(inner, f"{path}.")]
+    return [path] if pa.types.is_string(kind) or pa.types.is_large_string(kind) else []
+
+
 class _Part:
     """One Parquet file, hashed while it is written."""
 
-    def __init__(self, path: Path, schema: pa.Schema) -> None:
+    def __init__(self, path: Path, schema: pa.Schema, dictionaries: list[str]) -> None:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
@@ -138,7 +170,7 @@ class _Part:
                 version="2.6",
                 compression="zstd",
                 compression_level=3,
-                use_dictionary=True,
+                use_dictionary=dictionaries,
                 write_statistics=True,
                 data_page_version="1.0",
                 store_schema=True,

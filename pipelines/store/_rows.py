@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from pipelines.errors import ContractError
@@ -11,7 +11,56 @@ if TYPE_CHECKING:
     import polars as pl
     import pyarrow as pa
 
-__all__ = ["check_order", "to_polars"]
+__all__ = ["RowGroups", "check_order", "to_polars"]
+
+
+class RowGroups:
+    """Frames of any size in, frames of equal size out, each in one piece of memory.
+
+    Parameters
+    ----------
+    size
+        Rows of each frame that comes out (count).
+
+    Attributes
+    ----------
+    waiting
+        Rows that are held back (count).
+    """
+
+    def __init__(self, size: int) -> None:
+        self.waiting = 0
+        self._size = size
+        self._held: list[pl.DataFrame] = []
+
+    def add(self, frame: pl.DataFrame) -> Iterator[pl.DataFrame]:
+        """Take rows; the whole frames that there are now."""
+        start = 0
+        while start < frame.height:
+            piece = frame.slice(start, self._size - self.waiting)
+            self._held.append(piece)
+            self.waiting += piece.height
+            start += piece.height
+            if self.waiting == self._size:
+                yield self.rest()
+        if self._held and frame.height > self._size:
+            # A slice keeps the whole frame that it was cut from in memory.
+            self._held = [_copy(self._held[0])]
+
+    def rest(self) -> pl.DataFrame:
+        """The rows held back; there must be some."""
+        import polars as pl
+
+        held, self._held, self.waiting = self._held, [], 0
+        return pl.concat(held, rechunk=True)
+
+
+def _copy(frame: pl.DataFrame) -> pl.DataFrame:
+    import numpy as np
+    import polars as pl
+
+    table = frame.to_arrow()
+    return pl.DataFrame(table.take(np.arange(table.num_rows)))
 
 
 def to_polars(rows: pl.DataFrame | pa.Table | pa.RecordBatch) -> pl.DataFrame:

@@ -23,7 +23,7 @@ from pipelines.store._manifest import (
 )
 from pipelines.store._parquet import PartWriter, row_group_rows
 from pipelines.store._records import move_pointer, open_snapshot, read_version
-from pipelines.store._rows import check_order, to_polars
+from pipelines.store._rows import RowGroups, check_order, to_polars
 from pipelines.store._snapshot import Snapshot
 
 if TYPE_CHECKING:
@@ -103,6 +103,7 @@ class SnapshotWriter:
         self._schema = contract.arrow_schema().remove_metadata()
         self._stats: dict[str, Any] = {}
         self._last: pl.DataFrame | None = None
+        self._groups = RowGroups(row_group_rows(self._schema))
         self._staging: Staging | None = None
         self._parts: PartWriter | None = None
         self._manifest: Manifest | None = None
@@ -114,7 +115,7 @@ class SnapshotWriter:
     @property
     def rows(self) -> int:
         """Rows taken so far (count)."""
-        return self._parts.rows if self._parts else 0
+        return self._groups.waiting + (self._parts.rows if self._parts else 0)
 
     def append(self, rows: pl.DataFrame | pa.Table | pa.RecordBatch) -> None:
         """Check rows against the contract and write them.
@@ -132,7 +133,9 @@ class SnapshotWriter:
             The disk is full or can't be written.
         """
         self._check_open()
-        frame = self.contract.validate(to_polars(rows), dataset=self.dataset)
+        # Rows that strictly ascend by no more than the key can't share one: looked for once.
+        ordered = set(self._order) == set(self.contract.key)
+        frame = self.contract.validate(to_polars(rows), dataset=self.dataset, keyed=not ordered)
         if frame.height:
             self._last = check_order(self._last, frame, self._order, self.dataset)
             self._take(frame)
@@ -166,7 +169,10 @@ class SnapshotWriter:
                 where=self.dataset,
                 hint="an empty table is an error unless the step allows it",
             )
-        entries = self._open().finish()
+        parts = self._open()
+        if self._groups.waiting:
+            self._write(parts, self._groups.rest())
+        entries = parts.finish()
         names = {c.name: c.nullable for c in self.contract.columns()}
         schema = tuple(
             {"name": f.name, "type": str(f.type), "nullable": names[f.name]} for f in self._schema
@@ -300,8 +306,11 @@ class SnapshotWriter:
 
     def _take(self, frame: pl.DataFrame) -> None:
         parts = self._open()
-        for piece in frame.iter_slices(row_group_rows(self._schema)):
-            parts.write(piece.to_arrow().cast(self._schema))
+        for group in self._groups.add(frame):
+            self._write(parts, group)
+
+    def _write(self, parts: PartWriter, frame: pl.DataFrame) -> None:
+        parts.write(frame.to_arrow().cast(self._schema))
 
 
 def commit_together(writers: Sequence[SnapshotWriter]) -> list[Snapshot]:

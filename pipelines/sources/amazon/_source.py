@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["AmazonSource"]
 
 #: Rows handed on at a time (count): the store checks and writes large batches faster.
-_BATCH = 32_768
+_BATCH = 131_072
 
 
 class AmazonSource(Source):

@@ -139,7 +139,7 @@ class _Reading:
         self.rows[file] = 0
         for done, body in line_blocks(original, _BLOCK):
             self._work.progress(f"reading {file}", done, None)
-            for raw in body.removesuffix(b"\n").split(b"\n"):
+            for raw in bytes(body).removesuffix(b"\n").split(b"\n"):
                 number += 1
                 line = raw.removeprefix(_BOM) if number == 1 else raw
                 self.rows[file] += 1

@@ -68,7 +68,8 @@ def tree_rows(original: Original, *, csv_levels: bool) -> Iterator[TreeRow]:
     """
     parse: Callable[[str], tuple[str, ...] | str] | None = None if csv_levels else _path
     number = 0
-    for _, body in line_blocks(original, _BLOCK):
+    for _, block in line_blocks(original, _BLOCK):
+        body = bytes(block)
         for raw in body.split(b"\n")[: None if not body.endswith(b"\n") else -1]:
             number += 1
             line = raw.removesuffix(b"\r")

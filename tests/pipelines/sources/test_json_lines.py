@@ -178,25 +178,70 @@ VALUES = st.recursive(
 )
 
 
-#: Fields that a sound block is read in bulk for.
 PLAIN = tuple(f for f in FIELDS if f.kind not in ("texts", "json"))
 
+#: Sound lines whose values can be spelled in more than one way.
+SPELLED = [
+    b'{"stars":4,"title":"a","votes":1,"seen":false}',
+    b'{"stars":4e0,"more":{"a" : [1.0, 1e3, "\\u00e9\\/"], "a": 2},"tags":[]}',
+    b'{"more":"text","stars":1,"more":"again","tags":["x","\\n"]}',
+    b'{"stars":1,"more":5,"tags":null,"title":"\\ud83d\\ude00"}',
+    b'{"stars":2,"tags":[null,"x"],"more":true}',
+    '{"stars":2,"title":"\u2665","more":["\u2665"]}'.encode(),
+]
 
+
+def both_ways(
+    path: Path, fields: tuple[JsonField, ...], block: int
+) -> tuple[Any, Any]:  # in bulk where that is possible, and never
+    found = read(path, fields, block=block)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("pipelines.sources._json_lines.bulk_rows", lambda *_: None)
+        return found, read(path, fields, block=block)
+
+
+@pytest.mark.parametrize("fields", [PLAIN, FIELDS], ids=["plain", "lists and JSON"])
 @pytest.mark.parametrize("block", [60, 1 << 20])
 def test_bulk_reading_takes_no_line_that_the_careful_one_refuses(
-    tmp_path: Path, block: int
+    tmp_path: Path, block: int, fields: tuple[JsonField, ...]
 ) -> None:
     """Each kind of line between sound ones, where it spoils a block that is otherwise plain."""
-    sound = b'{"stars":4,"title":"a","votes":1,"seen":false}'
-    extra = [b'{"stars":1', b',"title":"x"}', b'{"stars":1} {"stars":2}', b'{"stars":{"a":1}}']
+    extra = [
+        b'{"stars":1', b',"title":"x"}', b'{"stars":1} {"stars":2}', b'{"stars":{"a":1}}',
+        b'{"stars":1,"tags":[5,{"a":1}]}', b'{"stars":1,"tags":["x"],"tags":["y"]}',
+        b'{"stars":1,"more":"\\ud83d"}', b'{"stars":1,"more":NaN}', b'{"stars":1,"more":[1,]}',
+        b'{"stars":1,"other":"\\x"}', b'{"stars":1,"more":{"a":1 "b":2}}',
+    ]  # fmt: skip
     path = tmp_path / "b.jsonl"
     for n, line in enumerate([*(line for line, _ in LINES), *extra]):
-        path.write_bytes(b"\n".join([sound, line, sound]) + b"\n")
-        found = read(path, PLAIN, block=block)
-        # A field of JSON text makes the reader look at every line.
-        careful = read(path, (*PLAIN, JsonField("no such key", "none", "json")), block=block)
-        rows = [{k: v for k, v in row.items() if k != "none"} for row in careful[0]]
-        assert found == (rows, *careful[1:]), (n, line)
+        path.write_bytes(b"\n".join([SPELLED[0], line, SPELLED[0]]) + b"\n")
+        found, careful = both_ways(path, fields, block)
+        assert found == careful, (n, line)
+
+
+def test_sound_lines_have_the_same_values_in_bulk(tmp_path: Path) -> None:
+    path = tmp_path / "b.jsonl"
+    path.write_bytes(b"\n".join(SPELLED) + b"\n")
+    found, careful = both_ways(path, FIELDS, 1 << 20)
+    assert found == careful
+    rows, faults, _ = found
+    assert faults == []
+    assert [row["more"] for row in rows] == [
+        None, '{"a":[1.0,1000.0,"é/"],"a":2}', '"text"', "5", "true", '["\u2665"]'
+    ]  # fmt: skip
+    assert [row["tags"] for row in rows] == [[], [], ["x", "\n"], [], [None, "x"], []]
+
+
+def test_a_block_without_faults_is_read_in_bulk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def careful(*_: object) -> None:
+        raise AssertionError("read line by line")
+
+    monkeypatch.setattr(JsonLinesReader, "_judge", careful)
+    path = tmp_path / "b.jsonl"
+    path.write_bytes(b"\n".join(SPELLED) + b"\n")
+    assert read(path)[2] == len(SPELLED)
 
 
 @settings(max_examples=30, deadline=None)

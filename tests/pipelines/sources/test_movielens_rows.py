@@ -174,6 +174,13 @@ def test_a_carriage_return_on_its_own_does_not_end_a_line() -> None:
     assert [line for line, _, _ in read.rejected] == [2]
 
 
+def test_a_line_of_digits_longer_than_a_piece_is_one_bad_row() -> None:
+    long = "9" * 300_000
+    found = Read(f"{header(RATINGS).decode()}1,2,3,4\n{long},2,3,4\n5,6,7,8\n".encode(), RATINGS)
+    assert found.rows == [(1, 2, 3.0, 4, 2), (5, 6, 7.0, 8, 4)]
+    assert [(line, reason) for line, reason, _ in found.rejected] == [(3, "bad_id")]
+
+
 def test_an_optional_number_may_be_empty() -> None:
     assert Read(header(LINKS) + b"1,\n2,7\n", LINKS).rows == [(1, None, 2), (2, 7, 3)]
     # The same through the path of single rows, where a bad one stands beside it.

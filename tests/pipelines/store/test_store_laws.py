@@ -10,6 +10,7 @@ from typing import Any
 
 import polars as pl
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -18,6 +19,7 @@ from pipelines.store import FileEntry, Store, build_key
 from pipelines.store import _parquet as parquet
 from pipelines.store._lineage import resolve_lineage
 from pipelines.store._parquet import PartWriter
+from pipelines.store._rows import RowGroups
 
 COLUMNS = {
     "number": st.none() | st.integers(-(2**63), 2**63 - 1),
@@ -89,6 +91,53 @@ def test_rows_come_back_in_files_and_row_groups_of_fixed_size(rows: list[dict[st
     expected = [16] * (len(rows) // 16) + ([len(rows) % 16] if len(rows) % 16 or not rows else [])
     assert [e.rows for e in entries] == expected
     assert read.equals(pl.DataFrame(table))
+
+
+def test_columns_have_dictionaries_where_their_values_repeat(tmp_path: Path) -> None:
+    """Of 64 rows: as many numbers, 8 genres, 9 years, and lists of words."""
+    table = pa.table(
+        {
+            "number": pa.array(range(64), pa.int64()),
+            "genre": pa.array([f"genre {n % 8}" for n in range(64)], pa.large_string()),
+            "year": pa.array([1990 + n % 9 for n in range(64)], pa.int64()),
+            "nothing": pa.array([None] * 64, pa.int64()),
+            "words": pa.array([[f"word {n}"] for n in range(64)], pa.large_list(pa.large_string())),
+            "vector": pa.array([[0.0, 1.0]] * 64, pa.large_list(pa.float32())),
+        }
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(parquet, "ROW_GROUP_NESTED", 64)
+        writer = PartWriter(tmp_path, table.schema)
+        writer.write(table)
+        (entry,) = writer.finish()
+    group = pq.ParquetFile(tmp_path / entry.name).metadata.row_group(0)
+    columns = [group.column(n) for n in range(group.num_columns)]
+    assert {c.path_in_schema: c.has_dictionary_page for c in columns} == {
+        "number": False,
+        "genre": True,
+        "year": False,
+        "nothing": True,
+        "words.list.element": True,
+        "vector.list.element": False,
+    }
+
+
+@given(sizes=st.lists(st.integers(0, 25), max_size=8), group=st.integers(1, 9))
+@settings(max_examples=40, deadline=None)
+def test_rows_are_gathered_into_groups_of_one_size_in_their_order(
+    sizes: list[int], group: int
+) -> None:
+    rows = pl.DataFrame({"n": range(sum(sizes)), "t": [f"row {n}" for n in range(sum(sizes))]})
+    groups, found, start = RowGroups(group), [], 0
+    for size in sizes:
+        found += list(groups.add(rows.slice(start, size)))
+        start += size
+        assert groups.waiting == start % group
+    assert [f.height for f in found] == [group] * (sum(sizes) // group)
+    if groups.waiting:
+        found.append(groups.rest())
+    assert not found or pl.concat(found).equals(rows)
+    assert all(f["t"].n_chunks() == 1 for f in found)
 
 
 PAIRS = st.dictionaries(

@@ -224,6 +224,13 @@ def test_nulls_come_first_and_a_key_outside_the_order_breaks_ties(store: Store) 
         append(store, "t", frame[[0, 2]], frame[[1]], contract=contract)
 
 
+def test_a_key_that_is_only_part_of_the_order_is_looked_for_in_any_case(store: Store) -> None:
+    contract = Contract("t", _Nullable, ("b",), ("a",))
+    ascending = pl.DataFrame({"a": [1, 2], "b": [5.0, 5.0]})
+    with pytest.raises(ContractError, match=r"2 rows share a key \(b\)"):
+        append(store, "t", ascending, contract=contract)
+
+
 def test_rows_that_break_the_contract_are_refused(store: Store) -> None:
     bad = THREE.with_columns(split=pl.lit("holdout"))
     with pytest.raises(ContractError, match=r"split.*movies\.splits"):
