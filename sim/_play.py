@@ -9,7 +9,7 @@ import numpy as np
 
 from pipelines.scales import RatingScale
 from sim._release import Release
-from sim.environment import MoviesEnv
+from sim.environment import RecommendationEnv
 
 __all__ = ["Player", "Policy"]
 
@@ -27,7 +27,7 @@ class Player:
     release
         The release to play on.
     rater
-        ``embedded`` or ``replay``; see :class:`sim.environment.MoviesEnv`.
+        ``embedded`` or ``replay``; see :class:`sim.environment.RecommendationEnv`.
     policy
         ``random``: any item; ``popular``: the most rated; ``best``: the highest expected rating
         of this persona, which no recommender can see. None recommends an item twice, and with
@@ -51,7 +51,7 @@ class Player:
     ) -> None:
         if policy == "popular":
             release.require("item_stats")
-        self._env = MoviesEnv(
+        self._env = RecommendationEnv(
             release, rater=rater, length_limit=steps, on_unrated="truncate", explain=True
         )
         self._policy = policy

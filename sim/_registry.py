@@ -3,11 +3,46 @@
 from __future__ import annotations
 
 import importlib.util
+from dataclasses import dataclass
+from typing import Any
 
-__all__ = ["ENVIRONMENTS", "register_environments"]
+__all__ = ["ENVIRONMENTS", "Entry", "register_environments"]
 
-#: Id → entry point of every environment of the project.
-ENVIRONMENTS: dict[str, str] = {"Understudy/Movies-v0": "sim.environment:MoviesEnv"}
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """How an environment is registered.
+
+    Attributes
+    ----------
+    entry_point, vector_entry_point
+        Where its class and that of its vector form are, as ``module:name``.
+    kwargs
+        Arguments that its id stands for.
+    """
+
+    entry_point: str
+    vector_entry_point: str
+    kwargs: dict[str, Any]
+
+
+def _entry(form: str, domain: str) -> Entry:
+    vector = "Slate" if form == "SlateEnv" else "Recommendation"
+    release = "latest" if domain == "movies" else f"{domain}@latest"
+    return Entry(
+        f"sim.environment:{form}",
+        f"sim.environment:{vector}VectorEnv",
+        {"domain": domain, "release": release},
+    )
+
+
+#: Every environment of the project by id.
+ENVIRONMENTS: dict[str, Entry] = {
+    "Understudy/Movies-v0": _entry("RecommendationEnv", "movies"),
+    "Understudy/Books-v0": _entry("RecommendationEnv", "books"),
+    "Understudy/MoviesSlate-v0": _entry("SlateEnv", "movies"),
+    "Understudy/BooksSlate-v0": _entry("SlateEnv", "books"),
+}
 
 
 def register_environments() -> None:
@@ -20,6 +55,11 @@ def register_environments() -> None:
         return
     import gymnasium
 
-    for name, entry_point in ENVIRONMENTS.items():
+    for name, entry in ENVIRONMENTS.items():
         if name not in gymnasium.registry:
-            gymnasium.register(id=name, entry_point=entry_point)
+            gymnasium.register(
+                id=name,
+                entry_point=entry.entry_point,
+                vector_entry_point=entry.vector_entry_point,
+                kwargs=entry.kwargs,
+            )

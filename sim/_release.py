@@ -172,6 +172,18 @@ class Release(Mapping[str, Table]):
         return self._stored.name
 
     @property
+    def domain(self) -> str:
+        """What its items are, such as ``movies``: the family of the dataset ``items``.
+
+        Raises
+        ------
+        ReleaseError
+            If it has no items.
+        """
+        self.require("items")
+        return self["items"].dataset.rpartition(".")[0]
+
+    @property
     def version(self) -> str:
         """Version: the hash of what it pins (16 hex digits)."""
         return self._stored.version

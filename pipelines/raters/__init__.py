@@ -12,6 +12,8 @@ from pipelines.raters._ensemble import EnsembleBatch, EnsembleRater
 from pipelines.raters._facts import prompt_examples, scoring_facts
 from pipelines.raters._fit import RATERS, fit_embedded, fit_rater
 from pipelines.raters._floors import MeanRater, RandomRater
+from pipelines.raters._humans import source_scale
+from pipelines.raters._live import LiveEmbedded, LiveRater, LiveTables, live_rater
 from pipelines.raters._llm import EXPLANATIONS, LLMRater
 from pipelines.raters._metrics import HeldOut, Predictions, evaluate, paired_difference, reliability
 from pipelines.raters._plan import STRATA, plan_pairs
@@ -27,7 +29,7 @@ from pipelines.raters._summary import quality_summary, similarity
 from pipelines.scales import SCALES, RatingScale, rescale, scale_named, to_answers
 
 #: Bumped whenever the same tables and settings give other scores.
-CODE_VERSION = "3"
+CODE_VERSION = "4"
 
 __all__ = [
     "BASELINES",
@@ -45,6 +47,9 @@ __all__ = [
     "EnsembleRater",
     "HeldOut",
     "LLMRater",
+    "LiveEmbedded",
+    "LiveRater",
+    "LiveTables",
     "MeanRater",
     "Predictions",
     "RandomRater",
@@ -63,6 +68,7 @@ __all__ = [
     "fit_embedded",
     "fit_rater",
     "in_cohort",
+    "live_rater",
     "model_tokenizer",
     "open_rater",
     "paired_difference",
@@ -80,6 +86,7 @@ __all__ = [
     "scoring_facts",
     "shard_numbers",
     "similarity",
+    "source_scale",
     "to_answers",
     "total_variation",
 ]

@@ -158,8 +158,17 @@ class LLMRater:
         histories: pl.DataFrame | None = None,
         *,
         pairs: Pairs | None = None,
+        met: Sequence[int] | None = None,
     ) -> RatingBatch:
         """Distributions read from the model; see :class:`pipelines.raters.Rater`.
+
+        Parameters
+        ----------
+        personas, items, histories, pairs
+            As of :class:`pipelines.raters.Rater`.
+        met
+            How often each pair met before (count), one per pair, where `histories` do not hold
+            everything; default: as often as they say.
 
         Raises
         ------
@@ -175,6 +184,10 @@ class LLMRater:
         keys: list[str | None] = [None] * len(pairs)
         notes: list[str | None] = [None] * len(pairs)
         book = self._book(personas, items, histories)
+        if met is not None:
+            book.meetings.update(
+                {(int(p), int(i)): int(n) for (p, i), n in zip(pairs, met, strict=True)}
+            )
         with self._lock:
             for place, key, answer, note in self._asker.rows(
                 book, pairs, Choice(self._options), Sampling()

@@ -152,6 +152,8 @@ class PromptBook:
         self._past = _by_persona(histories, style)
         self._ids = items["item_id"].to_list()
         self._blocks: dict[int, str] = {}
+        #: How often pairs met before, for those whose histories don't hold everything.
+        self.meetings: dict[tuple[int, int], int] = {}
         # Engines draw prompts ahead, some in a thread of their own, while answers to earlier
         # ones are taken: several personas are at hand at a time.
         self._about = lru_cache(maxsize=1024)(self._read)
@@ -187,7 +189,8 @@ class PromptBook:
             past = about.shown[len(about.shown) - cut.past :]
             told = about.told[cut.past] = person_block(about.row, past, style)
         block = self._block(item, cut.words)
-        viewing = 1 + about.times[self._ids[item]]
+        met = self.meetings.get((person, item))
+        viewing = 1 + (about.times[self._ids[item]] if met is None else met)
         if rating is None:
             return rating_messages(about.row, block, style, viewing=viewing, person=told)
         return explain_messages(about.row, block, rating, style, viewing=viewing, person=told)

@@ -1,7 +1,28 @@
-"""Gymnasium environments on a release: a recommender meets simulated users."""
+"""Gymnasium environments on a release: a recommender meets simulated users.
+
+:class:`RecommendationEnv` is one user at a time, :class:`RecommendationVectorEnv` many at once;
+:class:`SlateEnv` and :class:`SlateVectorEnv` show several items at a step. Whoever needs several
+environments on a release opens a :class:`World` once and hands it to each.
+"""
 
 from sim.environment._catalogue import Cast, Catalogue
-from sim.environment._env import MoviesEnv
-from sim.environment._raters import Rated, StepRater, open_rater
+from sim.environment._env import RecommendationEnv
+from sim.environment._persona_text import PersonaText
+from sim.environment._raters import RATERS, StepRater, open_rater
+from sim.environment._slate import SlateEnv
+from sim.environment._vector import RecommendationVectorEnv, SlateVectorEnv
+from sim.environment._world import World
 
-__all__ = ["Cast", "Catalogue", "MoviesEnv", "Rated", "StepRater", "open_rater"]
+__all__ = [
+    "RATERS",
+    "Cast",
+    "Catalogue",
+    "PersonaText",
+    "RecommendationEnv",
+    "RecommendationVectorEnv",
+    "SlateEnv",
+    "SlateVectorEnv",
+    "StepRater",
+    "World",
+    "open_rater",
+]

@@ -1,8 +1,7 @@
-"""The movie environment: one persona, one recommended film per step."""
+"""The environment: one persona, one recommendation per step."""
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -12,59 +11,100 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium import spaces
 
-from pipelines.errors import AnswerError, ConfigError
-from sim._release import Release, open_release
+from pipelines.errors import ConfigError
+from pipelines.retrieval import Retriever
+from pipelines.scales import RatingScale
+from sim._release import Release
 from sim.environment._catalogue import Cast, Catalogue
-from sim.environment._raters import Rated, StepRater, open_rater
+from sim.environment._core import Core
+from sim.environment._observe import observation_space, observe
+from sim.environment._options import (
+    MemoryKind,
+    ObservationKind,
+    Options,
+    Perturbation,
+    Unrated,
+    check_keys,
+)
+from sim.environment._raters import StepRater
 from sim.environment._text import persona_lines, step_line
+from sim.environment._world import World
 
 if TYPE_CHECKING:
     from typing import TypeAlias
 
-__all__ = ["MoviesEnv", "Observation"]
+    from pipelines.engines import Engine
+    from pipelines.raters import Rater
+
+__all__ = ["Observation", "RecommendationEnv"]
 
 Observation: TypeAlias = "dict[str, Any]"
 
 _OPTIONS = ("persona_id",)
+_ONE = np.zeros(1, np.int64)
 
 
-class MoviesEnv(gymnasium.Env[Observation, np.int64]):
-    """Recommend films, one at a time, to a persona that rates each and leaves at some point.
+class RecommendationEnv(gymnasium.Env[Observation, Any]):
+    """Recommend items, one at a time, to a persona that rates each and leaves at some point.
+
+    Registered as `Understudy/Movies-v0` and `Understudy/Books-v0`; the vector form is
+    `RecommendationVectorEnv`, the form that shows several items at a step `SlateEnv`.
 
     ## Description
     Each episode belongs to one persona of a published release. At every step the agent
-    recommends one film; the persona's rating distribution for it comes from a rater, and the
-    rating is drawn from that distribution. What the persona has rated in this episode is its
-    memory; it is empty again after a reset.
+    recommends one item; the persona's rating distribution for it comes from a rater, who is told
+    the persona, the item and what a retriever picks from the persona's memory; the rating is
+    drawn from that distribution. The memory holds one entry per item that the persona met: the
+    newest rating, how often they met and when last.
 
     The setting is that of SUBER (Corecco et al., 2024, section 3), with a distribution where
     SUBER has one generated number.
 
     ## Action Space
-    `Discrete(n_items)`: the row of the film in `env.catalogue` (ordered by `item_id`).
-    Anything else is a `ConfigError` and leaves the episode as it was. A film may be recommended
+    `Discrete(n_items)`: the row of the item in `env.catalogue` (ordered by `item_id`).
+    Anything else is a `ConfigError` and leaves the episode as it was. An item may be recommended
     again; the step's `info["repeated"]` then says so.
 
     ## Observation Space
-    A flat `Dict`:
+    A flat `Dict`. Always there:
 
     | key              | space                                     | meaning                     |
     |------------------|-------------------------------------------|-----------------------------|
     | `persona`        | `Discrete(n_personas)`                    | row in `env.cast`           |
-    | `age`            | `Box(0, 120, (1,), float32)`              | years                       |
+    | `age`            | `Box(0, 120, (1,), float32)`              | years; 0 where unknown      |
     | `gender`         | `Discrete(3)`                             | 0 other, 1 female, 2 male   |
-    | `recent_items`   | `Box(-1, n_items - 1, (k,), int64)`       | last films, newest first;   |
+
+    With `observation="recent"` or `"compact"`:
+
+    | key              | space                                     | meaning                     |
+    |------------------|-------------------------------------------|-----------------------------|
+    | `recent_items`   | `Box(-1, n_items - 1, (k,), int64)`       | last items, newest first;   |
     |                  |                                           | -1 where there is none      |
     | `recent_ratings` | `Box(-1, highest, (k,), float32)`         | their ratings; -1 likewise  |
-    | `seen`           | `MultiBinary(n_items)`                    | 1 for films rated so far    |
+
+    With `observation="ratings"`:
+
+    | key              | space                                     | meaning                     |
+    |------------------|-------------------------------------------|-----------------------------|
+    | `ratings`        | `Box(0, highest, (n_items,), float32)`    | remembered ratings; 0 where |
+    |                  |                                           | there is none (see `seen`)  |
+
+    With `observation="recent"` or `"ratings"`:
+
+    | key              | space                                     | meaning                     |
+    |------------------|-------------------------------------------|-----------------------------|
+    | `seen`           | `MultiBinary(n_items)`                    | 1 for remembered items      |
+
+    The persona's text is in the `info` of a reset (`description`), and in the observation of
+    `PersonaText(env)`.
 
     ## Rewards
-    The rating, on the scale of the rater (`env.scale`, such as 1-10). A step whose rating failed
-    has none: see `on_unrated`.
+    The rating, on the scale of the rater (`env.scale`, such as 1-10), after `reward_shaping`. A
+    step whose rating failed has none: see `on_unrated`.
 
     ## Starting State
-    A persona drawn uniformly, or the one that `reset(options={"persona_id": …})` names, with an
-    empty memory.
+    A persona drawn uniformly, or the one that `reset(options={"persona_id": …})` names. Its
+    memory is empty, or with `memory="persistent"` as its last episode left it.
 
     ## Episode End
     - Terminated: the persona leaves, with probability `leave_probability` after every step, so
@@ -75,83 +115,137 @@ class MoviesEnv(gymnasium.Env[Observation, np.int64]):
     ## Arguments
     - `release`: a `sim.Release`, or a reference such as `"movies@latest"`.
     - `home`: the store's folder for a reference.
+    - `domain`: what the release's items must be, such as `"movies"`; `None` takes any. The
+      registered ids set it.
     - `rater`: `"embedded"` (no language model), `"replay"` (the release's `preference_scores`),
-      or a `StepRater` that was opened before, to share it between environments.
+      `"llm"` (the engine that the release's settings name); or an object: an engine, a
+      `pipelines.raters.Rater`, or the `rater` of another environment, to share it.
+    - `retriever`: which past items the rater is told of: `"none"`, `"recent"`, `"features"`,
+      `"embedding"`, `"graph"`, or a `pipelines.retrieval.Retriever`.
+    - `retrieved`: how many of them at most.
+    - `memory`: `"episode"` is wiped at every reset (as SUBER does); `"persistent"` keeps each
+      persona's memory until the environment is reset with a seed. `info["memory"]` says which.
+    - `perturbation`: of the rating, before it is remembered and rewarded: `"none"`, `"greedy"`
+      (one up or one down with probability q/2 each) or `"gaussian"` (σ), rounded and kept on
+      the scale.
+    - `perturbation_strength`: q or σ.
+    - `reward_shaping`: q of r ← max(lowest, ⌊r·q^(n/Δt)⌋) with n the times this persona met this
+      item before and Δt the steps since; of the reward alone. `None` leaves it.
+    - `observation`: `"recent"`, `"ratings"` or `"compact"`, see above.
     - `length_limit`: longest episode (steps).
     - `leave_probability`: per step, from 0 to 1.
     - `history_length`: k of the observation.
-    - `on_unrated`: when a rating failed, `"abort"` raises `AnswerError` and `"truncate"` ends
-      the episode with reward 0.0, `info["rating"]` `None` and the reason in
-      `info["rating_status"]`. It is never turned into a rating.
+    - `on_unrated`: a rating that failed is asked for once more. If it fails again, `"abort"`
+      raises `AnswerError` and `"truncate"` ends the episode with reward 0.0, `info["rating"]`
+      `None` and the reason in `info["rating_status"]`. It is never turned into a rating.
     - `explain`: fill `info["drivers"]` with what moved the expected rating, where the rater can
-      tell; doubles the cost of a step.
+      tell.
+    - `world`: an opened `World`, in place of `release`, `home`, `domain`, `rater` and
+      `retriever`, to share it between environments.
     - `render_mode`: `"ansi"` gives readable lines, or `None`.
 
     Everything random comes from `self.np_random`: the same seed and actions give the same
-    trajectory.
+    trajectory, alone and in the vector form. Numbers are drawn from it some hundred at a time.
 
     ## Version History
-    - v0: first version; the interface may still change.
+    - v0: first version; the interface may still change. Since 0.9: retrieval, lasting memory,
+      perturbation, shaping, other observations, language models. The memory holds an item
+      once, with its newest rating. A failed rating is asked for twice.
     """
 
     metadata: ClassVar[dict[str, Any]] = {"render_modes": ["ansi"], "render_fps": 1}  # type: ignore[misc]
+
+    #: Items shown at a step; the slate form has more.
+    _slots = 1
 
     def __init__(
         self,
         release: Release | Path | str = "latest",
         *,
         home: Path | str | None = None,
-        rater: Literal["embedded", "replay"] | StepRater = "embedded",
+        domain: str | None = None,
+        rater: str | Rater | Engine | StepRater = "embedded",
+        retriever: str | Retriever = "recent",
+        retrieved: int = 10,
+        memory: MemoryKind = "episode",
+        perturbation: Perturbation = "none",
+        perturbation_strength: float = 0.0,
+        reward_shaping: float | None = None,
+        observation: ObservationKind = "recent",
         length_limit: int = 200,
         leave_probability: float = 0.025,
         history_length: int = 10,
-        on_unrated: Literal["abort", "truncate"] = "abort",
+        on_unrated: Unrated = "abort",
         explain: bool = False,
+        world: World | None = None,
         render_mode: Literal["ansi"] | None = None,
     ) -> None:
-        _within("length_limit", length_limit, 1, None)
-        _within("leave_probability", leave_probability, 0, 1)
-        _within("history_length", history_length, 1, None)
-        _one_of("on_unrated", on_unrated, ("abort", "truncate"))
-        _one_of("render_mode", render_mode, (None, "ansi"))
-        self.release = release if isinstance(release, Release) else open_release(release, home=home)
-        self.release.require("items", "personas")
-        self.catalogue = Catalogue.read(self.release)
-        self.cast = Cast.read(self.release)
-        self.rater: StepRater = (
-            open_rater(rater, self.release, self.catalogue, self.cast)
-            if isinstance(rater, str)
-            else rater
+        options = Options(
+            length_limit=length_limit,
+            leave_probability=leave_probability,
+            history_length=history_length,
+            observation=observation,
+            retrieved=retrieved,
+            memory=memory,
+            perturbation=perturbation,
+            perturbation_strength=perturbation_strength,
+            reward_shaping=reward_shaping,
+            on_unrated=on_unrated,
         )
-        self.scale = self.rater.scale
-        self.length_limit = length_limit
-        self.leave_probability = leave_probability
-        self.history_length = history_length
-        self.on_unrated = on_unrated
+        if render_mode not in (None, "ansi"):
+            raise ConfigError(
+                f"render_mode is {render_mode!r}", where="environment", hint="'ansi' or None"
+            )
+        self.world = world or World.open(
+            release, home=home, domain=domain, rater=rater, retriever=retriever
+        )
+        self._build(options)
         self.explain = explain
         self.render_mode = render_mode
-
-        items, answers = len(self.catalogue), self.scale.answers
-        self.action_space = spaces.Discrete(items)
-        self.observation_space = spaces.Dict(
-            {
-                "persona": spaces.Discrete(len(self.cast)),
-                "age": spaces.Box(0, 120, (1,), np.float32),
-                "gender": spaces.Discrete(len(Cast.GENDERS)),
-                "recent_items": spaces.Box(-1, items - 1, (history_length,), np.int64),
-                "recent_ratings": spaces.Box(-1, float(answers[-1]), (history_length,), np.float32),
-                "seen": spaces.MultiBinary(items),
-            }
-        )
-        self._persona: int | None = None
-        self._forget()
-
-    def _forget(self) -> None:
-        self._items: list[int] = []
-        self._ratings: list[float] = []
-        self._seen = np.zeros(len(self.catalogue), np.int8)
-        self._steps = 0
+        self.observation_space = observation_space(self.core)
+        self.action_space = self._action_space(len(self.world.catalogue))
         self._frame = ""
+
+    def _build(self, options: Options) -> None:
+        self.core = Core(self.world, options, 1)
+
+    def _action_space(self, items: int) -> spaces.Space[Any]:
+        return spaces.Discrete(items)
+
+    @property
+    def release(self) -> Release:
+        """The release."""
+        return self.world.release
+
+    @property
+    def catalogue(self) -> Catalogue:
+        """Items by action."""
+        return self.world.catalogue
+
+    @property
+    def cast(self) -> Cast:
+        """Personas by number."""
+        return self.world.cast
+
+    @property
+    def rater(self) -> StepRater:
+        """Who rates; can be handed to other environments."""
+        return self.world.rater
+
+    @property
+    def scale(self) -> RatingScale:
+        """The scale of the ratings."""
+        return self.core.scale
+
+    @property
+    def length_limit(self) -> int:
+        """Longest episode (steps)."""
+        return self.core.options.length_limit
+
+    @property
+    def history_length(self) -> int:
+        """How many past items an observation tells of (count)."""
+        return self.core.options.history_length
 
     def reset(
         self, *, seed: int | None = None, options: Mapping[str, Any] | None = None
@@ -161,7 +255,8 @@ class MoviesEnv(gymnasium.Env[Observation, np.int64]):
         Parameters
         ----------
         seed
-            Seed of the environment's generator; ``None`` goes on with the present one.
+            Seed of the environment's generator; also empties every memory. ``None`` goes on with
+            the present generator.
         options
             ``persona_id`` chooses the persona.
 
@@ -172,21 +267,16 @@ class MoviesEnv(gymnasium.Env[Observation, np.int64]):
         ReleaseError
             If there is no such persona.
         """
+        given = dict(options or {})
+        check_keys(given, _OPTIONS)
+        wanted = given.get("persona_id")
+        personas = None if wanted is None else np.array([self.cast.index(str(wanted))])
         super().reset(seed=seed)
-        for key in options or {}:
-            if key not in _OPTIONS:
-                near = difflib.get_close_matches(str(key), _OPTIONS, n=1, cutoff=0.4)
-                raise ConfigError(
-                    f"unknown option {key!r}",
-                    where="reset(options=…)",
-                    hint=f"did you mean {near[0]}?" if near else f"known: {', '.join(_OPTIONS)}",
-                )
-        # Drawn even when it is not needed, so that the rest of a seeded episode is the same.
-        drawn = int(self.np_random.integers(len(self.cast)))
-        wanted = (options or {}).get("persona_id")
-        self._persona = drawn if wanted is None else self.cast.index(str(wanted))
-        self._forget()
-        persona = self.cast.describe(self._persona)
+        # Somebody may also have set the generator.
+        if seed is not None or self.core.draws.generator(0) is not self.np_random:
+            self.core.seed(0, self.np_random)
+        self.core.begin(_ONE, personas)
+        persona = self.cast.describe(int(self.core.persona[0]))
         self._frame = "\n".join(persona_lines(persona))
         info = {
             "persona_id": persona["persona_id"],
@@ -194,96 +284,77 @@ class MoviesEnv(gymnasium.Env[Observation, np.int64]):
             "release": self.release.ref,
             "rater": self.rater.name,
             "scale": self.scale.name,
-            "memory": "episode",
+            "memory": self.core.options.memory,
         }
         return self._observe(), info
 
-    def step(self, action: np.int64 | int) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
-        """Recommend one film.
+    def step(self, action: Any) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
+        """Recommend one item.
 
         Returns
         -------
         tuple
-            Observation, reward, terminated, truncated, and info: ``item_id``, ``rating``
-            (``None`` if there is none), ``rating_status`` (``ok`` or why there is no rating),
-            ``expected`` (mean of the distribution), ``repeated``, ``step`` (from 1), ``drivers``
-            (what moved the expected rating; empty without ``explain``).
+            Observation, reward, terminated, truncated, and info: ``item_id``, ``rating`` (as it
+            is remembered; ``None`` if there is none), ``rating_status`` (``ok`` or why there is
+            no rating), ``expected`` (mean of the distribution), ``repeated``, ``step`` (from 1),
+            ``drivers`` (what moved the expected rating; empty without ``explain``).
 
         Raises
         ------
         ConfigError
             If the action is not an item, or the environment was not reset.
         AnswerError
-            If the rating failed and ``on_unrated`` is ``"abort"``.
+            If the rating failed and ``on_unrated`` is ``"abort"``; nothing has changed then.
         """
-        if self._persona is None:
-            raise ConfigError("reset() comes before step()", where="MoviesEnv")
+        if self.core.persona[0] < 0:
+            raise ConfigError("reset() comes before step()", where=type(self).__name__)
+        shown = self._shown(action)
+        # Where several items are shown, which one was met is only known afterwards.
+        before = self._before(shown) if self.explain else {}
+        outcome = self.core.step(shown)
+        item, status = int(outcome.item[0]), str(outcome.status[0])
+        rated = status == "ok"
+        info = {
+            "item_id": self.catalogue.ids[item],
+            "rating": float(outcome.rating[0]) if rated else None,
+            "rating_status": status,
+            "expected": float(outcome.expected[0]) if rated else None,
+            "repeated": bool(outcome.times[0]),
+            "step": int(outcome.steps[0]),
+            "drivers": before.get(item, {}) if rated else {},
+        }
+        if self._slots > 1:
+            info["place"] = int(outcome.place[0])
+        if self.render_mode == "ansi":
+            self._frame = step_line(self.catalogue.describe(item), info, self.scale)
+        return (
+            self._observe(),
+            float(outcome.reward[0]),
+            bool(outcome.terminated[0]),
+            bool(outcome.truncated[0]),
+            info,
+        )
+
+    def _shown(self, action: Any) -> npt.NDArray[np.int64]:
         if not self.action_space.contains(action):
             raise ConfigError(
                 f"the action {action!r} is not an item",
-                where="MoviesEnv.step",
+                where=f"{type(self).__name__}.step",
                 hint=f"an integer from 0 to {len(self.catalogue) - 1}",
             )
-        item = int(action)
-        rated = self.rater.rate(self._persona, item, self._items, self._ratings)
-        if rated.status != "ok" and self.on_unrated == "abort":
-            raise AnswerError(
-                f"no rating ({rated.status})",
-                where=f"{self.cast.ids[self._persona]} for {self.catalogue.ids[item]}",
-                hint='on_unrated="truncate" ends the episode instead',
-            )
-        drivers: dict[str, float] = {}
-        if self.explain and rated.status == "ok":
-            drivers = self.rater.explain(self._persona, item, self._items, self._ratings)
-        # Both are always drawn, so that one failed rating does not shift the rest of a seed.
-        draw, leave = self.np_random.random(2)
-        rating = self._sample(rated, float(draw))
-        repeated = bool(self._seen[item])
-        self._steps += 1
-        if rating is not None:
-            self._items.append(item)
-            self._ratings.append(rating)
-            self._seen[item] = 1
-        terminated = bool(leave < self.leave_probability) and rating is not None
-        truncated = self._steps >= self.length_limit or rating is None
-        info = {
-            "item_id": self.catalogue.ids[item],
-            "rating": rating,
-            "rating_status": rated.status,
-            "expected": rated.expected,
-            "repeated": repeated,
-            "step": self._steps,
-            "drivers": drivers,
-        }
-        if self.render_mode == "ansi":
-            self._frame = step_line(self.catalogue.describe(item), info, self.scale)
-        reward = 0.0 if rating is None else rating
-        return self._observe(), reward, terminated, truncated, info
+        return np.array([[action]], np.int64)
 
-    def _sample(self, rated: Rated, draw: float) -> float | None:
-        if rated.status != "ok" or rated.probabilities is None:
-            return None
-        cumulative = np.cumsum(rated.probabilities)
-        answer = int(np.searchsorted(cumulative, draw * cumulative[-1], side="right"))
-        return float(self.scale.answers[min(answer, len(cumulative) - 1)])
+    def _before(self, shown: npt.NDArray[np.int64]) -> dict[int, dict[str, float]]:
+        """What moves the expected rating of each shown item, by item."""
+        found = {}
+        for item in shown[0].tolist():
+            past, ratings = self.core.past(_ONE, np.array([item]))
+            found[item] = self.rater.explain(int(self.core.persona[0]), item, past[0], ratings[0])
+        return found
 
     def _observe(self) -> Observation:
-        persona = self._persona
-        assert persona is not None
-        k = self.history_length
-        items = np.full(k, -1, np.int64)
-        ratings = np.full(k, -1, np.float32)
-        recent = self._items[-k:][::-1]
-        items[: len(recent)] = recent
-        ratings[: len(recent)] = self._ratings[-k:][::-1]
-        return {
-            "persona": np.int64(persona),
-            "age": self.cast.ages[persona : persona + 1].copy(),
-            "gender": self.cast.genders[persona],
-            "recent_items": items,
-            "recent_ratings": ratings,
-            "seen": self._seen.copy(),
-        }
+        found: Observation = {key: values[0] for key, values in observe(self.core).items()}
+        return found
 
     def expected(self) -> npt.NDArray[np.float64]:
         """Expected rating of every item by the present persona now, of shape (n_items,).
@@ -295,22 +366,20 @@ class MoviesEnv(gymnasium.Env[Observation, np.int64]):
         ConfigError
             If the environment was not reset.
         """
-        if self._persona is None:
-            raise ConfigError("reset() comes before expected()", where="MoviesEnv")
-        return self.rater.expected(self._persona, self._items, self._ratings)
+        if self.core.persona[0] < 0:
+            raise ConfigError("reset() comes before expected()", where=type(self).__name__)
+        return self.core.expected(0)
+
+    def state(self) -> dict[str, Any]:
+        """Everything that decides what comes: nested dicts and lists of arrays, numbers, texts."""
+        return self.core.state()
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on from a :meth:`state` of an environment with the same arguments."""
+        self.core.restore(state)
+        # The generator that goes on is the environment's.
+        self._np_random = self.core.draws.generator(0)
 
     def render(self) -> str | None:
         """The last step (or, after a reset, the persona) as text; ``None`` without a mode."""
         return self._frame if self.render_mode == "ansi" else None
-
-
-def _within(name: str, value: float, low: float, high: float | None) -> None:
-    if not low <= value <= (value if high is None else high):
-        limits = f"at least {low}" if high is None else f"from {low} to {high}"
-        raise ConfigError(f"{name} is {value}", where="MoviesEnv", hint=limits)
-
-
-def _one_of(name: str, value: object, known: tuple[object, ...]) -> None:
-    if value not in known:
-        shown = ", ".join(repr(k) for k in known)
-        raise ConfigError(f"{name} is {value!r}", where="MoviesEnv", hint=f"one of {shown}")

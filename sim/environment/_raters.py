@@ -1,10 +1,10 @@
-"""Raters as the environment asks them: one persona, one item, the memory of the episode."""
+"""Raters as the environment asks them: a batch of live pairs, each with its memory."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+import difflib
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -15,10 +15,22 @@ from pipelines.scales import RatingScale, scale_named
 if TYPE_CHECKING:
     import polars as pl
 
+    from pipelines.engines import Engine
+    from pipelines.raters import LiveEmbedded, LiveRater, Rater, RatingBatch
     from sim._release import Release
     from sim.environment._catalogue import Cast, Catalogue
 
-__all__ = ["EmbeddedStepRater", "Rated", "ReplayStepRater", "StepRater", "open_rater"]
+__all__ = [
+    "RATERS",
+    "EmbeddedStepRater",
+    "LiveStepRater",
+    "ReplayStepRater",
+    "StepRater",
+    "open_rater",
+]
+
+#: Names that :func:`open_rater` takes.
+RATERS = ("embedded", "replay", "llm")
 
 #: Raters that need no language model (the registry's built-in ones).
 _WITHOUT_MODEL = frozenset({"embedded", "random", "mean"})
@@ -26,31 +38,16 @@ _WITHOUT_MODEL = frozenset({"embedded", "random", "mean"})
 #: Tables that the embedded rater is fitted on; embeddings are used where there are any.
 _FITTED_ON = ("items", "item_stats", "interactions", "splits")
 
+#: Pairs of a sweep over all items that are asked about at once (count).
+_SWEPT = 4096
+
 _Floats = npt.NDArray[np.float64]
+_Ints = npt.NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True)
-class Rated:
-    """What a rater says about one persona and one item.
-
-    Attributes
-    ----------
-    status
-        ``ok``, or why there is no rating: ``truncated``, ``invalid``, ``refused``,
-        ``engine_error``, ``missing``.
-    probabilities
-        Probability of each answer of the scale, ascending; ``None`` unless ``ok``.
-    expected
-        Mean of the distribution, on the scale; ``None`` unless ``ok``.
-    """
-
-    status: str
-    probabilities: _Floats | None = None
-    expected: float | None = None
-
-
+@runtime_checkable
 class StepRater(Protocol):
-    """The part of a rater that an environment needs.
+    """The part of a rater that an environment needs; can be shared between environments.
 
     Attributes
     ----------
@@ -70,44 +67,108 @@ class StepRater(Protocol):
     scale: RatingScale
 
     def rate(
-        self, persona: int, item: int, items: Sequence[int], ratings: Sequence[float]
-    ) -> Rated:
-        """Rate one item, given the episode so far (oldest first)."""
+        self, personas: _Ints, items: _Ints, past: _Ints, ratings: _Floats, met: _Ints | None = None
+    ) -> RatingBatch:
+        """Rate one pair per row; see :meth:`pipelines.raters.LiveRater.rate`."""
         ...
 
-    def expected(self, persona: int, items: Sequence[int], ratings: Sequence[float]) -> _Floats:
-        """Expected rating of every item, of shape (n_items,); NaN where there is no rating."""
+    def sweep(self, persona: int, past: _Ints, ratings: _Floats) -> _Floats:
+        """Expected rating of every item with a memory of shape (k,); NaN where there is none."""
         ...
 
-    def explain(
-        self, persona: int, item: int, items: Sequence[int], ratings: Sequence[float]
-    ) -> dict[str, float]:
+    def explain(self, persona: int, item: int, past: _Ints, ratings: _Floats) -> dict[str, float]:
         """What moves the expected rating, by name, in units of the scale; empty if unknown."""
         ...
 
 
-def open_rater(name: str, release: Release, catalogue: Catalogue, cast: Cast) -> StepRater:
+def open_rater(
+    rater: str | Rater | Engine | StepRater, release: Release, catalogue: Catalogue, cast: Cast
+) -> StepRater:
     """A rater on a release.
 
     Parameters
     ----------
-    name
-        ``embedded`` or ``replay``.
+    rater
+        ``embedded``, ``replay`` or ``llm`` (the engine that the settings name); or a rater, or an
+        engine (its answers are asked for with the release's scoring settings), or what this
+        function gave before.
     release, catalogue, cast
         The release and its items and personas as the environment numbers them.
 
     Raises
     ------
     ConfigError
-        If there is no such rater.
+        If there is no such rater, or its engine can't be opened.
     ReleaseError
         If the release lacks a table that the rater needs.
     """
-    if name == "embedded":
-        return EmbeddedStepRater(release, catalogue, cast)
-    if name == "replay":
-        return ReplayStepRater(release, catalogue, cast)
-    raise ConfigError("unknown rater", where=repr(name), hint="one of 'embedded', 'replay'")
+    from pipelines.engines import Engine
+    from pipelines.raters import Rater
+
+    named: Mapping[str, Callable[[Release, Catalogue, Cast], StepRater]] = {
+        "embedded": EmbeddedStepRater,
+        "replay": ReplayStepRater,
+        "llm": _from_settings,
+    }
+    if isinstance(rater, str):
+        if rater in named:
+            return named[rater](release, catalogue, cast)
+        near = difflib.get_close_matches(rater, RATERS, n=1, cutoff=0.5)
+        raise ConfigError(
+            "unknown rater",
+            where=repr(rater),
+            hint=f"did you mean {near[0]!r}?" if near else f"one of {', '.join(map(repr, RATERS))}",
+        )
+    if isinstance(rater, Engine):
+        return _from_engine(rater, release, catalogue, cast)
+    if isinstance(rater, StepRater):
+        return rater
+    if isinstance(rater, Rater):
+        return LiveStepRater(_live(rater, release, cast))
+    raise ConfigError(
+        "neither a rater nor an engine", where=type(rater).__name__, hint="see open_rater"
+    )
+
+
+class LiveStepRater:
+    """A live rater of the scoring stage."""
+
+    def __init__(self, live: LiveRater, *, language_model: bool | None = None) -> None:
+        self._live = live
+        self.name, self.scale = live.name, live.scale
+        self.language_model = (
+            live.name not in _WITHOUT_MODEL if language_model is None else language_model
+        )
+        self.note = f"Ratings are those of the rater {self.name}" + (
+            ", a language model." if self.language_model else ": no language model was used."
+        )
+        self._size = 0
+
+    def rate(
+        self, personas: _Ints, items: _Ints, past: _Ints, ratings: _Floats, met: _Ints | None = None
+    ) -> RatingBatch:
+        """Rate one pair per row."""
+        return self._live.rate(personas, items, past, ratings, met)
+
+    def sweep(self, persona: int, past: _Ints, ratings: _Floats) -> _Floats:
+        """Expected rating of every item: as many questions as there are items."""
+        everything = np.arange(self._live.items, dtype=np.int64)
+        out = np.empty(len(everything))
+        for start in range(0, len(everything), _SWEPT):
+            part = everything[start : start + _SWEPT]
+            again = (len(part), len(past))
+            out[part] = self._live.rate(
+                np.full(len(part), persona),
+                part,
+                np.broadcast_to(past, again),
+                np.broadcast_to(ratings, again),
+            ).expected
+        return out
+
+    def explain(self, persona: int, item: int, past: _Ints, ratings: _Floats) -> dict[str, float]:
+        """Nothing: it doesn't say."""
+        del persona, item, past, ratings
+        return {}
 
 
 class EmbeddedStepRater:
@@ -121,73 +182,43 @@ class EmbeddedStepRater:
     note = "The rater is embedded: a model fitted on human ratings; no language model was used."
 
     def __init__(self, release: Release, catalogue: Catalogue, cast: Cast) -> None:
-        from pipelines.raters import fit_embedded
+        from pipelines.raters import LiveEmbedded, fit_embedded
 
+        del catalogue
         release.require(*_FITTED_ON)
         scoring: Mapping[str, Any] = release.settings.get("scoring", {})
-        self._items = release["items"].polars().sort("item_id")
-        self._personas = cast.frame
-        self._ids = catalogue.ids
+        items = release["items"].polars().sort("item_id")
         optional = {
             name: release[name].polars()
             for name in ("item_embeddings", "persona_embeddings")
             if name in release
         }
-        self._rater = fit_embedded(
+        rater = fit_embedded(
             scale=scale_named(scoring.get("scale", "1-10")),
-            items=self._items,
+            items=items,
             item_stats=release["item_stats"].polars(),
             interactions=release["interactions"].lazy(),
             splits=release["splits"].lazy(),
             seed=int(scoring.get("seed", 0)),
             **optional,
         )
-        self.scale = self._rater.scale
-        self.name = self._rater.name
+        self._live: LiveEmbedded = LiveEmbedded(rater, cast.frame, items)
+        self.scale = rater.scale
+        self.name = rater.name
 
     def rate(
-        self, persona: int, item: int, items: Sequence[int], ratings: Sequence[float]
-    ) -> Rated:
-        """The distribution for one item."""
-        who = self._personas.slice(persona, 1)
-        what = self._items.slice(item, 1)
-        past = self._history(persona, items, ratings)
-        batch = self._rater.rate(who, what, past)
-        status = str(batch.status[0])
-        if status != "ok":
-            return Rated(status)
-        return Rated("ok", batch.probabilities[0], float(batch.expected[0]))
+        self, personas: _Ints, items: _Ints, past: _Ints, ratings: _Floats, met: _Ints | None = None
+    ) -> RatingBatch:
+        """Rate one pair per row."""
+        return self._live.rate(personas, items, past, ratings, met)
 
-    def explain(
-        self, persona: int, item: int, items: Sequence[int], ratings: Sequence[float]
-    ) -> dict[str, float]:
-        """How far each effect of the model moves the expected rating."""
-        effects = self._rater.effects(
-            self._personas.slice(persona, 1),
-            self._items.slice(item, 1),
-            self._history(persona, items, ratings),
-        )
-        return {name: float(values[0]) for name, values in effects.items()}
-
-    def expected(self, persona: int, items: Sequence[int], ratings: Sequence[float]) -> _Floats:
+    def sweep(self, persona: int, past: _Ints, ratings: _Floats) -> _Floats:
         """Expected rating of every item."""
-        who = self._personas.slice(persona, 1)
-        past = self._history(persona, items, ratings)
-        return self._rater.rate(who, self._items, past).expected
+        return self._live.sweep(persona, past, ratings).expected
 
-    def _history(
-        self, persona: int, items: Sequence[int], ratings: Sequence[float]
-    ) -> pl.DataFrame:
-        import polars as pl
-
-        return pl.DataFrame(
-            {
-                "persona_id": [self._personas["persona_id"][persona]] * len(items),
-                "item_id": [self._ids[item] for item in items],
-                "rating": list(ratings),
-            },
-            schema={"persona_id": pl.String, "item_id": pl.String, "rating": pl.Float64},
-        )
+    def explain(self, persona: int, item: int, past: _Ints, ratings: _Floats) -> dict[str, float]:
+        """How far each effect of the model moves the expected rating."""
+        return self._live.effects(persona, item, past, ratings)
 
 
 class ReplayStepRater:
@@ -226,11 +257,10 @@ class ReplayStepRater:
             "." if self.language_model else ": no language model was used."
         )
         self._pairs = rows["pair"].to_numpy()
-        self._status = rows["status"]
-        self._expected = rows["expected"].to_numpy().astype(np.float64)
-        ok = (self._status == "ok").to_numpy()
+        self._status = rows["status"].to_numpy()
+        ok = self._status == "ok"
         self._row = np.where(ok, np.cumsum(ok) - 1, -1)
-        self._probabilities = self._distributions(rows.filter(ok), release)
+        self._probabilities = self._distributions(rows.filter(pl.col("status") == "ok"), release)
 
     def _distributions(self, rows: pl.DataFrame, release: Release) -> _Floats:
         answers = len(self.scale)
@@ -245,35 +275,29 @@ class ReplayStepRater:
         return np.asarray(flat, np.float64).reshape(rows.height, answers)
 
     def rate(
-        self, persona: int, item: int, items: Sequence[int], ratings: Sequence[float]
-    ) -> Rated:
-        """The stored distribution, or the reason why there is none."""
-        del items, ratings
-        pair = persona * self._items + item
-        at = int(np.searchsorted(self._pairs, pair))
-        if at == len(self._pairs) or self._pairs[at] != pair:
-            return Rated("missing")
-        if self._row[at] < 0:
-            return Rated(str(self._status[at]))
-        return Rated("ok", self._probabilities[self._row[at]], float(self._expected[at]))
+        self, personas: _Ints, items: _Ints, past: _Ints, ratings: _Floats, met: _Ints | None = None
+    ) -> RatingBatch:
+        """The stored distributions, or the reasons why there are none."""
+        from pipelines.raters import RatingBatch
 
-    def expected(self, persona: int, items: Sequence[int], ratings: Sequence[float]) -> _Floats:
+        del past, ratings, met
+        pairs = personas * self._items + items
+        at = np.minimum(np.searchsorted(self._pairs, pairs), len(self._pairs) - 1)
+        stored = self._pairs[at] == pairs
+        status = np.where(stored, self._status[at], "missing")
+        row = np.where(stored, self._row[at], -1)
+        probabilities = np.full((len(pairs), len(self.scale)), np.nan)
+        probabilities[row >= 0] = self._probabilities[row[row >= 0]]
+        return RatingBatch(self.scale, probabilities, status.tolist())
+
+    def sweep(self, persona: int, past: _Ints, ratings: _Floats) -> _Floats:
         """Stored means by item; NaN where there is none."""
-        del items, ratings
-        low, high = np.searchsorted(
-            self._pairs, [persona * self._items, (persona + 1) * self._items]
-        )
-        out = np.full(self._items, np.nan)
-        known = self._pairs[low:high] - persona * self._items
-        usable = self._row[low:high] >= 0
-        out[known[usable]] = self._expected[low:high][usable]
-        return out
+        everything = np.arange(self._items, dtype=np.int64)
+        return self.rate(np.full(self._items, persona), everything, past, ratings).expected
 
-    def explain(
-        self, persona: int, item: int, items: Sequence[int], ratings: Sequence[float]
-    ) -> dict[str, float]:
+    def explain(self, persona: int, item: int, past: _Ints, ratings: _Floats) -> dict[str, float]:
         """Nothing: reasons are not stored."""
-        del persona, item, items, ratings
+        del persona, item, past, ratings
         return {}
 
 
@@ -283,3 +307,59 @@ def _numbered(key: str, ids: list[str]) -> pl.LazyFrame:
     return pl.LazyFrame({key: ids}).with_columns(
         pl.int_range(pl.len(), dtype=pl.Int64).alias(f"{key}_n")
     )
+
+
+def _live(rater: Rater, release: Release, cast: Cast) -> LiveRater:
+    from pipelines.raters import live_rater
+
+    return live_rater(rater, cast.frame, release["items"].polars().sort("item_id"))
+
+
+def _tables(release: Release) -> dict[str, Any]:
+    """What a language model's rater may be told of the items besides their own rows."""
+    both = "item_stats" in release and "interactions" in release
+    return {
+        "items": release["items"].polars().sort("item_id"),
+        "item_stats": release["item_stats"].polars() if both else None,
+        "interactions": release["interactions"].lazy() if both else None,
+        "domain": release.domain,
+    }
+
+
+def _from_settings(release: Release, catalogue: Catalogue, cast: Cast) -> StepRater:
+    """The language model that the settings name, on the scale the release was scored on."""
+    from pipelines.config import load_settings
+    from pipelines.raters import open_rater as open_scoring
+
+    del catalogue
+    made = release.settings
+    scoring = {**made.get("scoring", {}), "rater": "llm", "ensemble": ()}
+    engine = {"engine": made["engine"]} if made.get("engine") else {}
+    settings = load_settings(overrides={"scoring": scoring, **engine})
+    return LiveStepRater(
+        _live(open_scoring(settings, **_tables(release)), release, cast), language_model=True
+    )
+
+
+def _from_engine(engine: Engine, release: Release, catalogue: Catalogue, cast: Cast) -> StepRater:
+    from pipelines.config import ScoringSettings
+    from pipelines.raters import LLMRater, source_scale
+    from pipelines.scales import SCALES
+
+    del catalogue
+    scoring = ScoringSettings.model_validate(dict(release.settings.get("scoring", {})))
+    tables = _tables(release)
+    interactions = tables.pop("interactions")
+    rater = LLMRater(
+        engine,
+        scale_named(scoring.scale),
+        domain=tables["domain"],
+        shots=scoring.shots,
+        system=scoring.system,
+        system_role=scoring.system_role,
+        history=scoring.history,
+        catalogue=tables["items"],
+        item_stats=tables["item_stats"],
+        source=SCALES["0.5-5"] if interactions is None else source_scale(interactions),
+    )
+    return LiveStepRater(_live(rater, release, cast), language_model=True)

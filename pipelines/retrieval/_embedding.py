@@ -1,0 +1,75 @@
+"""Retrieval by the cosine of two items' text embeddings."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from pipelines.retrieval._protocol import Floats, Ints, newest_best
+
+__all__ = ["EmbeddingRetriever", "item_vectors"]
+
+#: Values of vectors that are gathered at once (count): 16 MiB of float32, about the cache.
+_GATHERED = 4_000_000
+
+
+class EmbeddingRetriever:
+    """Picks the items whose text is most like the query's, by cosine.
+
+    An item without a vector comes after all that have one; a query without one gets the last
+    items, as all are equally unlike it.
+
+    Parameters
+    ----------
+    vectors
+        One row per item, of any length, a row of zeros (or NaN) where there is none, of shape
+        (items, dimension).
+
+    Examples
+    --------
+    >>> retriever = EmbeddingRetriever(np.array([[1.0, 0.0], [0.0, 1.0], [0.6, 0.8]]))
+    >>> retriever.select(np.array([2]), np.array([[0, 1, 0]]), np.ones((1, 3)), 1).tolist()
+    [[1]]
+    """
+
+    name = "embedding"
+    by_item = True
+
+    def __init__(self, vectors: npt.ArrayLike) -> None:
+        rows = np.nan_to_num(np.asarray(vectors, dtype=np.float32))
+        length = np.linalg.norm(rows, axis=1, keepdims=True)
+        self._vectors = rows / np.where(length > 0, length, np.float32(1))
+        self._known = length[:, 0] > 0
+
+    def similarity(self, items: Ints, others: Ints) -> Floats:
+        """Cosines of each item and its row of others, of shape (n, h); NaN where unknown."""
+        out = np.empty(others.shape)
+        step = max(1, _GATHERED // max(1, others.shape[1] * self._vectors.shape[1]))
+        for start in range(0, len(items), step):
+            part = slice(start, start + step)
+            gathered = self._vectors[others[part]]
+            out[part] = np.vecdot(gathered, self._vectors[items[part], None, :])
+        out[~(self._known[others] & self._known[items][:, None])] = np.nan
+        return out
+
+    def select(self, items: Ints, histories: Ints, ratings: Floats, k: int) -> Ints:  # noqa: ARG002
+        """The `k` most similar; see :class:`pipelines.retrieval.Retriever`."""
+        if histories.shape[1] <= k:
+            return newest_best(np.zeros(histories.shape), histories, k)
+        return newest_best(self.similarity(items, histories), histories, k)
+
+
+def item_vectors(items: pl.DataFrame, embeddings: pl.DataFrame) -> npt.NDArray[np.float32]:
+    """Vectors in the order of `items`, zeros where there is none, of shape (items, dimension)."""
+    dimension = len(embeddings["vector"][0]) if embeddings.height else 0
+    out = np.zeros((items.height, dimension), np.float32)
+    found = (
+        items.select("item_id")
+        .with_row_index("row")
+        .join(embeddings.select("item_id", "vector"), on="item_id", how="inner")
+    )
+    if found.height:
+        flat = found["vector"].cast(pl.List(pl.Float32)).explode().to_numpy()
+        out[found["row"].to_numpy()] = flat.reshape(found.height, dimension)
+    return out

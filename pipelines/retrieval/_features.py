@@ -1,0 +1,202 @@
+"""Retrieval by what items are: genres, people, mean rating.
+
+SUBER (Corecco et al. 2024, section 3.3 and appendix) compares films by their genres, main
+actors, directors and mean ratings. The similarity here is the mean of
+
+- the Sørensen-Dice coefficient of the genres,
+- the Sørensen-Dice coefficient of the two main actors,
+- 1 - |difference of the mean ratings| / range of the scale,
+- 1 if the two have a director in common, else 0,
+
+over those terms that both items state: a feature that either lacks is left out of the mean, so
+that two items of which nothing is known are not alike. Books have authors in the directors'
+place and no actors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from pipelines.retrieval._protocol import Floats, Ints, newest_best
+from pipelines.scales import SCALES, RatingScale
+
+__all__ = ["FeatureRetriever", "ItemFeatures"]
+
+#: Main actors (count), and directors or authors of an item that are looked at (count).
+_ACTORS, _MAKERS = 2, 2
+#: Pairs that are compared at once (count).
+_PAIRS = 200_000
+
+
+@dataclass(frozen=True)
+class ItemFeatures:
+    """What items are compared by.
+
+    Attributes
+    ----------
+    genres
+        0 or 1, of shape (items, genres).
+    actors
+        Numbers of the main actors, -1 where there is none, of shape (items, 2).
+    makers
+        Numbers of directors or authors, likewise.
+    means
+        Mean ratings, NaN where unknown, of shape (items,).
+    reach
+        Highest minus lowest rating of their scale.
+    """
+
+    genres: npt.NDArray[np.float32]
+    actors: Ints
+    makers: Ints
+    means: Floats
+    reach: float
+
+    @classmethod
+    def of(
+        cls,
+        items: pl.DataFrame,
+        item_stats: pl.DataFrame | None = None,
+        scale: RatingScale = SCALES["0.5-5"],
+    ) -> ItemFeatures:
+        """Features of rows of an `items` contract.
+
+        Parameters
+        ----------
+        items
+            ``item_id`` and any of ``genres``, ``actors``, ``directors``, ``authors``; a column
+            that is not there is a feature that no item states.
+        item_stats
+            Training means (``train_mean_rating``).
+        scale
+            Their scale.
+        """
+        means = np.full(items.height, np.nan)
+        if item_stats is not None:
+            means = (
+                items.select("item_id")
+                .join(
+                    item_stats.select("item_id", "train_mean_rating"),
+                    on="item_id",
+                    how="left",
+                    maintain_order="left",
+                    validate="1:1",
+                )["train_mean_rating"]
+                .cast(pl.Float64)
+                .fill_null(float("nan"))
+                .to_numpy()
+            )
+        makers = "directors" if "directors" in items.columns else "authors"
+        return cls(
+            _indicators(_lists(items, "genres")),
+            _codes(_lists(items, "actors"), _ACTORS),
+            _codes(_lists(items, makers), _MAKERS),
+            means,
+            scale.high - scale.low,
+        )
+
+    def similarity(self, left: Ints, right: Ints) -> Floats:
+        """Similarity of items; the two broadcast against each other.
+
+        Returns
+        -------
+        Values from 0 to 1 of the common shape, NaN where no term is known of both.
+        """
+        left, right = np.broadcast_arrays(left, right)
+        genres = self.genres.sum(axis=1)
+        shared = np.vecdot(self.genres[left], self.genres[right])
+        terms = [_dice(shared, genres[left], genres[right])]
+        actors = (self.actors >= 0).sum(axis=1)
+        common = _common(self.actors[left], self.actors[right])
+        terms.append(_dice(common, actors[left], actors[right]))
+        gap = np.abs(self.means[left] - self.means[right])
+        terms.append(1.0 - gap / self.reach)
+        stated = self.makers[:, 0] >= 0
+        made = (_common(self.makers[left], self.makers[right]) > 0).astype(np.float64)
+        terms.append(np.where(stated[left] & stated[right], made, np.nan))
+        known = sum((~np.isnan(term)).astype(np.float64) for term in terms)
+        total = sum(np.nan_to_num(term) for term in terms)
+        return np.where(known > 0, total / np.maximum(known, 1.0), np.nan)
+
+
+class FeatureRetriever:
+    """Picks the items most like the query by :class:`ItemFeatures`; of equal ones the newest.
+
+    Parameters
+    ----------
+    features
+        Of all items.
+    """
+
+    name = "features"
+    by_item = True
+
+    def __init__(self, features: ItemFeatures) -> None:
+        self._features = features
+
+    def similarity(self, items: Ints, others: Ints) -> Floats:
+        """Of each item and its row of others, of shape (n, h)."""
+        out = np.empty(others.shape)
+        step = max(1, _PAIRS // max(1, others.shape[1]))
+        for start in range(0, len(items), step):
+            part = slice(start, start + step)
+            out[part] = self._features.similarity(items[part, None], others[part])
+        return out
+
+    def select(self, items: Ints, histories: Ints, ratings: Floats, k: int) -> Ints:  # noqa: ARG002
+        """The `k` most similar; see :class:`pipelines.retrieval.Retriever`."""
+        if histories.shape[1] <= k:
+            return newest_best(np.zeros(histories.shape), histories, k)
+        return newest_best(self.similarity(items, histories), histories, k)
+
+
+def _dice(shared: npt.NDArray[np.floating], left: npt.ArrayLike, right: npt.ArrayLike) -> Floats:
+    """Sørensen-Dice from set sizes; NaN where either set is empty."""
+    a, b = np.asarray(left, np.float64), np.asarray(right, np.float64)
+    known = (a > 0) & (b > 0)
+    return np.where(known, 2.0 * shared / np.where(known, a + b, 1.0), np.nan)
+
+
+def _common(left: Ints, right: Ints) -> Floats:
+    """How many numbers two rows of distinct numbers share; -1 is none."""
+    same = (left[..., :, None] == right[..., None, :]) & (left[..., :, None] >= 0)
+    return np.asarray(same.sum(axis=(-1, -2)), np.float64)
+
+
+def _lists(items: pl.DataFrame, column: str) -> pl.Series:
+    if column in items.columns:
+        return items[column]
+    return pl.Series(column, [[]] * items.height, dtype=pl.List(pl.String))
+
+
+def _indicators(lists: pl.Series) -> npt.NDArray[np.float32]:
+    names: Sequence[str] = lists.explode().drop_nulls().unique().sort().to_list()
+    column = {name: n for n, name in enumerate(names)}
+    out = np.zeros((len(lists), len(names)), np.float32)
+    long = pl.DataFrame({"row": np.arange(len(lists)), "name": lists}).explode("name").drop_nulls()
+    if long.height:
+        columns = long["name"].replace_strict(column, return_dtype=pl.Int64)
+        out[long["row"].to_numpy(), columns.to_numpy()] = 1.0
+    return out
+
+
+def _codes(lists: pl.Series, most: int) -> Ints:
+    """Numbers of the first distinct names of each list, -1 padding, of shape (items, most)."""
+    out = np.full((len(lists), most), -1, np.int64)
+    long = (
+        pl.DataFrame({"row": np.arange(len(lists)), "name": lists})
+        .explode("name")
+        .drop_nulls()
+        .unique(maintain_order=True)
+        .with_columns(place=pl.int_range(pl.len()).over("row"))
+        .filter(pl.col("place") < most)
+    )
+    if long.height:
+        number = long["name"].rank("dense").cast(pl.Int64).to_numpy() - 1
+        out[long["row"].to_numpy(), long["place"].to_numpy()] = number
+    return out

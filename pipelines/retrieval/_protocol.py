@@ -1,0 +1,97 @@
+"""What a retriever is, and how the best of a memory are picked."""
+
+from __future__ import annotations
+
+from typing import Protocol, TypeAlias, runtime_checkable
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["Floats", "Ints", "Retriever", "latest", "newest_best"]
+
+Floats: TypeAlias = npt.NDArray[np.float64]
+Ints: TypeAlias = npt.NDArray[np.int64]
+
+
+@runtime_checkable
+class Retriever(Protocol):
+    """Picks the past items that matter for a query item.
+
+    ``pipelines.retrieval.testing.RetrieverContract`` is the class that an implementation's tests
+    inherit.
+    """
+
+    @property
+    def name(self) -> str:
+        """What it was opened as."""
+        ...
+
+    @property
+    def by_item(self) -> bool:
+        """Whether what is picked depends on the query item."""
+        ...
+
+    def select(self, items: Ints, histories: Ints, ratings: Floats, k: int) -> Ints:
+        """Pick at most `k` past items for each query.
+
+        Parameters
+        ----------
+        items
+            Item number of each query, of shape (n,).
+        histories
+            Item numbers of each query's memory, oldest first, -1 padding at the end, of shape
+            (n, h).
+        ratings
+            Their ratings, of shape (n, h); what stands in the padding is arbitrary.
+        k
+            How many at most (count, at least 0).
+
+        Returns
+        -------
+        Positions in each memory, oldest first, -1 padding at the end, of shape (n, k). Each
+        row depends on its own query only.
+        """
+        ...
+
+
+def latest(histories: Ints, k: int) -> Ints:
+    """Positions of the `k` last items of each memory, oldest first.
+
+    >>> latest(np.array([[7, 8, 9], [7, -1, -1]]), 2).tolist()
+    [[1, 2], [0, -1]]
+    """
+    length = (histories >= 0).sum(axis=1)[:, None]
+    at = np.arange(k)[None, :] + np.maximum(length - k, 0)
+    return np.where(at < length, at, -1)
+
+
+def newest_best(scores: Floats, histories: Ints, k: int) -> Ints:
+    """Positions of the `k` best scores of each memory; of equal ones the newest.
+
+    Parameters
+    ----------
+    scores
+        Of each remembered item, higher is better, of shape (n, h); NaN (unknown) is the lowest.
+    histories
+        As of :meth:`Retriever.select`.
+    k
+        How many at most (count).
+
+    Returns
+    -------
+    As of :meth:`Retriever.select`.
+
+    >>> newest_best(np.array([[0.5, 0.9, 0.5, 9.0]]), np.array([[3, 1, 4, -1]]), 2).tolist()
+    [[1, 2]]
+    """
+    size = histories.shape[1]
+    if size <= k:
+        return latest(histories, k)
+    ranked = np.where(np.isnan(scores), -np.finfo(np.float64).max, scores)
+    # Padding never comes before a remembered item.
+    ranked = np.where(histories >= 0, ranked, -np.inf)
+    # Newest first, so that a stable sort leaves the newest of equals in front.
+    order = size - 1 - np.argsort(-ranked[:, ::-1], axis=1, kind="stable")[:, :k]
+    there = np.take_along_axis(histories, order, axis=1) >= 0
+    order = np.sort(np.where(there, order, size), axis=1)
+    return np.where(order < size, order, -1)

@@ -1,0 +1,95 @@
+"""Opening a retriever by name."""
+
+from __future__ import annotations
+
+import difflib
+from typing import TYPE_CHECKING, Any
+
+from pipelines.errors import ConfigError
+from pipelines.retrieval._order import NoRetriever, RecentRetriever
+from pipelines.retrieval._protocol import Retriever
+from pipelines.scales import SCALES, RatingScale
+
+if TYPE_CHECKING:
+    import polars as pl
+
+__all__ = ["RETRIEVERS", "open_retriever"]
+
+#: Names that `open_retriever` takes.
+RETRIEVERS = ("none", "recent", "features", "embedding", "graph")
+
+
+def open_retriever(
+    name: str,
+    *,
+    items: pl.DataFrame,
+    item_stats: pl.DataFrame | None = None,
+    item_embeddings: pl.DataFrame | None = None,
+    release: Any = None,
+    scale: RatingScale = SCALES["0.5-5"],
+) -> Retriever:
+    """The retriever of that name over items.
+
+    Parameters
+    ----------
+    name
+        ``none``, ``recent``, ``features``, ``embedding`` or ``graph``.
+    items
+        The items, ordered by ``item_id``: item n is row n.
+    item_stats
+        For `features`: training means; without it no mean rating is compared.
+    item_embeddings
+        For `embedding`: ``item_id`` and ``vector``.
+    release
+        For `graph`: a release (of ``sim``), or a mapping of table names to frames, with
+        ``graph_triples``.
+
+    scale
+        Of the means in `item_stats`: that of the domain's interactions.
+
+    Raises
+    ------
+    ConfigError
+        If there is no such retriever (naming the nearest), or what it needs is not given.
+    """
+    if name == "none":
+        return NoRetriever()
+    if name == "recent":
+        return RecentRetriever()
+    if name == "features":
+        from pipelines.retrieval._features import FeatureRetriever, ItemFeatures
+
+        return FeatureRetriever(ItemFeatures.of(items, item_stats, scale))
+    if name == "embedding":
+        from pipelines.retrieval._embedding import EmbeddingRetriever, item_vectors
+
+        if item_embeddings is None or not item_embeddings.height:
+            raise ConfigError(
+                "there are no item embeddings",
+                where="retriever 'embedding'",
+                hint="give item_embeddings, or take the retriever 'features'",
+            )
+        return EmbeddingRetriever(item_vectors(items, item_embeddings))
+    if name == "graph":
+        from pipelines.config import GraphSettings
+        from pipelines.retrieval._graph import GraphRetriever
+
+        if release is None or "graph_triples" not in release:
+            raise ConfigError(
+                "there is no graph",
+                where="retriever 'graph'",
+                hint="give a release with the table graph_triples",
+            )
+        triples = release["graph_triples"].lazy()
+        dataset = getattr(release["graph_triples"], "dataset", "movies.graph_triples")
+        made = getattr(release, "settings", {}).get("graph", {})
+        known = {key: made[key] for key in GraphSettings.model_fields if key in made}
+        return GraphRetriever.of(
+            items, triples, dataset.rpartition(".")[0], GraphSettings.model_validate(known)
+        )
+    near = difflib.get_close_matches(name, RETRIEVERS, n=1, cutoff=0.5)
+    raise ConfigError(
+        "unknown retriever",
+        where=repr(name),
+        hint=f"did you mean {near[0]}?" if near else f"one of {', '.join(RETRIEVERS)}",
+    )

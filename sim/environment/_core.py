@@ -1,0 +1,383 @@
+"""The simulation itself, for any number of environments in step: arrays, no loop over users."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pipelines.errors import AnswerError, ConfigError, EngineError
+from sim.environment._draws import Draws
+from sim.environment._memory import Meetings, Memory
+from sim.environment._noise import perturb, shape
+from sim.environment._options import Options
+from sim.environment._world import World
+
+if TYPE_CHECKING:
+    from pipelines.raters import RatingBatch
+
+__all__ = ["Core", "Outcome"]
+
+_Floats = npt.NDArray[np.float64]
+_Ints = npt.NDArray[np.int64]
+_Bools = npt.NDArray[np.bool_]
+
+#: Uniform numbers per step, always all of them, so that nothing that happens shifts the rest of
+#: a seed: the rating, leaving, the perturbation, the choice from a slate.
+_DRAWS = 4
+#: Pairs of a sweep over all items whose memories are picked at once (count).
+_SWEPT = 4096
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a step brought, each of shape (n,) or (n, shown).
+
+    Attributes
+    ----------
+    place
+        Which of the shown items was met.
+    item
+        Its number.
+    rating
+        What is remembered, NaN where there is none.
+    answer
+        What the rater's distribution gave, before any perturbation; NaN likewise.
+    status
+        ``ok`` or why there is no rating.
+    expected
+        Mean of the distribution, NaN likewise.
+    times
+        Earlier meetings with this item (count).
+    steps
+        Steps of the episode so far (count).
+    reward
+        After shaping; 0 where there is no rating.
+    terminated, truncated
+        Why the episode is over, if it is.
+    """
+
+    place: _Ints
+    item: _Ints
+    rating: _Floats
+    answer: _Floats
+    status: npt.NDArray[np.object_]
+    expected: _Floats
+    times: _Ints
+    steps: _Ints
+    reward: _Floats
+    terminated: _Bools
+    truncated: _Bools
+
+
+class Core:
+    """State of `size` environments.
+
+    Parameters
+    ----------
+    world, options
+        What they share.
+    size
+        How many (count).
+    slots
+        Items shown at a step (count).
+    temperature
+        Of the choice from a slate, in units of the scale.
+
+    Attributes
+    ----------
+    persona
+        Persona of each, -1 before a reset, of shape (size,).
+    memory
+        What they remember.
+    seen
+        1 for remembered items, of shape (size, items); None unless it is observed.
+    rated
+        Remembered ratings, 0 where there is none, likewise.
+    steps
+        Steps of each episode so far (count), of shape (size,).
+    """
+
+    def __init__(
+        self,
+        world: World,
+        options: Options,
+        size: int,
+        *,
+        slots: int = 1,
+        temperature: float = 1.0,
+    ) -> None:
+        self.world, self.options, self.size = world, options, size
+        self.slots, self.temperature = slots, temperature
+        self.scale = world.rater.scale
+        items = len(world.catalogue)
+        self.persona = np.full(size, -1, np.int64)
+        self.memory = Memory(size)
+        self.steps = np.zeros(size, np.int64)
+        self.seen: npt.NDArray[np.int8] | None = None
+        self.rated: npt.NDArray[np.float32] | None = None
+        if options.observation != "compact":
+            self.seen = np.zeros((size, items), np.int8)
+        if options.observation == "ratings":
+            self.rated = np.zeros((size, items), np.float32)
+        self.draws = Draws(size)
+        self._all = np.arange(size)
+        self._persistent = options.memory == "persistent"
+
+    def seed(self, row: int, generator: np.random.Generator) -> None:
+        """Give an environment its generator; what it remembered of everybody is forgotten."""
+        self.draws.seed(row, generator)
+        self.memory.forget_all(row)
+        self.persona[row] = -1
+
+    def begin(self, rows: _Ints, personas: _Ints | None = None) -> None:
+        """Start episodes.
+
+        Parameters
+        ----------
+        rows
+            Which environments, of shape (m,).
+        personas
+            Their personas; default drawn. The draw is made in any case, so that choosing does
+            not shift the rest of a seed.
+        """
+        if self._persistent:
+            for row in rows[self.persona[rows] >= 0].tolist():
+                self.memory.keep(row, int(self.persona[row]))
+        drawn = (self.draws.take(rows, 1)[:, 0] * len(self.world.cast)).astype(np.int64)
+        self.persona[rows] = drawn if personas is None else personas
+        self.steps[rows] = 0
+        self.memory.clear(rows)
+        if self.seen is not None:
+            self.seen[rows] = 0
+        if self.rated is not None:
+            self.rated[rows] = 0
+        if self._persistent:
+            for row in rows.tolist():
+                self._recall(row)
+
+    def _recall(self, row: int) -> None:
+        self.memory.recall(row, int(self.persona[row]))
+        n = int(self.memory.length[row])
+        if self.seen is not None:
+            self.seen[row, self.memory.items[row, :n]] = 1
+        if self.rated is not None:
+            self.rated[row, self.memory.items[row, :n]] = self.memory.ratings[row, :n]
+
+    def step(self, shown: _Ints) -> Outcome:
+        """One step of all environments.
+
+        Parameters
+        ----------
+        shown
+            Item numbers, of shape (size, slots).
+
+        Raises
+        ------
+        AnswerError
+            If a rating failed twice and `on_unrated` is ``abort``; nothing has changed then.
+        """
+        options, memory = self.options, self.memory
+        # Times are counted from 1: the step that is being taken.
+        memory.clock += 1
+        try:
+            met = memory.meet(shown)
+            batch = self._rate(shown, met)
+        except BaseException:
+            memory.clock -= 1
+            raise
+        draw = self.draws.take(self._all, _DRAWS)
+        answers = batch.probabilities.shape[1]
+        probabilities = batch.probabilities.reshape(self.size, self.slots, answers)
+        expected = batch.expected.reshape(self.size, self.slots)
+        status = np.array(batch.status, dtype=object).reshape(self.size, self.slots)
+        place = self._choose(shown, expected, draw[:, 3])
+        one = (self._all, place)
+        item = shown[one]
+        answer = _sampled(probabilities[one], draw[:, 0], self.scale.answers)
+        said = _first_fault(status) if self.slots > 1 else status[:, 0]
+        rated = said == "ok"
+        answer = np.where(rated, answer, np.nan)
+        rating = perturb(
+            answer, draw[:, 2], options.perturbation, options.perturbation_strength, self.scale
+        )
+        of_one = Meetings(met.times[one], met.since[one], met.place[one])
+        reward = rating
+        if options.reward_shaping is not None:
+            reward = shape(
+                rating, of_one.times, of_one.since, options.reward_shaping, self.scale.low
+            )
+        self._remember(np.flatnonzero(rated), item, rating, of_one)
+        self.steps += 1
+        terminated = (draw[:, 1] < options.leave_probability) & rated
+        truncated = (self.steps >= options.length_limit) | ~rated
+        return Outcome(
+            place=place,
+            item=item,
+            rating=rating,
+            answer=answer,
+            status=said,
+            expected=expected[one],
+            times=of_one.times,
+            steps=self.steps.copy(),
+            reward=np.where(rated, reward, 0.0),
+            terminated=terminated,
+            truncated=truncated,
+        )
+
+    def _remember(self, rows: _Ints, item: _Ints, rating: _Floats, met: Meetings) -> None:
+        self.memory.add(
+            rows,
+            item[rows],
+            rating[rows],
+            Meetings(met.times[rows], met.since[rows], met.place[rows]),
+        )
+        if self.seen is not None:
+            self.seen[rows, item[rows]] = 1
+        if self.rated is not None:
+            self.rated[rows, item[rows]] = rating[rows]
+
+    def past(self, rows: _Ints, items: _Ints) -> tuple[_Ints, _Floats]:
+        """What the retriever picks of some rows' memories for an item each, of shape (n, k)."""
+        k, wide = self.options.retrieved, self.memory.width
+        if not k or not wide or self.world.retriever.name == "none":
+            return np.full((len(rows), k), -1, np.int64), np.zeros((len(rows), k))
+        histories = self.memory.items[rows, :wide]
+        ratings = self.memory.ratings[rows, :wide]
+        at = self.world.retriever.select(items, histories, ratings, k)
+        there = at >= 0
+        chosen = np.where(there, np.take_along_axis(histories, np.maximum(at, 0), axis=1), -1)
+        # Padding has a rating of the scale, so that all of them are on it.
+        given = np.take_along_axis(ratings, np.maximum(at, 0), axis=1)
+        return chosen, np.where(there, given, self.scale.low)
+
+    def expected(self, row: int) -> _Floats:
+        """Expected rating of every item by a row's persona now; NaN where there is none."""
+        rater, persona = self.world.rater, int(self.persona[row])
+        items = len(self.world.catalogue)
+        if not self.world.retriever.by_item or not self.memory.length[row]:
+            past, ratings = self.past(np.array([row]), np.zeros(1, np.int64))
+            return rater.sweep(persona, past[0], ratings[0])
+        out = np.empty(items)
+        for start in range(0, items, _SWEPT):
+            part = np.arange(start, min(start + _SWEPT, items))
+            past, ratings = self.past(np.full(len(part), row), part)
+            who = np.full(len(part), persona)
+            out[part] = rater.rate(who, part, past, ratings).expected
+        return out
+
+    def state(self) -> dict[str, Any]:
+        """Everything that decides what comes, as nested dicts of arrays and plain values."""
+        return {
+            "persona": self.persona.copy(),
+            "steps": self.steps.copy(),
+            "memory": self.memory.state(),
+            "draws": self.draws.state(),
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on from a :meth:`state` of as many environments with the same options."""
+        if len(state["persona"]) != self.size:
+            raise ConfigError(
+                f"a state of {len(state['persona'])} environments, not {self.size}",
+                where="environment",
+            )
+        self.persona = state["persona"].copy()
+        self.steps = state["steps"].copy()
+        self.memory.restore(state["memory"])
+        self.draws.restore(state["draws"])
+        there = self.memory.items >= 0
+        rows, places = np.nonzero(there)
+        if self.seen is not None:
+            self.seen[...] = 0
+            self.seen[rows, self.memory.items[rows, places]] = 1
+        if self.rated is not None:
+            self.rated[...] = 0
+            self.rated[rows, self.memory.items[rows, places]] = self.memory.ratings[rows, places]
+
+    def _rate(self, shown: _Ints, met: Meetings) -> RatingBatch:
+        """Distributions of all shown items, failed ones asked twice."""
+        rows = np.repeat(self._all, self.slots)
+        items = np.ascontiguousarray(shown.reshape(-1))
+        times = met.times.reshape(-1)
+        past, ratings = self.past(rows, items)
+        batch = self._ask(rows, items, past, ratings, times)
+        if list(batch.status).count("ok") == len(batch.status):
+            return batch
+        failed = np.flatnonzero([status != "ok" for status in batch.status])
+        again = self._ask(rows[failed], items[failed], past[failed], ratings[failed], times[failed])
+        probabilities, status = batch.probabilities.copy(), list(batch.status)
+        probabilities[failed] = again.probabilities
+        for at, said in zip(failed.tolist(), again.status, strict=True):
+            status[at] = said
+        batch = replace(batch, probabilities=probabilities, status=status, notes=None)
+        left = [at for at in failed.tolist() if status[at] != "ok"]
+        if left and self.options.on_unrated == "abort":
+            self._abort(rows[left], items[left], [status[at] for at in left], again)
+        return batch
+
+    def _ask(
+        self, rows: _Ints, items: _Ints, past: _Ints, ratings: _Floats, times: _Ints
+    ) -> RatingBatch:
+        """One call of the rater; if it breaks down, nobody has a rating."""
+        from pipelines.raters import RatingBatch
+
+        try:
+            return self.world.rater.rate(self.persona[rows], items, past, ratings, times)
+        except EngineError as error:
+            nothing = np.full((len(rows), len(self.scale)), np.nan)
+            why = [str(error)] * len(rows)
+            return RatingBatch(self.scale, nothing, ["engine_error"] * len(rows), notes=why)
+
+    def _abort(self, rows: _Ints, items: _Ints, status: list[str], batch: RatingBatch) -> None:
+        world = self.world
+        note = next((n for n in batch.notes or () if n), None)
+        more = f" and {len(rows) - 1} more" if len(rows) > 1 else ""
+        raise AnswerError(
+            f"no rating ({status[0]}{f', {note}' if note else ''})",
+            where=f"{world.cast.ids[int(self.persona[rows[0]])]} for "
+            f"{world.catalogue.ids[int(items[0])]}{more}",
+            hint='asked twice; on_unrated="truncate" ends the episode instead',
+            details={
+                "pairs": [
+                    {
+                        "persona_id": world.cast.ids[int(self.persona[row])],
+                        "item_id": world.catalogue.ids[int(item)],
+                        "status": said,
+                    }
+                    for row, item, said in zip(rows, items, status, strict=True)
+                ]
+            },
+        )
+
+    def _choose(self, shown: _Ints, expected: _Floats, draw: _Floats) -> _Ints:
+        """Which shown item each user takes: multinomial logit over expected ratings."""
+        if self.slots == 1:
+            return np.zeros(self.size, np.int64)
+        # Shown twice is not twice as attractive: only the first place counts.
+        same = shown[:, :, None] == shown[:, None, :]
+        earlier = np.tril(np.ones((self.slots, self.slots), np.bool_), -1)
+        utility = np.where((same & earlier).any(axis=2), -np.inf, expected / self.temperature)
+        # A slate with an unrated item is unrated; what is drawn then does not matter.
+        utility = np.where(np.isnan(expected).any(axis=1, keepdims=True), 0.0, utility)
+        weight = np.exp(utility - utility.max(axis=1, keepdims=True))
+        below = np.cumsum(weight, axis=1)
+        reached = below <= (draw * below[:, -1])[:, None]
+        return np.asarray(np.minimum(reached.sum(axis=1), self.slots - 1), np.int64)
+
+
+def _sampled(probabilities: _Floats, draw: _Floats, answers: _Floats) -> _Floats:
+    """The answer at each quantile, of shape (n,)."""
+    below = np.cumsum(probabilities, axis=1)
+    # Times the sum, which is 1 but for rounding: no draw leads beyond the last answer.
+    place = (below <= (draw * below[:, -1])[:, None]).sum(axis=1)
+    return np.asarray(answers[np.minimum(place, len(answers) - 1)], np.float64)
+
+
+def _first_fault(status: npt.NDArray[np.object_]) -> npt.NDArray[np.object_]:
+    """``ok`` where all shown items are, else the first other status, of shape (n,)."""
+    bad = status != "ok"
+    place = np.where(bad.any(axis=1), bad.argmax(axis=1), 0)
+    return np.asarray(status[np.arange(len(status)), place], object)

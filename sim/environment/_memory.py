@@ -1,0 +1,208 @@
+"""What simulated users remember, for many environments at once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["Meetings", "Memory"]
+
+_Floats = npt.NDArray[np.float64]
+_Ints = npt.NDArray[np.int64]
+
+_FIRST_ROOM = 32
+
+
+@dataclass(frozen=True)
+class Meetings:
+    """How users stand to the items that they meet now, each of shape (n,).
+
+    Attributes
+    ----------
+    times
+        Earlier meetings (count).
+    since
+        Steps since the last of them; 0 where there is none.
+    place
+        Its place in the memory, -1 where there is none.
+    """
+
+    times: _Ints
+    since: _Ints
+    place: _Ints
+
+
+class Memory:
+    """One entry per (user, item) that met: the newest rating, how often they met and when last.
+
+    Entries are in the order of the last meeting, oldest first. A row is the memory of the user
+    that an environment holds at present; those of others, if they are to last, are kept aside by
+    (environment, persona).
+
+    Parameters
+    ----------
+    rows
+        Environments (count).
+
+    Attributes
+    ----------
+    items
+        Item numbers, -1 padding at the end, of shape (rows, room).
+    ratings
+        The stored ratings, of shape (rows, room).
+    length
+        Entries of each row (count), of shape (rows,).
+    clock
+        Steps that each row's user has lived (count), of shape (rows,).
+    """
+
+    def __init__(self, rows: int) -> None:
+        self.items = np.full((rows, _FIRST_ROOM), -1, np.int64)
+        self.ratings = np.zeros((rows, _FIRST_ROOM))
+        self._times = np.zeros((rows, _FIRST_ROOM), np.int64)
+        self._last = np.zeros((rows, _FIRST_ROOM), np.int64)
+        self.length = np.zeros(rows, np.int64)
+        self.clock = np.zeros(rows, np.int64)
+        self._kept: dict[tuple[int, int], tuple[_Ints, _Floats, _Ints, _Ints, int]] = {}
+
+    @property
+    def width(self) -> int:
+        """Entries of the longest row (count)."""
+        return int(self.length.max(initial=0))
+
+    def meet(self, items: _Ints) -> Meetings:
+        """How each row's user stands to an item, of shape (rows,) or (rows, shown)."""
+        wide = max(1, self.width)
+        same = self.items[:, None, :wide] == items.reshape(len(items), -1)[:, :, None]
+        there = same.any(axis=2)
+        place = np.where(there, same.argmax(axis=2), -1)
+        row = np.arange(len(items))[:, None]
+        times = np.where(there, self._times[row, place], 0)
+        since = np.where(there, self.clock[:, None] - self._last[row, place], 0)
+        shape = items.shape
+        return Meetings(times.reshape(shape), since.reshape(shape), place.reshape(shape))
+
+    def add(self, rows: _Ints, items: _Ints, ratings: _Floats, met: Meetings) -> None:
+        """Remember one rating for each of some rows.
+
+        Parameters
+        ----------
+        rows
+            Distinct rows, of shape (m,).
+        items, ratings, met
+            Of each of these rows: item, rating, and what :meth:`meet` said.
+        """
+        again = met.place >= 0
+        if again.any():
+            self._forget(rows[again], met.place[again])
+        at = self.length[rows]
+        if len(at) and int(at.max()) >= self.items.shape[1]:
+            self._grow(int(at.max()) + 1)
+        self.items[rows, at] = items
+        self.ratings[rows, at] = ratings
+        self._times[rows, at] = met.times + 1
+        self._last[rows, at] = self.clock[rows]
+        self.length[rows] = at + 1
+
+    def clear(self, rows: _Ints) -> None:
+        """Forget everything of some rows."""
+        self.items[rows] = -1
+        self.length[rows] = 0
+        self.clock[rows] = 0
+
+    def keep(self, row: int, persona: int) -> None:
+        """Put a row's memory aside."""
+        n = int(self.length[row])
+        self._kept[row, persona] = (
+            self.items[row, :n].copy(),
+            self.ratings[row, :n].copy(),
+            self._times[row, :n].copy(),
+            self._last[row, :n].copy(),
+            int(self.clock[row]),
+        )
+
+    def recall(self, row: int, persona: int) -> None:
+        """Take a memory that was put aside back into its cleared row, if there is one."""
+        found = self._kept.get((row, persona))
+        if found is None:
+            return
+        items, ratings, times, last, clock = found
+        n = len(items)
+        if n > self.items.shape[1]:
+            self._grow(n)
+        self.items[row, :n], self.ratings[row, :n] = items, ratings
+        self._times[row, :n], self._last[row, :n] = times, last
+        self.length[row], self.clock[row] = n, clock
+
+    def forget_all(self, row: int) -> None:
+        """Drop what a row put aside."""
+        for key in [key for key in self._kept if key[0] == row]:
+            del self._kept[key]
+
+    def newest(self, k: int) -> tuple[_Ints, _Floats]:
+        """The last `k` items and ratings of every row, newest first, -1 where there is none."""
+        at = self.length[:, None] - 1 - np.arange(k)
+        there = at >= 0
+        at = np.where(there, at, 0)
+        items = np.where(there, np.take_along_axis(self.items, at, axis=1), -1)
+        ratings = np.where(there, np.take_along_axis(self.ratings, at, axis=1), -1.0)
+        return items, ratings
+
+    def state(self) -> dict[str, Any]:
+        """Everything that is remembered, as arrays and plain values."""
+        return {
+            "items": self.items.copy(),
+            "ratings": self.ratings.copy(),
+            "times": self._times.copy(),
+            "last": self._last.copy(),
+            "length": self.length.copy(),
+            "clock": self.clock.copy(),
+            "kept": [
+                {
+                    "row": row,
+                    "persona": persona,
+                    "items": found[0].copy(),
+                    "ratings": found[1].copy(),
+                    "times": found[2].copy(),
+                    "last": found[3].copy(),
+                    "clock": found[4],
+                }
+                for (row, persona), found in self._kept.items()
+            ],
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on from a :meth:`state`."""
+        self.items, self.ratings = state["items"].copy(), state["ratings"].copy()
+        self._times, self._last = state["times"].copy(), state["last"].copy()
+        self.length, self.clock = state["length"].copy(), state["clock"].copy()
+        self._kept = {
+            (int(k["row"]), int(k["persona"])): (
+                k["items"].copy(),
+                k["ratings"].copy(),
+                k["times"].copy(),
+                k["last"].copy(),
+                int(k["clock"]),
+            )
+            for k in state["kept"]
+        }
+
+    def _forget(self, rows: _Ints, places: _Ints) -> None:
+        """Take one entry out of each of some rows and close the gap."""
+        room = self.items.shape[1]
+        at = np.arange(room)[None, :]
+        source = np.minimum(at + (at >= places[:, None]), room - 1)
+        for values in (self.items, self.ratings, self._times, self._last):
+            values[rows] = np.take_along_axis(values[rows], source, axis=1)
+        self.length[rows] -= 1
+        self.items[rows, self.length[rows]] = -1
+
+    def _grow(self, least: int) -> None:
+        more = max(least, 2 * self.items.shape[1]) - self.items.shape[1]
+        grown = ((0, 0), (0, more))
+        self.items = np.pad(self.items, grown, constant_values=-1)
+        self.ratings = np.pad(self.ratings, grown)
+        self._times, self._last = np.pad(self._times, grown), np.pad(self._last, grown)

@@ -1,0 +1,53 @@
+"""What a recommender sees: spaces, and observations of many environments at once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from gymnasium import spaces
+
+from sim.environment._catalogue import Cast
+from sim.environment._core import Core
+
+__all__ = ["observation_space", "observe"]
+
+
+def observation_space(core: Core) -> spaces.Dict:
+    """The space of one environment's observations."""
+    items, highest = len(core.world.catalogue), float(core.scale.answers[-1])
+    k = core.options.history_length
+    found: dict[str, spaces.Space[Any]] = {
+        "persona": spaces.Discrete(len(core.world.cast)),
+        "age": spaces.Box(0, 120, (1,), np.float32),
+        "gender": spaces.Discrete(len(Cast.GENDERS)),
+    }
+    if core.options.observation == "ratings":
+        lowest = min(0.0, float(core.scale.low))
+        found["ratings"] = spaces.Box(lowest, highest, (items,), np.float32)
+    else:
+        found["recent_items"] = spaces.Box(-1, items - 1, (k,), np.int64)
+        found["recent_ratings"] = spaces.Box(-1, highest, (k,), np.float32)
+    if core.options.observation != "compact":
+        found["seen"] = spaces.MultiBinary(items)
+    return spaces.Dict(found)
+
+
+def observe(core: Core) -> dict[str, npt.NDArray[Any]]:
+    """Observations of all environments, the first axis; copies, so that they stay as they are."""
+    persona, cast = core.persona, core.world.cast
+    found: dict[str, npt.NDArray[Any]] = {
+        "persona": persona.copy(),
+        "age": cast.ages[persona][:, None],
+        "gender": cast.genders[persona],
+    }
+    if core.rated is not None:
+        found["ratings"] = core.rated.copy()
+    else:
+        items, ratings = core.memory.newest(core.options.history_length)
+        found["recent_items"] = items
+        found["recent_ratings"] = ratings.astype(np.float32)
+    if core.seen is not None:
+        found["seen"] = core.seen.copy()
+    return found

@@ -1,0 +1,94 @@
+"""The keywords that every form of the environment takes, checked in one place."""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from pipelines.errors import ConfigError
+from sim.environment._noise import PERTURBATIONS
+
+__all__ = ["MemoryKind", "ObservationKind", "Options", "Perturbation", "Unrated", "check_keys"]
+
+MemoryKind = Literal["episode", "persistent"]
+ObservationKind = Literal["recent", "ratings", "compact"]
+Perturbation = Literal["none", "greedy", "gaussian"]
+Unrated = Literal["abort", "truncate"]
+
+
+@dataclass(frozen=True)
+class Options:
+    """How an environment behaves; the meaning of each is in ``RecommendationEnv``.
+
+    Raises
+    ------
+    ConfigError
+        If a value is out of range or unknown, naming the nearest.
+    """
+
+    length_limit: int = 200
+    leave_probability: float = 0.025
+    history_length: int = 10
+    observation: ObservationKind = "recent"
+    retrieved: int = 10
+    memory: MemoryKind = "episode"
+    perturbation: Perturbation = "none"
+    perturbation_strength: float = 0.0
+    reward_shaping: float | None = None
+    on_unrated: Unrated = "abort"
+
+    def __post_init__(self) -> None:
+        _within("length_limit", self.length_limit, 1, None)
+        _within("leave_probability", self.leave_probability, 0, 1)
+        _within("history_length", self.history_length, 1, None)
+        _one_of("observation", self.observation, get_args(ObservationKind))
+        _within("retrieved", self.retrieved, 0, None)
+        _one_of("memory", self.memory, get_args(MemoryKind))
+        _one_of("perturbation", self.perturbation, PERTURBATIONS)
+        highest = 1.0 if self.perturbation == "greedy" else None
+        _within("perturbation_strength", self.perturbation_strength, 0, highest)
+        if self.perturbation == "none" and self.perturbation_strength:
+            raise ConfigError(
+                f"perturbation_strength is {self.perturbation_strength} without a perturbation",
+                where="environment",
+                hint="perturbation is 'greedy' or 'gaussian'",
+            )
+        if self.reward_shaping is not None:
+            _within("reward_shaping", self.reward_shaping, 0, 1)
+        _one_of("on_unrated", self.on_unrated, get_args(Unrated))
+
+
+def check_keys(options: dict[str, object], known: tuple[str, ...]) -> None:
+    """Refuse unknown keys of ``reset(options=…)``.
+
+    Raises
+    ------
+    ConfigError
+        Naming the nearest known one.
+    """
+    for key in options:
+        if key not in known:
+            near = difflib.get_close_matches(str(key), known, n=1, cutoff=0.4)
+            raise ConfigError(
+                f"unknown option {key!r}",
+                where="reset(options=…)",
+                hint=f"did you mean {near[0]}?" if near else f"known: {', '.join(known)}",
+            )
+
+
+def _within(name: str, value: float, low: float, high: float | None) -> None:
+    # Not a number compares false with everything.
+    if not low <= value <= (float("inf") if high is None else high):
+        limits = f"at least {low}" if high is None else f"from {low} to {high}"
+        raise ConfigError(f"{name} is {value}", where="environment", hint=limits)
+
+
+def _one_of(name: str, value: object, known: tuple[str, ...]) -> None:
+    if value not in known:
+        near = difflib.get_close_matches(str(value), known, n=1, cutoff=0.5)
+        raise ConfigError(
+            f"{name} is {value!r}",
+            where="environment",
+            hint=f"did you mean {near[0]!r}?" if near else f"one of {', '.join(map(repr, known))}",
+        )

@@ -1,0 +1,425 @@
+"""The vector form: many personas at once, one call of the rater per step."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+from gymnasium import spaces
+from gymnasium.utils import seeding
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_space
+
+from pipelines.errors import ConfigError
+from pipelines.retrieval import Retriever
+from pipelines.scales import RatingScale
+from sim._release import Release
+from sim.environment._catalogue import Cast, Catalogue
+from sim.environment._core import Core, Outcome
+from sim.environment._observe import observation_space, observe
+from sim.environment._options import (
+    MemoryKind,
+    ObservationKind,
+    Options,
+    Perturbation,
+    Unrated,
+    check_keys,
+)
+from sim.environment._raters import StepRater
+from sim.environment._world import World
+
+if TYPE_CHECKING:
+    from pipelines.engines import Engine
+    from pipelines.raters import Rater
+
+__all__ = ["RecommendationVectorEnv", "SlateVectorEnv"]
+
+_Arrays = dict[str, npt.NDArray[Any]]
+
+_OPTIONS = ("persona_id", "personas", "reset_mask")
+
+
+class RecommendationVectorEnv(VectorEnv[_Arrays, npt.NDArray[np.int64], npt.NDArray[Any]]):
+    """Many independent :class:`RecommendationEnv`, stepped together without a loop over users.
+
+    Spaces, rewards, episode ends and arguments are those of :class:`RecommendationEnv`, with a
+    leading axis of `num_envs`. Environment ``i`` of ``reset(seed=s)`` lives exactly the
+    trajectory of a single environment with ``reset(seed=s + i)``: all of its randomness is its
+    own generator's, and its arithmetic does not depend on the others.
+
+    Episodes that end are started again in the same step (``AutoresetMode.SAME_STEP``): the
+    observation is then the new episode's first. The last one of the old is in
+    ``infos["final_obs"]``, batched like an observation, and its step's information in
+    ``infos["final_info"]``; in both, rows are valid where ``infos["_final_obs"]`` is true.
+    Everything else in ``infos`` is about the step that was taken, for all environments, each
+    with its mask ``_key``; ``persona_id`` is about episodes that began.
+
+    Parameters
+    ----------
+    num_envs
+        How many environments (count).
+    release, home, domain, rater, retriever, retrieved, memory, perturbation, \
+perturbation_strength, reward_shaping, observation, length_limit, leave_probability, \
+history_length, on_unrated
+        As of :class:`RecommendationEnv`.
+    world
+        An opened :class:`World`, to share it between environments, in place of `release`,
+        `home`, `domain`, `rater` and `retriever`.
+
+    Raises
+    ------
+    ConfigError
+        If an argument is out of range or unknown.
+    ReleaseError
+        If there is no such release, or it lacks a table that is needed.
+
+    Examples
+    --------
+    >>> envs = RecommendationVectorEnv(64, "movies@latest")              # doctest: +SKIP
+    >>> observations, infos = envs.reset(seed=0)                         # doctest: +SKIP
+    >>> observations["recent_items"].shape                               # doctest: +SKIP
+    (64, 10)
+    """
+
+    metadata: ClassVar[dict[str, Any]] = {  # type: ignore[misc]
+        "render_modes": [],
+        "autoreset_mode": AutoresetMode.SAME_STEP,
+    }
+
+    #: Items shown at a step; the slate form has more.
+    _slots = 1
+
+    def __init__(
+        self,
+        num_envs: int = 1,
+        release: Release | Path | str = "latest",
+        *,
+        home: Path | str | None = None,
+        domain: str | None = None,
+        rater: str | Rater | Engine | StepRater = "embedded",
+        retriever: str | Retriever = "recent",
+        retrieved: int = 10,
+        memory: MemoryKind = "episode",
+        perturbation: Perturbation = "none",
+        perturbation_strength: float = 0.0,
+        reward_shaping: float | None = None,
+        observation: ObservationKind = "recent",
+        length_limit: int = 200,
+        leave_probability: float = 0.025,
+        history_length: int = 10,
+        on_unrated: Unrated = "abort",
+        world: World | None = None,
+        slots: int = 1,
+        temperature: float = 1.0,
+    ) -> None:
+        if num_envs < 1:
+            raise ConfigError(f"num_envs is {num_envs}", where="environment", hint="at least 1")
+        options = Options(
+            length_limit=length_limit,
+            leave_probability=leave_probability,
+            history_length=history_length,
+            observation=observation,
+            retrieved=retrieved,
+            memory=memory,
+            perturbation=perturbation,
+            perturbation_strength=perturbation_strength,
+            reward_shaping=reward_shaping,
+            on_unrated=on_unrated,
+        )
+        self.world = world or World.open(
+            release, home=home, domain=domain, rater=rater, retriever=retriever
+        )
+        self.core = Core(self.world, options, num_envs, slots=slots, temperature=temperature)
+        self.num_envs = num_envs
+        items = len(self.world.catalogue)
+        self.single_observation_space = observation_space(self.core)
+        self.single_action_space = self._action_space(items)
+        self.observation_space = batch_space(self.single_observation_space, num_envs)
+        self.action_space = batch_space(self.single_action_space, num_envs)
+        self._ids = np.array(self.world.catalogue.ids, dtype=object)
+        self._personas = np.array(self.world.cast.ids, dtype=object)
+        self._everyone = np.ones(num_envs, np.bool_)
+        self._started = False
+
+    def _action_space(self, items: int) -> spaces.Space[Any]:
+        return spaces.Discrete(items)
+
+    @property
+    def release(self) -> Release:
+        """The release."""
+        return self.world.release
+
+    @property
+    def catalogue(self) -> Catalogue:
+        """Items by action."""
+        return self.world.catalogue
+
+    @property
+    def cast(self) -> Cast:
+        """Personas by number."""
+        return self.world.cast
+
+    @property
+    def rater(self) -> StepRater:
+        """Who rates."""
+        return self.world.rater
+
+    @property
+    def scale(self) -> RatingScale:
+        """The scale of the ratings."""
+        return self.core.scale
+
+    @property
+    def length_limit(self) -> int:
+        """Longest episode (steps)."""
+        return self.core.options.length_limit
+
+    @property
+    def history_length(self) -> int:
+        """How many past items an observation tells of (count)."""
+        return self.core.options.history_length
+
+    def reset(
+        self,
+        *,
+        seed: int | Sequence[int | None] | None = None,
+        options: Mapping[str, Any] | None = None,
+    ) -> tuple[_Arrays, dict[str, Any]]:
+        """Start an episode in every environment.
+
+        Parameters
+        ----------
+        seed
+            Environment i is seeded ``seed + i``, or by the i-th of a sequence; ``None`` goes on
+            with the present generators.
+        options
+            ``personas``: persona numbers, of shape (num_envs,); ``persona_id``: an id for all, or
+            one each; ``reset_mask``: which environments to reset, of shape (num_envs,).
+
+        Raises
+        ------
+        ConfigError
+            If an option is unknown, or of another length than `num_envs`.
+        ReleaseError
+            If there is no such persona.
+        """
+        given = dict(options or {})
+        check_keys(given, _OPTIONS)
+        rows = np.flatnonzero(self._mask(given.get("reset_mask")))
+        personas = self._wanted(given)
+        seeds = self._seeds(seed)
+        for row in rows.tolist():
+            if seeds[row] is not None or not self._started:
+                generator, number = seeding.np_random(seeds[row])
+                self.core.seed(row, generator)
+                if row == 0:
+                    self._np_random, self._np_random_seed = generator, number
+        self._started = True
+        self.core.begin(rows, None if personas is None else personas[rows])
+        infos: dict[str, Any] = {}
+        self._began(infos, rows)
+        constant = {
+            "release": self.release.ref,
+            "rater": self.rater.name,
+            "scale": self.scale.name,
+            "memory": self.core.options.memory,
+        }
+        for key, value in constant.items():
+            infos[key] = np.full(self.num_envs, value, dtype=object)
+            infos[f"_{key}"] = infos["_persona_id"]
+        return observe(self.core), infos
+
+    def step(
+        self, actions: npt.ArrayLike
+    ) -> tuple[_Arrays, npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any], dict[str, Any]]:
+        """Recommend one item (or slate) to each persona.
+
+        Raises
+        ------
+        ConfigError
+            If an action is not an item, naming the environment, or there was no reset.
+        AnswerError
+            If a rating failed and `on_unrated` is ``"abort"``; nothing has changed then.
+        """
+        if not self._started:
+            raise ConfigError("reset() comes before step()", where=type(self).__name__)
+        outcome = self.core.step(self._checked(actions))
+        infos = self._infos(outcome)
+        over = outcome.terminated | outcome.truncated
+        ended = np.flatnonzero(over)
+        observations = observe(self.core)
+        if len(ended):
+            infos["final_info"], infos["_final_info"] = dict(infos), over
+            infos["final_obs"], infos["_final_obs"] = observations, over
+            self.core.begin(ended)
+            self._began(infos, ended)
+            observations = observe(self.core)
+        return observations, outcome.reward, outcome.terminated, outcome.truncated, infos
+
+    def state(self) -> dict[str, Any]:
+        """Everything that decides what comes: nested dicts and lists of arrays, numbers, texts."""
+        return self.core.state()
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on from a :meth:`state` of an environment with the same arguments."""
+        self.core.restore(state)
+        self._started = True
+
+    def observe(self) -> _Arrays:
+        """The present observations."""
+        return observe(self.core)
+
+    def expected(self, env: int) -> npt.NDArray[np.float64]:
+        """Expected rating of every item by one environment's persona now, of shape (n_items,).
+
+        What an agent can't see: for oracles and reports. NaN where there is no rating.
+        """
+        if not self._started:
+            raise ConfigError("reset() comes before expected()", where=type(self).__name__)
+        return self.core.expected(env)
+
+    def _seeds(self, seed: int | Sequence[int | None] | None) -> list[int | None]:
+        if seed is None:
+            return [None] * self.num_envs
+        if isinstance(seed, int | np.integer):
+            return [int(seed) + n for n in range(self.num_envs)]
+        if len(seed) != self.num_envs:
+            raise ConfigError(
+                f"{len(seed)} seeds for {self.num_envs} environments", where="reset(seed=…)"
+            )
+        return list(seed)
+
+    def _mask(self, mask: Any) -> npt.NDArray[np.bool_]:
+        if mask is None:
+            return self._everyone
+        mask = np.asarray(mask)
+        if mask.shape != (self.num_envs,) or mask.dtype != np.bool_ or not mask.any():
+            raise ConfigError(
+                "reset_mask says which environments to reset",
+                where="reset(options=…)",
+                hint=f"booleans of shape ({self.num_envs},), at least one true",
+            )
+        if not self._started and not mask.all():
+            raise ConfigError("the first reset is of all environments", where="reset(options=…)")
+        return np.asarray(mask, np.bool_)
+
+    def _wanted(self, options: dict[str, Any]) -> npt.NDArray[np.int64] | None:
+        if "personas" in options:
+            wanted = np.asarray(options["personas"])
+            whole = wanted.shape == (self.num_envs,) and np.issubdtype(wanted.dtype, np.integer)
+            if not whole or not ((wanted >= 0) & (wanted < len(self.cast))).all():
+                raise ConfigError(
+                    "personas are numbers of the cast",
+                    where="reset(options=…)",
+                    hint=f"{self.num_envs} whole numbers from 0 to {len(self.cast) - 1}",
+                )
+            return wanted.astype(np.int64)
+        ids = options.get("persona_id")
+        if ids is None:
+            return None
+        ids = [ids] * self.num_envs if isinstance(ids, str) else list(ids)
+        if len(ids) != self.num_envs:
+            raise ConfigError(
+                f"{len(ids)} persona ids for {self.num_envs} environments",
+                where="reset(options=…)",
+            )
+        return np.array([self.cast.index(str(i)) for i in ids], np.int64)
+
+    def _checked(self, actions: npt.ArrayLike) -> npt.NDArray[np.int64]:
+        """Actions of shape (num_envs, slots)."""
+        given = np.asarray(actions)
+        shape = (self.num_envs,) if self._slots == 1 else (self.num_envs, self.core.slots)
+        highest = len(self.catalogue) - 1
+        if given.shape != shape or not np.issubdtype(given.dtype, np.integer):
+            raise ConfigError(
+                f"actions of shape {given.shape} and type {given.dtype} are not items",
+                where=f"{type(self).__name__}.step",
+                hint=f"whole numbers from 0 to {highest}, of shape {shape}",
+            )
+        bad = (given < 0) | (given > highest)
+        if bad.any():
+            row = int(np.argwhere(bad)[0][0])
+            raise ConfigError(
+                f"the action {given[row]!s} of environment {row} is not an item",
+                where=f"{type(self).__name__}.step",
+                hint=f"an integer from 0 to {highest}",
+            )
+        return given.astype(np.int64).reshape(self.num_envs, -1)
+
+    def _infos(self, outcome: Outcome) -> dict[str, Any]:
+        infos: dict[str, Any] = {
+            "item_id": self._ids[outcome.item],
+            "rating": outcome.rating,
+            "rating_status": outcome.status,
+            "expected": outcome.expected,
+            "repeated": outcome.times > 0,
+            "step": outcome.steps,
+        }
+        if self._slots > 1:
+            infos["place"] = outcome.place
+        for key in tuple(infos):
+            infos[f"_{key}"] = self._everyone
+        unrated = outcome.status != "ok"
+        if unrated.any():
+            infos["_rating"] = infos["_expected"] = ~unrated
+        return infos
+
+    def _began(self, infos: dict[str, Any], rows: npt.NDArray[np.int64]) -> None:
+        ids = np.full(self.num_envs, None, dtype=object)
+        ids[rows] = self._personas[self.core.persona[rows]]
+        mask = np.zeros(self.num_envs, np.bool_)
+        mask[rows] = True
+        infos["persona_id"], infos["_persona_id"] = ids, mask
+
+
+class SlateVectorEnv(RecommendationVectorEnv):
+    """Many independent :class:`SlateEnv`, stepped together; see :class:`RecommendationVectorEnv`.
+
+    Parameters
+    ----------
+    num_envs, release, **arguments
+        As of :class:`RecommendationVectorEnv`.
+    slate_size
+        Items shown at a step (count, at least 2).
+    choice_temperature
+        τ of the choice, in units of the scale.
+    """
+
+    _slots = 2
+
+    def __init__(
+        self,
+        num_envs: int = 1,
+        release: Release | Path | str = "latest",
+        *,
+        slate_size: int = 5,
+        choice_temperature: float = 1.0,
+        **arguments: Any,
+    ) -> None:
+        check_slate(slate_size, choice_temperature)
+        self._slots = slate_size
+        super().__init__(
+            num_envs, release, slots=slate_size, temperature=choice_temperature, **arguments
+        )
+
+    def _action_space(self, items: int) -> spaces.Space[Any]:
+        return spaces.MultiDiscrete([items] * self._slots)
+
+
+def check_slate(size: int, temperature: float) -> None:
+    """Refuse a slate that is none.
+
+    Raises
+    ------
+    ConfigError
+        If the size is below 2 or the temperature not above 0.
+    """
+    if size < 2:
+        raise ConfigError(f"slate_size is {size}", where="environment", hint="at least 2")
+    if not 0 < temperature < float("inf"):
+        raise ConfigError(
+            f"choice_temperature is {temperature}", where="environment", hint="above 0"
+        )
