@@ -16,6 +16,7 @@ from pipelines.raters._profiles import (
     EFFECTS,
     Catalogue,
     Profiles,
+    Spoken,
     genre_matrix,
     pair_features,
     vector_matrix,
@@ -24,6 +25,7 @@ from pipelines.raters._protocol import OK, Floats, Ints, RatingBatch, all_pairs
 from pipelines.raters._quality import VOTES_HALF, QualityModel, item_table
 from pipelines.raters._reading import read_text
 from pipelines.raters._tastes import COMPONENTS, TasteModel
+from pipelines.raters._words import Words, read_words
 from pipelines.scales import RatingScale, rescale
 from pipelines.seeding import hash_ids, uniform
 
@@ -35,6 +37,10 @@ TEXT_TRUST = 0.5
 #: Who is said to be generous (harsh) is as lenient as somebody of this most (least) lenient share
 #: of people (set by hand).
 MANNER_SHARE = 0.25
+#: How often those who say what marks they give are as good as their word, for an average item
+#: (share), and what they mean, as shares of the scale's length: from the first on the best
+#: marks, from the second on good ones, and as far from the other end bad ones (set by hand).
+KEPT, BEST, GOOD = 0.9, 0.8, 0.6
 #: What the column `origin` says of people of the data set, such as those that a report is about.
 HUMAN = "human"
 
@@ -50,9 +56,10 @@ class EmbeddedRater:
     A persona's liked and disliked genres are those of its fields and those that its text tells
     (:mod:`pipelines.raters._reading`); where the two differ, the fields count. Its leniency is
     a draw from people's, fixed by its id, from their most (least) lenient quarter if the text
-    says that it rates generously (harshly). Ratings in its history move both, as they move
-    those of people. An item that was not there at fitting is rated by its genres, its year and
-    its votes.
+    says that it rates generously (harshly). Where the text says what marks the persona gives,
+    and to what (:mod:`pipelines.raters._words`), it is taken at its word and no leniency is
+    drawn. Ratings in its history move all of it, as they move what is expected of people. An
+    item that was not there at fitting is rated by its genres, its year and its votes.
     """
 
     scale: RatingScale
@@ -148,6 +155,8 @@ class EmbeddedRater:
             "by_hand": {
                 "text_trust": TEXT_TRUST,
                 "manner_share": MANNER_SHARE,
+                "word_kept": KEPT,
+                "word_bands": [BEST, GOOD],
                 "text_components": COMPONENTS,
                 "genre_threshold": GENRE_THRESHOLD,
                 "genre_strength": GENRE_STRENGTH,
@@ -174,6 +183,7 @@ class EmbeddedRater:
         likes = genre_matrix(personas["likes"], genres)
         dislikes = genre_matrix(personas["dislikes"], genres)
         draw = uniform(self.seed, hash_ids(personas["persona_id"]))
+        spoken, told_marks = None, np.zeros(personas.height, dtype=np.bool_)
         if "description" in personas.columns:
             texts = personas["description"].fill_null("")
             said = [read_text(text, genres) for text in texts]
@@ -185,8 +195,16 @@ class EmbeddedRater:
             # Into the most or least lenient share, in the same order: 1 stays 1, 0 stays 0.
             narrow = np.where(manner == 0, 1.0, MANNER_SHARE)
             draw = draw * narrow + np.where(manner > 0, 1.0 - MANNER_SHARE, 0.0)
+            stated = personas["likes"].fill_null([]).to_list()
+            words = [
+                read_words(text, genres, tuple(liked))
+                for text, liked in zip(texts, stated, strict=True)
+            ]
+            told_marks = np.array([bool(w) for w in words], dtype=np.bool_)
+            spoken = self._spoken(words) if told_marks.any() else None
         steps = len(self.leniency_quantiles) - 1
         leniency = np.interp(draw * steps, np.arange(steps + 1), self.leniency_quantiles)
+        leniency[told_marks] = 0.0
         if "origin" in personas.columns:
             # Nothing is drawn for people: what their ratings don't tell is not known.
             leniency[(personas["origin"] == HUMAN).fill_null(value=False).to_numpy()] = 0.0
@@ -197,10 +215,40 @@ class EmbeddedRater:
             vectors=vector_matrix(personas["persona_id"], self.persona_vectors, "persona_id"),
             tastes=np.zeros((personas.height, self.catalogue.taste.shape[1])),
             variance=np.full(personas.height, self.tastes.taste_variance),
+            spoken=spoken,
         )
         if histories is None or not histories.height:
             return profiles
         return self._moved(profiles, personas, histories)
+
+    def _spoken(self, words: list[Words]) -> Spoken:
+        """Statements about marks as shifts of the location."""
+        genres = self.catalogue.genres
+        place = {g: n for n, g in enumerate(genres)}
+        praised, panned = (np.zeros((len(words), len(genres)), np.float32) for _ in range(2))
+        shifts = np.zeros((len(words), 4))
+        for row, said in enumerate(words):
+            for genre, level in said.genres:
+                (praised if level > 0 else panned)[row, place[genre]] = 1.0
+            high = max((v for _, v in said.genres if v > 0), default=0)
+            low = min((v for _, v in said.genres if v < 0), default=0)
+            levels = (high, low, said.others, said.everything)
+            shifts[row] = [self._shift(level) for level in levels]
+        return Spoken(praised, panned, shifts)
+
+    def _shift(self, level: int) -> float:
+        """What moves an average item's rating into the band of a statement, in logits."""
+        if not level:
+            return 0.0
+        answers = self.scale.answers
+        share = (answers - self.scale.low) / (self.scale.high - self.scale.low)
+        edge = BEST if abs(level) == 2 else GOOD
+        odds = float(np.log(KEPT / (1 - KEPT)))
+        if level > 0:
+            first = int(np.argmax(share >= edge - 1e-9))
+            return float(self.model.cutpoints[first - 1]) + odds
+        last = int(np.flatnonzero(share <= 1 - edge + 1e-9)[-1])
+        return float(self.model.cutpoints[last]) - odds
 
     def _moved(
         self, profiles: Profiles, personas: pl.DataFrame, histories: pl.DataFrame

@@ -32,8 +32,9 @@ MAX_FIT_ROWS = 300_000
 #: Users whose tastes the covariance is fitted on at most (count).
 MAX_FIT_USERS = 3_000
 #: Weights of the effects without any rating, in the order of `EFFECTS` (set by hand, in logits
-#: per rating unit, per genre share and per standard deviation of similarity).
-PRIOR_WEIGHTS = (2.0, 2.0, 0.5, 0.5, 0.1, 2.0)
+#: per rating unit, per genre share and per standard deviation of similarity). What is said about
+#: marks is in logits already: people of the data sets say nothing, and its weight stays 1.
+PRIOR_WEIGHTS = (2.0, 2.0, 0.5, 0.5, 0.1, 2.0, 1.0)
 #: Earlier share of each user's training ratings that makes the profile; the later ones are
 #: what the weights are fitted on, so that no rating explains itself.
 _PROFILE_SHARE = 0.7

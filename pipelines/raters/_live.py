@@ -314,11 +314,6 @@ class _Static:
             standard = np.clip((cosine - self._mean[personas]) / self._spread[personas], -4.0, 4.0)
             known = self._told[personas] & self._embedded[items]
             out = out + self._weights[4] * np.where(known, standard, 0.0)
-        spoken = self._profiles.spoken
-        if spoken is not None:
-            praised = np.vecdot(spoken.praised[personas], self._shares[items])
-            panned = np.vecdot(spoken.panned[personas], self._shares[items])
-            out = out + self._weights[6] * spoken.of(personas, praised, panned)
         return np.asarray(out, np.float64)
 
     def past(self, personas: Ints, past: Ints, known: np.ndarray) -> Floats:

@@ -13,12 +13,20 @@ import polars as pl
 from pipelines.raters._protocol import Floats, Ints
 from pipelines.raters._tastes import Basis
 
-__all__ = ["EFFECTS", "Catalogue", "Profiles", "Singles", "genre_matrix", "pair_features"]
+__all__ = [
+    "EFFECTS",
+    "Catalogue",
+    "Profiles",
+    "Singles",
+    "Spoken",
+    "genre_matrix",
+    "pair_features",
+]
 
 Singles: TypeAlias = npt.NDArray[np.float32]
 
 #: What a rating is made of, in the order of the feature columns and weights.
-EFFECTS = ("quality", "leniency", "agreement", "conflict", "similarity", "history")
+EFFECTS = ("quality", "leniency", "agreement", "conflict", "similarity", "history", "word")
 #: Standardised similarity beyond this is cut (set by hand).
 _MOST_SIMILAR = 4.0
 #: All pairs of the rows at hand are computed if that is at most this many times the pairs
@@ -121,6 +129,34 @@ class Catalogue:
 
 
 @dataclass(frozen=True)
+class Spoken:
+    """What those who rate say about their marks.
+
+    Attributes
+    ----------
+    praised, panned
+        Genres that are said to get good (bad) marks, of shape (n, genres), 0 or 1.
+    shifts
+        What that adds to the location, in logits, of shape (n, 4): for items with a praised
+        genre, with a panned one, with neither, and for all of which nothing more definite is
+        said. 0 where nothing is.
+    """
+
+    praised: Singles
+    panned: Singles
+    shifts: Floats
+
+    def of(self, person: Ints, praised: Singles | Floats, panned: Singles | Floats) -> Floats:
+        """Shifts of pairs, given which of their items have a praised or panned genre."""
+        of_genre = np.where(
+            praised > 0,
+            self.shifts[person, 0],
+            np.where(panned > 0, self.shifts[person, 1], self.shifts[person, 2]),
+        )
+        return np.asarray(np.where(of_genre != 0, of_genre, self.shifts[person, 3]), np.float64)
+
+
+@dataclass(frozen=True)
 class Profiles:
     """Those who rate.
 
@@ -138,6 +174,8 @@ class Profiles:
     variance
         What is not known of each one's surplus over a typical item, in squared rating units,
         of shape (n,).
+    spoken
+        What is said about marks; None if nobody says anything.
     """
 
     leniency: Floats
@@ -146,6 +184,7 @@ class Profiles:
     vectors: Singles
     tastes: Floats
     variance: Floats
+    spoken: Spoken | None = None
 
     def standard(self, catalogue: Catalogue) -> tuple[Singles, Singles]:
         """Mean and spread of each profile's similarity over the catalogue, each (n,)."""
@@ -200,7 +239,8 @@ def pair_features(profiles: Profiles, catalogue: Catalogue, pairs: Ints) -> Floa
     `agreement` and `conflict` are the shares of the item's genres that are liked and disliked
     (conflict enters negatively, so that every weight is at least 0); `similarity` is the
     cosine of taste and item text, standardised over the catalogue for each profile; `history`
-    is what ratings of similar items say, in rating units.
+    is what ratings of similar items say, in rating units; `word` is what is said about marks,
+    in logits.
     """
     person, item = pairs[:, 0], pairs[:, 1]
     out = np.empty((len(pairs), len(EFFECTS)))
@@ -214,6 +254,13 @@ def pair_features(profiles: Profiles, catalogue: Catalogue, pairs: Ints) -> Floa
         if profiles.tastes.any()
         else 0.0
     )
+    out[:, 6] = 0.0
+    if profiles.spoken is not None:
+        out[:, 6] = profiles.spoken.of(
+            person,
+            block.products(profiles.spoken.praised, catalogue.shares),
+            block.products(profiles.spoken.panned, catalogue.shares),
+        )
     if not profiles.vectors.shape[1] or not catalogue.vectors.shape[1]:
         out[:, 4] = 0.0
         return out

@@ -171,8 +171,9 @@ def test_text_that_resembles_a_film_speaks_for_it(small_world):
 def test_the_explanation_adds_up_in_direction(rater, small_world):
     drivers = rater.effects(small_world.personas, small_world.items)
     told = {"quality", "leniency", "agreement", "conflict", "similarity"}
-    assert set(drivers) == told | {"history"}
+    assert set(drivers) == told | {"history", "word"}
     assert not drivers["history"].any(), "nobody has one"
+    assert not drivers["word"].any(), "nobody says what marks it gives"
     assert (drivers["agreement"] >= -1e-9).all()
     assert (drivers["conflict"] <= 1e-9).all()
     assert np.abs(drivers["quality"]).max() > 0.5
