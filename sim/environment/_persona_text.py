@@ -16,7 +16,10 @@ __all__ = ["PersonaText"]
 _LEAST = frozenset("abcdefghijklmnopqrstuvwxyz ")
 
 
-class PersonaText(gymnasium.ObservationWrapper[Observation, Any, Observation]):
+class PersonaText(
+    gymnasium.ObservationWrapper[Observation, Any, Observation],
+    gymnasium.utils.RecordConstructorArgs,
+):
     """Adds ``text``: who the persona is, in words, for policies that read.
 
     A ``Text`` space is not for Stable-Baselines3's standard policies; they take the environment
@@ -35,7 +38,8 @@ class PersonaText(gymnasium.ObservationWrapper[Observation, Any, Observation]):
     """
 
     def __init__(self, env: gymnasium.Env[Observation, Any]) -> None:
-        super().__init__(env)
+        gymnasium.utils.RecordConstructorArgs.__init__(self)
+        gymnasium.ObservationWrapper.__init__(self, env)
         base = env.unwrapped
         assert isinstance(base, RecommendationEnv)
         self._base = base

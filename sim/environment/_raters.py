@@ -334,7 +334,9 @@ def _from_settings(release: Release, catalogue: Catalogue, cast: Cast) -> StepRa
     del catalogue
     made = release.settings
     scoring = {**made.get("scoring", {}), "rater": "llm", "ensemble": ()}
-    engine = {"engine": made["engine"]} if made.get("engine") else {}
+    named = made.get("engine", {}).get("kind", "none") != "none"
+    # A release that was scored without a model names none: the present settings do.
+    engine = {"engine": made["engine"]} if named else {}
     settings = load_settings(overrides={"scoring": scoring, **engine})
     return LiveStepRater(
         _live(open_scoring(settings, **_tables(release)), release, cast), language_model=True

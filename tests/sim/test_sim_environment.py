@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,12 +12,12 @@ import gymnasium
 import numpy as np
 import polars as pl
 import pytest
-from gymnasium.utils.env_checker import check_env
 
 from pipelines.errors import AnswerError, ConfigError, ReleaseError
-from pipelines.scales import SCALES, RatingScale
+from pipelines.raters import RatingBatch
+from pipelines.scales import SCALES
 from sim import ENVIRONMENTS, Release, open_release
-from sim.environment import Cast, Catalogue, MoviesEnv, Rated, open_rater
+from sim.environment import Cast, Catalogue, RecommendationEnv, World
 
 Step = tuple[dict[str, Any], float, bool, bool, dict[str, Any]]
 
@@ -28,32 +27,42 @@ class Fixed:
 
     name, language_model, note = "fixed", False, "A test."
 
-    def __init__(self, rated: Rated, items: int, scale: RatingScale = SCALES["1-5"]) -> None:
-        self.rated, self.items, self.scale = rated, items, scale
+    def __init__(self, said: Sequence[float] | str, items: int = 24) -> None:
+        self.said, self.items, self.scale = said, items, SCALES["1-5"]
         self.asked: list[tuple[int, int, list[int], list[float]]] = []
 
     def rate(
-        self, persona: int, item: int, items: Sequence[int], ratings: Sequence[float]
-    ) -> Rated:
-        self.asked.append((persona, item, list(items), list(ratings)))
-        return self.rated
+        self,
+        personas: np.ndarray,
+        items: np.ndarray,
+        past: np.ndarray,
+        ratings: np.ndarray,
+        met: np.ndarray | None = None,
+    ) -> RatingBatch:
+        for persona, item, row, given in zip(personas, items, past, ratings, strict=True):
+            there = row >= 0
+            self.asked.append((int(persona), int(item), row[there].tolist(), given[there].tolist()))
+        n = len(items)
+        if isinstance(self.said, str):
+            return RatingBatch(self.scale, np.full((n, 5), np.nan), [self.said] * n)
+        return RatingBatch(self.scale, np.tile(np.array(self.said, float), (n, 1)), ["ok"] * n)
 
-    def expected(self, persona: int, items: Sequence[int], ratings: Sequence[float]) -> Any:
+    def sweep(self, persona: int, past: np.ndarray, ratings: np.ndarray) -> np.ndarray:
         return np.zeros(self.items)
 
     def explain(
-        self, persona: int, item: int, items: Sequence[int], ratings: Sequence[float]
+        self, persona: int, item: int, past: np.ndarray, ratings: np.ndarray
     ) -> dict[str, float]:
         return {"whim": 1.0}
 
 
-def certain(answer: int) -> Rated:
-    return Rated("ok", np.array([float(a == answer) for a in range(1, 6)]), float(answer))
+def certain(answer: int) -> list[float]:
+    return [float(a == answer) for a in range(1, 6)]
 
 
 @pytest.fixture(scope="module")
 def embedded(release: Release) -> Any:
-    return open_rater("embedded", release, Catalogue.read(release), Cast.read(release))
+    return World.open(release).rater
 
 
 def play(env: Any, seed: int, actions: Sequence[int], **options: str) -> list[Any]:
@@ -78,41 +87,10 @@ def test_the_registry_holds_exactly_what_we_say() -> None:
     assert ours == set(ENVIRONMENTS)
 
 
-@pytest.mark.parametrize("name", sorted(ENVIRONMENTS))
-@pytest.mark.parametrize("rater", ["embedded", "replay"])
-def test_every_registered_environment_passes_the_checker(name: str, rater: str, home: Path) -> None:
-    env = gymnasium.make(
-        name, release="movies@latest", home=home, rater=rater, on_unrated="truncate",
-        render_mode="ansi",
-    )  # fmt: skip
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        check_env(env.unwrapped)
-
-
-@pytest.mark.parametrize("name", sorted(ENVIRONMENTS))
-def test_every_registered_environment_documents_the_fixed_sections(name: str) -> None:
-    module, _, attribute = ENVIRONMENTS[name].partition(":")
-    doc = getattr(__import__(module, fromlist=[attribute]), attribute).__doc__
-    sections = [line.strip() for line in doc.splitlines() if line.strip().startswith("## ")]
-    assert sections == [
-        "## Description",
-        "## Action Space",
-        "## Observation Space",
-        "## Rewards",
-        "## Starting State",
-        "## Episode End",
-        "## Arguments",
-        "## Version History",
-    ]
-    for argument in MoviesEnv.__init__.__kwdefaults__:
-        assert f"`{argument}`" in doc
-
-
 def test_observations_lie_in_their_space_through_whole_episodes(
     release: Release, embedded: Any
 ) -> None:
-    env = MoviesEnv(release, rater=embedded, history_length=3)
+    env = RecommendationEnv(release, rater=embedded, history_length=3)
     rng = np.random.default_rng(1)
     for seed in range(5):
         observation, _ = env.reset(seed=seed)
@@ -126,17 +104,17 @@ def test_observations_lie_in_their_space_through_whole_episodes(
 
 def test_the_same_seed_gives_the_same_trajectory(release: Release, embedded: Any) -> None:
     actions = [3, 9, 3, 0, 23, 11, 11, 5] * 10
-    first = play(MoviesEnv(release, rater=embedded), 7, actions)
-    second = play(MoviesEnv(release), 7, actions)
+    first = play(RecommendationEnv(release, rater=embedded), 7, actions)
+    second = play(RecommendationEnv(release), 7, actions)
     assert same(first, second)
-    other = play(MoviesEnv(release, rater=embedded), 8, actions)
+    other = play(RecommendationEnv(release, rater=embedded), 8, actions)
     assert not same(first, other)
 
 
 def test_resetting_without_a_seed_goes_on_with_the_generator(
     release: Release, embedded: Any
 ) -> None:
-    env = MoviesEnv(release, rater=embedded)
+    env = RecommendationEnv(release, rater=embedded)
     env.reset(seed=5)
     once = [env.reset()[1]["persona_id"] for _ in range(8)]
     env.reset(seed=5)
@@ -145,7 +123,7 @@ def test_resetting_without_a_seed_goes_on_with_the_generator(
 
 
 def test_global_random_state_plays_no_part(release: Release, embedded: Any) -> None:
-    env = MoviesEnv(release, rater=embedded)
+    env = RecommendationEnv(release, rater=embedded)
     np.random.seed(1)  # noqa: NPY002 - what must not matter
     first = play(env, 3, [1, 2, 3])
     np.random.seed(2)  # noqa: NPY002
@@ -155,7 +133,7 @@ def test_global_random_state_plays_no_part(release: Release, embedded: Any) -> N
 
 
 def test_the_persona_can_be_chosen_and_is_observed(release: Release, embedded: Any) -> None:
-    env = MoviesEnv(release, rater=embedded)
+    env = RecommendationEnv(release, rater=embedded)
     observation, info = env.reset(seed=0, options={"persona_id": "persona:default:3"})
     assert info["persona_id"] == "persona:default:3"
     assert info["memory"] == "episode"
@@ -166,14 +144,14 @@ def test_the_persona_can_be_chosen_and_is_observed(release: Release, embedded: A
 
 
 def test_choosing_the_drawn_persona_changes_nothing_else(release: Release, embedded: Any) -> None:
-    env = MoviesEnv(release, rater=embedded)
+    env = RecommendationEnv(release, rater=embedded)
     drawn = play(env, 4, [1, 2, 3])
     chosen = play(env, 4, [1, 2, 3], persona_id=drawn[0][1]["persona_id"])
     assert same(drawn, chosen)
 
 
 def test_an_unknown_persona_or_option_names_the_nearest(release: Release, embedded: Any) -> None:
-    env = MoviesEnv(release, rater=embedded)
+    env = RecommendationEnv(release, rater=embedded)
     with pytest.raises(ReleaseError, match="persona:default:3"):
         env.reset(options={"persona_id": "persona:defualt:3"})
     with pytest.raises(ConfigError, match="did you mean persona_id"):
@@ -181,8 +159,8 @@ def test_an_unknown_persona_or_option_names_the_nearest(release: Release, embedd
 
 
 def test_memory_is_newest_first_padded_and_passed_to_the_rater(release: Release) -> None:
-    rater = Fixed(certain(4), 24)
-    env = MoviesEnv(release, rater=rater, history_length=3, leave_probability=0.0)
+    rater = Fixed(certain(4))
+    env = RecommendationEnv(release, rater=rater, history_length=3, leave_probability=0.0)
     observation, _ = env.reset(seed=0)
     assert observation["recent_items"].tolist() == [-1, -1, -1]
     assert observation["recent_ratings"].tolist() == [-1, -1, -1]
@@ -200,17 +178,20 @@ def test_memory_is_newest_first_padded_and_passed_to_the_rater(release: Release)
 
 
 def test_ratings_of_the_episode_move_the_embedded_rater(release: Release, embedded: Any) -> None:
-    low, high = [1.0] * 10, [10.0] * 10
-    seen = list(range(10))
-    assert embedded.expected(0, seen, low).mean() < embedded.expected(0, seen, high).mean()
+    low, high = np.full(10, 1.0), np.full(10, 10.0)
+    seen = np.arange(10)
+    assert embedded.sweep(0, seen, low).mean() < embedded.sweep(0, seen, high).mean()
 
 
 def test_the_embedded_rater_agrees_with_itself_in_bulk_and_alone(
     release: Release, embedded: Any
 ) -> None:
-    bulk = embedded.expected(2, [4], [9.0])
-    alone = [embedded.rate(2, item, [4], [9.0]).expected for item in range(24)]
-    np.testing.assert_allclose(bulk, alone, rtol=1e-5)
+    bulk = embedded.sweep(2, np.array([4]), np.array([9.0]))
+    memory = np.array([[4]]), np.array([[9.0]])
+    alone = [
+        embedded.rate(np.array([2]), np.array([item]), *memory).expected[0] for item in range(24)
+    ]
+    np.testing.assert_array_equal(bulk, alone)
     # Persona 2 likes Drama and Romance and dislikes Action and Thriller.
     genres = Catalogue.read(release).frame["genres"].to_list()
     liked = [bulk[n] for n, g in enumerate(genres) if "Drama" in g]
@@ -222,22 +203,22 @@ def test_the_embedded_rater_uses_the_scale_the_release_was_scored_on(
     small: ModuleType, tmp_path: Path
 ) -> None:
     small.build(tmp_path, settings={"scoring": {"scale": "1-5", "seed": 3}})
-    env = MoviesEnv("movies", home=tmp_path)
+    env = RecommendationEnv("movies", home=tmp_path)
     assert env.scale.name == "1-5"
     assert env.observation_space["recent_ratings"].high.max() == 5
 
 
 def test_a_repeated_film_is_allowed_and_flagged(release: Release) -> None:
-    env = MoviesEnv(release, rater=Fixed(certain(2), 24), leave_probability=0.0)
+    env = RecommendationEnv(release, rater=Fixed(certain(2)), leave_probability=0.0)
     env.reset(seed=0)
     assert [env.step(a)[4]["repeated"] for a in (1, 2, 1, 1)] == [False, False, True, True]
 
 
 def test_the_reward_is_a_draw_from_the_distribution(release: Release) -> None:
     shares = np.array([0.1, 0.0, 0.2, 0.0, 0.7])
-    env = MoviesEnv(
+    env = RecommendationEnv(
         release,
-        rater=Fixed(Rated("ok", shares, 4.2), 24),
+        rater=Fixed(shares),
         leave_probability=0.0,
         length_limit=10_000,
     )
@@ -250,15 +231,15 @@ def test_the_reward_is_a_draw_from_the_distribution(release: Release) -> None:
 
 
 def test_the_length_limit_truncates_and_does_not_terminate(release: Release) -> None:
-    env = MoviesEnv(release, rater=Fixed(certain(1), 24), leave_probability=0.0, length_limit=3)
+    env = RecommendationEnv(release, rater=Fixed(certain(1)), leave_probability=0.0, length_limit=3)
     steps = play(env, 0, [1, 2, 3, 4, 5])[1:]
     assert [(s[2], s[3]) for s in steps] == [(False, False), (False, False), (False, True)]
 
 
 def test_leaving_terminates_with_the_given_probability(release: Release) -> None:
-    env = MoviesEnv(release, rater=Fixed(certain(1), 24), leave_probability=1.0)
+    env = RecommendationEnv(release, rater=Fixed(certain(1)), leave_probability=1.0)
     assert [(s[2], s[3]) for s in play(env, 0, [1, 2])[1:]] == [(True, False)]
-    env = MoviesEnv(release, rater=Fixed(certain(1), 24), length_limit=100_000)
+    env = RecommendationEnv(release, rater=Fixed(certain(1)), length_limit=100_000)
     env.reset(seed=2)
     left = sum(env.step(0)[2] for _ in range(4000))
     # Binomial(4000, 0.025): 100 with a standard deviation of 9.9.
@@ -267,11 +248,11 @@ def test_leaving_terminates_with_the_given_probability(release: Release) -> None
 
 @pytest.mark.parametrize("status", ["refused", "truncated", "invalid", "engine_error", "missing"])
 def test_a_failed_rating_is_never_a_rating(status: str, release: Release) -> None:
-    rater = Fixed(certain(5), 24)
-    env = MoviesEnv(release, rater=rater, leave_probability=0.0, on_unrated="truncate")
+    rater = Fixed(certain(5))
+    env = RecommendationEnv(release, rater=rater, leave_probability=0.0, on_unrated="truncate")
     env.reset(seed=0)
     env.step(1)
-    rater.rated = Rated(status)
+    rater.said = status
     observation, reward, terminated, truncated, info = env.step(2)
     assert (reward, terminated, truncated) == (0.0, False, True)
     assert info["rating"] is None
@@ -281,7 +262,7 @@ def test_a_failed_rating_is_never_a_rating(status: str, release: Release) -> Non
 
 
 def test_a_failed_rating_aborts_by_default_and_names_the_pair(release: Release) -> None:
-    env = MoviesEnv(release, rater=Fixed(Rated("refused"), 24))
+    env = RecommendationEnv(release, rater=Fixed("refused"))
     env.reset(seed=0, options={"persona_id": "persona:default:1"})
     item = env.catalogue.row("ml:2")
     with pytest.raises(AnswerError, match=r"refused.*persona:default:1 for ml:2"):
@@ -289,7 +270,7 @@ def test_a_failed_rating_aborts_by_default_and_names_the_pair(release: Release) 
 
 
 def test_replay_gives_stored_distributions_and_reasons(release: Release, small: ModuleType) -> None:
-    env = MoviesEnv(release, rater="replay", on_unrated="truncate", leave_probability=0.0)
+    env = RecommendationEnv(release, rater="replay", on_unrated="truncate", leave_probability=0.0)
     assert env.scale.name == "1-5"
     assert env.rater.name == "replay of embedded"
     assert env.rater.language_model is False
@@ -319,15 +300,15 @@ def test_replay_refuses_scores_it_cannot_use(
     )
     small.build(tmp_path, replace={"movies.preference_scores": changed})
     with pytest.raises(ReleaseError, match=what):
-        MoviesEnv("movies", home=tmp_path, rater="replay")
+        RecommendationEnv("movies", home=tmp_path, rater="replay")
 
 
 @pytest.mark.parametrize("action", [-1, 24, 1.5, "ml:1", None])
 def test_an_action_that_is_no_item_is_a_named_error_and_changes_nothing(
     action: Any, release: Release
 ) -> None:
-    env = MoviesEnv(release, rater=Fixed(certain(3), 24), leave_probability=0.0)
-    twin = MoviesEnv(release, rater=Fixed(certain(3), 24), leave_probability=0.0)
+    env = RecommendationEnv(release, rater=Fixed(certain(3)), leave_probability=0.0)
+    twin = RecommendationEnv(release, rater=Fixed(certain(3)), leave_probability=0.0)
     env.reset(seed=0)
     twin.reset(seed=0)
     with pytest.raises(ConfigError, match=r"not an item.*0 to 23"):
@@ -336,7 +317,7 @@ def test_an_action_that_is_no_item_is_a_named_error_and_changes_nothing(
 
 
 def test_stepping_before_a_reset_is_a_named_error(release: Release) -> None:
-    env = MoviesEnv(release, rater=Fixed(certain(3), 24))
+    env = RecommendationEnv(release, rater=Fixed(certain(3)))
     with pytest.raises(ConfigError, match="reset"):
         env.step(0)
     with pytest.raises(ConfigError, match="reset"):
@@ -352,12 +333,19 @@ def test_stepping_before_a_reset_is_a_named_error(release: Release) -> None:
         ("history_length", 0),
         ("on_unrated", "ignore"),
         ("render_mode", "human"),
-        ("rater", "llm"),
+        ("rater", "embeded"),
+        ("retriever", "embeddings"),
+        ("retrieved", -1),
+        ("memory", "forever"),
+        ("perturbation", "gauss"),
+        ("perturbation_strength", 0.5),
+        ("reward_shaping", 1.5),
+        ("observation", "rating"),
     ],
 )
 def test_a_bad_argument_is_named(argument: str, value: Any, release: Release) -> None:
-    with pytest.raises(ConfigError, match=argument if argument != "rater" else "unknown rater"):
-        MoviesEnv(release, **{argument: value})
+    with pytest.raises(ConfigError, match=argument):
+        RecommendationEnv(release, **{argument: value})
 
 
 @pytest.mark.parametrize(
@@ -374,18 +362,20 @@ def test_a_release_without_the_needed_tables_names_them(
 ) -> None:
     small.build(tmp_path, without=without)
     with pytest.raises(ReleaseError, match=missing):
-        MoviesEnv("movies", home=tmp_path, rater=rater)
+        RecommendationEnv("movies", home=tmp_path, rater=rater)
 
 
 def test_embeddings_are_optional(small: ModuleType, tmp_path: Path) -> None:
     small.build(tmp_path, without=("item_embeddings", "persona_embeddings"))
-    env = MoviesEnv("movies", home=tmp_path)
+    env = RecommendationEnv("movies", home=tmp_path)
     env.reset(seed=0)
     assert env.step(0)[4]["rating_status"] == "ok"
 
 
 def test_ansi_rendering_is_readable(release: Release) -> None:
-    env = MoviesEnv(release, rater=Fixed(certain(4), 24), leave_probability=0.0, render_mode="ansi")
+    env = RecommendationEnv(
+        release, rater=Fixed(certain(4)), leave_probability=0.0, render_mode="ansi"
+    )
     env.reset(seed=0, options={"persona_id": "persona:default:1"})
     assert env.render() == (
         "Ben, 31, male, nurse (persona:default:1)\n"
@@ -397,15 +387,15 @@ def test_ansi_rendering_is_readable(release: Release) -> None:
     assert env.render() == ("  1. Film 1 (1972) · Action, Thriller\n     ★★★★☆ 4/5  expected 4.0")
     env.step(env.catalogue.row("ml:1"))
     assert "(again)" in (env.render() or "")
-    assert MoviesEnv(release, rater=Fixed(certain(4), 24)).render() is None
+    assert RecommendationEnv(release, rater=Fixed(certain(4))).render() is None
 
 
 def test_drivers_come_when_asked_for(release: Release, embedded: Any) -> None:
-    env = MoviesEnv(release, rater=embedded, explain=True)
+    env = RecommendationEnv(release, rater=embedded, explain=True)
     env.reset(seed=0, options={"persona_id": "persona:default:2"})
     liked = env.step(env.catalogue.row("ml:13"))[4]["drivers"]
     assert liked["agreement"] > 0.5
-    assert MoviesEnv(release, rater=embedded).explain is False
+    assert RecommendationEnv(release, rater=embedded).explain is False
 
 
 def test_popularity_orders_by_rank_then_by_id(release: Release) -> None:

@@ -118,7 +118,7 @@ def frames() -> dict[str, pl.DataFrame]:
     plan = plan.with_columns(stratum=pl.lit("all"))
     triples = pl.DataFrame(
         [
-            (film, "Movie", "hasGenre", f"genre:{genre}", "Genre")
+            (film, "Movie", "belongs-to", f"genre:{genre}", "Genre")
             for film, genres in zip(films, items["genres"].to_list(), strict=True)
             for genre in genres
         ],
@@ -233,3 +233,53 @@ def build(
     return store.publish(
         name, tables, world=world, required=required, card=card, settings=dict(settings or {})
     )
+
+
+def build_books(home: Path) -> Release:
+    """A release of books, made of the same people and stories: rated on 1-5, with authors."""
+    movies = frames()
+    rename = pl.format("asin:{}", pl.col("item_id").str.slice(3).str.zfill(10))
+    items = movies["movies.items"].select(
+        rename.alias("item_id"),
+        pl.col("title").str.replace("Film", "Book"),
+        "year",
+        "genres",
+        description="overview",
+        authors="directors",
+        category=pl.lit("Books"),
+        edition=pl.lit("2023"),
+    )
+    interactions = movies["movies.interactions"].with_columns(
+        rename.alias("item_id"),
+        user_id=pl.format("amazon-user:{}", pl.col("user_id").str.slice(8)),
+        rating=pl.col("rating").ceil(),
+        scale=pl.lit("1-5"),
+    )
+    stats = movies["movies.item_stats"].with_columns(
+        rename.alias("item_id"), pl.col("mean_rating", "train_mean_rating").clip(1, 5)
+    )
+    splits = movies["movies.splits"].with_columns(
+        rename.alias("item_id"),
+        user_id=pl.format("amazon-user:{}", pl.col("user_id").str.slice(8)),
+    )
+    scores = movies["movies.preference_scores"].with_columns(rename.alias("item_id"))
+    tables = {
+        "books.items": items,
+        "books.interactions": interactions,
+        "books.item_stats": stats,
+        "books.splits": splits,
+        "books.preference_scores": scores,
+        "personas": movies["personas"].with_columns(domain=pl.lit("books")),
+    }
+    store = Store(home)
+    pinned: dict[str, Snapshot] = {}
+    required: dict[str, list[str]] = {}
+    for dataset, frame in tables.items():
+        short = dataset.rpartition(".")[2]
+        snapshot = store.commit(dataset, conform(dataset, frame), code_version="test")
+        store.record_checks(dataset, snapshot.version, [CheckRecord(f"{short}_is_complete", True)])
+        pinned[short], required[dataset] = snapshot, [f"{short}_is_complete"]
+    return store.publish(
+        "books", pinned, world="sample", required=required, card="# Books\n",
+        settings={"scoring": {"scale": "1-5", "seed": 2}},
+    )  # fmt: skip
