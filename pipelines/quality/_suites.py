@@ -16,6 +16,7 @@ from pipelines.quality._suites_catalogue import (
     ITEM_STATS,
     ITEMS,
     SPLITS,
+    USER_TRAITS,
 )
 from pipelines.quality._suites_choice_sets import CHOICE_SETS
 from pipelines.quality._suites_domains import domain_suites
@@ -41,6 +42,7 @@ _OWN: Mapping[str, tuple[Expectation, ...]] = {
     "movies.splits": SPLITS,
     "movies.item_stats": ITEM_STATS,
     "movies.human_users": HUMAN_USERS,
+    "movies.user_traits": USER_TRAITS,
     "personas": PERSONAS,
     "persona_embeddings": PERSONA_EMBEDDINGS,
     "movies.item_embeddings": EMBEDDINGS,

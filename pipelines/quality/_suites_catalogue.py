@@ -5,7 +5,7 @@ from __future__ import annotations
 from pipelines.quality._declare import between, row_count
 from pipelines.quality._spec import Expectation, Fact, Setting
 
-__all__ = ["HUMAN_USERS", "INTERACTIONS", "ITEMS", "ITEM_STATS", "SPLITS"]
+__all__ = ["HUMAN_USERS", "INTERACTIONS", "ITEMS", "ITEM_STATS", "SPLITS", "USER_TRAITS"]
 
 ITEMS = (
     between(
@@ -209,5 +209,15 @@ HUMAN_USERS = (
         "mean_spread",
         "standard deviation of mean ratings of users with five or more (stars)",
         min_value=0.05,
+    ),
+)
+
+USER_TRAITS = (
+    row_count("activity_tiers", "warn", "activity", "tiers of activity with a user", min_value=2),
+    row_count(
+        "conformity_tiers", "error", "conformity", "tiers of conformity with a user", min_value=2
+    ),
+    row_count(
+        "pickiness_kinds", "warn", "pickiness", "kinds of pickiness with a user", min_value=2
     ),
 )

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from pipelines.quality._declare import between, row_count
 from pipelines.quality._spec import Expectation, Fact
-from pipelines.quality._suites_catalogue import HUMAN_USERS, SPLITS
+from pipelines.quality._suites_catalogue import HUMAN_USERS, SPLITS, USER_TRAITS
 from pipelines.quality._suites_graph import SIMILARITY
 from pipelines.quality._suites_synthetic import EMBEDDINGS, GRAPH, SCORE_PLAN, SCORES
 
@@ -129,16 +129,6 @@ _ITEM_STATS = (
     ),
 )
 
-_USER_TRAITS = (
-    row_count("activity_tiers", "warn", "activity", "tiers of activity with a user", min_value=2),
-    row_count(
-        "conformity_tiers", "error", "conformity", "tiers of conformity with a user", min_value=2
-    ),
-    row_count(
-        "pickiness_kinds", "warn", "pickiness", "kinds of pickiness with a user", min_value=2
-    ),
-)
-
 
 def domain_suites(
     domain: str, *, graph: bool = True, personas: bool = True
@@ -165,7 +155,7 @@ def domain_suites(
         "splits": SPLITS,
         "item_stats": _ITEM_STATS,
         "human_users": HUMAN_USERS,
-        "user_traits": _USER_TRAITS,
+        "user_traits": USER_TRAITS,
         "item_embeddings": EMBEDDINGS,
     }
     if personas:

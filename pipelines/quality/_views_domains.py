@@ -105,5 +105,7 @@ _TABLES: Mapping[str, Mapping[str, ViewFunction]] = {
 
 #: View functions by dataset, then by name.
 DOMAIN_VIEWS: Mapping[str, Mapping[str, ViewFunction]] = {
-    f"{domain}.{table}": views for domain in _DOMAINS for table, views in _TABLES.items()
+    **{f"{domain}.{table}": views for domain in _DOMAINS for table, views in _TABLES.items()},
+    # Users' habits are judged alike, whatever they rate.
+    "movies.user_traits": _TABLES["user_traits"],
 }

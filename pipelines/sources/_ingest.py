@@ -75,7 +75,8 @@ def ingest(
         If another process is ingesting the same source into this store.
     """
     give_large_blocks_back()
-    reader = open_source(source, settings)
+    report = progress or no_progress
+    reader = open_source(source, settings, progress=report)
     files = reader.files(world.folder)
     before = _stamps(files)
     inputs = {f"file:{world.relative(p)}": sha256_of(p) for p in files}
@@ -106,7 +107,7 @@ def ingest(
             scratch=scratch / "work",
             settings=settings,
             rejects=RejectLog(scratch / "rejects"),
-            progress=progress or no_progress,
+            progress=report,
             wanted_tmdb=_wanted_tmdb(reader, store),
         )
         work.scratch.mkdir()

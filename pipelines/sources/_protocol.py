@@ -146,6 +146,9 @@ class Source(ABC):
     ----------
     settings
         The settings tree; a source reads its own part.
+    progress
+        Called with (stage, done, total or None) while files that the settings name by their
+        address are downloaded.
 
     Attributes
     ----------
@@ -170,8 +173,9 @@ class Source(ABC):
     domains: ClassVar[frozenset[str]] = frozenset()
     code_version: ClassVar[str]
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, *, progress: Progress = no_progress) -> None:
         self.settings = settings
+        self.progress = progress
 
     @property
     def rejected_dataset(self) -> str:

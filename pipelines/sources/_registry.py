@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 
 from pipelines.config import Settings
 from pipelines.errors import ConfigError
-from pipelines.sources._protocol import Source
+from pipelines.sources._protocol import Progress, Source, no_progress
 
 __all__ = ["SOURCES", "open_source"]
 
@@ -41,8 +41,8 @@ SOURCES: Mapping[str, type[Source]] = _Registry(
 )
 
 
-def open_source(name: str, settings: Settings) -> Source:
-    """Return the source of this name.
+def open_source(name: str, settings: Settings, *, progress: Progress = no_progress) -> Source:
+    """Return the source of this name; downloads of its files report to ``progress``.
 
     Raises
     ------
@@ -51,4 +51,4 @@ def open_source(name: str, settings: Settings) -> Source:
     """
     if name not in SOURCES:
         raise ConfigError(f"unknown source {name}", hint=f"known: {', '.join(SOURCES)}")
-    return SOURCES[name](settings)
+    return SOURCES[name](settings, progress=progress)

@@ -94,14 +94,14 @@ def prepare_world(
     report = progress or no_progress
     world = settings.world
     if world.folder is not None:
-        return _open(_given(world.folder), GIVEN, settings)
+        return _open(_given(world.folder), GIVEN, settings, report)
     if world.source == "sample":
-        return _open(_sample(settings, report), GENERATED, settings)
-    return _open(*_downloaded(settings, report, base_url), settings)
+        return _open(_sample(settings, report), GENERATED, settings, report)
+    return _open(*_downloaded(settings, report, base_url), settings, report)
 
 
-def _open(folder: Path, origin: str, settings: Settings) -> World:
-    sources = {name: open_source(name, settings) for name in SOURCES}
+def _open(folder: Path, origin: str, settings: Settings, progress: Progress) -> World:
+    sources = {name: open_source(name, settings, progress=progress) for name in SOURCES}
     files = {
         name: tuple(source.files(folder)) if source.present(folder) else ()
         for name, source in sources.items()

@@ -59,10 +59,6 @@ def bad_domain(domain: str) -> dict[str, dict[str, list[Change]]]:
             "rated_share": [set_column("ratings", 0)],
             "train_share": BAD["movies.item_stats"]["train_share"],
         },
-        "user_traits": {
-            "activity_tiers": [set_column("activity_tier", "low")],
-            "conformity_tiers": [set_column("conformity_tier", "low")],
-            "pickiness_kinds": [set_column("pickiness", "not_picky")],
-        },
+        "user_traits": BAD["movies.user_traits"],
     }
     return {f"{domain}.{table}": checks for table, checks in tables.items()}

@@ -199,6 +199,11 @@ BAD: dict[str, dict[str, list[Change]]] = {
         "mean_spread": [_set("mean_rating", 3.5)],
         "train_shift": [lambda f: f.with_columns((pl.col("train_mean_rating") - 0.5).clip(0.5))],
     },
+    "movies.user_traits": {
+        "activity_tiers": [_set("activity_tier", "low")],
+        "conformity_tiers": [_set("conformity_tier", "low"), lambda f: f.head(0)],
+        "pickiness_kinds": [_set("pickiness", "not_picky")],
+    },
     "movies.human_users": {
         "user_count": [lambda f: f.head(4)],
         "mean_spread": [_set("mean_rating", 3.5)],

@@ -100,8 +100,8 @@ class AmazonSource(Source):
     def _found(self, folder: Path) -> list[AmazonFile]:
         data = self.settings.data.amazon
         given: dict[Kind, list[Path]] = {
-            "reviews": given_files(data.reviews, self.settings),
-            "meta": given_files(data.meta, self.settings),
+            "reviews": given_files(data.reviews, self.settings, progress=self.progress),
+            "meta": given_files(data.meta, self.settings, progress=self.progress),
         }
         return find_files(folder, data, given)
 

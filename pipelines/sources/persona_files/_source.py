@@ -80,7 +80,11 @@ class PersonaFilesSource(Source):
             If two files have the same name in rejections, or the folder can't be read.
         """
         named = self.settings.data.personas.files
-        found = given_files(named, self.settings) if named else _in_folder(folder)
+        found = (
+            given_files(named, self.settings, progress=self.progress)
+            if named
+            else _in_folder(folder)
+        )
         names = Counter(relative_name(path, folder) for path in found)
         doubled = [name for name, times in names.items() if times > 1]
         if doubled:

@@ -10,6 +10,7 @@ from typing import Literal
 from pipelines.config import Settings
 from pipelines.errors import SourceError
 from pipelines.sources._given import given_files, relative_name
+from pipelines.sources._protocol import Progress, no_progress
 
 __all__ = ["REQUIRED", "Kind", "SteamFile", "find_files"]
 
@@ -34,7 +35,9 @@ class SteamFile:
     name: str
 
 
-def find_files(folder: Path, settings: Settings) -> dict[Kind, SteamFile]:
+def find_files(
+    folder: Path, settings: Settings, *, progress: Progress = no_progress
+) -> dict[Kind, SteamFile]:
     """The Steam files that there are, in the order games, reviews, items.
 
     Parameters
@@ -43,6 +46,8 @@ def find_files(folder: Path, settings: Settings) -> dict[Kind, SteamFile]:
         The data folder, with ``steam/steam_games.json[.gz]`` and so on.
     settings
         ``data.steam`` names files that lie elsewhere.
+    progress
+        Told of downloads of those that have an address.
 
     Raises
     ------
@@ -54,7 +59,11 @@ def find_files(folder: Path, settings: Settings) -> dict[Kind, SteamFile]:
     found: dict[Kind, SteamFile] = {}
     for kind, name in _NAMES.items():
         given = getattr(data, kind)
-        paths = given_files([given], settings) if given else _lying(folder / _FOLDER, name)
+        paths = (
+            given_files([given], settings, progress=progress)
+            if given
+            else _lying(folder / _FOLDER, name)
+        )
         if len(paths) > 1:
             raise SourceError(
                 "a packed and a plain file of the same name",

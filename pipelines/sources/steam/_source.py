@@ -57,15 +57,17 @@ class SteamSource(Source):
 
     def present(self, folder: Path) -> bool:
         """Whether files are named in the settings or lie in ``folder/steam``."""
-        return bool(find_files(folder, self.settings))
+        return bool(find_files(folder, self.settings, progress=self.progress))
 
     def files(self, folder: Path) -> list[Path]:
         """Return the files that are read: games, reviews and, if there, items."""
-        return [file.path for file in find_files(folder, self.settings).values()]
+        return [
+            file.path for file in find_files(folder, self.settings, progress=self.progress).values()
+        ]
 
     def read(self, folder: Path, work: Workspace) -> Iterator[RawTable]:
         """Read games, reviews and time played."""
-        found = find_files(folder, self.settings)
+        found = find_files(folder, self.settings, progress=self.progress)
         if not found:
             raise SourceError(
                 "no Steam files", where=str(folder / self.name), hint="see docs/data.md"

@@ -66,7 +66,11 @@ class TaxonomySource(Source):
             If there is none, or several lie in the folder and the settings name none.
         """
         named = self.settings.data.taxonomy.file
-        found = given_files((named,), self.settings) if named else _in_folder(folder)
+        found = (
+            given_files((named,), self.settings, progress=self.progress)
+            if named
+            else _in_folder(folder)
+        )
         if len(found) != 1:
             raise SourceError(
                 f"{len(found) or 'no'} category trees",

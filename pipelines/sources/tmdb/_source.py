@@ -13,7 +13,7 @@ import polars as pl
 from pipelines.config import Settings
 from pipelines.errors import SourceError
 from pipelines.sources._ordered import OrderedRows
-from pipelines.sources._protocol import Licence, RawTable, Source, Workspace
+from pipelines.sources._protocol import Licence, Progress, RawTable, Source, Workspace, no_progress
 from pipelines.sources.tmdb._cache import TmdbCache
 from pipelines.sources.tmdb._dump import dump_lines
 from pipelines.sources.tmdb._identity import WantedFilms
@@ -73,8 +73,8 @@ class TmdbSource(Source):
     needs: ClassVar[tuple[str, ...]] = ("raw.movielens_links", "raw.movielens_movies")
     code_version: ClassVar[str] = CODE_VERSION
 
-    def __init__(self, settings: Settings) -> None:
-        super().__init__(settings)
+    def __init__(self, settings: Settings, *, progress: Progress = no_progress) -> None:
+        super().__init__(settings, progress=progress)
         self.cache = TmdbCache(settings.runtime.home / "cache" / "tmdb")
 
     def feeds(self, folder: Path) -> frozenset[str]:  # noqa: ARG002 - records alone are no domain

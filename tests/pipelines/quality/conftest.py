@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-from support.domain_tables import books_like
+from support.domain_tables import books_like, user_traits
 
 from pipelines.config import Settings
 from pipelines.contracts import CONTRACTS
@@ -174,6 +174,7 @@ def _build() -> dict[str, pl.DataFrame]:
         "movies.splits": splits,
         "movies.item_stats": _item_stats(items, interactions, splits),
         "movies.human_users": users,
+        "movies.user_traits": user_traits(users),
         "personas": personas,
         "persona_embeddings": _embeddings(personas["persona_id"], rng),
         "movies.item_embeddings": vectors,
@@ -212,6 +213,7 @@ _INPUTS = {
     "movies.splits": ("movies.interactions",),
     "movies.item_stats": ("movies.items", "movies.splits"),
     "movies.human_users": ("movies.interactions",),
+    "movies.user_traits": ("movies.interactions", "movies.items"),
     "persona_embeddings": ("personas",),
     "movies.item_embeddings": ("movies.items",),
     "movies.score_plan": ("personas", "movies.items", "movies.item_stats"),

@@ -6,12 +6,14 @@ import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.given_worlds import GivenWorld
 
 from pipelines.config import Settings
 from pipelines.errors import ConfigError, SourceError
+from pipelines.sources import open_source, prepare_world
 from pipelines.sources._given import given_files, relative_name
 
 TREE = b"".join(b"Toys > Kind %d\n" % n for n in range(2000))
@@ -96,6 +98,63 @@ def test_a_download_that_was_cut_goes_on_and_is_never_half_there(
     found = world.ingest(data={"taxonomy": {"file": f"{shop.url}/tree.txt"}})
     assert found["raw.taxonomy_categories"].rows == 2000
     assert [asked for _, asked in shop.asked] == ["", "bytes=9000-"]
+
+
+@pytest.mark.parametrize(
+    ("source", "data", "files"),
+    [
+        (
+            "amazon",
+            {"reviews": ["Toys.jsonl"], "meta": ["meta_Toys.jsonl"]},
+            ["Toys.jsonl", "meta_Toys.jsonl"],
+        ),
+        (
+            "steam",
+            {"games": "games.json", "reviews": "reviews.json", "items": "items.json"},
+            ["games.json", "reviews.json", "items.json"],
+        ),
+        ("taxonomy", {"file": "tree.txt"}, ["tree.txt"]),
+        ("personas", {"files": ["a.txt", "b.jsonl"]}, ["a.txt", "b.jsonl"]),
+    ],
+)
+def test_every_source_reports_how_far_its_downloads_are(
+    shop: Shop, tmp_path: Path, source: str, data: dict[str, Any], files: list[str]
+) -> None:
+    addresses = {
+        key: f"{shop.url}/{named}" if isinstance(named, str) else [f"{shop.url}/{n}" for n in named]
+        for key, named in data.items()
+    }
+    tree = GivenWorld(tmp_path, source).settings(data={source: addresses})
+    told: list[tuple[str, int, int | None]] = []
+    name = {"personas": "persona_files"}.get(source, source)
+    reader = open_source(name, tree, progress=lambda *said: told.append(said))
+    found = reader.files(tmp_path / "data")
+    assert sorted(path.name for path in found) == sorted(files)
+    ends = [(stage, done, total) for stage, done, total in told if done == total]
+    assert ends == [(f"downloading {file}", len(TREE), len(TREE)) for file in files]
+    # What is there already is not downloaded, nor reported, again.
+    told.clear()
+    assert reader.files(tmp_path / "data") == found
+    assert told == []
+
+
+def test_a_world_reports_what_is_downloaded_for_it(shop: Shop, tmp_path: Path) -> None:
+    given = GivenWorld(tmp_path, "steam")
+    given.folder.mkdir()
+    shop.cut = 9000
+    told: list[tuple[str, int, int | None]] = []
+    world = prepare_world(
+        given.settings(
+            data={"steam": {"games": f"{shop.url}/g.json", "reviews": f"{shop.url}/r.json"}}
+        ),
+        progress=lambda *said: told.append(said),
+    )
+    assert world.domains == {"games"}
+    counts = [done for stage, done, _ in told if stage == "downloading g.json"]
+    # The first answer was cut: the count goes on from there, and never back.
+    assert 9000 in counts
+    assert counts == sorted(counts)
+    assert told[-1] == ("downloading r.json", len(TREE), len(TREE))
 
 
 def test_what_a_server_does_not_have_and_an_address_without_a_file_are_errors(
