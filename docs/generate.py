@@ -14,7 +14,7 @@ from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
 from pipelines.config import Section, Settings
-from pipelines.contracts import PUBLISHED, RAW, Contract
+from pipelines.contracts import ABLATIONS, PUBLISHED, RAW, Contract
 
 REFERENCE = Path(__file__).resolve().parent / "reference"
 NOTE = "<!-- Written by docs/generate.py; change the code, then run `make docs`. -->\n\n"
@@ -28,7 +28,11 @@ def tables() -> str:
         "Keys are strings that stay the same across versions. Lists are never null, only empty. "
         "A release holds the published tables under their short names.\n\n"
     )
-    for title, group in (("Published tables", PUBLISHED), ("Raw snapshots", RAW)):
+    for title, group in (
+        ("Published tables", PUBLISHED),
+        ("Raw snapshots", RAW),
+        ("Ablation suites", ABLATIONS),
+    ):
         out.append(f"## {title}\n\n")
         for dataset, contract in group.items():
             out.append(_table(dataset, contract))

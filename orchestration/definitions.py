@@ -8,6 +8,7 @@ from typing import Any
 
 import dagster as dg
 
+from orchestration.defs.ablations import ablation_assets
 from orchestration.defs.checks import dataset_checks
 from orchestration.defs.graphs import graph_assets
 from orchestration.defs.jobs import JOBS, SCHEDULES
@@ -63,6 +64,7 @@ def build_defs(
             *scoring_assets(),
             *report_assets(),
             *release_assets(),
+            *ablation_assets(),
         ],
         asset_checks=dataset_checks(),
         jobs=JOBS,

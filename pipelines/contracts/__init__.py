@@ -11,6 +11,7 @@
 from pipelines.contracts._base import ColumnDoc, Contract
 from pipelines.contracts._derived import derived
 from pipelines.contracts._report import RATER_REPORT
+from pipelines.contracts.ablations import ABLATIONS
 from pipelines.contracts.published import PUBLISHED
 from pipelines.contracts.published_books import BOOKS
 from pipelines.contracts.published_games import GAMES
@@ -20,7 +21,7 @@ from pipelines.contracts.raw_amazon import RAW_AMAZON
 from pipelines.contracts.raw_files import RAW_FILES
 from pipelines.contracts.raw_steam import RAW_STEAM
 
-__all__ = ["CONTRACTS", "PUBLISHED", "RAW", "ColumnDoc", "Contract"]
+__all__ = ["ABLATIONS", "CONTRACTS", "PUBLISHED", "RAW", "ColumnDoc", "Contract"]
 
 RAW.update(RAW_AMAZON | RAW_FILES | RAW_STEAM)
 PUBLISHED.update(BOOKS | GAMES | PRODUCTS)
@@ -33,4 +34,4 @@ for _domain, _parts in {
     if f"{_domain}.items" in PUBLISHED:
         PUBLISHED.update(derived(_domain, **_parts))
 
-CONTRACTS: dict[str, Contract] = RAW | PUBLISHED
+CONTRACTS: dict[str, Contract] = RAW | PUBLISHED | ABLATIONS

@@ -12,7 +12,7 @@ from orchestration.definitions import build_defs
 from orchestration.defs.personas import COHORTS
 from orchestration.instance import open_instance
 from orchestration.naming import asset_key
-from pipelines.contracts import CONTRACTS, PUBLISHED
+from pipelines.contracts import ABLATIONS, CONTRACTS, PUBLISHED
 from pipelines.domains import DOMAINS
 
 
@@ -23,7 +23,11 @@ def defs(tmp_path_factory: pytest.TempPathFactory) -> dg.Definitions:
 
 @pytest.fixture(scope="module")
 def specs(defs: dg.Definitions) -> list[dg.AssetSpec]:
-    keys = defs.resolve_job_def("everything").asset_layer.selected_asset_keys
+    keys = {
+        key
+        for job in ("everything", "ablations")
+        for key in defs.resolve_job_def(job).asset_layer.selected_asset_keys
+    }
     return [spec for spec in defs.resolve_all_asset_specs() if spec.key in keys]
 
 
@@ -67,6 +71,18 @@ def test_every_domain_has_a_job_that_ends_in_its_release(defs: dg.Definitions) -
             dg.AssetKey(["releases", domain])
         }
         assert not keys & others
+
+
+def test_what_judges_a_release_is_a_job_of_its_own_that_no_run_of_the_domains_waits_for(
+    defs: dg.Definitions,
+) -> None:
+    judged = {asset_key(name) for name in ABLATIONS}
+    jobs = {
+        name: defs.resolve_job_def(name).asset_layer.selected_asset_keys
+        for name in ("everything", "personas", "ablations", *DOMAINS)
+    }
+    assert jobs.pop("ablations") == judged
+    assert not any(keys & judged for keys in jobs.values())
 
 
 def test_what_touches_the_duckdb_file_shares_a_pool_of_one(defs: dg.Definitions) -> None:

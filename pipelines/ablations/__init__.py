@@ -1,0 +1,51 @@
+"""Ablation suites: test cases made by rule from a domain's tables, and what judges raters on them.
+
+The tables are snapshots like any other (`ablations.<domain>_...`), made from one version of a
+domain's tables. `sim.ablations` runs the grid of configurations over them.
+"""
+
+from pipelines.ablations._bank import KINDS, RaterBank, RaterSpec
+from pipelines.ablations._build import (
+    CASE_TABLES,
+    CHECKS,
+    CODE_VERSION,
+    check_cases,
+    needs,
+    write_table,
+)
+from pipelines.ablations._cases import HumanSample, extremes, human_cases, series_cases
+from pipelines.ablations._kept import Kept
+from pipelines.ablations._people import human_personas
+from pipelines.ablations._rule import CaseRule, Suite, suite_named
+from pipelines.ablations._series import find_series, stem_of
+from pipelines.ablations._sets import item_sets, suite_personas
+from pipelines.ablations._systems import SYSTEMS, system_text
+from pipelines.raters._humans import source_scale
+
+__all__ = [
+    "CASE_TABLES",
+    "CHECKS",
+    "CODE_VERSION",
+    "KINDS",
+    "SYSTEMS",
+    "CaseRule",
+    "HumanSample",
+    "Kept",
+    "RaterBank",
+    "RaterSpec",
+    "Suite",
+    "check_cases",
+    "extremes",
+    "find_series",
+    "human_cases",
+    "human_personas",
+    "item_sets",
+    "needs",
+    "series_cases",
+    "source_scale",
+    "stem_of",
+    "suite_named",
+    "suite_personas",
+    "system_text",
+    "write_table",
+]

@@ -1,0 +1,250 @@
+"""The case tables as snapshots of the store, with checks of what a contract can't say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import polars as pl
+
+from pipelines.ablations._cases import human_cases, series_cases
+from pipelines.ablations._rule import CaseRule, Suite, suite_named
+from pipelines.ablations._series import find_series
+from pipelines.ablations._sets import item_sets, suite_personas
+from pipelines.errors import ContractError
+from pipelines.personas import HANDMADE_VERSION
+from pipelines.raters._humans import source_scale
+from pipelines.store import CheckRecord, Snapshot, Store, build_key
+
+__all__ = ["CASE_TABLES", "CHECKS", "CODE_VERSION", "check_cases", "needs", "write_table"]
+
+#: Bumped whenever the same tables and rule give other cases.
+CODE_VERSION = f"1+{HANDMADE_VERSION}"
+
+#: Case tables in the order in which they are made, and what of the domain each is made from;
+#: a leading dot names another case table.
+CASE_TABLES: dict[str, tuple[str, ...]] = {
+    "personas": (),
+    "item_sets": (".personas", "items", "item_stats"),
+    "series": ("items", "item_stats"),
+    "series_cases": (".series", "items", "item_stats", "personas", "interactions"),
+    "human_cases": ("interactions", "splits", "items"),
+}
+#: Checks of each case table: name to what it says.
+CHECKS: dict[str, dict[str, str]] = {
+    "personas": {"pronouns_match": "No description speaks of the persona with wrong pronouns."},
+    "item_sets": {"items_are_known": "Every item is one of the domain's."},
+    "series": {"one_is_held_out": "Each series has three items at least, exactly one held out."},
+    "series_cases": {
+        "the_answer_is_not_shown": "No history holds the item that is asked about, or one twice.",
+        "histories_are_there": "Every history has items, each with a rating for either question.",
+    },
+    "human_cases": {
+        "the_answer_is_not_shown": "No history holds the item that is asked about, or one twice.",
+        "histories_are_there": "Every history has items, each with a rating.",
+    },
+}
+
+
+def needs(table: str, domain: str) -> dict[str, str]:
+    """Datasets that a case table is made from, by short name.
+
+    >>> needs("series", "books")
+    {'items': 'books.items', 'item_stats': 'books.item_stats'}
+    >>> needs("series_cases", "books")[".series"]
+    'ablations.books_series'
+    """
+    return {
+        name: f"ablations.{domain}_{name[1:]}"
+        if name.startswith(".")
+        else name
+        if name == "personas"
+        else f"{domain}.{name}"
+        for name in CASE_TABLES[table]
+    }
+
+
+def write_table(
+    store: Store,
+    domain: str,
+    table: str,
+    inputs: Mapping[str, Snapshot],
+    *,
+    rule: CaseRule | None = None,
+    run_id: str | None = None,
+) -> tuple[Snapshot, bool]:
+    """Make one case table and commit it, unless it was made of the same before.
+
+    Parameters
+    ----------
+    store
+        Where to.
+    domain, table
+        What: ``movies``, ``series``.
+    inputs
+        Snapshots by the names of :func:`needs`.
+    rule
+        Sizes and seed.
+    run_id
+        Of the run that makes it.
+
+    Returns
+    -------
+    tuple of Snapshot, bool
+        The table, and whether it was there.
+
+    Raises
+    ------
+    ContractError
+        If the tables of the domain are not what they should be, or a check fails.
+    """
+    suite, rule = suite_named(domain), rule or CaseRule()
+    dataset = f"ablations.{domain}_{table}"
+    versions = {snapshot.dataset: snapshot.version for snapshot in inputs.values()}
+    found = store.find_build(dataset, build_key(CODE_VERSION, rule.facts(), versions))
+    if found is not None:
+        return store.point(dataset, found.version), True
+    frame, facts = _MAKERS[table](inputs, suite, rule)
+    records = check_cases(table, frame, inputs)
+    for record in records:
+        if not record.passed:
+            raise ContractError(
+                f"the check {record.name} failed: {record.details['message']}",
+                where=dataset,
+                details=record.details,
+            )
+    snapshot = store.commit(
+        dataset,
+        frame,
+        code_version=CODE_VERSION,
+        config=rule.facts(),
+        inputs=versions,
+        run_id=run_id,
+        stats={"counts": _counts(table, frame), **facts},
+        # A domain may have no series at all, or no rating outside the training split.
+        allow_empty=True,
+    )
+    store.record_checks(dataset, snapshot.version, records)
+    return snapshot, False
+
+
+def check_cases(
+    table: str, frame: pl.DataFrame, inputs: Mapping[str, Snapshot]
+) -> list[CheckRecord]:
+    """The checks of a case table, each with how many rows broke it."""
+    broken: dict[str, pl.DataFrame] = {}
+    if table == "personas":
+        broken["pronouns_match"] = frame.filter(wrong_pronouns())
+    elif table == "item_sets":
+        items = inputs["items"].read(["item_id"])
+        broken["items_are_known"] = frame.join(items, on="item_id", how="anti")
+    elif table == "series":
+        sizes = frame.group_by("series").agg(pl.len(), held=pl.col("held_out").sum())
+        broken["one_is_held_out"] = sizes.filter((pl.col("len") < 3) | (pl.col("held") != 1))
+    else:
+        history = pl.col("history")
+        broken["the_answer_is_not_shown"] = frame.filter(
+            history.list.contains(pl.col("item_id"))
+            | (history.list.n_unique() != history.list.len())
+        )
+        gaps = pl.col("ratings").list.eval(pl.element().is_null()).list.sum()
+        if table == "series_cases":
+            own = pl.col("high").list.drop_nulls().list.len()
+            same = own == pl.col("low").list.drop_nulls().list.len()
+            gap = (gaps != own) | ~same | (own == 0)
+        else:
+            gap = gaps > 0
+        broken["histories_are_there"] = frame.filter(gap | (history.list.len() == 0))
+    return [
+        CheckRecord(
+            name,
+            not rows.height,
+            details={
+                "message": f"{CHECKS[table][name]} {rows.height} rows break it.",
+                "rows": [
+                    {k: str(v)[:200] for k, v in row.items()} for row in rows.head(5).to_dicts()
+                ],
+            },
+        )
+        for name, rows in broken.items()
+    ]
+
+
+def wrong_pronouns() -> pl.Expr:
+    """Whether a description uses pronouns of the other gender for a persona.
+
+    Descriptions may speak of others, so only one is wrong that has the other gender's pronouns
+    and none of the persona's own.
+    """
+    text = pl.col("description").str.to_lowercase()
+    she = text.str.contains(r"\b(?:she|her|hers|herself)\b")
+    he = text.str.contains(r"\b(?:he|him|his|himself)\b")
+    female = pl.col("gender") == "female"
+    return pl.when(female).then(he & ~she).otherwise(she & ~he)
+
+
+_Made = tuple[pl.DataFrame, dict[str, Any]]
+
+
+def _personas(inputs: Mapping[str, Snapshot], suite: Suite, rule: CaseRule) -> _Made:
+    del inputs, rule
+    return suite_personas(suite), {}
+
+
+def _item_sets(inputs: Mapping[str, Snapshot], suite: Suite, rule: CaseRule) -> _Made:
+    personas, items, stats = (inputs[k].read() for k in (".personas", "items", "item_stats"))
+    return item_sets(personas, items, stats, suite, rule), {}
+
+
+def _series(inputs: Mapping[str, Snapshot], suite: Suite, rule: CaseRule) -> _Made:
+    wanted = suite.series if rule.series is None else rule.series
+    found = find_series(inputs["items"].read(), inputs["item_stats"].read(), suite, rule)
+    return found, {"wanted_series": wanted}
+
+
+def _series_cases(inputs: Mapping[str, Snapshot], suite: Suite, rule: CaseRule) -> _Made:
+    series, items, stats = (inputs[k].read() for k in (".series", "items", "item_stats"))
+    source = source_scale(inputs["interactions"].scan())
+    people = inputs["personas"].read()
+    return series_cases(series, items, stats, people, source, suite, rule), {}
+
+
+def _human_cases(inputs: Mapping[str, Snapshot], suite: Suite, rule: CaseRule) -> _Made:
+    del suite
+    columns = ["user_id", "item_id", "rating", "scale", "rated_at"]
+    made = human_cases(inputs["interactions"].read(columns), inputs["splits"].read(), rule)
+    return made.cases, {"human": {"scale": made.scale.name, "shares": made.distribution}}
+
+
+_MAKERS: dict[str, Callable[[Mapping[str, Snapshot], Suite, CaseRule], _Made]] = {
+    "personas": _personas,
+    "item_sets": _item_sets,
+    "series": _series,
+    "series_cases": _series_cases,
+    "human_cases": _human_cases,
+}
+
+
+def _counts(table: str, frame: pl.DataFrame) -> dict[str, int]:
+    """What was found, for the report: a small domain has less than is asked for."""
+    if table == "personas":
+        return dict(frame.group_by("suite").len().sort("suite").iter_rows())
+    if table == "item_sets":
+        named = frame.select(pl.concat_str("suite", "group", "want", separator=" ").alias("of"))
+        return dict(named.group_by("of").len().sort("of").iter_rows())
+    if table == "series":
+        named = frame.group_by("basis").agg(pl.col("series").n_unique()).sort("basis")
+        return {"series": frame["series"].n_unique(), **dict(named.iter_rows())}
+    if table == "series_cases":
+        return {
+            "series": frame["series"].n_unique(),
+            "users": frame["persona_id"].n_unique(),
+            "draws": frame["draw"].n_unique(),
+            "cases": frame.height,
+        }
+    return {
+        "items": frame["item_id"].n_unique(),
+        "people": frame["user_id"].n_unique(),
+        "draws": frame["draw"].n_unique(),
+        "cases": frame.height,
+    }

@@ -1,0 +1,78 @@
+"""Hand-made personas and the items that each is asked about."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+
+from pipelines.ablations._rule import CaseRule, Suite
+from pipelines.personas import SUITE_GENRES, handmade_personas, handmade_suite
+from pipelines.seeding import hash_ids, uniform
+
+__all__ = ["item_sets", "suite_personas"]
+
+_SCHEMA = dict.fromkeys(("persona_id", "item_id", "suite", "group", "want"), pl.String)
+
+
+def suite_personas(suite: Suite) -> pl.DataFrame:
+    """Rows of `ablations.<domain>_personas`: 32 of genres, 8 who rate everything alike."""
+    return handmade_personas(suite.domain).join(
+        handmade_suite(suite.domain), on="persona_id", validate="1:1"
+    )
+
+
+def item_sets(
+    personas: pl.DataFrame, items: pl.DataFrame, item_stats: pl.DataFrame, suite: Suite,
+    rule: CaseRule,
+) -> pl.DataFrame:  # fmt: skip
+    """Rows of `ablations.<domain>_item_sets`.
+
+    An item can be drawn if it has a genre and `least_ratings` training ratings. For a persona of
+    a genre, an item is liked if it has that genre and none that the persona dislikes, disliked
+    if it has a genre that the persona dislikes and neither its own nor one akin to it; whatever
+    is in between is not asked. Of each side so many are drawn with equal chances, for each
+    persona anew; where there are fewer, all of them are taken and nothing is made up.
+
+    Parameters
+    ----------
+    personas
+        Of :func:`suite_personas`.
+    items, item_stats
+        Tables of the domain.
+    suite, rule
+        What is made.
+    """
+    rated = item_stats.filter(pl.col("train_ratings") >= rule.least_ratings)
+    pool = items.join(rated.select("item_id"), on="item_id", how="semi").filter(
+        pl.col("genres").list.len() > 0
+    )
+    pool = pool.sort("item_id")
+    known = SUITE_GENRES[suite.domain]
+    has = np.stack([pool["genres"].list.contains(g).to_numpy() for g in known], axis=1)
+    keys, ids = hash_ids(pool["item_id"]), pool["item_id"]
+    frames = []
+    for person in personas.iter_rows(named=True):
+        order = uniform(rule.seed, hash_ids([person["persona_id"]])[0], keys)
+        if person["suite"] == "genres":
+            own = has[:, known.index(person["group"])]
+            disliked = has[:, [known.index(g) for g in person["dislikes"]]].any(axis=1)
+            akin = [n for n, g in enumerate(known) if g not in person["dislikes"]]
+            wanted = {
+                "high": (own & ~disliked, rule.liked),
+                "low": (disliked & ~has[:, akin].any(axis=1), rule.disliked),
+            }
+        else:
+            wanted = {person["group"]: (np.ones(pool.height, dtype=bool), rule.everything)}
+        for want, (mask, count) in wanted.items():
+            rows = np.flatnonzero(mask)
+            rows = rows[np.argsort(order[rows], kind="stable")[:count]]
+            frames.append(
+                pl.DataFrame({"item_id": ids.gather(rows)}).select(
+                    persona_id=pl.lit(person["persona_id"]),
+                    item_id="item_id",
+                    suite=pl.lit(person["suite"]),
+                    group=pl.lit(person["group"]),
+                    want=pl.lit(want),
+                )
+            )
+    return pl.concat(frames) if frames else pl.DataFrame(schema=_SCHEMA)

@@ -1,0 +1,34 @@
+"""Ablation suites: what each part of a simulated user's set-up is worth (SUBER, section 4.2)."""
+
+from sim.ablations._compare import Difference, compare
+from sim.ablations._figures import TestScore, aggregate, score_of
+from sim.ablations._grid import GRIDS, Options, configurations, seen
+from sim.ablations._noise import kernel
+from sim.ablations._plots import plots_of
+from sim.ablations._report import comparisons, markdown, table, write_report
+from sim.ablations._run import Configuration, SuiteResult, run_suite, scores_frame
+from sim.ablations._workshop import RETRIEVED, Workshop
+
+__all__ = [
+    "GRIDS",
+    "RETRIEVED",
+    "Configuration",
+    "Difference",
+    "Options",
+    "SuiteResult",
+    "TestScore",
+    "Workshop",
+    "aggregate",
+    "compare",
+    "comparisons",
+    "configurations",
+    "kernel",
+    "markdown",
+    "plots_of",
+    "run_suite",
+    "score_of",
+    "scores_frame",
+    "seen",
+    "table",
+    "write_report",
+]

@@ -1,0 +1,230 @@
+"""The questions of a suite, as arrays over the release's items."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pipelines.scales import RatingScale, rescale, scale_named
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from pipelines.ablations import Suite
+    from pipelines.store import Snapshot
+
+__all__ = ["TESTS", "Cases", "Human", "human_distribution", "load_cases", "tables_of"]
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+
+#: Tests in the order in which they are reported.
+TESTS = ("genres", "raters", "collections", "similarity")
+_TABLES = {
+    "genres": ("personas", "item_sets"),
+    "raters": ("personas", "item_sets"),
+    "collections": ("series_cases",),
+    "similarity": ("human_cases",),
+}
+_WANT = {"low": 0, "high": 1}
+
+
+@dataclass(frozen=True)
+class Cases:
+    """Questions of one test, each independent of the others.
+
+    Attributes
+    ----------
+    test
+        Its name.
+    personas
+        Who is asked, rows like those of `personas`.
+    person, item
+        Row of `personas` and number of the item (in the order of the items' ids), (n,).
+    want
+        1 if a high rating is a success, 0 if a low one, -1 if neither, of shape (n,).
+    group
+        What the case belongs to: a genre, a series, ..., of shape (n,).
+    history
+        Items rated before, oldest first, -1 padding at the end, of shape (n, h); h may be 0.
+    ratings
+        Their ratings on `scale`, of shape (n, h).
+    scale
+        Of `ratings`.
+    """
+
+    test: str
+    personas: pl.DataFrame
+    person: Ints
+    item: Ints
+    want: Ints
+    group: list[str]
+    history: Ints
+    ratings: Floats
+    scale: RatingScale
+
+    def __len__(self) -> int:
+        return len(self.person)
+
+    @property
+    def users(self) -> list[str]:
+        """Whose answer each case is, of shape (n,)."""
+        ids = self.personas["persona_id"].to_list()
+        return [ids[p] for p in self.person]
+
+
+@dataclass(frozen=True)
+class Human:
+    """How people rate: an item uniform, then one of its ratings.
+
+    Attributes
+    ----------
+    scale
+        Of the source.
+    shares
+        Share of each of its answers, ascending, of shape (answers,).
+    """
+
+    scale: RatingScale
+    shares: Floats
+
+
+def tables_of(test: str) -> tuple[str, ...]:
+    """Case tables that a test is made of."""
+    return _TABLES[test]
+
+
+def human_distribution(cases: Snapshot) -> Human | None:
+    """The distribution noted with `human_cases`; None if there are no cases."""
+    noted: dict[str, Any] = cases.manifest.stats.get("human", {})
+    if not noted.get("shares"):
+        return None
+    scale = scale_named(noted["scale"])
+    return Human(scale, np.array([noted["shares"][f"{a:g}"] for a in scale.answers]))
+
+
+def load_cases(
+    test: str,
+    draw: int,
+    tables: Mapping[str, Snapshot],
+    suite: Suite,
+    frame: Callable[[str], pl.DataFrame],
+) -> Cases:
+    """The questions of one test.
+
+    Parameters
+    ----------
+    test
+        One of :data:`TESTS`.
+    draw
+        Which draw of `series_cases` and `human_cases`.
+    tables
+        Case tables by short name.
+    suite
+        Whose.
+    frame
+        Gives tables of the domain: `items` in the order of their ids, `personas`,
+        `human_users`.
+    """
+    index = {item: n for n, item in enumerate(frame("items")["item_id"])}
+    if test == "collections":
+        return _collections(tables["series_cases"], draw, suite, frame("personas"), index)
+    if test == "similarity":
+        return _similarity(tables["human_cases"], draw, suite, frame("human_users"), index)
+    import polars as pl
+
+    people = tables["personas"].read().filter(pl.col("suite") == test).sort("persona_id")
+    rows = tables["item_sets"].read().filter(pl.col("suite") == test)
+    place = {p: n for n, p in enumerate(people["persona_id"])}
+    return Cases(
+        test,
+        people,
+        _places(rows["persona_id"], place),
+        _places(rows["item_id"], index),
+        np.array([_WANT[w] for w in rows["want"]], dtype=np.int64),
+        rows["group"].to_list(),
+        np.empty((rows.height, 0), dtype=np.int64),
+        np.empty((rows.height, 0)),
+        suite.scale,
+    )
+
+
+def _collections(
+    table: Snapshot, draw: int, suite: Suite, personas: pl.DataFrame, index: dict[str, int]
+) -> Cases:
+    import polars as pl
+
+    rows = table.scan().filter(pl.col("draw") == draw).collect()
+    people = personas.join(rows.select("persona_id"), on="persona_id", how="semi")
+    people = people.sort("persona_id")
+    place = {p: n for n, p in enumerate(people["persona_id"])}
+    person, item = _places(rows["persona_id"], place), _places(rows["item_id"], index)
+    history = _padded(rows["history"], -1, index)
+    others = _padded(rows["ratings"], np.nan)
+    sides = [
+        np.where(np.isnan(own), others, own)
+        for own in (_padded(rows["low"], np.nan), _padded(rows["high"], np.nan))
+    ]
+    return Cases(
+        "collections",
+        people,
+        np.tile(person, 2),
+        np.tile(item, 2),
+        np.repeat(np.array([0, 1], dtype=np.int64), rows.height),
+        rows["series"].to_list() * 2,
+        np.tile(history, (2, 1)),
+        np.concatenate(sides),
+        suite.scale,
+    )
+
+
+def _similarity(
+    table: Snapshot, draw: int, suite: Suite, human_users: pl.DataFrame, index: dict[str, int]
+) -> Cases:
+    import polars as pl
+
+    from pipelines.ablations import human_personas
+
+    rows = table.scan().filter(pl.col("draw") == draw).collect()
+    users = rows["user_id"].unique().sort().to_list()
+    place = {u: n for n, u in enumerate(users)}
+    ratings = _padded(rows["ratings"], np.nan)
+    if rows.height:
+        ratings = rescale(ratings, scale_named(rows["scale"][0]), suite.scale)
+    return Cases(
+        "similarity",
+        human_personas(users, human_users),
+        _places(rows["user_id"], place),
+        _places(rows["item_id"], index),
+        np.full(rows.height, -1, dtype=np.int64),
+        ["people"] * rows.height,
+        _padded(rows["history"], -1, index),
+        np.asarray(ratings, dtype=np.float64),
+        suite.scale,
+    )
+
+
+def _places(ids: pl.Series, place: dict[str, int]) -> Ints:
+    return np.array([place[i] for i in ids], dtype=np.int64)
+
+
+def _padded(lists: pl.Series, blank: float, index: dict[str, int] | None = None) -> Any:
+    """A column of lists as one array, padded at the end."""
+    import polars as pl
+
+    lengths = lists.list.len().to_numpy().astype(np.int64)
+    longest = int(lengths.max()) if len(lengths) else 0
+    out = np.full((len(lengths), longest), blank, dtype=np.float64 if index is None else np.int64)
+    if not out.size:
+        return out
+    flat = lists.explode(empty_as_null=False, keep_nulls=False)
+    if index is None:
+        flat = flat.cast(pl.Float64).fill_null(float("nan"))
+    else:
+        flat = flat.replace_strict(index, return_dtype=pl.Int64)
+    out[np.arange(longest)[None, :] < lengths[:, None]] = flat.to_numpy()
+    return out

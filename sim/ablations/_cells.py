@@ -1,0 +1,142 @@
+"""One cell of the grid: a configuration and a seed, scored case by case."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from pipelines.scales import RatingScale, rescale, to_answers
+from pipelines.seeding import hash_text, uniform
+from sim.ablations._cases import Cases, Human
+from sim.ablations._noise import kernel, perturbed
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from pipelines.ablations import Suite
+
+__all__ = ["common_scale", "scored", "successes"]
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+
+def successes(test: str, suite: Suite, scale: RatingScale) -> npt.NDArray[np.bool_]:
+    """Which answers of a scale count as low and as high, of shape (2, answers).
+
+    The suite states its thresholds on its own scale; an answer of another scale is converted to
+    that one (linearly, ends to ends), so that 8 of 1-10 is 7 of 0-9.
+    """
+    high, low = suite.thresholds[test]
+    stars = rescale(scale.answers, scale, suite.scale)
+    # Conversion must not lose a threshold to rounding.
+    return np.stack([stars <= low + 1e-9, stars >= high - 1e-9])
+
+
+def common_scale(scale: RatingScale, human: Human) -> tuple[RatingScale, Ints, Floats]:
+    """Where ratings and people's ratings are compared: the scale with fewer answers.
+
+    Returns
+    -------
+    tuple
+        That scale, the number of its answer for each answer of `scale`, and the human shares on
+        it (each answer of the source counts at the nearest one).
+    """
+    target = human.scale if len(human.scale) <= len(scale) else scale
+
+    def number(answers: Floats, source: RatingScale) -> Ints:
+        nearest = to_answers(answers, source, target)
+        return np.rint((nearest - target.low) / target.step).astype(np.int64)
+
+    shares = np.bincount(
+        number(human.scale.answers, human.scale), human.shares, minlength=len(target)
+    )
+    return target, number(scale.answers, scale), np.asarray(shares, dtype=np.float64)
+
+
+def scored(
+    cases: Cases,
+    said: pl.DataFrame,
+    scale: RatingScale,
+    suite: Suite,
+    *,
+    seed: int,
+    noise: str,
+    human: Human | None,
+) -> pl.DataFrame:
+    """The outcome of each case under one seed.
+
+    The rating is drawn from the rater's distribution and then perturbed. The draws belong to
+    (seed, test, case), so that configurations are compared under the same luck.
+
+    Parameters
+    ----------
+    cases, said
+        The questions, and what :func:`sim.ablations._ask.answers` returned.
+    scale
+        Of the answers.
+    suite
+        Whose thresholds.
+    seed
+        Of the draws.
+    noise
+        Perturbation.
+    human
+        People's distribution; only the similarity needs it.
+
+    Returns
+    -------
+    ``test``, ``seed``, ``case``, ``user``, ``group``, ``want``, ``status``, ``answer`` (number of
+    the drawn answer; for the similarity on the common scale), ``success`` and ``chance`` (its
+    probability), and ``shares`` (similarity only: the distribution on the common scale). Where
+    there is no rating, the last four are null: a reply that can't be read is no rating.
+    """
+    import polars as pl
+
+    ok = (said["status"] == "ok").to_numpy()
+    probabilities = np.zeros((len(cases), len(scale)))
+    flat = said["probabilities"].filter(said["status"] == "ok")
+    probabilities[ok] = np.array(flat.to_list(), dtype=np.float64).reshape(int(ok.sum()), -1)
+    matrix = kernel(noise, scale)
+    test_key, number = hash_text(cases.test), np.arange(len(cases))
+    first = uniform(seed, test_key, 0, number)
+    below = np.cumsum(probabilities, axis=1)[:, :-1] <= first[:, None]
+    answer = perturbed(below.sum(axis=1), matrix, uniform(seed, test_key, 1, number))
+    after = probabilities @ matrix
+    frame = pl.DataFrame(
+        {
+            "test": [cases.test] * len(cases),
+            "seed": [seed] * len(cases),
+            "case": number,
+            "user": cases.users,
+            "group": cases.group,
+            "want": cases.want,
+            "status": said["status"],
+        },
+        schema_overrides={"seed": pl.Int64, "user": pl.String, "group": pl.String},
+    )
+    success = np.zeros(len(cases), dtype=bool)
+    chance = np.zeros(len(cases))
+    shares: list[list[float]] | None = None
+    if cases.test == "similarity" and human is not None:
+        target, onto, _ = common_scale(scale, human)
+        answer = onto[answer]
+        spread = np.zeros((len(scale), len(target)))
+        spread[np.arange(len(scale)), onto] = 1.0
+        shares = (after @ spread).tolist()
+    elif len(cases):
+        good = successes(cases.test, suite, scale)[cases.want]  # (n, answers)
+        success = np.take_along_axis(good, answer[:, None], axis=1)[:, 0]
+        chance = (after * good).sum(axis=1)
+    judged = cases.test != "similarity"
+    rated = pl.col("status") == "ok"
+    return frame.with_columns(
+        answer=pl.when(rated).then(pl.Series(answer, dtype=pl.Int64)),
+        success=pl.when(rated & judged).then(pl.Series(success, dtype=pl.Boolean)),
+        chance=pl.when(rated & judged).then(pl.Series(chance, dtype=pl.Float64)),
+        shares=pl.when(rated).then(
+            pl.Series(shares or [None] * len(cases), dtype=pl.List(pl.Float64))
+        ),
+    )

@@ -1,0 +1,353 @@
+"""The report of a suite: one table in Markdown, CSV and HTML, comparisons, plots."""
+
+from __future__ import annotations
+
+import base64
+import html
+from collections.abc import Sequence
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from sim.ablations._cases import TESTS
+from sim.ablations._compare import compare, with_discovery_rate
+from sim.ablations._figures import FLAGGED, TestScore
+from sim.ablations._grid import UNSEEN
+from sim.ablations._run import Configuration, SuiteResult
+
+if TYPE_CHECKING:
+    import polars as pl
+
+__all__ = ["comparisons", "markdown", "published", "table", "write_report"]
+
+_OPTIONS = ("scale", "shots", "system", "retrieval", "perturbation")
+_NAMES = {
+    "movies": {"genres": "genres", "collections": "film series"},
+    "books": {"genres": "categories", "collections": "book series"},
+}
+#: Raters that need no language model, and must be told apart from those that do.
+_WITHOUT_MODEL = frozenset({"embedded", "random", "mean"})
+
+
+@cache
+def _published() -> dict[str, list[dict[str, Any]]]:
+    import yaml
+
+    text = files("sim.ablations").joinpath("data", "suber.yaml").read_text("utf-8")
+    found: dict[str, list[dict[str, Any]]] = yaml.safe_load(text)
+    return found
+
+
+def published(suite: str) -> list[dict[str, Any]]:
+    """SUBER's published rows: options, scores by test and the table that they are from."""
+    return [dict(row) for row in _published()[suite]]
+
+
+def table(result: SuiteResult) -> pl.DataFrame:
+    """The table of a suite, wide: a row per configuration, the published rows last.
+
+    Returns
+    -------
+    ``source`` (`measured`, or SUBER's table), ``rater``, ``language_model``, the options; per
+    test and for the aggregate ``<test>``, ``<test>_low``, ``<test>_high`` (95 %, users),
+    ``<test>_seeds_low``, ``<test>_seeds_high`` (95 %, seeds), ``<test>_expected``,
+    ``<test>_cases``, ``<test>_unreadable``; and ``flagged``. Published rows have the scores only.
+    """
+    import polars as pl
+
+    rows = []
+    for c in result.configurations:
+        row: dict[str, Any] = {
+            "source": "measured",
+            "rater": c.rater,
+            "language_model": c.kind not in _WITHOUT_MODEL,
+            **c.options.facts(),
+            "flagged": any(s.flagged for s in c.scores.values()),
+        }
+        for test, s in c.scores.items():
+            row[test] = _finite(s.score)
+            for name in ("low", "high", "seeds_low", "seeds_high", "expected"):
+                row[f"{test}_{name}"] = _finite(getattr(s, name))
+            row[f"{test}_cases"], row[f"{test}_unreadable"] = s.cases, s.unreadable
+        rows.append(row)
+    rows += [
+        {
+            **{k: v for k, v in row.items() if k != "source"},
+            "source": f"SUBER, {row['source']}",
+            "shots": str(row["shots"]),
+            "language_model": True,
+        }
+        for row in published(result.suite.domain)
+    ]
+    return pl.DataFrame(rows, infer_schema_length=None)
+
+
+def comparisons(result: SuiteResult, *, seed: int = 0) -> pl.DataFrame:
+    """Paired tests: each configuration with its rater's baseline, baselines with the embedded.
+
+    Returns
+    -------
+    ``rater``, the options, ``against``, ``test``, ``difference``, ``low``, ``high`` (95 %),
+    ``p`` (paired permutation test over users), ``p_adjusted`` (Benjamini-Hochberg over the
+    report) and ``users``.
+    """
+    import polars as pl
+
+    first = result.raters[0]
+    rows: list[dict[str, Any]] = []
+    for c in result.configurations:
+        base = result.baseline(c.rater)
+        other = base if c is not base else result.baseline(first)
+        if other is c:
+            continue
+        against = "its baseline" if c is not base else f"{first}'s baseline"
+        found = compare(
+            c.cases, other.cases, (c.human, other.human), result.suite.aggregate, seed=seed
+        )
+        rows += [
+            {
+                "rater": c.rater,
+                **c.options.facts(),
+                "against": against,
+                "test": d.test,
+                "difference": d.value,
+                "low": d.low,
+                "high": d.high,
+                "p": d.p,
+                "users": d.users,
+            }
+            for d in found
+        ]
+    adjusted = with_discovery_rate([row["p"] for row in rows])
+    for row, p in zip(rows, adjusted, strict=True):
+        row["p"], row["p_adjusted"] = _finite(row["p"]), _finite(p)
+    return pl.DataFrame(rows, infer_schema_length=None)
+
+
+def markdown(result: SuiteResult, *, differences: pl.DataFrame | None = None) -> str:
+    """The report as Markdown."""
+    suite = result.suite.domain
+    names = _NAMES[suite]
+    head = ["rater", *_OPTIONS, *(names.get(t, t) for t in TESTS), "aggregate"]
+    lines = [f"# Ablation suite: {suite}", ""]
+    lines += [*_introduction(result), "", _row(head), _row(["---"] * len(head))]
+    for c in result.configurations:
+        shown = [_cell(c.scores[t]) for t in (*TESTS, "aggregate")]
+        name = c.rater if c.kind not in _WITHOUT_MODEL else f"{c.rater} (no language model)"
+        lines.append(_row([name, *_options(c), *shown]))
+    lines += ["", "## Published rows, for context", "", *_context(), ""]
+    lines += [_row(["source", *head]), _row(["---"] * (len(head) + 1))]
+    for row in published(suite):
+        shown = [f"{row[t]:.2f}" if t in row else "" for t in (*TESTS, "aggregate")]
+        options = [str(row[o]) for o in _OPTIONS]
+        lines.append(_row([row["source"], row["rater"], *options, *shown]))
+    if differences is not None and differences.height:
+        lines += ["", "## Paired comparisons", "", *_paired(differences)]
+    lines += ["", "## Raters", "", *_facts(result)]
+    return "\n".join(lines) + "\n"
+
+
+def _introduction(result: SuiteResult) -> list[str]:
+    counts, suite = result.counts, result.suite
+    found = counts["series"].get("series", 0)
+    missing = [
+        name.removeprefix("genres ").removesuffix(" high")
+        for name, rows in counts["item_sets"].items()
+        if name.startswith("genres ") and name.endswith(" high") and rows < 80
+    ]
+    lines = [
+        f"Release `{result.release}`, seeds {', '.join(map(str, result.seeds))}. Scores are shares "
+        "of drawn ratings that are a success; in brackets the 95 % interval over users "
+        "(bootstrap), then ± that over seeds (Student's t). The aggregate is the mean of "
+        f"{', '.join(suite.aggregate)}.",
+        "",
+        "Cases: "
+        + "; ".join(f"{test} {result.configurations[0].scores[test].cases:,}" for test in TESTS)
+        + f" over all seeds; {found} of {result.wanted_series} series "
+        f"({', '.join(f'{v} by {k}' for k, v in counts['series'].items() if k != 'series')}).",
+    ]
+    if missing:
+        lines += ["", f"Fewer liked items than asked for: {', '.join(missing)}."]
+    collapsed = [
+        f"{rater}: {asked} asked, {sum(c.rater == rater for c in result.configurations)} different"
+        for rater, asked in result.asked.items()
+        if asked != sum(c.rater == rater for c in result.configurations)
+    ]
+    if collapsed:
+        lines += [
+            "",
+            f"Configurations that a rater can't tell apart are one row (`{UNSEEN}`): "
+            f"{'; '.join(collapsed)}.",
+        ]
+    flagged = [c for c in result.configurations if any(s.flagged for s in c.scores.values())]
+    unreadable = sum(c.scores["aggregate"].unreadable for c in result.configurations)
+    lines += [
+        "",
+        f"Replies without a readable rating, left out of all scores: {unreadable:,}. "
+        + (
+            f"{len(flagged)} rows marked (!) have more than {FLAGGED:.0%} of them in a test."
+            if flagged
+            else f"No row has more than {FLAGGED:.0%} of them in a test."
+        ),
+    ]
+    return lines
+
+
+def _context() -> list[str]:
+    return [
+        "From the tables of SUBER (Corecco et al., ECAI 2024). Its personas, items and series are "
+        "others, its similarity test never had a history, it counted unreadable replies as the "
+        "lowest rating, and its intervals are of three subsamples of one run: the rows are no "
+        "competitors of the ones above."
+    ]
+
+
+def _paired(differences: pl.DataFrame) -> list[str]:
+    import polars as pl
+
+    lines = [
+        "Difference of the scores on the same cases under the same draws, with 95 % intervals "
+        "(users drawn with both sides); p of a paired permutation test over users, after "
+        "Benjamini and Hochberg's correction.",
+        "",
+        _row(["rater", "changed to", "against", *(t for t in (*TESTS, "aggregate"))]),
+        _row(["---"] * (3 + len(TESTS) + 1)),
+    ]
+    key = ["rater", *_OPTIONS, "against"]
+    for group, rows in differences.group_by(key, maintain_order=True):
+        cells = {}
+        for d in rows.iter_rows(named=True):
+            text = f"{d['difference']:+.3f} [{d['low']:+.3f}, {d['high']:+.3f}]"
+            if d["p_adjusted"] is not None:
+                text += f" p={d['p_adjusted']:.3g}"
+            cells[d["test"]] = text
+        options = [str(v) for v in group[1:-1] if v != UNSEEN]
+        shown = [cells.get(t, "") for t in (*TESTS, "aggregate")]
+        lines.append(_row([str(group[0]), ", ".join(options), str(group[-1]), *shown]))
+    assert isinstance(differences, pl.DataFrame)
+    return lines
+
+
+def _facts(result: SuiteResult) -> list[str]:
+    lines = []
+    for name in result.raters:
+        facts = result.baseline(name).facts
+        fitted = facts.get("fitted") or {}
+        by_hand = facts.get("by_hand") or {}
+        shown = {k: v for k, v in fitted.items() if not isinstance(v, list | dict)}
+        text = ", ".join(f"{k} {v}" for k, v in shown.items()) or "nothing"
+        hand = ", ".join(f"{k} {v}" for k, v in by_hand.items()) or "nothing"
+        lines.append(f"- **{name}**: fitted: {text}; set by hand: {hand}.")
+    return lines
+
+
+def _options(c: Configuration) -> list[str]:
+    return [str(getattr(c.options, name)) for name in _OPTIONS]
+
+
+def _cell(s: TestScore) -> str:
+    if not np.isfinite(s.score):
+        return "no cases" if not s.cases else "nothing readable (!)"
+    text = f"{s.score:.3f} [{s.low:.3f}, {s.high:.3f}]"
+    if np.isfinite(s.seeds_high):
+        text += f" ±{(s.seeds_high - s.seeds_low) / 2:.3f}"
+    return text + (" (!)" if s.flagged else "")
+
+
+def _row(cells: Sequence[Any]) -> str:
+    return "| " + " | ".join(str(c).replace("|", "\\|") for c in cells) + " |"
+
+
+def _finite(value: float) -> float | None:
+    return float(value) if np.isfinite(value) else None
+
+
+def page(result: SuiteResult, text: str, plots: dict[str, bytes]) -> str:
+    """The report as one HTML file that needs nothing else."""
+    body: list[str] = []
+    rows: list[list[str]] = []
+
+    def flush() -> None:
+        if rows:
+            head, *rest = [r for r in rows if not all(c == "---" for c in r)]
+            cells = "".join(f"<th>{html.escape(c)}</th>" for c in head)
+            lines = "".join(
+                "<tr>" + "".join(f"<td>{html.escape(c)}</td>" for c in r) + "</tr>" for r in rest
+            )
+            body.append(
+                f"<div class='wide'><table><thead><tr>{cells}</tr></thead>"
+                f"<tbody>{lines}</tbody></table></div>"
+            )
+            rows.clear()
+
+    for line in text.splitlines():
+        if line.startswith("| "):
+            rows.append([c.strip().replace("\\|", "|") for c in line[2:-2].split(" | ")])
+            continue
+        flush()
+        level = len(line) - len(line.lstrip("#"))
+        if level:
+            body.append(f"<h{level}>{html.escape(line[level:].strip())}</h{level}>")
+            if level == 1:
+                body += [
+                    f"<figure><img alt='{html.escape(name)}' src='data:image/png;base64,"
+                    f"{base64.b64encode(png).decode()}'></figure>"
+                    for name, png in plots.items()
+                ]
+        elif line:
+            body.append(f"<p>{html.escape(line).replace('**', '').replace('`', '')}</p>")
+    flush()
+    style = (
+        "body{font:15px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:75rem;padding:0 1rem}"
+        "table{border-collapse:collapse;font-size:13px}td,th{border:1px solid #bbb;"
+        "padding:.25rem .5rem;text-align:left;white-space:nowrap}.wide{overflow-x:auto}"
+        "img{max-width:100%}"
+    )
+    title = f"Ablation suite: {result.suite.domain}"
+    return (
+        f"<!doctype html><html lang='en'><head><meta charset='utf-8'><title>{title}</title>"
+        f"<style>{style}</style></head><body>{''.join(body)}</body></html>\n"
+    )
+
+
+def write_report(result: SuiteResult, folder: Path) -> dict[str, Path]:
+    """Write a suite's report and return its files by kind.
+
+    ``<suite>.md``, ``.csv`` and ``.html`` (with the plots inside), ``<suite>-paired.csv``, and
+    the plots ``<suite>-scores.png`` and ``<suite>-ratings.png``.
+
+    Raises
+    ------
+    StoreError
+        If the folder can't be written.
+    """
+    from pipelines.errors import StoreError
+    from sim.ablations._plots import plots_of
+
+    name = result.suite.domain
+    differences = comparisons(result)
+    text = markdown(result, differences=differences)
+    plots = plots_of(result)
+    out = {
+        "markdown": folder / f"{name}.md",
+        "csv": folder / f"{name}.csv",
+        "html": folder / f"{name}.html",
+        "paired": folder / f"{name}-paired.csv",
+        **{kind: folder / f"{name}-{kind}.png" for kind in plots},
+    }
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        out["markdown"].write_text(text, encoding="utf-8")
+        table(result).write_csv(out["csv"])
+        differences.write_csv(out["paired"])
+        out["html"].write_text(page(result, text, plots), encoding="utf-8")
+        for kind, png in plots.items():
+            out[kind].write_bytes(png)
+    except OSError as error:
+        raise StoreError(
+            f"the report can't be written ({error.strerror})", where=str(folder)
+        ) from error
+    return out

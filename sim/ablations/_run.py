@@ -1,0 +1,250 @@
+"""Running a suite: cell by cell, each kept under the hash of what decides it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pipelines.errors import ConfigError
+from pipelines.scales import scale_named
+from sim.ablations._cases import TESTS
+from sim.ablations._cells import common_scale
+from sim.ablations._figures import TestScore, aggregate, score_of
+from sim.ablations._grid import UNSEEN, Grid, Options, configurations
+from sim.ablations._workshop import Workshop
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from pipelines.ablations import RaterBank, RaterSpec, Suite
+
+__all__ = ["ALWAYS", "Configuration", "SuiteResult", "run_suite", "scores_frame"]
+
+#: Raters that are in every report.
+ALWAYS = ("embedded", "random", "mean")
+
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """A rater with its options, scored.
+
+    Attributes
+    ----------
+    key
+        Hash (hex) of what identifies it, seeds aside.
+    rater, kind
+        Name and kind of the rater.
+    options
+        What it sees of the options.
+    scores
+        By test; the last is the aggregate.
+    cases
+        Rows of :func:`sim.ablations._cells.scored`, of all tests and seeds.
+    human
+        People's shares on the common scale; None without people.
+    facts
+        Of the rater: what is fitted, on what, what is set by hand.
+    """
+
+    key: str
+    rater: str
+    kind: str
+    options: Options
+    scores: dict[str, TestScore]
+    cases: pl.DataFrame
+    human: Any
+    facts: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class SuiteResult:
+    """What a suite found.
+
+    Attributes
+    ----------
+    suite
+        Which.
+    release
+        ``name@version``.
+    seeds
+        Seeds, each with its own draw of users, histories and people's ratings.
+    configurations
+        In the order of the report: rater by rater, its baseline first.
+    asked
+        Configurations that were asked for, by rater, before those that a rater can't tell apart
+        became one.
+    counts
+        What the case tables hold, by table.
+    wanted_series
+        How many series were asked for.
+    reused, made
+        Cells that were there, and that were made now (counts).
+    """
+
+    suite: Suite
+    release: str
+    seeds: tuple[int, ...]
+    configurations: list[Configuration]
+    asked: dict[str, int]
+    counts: dict[str, dict[str, int]]
+    wanted_series: int
+    reused: int
+    made: int
+
+    def baseline(self, rater: str) -> Configuration:
+        """The first configuration of a rater."""
+        return next(c for c in self.configurations if c.rater == rater)
+
+    @property
+    def raters(self) -> list[str]:
+        """Names of the raters, in order."""
+        return list(dict.fromkeys(c.rater for c in self.configurations))
+
+
+def run_suite(
+    workshop: Workshop,
+    specs: Sequence[RaterSpec],
+    *,
+    grid: Grid = "small",
+    seeds: Sequence[int] = (0, 1, 2),
+    progress: Progress | None = None,
+) -> SuiteResult:
+    """Score every configuration of every rater; cells that are kept are not made again.
+
+    Parameters
+    ----------
+    workshop
+        A release opened for the suite.
+    specs
+        Raters beside those of :data:`ALWAYS`, which come first in any case.
+    grid
+        ``small`` or ``full``; see :func:`sim.ablations.configurations`.
+    seeds
+        Each is a draw of the case tables and of the ratings.
+    progress
+        Called with what is at hand, and with cells done and in all.
+
+    Raises
+    ------
+    ConfigError
+        If a seed has no draw, or there is none.
+    """
+    from pipelines.ablations import RaterSpec
+
+    draws = int(workshop.cases["series_cases"].manifest.config["draws"])
+    if not seeds or any(not 0 <= s < draws for s in seeds) or len(set(seeds)) != len(seeds):
+        raise ConfigError(
+            "each seed is the number of a draw of the case tables",
+            where=f"seeds {list(seeds)}",
+            hint=f"different numbers from 0 to {draws - 1}",
+        )
+    every = list(dict.fromkeys([*(RaterSpec(kind) for kind in ALWAYS), *specs]))
+    plan, asked = [], {}
+    for spec in every:
+        found, asked[spec.name] = configurations(workshop.suite.domain, spec.kind, grid)
+        plan += [(spec, options) for options in found]
+    total, done, reused = len(plan) * len(seeds), 0, 0
+    made: list[Configuration] = []
+    with _closing(workshop.bank):
+        for spec, options in plan:
+            frames = []
+            for seed in seeds:
+                if progress is not None:
+                    progress(_label(spec, options, seed), done, total)
+                frame, known = workshop.cell(spec, options, seed)
+                frames.append(frame)
+                done, reused = done + 1, reused + known
+            made.append(_configuration(workshop, spec, options, frames, seeds))
+        if progress is not None:
+            progress("done", done, total)
+    counts = {
+        table: dict(snapshot.manifest.stats["counts"]) for table, snapshot in workshop.cases.items()
+    }
+    wanted = int(workshop.cases["series"].manifest.stats["wanted_series"])
+    return SuiteResult(
+        workshop.suite, str(workshop.release), tuple(seeds), made, asked, counts, wanted,
+        reused, total - reused,
+    )  # fmt: skip
+
+
+def _configuration(
+    workshop: Workshop,
+    spec: RaterSpec,
+    options: Options,
+    frames: Sequence[pl.DataFrame],
+    seeds: Sequence[int],
+) -> Configuration:
+    import polars as pl
+
+    from pipelines.config import identity_hash
+
+    cases = pl.concat(frames)
+    human = workshop.human
+    shares = None
+    if human is not None:
+        shares = common_scale(scale_named(options.scale), human)[2]
+    scores = {
+        test: score_of(
+            test, cases.filter(pl.col("test") == test), shares if test == "similarity" else None
+        )
+        for test in TESTS
+    }
+    scores["aggregate"] = aggregate([scores[test] for test in workshop.suite.aggregate])
+    keys = [workshop.cell_key(spec, options, seed) for seed in seeds]
+    return Configuration(
+        identity_hash({"cells": keys}), spec.name, spec.kind, options, scores, cases, shares,
+        workshop.facts(spec, options),
+    )  # fmt: skip
+
+
+def _label(spec: RaterSpec, options: Options, seed: int) -> str:
+    shown = [options.scale, options.retrieval, options.perturbation]
+    if spec.kind == "llm":
+        shown[1:1] = [f"{options.shots}-shot", options.system]
+    return f"{spec.name}: {', '.join(s for s in shown if s != UNSEEN)}, seed {seed}"
+
+
+@contextmanager
+def _closing(bank: RaterBank) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        bank.close()
+
+
+def _finite(value: float) -> float | None:
+    return float(value) if np.isfinite(value) else None
+
+
+def scores_frame(result: SuiteResult) -> pl.DataFrame:
+    """Rows of `ablations.<domain>_scores`."""
+    import polars as pl
+
+    from pipelines.contracts import CONTRACTS
+
+    schema = CONTRACTS[f"ablations.{result.suite.domain}_scores"].polars_schema()
+    rows = [
+        {
+            "cell": c.key,
+            "rater": c.rater,
+            **c.options.facts(),
+            "test": test,
+            **{
+                name: _finite(getattr(s, name))
+                for name in ("score", "low", "high", "seeds_low", "seeds_high", "expected")
+            },
+            "cases": s.cases,
+            "users": s.users,
+            "unreadable": s.unreadable,
+            "flagged": s.flagged,
+        }
+        for c in result.configurations
+        for test, s in c.scores.items()
+    ]
+    return pl.DataFrame(rows, schema=schema)

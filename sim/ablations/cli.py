@@ -1,0 +1,226 @@
+"""The command ``sim ablate``, which is also ``understudy ablate``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from pipelines.cli.options import (
+    ConfigOption,
+    HomeOption,
+    JsonOption,
+    SetOption,
+    console,
+    emit,
+    open_settings,
+    overrides_of,
+    progress_bar,
+    table,
+)
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from pipelines.ablations import RaterSpec
+    from pipelines.config import Settings
+    from sim.ablations import SuiteResult
+
+__all__ = ["ablate"]
+
+
+def ablate(
+    suite: Annotated[
+        Literal["movies", "books"], typer.Option("--suite", help="Which suite.", show_default=False)
+    ],
+    rater: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--rater",
+            show_default=False,
+            help="llm: the engine of the settings (--set engine.kind=...). May be repeated. The "
+            "embedded, random and mean raters are judged in any case.",
+        ),
+    ] = None,
+    model: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--model",
+            show_default=False,
+            help="With --rater llm: a model of that engine; may be repeated to compare several.",
+        ),
+    ] = None,
+    grid: Annotated[
+        Literal["small", "full"],
+        typer.Option("--grid", help="small: one option changed at a time; full: all of them."),
+    ] = "small",
+    seeds: Annotated[
+        int, typer.Option("--seeds", min=1, help="Independent seeds (count), from 0 on.")
+    ] = 3,
+    retrieved: Annotated[
+        int, typer.Option("--retrieved", min=1, max=50, help="Past items shown (count).")
+    ] = 3,
+    release: Annotated[
+        str | None,
+        typer.Option(
+            "--release", show_default=False, help="Release (default: the suite's @latest)."
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            file_okay=False,
+            show_default=False,
+            help="Folder of the report (default: HOME/ablations/reports).",
+        ),
+    ] = None,
+    settings: SetOption = None,
+    home: HomeOption = None,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Judge simulated users on hand-made tests, one configuration after the other.
+
+    Every cell is kept in the home: a run that was stopped goes on where it was, and the same
+    run again only writes the report.
+
+    JSON: {"suite", "release", "seeds", "cells", "reused", "counts", "files": {...}, "rows":
+    [{"rater", the options, per test "score", "low", "high", ...}]}.
+    """
+    tree = open_settings(None, config, overrides_of(home, settings))
+    specs = _specs(rater or [], model or [], tree)
+    result, files = _run(
+        suite,
+        specs,
+        tree,
+        release or f"{suite}@latest",
+        grid=grid,
+        seeds=tuple(range(seeds)),
+        retrieved=retrieved,
+        out=out,
+        quiet=as_json,
+    )
+    payload = _payload(result, files)
+    emit(payload, lambda screen: _render(screen, result, files), as_json=as_json)
+
+
+def _specs(raters: list[str], models: list[str], settings: Settings) -> list[RaterSpec]:
+    """What the options ask for.
+
+    Raises
+    ------
+    ConfigError
+        For an unknown rater (naming the nearest), or models without the rater llm.
+    """
+    import difflib
+
+    from pipelines.ablations import KINDS, RaterSpec
+    from pipelines.errors import ConfigError
+
+    for name in raters:
+        if name not in KINDS:
+            near = difflib.get_close_matches(name, KINDS, n=1)
+            raise ConfigError(
+                "unknown rater",
+                where=f"--rater {name}",
+                hint=f"did you mean {near[0]}?" if near else f"one of {', '.join(KINDS)}",
+            )
+    if models and "llm" not in raters:
+        raise ConfigError("--model needs --rater llm", where=f"--model {models[0]}")
+    specs = [RaterSpec(name) for name in raters if name != "llm"]
+    if "llm" in raters:
+        engines = [settings.engine.model_copy(update={"model": m}) for m in models]
+        specs += [RaterSpec("llm", engine) for engine in engines or [settings.engine]]
+    return specs
+
+
+def _run(
+    suite: str,
+    specs: list[RaterSpec],
+    settings: Settings,
+    release: str,
+    *,
+    grid: Any,
+    seeds: tuple[int, ...],
+    retrieved: int,
+    out: Path | None,
+    quiet: bool,
+) -> tuple[SuiteResult, dict[str, Path]]:
+    from pipelines.answers import AnswerStore
+    from pipelines.store import Store
+    from sim.ablations import Workshop, run_suite, write_report
+
+    home = settings.runtime.home
+    store = Store(home)
+    asking = any(spec.kind == "llm" for spec in specs)
+    answers = AnswerStore(home, settings.serving) if asking else None
+    try:
+        workshop = Workshop.open(
+            store, store.release(release), suite, settings, answer_store=answers, k=retrieved
+        )
+        with progress_bar(f"suite {suite}", disable=quiet) as advance:
+            done = 0
+
+            def show(text: str, cells: int, total: int) -> None:
+                nonlocal done
+                advance(cells - done, total=total, text=text)
+                done = cells
+
+            result = run_suite(workshop, specs, grid=grid, seeds=seeds, progress=show)
+    finally:
+        if answers is not None:
+            answers.close()
+    files = write_report(result, out or Path(home) / "ablations" / "reports")
+    return result, files
+
+
+def _payload(result: SuiteResult, files: dict[str, Path]) -> dict[str, Any]:
+    from sim.ablations import scores_frame
+
+    rows = scores_frame(result).to_dicts()
+    return {
+        "suite": result.suite.domain,
+        "release": result.release,
+        "seeds": list(result.seeds),
+        "cells": result.made + result.reused,
+        "reused": result.reused,
+        "counts": result.counts,
+        "files": {kind: str(path) for kind, path in files.items()},
+        "rows": rows,
+    }
+
+
+def _render(screen: Console, result: SuiteResult, files: dict[str, Path]) -> None:
+    rows = []
+    for c in result.configurations:
+        options = [c.options.scale, c.options.retrieval, c.options.perturbation]
+        if c.kind == "llm":
+            options[1:1] = [f"{c.options.shots}-shot", c.options.system]
+        shown = [c.scores[t] for t in c.scores]
+        rows.append(
+            [
+                c.rater + (" (!)" if any(s.flagged for s in shown) else ""),
+                " ".join(o for o in options if o != "-"),
+                *("" if s.score != s.score else f"{s.score:.3f}" for s in shown),
+            ]
+        )
+    names = list(result.configurations[0].scores)
+    shown_table = table("rater", "options", *names, numeric=names)
+    for row in rows:
+        shown_table.add_row(*row)
+    screen.print(shown_table)
+    screen.print(
+        f"{result.made} cells made, {result.reused} were there. The embedded, random and mean "
+        "raters use no language model.",
+        markup=False,
+    )
+    unreadable = sum(c.scores["aggregate"].unreadable for c in result.configurations)
+    if unreadable:
+        console(stderr=True).print(
+            f"{unreadable:,} replies could not be read; they are no ratings and left out. Rows "
+            "marked (!) have too many.",
+            markup=False,
+        )
+    screen.print(f"Report: {files['html']}", markup=False)
