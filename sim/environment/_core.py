@@ -324,12 +324,20 @@ class Core:
         """One call of the rater; if it breaks down, nobody has a rating."""
         from pipelines.raters import RatingBatch
 
+        wanted = (len(rows), len(self.scale))
         try:
-            return self.world.rater.rate(self.persona[rows], items, past, ratings, times)
-        except EngineError as error:
-            nothing = np.full((len(rows), len(self.scale)), np.nan)
-            why = [str(error)] * len(rows)
+            batch = self.world.rater.rate(self.persona[rows], items, past, ratings, times)
+            if batch.probabilities.shape != wanted:
+                raise EngineError(
+                    f"ratings of shape {batch.probabilities.shape}, not {wanted}",
+                    where=f"rater {self.world.rater.name}",
+                )
+        except (EngineError, OSError) as error:
+            # Dead, over its budget, out of time or out of reach.
+            why = [str(error) or type(error).__name__] * len(rows)
+            nothing = np.full(wanted, np.nan)
             return RatingBatch(self.scale, nothing, ["engine_error"] * len(rows), notes=why)
+        return batch
 
     def _abort(self, rows: _Ints, items: _Ints, status: list[str], batch: RatingBatch) -> None:
         world = self.world
