@@ -14,22 +14,21 @@ import signal
 import subprocess
 import sys
 import time
-import traceback
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 if __name__ == "__main__":
-    sys.path[:0] = [str(Path(__file__).parents[2])]
+    sys.path[:0] = [str(Path(__file__).parents[2]), str(Path(__file__).parents[1])]
 
 # Imported before the fork, not after, in each child again.
 import polars as pl
 import psutil  # noqa: F401
 import pyarrow.compute
 import pyarrow.parquet  # noqa: F401
+from support.killing import asked, forked, wait_for
 
 import pipelines.contracts  # noqa: F401
 from pipelines.answers import AnswerStore
@@ -90,32 +89,6 @@ def score(home: Path, log: Path, delay: float = 0.001) -> None:
             writer.append(frame)
         writer.note(shards={"a": {"count": SHARDS, "keys": shards.keys}})
     shards.clear()
-
-
-def forked(step: Callable[[], object]) -> int:
-    """Start a step in a child process; its id."""
-    pid = os.fork()
-    if pid == 0:
-        code = 1
-        try:
-            step()
-            code = 0
-        except BaseException:  # noqa: BLE001 - shown, and the parent sees the code
-            traceback.print_exc()
-        finally:
-            sys.stderr.flush()
-            os._exit(code)
-    return pid
-
-
-def asked(log: Path) -> list[str]:
-    return log.read_text().splitlines() if log.exists() else []
-
-
-def wait_for(log: Path, more: int) -> None:
-    goal, deadline = len(asked(log)) + more, time.monotonic() + 60
-    while len(asked(log)) < goal and time.monotonic() < deadline:
-        time.sleep(0.0005)
 
 
 def kill_at_random(home: Path, log: Path) -> None:
