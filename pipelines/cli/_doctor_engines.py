@@ -123,8 +123,7 @@ def _scale_findings(settings: Settings) -> Iterator[tuple[str, Finding]]:
     """How the model's tokenizer cuts the answers of each scale, where it is to be had."""
     from pipelines.engines import Message
     from pipelines.engines.chat import read_template, render_text
-    from pipelines.engines.tokens import read_scale
-    from pipelines.prompts import answer_start, rating_options
+    from pipelines.prompts import answer_start, scale_report
     from pipelines.scales import SCALES
 
     try:
@@ -143,8 +142,7 @@ def _scale_findings(settings: Settings) -> Iterator[tuple[str, Finding]]:
     for name in _SCALES:
         scale = SCALES[name]
         try:
-            # As `raters.scale_report` does; the raters need more than vLLM's environment holds.
-            reading = read_scale(tokenizer, rating_options(scale), question + answer_start(scale))
+            reading = scale_report(tokenizer, scale, question + answer_start(scale))
         except UnderstudyError as error:
             yield f"scale {name}", _failed(error)
             continue

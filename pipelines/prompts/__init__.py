@@ -20,6 +20,7 @@ from pipelines.prompts._ratings import (
     rating_options,
     rating_prompt_digest,
 )
+from pipelines.prompts._scales import scale_report
 from pipelines.prompts._subjects import SUBJECTS
 from pipelines.prompts._templates import render_template, template_digest, template_text
 
@@ -42,6 +43,7 @@ __all__ = [
     "rating_options",
     "rating_prompt_digest",
     "render_template",
+    "scale_report",
     "template_digest",
     "template_text",
 ]

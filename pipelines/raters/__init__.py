@@ -5,6 +5,7 @@ embedded rater needs no model; `random` and `mean` are the floors that others mu
 Importing this loads no torch.
 """
 
+from pipelines.prompts import scale_report
 from pipelines.raters._baselines import BASELINES, BIAS
 from pipelines.raters._distributions import at_temperature, total_variation
 from pipelines.raters._embedded import EmbeddedRater
@@ -22,7 +23,6 @@ from pipelines.raters._reading import Reading, read_text
 from pipelines.raters._registry import OPENED, model_tokenizer, open_rater
 from pipelines.raters._replay import ReplayRater
 from pipelines.raters._report import CONTEXT, RaterReport, rater_report, reliability_plot
-from pipelines.raters._scales import scale_report
 from pipelines.raters._score import score_pairs
 from pipelines.raters._shards import Shard, Shards, cohort_of, in_cohort, shard_numbers
 from pipelines.raters._summary import quality_summary, similarity

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pipelines.prompts import answer_start, rating_options
+from pipelines.prompts._ratings import answer_start, rating_options
 from pipelines.scales import RatingScale
 
 if TYPE_CHECKING:
