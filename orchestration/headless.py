@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 import functools
 import operator
 import os
 import sys
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -17,36 +16,18 @@ from typing import Any
 
 import dagster as dg
 
+from orchestration._lanes import Tell, open_lanes
+from orchestration._planning import JobRun, PlannedRun, plan_runs
 from orchestration.definitions import build_defs
 from orchestration.instance import open_instance
 from pipelines import errors
-from pipelines.config import load_settings
+from pipelines.config import Settings, load_settings
 from pipelines.store import Store
 
 __all__ = ["JobRun", "RunReport", "StepReport", "run_job", "run_jobs"]
 
 #: ``observe(event, step, seconds, detail)``; event is start, done, failed or check.
 Observer = Callable[[str, str, float, str], None]
-
-
-@dataclass(frozen=True)
-class JobRun:
-    """One run of a job.
-
-    Attributes
-    ----------
-    job
-        Name of the job.
-    cohort
-        Cohort that it is run for; None is the configured one.
-    select
-        Asset keys such as ``movies/items``: run only these steps of the job, on what the home
-        already holds upstream of them. None: all of them.
-    """
-
-    job: str
-    cohort: str | None = None
-    select: tuple[str, ...] = ()
 
 
 @dataclass
@@ -95,10 +76,11 @@ def run_jobs(
     observe: Observer = lambda *_: None,
     progress: Callable[[str, int, int | None], None] | None = None,
 ) -> RunReport:
-    """Materialise jobs in process; each run is recorded in the home's Dagster instance.
+    """Materialise jobs; each run is recorded in the home's Dagster instance.
 
     What two jobs share is made by the first of them alone: a step is not repeated for the same
-    cohort.
+    cohort. Several jobs go side by side, in processes of their own, as far as they do not wait
+    for each other (:func:`lanes_of`).
 
     Parameters
     ----------
@@ -118,53 +100,82 @@ def run_jobs(
     LockedError
         If another headless run works on the same home.
     UnderstudyError
-        The first fault of a run, as the class that it was raised as; the jobs after it are not
-        started.
+        The first fault of a run, as the class that it was raised as; runs beside it end, no
+        other one is started.
     """
     settings = load_settings(config, overrides)
     store = Store(settings.runtime.home)
-    planned = [replace(run, cohort=run.cohort or settings.personas.cohort) for run in jobs]
-    done: set[tuple[dg.AssetKey, str | None]] = set()
+    jobs = [replace(run, cohort=run.cohort or settings.personas.cohort) for run in jobs]
+    cohorts = tuple(sorted({str(run.cohort) for run in jobs}))
+    work = functools.partial(_runs, dict(overrides), config, log_level, store.home, cohorts)
+    began = time.perf_counter()
+
+    def hear(kind: str, *content: Any) -> None:
+        if kind == "step":
+            observe(*content)
+        elif progress is not None:
+            progress(*content)
+
     with store.run_lock():
-        defs = build_defs(
-            executor=dg.in_process_executor, overrides=overrides, config=config, progress=progress
-        )
-        cohorts = {str(run.cohort) for run in planned}
-        with _own_stdout(), open_instance(store.home, *sorted(cohorts)) as instance:
-            reports = []
-            for run in planned:
-                job = defs.resolve_job_def(run.job)
-                steps = _left(job, run, done)
-                reports.append(_run(job, str(run.cohort), instance, steps, log_level, observe))
-                done.update(_places(job, steps, run.cohort))
-    return functools.reduce(operator.add, reports)
+        lanes = lanes_of(settings) if len(jobs) > 1 else 1
+        if lanes == 1:
+            with work(hear) as do:
+                tasks = plan_runs(_definitions(overrides, config), jobs, split=False)
+                reports = [do(task.payload) for task in tasks]
+        else:
+            with open_lanes(work, lanes) as crew:
+                # A new home's event log is made by one process.
+                open_instance(store.home, *cohorts).dispose()
+                tasks = plan_runs(_definitions(overrides, config), jobs, split=True)
+                reports = crew.run(tasks, hear=hear)
+    return replace(functools.reduce(operator.add, reports), seconds=time.perf_counter() - began)
 
 
-def _left(
-    job: dg.JobDefinition, run: JobRun, done: set[tuple[dg.AssetKey, str | None]]
-) -> list[dg.AssetKey]:
-    """The assets of a job that are asked for and that no run before it has made."""
-    wanted = _selected(job, run.select) if run.select else job.asset_layer.selected_asset_keys
-    places = _places(job, wanted, run.cohort)
-    return sorted(key for key, cohort in places if (key, cohort) not in done)
+def lanes_of(settings: Settings) -> int:
+    """How many runs go side by side (``runtime.lanes``).
+
+    By itself two, on two cores or more, unless a model is loaded in process: each lane would
+    load its own.
+    """
+    if settings.runtime.lanes:
+        return settings.runtime.lanes
+    asked = {settings.personas.writer, settings.scoring.rater}
+    return 2 if (os.cpu_count() or 1) > 1 and not asked & {"model", "llm", "ensemble"} else 1
 
 
-def _places(
-    job: dg.JobDefinition, keys: Iterable[dg.AssetKey], cohort: str | None
-) -> list[tuple[dg.AssetKey, str | None]]:
-    """Assets with the cohort that they are made for, if they are partitioned."""
-    graph = job.asset_layer.asset_graph
-    return [(key, cohort if graph.get(key).is_partitioned else None) for key in keys]
+def _definitions(overrides: Mapping[str, Any], config: Path | None) -> dg.Definitions:
+    return build_defs(executor=dg.in_process_executor, overrides=overrides, config=config)
+
+
+@contextmanager
+def _runs(
+    overrides: dict[str, Any],
+    config: Path | None,
+    log_level: str,
+    home: Path,
+    cohorts: tuple[str, ...],
+    tell: Tell,
+) -> Iterator[Callable[[PlannedRun], RunReport]]:
+    """Do planned runs in this process."""
+    defs = build_defs(
+        executor=dg.in_process_executor,
+        overrides=overrides,
+        config=config,
+        progress=functools.partial(tell, "progress"),
+    )
+    with _own_stdout(), open_instance(home, *cohorts) as instance:
+        yield lambda run: _run(defs, run, instance, log_level, functools.partial(tell, "step"))
 
 
 def _run(
-    job: dg.JobDefinition,
-    cohort: str,
+    defs: dg.Definitions,
+    planned: PlannedRun,
     instance: dg.DagsterInstance,
-    steps: list[dg.AssetKey],
     log_level: str,
     observe: Observer,
 ) -> RunReport:
+    job = defs.resolve_job_def(planned.job)
+    whole = len(planned.steps) == len(job.asset_layer.selected_asset_keys)
     run_id = str(uuid.uuid4())
     watch = _Watch(observe)
     began = time.perf_counter()
@@ -172,9 +183,9 @@ def _run(
     result = job.execute_in_process(
         instance=instance,
         run_id=run_id,
-        partition_key=cohort if job.partitions_def else None,
+        partition_key=planned.cohort if job.partitions_def else None,
         run_config={"loggers": {"console": {"config": {"log_level": log_level}}}},
-        asset_selection=steps if len(steps) < len(job.asset_layer.selected_asset_keys) else None,
+        asset_selection=None if whole else list(planned.steps),
         raise_on_error=False,
     )
     report = RunReport(
@@ -209,19 +220,6 @@ def _own_stdout() -> Iterator[None]:
         os.dup2(kept, 1)
         os.close(kept)
         os.close(nowhere)
-
-
-def _selected(job: dg.JobDefinition, names: Sequence[str]) -> list[dg.AssetKey]:
-    known = {key.to_user_string(): key for key in job.asset_layer.selected_asset_keys}
-    unknown = [name for name in names if name not in known]
-    if unknown:
-        near = difflib.get_close_matches(unknown[0], list(known), n=1)
-        raise errors.ConfigError(
-            f"no such asset in the job {job.name}",
-            where=unknown[0],
-            hint=f"did you mean {near[0]}?" if near else f"such as {min(known)}",
-        )
-    return [known[name] for name in names]
 
 
 class _Watch:

@@ -52,6 +52,11 @@ def dbt_resource() -> DbtCliResource:
     )
 
 
+#: How long a step waits for another process that holds the warehouse (seconds): dbt on the
+#: largest worlds takes many minutes, and a process that died holds nothing.
+LOCK_WAIT = 3600.0
+
+
 #: Models that are built together: dbt's selection and exclusion by name. A source that several
 #: domains are made from is a group of its own; everything else is its domain's.
 _SHARED = "tag:amazon"
@@ -101,7 +106,10 @@ def _build(
     if not context.is_subset:
         # Tests between this group and those before it run here; those with later ones wait.
         command += ["--indirect-selection", "buildable"]
-    with environment(warehouse.dbt_environment(settings)), warehouse.warehouse_lock(store.home):
+    with (
+        environment(warehouse.dbt_environment(settings)),
+        warehouse.warehouse_lock(store.home, timeout=LOCK_WAIT),
+    ):
         linked = warehouse.link_sources(store)
         context.log.info(f"dbt reads {json.dumps(linked)}")
         standing = _standing(context, workbench)
@@ -140,14 +148,18 @@ def _standing(
         for spec in context.assets_def.check_specs
         if spec.key in context.selected_asset_check_keys
     }
-    outcomes = warehouse.standing_outcomes(settings, _manifest(), [*models, *tests.values()])
+    manifest = json.loads(manifest_path().read_text(encoding="utf-8"))
+    outcomes = warehouse.standing_outcomes(settings, manifest, [*models, *tests.values()])
     if outcomes is None:
         return None
     views = warehouse.describe_models(
         home, models, memory_limit_mb=settings.runtime.memory_limit_mb
     )
+    if len(views) < len(models):
+        # Somebody dropped what the records say was built.
+        return None
     made: list[dg.MaterializeResult[Any] | dg.AssetCheckResult] = [
-        dg.MaterializeResult(models[key], metadata={"reused": True, **_shown(views.get(key))})
+        dg.MaterializeResult(models[key], metadata={"reused": True, **_shown(views[key])})
         for key in outcomes
         if key in models
     ]
@@ -164,12 +176,6 @@ def _standing(
         )
         made.append(result if result.passed else _with_failing_rows(result, home))
     return made
-
-
-@cache
-def _manifest() -> dict[str, Any]:
-    content: dict[str, Any] = json.loads(manifest_path().read_text(encoding="utf-8"))
-    return content
 
 
 def _with_rows(events: list[Any], memory_limit_mb: int, home: Path) -> Iterator[Any]:
@@ -189,11 +195,9 @@ def _with_rows(events: list[Any], memory_limit_mb: int, home: Path) -> Iterator[
         yield event.with_metadata({**event.metadata, **_shown(view)}) if view else event
 
 
-def _shown(view: warehouse.ModelView | None) -> dict[str, Any]:
+def _shown(view: warehouse.ModelView) -> dict[str, Any]:
     import polars as pl
 
-    if view is None:
-        return {}
     frame = pl.DataFrame(view.head, infer_schema_length=None, strict=False)
     return {
         "dagster/row_count": view.rows,
@@ -240,9 +244,8 @@ def _export_asset(dataset: str, model: str) -> dg.AssetsDefinition:
 
 
 def _export(dataset: str, run_id: str, workbench: Workbench) -> dg.MaterializeResult[Any]:
-
     store = workbench.store
-    with warehouse.warehouse_lock(store.home):
+    with warehouse.warehouse_lock(store.home, timeout=LOCK_WAIT):
         snapshot = warehouse.export_mart(store, dataset, workbench.settings, run_id=run_id)
     return materialize(
         store,

@@ -28,6 +28,7 @@ __all__ = [
     "ScoringSettings",
     "SplitSettings",
     "TmdbSettings",
+    "TrainingSettings",
     "WorldSettings",
 ]
 
@@ -289,6 +290,71 @@ class ReleaseSettings(Section):
     name: str = Field("movies", pattern=r"^[a-z0-9][a-z0-9-]{0,62}$", description="Release name.")
 
 
+class TrainingSettings(Section):
+    """Training of recommendation policies in the environment (no part of any release)."""
+
+    # A release is the same however a policy is trained on it afterwards; the policy's own build
+    # is hashed with all of these.
+    identity: ClassVar[bool] = False
+
+    domain: Literal["movies", "books", "games"] = Field(
+        "movies", description="Whose release the job `train_policy` trains on."
+    )
+    rater: Literal["embedded", "replay", "llm"] = Field(
+        "embedded",
+        description="Who rates what is recommended: `embedded` needs no language model, `replay` "
+        "draws from the release's stored scores, `llm` asks the engine of the section `engine`.",
+    )
+    algo: Literal["a2c", "ppo", "trpo", "dqn"] = Field(
+        "a2c", description="Algorithm, with stable-baselines3's settings (SUBER, appendix F)."
+    )
+    steps: int = Field(
+        100_000,
+        ge=1,
+        le=1_000_000_000,
+        description="Steps of all environments together (count); SUBER trains for 1,600,000.",
+    )
+    seeds: tuple[int, ...] = Field(
+        (0, 1, 2),
+        min_length=1,
+        description="One policy is trained per seed; intervals over seeds need three.",
+    )
+    envs: int | None = Field(
+        None,
+        ge=1,
+        le=65_536,
+        description="Environments that are stepped together (count); default: 16 for A2C, 8 for "
+        "PPO and TRPO, 4 for DQN.",
+    )
+    gamma: Share = Field(0.975, description="Discount factor (SUBER, appendix F).")
+    dim: int = Field(
+        32, ge=1, le=4096, description="Length of user and item vectors (SUBER, appendix F.3)."
+    )
+    length_limit: int = Field(200, ge=1, le=10_000, description="Longest episode (steps).")
+    leave_probability: Share = Field(
+        0.025, description="That a persona leaves after a step (SUBER's code)."
+    )
+    retriever: Literal["none", "recent", "features", "embedding", "graph"] = Field(
+        "recent", description="Which past items the rater is told of."
+    )
+    retrieved: int = Field(10, ge=0, le=1_000, description="How many of them (count).")
+    scale_reward: bool = Field(
+        True,
+        description="Give the learner rewards from -1 to 1 instead of ratings; the best policy is "
+        "the same, and the critic's errors don't drown the actor's gradients.",
+    )
+    evaluate_every: int = Field(
+        20_000, ge=1, description="Steps between two points of the evaluation curve (count)."
+    )
+    checkpoint_every: int = Field(50_000, ge=1, description="Steps between checkpoints (count).")
+    users: int | None = Field(
+        None,
+        ge=2,
+        description="Personas that policies are evaluated on at most (count); default: all of the "
+        "domain.",
+    )
+
+
 class TmdbSettings(Section):
     """The TMDB API client (used only when no dump is present and a token is set)."""
 
@@ -319,5 +385,12 @@ class RuntimeSettings(Section):
         4096, ge=256, description="DuckDB's memory limit (MiB); it spills to disk above it."
     )
     threads: int = Field(0, ge=0, le=1024, description="Worker threads; 0 takes every core.")
+    lanes: int = Field(
+        0,
+        ge=0,
+        le=16,
+        description="Runs of jobs that `understudy run` makes side by side (count), each in a "
+        "process of its own; 0: two, or one on a single core or where a language model is asked.",
+    )
     embed_batch: int = Field(64, ge=1, description="Texts per encoder batch (count).")
     ui_port: int = Field(3000, ge=1, le=65535, description="Port of the Dagster UI.")

@@ -32,12 +32,11 @@ def test_a_headless_run_hears_of_the_downloads_of_its_world(tmp_path: Path) -> N
         run_job(
             "games",
             overrides={
-                "world.folder": str(folder),
-                "runtime.home": str(tmp_path / "home"),
-                "data.steam.games": f"{url}/games.json",
-                "data.steam.reviews": f"{url}/reviews.json",
+                "world": {"folder": str(folder)},
+                "runtime": {"home": str(tmp_path / "home")},
+                "data": {"steam": {"games": f"{url}/games.json", "reviews": f"{url}/reviews.json"}},
             },
-            select=("raw/world_files",),
+            select=("sources/world_files",),
             progress=lambda *said: told.append(said),
         )
         server.shutdown()
