@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
+import psutil
 import pytest
 from support.running import run_understudy
 
@@ -92,6 +93,30 @@ def test_features_are_counted_as_generated(
         with_cast,
         with_director,
     )
+
+
+def test_ctrl_c_ends_every_process_of_a_run_of_several_domains(
+    tmp_path: Path, understudy: Path
+) -> None:
+    small = ["--set", "world.sample.ratings=2000", "--set", "runtime.lanes=2"]
+    process = subprocess.Popen(
+        [understudy, "run", "--home", str(tmp_path / "home"), *small],
+        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert process.stderr is not None
+    for line in process.stderr:
+        if "ingest_movielens" in line:
+            break
+    started = psutil.Process(process.pid).children(recursive=True)
+    lanes = [child for child in started if "multiprocessing.spawn" in " ".join(child.cmdline())]
+    assert len(lanes) == 2
+    process.send_signal(signal.SIGINT)
+    assert "interrupted" in process.stderr.read()
+    assert process.wait(120) == 130
+    gone, alive = psutil.wait_procs(started, timeout=30)
+    assert not alive
+    for dataset in Store(tmp_path / "home").datasets():
+        Store(tmp_path / "home").current(dataset).verify()
 
 
 def test_a_second_run_publishes_the_same_version_writes_nothing_new_and_keeps_secrets(
