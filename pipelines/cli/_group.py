@@ -6,6 +6,7 @@ import difflib
 import os
 import sys
 from collections.abc import Sequence
+from importlib.metadata import EntryPoint
 from typing import Any
 
 import typer
@@ -28,22 +29,26 @@ def debug_wanted(words: Sequence[str]) -> bool:
 class RootGroup(TyperGroup):
     """``understudy``: its own commands and those registered as entry points."""
 
+    def registered(self) -> dict[str, EntryPoint]:
+        """The registered commands that this program offers, by name."""
+        return plugin_commands()
+
     def list_commands(self, ctx: Any) -> list[str]:
         """Names of all commands, the own ones and the registered ones."""
-        names = {*super().list_commands(ctx), *plugin_commands()}
+        names = {*super().list_commands(ctx), *self.registered()}
         return sorted(names, key=lambda n: (_ORDER.index(n) if n in _ORDER else len(_ORDER), n))
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """A command by name; a registered one as a stand-in that knows only its help line."""
         own = super().get_command(ctx, cmd_name)
-        if own is not None or cmd_name not in plugin_commands():
+        if own is not None or cmd_name not in self.registered():
             return own
-        return TyperCommand(cmd_name, help=help_line(plugin_commands()[cmd_name]), params=[])
+        return TyperCommand(cmd_name, help=help_line(self.registered()[cmd_name]), params=[])
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         """The command to run: here a registered one is imported."""
         name = args[0]
-        entry = None if name in self.commands else plugin_commands().get(name)
+        entry = None if name in self.commands else self.registered().get(name)
         if entry is not None:
             return name, load_command(entry), args[1:]
         if name not in self.commands and not name.startswith("-"):

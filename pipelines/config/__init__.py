@@ -31,6 +31,7 @@ from pipelines.config._sections import (
     ScoringSettings,
     SplitSettings,
     TmdbSettings,
+    TrainingSettings,
     WorldSettings,
 )
 from pipelines.config._settings import (
@@ -66,6 +67,7 @@ __all__ = [
     "SteamData",
     "TaxonomyData",
     "TmdbSettings",
+    "TrainingSettings",
     "TraitSettings",
     "WorldSettings",
     "explain_settings",

@@ -39,6 +39,7 @@ from pipelines.config._sections import (
     ScoringSettings,
     SplitSettings,
     TmdbSettings,
+    TrainingSettings,
     WorldSettings,
 )
 from pipelines.errors import ConfigError
@@ -85,6 +86,7 @@ class Settings(BaseSettings):
     engine: EngineSettings = Field(default_factory=EngineSettings)
     data: DataSettings = Field(default_factory=DataSettings)
     serving: ServingSettings = Field(default_factory=ServingSettings)
+    training: TrainingSettings = Field(default_factory=TrainingSettings)
     tmdb: TmdbSettings = Field(default_factory=TmdbSettings)
     runtime: RuntimeSettings = Field(default_factory=RuntimeSettings)
 

@@ -31,10 +31,10 @@ FIGURES: dict[str, str] = {
     "map@10": "MAP@10",
     "mrr@10": "MRR@10",
     "personalization@10": "Pers.@10",
-    "liked@5": "Liked genres, top 5",
-    "disliked@5": "Disliked genres, top 5",
-    "liked@10": "Liked genres, top 10",
-    "disliked@10": "Disliked genres, top 10",
+    "liked@5": "Liked, top 5",
+    "disliked@5": "Disliked, top 5",
+    "liked@10": "Liked, top 10",
+    "disliked@10": "Disliked, top 10",
 }
 
 #: Resamples that are worked on at once: bounds memory at 10,000 users.

@@ -1,0 +1,188 @@
+"""Checkpoints: everything that decides how a training goes on, in one file that can be trusted.
+
+`<folder>/step-<steps>.pt` holds nested dicts of tensors and plain values (read without unpickling
+anything else); `<folder>/step-<steps>.json` beside it, written after it, says its size and hash.
+Both are written atomically. A file without its `.json` was being written when its process died,
+and is none.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import orjson
+
+from pipelines.errors import ConfigError, IntegrityError
+from pipelines.store._files import LocalFiles
+
+__all__ = ["KEPT", "Checkpoint", "checkpoints", "load", "packed", "save", "unpacked", "write"]
+
+#: The latest checkpoints are kept, so that there is one before a damaged one (count).
+KEPT = 3
+#: Changes when checkpoints of before can't be gone on from.
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A checkpoint on disk.
+
+    Attributes
+    ----------
+    path
+        The `.pt` file.
+    steps
+        Steps that were taken before it.
+    facts
+        What the `.json` says: size, hash, settings, release, hashes of the item and persona sets.
+    """
+
+    path: Path
+    steps: int
+    facts: dict[str, Any]
+
+
+def checkpoints(folder: Path) -> list[Checkpoint]:
+    """The complete checkpoints of a folder, by steps."""
+    found = []
+    for facts in sorted(folder.glob("step-*.json")):
+        try:
+            told = orjson.loads(facts.read_bytes())
+            found.append(Checkpoint(facts.with_suffix(".pt"), int(told["steps"]), told))
+        except (orjson.JSONDecodeError, KeyError, TypeError):
+            continue  # not one of ours, or cut short: then it vouches for nothing
+    return sorted(found, key=lambda c: c.steps)
+
+
+def save(folder: Path, steps: int, state: dict[str, Any], facts: dict[str, Any]) -> Path:
+    """Write a checkpoint and remove all but the latest.
+
+    Raises
+    ------
+    StoreError
+        If it can't be written (disk full, permissions).
+    """
+    import torch as th
+
+    buffer = io.BytesIO()
+    th.save(packed(state), buffer)
+    data = buffer.getvalue()
+    path = folder / f"step-{steps:010d}.pt"
+    told = {
+        **facts,
+        "format": FORMAT,
+        "steps": steps,
+        "bytes": len(data),
+        "sha256": hashlib.sha256(data).hexdigest(),
+    }
+    write(path, data)
+    write(path.with_suffix(".json"), orjson.dumps(told, option=orjson.OPT_INDENT_2))
+    for old in checkpoints(folder)[:-KEPT]:
+        old.path.with_suffix(".json").unlink(missing_ok=True)
+        old.path.unlink(missing_ok=True)
+    return path
+
+
+def write(path: Path, data: bytes) -> None:
+    """Write a file atomically, and remove what dead processes left of such an attempt.
+
+    Raises
+    ------
+    StoreError
+        If it can't be written.
+    """
+    files = LocalFiles(path.parent)
+    files.sweep()
+    files.put(path, data)
+    with suppress(OSError):  # somebody else's unfinished file is in it
+        files.staging_root.rmdir()
+
+
+def load(checkpoint: Checkpoint) -> dict[str, Any]:
+    """The state that was saved.
+
+    Raises
+    ------
+    IntegrityError
+        If the file is missing, cut short or changed; the hint names the checkpoint before it.
+    ConfigError
+        If it is of another version of the project's format.
+    """
+    import torch as th
+
+    path, facts = checkpoint.path, checkpoint.facts
+    if facts.get("format") != FORMAT:
+        raise ConfigError(
+            f"a checkpoint of format {facts.get('format')}, not {FORMAT}",
+            where=str(path),
+            hint="train again, or use the version that wrote it",
+        )
+    data = path.read_bytes() if path.is_file() else b""
+    if len(data) != facts["bytes"]:
+        raise _damaged(checkpoint, f"{len(data):,} of {facts['bytes']:,} bytes")
+    if hashlib.sha256(data).hexdigest() != facts["sha256"]:
+        raise _damaged(checkpoint, "not the bytes that were written")
+    state: dict[str, Any] = unpacked(th.load(io.BytesIO(data), weights_only=True))
+    return state
+
+
+def _damaged(checkpoint: Checkpoint, how: str) -> IntegrityError:
+    before = [c for c in checkpoints(checkpoint.path.parent) if c.steps < checkpoint.steps]
+    hint = (
+        f"go on from the one before it: --checkpoint {before[-1].path}"
+        if before
+        else "there is none before it: train again without --resume"
+    )
+    return IntegrityError(
+        f"the checkpoint is damaged ({how})",
+        where=str(checkpoint.path),
+        hint=hint,
+        details={"before": [str(c.path) for c in before]},
+    )
+
+
+def packed(value: Any) -> Any:
+    """Nested dicts, lists and tuples with arrays as tensors, which are read back safely."""
+    import torch as th
+
+    if isinstance(value, np.ndarray):
+        if value.dtype.kind == "O":
+            raise TypeError("objects have no place in a checkpoint")
+        raw = np.ascontiguousarray(value)
+        return {
+            "array": th.frombuffer(bytearray(raw.tobytes()), dtype=th.uint8)
+            if raw.nbytes
+            else th.zeros(0, dtype=th.uint8),
+            "dtype": raw.dtype.str,
+            "shape": list(value.shape),
+        }
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, dict):
+        return {k: packed(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(packed(v) for v in value)
+    return value
+
+
+def unpacked(value: Any) -> Any:
+    """What `packed` was given.
+
+    >>> back = unpacked(packed({"a": np.arange(3, dtype=np.uint32), "b": [np.float64(2.5), "x"]}))
+    >>> back["a"].dtype, back["a"].tolist(), back["b"]
+    (dtype('uint32'), [0, 1, 2], [2.5, 'x'])
+    """
+    if isinstance(value, dict):
+        if value.keys() == {"array", "dtype", "shape"}:
+            raw = value["array"].numpy().tobytes()
+            return np.frombuffer(raw, np.dtype(value["dtype"])).reshape(value["shape"]).copy()
+        return {k: unpacked(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(unpacked(v) for v in value)
+    return value

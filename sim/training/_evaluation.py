@@ -1,0 +1,137 @@
+"""Recommenders meet the environment's users: what they show, and what is given for it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pipelines.errors import ReleaseError
+from sim.metrics import Played, liked_and_disliked
+from sim.recommenders._content import genre_tables
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from sim.environment import World
+    from sim.recommenders import Recommender
+
+__all__ = ["LIST", "Audience"]
+
+#: Items that are recommended to every user (count): the k of the metrics.
+LIST = 10
+#: Seeds of evaluations are kept apart from those of training.
+_SEEDS = 1_000_003
+
+
+class Audience:
+    """The personas that recommenders are judged on, each with an empty memory.
+
+    Every persona is shown ten items one after the other; each is rated by the environment's
+    rater, which knows the ones before it, and the recommender is told the rating. Nobody leaves
+    before the tenth. All recommenders of a seed meet the same draws.
+
+    Parameters
+    ----------
+    world
+        The opened release with its rater.
+    users
+        Personas at most (count), drawn with `seed`; None is all of the release's domain.
+    seed
+        Of that draw.
+    environment
+        Further arguments of the environment, such as the retriever.
+
+    Attributes
+    ----------
+    users
+        Numbers of the personas, ascending.
+
+    Raises
+    ------
+    ReleaseError
+        If the release has no personas of its domain.
+    """
+
+    def __init__(
+        self, world: World, *, users: int | None = None, seed: int = 0, **environment: Any
+    ) -> None:
+        self.world, self._more = world, environment
+        everybody = _of_domain(world)
+        if users is not None and users < len(everybody):
+            rng = np.random.default_rng(seed)
+            everybody = np.sort(rng.choice(everybody, users, replace=False))
+        self.users = everybody
+        self._genres, self._likes, self._dislikes = genre_tables(world.release)
+        self._env: Any = None
+
+    def play(self, recommender: Recommender, *, seed: int = 0) -> Played:
+        """Ten recommendations to everybody.
+
+        Parameters
+        ----------
+        recommender
+            Fitted on the same release.
+        seed
+            Of the ratings.
+        """
+        env, n = self._environment(), len(self.users)
+        env.reset(
+            seed=[seed * _SEEDS + int(u) for u in self.users], options={"personas": self.users}
+        )
+        items = np.full((n, LIST), -1, np.int64)
+        ratings = np.full((n, LIST), np.nan)
+        playing = np.ones(n, bool)
+        for step in range(LIST):
+            chosen = recommender.recommend(
+                self.users, 1, seen=items[:, :step], ratings=ratings[:, :step]
+            )[:, 0]
+            # Who has nothing left to see, or got no rating, is only kept in step.
+            playing &= chosen >= 0
+            if not playing.any():
+                break
+            _, _, _, _, infos = env.step(np.where(playing, chosen, 0))
+            items[playing, step] = chosen[playing]
+            rating = np.where(infos["_rating"], infos["rating"], np.nan).astype(np.float64)
+            ratings[playing, step] = rating[playing]
+            playing &= ~np.isnan(rating)
+        liked, disliked = liked_and_disliked(
+            items, self._genres, self._likes[self.users], self._dislikes[self.users]
+        )
+        return Played(items, ratings, env.scale, liked, disliked)
+
+    def _environment(self) -> Any:
+        if self._env is None:
+            from sim.environment import RecommendationVectorEnv
+
+            self._env = RecommendationVectorEnv(
+                len(self.users),
+                world=self.world,
+                observation="compact",
+                # One step more than is taken, so that no episode ends by its length.
+                length_limit=LIST + 1,
+                history_length=LIST + 1,
+                leave_probability=0.0,
+                on_unrated="truncate",
+                **self._more,
+            )
+        return self._env
+
+
+def _of_domain(world: World) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """Personas of the release's domain: the genres of others are not those of its items."""
+    frame = world.cast.frame
+    domain = world.release["items"].dataset.partition(".")[0]
+    mine = np.ones(frame.height, bool)
+    if "domain" in frame.columns:
+        mine = (frame["domain"] == domain).fill_null(value=False).to_numpy()
+    if not mine.any():
+        raise ReleaseError(f"no personas of the domain {domain}", where=world.release.ref)
+    return np.flatnonzero(mine).astype(np.int64)
+
+
+def figures_line(played: Sequence[Played]) -> dict[str, float]:
+    """Mean figures without intervals, for a point of a curve."""
+    from sim.metrics import evaluate
+
+    return {name: f.value for name, f in evaluate(played, resamples=2).items()}

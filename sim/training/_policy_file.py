@@ -1,0 +1,162 @@
+"""A trained policy as a file and as a recommender."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+import orjson
+import torch as th
+
+from pipelines.errors import IntegrityError, ReleaseError
+from sim.recommenders import ScoredRecommender
+from sim.training._networks import ItemScores, Sizes
+
+if TYPE_CHECKING:
+    from sim._release import Release
+    from sim.recommenders._protocol import Floats, Ints
+
+__all__ = ["PolicyRecommender", "id_hash", "load_policy", "policy_bytes"]
+
+#: Key of the facts in the file's header.
+_FACTS = "understudy"
+
+
+def id_hash(ids: list[str]) -> str:
+    """SHA-256 (hex) of ids in their order: what makes an item set the same.
+
+    >>> id_hash(["ml:1", "ml:2"]) == id_hash(["ml:1", "ml:2"]) != id_hash(["ml:2", "ml:1"])
+    True
+    """
+    return hashlib.sha256("\n".join(ids).encode()).hexdigest()
+
+
+class PolicyRecommender(ScoredRecommender):
+    """The greedy recommendations of a trained policy.
+
+    A policy that sees past ratings uses those that it is given; the others ignore them.
+
+    Parameters
+    ----------
+    network
+        Its scores of items.
+    facts
+        ``algo``, ``steps``, ``seed``, ``release``, ``rater``, ``language_model``, ``items`` and
+        ``personas`` (hashes of the sets that it was trained on).
+
+    Attributes
+    ----------
+    facts
+        As given.
+    """
+
+    def __init__(self, network: ItemScores, facts: dict[str, Any]) -> None:
+        self.network, self.facts = network, facts
+        self.name = str(facts["algo"])
+        judge = "a language model" if facts.get("language_model") else "no language model"
+        self.note = (
+            f"Trained with {self.name} for {int(facts['steps']):,} steps on "
+            f"{facts['release']}, rater {facts['rater']} ({judge})."
+        )
+        self.shape = (network.sizes.items, network.sizes.personas)
+
+    def fit(self, release: Release) -> Self:
+        """Make sure that the policy was trained on these items and personas; learns nothing.
+
+        Raises
+        ------
+        ReleaseError
+            If it was trained on another item set or other personas, saying how they differ.
+        """
+        from sim.environment import Cast, Catalogue
+
+        for what, ids in (
+            ("items", Catalogue.read(release).ids),
+            ("personas", Cast.read(release).ids),
+        ):
+            if id_hash(ids) != self.facts[what]:
+                sizes = self.network.sizes
+                trained = sizes.items if what == "items" else sizes.personas
+                raise ReleaseError(
+                    f"the policy was trained on other {what}: {trained:,} of "
+                    f"{self.facts['release']}, here {len(ids):,}"
+                    + (" with other ids" if trained == len(ids) else ""),
+                    where=release.ref,
+                    hint=f"open {self.facts['release']}, or train on this release",
+                )
+        return self
+
+    def _scores(self, users: Ints, seen: Ints, ratings: Floats) -> Floats:
+        past, rated = _newest_first(seen, ratings)
+        observation = {
+            "persona": th.as_tensor(users),
+            "recent_items": th.as_tensor(past),
+            "recent_ratings": th.as_tensor(rated.astype(np.float32)),
+        }
+        with th.no_grad():
+            scores: Floats = self.network(observation).double().numpy()
+        return scores
+
+
+def _newest_first(seen: Ints, ratings: Floats) -> tuple[Ints, Floats]:
+    """Histories in the order of observations.
+
+    >>> _newest_first(np.array([[4, 7, -1]]), np.array([[2.0, 9.0, np.nan]]))
+    (array([[ 7,  4, -1]]), array([[ 9.,  2., -1.]]))
+    """
+    length = (seen >= 0).sum(axis=1, keepdims=True)
+    at = length - 1 - np.arange(seen.shape[1])
+    there = at >= 0
+    at = np.maximum(at, 0)
+    if not seen.shape[1]:
+        return seen, ratings
+    items = np.where(there, np.take_along_axis(seen, at, axis=1), -1)
+    rated = np.take_along_axis(ratings, at, axis=1)
+    # A history without its ratings counts as rated in the middle of nothing: as not rated.
+    known = there & ~np.isnan(rated)
+    return items, np.where(known, rated, -1.0)
+
+
+def policy_bytes(network: ItemScores, facts: dict[str, Any]) -> bytes:
+    """The policy as safetensors: weights, and the facts in the header. Same policy, same bytes."""
+    from safetensors.torch import save
+
+    sizes = network.sizes
+    told = {
+        **facts,
+        "sizes": {k: getattr(sizes, k) for k in Sizes.__dataclass_fields__},
+        "history": network.past is not None,
+    }
+    header = {_FACTS: orjson.dumps(told, option=orjson.OPT_SORT_KEYS).decode()}
+    return save({k: v.contiguous() for k, v in network.state_dict().items()}, metadata=header)
+
+
+def load_policy(source: Path | bytes) -> PolicyRecommender:
+    """A policy from its file or bytes; `fit` checks that it belongs to a release.
+
+    Raises
+    ------
+    IntegrityError
+        If it is no policy of ours, or cut short.
+    """
+    from safetensors import SafetensorError
+    from safetensors.torch import load
+
+    where = str(source) if isinstance(source, Path) else "policy"
+    try:
+        data = source.read_bytes() if isinstance(source, Path) else source
+        length = int.from_bytes(data[:8], "little")
+        facts = orjson.loads(orjson.loads(data[8 : 8 + length])["__metadata__"][_FACTS])
+        network = ItemScores(Sizes(**facts.pop("sizes")), history=facts.pop("history"))
+        network.load_state_dict(load(data))
+    except OSError as error:
+        raise IntegrityError(f"the policy can't be read ({error.strerror})", where=where) from None
+    except (SafetensorError, orjson.JSONDecodeError, KeyError, TypeError, RuntimeError) as error:
+        raise IntegrityError(
+            f"the policy is cut short or none of ours ({type(error).__name__})",
+            where=where,
+            hint="take the one of another checkpoint, or train again",
+        ) from error
+    return PolicyRecommender(network, facts)

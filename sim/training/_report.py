@@ -1,0 +1,212 @@
+"""Policies of several seeds beside the floors: one table, one document, pictures."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from pipelines.errors import ConfigError
+from sim.metrics import FIGURES, Figure, Played, evaluate
+from sim.recommenders import FLOORS, Recommender, open_recommender
+from sim.training._checkpoint import write
+from sim.training._evaluation import LIST, Audience
+from sim.training._plots import PICTURES, curve_picture
+from sim.training._settings import RunSettings
+from sim.training._train import Progress, Trained, Training
+
+if TYPE_CHECKING:
+    from sim.environment import World
+
+__all__ = ["TrainingReport", "train"]
+
+#: Ratings of the final evaluation are drawn apart from those of the curve.
+_FINAL = 1_000
+
+
+@dataclass(frozen=True)
+class TrainingReport:
+    """What was trained and how good it is.
+
+    Attributes
+    ----------
+    facts
+        Release, rater, whether a language model rated, algorithm, steps, seeds, users.
+    rows
+        Figures by recommender, the floors first; see :func:`sim.metrics.evaluate`.
+    notes
+        One sentence on each recommender.
+    unrated
+        Users left out of rated figures for an item without a rating, by recommender (count, over
+        all seeds).
+    runs
+        The trained policies, one per seed.
+    """
+
+    facts: dict[str, Any]
+    rows: dict[str, dict[str, Figure]]
+    notes: dict[str, str]
+    unrated: dict[str, int]
+    runs: list[Trained]
+
+    def as_json(self) -> dict[str, Any]:
+        """Everything as plain values."""
+        return {
+            **self.facts,
+            "figures": dict(FIGURES),
+            "rows": [
+                {
+                    "recommender": name,
+                    "trained": name == self.facts["algo"],
+                    "note": self.notes[name],
+                    "unrated_users": self.unrated[name],
+                    "figures": {key: figure.as_json() for key, figure in figures.items()},
+                }
+                for name, figures in self.rows.items()
+            ],
+            "runs": [
+                {"seed": run.policy.facts["seed"], "folder": str(run.folder), "curve": run.curve}
+                for run in self.runs
+            ],
+        }
+
+    def markdown(self) -> str:
+        """The table with 95 % intervals over users, and what it was measured on."""
+        head = ["recommender", *FIGURES.values()]
+        lines = ["| " + " | ".join(head) + " |", "|---|" + "--:|" * len(FIGURES)]
+        for name, figures in self.rows.items():
+            cells = [f"{f.value:.3f} [{f.low:.3f}, {f.high:.3f}]" for f in figures.values()]
+            lines.append("| " + " | ".join([name, *cells]) + " |")
+        return "\n".join([*lines, "", *(f"{line}  " for line in self.sentences())])
+
+    def sentences(self) -> list[str]:
+        """What a reader of the table has to know."""
+        facts = self.facts
+        seeds = len(facts["seeds"])
+        out = [
+            f"{facts['note']} Release {facts['release']}.",
+            f"{LIST} recommendations to each of {facts['users']:,} personas; intervals: 95 %, "
+            f"bootstrap over users; values: means over {seeds} seed{'s' if seeds > 1 else ''}.",
+        ]
+        reward = self.rows[facts["algo"]]["average_reward"]
+        if reward.seed_low is None:
+            out.append(f"{seeds} of the 3 seeds that an interval over seeds needs.")
+        else:
+            out.append(
+                f"Average reward of {facts['algo']} over seeds: {reward.value:.3f} "
+                f"[{reward.seed_low:.3f}, {reward.seed_high:.3f}] (95 %, Student's t)."
+            )
+        left = {name: count for name, count in self.unrated.items() if count}
+        if left:
+            shown = ", ".join(f"{name} {count:,}" for name, count in left.items())
+            out.append(f"Users left out for an item without a rating: {shown}.")
+        return out
+
+    def pictures(self) -> dict[str, bytes]:
+        """Evaluation curves as PNG bytes by title."""
+        curves = {f"seed {run.policy.facts['seed']}": run.curve for run in self.runs}
+        floors = {
+            name: {key: f.value for key, f in figures.items()}
+            for name, figures in self.rows.items()
+            if name in FLOORS
+        }
+        said = "a language model" if self.facts["language_model"] else "no language model"
+        subtitle = f"{self.facts['algo']}, rater {self.facts['rater']} ({said})"
+        return {
+            f"curve: {name}": curve_picture(name, curves, floors=floors, subtitle=subtitle)
+            for name in PICTURES
+        }
+
+
+def train(
+    world: World,
+    settings: RunSettings,
+    seeds: Sequence[int],
+    folder: Path,
+    *,
+    resume: bool = False,
+    checkpoint: Path | None = None,
+    progress: Progress = lambda done, total: None,
+    stop: Callable[[], bool] = lambda: False,
+) -> TrainingReport:
+    """Train a policy per seed and judge them beside the floors.
+
+    Parameters
+    ----------
+    world
+        The opened release with its rater.
+    settings
+        What to train; its seed is replaced by each of `seeds`.
+    seeds
+        Distinct seeds.
+    folder
+        Gets ``seed-<n>/`` per seed, ``report.json`` and pictures.
+    resume, checkpoint, progress, stop
+        As of :meth:`Training.run`; a seed that is done is not trained again.
+
+    Raises
+    ------
+    ConfigError
+        If a seed is given twice, or a checkpoint for several seeds.
+    """
+    if len(set(seeds)) != len(seeds) or not seeds:
+        raise ConfigError("every seed once", where="seeds", hint=", ".join(map(str, seeds)))
+    if checkpoint is not None and len(seeds) > 1:
+        raise ConfigError("a checkpoint is of one seed", where=str(checkpoint), hint="--seed N")
+    started = time.monotonic()
+    audience = Audience(world, users=settings.users, retrieved=settings.retrieved)
+    runs: list[Trained] = []
+    for n, seed in enumerate(seeds):
+
+        def along(done: int, total: int, before: int = n) -> None:
+            progress(before * total + done, len(seeds) * total)
+
+        run = Training(world, replace(settings, seed=seed), folder / f"seed-{seed}", audience)
+        runs.append(run.run(resume=resume, checkpoint=checkpoint, progress=along, stop=stop))
+    report = _judged(world, settings, list(seeds), audience, runs)
+    report.facts["seconds"] = round(time.monotonic() - started, 1)
+    told = orjson.dumps(report.as_json(), option=orjson.OPT_INDENT_2 | orjson.OPT_SERIALIZE_NUMPY)
+    write(folder / "report.json", told)
+    write(folder / "report.md", report.markdown().encode())
+    for title, picture in report.pictures().items():
+        write(folder / f"{title.removeprefix('curve: ')}.png", picture)
+    return report
+
+
+def _judged(
+    world: World, settings: RunSettings, seeds: list[int], audience: Audience, runs: list[Trained]
+) -> TrainingReport:
+    rows: dict[str, dict[str, Figure]] = {}
+    notes: dict[str, str] = {}
+    unrated: dict[str, int] = {}
+
+    def judge(name: str, made: Sequence[Recommender]) -> None:
+        played: list[Played] = [
+            audience.play(one, seed=_FINAL + seed) for one, seed in zip(made, seeds, strict=True)
+        ]
+        rows[name] = evaluate(played)
+        notes[name] = made[0].note
+        unrated[name] = sum(int((~p.complete).sum()) for p in played)
+
+    for floor in FLOORS:
+        if floor == "random":
+            judge(floor, [open_recommender(floor, seed=s).fit(world.release) for s in seeds])
+        elif floor == "content" or "item_stats" in world.release:
+            judge(floor, [open_recommender(floor).fit(world.release)] * len(seeds))
+    judge(settings.algo, [run.policy for run in runs])
+    facts = {
+        "release": world.release.ref,
+        "rater": world.rater.name,
+        "language_model": world.rater.language_model,
+        "note": world.rater.note,
+        "scale": world.rater.scale.name,
+        "algo": settings.algo,
+        "steps": settings.steps,
+        "seeds": seeds,
+        "users": len(audience.users),
+    }
+    return TrainingReport(facts, rows, notes, unrated, runs)

@@ -1,0 +1,107 @@
+"""What decides a training run."""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any
+
+from pipelines.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pipelines.config import TrainingSettings
+
+__all__ = ["NAMES", "RunSettings", "run_settings"]
+
+#: Names of the algorithms; what each is stands in `_algorithms`, which loads torch.
+NAMES = ("a2c", "ppo", "trpo", "dqn")
+
+
+@dataclass(frozen=True)
+class RunSettings:
+    """What decides a run, beside the release.
+
+    Attributes
+    ----------
+    algo
+        ``a2c``, ``ppo``, ``trpo`` or ``dqn``.
+    steps
+        Steps of all environments together (count); whole rollouts are taken, so that a few more
+        may be.
+    seed
+        Of networks, actions, batches and environments.
+    envs
+        Environments that are stepped together (count); None is the algorithm's.
+    gamma
+        Discount factor.
+    dim
+        Length of user and item vectors.
+    length_limit
+        Longest episode (steps), at most the number of items.
+    leave_probability
+        Of the persona, per step.
+    retriever, retrieved
+        Which and how many past items the rater is told of.
+    perturbation, perturbation_strength
+        Of the stored rating.
+    reward_shaping
+        q of the reward's shaping, or None.
+    scale_reward
+        Whether the learner is given rewards from -1 to 1; see
+        :class:`sim.training._adapter.SB3VecEnv`.
+    evaluate_every, checkpoint_every
+        Steps between two (count).
+    users
+        Personas that are evaluated on at most (count); None is all of the domain.
+    """
+
+    algo: str = "a2c"
+    steps: int = 100_000
+    seed: int = 0
+    envs: int | None = None
+    gamma: float = 0.975
+    dim: int = 32
+    length_limit: int = 200
+    leave_probability: float = 0.025
+    retriever: str = "recent"
+    retrieved: int = 10
+    perturbation: str = "none"
+    perturbation_strength: float = 0.0
+    reward_shaping: float | None = None
+    scale_reward: bool = True
+    evaluate_every: int = 20_000
+    checkpoint_every: int = 50_000
+    users: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.algo not in NAMES:
+            near = difflib.get_close_matches(self.algo, NAMES, n=1, cutoff=0.5)
+            hint = f"did you mean {near[0]}?" if near else f"one of {', '.join(NAMES)}"
+            raise ConfigError("unknown algorithm", where=repr(self.algo), hint=hint)
+        for name, least in (
+            ("steps", 1), ("envs", 1), ("dim", 1), ("evaluate_every", 1), ("checkpoint_every", 1),
+            ("users", 2), ("length_limit", 1), ("seed", 0),
+        ):  # fmt: skip
+            value = getattr(self, name)
+            if value is not None and value < least:
+                raise ConfigError(f"{name} is {value}", where="training", hint=f"at least {least}")
+        if not 0 <= self.gamma <= 1:
+            raise ConfigError(f"gamma is {self.gamma}", where="training", hint="from 0 to 1")
+
+
+def run_settings(training: TrainingSettings, *, seed: int, **changes: Any) -> RunSettings:
+    """A run from the section ``training`` of the settings.
+
+    Parameters
+    ----------
+    training
+        The section.
+    seed
+        One of its seeds, or another.
+    changes
+        Fields of :class:`RunSettings` that win over the section; None leaves the section's.
+    """
+    known = {f.name for f in fields(RunSettings)}
+    given = {k: v for k, v in training.model_dump().items() if k in known}
+    given |= {k: v for k, v in changes.items() if v is not None}
+    return RunSettings(**{**given, "seed": seed})

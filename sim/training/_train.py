@@ -1,0 +1,365 @@
+"""One training run: from settings to a policy, with checkpoints, curve and logs."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from pipelines.errors import ConfigError, IntegrityError
+from sim.training._algorithms import algorithm_named, make_model
+from sim.training._checkpoint import Checkpoint, checkpoints, load, save, write
+from sim.training._evaluation import Audience, figures_line
+from sim.training._networks import Sizes
+from sim.training._policy_file import PolicyRecommender, id_hash, policy_bytes
+from sim.training._settings import RunSettings
+from sim.training._state import model_state, restore_model
+
+if TYPE_CHECKING:
+    from sim.environment import World
+
+__all__ = ["Progress", "Stopped", "Trained", "Training"]
+
+#: Given (steps done, steps in all) as a training advances.
+Progress = Callable[[int, int], None]
+
+
+class Stopped(Exception):  # noqa: N818 - a way out, not a fault
+    """The run was asked to stop; its checkpoint is written."""
+
+    def __init__(self, steps: int, path: Path) -> None:
+        self.steps, self.path = steps, path
+        super().__init__(steps, path)
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What a run leaves.
+
+    Attributes
+    ----------
+    folder
+        ``policy.safetensors``, ``curve.csv``, ``checkpoints/``, ``tensorboard/``.
+    policy
+        The policy, as a recommender.
+    weights
+        The bytes of ``policy.safetensors``.
+    curve
+        One row per evaluation.
+    """
+
+    folder: Path
+    policy: PolicyRecommender
+    weights: bytes
+    curve: list[dict[str, float]]
+
+
+class Training:
+    """A run in a folder of its own.
+
+    Parameters
+    ----------
+    world
+        The opened release with its rater.
+    settings
+        What to train.
+    folder
+        Where the run lives; made if it is not there.
+    audience
+        Whom the policy is evaluated on; default: made from the settings.
+
+    Raises
+    ------
+    ConfigError
+        If a setting is out of range.
+    """
+
+    def __init__(
+        self, world: World, settings: RunSettings, folder: Path, audience: Audience | None = None
+    ) -> None:
+        algorithm = algorithm_named(settings.algo)
+        limit = min(settings.length_limit, len(world.catalogue))
+        self.settings = replace(settings, envs=settings.envs or algorithm.envs, length_limit=limit)
+        self.world, self.folder, self._algorithm = world, folder, algorithm
+        self.audience = audience or Audience(
+            world, users=settings.users, seed=0, **self._environment(evaluation=True)
+        )
+        self.curve: list[dict[str, float]] = []
+        self._saved = 0
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What the run is: settings, release, rater, item and persona sets."""
+        world, settings = self.world, asdict(self.settings)
+        return {
+            "settings": settings,
+            "algo": self.settings.algo,
+            "seed": self.settings.seed,
+            "release": world.release.ref,
+            "rater": world.rater.name,
+            "language_model": world.rater.language_model,
+            "items": id_hash(world.catalogue.ids),
+            "personas": id_hash(world.cast.ids),
+        }
+
+    def run(
+        self,
+        *,
+        resume: bool = False,
+        checkpoint: Path | None = None,
+        progress: Progress = lambda done, total: None,
+        stop: Callable[[], bool] = lambda: False,
+    ) -> Trained:
+        """Train to the end.
+
+        Parameters
+        ----------
+        resume
+            Go on from the folder's latest checkpoint (from the start if there is none yet).
+        checkpoint
+            Go on from this one instead.
+        progress
+            Told of every rollout.
+        stop
+            Asked between rollouts; once it is true, a checkpoint is written and the run ends.
+
+        Raises
+        ------
+        ConfigError
+            If the folder holds a run and `resume` is false, or the run of other settings.
+        IntegrityError
+            If the checkpoint is damaged; the hint names the one before it.
+        ReleaseError
+            If it is of another item set.
+        AnswerError, EngineError
+            If the rater fails; the latest checkpoint stands.
+        Stopped
+            If it was asked to.
+        """
+        from stable_baselines3.common.logger import configure
+        from threadpoolctl import threadpool_limits
+
+        found = self._found(resume, checkpoint)
+        # Batches are small: one thread is as fast as two on an idle machine and far faster on a
+        # busy one, where threads that wait for each other spin; and sums keep their order.
+        limits = threadpool_limits(1)
+        threads = _torch_threads(1)
+        model, env = self._model()
+        try:
+            if found is not None:
+                self._restore(model, env, found)
+            model.set_logger(configure(str(self.folder / "tensorboard"), ["tensorboard"]))
+            callback = _callback(self, env, progress, stop)
+            left = self.settings.steps - model.num_timesteps
+            fresh = found is None
+            if left > 0:
+                model.learn(
+                    self.settings.steps if fresh else left,
+                    callback=callback,
+                    reset_num_timesteps=fresh,
+                )
+            self.record(model, env)
+            self.save(model, env)
+            progress(self.settings.steps, self.settings.steps)
+            return self._finished(model)
+        finally:
+            env.close()
+            _torch_threads(threads)
+            limits.restore_original_limits()
+
+    def record(self, model: Any, env: Any) -> None:
+        """Evaluate, unless this step has been, and write the curve."""
+        steps = int(model.num_timesteps)
+        if self.curve and self.curve[-1]["steps"] >= steps:
+            return
+        played = self.audience.play(self._policy(model))
+        row = {"steps": steps, **env.tally(), **figures_line([played])}
+        self.curve.append(row)
+        for name, value in row.items():
+            if name != "steps" and value == value:  # not NaN
+                model.logger.record(f"evaluation/{name}", value)
+        model.logger.dump(steps)
+        self._write_curve()
+
+    def save(self, model: Any, env: Any) -> Path:
+        """Write a checkpoint."""
+        steps = int(model.num_timesteps)
+        state = {"model": model_state(model, env), "curve": self.curve}
+        path = save(self.folder / "checkpoints", steps, state, self.facts)
+        self._saved = steps
+        return path
+
+    def due(self, steps: int) -> tuple[bool, bool]:
+        """Whether an evaluation and a checkpoint are due."""
+        last = self.curve[-1]["steps"] if self.curve else -1
+        every = self.settings.evaluate_every
+        return (
+            last < 0 or steps // every > int(last) // every,
+            steps // self.settings.checkpoint_every > self._saved // self.settings.checkpoint_every,
+        )
+
+    def _found(self, resume: bool, path: Path | None) -> Checkpoint | None:
+        kept = checkpoints(self.folder / "checkpoints")
+        if path is not None:
+            chosen = [c for c in checkpoints(path.parent) if c.path.name == path.name]
+            if not chosen:
+                raise IntegrityError(
+                    "no such checkpoint, or one that was never finished",
+                    where=str(path),
+                    hint=f"there is {kept[-1].path}" if kept else "there is none",
+                )
+            return chosen[0]
+        if not resume:
+            if kept or (self.folder / "policy.safetensors").exists():
+                raise ConfigError(
+                    "there is a run already",
+                    where=str(self.folder),
+                    hint="--resume goes on with it, --out takes another folder",
+                )
+            return None
+        return kept[-1] if kept else None
+
+    def _model(self) -> tuple[Any, Any]:
+        from sim.environment import RecommendationVectorEnv
+        from sim.training._adapter import SB3VecEnv
+
+        settings, world = self.settings, self.world
+        env = SB3VecEnv(
+            RecommendationVectorEnv(
+                settings.envs or 1,
+                world=world,
+                observation="compact",
+                length_limit=settings.length_limit,
+                history_length=settings.length_limit,
+                leave_probability=settings.leave_probability,
+                **self._environment(),
+            ),
+            scaled=settings.scale_reward,
+        )
+        scale = world.rater.scale
+        sizes = Sizes(
+            len(world.catalogue), len(world.cast), scale.low, scale.high, dim=settings.dim
+        )
+        return make_model(
+            self._algorithm, env, sizes, gamma=settings.gamma, seed=settings.seed
+        ), env
+
+    def _environment(self, *, evaluation: bool = False) -> dict[str, Any]:
+        """Arguments of the environment that are the same in training and evaluation."""
+        settings = self.settings
+        more: dict[str, Any] = {"retrieved": settings.retrieved}
+        if not evaluation:
+            # Perturbation and shaping are for the learner; what it is judged by stays as it is.
+            more |= {
+                "perturbation": settings.perturbation,
+                "perturbation_strength": settings.perturbation_strength,
+                "reward_shaping": settings.reward_shaping,
+            }
+        return more
+
+    def _restore(self, model: Any, env: Any, found: Checkpoint) -> None:
+        _same_run(found, self.facts)
+        state = load(found)
+        restore_model(model, env, state["model"])
+        self.curve = [dict(row) for row in state["curve"]]
+        self._saved = found.steps
+        self._write_curve()
+
+    def _policy(self, model: Any) -> PolicyRecommender:
+        network = getattr(model.policy, "actor", None)
+        if network is None:
+            network = model.policy.q_net.scores
+        return PolicyRecommender(network, {**self.facts, "steps": int(model.num_timesteps)})
+
+    def _write_curve(self) -> None:
+        text = io.StringIO()
+        if self.curve:
+            writer = csv.DictWriter(text, list(self.curve[0]), lineterminator="\n")
+            writer.writeheader()
+            writer.writerows(self.curve)
+        write(self.folder / "curve.csv", text.getvalue().encode())
+
+    def _finished(self, model: Any) -> Trained:
+        policy = self._policy(model)
+        weights = policy_bytes(policy.network, policy.facts)
+        write(self.folder / "policy.safetensors", weights)
+        facts = orjson.dumps(policy.facts, option=orjson.OPT_INDENT_2)
+        write(self.folder / "run.json", facts)
+        return Trained(self.folder, policy, weights, list(self.curve))
+
+
+def _torch_threads(count: int) -> int:
+    """Set torch's threads and say how many there were."""
+    import torch as th
+
+    before = th.get_num_threads()
+    th.set_num_threads(count)
+    return before
+
+
+#: Settings that may differ when a run is gone on with: they do not change its curve so far.
+_FREE = ("steps", "checkpoint_every")
+
+
+def _same_run(found: Checkpoint, facts: dict[str, Any]) -> None:
+    """Refuse to go on with another run.
+
+    Raises
+    ------
+    ReleaseError, ConfigError
+        Saying what differs.
+    """
+    from pipelines.errors import ReleaseError
+
+    told = found.facts
+    for key, what in (("items", "item set"), ("personas", "personas")):
+        if told.get(key) != facts[key]:
+            raise ReleaseError(
+                f"the checkpoint is of another {what} ({told.get('release')}, "
+                f"here {facts['release']})",
+                where=str(found.path),
+                hint=f"--release {told.get('release')}",
+            )
+    for key in ("release", "rater"):
+        if told.get(key) != facts[key]:
+            raise ConfigError(
+                f"the checkpoint is of the {key} {told.get(key)}, not of {facts[key]}",
+                where=str(found.path),
+                hint=f"--{key} {told.get(key)}",
+            )
+    before, now = told.get("settings", {}), facts["settings"]
+    for name, value in now.items():
+        if name not in _FREE and before.get(name) != value:
+            raise ConfigError(
+                f"the checkpoint was trained with {name} {before.get(name)}, not {value}",
+                where=str(found.path),
+                hint="--out takes another folder",
+            )
+
+
+def _callback(training: Training, env: Any, progress: Progress, stop: Callable[[], bool]) -> Any:
+    from stable_baselines3.common.callbacks import BaseCallback
+
+    class BetweenRollouts(BaseCallback):
+        """Evaluates, saves and stops where nothing is under way."""
+
+        def _on_rollout_start(self) -> None:
+            steps = int(self.model.num_timesteps)
+            evaluate, checkpoint = training.due(steps)
+            if evaluate:
+                training.record(self.model, env)
+            if stop():
+                raise Stopped(steps, training.save(self.model, env))
+            if checkpoint:
+                training.save(self.model, env)
+            progress(min(steps, training.settings.steps), training.settings.steps)
+
+        def _on_step(self) -> bool:
+            return True
+
+    return BetweenRollouts()

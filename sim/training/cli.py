@@ -1,0 +1,252 @@
+"""The command ``train`` of ``sim`` and ``understudy``."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from pipelines.cli.options import (
+    ConfigOption,
+    HomeOption,
+    JsonOption,
+    ReleaseOption,
+    SetOption,
+    console,
+    full_ref,
+    open_settings,
+    progress_bar,
+    table,
+    write_json,
+)
+from pipelines.errors import ConfigError
+
+if TYPE_CHECKING:
+    from sim.training import TrainingReport
+
+__all__ = ["train"]
+
+
+def train(
+    release: ReleaseOption = "latest",
+    algo: Annotated[
+        str | None,
+        typer.Option("--algo", show_default=False, help="a2c, ppo, trpo or dqn [training.algo]."),
+    ] = None,
+    steps: Annotated[
+        int | None,
+        typer.Option(
+            "--steps", min=1, show_default=False, help="Steps to train for [training.steps]."
+        ),
+    ] = None,
+    seed: Annotated[
+        list[int] | None,
+        typer.Option(
+            "--seed",
+            min=0,
+            show_default=False,
+            help="Seed; may be repeated, three give intervals over seeds [training.seeds].",
+        ),
+    ] = None,
+    rater: Annotated[
+        str | None,
+        typer.Option(
+            "--rater", show_default=False, help="embedded, replay or llm [training.rater]."
+        ),
+    ] = None,
+    envs: Annotated[
+        int | None,
+        typer.Option(
+            "--envs", min=1, show_default=False, help="Environments per step [training.envs]."
+        ),
+    ] = None,
+    users: Annotated[
+        int | None,
+        typer.Option(
+            "--users", min=2, show_default=False, help="Personas evaluated on [training.users]."
+        ),
+    ] = None,
+    evaluate_every: Annotated[
+        int | None,
+        typer.Option(
+            "--evaluate-every",
+            min=1,
+            show_default=False,
+            help="Steps between points of the curve [training.evaluate_every].",
+        ),
+    ] = None,
+    checkpoint_every: Annotated[
+        int | None,
+        typer.Option(
+            "--checkpoint-every",
+            min=1,
+            show_default=False,
+            help="Steps between checkpoints [training.checkpoint_every].",
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            file_okay=False,
+            show_default=False,
+            help="Folder of the run (default: training/<release>-<algo> in the store's folder).",
+        ),
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on from the latest checkpoint of the folder.")
+    ] = False,
+    checkpoint: Annotated[
+        Path | None,
+        typer.Option(
+            "--checkpoint",
+            dir_okay=False,
+            show_default=False,
+            help="Go on from this checkpoint (.pt) instead.",
+        ),
+    ] = None,
+    settings: SetOption = None,
+    home: HomeOption = None,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Train recommendation policies on a release and judge them beside floors.
+
+    Writes policies, checkpoints, TensorBoard logs, curves and pictures to a folder. Ctrl-C
+    leaves a checkpoint that --resume goes on from.
+
+    JSON: {"release", "rater", "language_model", "note", "scale", "algo", "steps",
+    "seeds", "users", "seconds", "figures": {name: title}, "rows": [{"recommender",
+    "trained", "note", "unrated_users", "figures": {name: {"value", "low", "high",
+    "by_seed", "seed_low", "seed_high"}}}], "runs": [{"seed", "folder", "curve"}]}.
+    """
+    _installed()
+    tree = open_settings(home, config, settings)
+    from sim.environment import World
+    from sim.training import Stopped, run_settings
+    from sim.training import train as run
+
+    chosen = tree.training
+    seeds = list(seed or chosen.seeds)
+    wanted = run_settings(
+        chosen,
+        seed=seeds[0],
+        algo=algo,
+        steps=steps,
+        envs=envs,
+        users=users,
+        evaluate_every=evaluate_every,
+        checkpoint_every=checkpoint_every,
+    )
+    world = World.open(
+        full_ref(release, tree),
+        home=tree.runtime.home,
+        rater=rater or chosen.rater,
+        retriever=wanted.retriever,
+    )
+    folder = out or tree.runtime.home / "training" / f"{world.release.name}-{wanted.algo}"
+    done = 0
+    with (
+        _interruptible() as stop,
+        progress_bar(
+            f"{wanted.algo} on {world.release.name}",
+            total=wanted.steps * len(seeds),
+            unit="steps",
+            disable=as_json,
+        ) as advance,
+    ):
+
+        def along(now: int, total: int) -> None:
+            nonlocal done
+            advance(now - done, total=total)
+            done = now
+
+        try:
+            report = run(
+                world,
+                wanted,
+                seeds,
+                folder,
+                # A checkpoint is of a run that is there already.
+                resume=resume or checkpoint is not None,
+                checkpoint=checkpoint,
+                progress=along,
+                stop=stop,
+            )
+        except Stopped as stopped:
+            console(stderr=True).print(
+                f"stopped at {stopped.steps:,} steps; the checkpoint is {stopped.path}; "
+                "the same command with --resume goes on",
+                markup=False,
+                soft_wrap=True,
+            )
+            raise KeyboardInterrupt from None
+    if as_json:
+        write_json(report.as_json())
+        return
+    _print(report, folder)
+
+
+def _installed() -> None:
+    """Say in one line what is missing.
+
+    Raises
+    ------
+    ConfigError
+        If the extra `train` is not installed.
+    """
+    from importlib.util import find_spec
+
+    missing = [m for m in ("stable_baselines3", "sb3_contrib", "tensorboard") if not find_spec(m)]
+    if missing:
+        raise ConfigError(
+            f"training needs {', '.join(missing)}",
+            where="sim train",
+            hint="pip install 'understudy[train]'",
+        )
+
+
+@contextmanager
+def _interruptible() -> Iterator[Any]:
+    """A question whether Ctrl-C (or a polite kill) was asked for; the second one is immediate."""
+    asked = False
+
+    def ask(number: int, frame: Any) -> None:
+        nonlocal asked
+        del number, frame
+        if asked:
+            raise KeyboardInterrupt
+        asked = True
+        console(stderr=True).print("stopping after this rollout (again: at once)")
+
+    before = {}
+    for number in (signal.SIGINT, signal.SIGTERM):
+        before[number] = signal.signal(number, ask)
+    try:
+        yield lambda: asked
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _print(report: TrainingReport, folder: Path) -> None:
+    from sim.metrics import FIGURES
+
+    screen = console()
+    titles = list(FIGURES.items())
+    # Two tables of four figures each fit a terminal of 80 columns.
+    for part in (titles[:4], titles[4:]):
+        names = [title for _, title in part]
+        shown = table("recommender", *names, numeric=names)
+        for name, figures in report.rows.items():
+            cells = (figures[key] for key, _ in part)
+            shown.add_row(name, *(f"{c.value:.3f}\n[{c.low:.2f}, {c.high:.2f}]" for c in cells))
+        screen.print(shown)
+        screen.print()
+    for line in report.sentences():
+        screen.print(line, markup=False, soft_wrap=True)
+    screen.print(f"Policies, curves and pictures: {folder}", markup=False, soft_wrap=True)
