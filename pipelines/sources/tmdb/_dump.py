@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import gzip
-import zlib
 from collections.abc import Iterator
-from io import BufferedReader
 from pathlib import Path
 
-from pipelines.errors import SourceError
+from pipelines.sources._original import any_file
 
 __all__ = ["MAX_LINE", "dump_lines"]
 
@@ -32,40 +29,25 @@ def dump_lines(
         If the file can't be read, or its compression is broken or cut off.
     """
     number = 0
-    try:
-        with _open(path) as stream:
-            held = b""  # the start of the line that the last block ended in
-            cut = False  # whether the rest of that line is being skipped
-            first = True
-            while chunk := stream.read(block):
-                if first:
-                    chunk = chunk.removeprefix(_BOM)
-                    first = False
-                *lines, rest = chunk.split(b"\n")
-                for line in lines:
-                    number += 1
-                    text, held = held + line, b""
-                    whole, cut = not cut and len(text) <= max_line, False
-                    if text.strip():
-                        yield number, text if whole else text[:max_line], whole
-                if cut:
-                    continue
-                held += rest
-                if len(held) > max_line:
-                    held, cut = held[:max_line], True
-            if held.strip():
-                yield number + 1, held, not cut
-    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise SourceError(
-            f"the dump's compression is broken after line {number} ({error})",
-            where=str(path),
-            hint="fetch the file again",
-        ) from None
-    except OSError as error:
-        raise SourceError(f"the dump can't be read ({error.strerror})", where=str(path)) from None
-
-
-def _open(path: Path) -> gzip.GzipFile | BufferedReader:
-    with path.open("rb") as file:
-        packed = file.read(2) == b"\x1f\x8b"
-    return gzip.open(path, "rb") if packed else path.open("rb")
+    with any_file(path, str(path)).open() as stream:
+        held = b""  # the start of the line that the last block ended in
+        cut = False  # whether the rest of that line is being skipped
+        first = True
+        while chunk := stream.read(block):
+            if first:
+                chunk = chunk.removeprefix(_BOM)
+                first = False
+            *lines, rest = chunk.split(b"\n")
+            for line in lines:
+                number += 1
+                text, held = held + line, b""
+                whole, cut = not cut and len(text) <= max_line, False
+                if text.strip():
+                    yield number, text if whole else text[:max_line], whole
+            if cut:
+                continue
+            held += rest
+            if len(held) > max_line:
+                held, cut = held[:max_line], True
+        if held.strip():
+            yield number + 1, held, not cut
