@@ -1,7 +1,8 @@
-"""The command ``understudy episode``."""
+"""The commands ``sim episode`` and ``sim episodes`` (also ``understudy …``)."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -20,7 +21,7 @@ from pipelines.cli.options import (
 if TYPE_CHECKING:
     from sim._play import Player
 
-__all__ = ["episode"]
+__all__ = ["episode", "episodes"]
 
 
 def episode(
@@ -33,7 +34,7 @@ def episode(
         Literal["random", "popular", "best"],
         typer.Option(
             "--policy",
-            help="What is recommended: any film, the most rated, or what the persona "
+            help="What is recommended: any item, the most rated, or what the persona "
             "would rate highest (an oracle).",
         ),
     ] = "popular",
@@ -55,7 +56,7 @@ def episode(
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Play one episode of the movie environment on a release and print it.
+    """Play one episode on a release and print it.
 
     JSON: {"release", "rater", "language_model", "note", "policy", "seed",
     "scale", "persona": {...}, "steps": [{"step", "item_id", "title", "year",
@@ -78,6 +79,117 @@ def episode(
         write_json({**opening, "steps": played, "summary": player.summary()})
         return
     _print(player, opening)
+
+
+def episodes(
+    release: ReleaseOption = "latest",
+    number: Annotated[
+        int, typer.Option("--episodes", min=1, help="Episodes to play (count).")
+    ] = 100,
+    envs: Annotated[
+        int, typer.Option("--envs", min=1, help="Environments that are stepped together (count).")
+    ] = 16,
+    steps: Annotated[int, typer.Option("--steps", min=1, help="Longest episode (steps).")] = 200,
+    seed: Annotated[
+        int, typer.Option("--seed", min=0, help="Seed; the same seed gives the same episodes.")
+    ] = 0,
+    policy: Annotated[
+        Literal["random", "popular"],
+        typer.Option("--policy", help="What is recommended: any unseen item, or the most rated."),
+    ] = "random",
+    rater: Annotated[
+        Literal["embedded", "replay", "llm"],
+        typer.Option(
+            "--rater",
+            help="Who rates: a fitted model of the data, the release's stored scores, or the "
+            "language model that its settings name.",
+        ),
+    ] = "embedded",
+    retriever: Annotated[
+        Literal["none", "recent", "features", "embedding", "graph"],
+        typer.Option("--retriever", help="Which past items the rater is told of."),
+    ] = "recent",
+    memory: Annotated[
+        Literal["episode", "persistent"],
+        typer.Option("--memory", help="Whether memories outlast their episode."),
+    ] = "episode",
+    parquet: Annotated[
+        Path | None,
+        typer.Option(
+            "--parquet", show_default=False, help="Write a row per step to this Parquet file."
+        ),
+    ] = None,
+    minari: Annotated[
+        Path | None,
+        typer.Option(
+            "--minari", show_default=False, help="Write a Minari dataset into this folder."
+        ),
+    ] = None,
+    dataset: Annotated[
+        str | None,
+        typer.Option(
+            "--dataset",
+            show_default=False,
+            help="Id of the Minari dataset; default understudy/<domain>-<policy>-v0.",
+        ),
+    ] = None,
+    home: HomeOption = None,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Play many episodes on a release and write them down.
+
+    JSON: {"release", "rater", "language_model", "scale", "policy", "seed", "episodes", "steps",
+    "mean_reward", "mean_length", "parquet", "minari"}; the paths are null where nothing was
+    asked for.
+    """
+    from sim import open_release
+    from sim.environment import RecommendationVectorEnv
+    from sim.episodes import collect, write_minari, write_parquet
+
+    settings = open_settings(home, config)
+    env = RecommendationVectorEnv(
+        min(envs, number),
+        open_release(full_ref(release, settings), home=settings.runtime.home),
+        rater=rater,
+        retriever=retriever,
+        memory=memory,
+        length_limit=steps,
+        on_unrated="truncate",
+        observation="compact" if minari is None else "recent",
+    )
+    log = collect(env, number, policy=policy, seed=seed)
+    written = None if parquet is None else write_parquet(log, parquet)
+    folder = None
+    if minari is not None:
+        name = dataset or f"understudy/{env.release.domain}-{policy}-v0"
+        folder = write_minari(log, minari, name, algorithm=policy)
+    total = sum(float(episode.rewards.sum()) for episode in log)
+    said: dict[str, Any] = {
+        **{key: log.facts[key] for key in ("release", "rater", "language_model", "scale")},
+        "policy": policy,
+        "seed": seed,
+        "episodes": len(log),
+        "steps": log.steps,
+        "mean_reward": total / log.steps,
+        "mean_length": log.steps / len(log),
+        "parquet": None if written is None else str(written),
+        "minari": None if folder is None else str(folder),
+    }
+    if as_json:
+        write_json(said)
+        return
+    screen = console()
+    screen.print(
+        f"{said['episodes']} episodes, {said['steps']} steps, mean reward "
+        f"{said['mean_reward']:.2f} on {said['scale']}, policy {policy}, seed {seed}",
+        style="bold",
+        markup=False,
+    )
+    for path in (written, folder):
+        if path is not None:
+            screen.print(f"written: {path}", markup=False)
+    screen.print(f"{log.facts['note']} Release {said['release']}.", markup=False)
 
 
 def _print(player: Player, opening: dict[str, Any]) -> None:
