@@ -98,7 +98,9 @@ def scored(
     ok = (said["status"] == "ok").to_numpy()
     probabilities = np.zeros((len(cases), len(scale)))
     flat = said["probabilities"].filter(said["status"] == "ok")
-    probabilities[ok] = np.array(flat.to_list(), dtype=np.float64).reshape(int(ok.sum()), -1)
+    probabilities[ok] = np.array(flat.to_list(), dtype=np.float64).reshape(
+        int(ok.sum()), len(scale)
+    )
     matrix = kernel(noise, scale)
     test_key, number = hash_text(cases.test), np.arange(len(cases))
     first = uniform(seed, test_key, 0, number)
@@ -115,7 +117,10 @@ def scored(
             "want": cases.want,
             "status": said["status"],
         },
-        schema_overrides={"seed": pl.Int64, "user": pl.String, "group": pl.String},
+        schema_overrides={
+            **dict.fromkeys(("test", "user", "group", "status"), pl.String),
+            **dict.fromkeys(("seed", "case", "want"), pl.Int64),
+        },
     )
     success = np.zeros(len(cases), dtype=bool)
     chance = np.zeros(len(cases))

@@ -112,6 +112,8 @@ def _flipped(left: UserSums, right: UserSums, seed: int) -> float:
     gains = [side.sums[..., 1].sum(axis=0) for side in (left, right)]
     if np.array_equal(gains[0], gains[1]):
         return 1.0
+    if len(gains[0]) < 2:
+        return float("nan")
 
     def difference(a: Any, b: Any, axis: int) -> Any:
         return (a - b).sum(axis=axis)

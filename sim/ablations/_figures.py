@@ -149,7 +149,7 @@ def score_of(test: str, cases: pl.DataFrame, human: Floats | None, *, seed: int 
             test, nan, nan, nan, (), nan, nan, nan, cases.height, 0, unreadable, flagged,
             np.full(RESAMPLES, nan),
         )  # fmt: skip
-    table = UserSums.of(cases, human)
+    table = UserSums.of(rated, human)
     seeds = table.by_seed(np.ones((1, len(table.users))))[0]
     score = float(np.nanmean(seeds))
     drawn = table.scores(resamples(len(table.users), seed=seed))

@@ -60,7 +60,8 @@ def kernel(name: str, scale: RatingScale, strength: float | None = None) -> npt.
 
     # Borders between answers; all that lies beyond the outer ones is at the ends.
     border = np.arange(count - 1) + 0.5
-    below = norm.cdf((border[None, :] - np.arange(count)[:, None]) / strength)
+    with np.errstate(over="ignore"):
+        below = norm.cdf((border[None, :] - np.arange(count)[:, None]) / strength)
     padded = np.concatenate([np.zeros((count, 1)), below, np.ones((count, 1))], axis=1)
     return np.asarray(np.diff(padded, axis=1))
 

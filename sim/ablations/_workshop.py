@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from pipelines.config import EngineSettings, Settings
     from pipelines.engines import Engine
     from pipelines.raters import Rater
-    from pipelines.store import Release, Snapshot, Store
+    from pipelines.store import Release as StoredRelease
+    from pipelines.store import Snapshot, Store
 
 __all__ = ["CODE_VERSION", "RETRIEVED", "Workshop"]
 
@@ -58,7 +59,7 @@ class Workshop:
     """
 
     suite: Suite
-    release: Release
+    release: StoredRelease
     tables: Mapping[str, Snapshot]
     cases: Mapping[str, Snapshot]
     bank: RaterBank
@@ -73,7 +74,7 @@ class Workshop:
     def open(
         cls,
         store: Store,
-        release: Release,
+        release: StoredRelease,
         suite: str,
         settings: Settings,
         *,
@@ -156,6 +157,8 @@ class Workshop:
             "retrieval": retrieval,
             "retrieved": self.k if retrieval not in (UNSEEN, "none") else 0,
             "draw": draw if histories else 0,
+            # How far paths of the graph go.
+            "graph": self.release.settings.get("graph", {}) if retrieval == "graph" else {},
         }
 
     def cell_key(self, spec: RaterSpec, options: Options, seed: int) -> str:
@@ -273,6 +276,7 @@ class Workshop:
         if name not in self._retrievers:
             from pipelines.ablations import source_scale
             from pipelines.retrieval import open_retriever
+            from sim._release import Release
 
             vectors = "item_embeddings" in self.tables
             self._retrievers[name] = open_retriever(
@@ -280,7 +284,7 @@ class Workshop:
                 items=self.bank.frame("items"),
                 item_stats=self.bank.frame("item_stats"),
                 item_embeddings=self.bank.frame("item_embeddings") if vectors else None,
-                release={n: self.bank.frame(n) for n in self.tables} if name == "graph" else None,
+                release=Release(self.release) if name == "graph" else None,
                 scale=source_scale(self.tables["interactions"].scan()),
             )
         return self._retrievers[name]
