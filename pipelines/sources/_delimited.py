@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from pipelines.errors import SourceError
-from pipelines.sources._original import Original, Stream
+from pipelines.sources._original import MadeStream, Original, Stream
 from pipelines.sources._protocol import Progress, no_progress
 from pipelines.sources._record import Column, RowFault, convert
 from pipelines.sources._rows import CsvReader, Reject
@@ -36,24 +35,10 @@ def latin1(original: Original) -> Original:
     return replace(original, open=opened)
 
 
-class _Latin1(Stream):
-    def __init__(self, stream: Stream) -> None:
-        self._stream = stream
-
+class _Latin1(MadeStream):
     def read(self, size: int) -> bytes:
         data = self._stream.read(size)
         return data if data.isascii() else data.decode("latin-1").encode()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._stream.__exit__(kind, error, trace)
 
 
 class DelimitedReader(CsvReader):

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from pipelines.errors import ConfigError, SourceError
+from pipelines.errors import ConfigError
 from pipelines.sources._download import Download, fetch
+from pipelines.sources._original import folder_errors
 from pipelines.sources._protocol import Progress, no_progress
 
 if TYPE_CHECKING:
@@ -69,10 +70,7 @@ def listed_files(place: Path, suffixes: tuple[str, ...]) -> list[Path]:
     SourceError
         If the folder can't be read.
     """
-    try:
+    endings = ", ".join(suffixes)
+    with folder_errors(place, f"files that end in {endings}"):
         listed = sorted(place.iterdir()) if place.is_dir() else []
-    except OSError as error:
-        raise SourceError(
-            f"the folder can't be read ({error.strerror or type(error).__name__})", where=str(place)
-        ) from None
-    return [p for p in listed if p.name.lower().endswith(suffixes) and p.is_file()]
+        return [p for p in listed if p.name.lower().endswith(suffixes) and p.is_file()]

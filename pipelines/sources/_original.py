@@ -9,8 +9,8 @@ from __future__ import annotations
 import hashlib
 import zipfile
 import zlib
-from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -18,7 +18,17 @@ from typing import IO, Protocol, Self, TypeAlias
 
 from pipelines.errors import SourceError
 
-__all__ = ["Block", "Original", "Stream", "any_file", "plain_file", "sha256_of", "zip_members"]
+__all__ = [
+    "Block",
+    "MadeStream",
+    "Original",
+    "Stream",
+    "any_file",
+    "folder_errors",
+    "plain_file",
+    "sha256_of",
+    "zip_members",
+]
 
 #: Bytes of a file.
 Block: TypeAlias = bytes | memoryview
@@ -133,6 +143,31 @@ class Stream(AbstractContextManager["Stream"]):
             other.close()
 
 
+class MadeStream(Stream):
+    """A stream whose bytes are made of those of another, which it closes.
+
+    Its ``read`` may give more than it is asked for: whole lines, or longer characters.
+    """
+
+    def __init__(self, stream: Stream) -> None:
+        self._stream = stream
+
+    def after(self, start: Block, size: int) -> Block:
+        """As :meth:`Stream.after`."""
+        data = self.read(size)
+        if not data:
+            return start
+        return b"".join((start, data)) if len(start) else data
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._stream.__exit__(kind, error, trace)
+
+
 # zipfile raises NotImplementedError for unknown compression and RuntimeError for passwords.
 _CORRUPT = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError)
 
@@ -151,6 +186,23 @@ def _unreadable(name: str, error: OSError) -> SourceError:
         where=name,
         hint="check the path, its permissions and the disk",
     )
+
+
+@contextmanager
+def folder_errors(folder: Path, expected: str) -> Iterator[None]:
+    """Turn what the system says about looking into a folder into a :class:`SourceError`.
+
+    A folder that may not be listed, or listed but not entered, must not look like one without
+    files.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise SourceError(
+            f"the folder can't be read ({error.strerror or type(error).__name__})",
+            where=str(folder),
+            hint=f"check its permissions; expected {expected}",
+        ) from None
 
 
 def plain_file(path: Path, name: str) -> Original:

@@ -131,7 +131,9 @@ def _name(folder: Path, origin: str, domains: frozenset[str], settings: Settings
 def _given(folder: Path) -> Path:
     folder = folder.expanduser().absolute()
     try:
-        next(folder.iterdir(), None)
+        for inside in folder.iterdir():
+            inside.lstat()  # a folder that may be listed may still not be entered
+            break
     except OSError as error:
         raise SourceError(
             f"the data folder can't be read ({error.strerror or type(error).__name__})",

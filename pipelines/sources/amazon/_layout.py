@@ -10,6 +10,7 @@ from typing import Literal
 
 from pipelines.config import AmazonData
 from pipelines.errors import SourceError
+from pipelines.sources._original import folder_errors
 
 __all__ = ["BOOK_CATEGORIES", "EDITIONS", "AmazonFile", "Edition", "Kind", "find_files"]
 
@@ -23,8 +24,8 @@ BOOK_CATEGORIES = frozenset({"Books", "Kindle_Store"})
 _FOLDER = "amazon"
 #: `meta_Books.json.gz`, `Books_5.json.gz` (users and items with five reviews), `Books.jsonl`.
 _NAME = re.compile(r"(?P<meta>meta_)?(?P<category>[A-Za-z0-9_]+?)(?P<core>_5)?\.jsonl?(?:\.gz)?")
-_EXPECTED = (
-    "expected amazon/2018/<Category>.json.gz and meta_<Category>.json.gz, or "
+_FILES = (
+    "amazon/2018/<Category>.json.gz and meta_<Category>.json.gz, or "
     "amazon/2023/<Category>.jsonl.gz and meta_<Category>.jsonl.gz"
 )
 
@@ -110,7 +111,7 @@ def _sorted_out(path: Path, kind: Kind, settings: AmazonData) -> AmazonFile:
         raise SourceError(
             f"not the name of a file of {kind}",
             where=str(path),
-            hint=f"data.amazon.{kind} names it; {_EXPECTED}",
+            hint=f"data.amazon.{kind} names it; expected {_FILES}",
         )
     return file
 
@@ -119,16 +120,10 @@ def _in_folder(folder: Path) -> Iterator[AmazonFile]:
     here = folder / _FOLDER
     places: list[tuple[Path, Edition | None]] = [(here, None), *((here / e, e) for e in EDITIONS)]
     for place, edition in places:
-        try:
+        with folder_errors(place, _FILES):
             inside = sorted(place.iterdir()) if place.is_dir() else []
             # What is inside a folder that may be listed but not entered can't be looked at.
             paths = [p for p in inside if p.is_file()]
-        except OSError as error:
-            raise SourceError(
-                f"the folder can't be read ({error.strerror or type(error).__name__})",
-                where=str(place),
-                hint=f"check its permissions; {_EXPECTED}",
-            ) from None
         for path in paths:
             file = _named(path, path.relative_to(folder).as_posix(), edition)
             if file is not None:

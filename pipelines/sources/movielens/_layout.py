@@ -9,7 +9,7 @@ from typing import Literal
 
 from pipelines.errors import SourceError
 from pipelines.sources._download import Download
-from pipelines.sources._original import Original, plain_file, zip_members
+from pipelines.sources._original import Original, folder_errors, plain_file, zip_members
 
 __all__ = ["ARCHIVES", "FILES", "Format", "Layout", "find_layout"]
 
@@ -61,6 +61,7 @@ ARCHIVES: Mapping[str, Download] = {
 }
 
 _FOLDER = "movielens"
+_EXPECTED = "movielens/ml-latest-small.zip or movielens/<variant>/movies.csv"
 #: The layout of each; in the order in which `auto` prefers them.
 _VARIANTS: Mapping[str, Format] = {
     "ml-latest-small": "csv",
@@ -155,14 +156,18 @@ def find_layout(folder: Path, variant: str = "auto") -> Layout:
     SourceError
         If there is none, not the one asked for, or several to choose from.
     """
-    here = folder / _FOLDER
+    with folder_errors(folder / _FOLDER, _EXPECTED):
+        return _find_layout(folder / _FOLDER, variant)
+
+
+def _find_layout(here: Path, variant: str) -> Layout:
     if not here.is_dir():
         raise SourceError(
             "no folder with MovieLens files",
             where=str(here),
-            hint="expected movielens/ml-latest-small.zip or movielens/<variant>/movies.csv; "
-            "see docs/data.md",
+            hint=f"expected {_EXPECTED}; see docs/data.md",
         )
+    next(here.iterdir(), None)  # a closed folder would look empty to `glob`
     found: dict[str, Layout] = {}
     for name, layout in _VARIANTS.items():
         for path in (here / f"{name}.zip", here / name, *sorted(here.glob(f"{name}-*.zip"))):

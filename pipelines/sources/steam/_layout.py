@@ -10,6 +10,7 @@ from typing import Literal
 from pipelines.config import Settings
 from pipelines.errors import SourceError
 from pipelines.sources._given import given_files, relative_name
+from pipelines.sources._original import folder_errors
 from pipelines.sources._protocol import Progress, no_progress
 
 __all__ = ["REQUIRED", "Kind", "SteamFile", "find_files"]
@@ -84,15 +85,9 @@ def find_files(
 
 
 def _lying(folder: Path, name: str) -> list[Path]:
-    try:
+    with folder_errors(folder, f"{name}.gz"):
         if not folder.exists():
             return []
-        # A folder that may not be listed must not look like one without files.
         inside = {path.name for path in folder.iterdir()}
-        return [folder / n for n in (f"{name}.gz", name) if n in inside]
-    except OSError as error:
-        raise SourceError(
-            f"the folder can't be read ({error.strerror or type(error).__name__})",
-            where=str(folder),
-            hint=f"check its permissions; expected {name}.gz",
-        ) from None
+        # What may be listed but not entered is found out here, not where the file is opened.
+        return [p for n in (f"{name}.gz", name) if n in inside and (p := folder / n).stat()]

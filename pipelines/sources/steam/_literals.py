@@ -14,14 +14,13 @@ import itertools
 import re
 from dataclasses import replace
 from functools import cache
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
 from pipelines.errors import SourceError
 from pipelines.sources._lines import MAX_RECORD, line_starts
-from pipelines.sources._original import Original, Stream
+from pipelines.sources._original import MadeStream, Original, Stream
 
 if TYPE_CHECKING:
     import numpy as np
@@ -290,11 +289,11 @@ def literal_lines(original: Original) -> Original:
     return replace(original, size=None, open=opened)
 
 
-class _Literals(Stream):
+class _Literals(MadeStream):
     """Lines of JSON made of lines of literals; a read gives whole lines, however many."""
 
     def __init__(self, stream: Stream, name: str) -> None:
-        self._stream = stream
+        super().__init__(stream)
         self._name = name
         self._held: list[bytes] = []
         self._ended = False
@@ -318,14 +317,3 @@ class _Literals(Stream):
             if body:
                 return as_json(body)
         return b""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._stream.__exit__(kind, error, trace)

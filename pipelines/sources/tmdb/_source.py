@@ -13,6 +13,7 @@ import polars as pl
 from pipelines.config import Settings
 from pipelines.errors import SourceError
 from pipelines.sources._ordered import OrderedRows
+from pipelines.sources._original import folder_errors
 from pipelines.sources._protocol import Licence, Progress, RawTable, Source, Workspace, no_progress
 from pipelines.sources.tmdb._cache import TmdbCache
 from pipelines.sources.tmdb._dump import dump_lines
@@ -93,7 +94,8 @@ class TmdbSource(Source):
         SourceError
             If there are a packed and a plain dump: they might differ.
         """
-        found = [path for name in _NAMES if (path := folder / "tmdb" / name).is_file()]
+        with folder_errors(folder / "tmdb", " or ".join(_NAMES)):
+            found = [path for name in _NAMES if (path := folder / "tmdb" / name).is_file()]
         if len(found) > 1:
             raise SourceError(
                 "two TMDB dumps", where=str(folder / "tmdb"), hint=f"keep one of {_NAMES}"

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -190,33 +187,6 @@ def test_an_empty_file_or_one_of_another_format_is_named(data: Path, content: by
     assert "expected one JSON object per line" in str(caught.value) or "not_json" in str(
         caught.value
     )
-
-
-def test_a_folder_that_may_not_be_read_is_named_with_what_was_expected() -> None:
-    code = (
-        "import os, sys\n"
-        "from pathlib import Path\n"
-        "from pipelines.config import AmazonData\n"
-        "from pipelines.errors import SourceError\n"
-        "from pipelines.sources.amazon import find_files\n"
-        "find_files(Path(sys.argv[1]) / 'none', AmazonData())\n"
-        "if os.geteuid() == 0: os.seteuid(65534)\n"
-        "try: print(find_files(Path(sys.argv[1]), AmazonData()))\n"
-        "except SourceError as error: print(error)\n"
-    )
-    # Not pytest's folders: those are closed to other users.
-    with tempfile.TemporaryDirectory() as folder:
-        Path(folder).chmod(0o755)
-        closed = Path(folder, "amazon")
-        write_lines(closed / "2018/Books.json", [review_2018("A1", A)])
-        for mode in (0o000, 0o444):
-            closed.chmod(mode)
-            command = [sys.executable, "-c", code, folder]
-            result = subprocess.run(command, capture_output=True, text=True, check=False)
-            closed.chmod(0o755)
-            assert "can't be read (Permission denied)" in result.stdout, result
-            assert str(closed) in result.stdout
-            assert "expected amazon/2018/<Category>.json.gz" in result.stdout
 
 
 def test_a_file_that_changes_while_it_is_read_is_noticed(

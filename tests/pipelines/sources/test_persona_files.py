@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -195,17 +194,6 @@ def test_two_files_of_one_name_are_refused(world: GivenWorld, tmp_path: Path) ->
     both = [str(tmp_path / place / "p.txt") for place in ("x", "y")]
     with pytest.raises(SourceError, match=r"two persona files of one name: p.txt"):
         world.ingest(data={"personas": {"files": both}})
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
-def test_a_folder_without_permissions_is_an_error_that_names_it(world: GivenWorld) -> None:
-    place = world.write("personas/a.txt", TEXT).parent
-    place.chmod(0)
-    try:
-        with pytest.raises(SourceError, match=f"{place}"):
-            world.ingest()
-    finally:
-        place.chmod(0o700)
 
 
 @pytest.mark.shared_data

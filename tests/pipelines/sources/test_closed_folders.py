@@ -1,0 +1,102 @@
+"""A folder that may not be read is an error that names it, for every source: never an absence."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from pipelines.sources import SOURCES
+
+#: The folder of each source in a data folder, and a file of it.
+PLACES = {
+    "movielens": "movielens/ml-1m/movies.dat",
+    "tmdb": "tmdb/movies.jsonl",
+    "steam": "steam/steam_games.json",
+    "amazon": "amazon/2018/Books.json",
+    "taxonomy": "taxonomy/tree.txt",
+    "persona_files": "personas/a.txt",
+}
+
+EXPECTED = {
+    "movielens": "movielens/ml-latest-small.zip",
+    "tmdb": "movies.jsonl.gz",
+    "steam": "steam_games.json.gz",
+    "amazon": "amazon/2018/<Category>.json.gz",
+    "taxonomy": "files that end in .txt",
+    "persona_files": "files that end in",
+}
+
+#: Another user than the one who made the folder looks for files: root may read everything.
+CODE = """
+import os, sys
+from pathlib import Path
+from pipelines.config import Settings
+from pipelines.errors import SourceError
+from pipelines.sources import open_source
+name, folder = sys.argv[1], Path(sys.argv[2])
+settings = Settings(world={"folder": folder}, runtime={"home": folder / "home"})
+source = open_source(name, settings)
+try: source.files(folder / "elsewhere")  # everything is imported before rights are given up
+except SourceError: pass
+if os.geteuid() == 0: os.seteuid(65534)
+for look in (source.present, source.feeds, source.files):
+    try: print("found", look(folder))
+    except SourceError as error: print("refused", error)
+"""
+
+
+def test_every_source_has_a_place() -> None:
+    assert set(PLACES) == set(SOURCES)
+
+
+@pytest.mark.parametrize("mode", [0o000, 0o444], ids=["closed", "listed but not entered"])
+@pytest.mark.parametrize("name", PLACES)
+def test_a_closed_folder_is_named_and_is_no_absent_source(name: str, mode: int) -> None:
+    # Not pytest's folders: those are closed to other users.
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        file = Path(folder, PLACES[name])
+        file.parent.mkdir(parents=True)
+        file.write_bytes(b"x\n")
+        closed = Path(folder, Path(PLACES[name]).parts[0])
+        closed.chmod(mode)
+        command = [sys.executable, "-c", CODE, name, folder]
+        result = subprocess.run(command, capture_output=True, text=True, check=False)
+        closed.chmod(0o755)
+    assert result.returncode == 0, result.stderr
+    said = result.stdout.splitlines()
+    refused = [line for line in said if line.startswith("refused")]
+    assert refused, said
+    assert said[-1].startswith("refused"), said
+    for line in refused:
+        assert "can't be read (Permission denied)" in line
+        assert str(closed) in line
+        assert f"expected {EXPECTED[name]}" in line
+
+
+@pytest.mark.parametrize("mode", [0o000, 0o444], ids=["closed", "listed but not entered"])
+def test_a_closed_data_folder_is_named(mode: int) -> None:
+    code = (
+        "import os, sys\n"
+        "from pipelines.config import Settings\n"
+        "from pipelines.errors import SourceError\n"
+        "from pipelines.sources import SOURCES, prepare_world\n"
+        "list(SOURCES.values())\n"
+        "if os.geteuid() == 0: os.seteuid(65534)\n"
+        "try: print('found', prepare_world(Settings(world={'folder': sys.argv[1]})))\n"
+        "except SourceError as error: print('refused', error)\n"
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        closed = Path(folder, "data")
+        (closed / "movielens").mkdir(parents=True)
+        closed.chmod(mode)
+        command = [sys.executable, "-c", code, str(closed)]
+        result = subprocess.run(command, capture_output=True, text=True, check=False)
+        closed.chmod(0o755)
+    assert result.stdout.startswith("refused the data folder can't be read"), result
+    assert str(closed) in result.stdout
