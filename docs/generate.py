@@ -14,7 +14,7 @@ from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
 from pipelines.config import Section, Settings
-from pipelines.contracts import ABLATIONS, PUBLISHED, RAW, Contract
+from pipelines.contracts import ABLATIONS, PUBLISHED, RAW, TRAINING, Contract
 
 REFERENCE = Path(__file__).resolve().parent / "reference"
 NOTE = "<!-- Written by docs/generate.py; change the code, then run `make docs`. -->\n\n"
@@ -32,6 +32,7 @@ def tables() -> str:
         ("Published tables", PUBLISHED),
         ("Raw snapshots", RAW),
         ("Ablation suites", ABLATIONS),
+        ("Trained policies", TRAINING),
     ):
         out.append(f"## {title}\n\n")
         for dataset, contract in group.items():

@@ -18,6 +18,7 @@ from orchestration.defs.raw import raw_assets
 from orchestration.defs.releases import release_assets
 from orchestration.defs.reports import report_assets
 from orchestration.defs.scoring import scoring_assets
+from orchestration.defs.training import training_assets
 from orchestration.defs.warehouse import dbt_resource, warehouse_assets
 from orchestration.workbench import Progress, Workbench
 
@@ -65,6 +66,7 @@ def build_defs(
             *report_assets(),
             *release_assets(),
             *ablation_assets(),
+            *training_assets(),
         ],
         asset_checks=dataset_checks(),
         jobs=JOBS,

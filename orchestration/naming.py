@@ -17,6 +17,7 @@ _STAGES = {
     "raw.world_files": ("sources", "world_files"),
     "personas": ("personas", "personas"),
     "persona_embeddings": ("personas", "persona_embeddings"),
+    "trained_policy": ("training", "trained_policy"),
 }
 
 

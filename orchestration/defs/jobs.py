@@ -20,7 +20,7 @@ _TAGS = {"dagster/max_retries": "1", "dagster/retry_on_asset_or_op_failure": "fa
 everything = dg.define_asset_job(
     "everything",
     # What judges a release comes after it, in a job of its own.
-    selection=dg.AssetSelection.all() - dg.AssetSelection.groups("ablations"),
+    selection=dg.AssetSelection.all() - dg.AssetSelection.groups("ablations", "training"),
     description="Every domain, from original files to releases.",
     tags=_TAGS,
 )
@@ -65,7 +65,15 @@ ablations = dg.define_asset_job(
     tags=_TAGS,
 )
 
-JOBS = [everything, *domains, personas, ablations]
+train_policy = dg.define_asset_job(
+    "train_policy",
+    selection=dg.AssetSelection.groups("training"),
+    description="Recommendation policies on the latest release of a domain (settings: `training`), "
+    "judged beside floors.",
+    tags=_TAGS,
+)
+
+JOBS = [everything, *domains, personas, ablations, train_policy]
 
 
 @dg.schedule(

@@ -20,8 +20,9 @@ from pipelines.contracts.raw import RAW
 from pipelines.contracts.raw_amazon import RAW_AMAZON
 from pipelines.contracts.raw_files import RAW_FILES
 from pipelines.contracts.raw_steam import RAW_STEAM
+from pipelines.contracts.training import TRAINING
 
-__all__ = ["ABLATIONS", "CONTRACTS", "PUBLISHED", "RAW", "ColumnDoc", "Contract"]
+__all__ = ["ABLATIONS", "CONTRACTS", "PUBLISHED", "RAW", "TRAINING", "ColumnDoc", "Contract"]
 
 RAW.update(RAW_AMAZON | RAW_FILES | RAW_STEAM)
 PUBLISHED.update(BOOKS | GAMES | PRODUCTS)
@@ -34,4 +35,4 @@ for _domain, _parts in {
     if f"{_domain}.items" in PUBLISHED:
         PUBLISHED.update(derived(_domain, **_parts))
 
-CONTRACTS: dict[str, Contract] = RAW | PUBLISHED | ABLATIONS
+CONTRACTS: dict[str, Contract] = RAW | PUBLISHED | ABLATIONS | TRAINING

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from sim.training._algorithms import ALGORITHMS, algorithm_named
     from sim.training._evaluation import Audience
     from sim.training._policy_file import PolicyRecommender, load_policy, policy_bytes
-    from sim.training._report import TrainingReport, train
+    from sim.training._report import TrainingReport, policy_table, train
     from sim.training._settings import RunSettings, run_settings
     from sim.training._train import Stopped, Trained, Training
 
@@ -28,6 +28,7 @@ __all__ = [
     "algorithm_named",
     "load_policy",
     "policy_bytes",
+    "policy_table",
     "run_settings",
     "train",
 ]
@@ -44,6 +45,7 @@ _HOMES = {
     "algorithm_named": "_algorithms",
     "load_policy": "_policy_file",
     "policy_bytes": "_policy_file",
+    "policy_table": "_report",
     "run_settings": "_settings",
     "train": "_report",
 }

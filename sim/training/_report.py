@@ -20,9 +20,11 @@ from sim.training._settings import RunSettings
 from sim.training._train import Progress, Trained, Training
 
 if TYPE_CHECKING:
+    import polars as pl
+
     from sim.environment import World
 
-__all__ = ["TrainingReport", "train"]
+__all__ = ["TrainingReport", "policy_table", "train"]
 
 #: Ratings of the final evaluation are drawn apart from those of the curve.
 _FINAL = 1_000
@@ -210,3 +212,32 @@ def _judged(
         "users": len(audience.users),
     }
     return TrainingReport(facts, rows, notes, unrated, runs)
+
+
+def policy_table(report: TrainingReport) -> pl.DataFrame:
+    """The trained policies as rows of the table ``trained_policy``, by seed.
+
+    Figures are those of each seed; intervals and floors are in the report.
+    """
+    import polars as pl
+
+    facts, figures = report.facts, report.rows[report.facts["algo"]]
+    rows = []
+    for n, run in enumerate(report.runs):
+        own = run.policy.facts
+        row = {
+            "seed": own["seed"],
+            "algo": own["algo"],
+            "steps": own["steps"],
+            "release": own["release"],
+            "rater": own["rater"],
+            "language_model": own["language_model"],
+            "scale": facts["scale"],
+            "items_sha256": own["items"],
+            "personas_sha256": own["personas"],
+            "users": facts["users"],
+            **{key.replace("@", "_at_"): figures[key].by_seed[n] for key in FIGURES},
+            "weights": run.weights,
+        }
+        rows.append({key: None if value != value else value for key, value in row.items()})
+    return pl.DataFrame(sorted(rows, key=lambda row: row["seed"]))

@@ -1,0 +1,110 @@
+"""The job `train_policy`: a policy as an asset, apart from everything that makes a release."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import polars as pl
+import pytest
+from support import small_release
+
+from orchestration.definitions import build_defs
+from pipelines.store import Store
+from sim import open_release
+from sim.training import load_policy
+
+KEY = dg.AssetKey(["training", "trained_policy"])
+SMALL = {
+    "algo": "a2c", "steps": 320, "seeds": [0, 1, 2], "dim": 8, "length_limit": 20,
+    "evaluate_every": 160,
+}  # fmt: skip
+
+
+def materialize(home: Path, **changes: Any) -> dg.ExecuteInProcessResult:
+    defs = build_defs(
+        home, executor=dg.in_process_executor, overrides={"training": {**SMALL, **changes}}
+    )
+    return defs.resolve_job_def("train_policy").execute_in_process(raise_on_error=False)
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("train") / "home"
+    small_release.build(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def first(home: Path) -> dg.ExecuteInProcessResult:
+    return materialize(home)
+
+
+def metadata_of(result: dg.ExecuteInProcessResult) -> dict[str, Any]:
+    (event,) = result.asset_materializations_for_node("trained_policy")
+    return {key: value.value for key, value in event.metadata.items()}
+
+
+def test_the_asset_carries_metrics_and_pictures(first: dg.ExecuteInProcessResult) -> None:
+    assert first.success
+    shown = metadata_of(first)
+    for row in ("random", "popular", "mean-rating", "content", "a2c"):
+        assert f"| {row} |" in shown["figures"]
+    assert "no language model was used" in shown["figures"]
+    assert shown["language_model"] is False
+    assert 1 <= shown["average_reward"] <= 10
+    for picture in ("curve: reward", "curve: ranking", "curve: genres"):
+        assert "data:image/png" in shown[picture]
+
+
+def test_the_snapshot_holds_policies_that_can_be_used(
+    first: dg.ExecuteInProcessResult, home: Path
+) -> None:
+    assert first.success
+    table = Store(home).current("trained_policy").read()
+    assert table["seed"].to_list() == [0, 1, 2]
+    assert table["steps"].to_list() == [320] * 3
+    release = open_release("movies", home=home)
+    for weights in table["weights"]:
+        lists = load_policy(weights).fit(release).recommend([0, 1], 10)
+        assert lists.shape == (2, 10)
+    assert table.select(pl.col("release").unique()).item() == release.ref
+
+
+def test_an_equal_run_is_not_repeated_and_other_settings_are_another_version(
+    first: dg.ExecuteInProcessResult, home: Path
+) -> None:
+    again = metadata_of(materialize(home, checkpoint_every=100))
+    assert again["reused"] is True
+    assert again["version"] == metadata_of(first)["version"]
+    other = metadata_of(materialize(home, seeds=[7]))
+    assert other["reused"] is False
+    assert other["version"] != again["version"]
+
+
+def test_without_a_release_the_job_fails_in_one_line(tmp_path: Path) -> None:
+    result = materialize(tmp_path / "empty")
+    assert not result.success
+    (failure,) = [e for e in result.all_events if e.is_step_failure]
+    assert "movies" in str(failure.step_failure_data.user_failure_data)
+
+
+def test_no_other_job_trains(home: Path) -> None:
+    defs = build_defs(home)
+    for job in defs.resolve_all_job_defs():
+        if job.name in {"train_policy", "__ASSET_JOB"}:
+            continue
+        assert KEY not in job.asset_layer.selected_asset_keys, job.name
+    assert KEY in defs.resolve_job_def("train_policy").asset_layer.selected_asset_keys
+
+
+def test_loading_the_definitions_loads_neither_torch_nor_the_algorithms() -> None:
+    code = (
+        "import sys\nfrom orchestration.definitions import build_defs\nbuild_defs()\n"
+        "print([m for m in ('torch', 'stable_baselines3', 'sb3_contrib') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
