@@ -160,7 +160,7 @@ def _scores(
             specs,
             grid=config.grid,  # type: ignore[arg-type]
             seeds=tuple(range(config.seeds)),
-            progress=lambda text, done, total: workbench.progress(text, done, total),
+            progress=lambda text, done, total: workbench.progress(text, int(done), total),
         )
     finally:
         if answers is not None:

@@ -27,11 +27,11 @@ def item_sets(
 ) -> pl.DataFrame:  # fmt: skip
     """Rows of `ablations.<domain>_item_sets`.
 
-    An item can be drawn if it has a genre and `least_ratings` training ratings. For a persona of
-    a genre, an item is liked if it has that genre and none that the persona dislikes, disliked
-    if it has a genre that the persona dislikes and neither its own nor one akin to it; whatever
-    is in between is not asked. Of each side so many are drawn with equal chances, for each
-    persona anew; where there are fewer, all of them are taken and nothing is made up.
+    An item can be drawn if it has `least_ratings` training ratings. For a persona of a genre, an
+    item is liked if it has that genre and none that the persona dislikes, disliked if it has a
+    genre that the persona dislikes and neither its own nor one akin to it; whatever is in
+    between is not asked. Of each side so many are drawn with equal chances, for each persona
+    anew; where there are fewer, all of them are taken and nothing is made up.
 
     Parameters
     ----------
@@ -43,10 +43,7 @@ def item_sets(
         What is made.
     """
     rated = item_stats.filter(pl.col("train_ratings") >= rule.least_ratings)
-    pool = items.join(rated.select("item_id"), on="item_id", how="semi").filter(
-        pl.col("genres").list.len() > 0
-    )
-    pool = pool.sort("item_id")
+    pool = items.join(rated.select("item_id"), on="item_id", how="semi").sort("item_id")
     known = SUITE_GENRES[suite.domain]
     has = np.stack([pool["genres"].list.contains(g).to_numpy() for g in known], axis=1)
     keys, ids = hash_ids(pool["item_id"]), pool["item_id"]

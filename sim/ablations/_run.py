@@ -27,7 +27,7 @@ __all__ = ["ALWAYS", "Configuration", "SuiteResult", "run_suite", "scores_frame"
 #: Raters that are in every report.
 ALWAYS = ("embedded", "random", "mean")
 
-Progress = Callable[[str, int, int], None]
+Progress = Callable[[str, float, int], None]
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,7 @@ def run_suite(
     seeds
         Each is a draw of the case tables and of the ratings.
     progress
-        Called with what is at hand, and with cells done and in all.
+        Called with what is at hand, and with cells done (parts of one too) and in all.
 
     Raises
     ------
@@ -155,9 +155,8 @@ def run_suite(
         for spec, options in plan:
             frames = []
             for seed in seeds:
-                if progress is not None:
-                    progress(_label(spec, options, seed), done, total)
-                frame, known = workshop.cell(spec, options, seed)
+                step = _steps(workshop, _label(spec, options, seed), seed, done, total, progress)
+                frame, known = workshop.cell(spec, options, seed, step)
                 frames.append(frame)
                 done, reused = done + 1, reused + known
             made.append(_configuration(workshop, spec, options, frames, seeds))
@@ -171,6 +170,25 @@ def run_suite(
         workshop.suite, str(workshop.release), tuple(seeds), made, asked, counts, wanted,
         reused, total - reused,
     )  # fmt: skip
+
+
+def _steps(
+    workshop: Workshop, text: str, seed: int, done: int, total: int, progress: Progress | None
+) -> Callable[[int], None]:
+    """Reports the cases of a cell as parts of it."""
+    if progress is None:
+        return lambda _: None
+    report = progress
+    report(text, done, total)
+    cases = sum(len(workshop.questions(test, seed)) for test in TESTS)
+    answered = 0
+
+    def step(more: int) -> None:
+        nonlocal answered
+        answered += more
+        report(text, done + answered / max(cases, 1), total)
+
+    return step
 
 
 def _configuration(

@@ -161,9 +161,9 @@ def _run(
             store, store.release(release), suite, settings, answer_store=answers, k=retrieved
         )
         with progress_bar(f"suite {suite}", disable=quiet) as advance:
-            done = 0
+            done = 0.0
 
-            def show(text: str, cells: int, total: int) -> None:
+            def show(text: str, cells: float, total: int) -> None:
                 nonlocal done
                 advance(cells - done, total=total, text=text)
                 done = cells

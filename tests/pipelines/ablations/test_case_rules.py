@@ -132,9 +132,9 @@ def test_what_is_akin_to_the_genre_is_no_disliked_item() -> None:
     }
 
 
-def test_who_rates_alike_is_asked_about_any_item_with_a_genre() -> None:
+def test_who_rates_alike_is_asked_about_any_item() -> None:
     asked = sets_of(FILMS, ALL, "Jasmine")
-    assert len(asked["high"]) == 9
+    assert len(asked["high"]) == FILMS.height
     assert not asked["low"]
 
 

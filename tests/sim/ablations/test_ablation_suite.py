@@ -294,6 +294,24 @@ def test_a_second_run_makes_nothing_and_gives_the_same(
     assert more.made == len(more.configurations), "one new cell per configuration for the new seed"
 
 
+def test_progress_goes_from_nothing_to_all_cells_and_never_back(
+    opened: Opened, tmp_path: Path, home: Path
+) -> None:
+    seen: list[tuple[str, float, int]] = []
+    run_suite(
+        opened(shutil.copytree(home, tmp_path / "h"), most=5),
+        [],
+        seeds=(0,),
+        progress=lambda *step: seen.append(step),
+    )
+    done = [at for _, at, _ in seen]
+    assert done == sorted(done)
+    assert (done[0], done[-1]) == (0, 13)
+    assert any(at % 1 for at in done), "the cases of a cell are parts of it"
+    assert {total for _, _, total in seen} == {13}
+    assert seen[0][0] == "embedded: 1-10, embedding, none, seed 0"
+
+
 def test_a_cell_is_known_by_what_decides_it(opened: Opened) -> None:
     shop = opened()
     keys = [
