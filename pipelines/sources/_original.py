@@ -154,10 +154,12 @@ class MadeStream(Stream):
 
     def after(self, start: Block, size: int) -> Block:
         """As :meth:`Stream.after`."""
-        data = self.read(size)
-        if not data:
-            return start
-        return b"".join((start, data)) if len(start) else data
+        # Made in pieces, whose by-products stay in the processor's cache.
+        pieces, made = [start], 0
+        while made < size and (data := self.read(min(_PIECE, size - made))):
+            pieces.append(data)
+            made += len(data)
+        return b"".join(pieces) if made else start
 
     def __exit__(
         self,
