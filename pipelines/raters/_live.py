@@ -208,7 +208,8 @@ class LiveEmbedded:
         stars = rescale(ratings, self.scale, rater.source)
         expected = self._static.past(personas, past, self._known) / max(self._weights[0], 0.1)
         surplus = np.where(there, stars - rater.quality.mean - expected, 0.0)
-        white = self._white[past]
+        # Wrapping leads -1 to the last row, which is nothing.
+        white = self._white.take(past, axis=0, mode="wrap")
         size = white.shape[2]
         if past.shape[1] <= size:
             turned = white.transpose(0, 2, 1)
@@ -217,7 +218,8 @@ class LiveEmbedded:
             # As well-conditioned as the noise is large, and the inverse serves twice.
             inverse = np.linalg.inv(gram)
             taste = np.matmul(turned, np.matmul(inverse, surplus[:, :, None]))[:, :, 0]
-            read = np.matmul(self._whitened_typical[past], turned)
+            reading = self._whitened_typical.take(past, axis=0, mode="wrap")
+            read = np.matmul(reading, turned)
             shape = (len(past), -1)
             known = np.vecdot(inverse.reshape(shape), read.reshape(shape))
             variance = self._prior - known

@@ -142,13 +142,19 @@ class Memory:
         for key in [key for key in self._kept if key[0] == row]:
             del self._kept[key]
 
-    def newest(self, k: int) -> tuple[_Ints, _Floats]:
-        """The last `k` items and ratings of every row, newest first, -1 where there is none."""
-        at = self.length[:, None] - 1 - np.arange(k)
-        there = at >= 0
-        at = np.where(there, at, 0)
-        items = np.where(there, np.take_along_axis(self.items, at, axis=1), -1)
-        ratings = np.where(there, np.take_along_axis(self.ratings, at, axis=1), -1.0)
+    def newest(self, k: int, rows: _Ints | None = None) -> tuple[_Ints, _Floats]:
+        """The last `k` items and ratings of some rows (default all), newest first, else -1."""
+        length = self.length if rows is None else self.length[rows]
+        items = np.full((len(length), k), -1, np.int64)
+        ratings = np.full((len(length), k), -1.0)
+        wide = min(k, int(length.max(initial=0)))
+        if wide:
+            at = length[:, None] - 1 - np.arange(wide)
+            row = (np.arange(len(length)) if rows is None else rows)[:, None]
+            there = at >= 0
+            # Before the first there is nothing: what is read there is not used.
+            items[:, :wide] = np.where(there, self.items[row, at], -1)
+            ratings[:, :wide] = np.where(there, self.ratings[row, at], -1.0)
         return items, ratings
 
     def state(self) -> dict[str, Any]:

@@ -34,20 +34,24 @@ def observation_space(core: Core) -> spaces.Dict:
     return spaces.Dict(found)
 
 
-def observe(core: Core) -> dict[str, npt.NDArray[Any]]:
-    """Observations of all environments, the first axis; copies, so that they stay as they are."""
-    persona, cast = core.persona, core.world.cast
+def observe(core: Core, rows: npt.NDArray[np.int64] | None = None) -> dict[str, npt.NDArray[Any]]:
+    """Observations of some environments (default all), the first axis.
+
+    They are copies, so that they stay as they are.
+    """
+    chosen: Any = slice(None) if rows is None else rows
+    persona, cast = core.persona[chosen], core.world.cast
     found: dict[str, npt.NDArray[Any]] = {
         "persona": persona.copy(),
         "age": cast.ages[persona][:, None],
         "gender": cast.genders[persona],
     }
     if core.rated is not None:
-        found["ratings"] = core.rated.copy()
+        found["ratings"] = core.rated[chosen].copy()
     else:
-        items, ratings = core.memory.newest(core.options.history_length)
+        items, ratings = core.memory.newest(core.options.history_length, rows)
         found["recent_items"] = items
         found["recent_ratings"] = ratings.astype(np.float32)
     if core.seen is not None:
-        found["seen"] = core.seen.copy()
+        found["seen"] = core.seen[chosen].copy()
     return found

@@ -256,7 +256,10 @@ history_length, on_unrated
             infos["final_obs"], infos["_final_obs"] = observations, over
             self.core.begin(ended)
             self._began(infos, ended)
-            observations = observe(self.core)
+            begun = observe(self.core, ended)
+            observations = {key: values.copy() for key, values in observations.items()}
+            for key, values in begun.items():
+                observations[key][ended] = values
         return observations, outcome.reward, outcome.terminated, outcome.truncated, infos
 
     def state(self) -> dict[str, Any]:

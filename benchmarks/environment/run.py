@@ -1,0 +1,264 @@
+"""Environment speed and memory on generated worlds; prints the rows of the README's tables.
+
+Each case runs in a process of its own, so that its peak of memory is its own.
+
+    nice python benchmarks/environment/run.py            # all cases
+    nice python benchmarks/environment/run.py vector     # one of: single, vector, memory
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import subprocess
+import sys
+import time
+from types import SimpleNamespace
+from typing import Any
+
+GENRES = 18
+DIMENSION = 384
+
+
+def tables(items: int, personas: int, ratings: int, seed: int = 0) -> dict[str, Any]:
+    """A world of that size: everything that the environment and the embedded rater read."""
+    import numpy as np
+    import polars as pl
+
+    rng = np.random.default_rng(seed)
+    names = np.array([f"Genre {n}" for n in range(GENRES)])
+    ids = np.char.add("ml:", np.char.zfill(np.arange(items).astype(str), 6)).tolist()
+    people = np.char.add("persona:g:", np.char.zfill(np.arange(personas).astype(str), 6)).tolist()
+
+    def lists(rows: int, most: int) -> list[list[str]]:
+        pick = rng.integers(0, GENRES, (rows, most))
+        size = rng.integers(1, most + 1, rows)
+        return [sorted(set(names[p[:s]])) for p, s in zip(pick, size, strict=True)]
+
+    def vectors(key: str, keys: list[str]) -> pl.DataFrame:
+        rows = rng.normal(size=(len(keys), DIMENSION)).astype(np.float32)
+        rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+        return pl.DataFrame(
+            {key: keys, "vector": pl.Series(rows, dtype=pl.Array(pl.Float32, DIMENSION))}
+        ).with_columns(pl.col("vector").arr.to_list())
+
+    frame = pl.DataFrame(
+        {
+            "item_id": ids,
+            "title": [f"Film {n}" for n in range(items)],
+            "year": rng.integers(1930, 2024, items),
+            "genres": lists(items, 3),
+            "vote_average": rng.normal(6.5, 1.0, items).clip(0, 10),
+            "vote_count": rng.integers(0, 5_000, items),
+        }
+    )
+    who = rng.integers(0, max(1, ratings // 100), ratings)
+    what = (items * rng.random(ratings) ** 2).astype(int)
+    pairs = (
+        pl.DataFrame({"user": who, "item": what, "rating": rng.integers(1, 11, ratings) / 2})
+        .unique(["user", "item"], maintain_order=True)
+        .with_columns(scale=pl.lit("0.5-5"))
+    )
+    interactions = pairs.select(
+        user_id=pl.format("ml-user:{}", "user"),
+        item_id=pl.col("item").replace_strict(dict(enumerate(ids)), return_dtype=pl.String),
+        rating="rating",
+        scale="scale",
+        rated_at=pl.from_epoch(pl.int_range(pl.len()), time_unit="s").dt.replace_time_zone("UTC"),
+    )
+    stats = (
+        frame.select("item_id")
+        .join(
+            interactions.group_by("item_id").agg(
+                ratings=pl.len().cast(pl.Int64),
+                mean_rating=pl.col("rating").mean(),
+                train_ratings=pl.len().cast(pl.Int64),
+                train_mean_rating=pl.col("rating").mean(),
+            ),
+            on="item_id",
+            how="left",
+            maintain_order="left",
+        )
+        .with_columns(pl.col("ratings", "train_ratings").fill_null(0))
+    )
+    return {
+        "items": frame,
+        "item_stats": stats.with_columns(popularity_rank=pl.int_range(1, pl.len() + 1)),
+        "interactions": interactions,
+        "splits": interactions.select("user_id", "item_id", split=pl.lit("train")),
+        "item_embeddings": vectors("item_id", ids),
+        "persona_embeddings": vectors("persona_id", people),
+        "personas": pl.DataFrame(
+            {
+                "persona_id": people,
+                "age": rng.integers(18, 80, personas),
+                "gender": rng.choice(["female", "male"], personas),
+                "likes": lists(personas, 4),
+                "dislikes": [[]] * personas,
+                "description": ["Likes films."] * personas,
+            },
+            schema_overrides={"dislikes": pl.List(pl.String)},
+        ),
+    }
+
+
+def world(items: int, personas: int, retriever: str) -> Any:
+    """The generated world, opened."""
+    import polars as pl
+
+    from pipelines.raters import SCALES, LiveEmbedded, fit_embedded
+    from pipelines.retrieval import open_retriever
+    from sim.environment import Cast, Catalogue, World
+
+    made = tables(items, personas, 200_000)
+    personas_frame = made.pop("personas")
+    rater = fit_embedded(scale=SCALES["1-10"], **made)
+    live = LiveEmbedded(rater, personas_frame, made["items"])
+    ranked = made["items"].with_columns(popularity_rank=pl.int_range(1, pl.len() + 1))
+    step_rater = SimpleNamespace(
+        name="embedded", language_model=False, note="", scale=rater.scale, rate=live.rate,
+        sweep=lambda *asked: live.sweep(*asked).expected, explain=live.effects,
+    )  # fmt: skip
+    return World(
+        SimpleNamespace(ref="generated"),  # type: ignore[arg-type]
+        Catalogue(ranked),
+        Cast(personas_frame),
+        step_rater,
+        open_retriever(
+            retriever, items=made["items"], item_stats=made["item_stats"],
+            item_embeddings=made["item_embeddings"],
+        ),
+    )  # fmt: skip
+
+
+def clocks(run: Any, steps: int) -> dict[str, float]:
+    """Wall and processor time per step of a run, in microseconds; the best of five."""
+    walls, cpus = [], []
+    for _ in range(5):
+        wall, cpu = time.perf_counter(), time.process_time()
+        run()
+        walls.append((time.perf_counter() - wall) / steps * 1e6)
+        cpus.append((time.process_time() - cpu) / steps * 1e6)
+    return {"wall_us": min(walls), "cpu_us": min(cpus)}
+
+
+def single(retriever: str) -> dict[str, Any]:
+    """One step of one environment whose memory holds 159 items."""
+    import numpy as np
+
+    from sim.environment import RecommendationEnv
+
+    env = RecommendationEnv(
+        world=world(10_000, 600, retriever), leave_probability=0.0, length_limit=10**9
+    )
+    rng = np.random.default_rng(0)
+    actions = rng.permutation(10_000)
+    env.reset(seed=0)
+    for action in actions[:159]:
+        env.step(int(action))
+    state = env.state()
+    some = [int(a) for a in actions[159:179]]
+
+    def run() -> None:
+        for _ in range(10):
+            env.restore(state)
+            for action in some:
+                env.step(action)
+
+    return {"case": f"single, {retriever}", **clocks(run, 200)}
+
+
+def vector(envs: int, retriever: str, observation: str, personas: int = 600) -> dict[str, Any]:
+    """Steps of many environments, episodes ending and beginning as they do."""
+    import numpy as np
+
+    from sim.environment import RecommendationVectorEnv
+
+    env = RecommendationVectorEnv(
+        envs, world=world(10_000, personas, retriever), observation=observation,  # type: ignore[arg-type]
+        history_length=200 if observation == "compact" else 10,
+    )  # fmt: skip
+    actions = np.random.default_rng(0).integers(10_000, size=(100, envs))
+    env.reset(seed=0)
+    for action in actions[:60]:
+        env.step(action)
+
+    def run() -> None:
+        for action in actions:
+            env.step(action)
+
+    took = clocks(run, 100 * envs)
+    rate = {"steps_per_s": 1e6 / took["wall_us"], "steps_per_cpu_s": 1e6 / took["cpu_us"]}
+    name = f"{envs} environments, {retriever}, {observation}, {personas} personas"
+    return {"case": name, **rate}
+
+
+def memory(items: int, personas: int, observation: str) -> dict[str, Any]:
+    """Peak memory with 64 environments, and what was there before the world was made."""
+    import numpy as np
+
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    from sim.environment import RecommendationVectorEnv
+
+    start = time.perf_counter()
+    made = world(items, personas, "embedding")
+    opened = time.perf_counter() - start
+    fitted = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    now = int(open("/proc/self/statm").read().split()[1]) * 4096 / 2**20  # noqa: PTH123, SIM115
+    env = RecommendationVectorEnv(64, world=made, observation=observation)  # type: ignore[arg-type]
+    env.reset(seed=0)
+    rng = np.random.default_rng(0)
+    wall = time.perf_counter()
+    for _ in range(100):
+        env.step(rng.integers(items, size=64))
+    rate = 6400 / (time.perf_counter() - wall)
+    after = int(open("/proc/self/statm").read().split()[1]) * 4096 / 2**20  # noqa: PTH123, SIM115
+    return {
+        "case": f"{items} items, {personas} personas, {observation}",
+        "libraries_mib": before,
+        "peak_mib": fitted,
+        "opened_s": opened,
+        "held_mib": now,
+        "envs_64_mib": after - now,
+        "steps_per_s": rate,
+    }
+
+
+CASES: dict[str, list[tuple[Any, ...]]] = {
+    "single": [(single, "recent"), (single, "features"), (single, "embedding")],
+    "vector": [
+        (vector, 64, "recent", "compact"),
+        (vector, 256, "recent", "compact"),
+        (vector, 1024, "recent", "compact"),
+        (vector, 256, "none", "compact"),
+        (vector, 256, "recent", "recent"),
+        (vector, 256, "recent", "ratings"),
+        (vector, 256, "embedding", "compact"),
+        (vector, 256, "recent", "compact", 10_000),
+    ],
+    "memory": [
+        (memory, 10_000, 600, "recent"),
+        (memory, 60_000, 10_000, "compact"),
+        (memory, 60_000, 10_000, "recent"),
+    ],
+}
+
+
+def main() -> None:
+    wanted = sys.argv[1:] or list(CASES)
+    if wanted[0] == "--one":
+        kind, number = wanted[1], int(wanted[2])
+        function, *arguments = CASES[kind][number]
+        print(json.dumps(function(*arguments)))
+        return
+    for kind in wanted:
+        for number in range(len(CASES[kind])):
+            words = [sys.executable, __file__, "--one", kind, str(number)]
+            done = subprocess.run(words, capture_output=True, text=True, check=True)
+            row = json.loads(done.stdout.splitlines()[-1])
+            print(" | ".join(f"{v:,.1f}" if isinstance(v, float) else str(v) for v in row.values()))
+            sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()
