@@ -136,6 +136,7 @@ def markdown(result: SuiteResult, *, differences: pl.DataFrame | None = None) ->
     lines += [*_introduction(result), "", _row(head), _row(["---"] * len(head))]
     for c in result.configurations:
         shown = [_cell(c.scores[t]) for t in (*TESTS, "aggregate")]
+        shown[-1] += _share(result, c)
         name = c.rater if c.kind not in _WITHOUT_MODEL else f"{c.rater} (no language model)"
         lines.append(_row([name, *_options(c), *shown]))
     lines += ["", "## Published rows, for context", "", *_context(), ""]
@@ -153,6 +154,7 @@ def markdown(result: SuiteResult, *, differences: pl.DataFrame | None = None) ->
 def _introduction(result: SuiteResult) -> list[str]:
     counts, suite = result.counts, result.suite
     found = counts["series"].get("series", 0)
+    ways = [f"{rows} by {way}" for way, rows in counts["series"].items() if way != "series"]
     missing = [
         name.removeprefix("genres ").removesuffix(" high")
         for name, rows in counts["item_sets"].items()
@@ -166,9 +168,16 @@ def _introduction(result: SuiteResult) -> list[str]:
         "",
         "Cases: "
         + "; ".join(f"{test} {result.configurations[0].scores[test].cases:,}" for test in TESTS)
-        + f" over all seeds; {found} of {result.wanted_series} series "
-        f"({', '.join(f'{v} by {k}' for k, v in counts['series'].items() if k != 'series')}).",
+        + f" over all seeds; {found} of {result.wanted_series} series"
+        + (f" ({', '.join(ways)})." if ways else "."),
     ]
+    empty = _without_cases(result, result.configurations[0])
+    if empty:
+        lines += [
+            "",
+            f"The data has no cases for {', '.join(empty)}: the aggregate is of the other tests "
+            "only.",
+        ]
     if missing:
         lines += ["", f"Fewer liked items than asked for: {', '.join(missing)}."]
     collapsed = [
@@ -194,6 +203,16 @@ def _introduction(result: SuiteResult) -> list[str]:
         ),
     ]
     return lines
+
+
+def _without_cases(result: SuiteResult, c: Configuration) -> list[str]:
+    """Tests that the aggregate should have and does not."""
+    return [t for t in result.suite.aggregate if not np.isfinite(c.scores[t].score)]
+
+
+def _share(result: SuiteResult, c: Configuration) -> str:
+    wanted, missing = len(result.suite.aggregate), len(_without_cases(result, c))
+    return f" ({wanted - missing} of {wanted} tests)" if missing else ""
 
 
 def _context() -> list[str]:

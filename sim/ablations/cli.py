@@ -216,6 +216,12 @@ def _render(screen: Console, result: SuiteResult, files: dict[str, Path]) -> Non
         "raters use no language model.",
         markup=False,
     )
+    empty = [t for t in result.suite.aggregate if not result.configurations[0].scores[t].cases]
+    if empty:
+        console(stderr=True).print(
+            f"The data has no cases for {', '.join(empty)}: the aggregate is of the other tests.",
+            markup=False,
+        )
     unreadable = sum(c.scores["aggregate"].unreadable for c in result.configurations)
     if unreadable:
         console(stderr=True).print(

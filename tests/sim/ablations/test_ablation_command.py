@@ -72,6 +72,31 @@ def test_the_page_needs_no_other_file_and_says_who_needs_no_model(
     assert "embedded: 12 asked, 7 different" in text
 
 
+def test_an_aggregate_of_some_tests_only_says_so(tmp_path: Path) -> None:
+    from support import small_release
+
+    from pipelines.store import Store
+    from sim.ablations import Workshop, markdown
+
+    # Without the two collections there is no series.
+    items = small_release.frames()["movies.items"].with_columns(title=pl.lit("Alone"))
+    small_release.build(tmp_path, replace={"movies.items": items})
+    store = Store(tmp_path)
+    shop = Workshop.open(
+        store, store.release("movies@latest"), "movies", settings_of(tmp_path), rule=RULE
+    )
+    result = run_suite(shop, [], seeds=(0,))
+    base = result.baseline("random").scores
+    assert base["collections"].cases == 0
+    rest = [base[t].score for t in ("genres", "raters", "similarity")]
+    assert base["aggregate"].score == pytest.approx(np.mean(rest))
+    text = markdown(result)
+    assert "no cases for collections: the aggregate is of the other tests only" in text
+    assert "(3 of 4 tests)" in text
+    assert "0 of 22 series." in text
+    assert write_report(result, tmp_path / "report")["html"].exists()
+
+
 def test_names_in_the_report_are_escaped(opened: Opened, tmp_path: Path) -> None:
     from dataclasses import replace
 
