@@ -16,8 +16,11 @@ from sim.training._distribution import MASKED
 
 __all__ = ["ItemScores", "Sizes", "ValueNetwork", "seen_mask"]
 
-#: Standard deviation of the first embeddings: the first policy is nearly uniform.
-_SPREAD = 0.1
+#: Standard deviation of the first item vectors; users begin at zero. So the first scores of all
+#: items are equal, the first greedy lists show what was learnt and not the chance of
+#: initialisation, and the gradient of a user's vector, a sum of item vectors, is not small. (Chosen
+#: on the sample world: vectors of 0.1 to 0.5 for both learn the same more slowly.)
+_SPREAD = 0.2
 
 
 @dataclass(frozen=True)
@@ -79,7 +82,7 @@ class ItemScores(nn.Module):
     def __init__(self, sizes: Sizes, *, history: bool) -> None:
         super().__init__()
         self.sizes = sizes
-        self.users = nn.Parameter(th.randn(sizes.personas, sizes.dim) * _SPREAD)
+        self.users = nn.Parameter(th.zeros(sizes.personas, sizes.dim))
         self.items = nn.Parameter(th.randn(sizes.items, sizes.dim) * _SPREAD)
         self.bias = nn.Parameter(th.zeros(sizes.items))
         self.past = nn.Parameter(th.randn(sizes.items, sizes.dim) * 0.01) if history else None
