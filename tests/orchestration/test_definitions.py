@@ -48,6 +48,18 @@ def test_every_asset_has_group_kinds_owner_description_and_code_version(
         assert spec.description, name
 
 
+def test_every_domain_is_a_group_of_its_published_tables_and_its_models_stand_apart(
+    specs: list[dg.AssetSpec],
+) -> None:
+    groups: dict[str | None, set[str]] = {}
+    for spec in specs:
+        groups.setdefault(spec.group_name, set()).add(spec.key.path[-1])
+    for domain in DOMAINS:
+        tables = {name.partition(".")[2] for name in PUBLISHED if name.startswith(f"{domain}.")}
+        assert tables <= groups[domain], domain
+        assert {f"{domain}_items", f"{domain}_interactions"} <= groups["marts"], domain
+
+
 def test_every_dataset_with_a_contract_is_an_asset(specs: list[dg.AssetSpec]) -> None:
     assert {asset_key(name) for name in CONTRACTS} <= {spec.key for spec in specs}
 
