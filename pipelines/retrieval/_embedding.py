@@ -48,7 +48,7 @@ class EmbeddingRetriever:
         step = max(1, _GATHERED // max(1, others.shape[1] * self._vectors.shape[1]))
         for start in range(0, len(items), step):
             part = slice(start, start + step)
-            gathered = self._vectors[others[part]]
+            gathered = self._vectors.take(others[part], axis=0, mode="wrap")
             out[part] = np.vecdot(gathered, self._vectors[items[part], None, :])
         out[~(self._known[others] & self._known[items][:, None])] = np.nan
         return out

@@ -13,6 +13,10 @@ Floats: TypeAlias = npt.NDArray[np.float64]
 Ints: TypeAlias = npt.NDArray[np.int64]
 
 
+#: Lower than any score, higher than padding.
+_LOWEST = -np.finfo(np.float64).max
+
+
 @runtime_checkable
 class Retriever(Protocol):
     """Picks the past items that matter for a query item.
@@ -87,11 +91,11 @@ def newest_best(scores: Floats, histories: Ints, k: int) -> Ints:
     size = histories.shape[1]
     if size <= k:
         return latest(histories, k)
-    ranked = np.where(np.isnan(scores), -np.finfo(np.float64).max, scores)
+    ranked = np.where(np.isnan(scores), _LOWEST, scores)
     # Padding never comes before a remembered item.
     ranked = np.where(histories >= 0, ranked, -np.inf)
     # Newest first, so that a stable sort leaves the newest of equals in front.
     order = size - 1 - np.argsort(-ranked[:, ::-1], axis=1, kind="stable")[:, :k]
-    there = np.take_along_axis(histories, order, axis=1) >= 0
+    there = histories[np.arange(len(order))[:, None], order] >= 0
     order = np.sort(np.where(there, order, size), axis=1)
     return np.where(order < size, order, -1)

@@ -198,7 +198,7 @@ class Core:
         item = shown[one]
         answer = _sampled(probabilities[one], draw[:, 0], self.scale.answers)
         said = _first_fault(status) if self.slots > 1 else status[:, 0]
-        rated = said == "ok"
+        rated = np.asarray(said == "ok", np.bool_)
         answer = np.where(rated, answer, np.nan)
         rating = perturb(
             answer, draw[:, 2], options.perturbation, options.perturbation_strength, self.scale
@@ -244,14 +244,17 @@ class Core:
         k, wide = self.options.retrieved, self.memory.width
         if not k or not wide or self.world.retriever.name == "none":
             return np.full((len(rows), k), -1, np.int64), np.zeros((len(rows), k))
-        histories = self.memory.items[rows, :wide]
-        ratings = self.memory.ratings[rows, :wide]
+        # Everybody in order is a view; fancy indexing would copy.
+        chosen: Any = slice(None) if rows is self._all else rows
+        histories = self.memory.items[chosen, :wide]
+        ratings = self.memory.ratings[chosen, :wide]
         at = self.world.retriever.select(items, histories, ratings, k)
-        there = at >= 0
-        chosen = np.where(there, np.take_along_axis(histories, np.maximum(at, 0), axis=1), -1)
+        there, row = at >= 0, np.arange(len(items))[:, None]
         # Padding has a rating of the scale, so that all of them are on it.
-        given = np.take_along_axis(ratings, np.maximum(at, 0), axis=1)
-        return chosen, np.where(there, given, self.scale.low)
+        return (
+            np.where(there, histories[row, at], -1),
+            np.where(there, ratings[row, at], self.scale.low),
+        )
 
     def expected(self, row: int) -> _Floats:
         """Expected rating of every item by a row's persona now; NaN where there is none."""
@@ -299,7 +302,7 @@ class Core:
 
     def _rate(self, shown: _Ints, met: Meetings) -> RatingBatch:
         """Distributions of all shown items, failed ones asked twice."""
-        rows = np.repeat(self._all, self.slots)
+        rows = self._all if self.slots == 1 else np.repeat(self._all, self.slots)
         items = np.ascontiguousarray(shown.reshape(-1))
         times = met.times.reshape(-1)
         past, ratings = self.past(rows, items)
