@@ -36,6 +36,7 @@ def called(*arguments: str) -> Any:
     return CliRunner().invoke(app, list(arguments), env={"COLUMNS": "160"})
 
 
+@pytest.mark.slow
 def test_the_command_prints_a_row_per_configuration_and_writes_the_report(
     home: Path, tmp_path: Path, small_cases: None
 ) -> None:
@@ -72,6 +73,7 @@ def test_the_page_needs_no_other_file_and_says_who_needs_no_model(
     assert "embedded: 12 asked, 7 different" in text
 
 
+@pytest.mark.slow
 def test_an_aggregate_of_some_tests_only_says_so(tmp_path: Path) -> None:
     from support import small_release
 
