@@ -71,12 +71,19 @@ def train(args: argparse.Namespace) -> None:
             policy = model.policy
             env.env.step = clock.around("environment without the rater", env.env.step)
             env.step_wait = clock.around("adapter", env.step_wait)
+            policy.optimizer.step = clock.around("optimiser", policy.optimizer.step)
+            if args.algo == "dqn":
+                buffer = model.replay_buffer
+                policy.predict = clock.around("policy: choosing", policy.predict)
+                buffer.add = clock.around("buffer", buffer.add)
+                buffer.sample = clock.around("buffer", buffer.sample)
+                return model, env
             policy.forward = clock.around("policy: choosing", policy.forward)
             policy.predict_values = clock.around("policy: choosing", policy.predict_values)
             policy.evaluate_actions = clock.around("policy: loss", policy.evaluate_actions)
-            policy.optimizer.step = clock.around("optimiser", policy.optimizer.step)
-            model.rollout_buffer.add = clock.around("buffer", model.rollout_buffer.add)
-            model.rollout_buffer.get = clock.around("buffer", model.rollout_buffer.get)
+            buffer = model.rollout_buffer
+            buffer.add = clock.around("buffer", buffer.add)
+            buffer.get = clock.around("buffer", buffer.get)
             return model, env
 
     th.Tensor.backward = clock.around("backward", th.Tensor.backward)  # type: ignore[method-assign]

@@ -202,7 +202,8 @@ def unlike(vectors: Any, weights: Floats) -> Floats:
     alike = (total**2).sum(axis=1) - (weights**2) @ norms
     pairs = weights.sum(axis=1) ** 2 - (weights**2).sum(axis=1)
     with np.errstate(invalid="ignore", divide="ignore"):
-        return np.asarray(1.0 - np.where(pairs > 0, alike / pairs, np.nan))
+        # Clipped, as equal lists give 1 - 1 up to rounding.
+        return np.clip(1.0 - np.where(pairs > 0, alike / pairs, np.nan), 0.0, 1.0)
 
 
 def liked_and_disliked(

@@ -57,10 +57,10 @@ class MaskedCategorical(TorchDistribution):
 
     def entropy(self) -> th.Tensor:
         """Entropy (nats) per row, of shape (n,)."""
-        if self.entropy_gradient:
-            return self.log_norm - (self.probs * self.logits).sum(dim=-1)
-        with th.no_grad():
-            return self.log_norm - (self.probs * self.logits).sum(dim=-1)
+        # The sum of p · log p, not the normaliser minus the mean logit: large logits would cancel.
+        with th.set_grad_enabled(self.entropy_gradient and th.is_grad_enabled()):
+            log_probs = self.logits - self.log_norm.unsqueeze(-1)
+            return -(log_probs.exp() * log_probs).sum(dim=-1)
 
     @property
     def mode(self) -> th.Tensor:

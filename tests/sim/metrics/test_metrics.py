@@ -72,6 +72,11 @@ def test_personalization_with_lists_of_different_length() -> None:
     assert personalization([[1, -1], [1, 2]]) == pytest.approx(1 - 1 / np.sqrt(2))
 
 
+def test_personalization_of_equal_lists_is_zero_and_never_below() -> None:
+    for users in (2, 3, 7, 50, 331):
+        assert 0 <= personalization([list(range(10))] * users) < 1e-12
+
+
 def test_personalization_is_nothing_for_a_single_user() -> None:
     assert np.isnan(personalization([[1, 2]]))
 
