@@ -152,7 +152,8 @@ class LiveEmbedded:
             If a past rating is off the scale.
         """
         static = self._static.of(personas, items)
-        if not past.shape[1]:
+        # Who remembers nothing gets this from what follows too, to the last bit.
+        if not past.size or int(past.max()) < 0:
             width = np.full(len(personas), self._unread)
             return self._batch(static, width)
         taste, variance = self.beliefs(personas, past, ratings)

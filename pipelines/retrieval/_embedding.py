@@ -18,7 +18,7 @@ class EmbeddingRetriever:
     """Picks the items whose text is most like the query's, by cosine.
 
     An item without a vector comes after all that have one; a query without one gets the last
-    items, as all are equally unlike it.
+    items, as all are equally unlike it. Not for several threads at once: they share room to work.
 
     Parameters
     ----------
@@ -41,14 +41,22 @@ class EmbeddingRetriever:
         length = np.linalg.norm(rows, axis=1, keepdims=True)
         self._vectors = rows / np.where(length > 0, length, np.float32(1))
         self._known = length[:, 0] > 0
+        self._room = np.empty((0, rows.shape[1]), np.float32)
 
     def similarity(self, items: Ints, others: Ints) -> Floats:
         """Cosines of each item and its row of others, of shape (n, h); NaN where unknown."""
         out = np.empty(others.shape)
+        most = max(1, min(others.size, _GATHERED // max(1, self._vectors.shape[1])))
+        if len(self._room) < max(most, others.shape[1]):
+            # Kept: fresh pages for every query would cost more than what is put there.
+            self._room = np.empty((max(most, others.shape[1]), self._vectors.shape[1]), np.float32)
         step = max(1, _GATHERED // max(1, others.shape[1] * self._vectors.shape[1]))
         for start in range(0, len(items), step):
             part = slice(start, start + step)
-            gathered = self._vectors.take(others[part], axis=0, mode="wrap")
+            wanted = others[part]
+            gathered = self._room[: wanted.size]
+            self._vectors.take(wanted.reshape(-1), axis=0, mode="wrap", out=gathered)
+            gathered = gathered.reshape(*wanted.shape, -1)
             out[part] = np.vecdot(gathered, self._vectors[items[part], None, :])
         out[~(self._known[others] & self._known[items][:, None])] = np.nan
         return out
