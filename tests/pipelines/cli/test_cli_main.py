@@ -31,7 +31,7 @@ def test_help_names_every_command_with_a_line_and_the_exit_codes(understudy: Und
     for command in ("run", "status", "release", "episode", "doctor", "config"):
         assert any(line.strip("│ ").startswith(f"{command} ") for line in done.stdout.splitlines())
     text = " ".join(done.stdout.replace("│", " ").split())
-    assert "Play one episode of the movie environment" in text
+    assert "Play one episode on a release" in text
     assert "Fail with an error of the given class." in text
     assert "A group of commands." in text
     for code in EXIT_CODES:
