@@ -203,7 +203,7 @@ class LiveEmbedded:
             units, of shape (n,).
         """
         there = past >= 0
-        if not bool(np.all(~there | self.scale.covers(ratings))):
+        if not (self.scale.covers(ratings) | ~there).all():
             raise ContractError("a past rating is not on the scale", where=self.scale.name)
         rater, noise = self._rater, self._rater.tastes.noise
         stars = rescale(ratings, self.scale, rater.source)
@@ -215,7 +215,8 @@ class LiveEmbedded:
         if past.shape[1] <= size:
             turned = white.transpose(0, 2, 1)
             gram = np.matmul(white, turned)
-            gram[:, *np.diag_indices(past.shape[1])] += noise
+            # A view of the diagonals.
+            np.einsum("nii->ni", gram)[...] += noise
             # As well-conditioned as the noise is large, and the inverse serves twice.
             inverse = np.linalg.inv(gram)
             taste = np.matmul(turned, np.matmul(inverse, surplus[:, :, None]))[:, :, 0]
@@ -226,7 +227,7 @@ class LiveEmbedded:
             variance = self._prior - known
         else:
             gram = np.matmul(white.transpose(0, 2, 1), white) / noise
-            gram[:, *np.diag_indices(size)] += 1.0
+            np.einsum("nii->ni", gram)[...] += 1.0
             moment = np.matmul(white.transpose(0, 2, 1), surplus[:, :, None]) / noise
             inner = np.broadcast_to(self._inner, gram.shape)
             solved = np.linalg.solve(gram, np.concatenate([moment, inner], axis=2))
