@@ -14,7 +14,9 @@ from pipelines.raters._facts import prompt_examples, scoring_facts
 from pipelines.raters._fit import RATERS, fit_embedded, fit_rater
 from pipelines.raters._floors import MeanRater, RandomRater
 from pipelines.raters._humans import source_scale
-from pipelines.raters._live import LiveEmbedded, LiveRater, LiveTables, live_rater
+from pipelines.raters._live import LiveRater, live_rater
+from pipelines.raters._live_embedded import LiveEmbedded
+from pipelines.raters._live_tables import LiveTables
 from pipelines.raters._llm import EXPLANATIONS, LLMRater
 from pipelines.raters._metrics import HeldOut, Predictions, evaluate, paired_difference, reliability
 from pipelines.raters._plan import STRATA, plan_pairs

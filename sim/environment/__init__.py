@@ -9,8 +9,8 @@ from sim.environment._catalogue import Cast, Catalogue
 from sim.environment._env import RecommendationEnv
 from sim.environment._persona_text import PersonaText
 from sim.environment._raters import RATERS, StepRater, open_rater
-from sim.environment._slate import SlateEnv
-from sim.environment._vector import RecommendationVectorEnv, SlateVectorEnv
+from sim.environment._slate import SlateEnv, SlateVectorEnv
+from sim.environment._vector import RecommendationVectorEnv
 from sim.environment._world import World
 
 __all__ = [

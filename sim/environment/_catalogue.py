@@ -97,12 +97,12 @@ class Catalogue:
 
 @dataclass(frozen=True)
 class Cast:
-    """The personas of a release; persona ``n`` is row ``n``.
+    """The personas of a release's domain; persona ``n`` is row ``n``.
 
     Attributes
     ----------
     frame
-        The table ``personas``, ordered by ``persona_id``.
+        Their rows of the table ``personas``, ordered by ``persona_id``.
     """
 
     frame: pl.DataFrame
@@ -112,17 +112,25 @@ class Cast:
 
     @classmethod
     def read(cls, release: Release) -> Cast:
-        """Read the personas of a release.
+        """Read the personas of a release's domain.
+
+        Those of other domains are left out: what they like are not the genres of these items.
 
         Raises
         ------
         ReleaseError
-            If it has no table ``personas``, or the table is empty.
+            If it has no table ``personas``, or nobody of the domain in it.
         """
+        import polars as pl
+
         release.require("personas")
         frame = release["personas"].polars()
+        if "domain" in frame.columns:
+            frame = frame.filter(pl.col("domain") == release.domain)
         if frame.is_empty():
-            raise ReleaseError("the release has no personas", where=release.ref)
+            raise ReleaseError(
+                f"the release has no personas for {release.domain}", where=release.ref
+            )
         return cls(frame.sort("persona_id"))
 
     def __len__(self) -> int:

@@ -14,9 +14,9 @@ from sim._release import Release
 from sim.environment._core import Core
 from sim.environment._env import RecommendationEnv
 from sim.environment._options import Options
-from sim.environment._vector import check_slate
+from sim.environment._vector import RecommendationVectorEnv
 
-__all__ = ["SlateEnv"]
+__all__ = ["SlateEnv", "SlateVectorEnv"]
 
 
 class SlateEnv(RecommendationEnv):
@@ -65,7 +65,7 @@ class SlateEnv(RecommendationEnv):
         choice_temperature: float = 1.0,
         **arguments: Any,
     ) -> None:
-        check_slate(slate_size, choice_temperature)
+        _check_slate(slate_size, choice_temperature)
         self._slots, self._temperature = slate_size, choice_temperature
         super().__init__(release, **arguments)
 
@@ -85,3 +85,53 @@ class SlateEnv(RecommendationEnv):
                 hint=f"{self._slots} integers from 0 to {len(self.catalogue) - 1}",
             )
         return shown.astype(np.int64)[None]
+
+
+class SlateVectorEnv(RecommendationVectorEnv):
+    """Many independent :class:`SlateEnv`, stepped together; see :class:`RecommendationVectorEnv`.
+
+    Parameters
+    ----------
+    num_envs, release, **arguments
+        As of :class:`RecommendationVectorEnv`.
+    slate_size
+        Items shown at a step (count, at least 2).
+    choice_temperature
+        τ of the choice, in units of the scale.
+    """
+
+    _slots = 2
+
+    def __init__(
+        self,
+        num_envs: int = 1,
+        release: Release | Path | str = "latest",
+        *,
+        slate_size: int = 5,
+        choice_temperature: float = 1.0,
+        **arguments: Any,
+    ) -> None:
+        _check_slate(slate_size, choice_temperature)
+        self._slots = slate_size
+        super().__init__(
+            num_envs, release, slots=slate_size, temperature=choice_temperature, **arguments
+        )
+
+    def _action_space(self, items: int) -> spaces.Space[Any]:
+        return spaces.MultiDiscrete([items] * self._slots)
+
+
+def _check_slate(size: int, temperature: float) -> None:
+    """Refuse a slate that is none.
+
+    Raises
+    ------
+    ConfigError
+        If the size is below 2 or the temperature not above 0.
+    """
+    if size < 2:
+        raise ConfigError(f"slate_size is {size}", where="environment", hint="at least 2")
+    if not 0 < temperature < float("inf"):
+        raise ConfigError(
+            f"choice_temperature is {temperature}", where="environment", hint="above 0"
+        )

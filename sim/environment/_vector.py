@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from pipelines.engines import Engine
     from pipelines.raters import Rater
 
-__all__ = ["RecommendationVectorEnv", "SlateVectorEnv"]
+__all__ = ["RecommendationVectorEnv"]
 
 _Arrays = dict[str, npt.NDArray[Any]]
 
@@ -376,53 +376,3 @@ history_length, on_unrated
         mask = np.zeros(self.num_envs, np.bool_)
         mask[rows] = True
         infos["persona_id"], infos["_persona_id"] = ids, mask
-
-
-class SlateVectorEnv(RecommendationVectorEnv):
-    """Many independent :class:`SlateEnv`, stepped together; see :class:`RecommendationVectorEnv`.
-
-    Parameters
-    ----------
-    num_envs, release, **arguments
-        As of :class:`RecommendationVectorEnv`.
-    slate_size
-        Items shown at a step (count, at least 2).
-    choice_temperature
-        τ of the choice, in units of the scale.
-    """
-
-    _slots = 2
-
-    def __init__(
-        self,
-        num_envs: int = 1,
-        release: Release | Path | str = "latest",
-        *,
-        slate_size: int = 5,
-        choice_temperature: float = 1.0,
-        **arguments: Any,
-    ) -> None:
-        check_slate(slate_size, choice_temperature)
-        self._slots = slate_size
-        super().__init__(
-            num_envs, release, slots=slate_size, temperature=choice_temperature, **arguments
-        )
-
-    def _action_space(self, items: int) -> spaces.Space[Any]:
-        return spaces.MultiDiscrete([items] * self._slots)
-
-
-def check_slate(size: int, temperature: float) -> None:
-    """Refuse a slate that is none.
-
-    Raises
-    ------
-    ConfigError
-        If the size is below 2 or the temperature not above 0.
-    """
-    if size < 2:
-        raise ConfigError(f"slate_size is {size}", where="environment", hint="at least 2")
-    if not 0 < temperature < float("inf"):
-        raise ConfigError(
-            f"choice_temperature is {temperature}", where="environment", hint="above 0"
-        )

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pipelines.errors import ReleaseError
 from sim.metrics import Played, liked_and_disliked
 from sim.recommenders._content import genre_tables
 
@@ -36,7 +35,7 @@ class Audience:
     world
         The opened release with its rater.
     users
-        Personas at most (count), drawn with `seed`; None is all of the release's domain.
+        Personas at most (count), drawn with `seed`; None is everybody.
     seed
         Of that draw.
     environment
@@ -46,18 +45,13 @@ class Audience:
     ----------
     users
         Numbers of the personas, ascending.
-
-    Raises
-    ------
-    ReleaseError
-        If the release has no personas of its domain.
     """
 
     def __init__(
         self, world: World, *, users: int | None = None, seed: int = 0, **environment: Any
     ) -> None:
         self.world, self._more = world, environment
-        everybody = _of_domain(world)
+        everybody = np.arange(len(world.cast))
         if users is not None and users < len(everybody):
             rng = np.random.default_rng(seed)
             everybody = np.sort(rng.choice(everybody, users, replace=False))
@@ -116,18 +110,6 @@ class Audience:
                 **self._more,
             )
         return self._env
-
-
-def _of_domain(world: World) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """Personas of the release's domain: the genres of others are not those of its items."""
-    frame = world.cast.frame
-    domain = world.release["items"].dataset.partition(".")[0]
-    mine = np.ones(frame.height, bool)
-    if "domain" in frame.columns:
-        mine = (frame["domain"] == domain).fill_null(value=False).to_numpy()
-    if not mine.any():
-        raise ReleaseError(f"no personas of the domain {domain}", where=world.release.ref)
-    return np.flatnonzero(mine).astype(np.int64)
 
 
 def figures_line(played: Sequence[Played]) -> dict[str, float]:

@@ -113,7 +113,7 @@ def test_ctrl_c_ends_every_process_of_a_run_of_several_domains(
     process.send_signal(signal.SIGINT)
     assert "interrupted" in process.stderr.read()
     assert process.wait(120) == 130
-    gone, alive = psutil.wait_procs(started, timeout=30)
+    _, alive = psutil.wait_procs(started, timeout=30)
     assert not alive
     for dataset in Store(tmp_path / "home").datasets():
         Store(tmp_path / "home").current(dataset).verify()

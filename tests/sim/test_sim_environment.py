@@ -417,3 +417,11 @@ def test_an_environment_works_in_gymnasiums_vector_form(release: Release, embedd
     observation, reward, *_ = envs.step(np.array([0, 1, 2]))
     assert reward.shape == (3,)
     envs.close()
+
+
+def test_personas_of_other_domains_are_not_in_the_cast(small: ModuleType, tmp_path: Path) -> None:
+    others = pl.Series("domain", ["movies", "books", "movies", "games", "movies", "books"])
+    personas = small.frames()["personas"].with_columns(others)
+    small.build(tmp_path / "home", replace={"personas": personas})
+    cast = Cast.read(open_release("movies@latest", home=tmp_path / "home"))
+    assert cast.ids == ["persona:default:0", "persona:default:2", "persona:default:4"]

@@ -19,7 +19,7 @@ from pipelines.raters import (
     LiveTables,
     LLMRater,
     MeanRater,
-    _live,
+    _live_embedded,
     fit_embedded,
     live_rater,
 )
@@ -75,7 +75,7 @@ def test_the_embedded_rater_is_the_same_live(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     if not table:
-        monkeypatch.setattr(_live, "_TABLE", 0)
+        monkeypatch.setattr(_live_embedded, "_TABLE", 0)
     chosen = rater if text else plain
     live = LiveEmbedded(chosen, small_world.personas, small_world.items)
     asked = questions(small_world, k, 40, k)

@@ -124,7 +124,7 @@ def test_the_live_rater_takes_the_same_word(rater, small_world, monkeypatch) -> 
     empty = np.empty((items.height, 0))
     expected = rater.rate(who, items).probabilities.reshape(2, items.height, -1)
     for limit in (10**9, 0):  # from a table, and computed when asked
-        monkeypatch.setattr("pipelines.raters._live._TABLE", limit)
+        monkeypatch.setattr("pipelines.raters._live_embedded._TABLE", limit)
         live = live_rater(rater, who, items)
         for number in (0, 1):
             said = live.rate(

@@ -1,0 +1,275 @@
+"""The embedded rater as a running environment asks it: arrays in, arrays out."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+
+from pipelines.errors import ContractError
+from pipelines.raters._embedded import EmbeddedRater, width_of
+from pipelines.raters._profiles import EFFECTS, Catalogue, Profiles, pair_features
+from pipelines.raters._protocol import OK, Floats, Ints, RatingBatch
+from pipelines.scales import RatingScale, rescale
+
+__all__ = ["LiveEmbedded"]
+
+_LENIENCY, _HISTORY = EFFECTS.index("leniency"), EFFECTS.index("history")
+#: Persona-item values that are kept as a table (count, 8 bytes each); more are computed when
+#: they are asked for.
+_TABLE = 16_000_000
+
+
+class LiveEmbedded:
+    """The embedded rater, live: the distributions of :meth:`EmbeddedRater.rate` without frames.
+
+    The posterior of taste given k past ratings (:class:`pipelines.raters._tastes.TasteModel`) is
+    computed in its dual form: with whitened item features Z (Z·Zᵀ is the prior covariance of two
+    items' surpluses) and past surpluses y, the weights are Zₖᵀ·(Zₖ·Zₖᵀ + σ²·1)⁻¹·y, so that a
+    memory of k items costs a k by k solve per row, all rows at once; where k exceeds the number
+    of features, the primal form is the smaller one.
+
+    Each row's result is the same to the last bit whatever stands in the other rows.
+
+    Parameters
+    ----------
+    rater
+        The fitted rater.
+    personas, items
+        Rows of those contracts: what the numbers mean.
+    """
+
+    def __init__(self, rater: EmbeddedRater, personas: pl.DataFrame, items: pl.DataFrame) -> None:
+        self._rater = rater
+        catalogue, rows = rater._place(items)
+        self._known = rows < len(rater.catalogue.index)
+        self._profiles = rater._profiles(personas, None)
+        self._catalogue, self._rows = catalogue, rows
+        self._weights = rater._weights
+        self._static = _Static(self._profiles, catalogue, rows, self._weights)
+        model = rater.tastes
+        # Σ = L·Lᵀ; a flat direction of Σ is one that ratings can't tell about: no jitter needed
+        # beyond rounding.
+        lower = np.linalg.cholesky(
+            model.covariance + 1e-12 * np.trace(model.covariance) * np.eye(len(model.covariance))
+        )
+        white = catalogue.taste[rows] @ lower
+        inner = lower.T @ model.typical @ lower
+        self._items_white = white
+        # An item that was not there at fitting is an average one as far as memories go, and the
+        # last row, where the number -1 leads, is nothing: it teaches nothing.
+        average = np.zeros(catalogue.taste.shape[1])
+        average[0] = 1.0
+        taught = np.where(self._known[:, None], white, average @ lower)
+        self._white = np.vstack([taught, np.zeros(white.shape[1])])
+        self._whitened_typical = np.ascontiguousarray(self._white @ inner)
+        self._inner = inner
+        self._lower00 = float(lower[0, 0])
+        self._prior = float((model.covariance * model.typical).sum())
+        self._most = model.taste_variance
+        self._unread = width_of(np.array([self._most]), model, rater.usual_variance)[0]
+
+    @property
+    def name(self) -> str:
+        """What the ``rater`` column says."""
+        return self._rater.name
+
+    @property
+    def scale(self) -> RatingScale:
+        """The scale of its answers."""
+        return self._rater.scale
+
+    @property
+    def items(self) -> int:
+        """How many items there are (count)."""
+        return len(self._rows)
+
+    def rate(
+        self,
+        personas: Ints,
+        items: Ints,
+        past: Ints,
+        ratings: Floats,
+        met: Ints | None = None,  # noqa: ARG002 (protocol)
+    ) -> RatingBatch:
+        """Rate one pair per row; see :class:`pipelines.raters.LiveRater`.
+
+        Raises
+        ------
+        ContractError
+            If a past rating is off the scale.
+        """
+        static = self._static.of(personas, items)
+        # Who remembers nothing gets this from what follows too, to the last bit.
+        if not past.size or int(past.max()) < 0:
+            width = np.full(len(personas), self._unread)
+            return self._batch(static, width)
+        taste, variance = self.beliefs(personas, past, ratings)
+        return self._batch(static + self._moved(taste, items), self._widths(variance))
+
+    def sweep(self, persona: int, past: Ints, ratings: Floats) -> RatingBatch:
+        """Rate every item for one persona with one memory of shape (k,)."""
+        everything = np.arange(len(self._rows), dtype=np.int64)
+        static = self._static.of(np.full(len(everything), persona), everything)
+        if not len(past):
+            return self._batch(static, np.full(len(everything), self._unread))
+        taste, variance = self.beliefs(np.array([persona]), past[None], ratings[None])
+        moved = self._moved(np.broadcast_to(taste, (len(everything), taste.shape[1])), everything)
+        return self._batch(static + moved, np.repeat(self._widths(variance), len(everything)))
+
+    def effects(self, persona: int, item: int, past: Ints, ratings: Floats) -> dict[str, float]:
+        """How far each effect moves the expected rating of one pair, by name, on the scale."""
+        pair = np.array([[persona, self._rows[item]]])
+        parts = pair_features(self._profiles, self._catalogue, pair)[0] * self._weights
+        width = np.array([self._unread])
+        if len(past):
+            one = np.array([persona])
+            taste, variance = self.beliefs(one, past[None], ratings[None])
+            leniency = self._lower00 * float(taste[0, 0])
+            whole = float(np.vecdot(self._items_white[item], taste[0]))
+            parts[_LENIENCY] += self._weights[_LENIENCY] * leniency
+            parts[_HISTORY] = self._weights[_HISTORY] * (whole - leniency)
+            width = self._widths(variance)
+        # Row 0 is the whole, the others are without one effect each.
+        location = parts.sum() - np.concatenate([[0.0], parts])
+        expected = self._batch(location, np.repeat(width, len(location))).expected
+        return {e: float(expected[0] - expected[n + 1]) for n, e in enumerate(EFFECTS)}
+
+    def beliefs(self, personas: Ints, past: Ints, ratings: Floats) -> tuple[Floats, Floats]:
+        """What memories teach.
+
+        Parameters
+        ----------
+        personas, past, ratings
+            As of :meth:`rate`, with at least one column.
+
+        Returns
+        -------
+        tuple
+            Weights over whitened features, of shape (n, features), the first of which carries
+            leniency; and the variance of the surplus over a typical item in squared rating
+            units, of shape (n,).
+        """
+        there = past >= 0
+        if not (self.scale.covers(ratings) | ~there).all():
+            raise ContractError("a past rating is not on the scale", where=self.scale.name)
+        rater, noise = self._rater, self._rater.tastes.noise
+        stars = rescale(ratings, self.scale, rater.source)
+        expected = self._static.past(personas, past, self._known) / max(self._weights[0], 0.1)
+        surplus = np.where(there, stars - rater.quality.mean - expected, 0.0)
+        # Wrapping leads -1 to the last row, which is nothing.
+        white = self._white.take(past, axis=0, mode="wrap")
+        size = white.shape[2]
+        if past.shape[1] <= size:
+            turned = white.transpose(0, 2, 1)
+            gram = np.matmul(white, turned)
+            # A view of the diagonals.
+            np.einsum("nii->ni", gram)[...] += noise
+            # As well-conditioned as the noise is large, and the inverse serves twice.
+            inverse = np.linalg.inv(gram)
+            taste = np.matmul(turned, np.matmul(inverse, surplus[:, :, None]))[:, :, 0]
+            reading = self._whitened_typical.take(past, axis=0, mode="wrap")
+            read = np.matmul(reading, turned)
+            shape = (len(past), -1)
+            known = np.vecdot(inverse.reshape(shape), read.reshape(shape))
+            variance = self._prior - known
+        else:
+            gram = np.matmul(white.transpose(0, 2, 1), white) / noise
+            np.einsum("nii->ni", gram)[...] += 1.0
+            moment = np.matmul(white.transpose(0, 2, 1), surplus[:, :, None]) / noise
+            inner = np.broadcast_to(self._inner, gram.shape)
+            solved = np.linalg.solve(gram, np.concatenate([moment, inner], axis=2))
+            taste = np.ascontiguousarray(solved[:, :, 0])
+            variance = np.einsum("nii->n", solved[:, :, 1:])
+        return taste, np.where(there.any(axis=1), np.minimum(variance, self._most), self._most)
+
+    def _moved(self, taste: Floats, items: Ints) -> Floats:
+        """What beliefs add to locations: leniency by its weight, the rest by history's."""
+        leniency = self._lower00 * taste[:, 0]
+        whole = np.vecdot(self._items_white[items], np.ascontiguousarray(taste))
+        return np.asarray(
+            self._weights[_LENIENCY] * leniency + self._weights[_HISTORY] * (whole - leniency),
+            np.float64,
+        )
+
+    def _widths(self, variance: Floats) -> Floats:
+        return width_of(variance, self._rater.tastes, self._rater.usual_variance)
+
+    def _batch(self, location: Floats, width: Floats) -> RatingBatch:
+        return RatingBatch(
+            self.scale, self._rater.model.probabilities(location, width), [OK] * len(location)
+        )
+
+
+class _Static:
+    """What is said of a pair before any rating: a table if it is small, else on demand."""
+
+    def __init__(
+        self, profiles: Profiles, catalogue: Catalogue, rows: Ints, weights: Floats
+    ) -> None:
+        self._profiles, self._catalogue, self._rows = profiles, catalogue, rows
+        self._weights = weights
+        self._lenient = profiles.leniency * weights[_LENIENCY]
+        self._quality = catalogue.quality[rows] * weights[0]
+        self._blank = self._of_nothing()
+        self._word = weights[EFFECTS.index("word")]
+        self._genres = profiles.likes * weights[2] - profiles.dislikes * weights[3]
+        self._shares = catalogue.shares[rows].astype(np.float64)
+        self._textual = bool(profiles.vectors.shape[1] and catalogue.vectors.shape[1])
+        if self._textual:
+            self._mean, spread = profiles.standard(catalogue)
+            self._told = spread > 1e-6
+            self._spread = np.where(self._told, spread, 1.0)
+            self._vectors = catalogue.vectors[rows]
+            self._embedded = catalogue.embedded[rows]
+        self._table: Floats | None = None
+        if len(self._lenient) * len(rows) <= _TABLE:
+            self._table = self._whole()
+
+    def _of_nothing(self) -> Floats:
+        """Locations of an item of which nothing is known, of shape (personas,)."""
+        none = self._catalogue.joined(
+            np.zeros((1, len(self._catalogue.genres)), np.float32),
+            np.zeros((1, self._catalogue.features.shape[1])),
+            np.zeros(1),
+        )
+        people = np.arange(len(self._lenient))
+        pairs = np.stack([people, np.full(len(people), len(none.quality) - 1)], axis=1)
+        features = pair_features(self._profiles, none, pairs)
+        return np.asarray((features * self._weights).sum(axis=1), np.float64)
+
+    def _whole(self) -> Floats:
+        people = np.arange(len(self._lenient))
+        things = np.arange(len(self._rows))
+        out = np.empty((len(people), len(things)))
+        for start in range(0, len(people), 64):
+            part = people[start : start + 64]
+            pairs = np.stack([np.repeat(part, len(things)), np.tile(self._rows, len(part))], axis=1)
+            features = pair_features(self._profiles, self._catalogue, pairs)
+            out[part] = (features * self._weights).sum(axis=1).reshape(len(part), -1)
+        return out
+
+    def of(self, personas: Ints, items: Ints) -> Floats:
+        """Locations of pairs; the two broadcast against each other."""
+        if self._table is not None:
+            return self._table[personas, items]
+        out = self._quality[items] + self._lenient[personas]
+        shares = self._shares[items]
+        out = out + np.vecdot(self._genres[personas], shares)
+        if self._profiles.spoken is not None:
+            spoken = self._profiles.spoken
+            praised = np.vecdot(spoken.praised[personas], shares)
+            panned = np.vecdot(spoken.panned[personas], shares)
+            out = out + self._word * spoken.of(personas, praised, panned)
+        if self._textual:
+            cosine = np.vecdot(self._profiles.vectors[personas], self._vectors[items])
+            standard = np.clip((cosine - self._mean[personas]) / self._spread[personas], -4.0, 4.0)
+            known = self._told[personas] & self._embedded[items]
+            out = out + self._weights[4] * np.where(known, standard, 0.0)
+        return np.asarray(out, np.float64)
+
+    def past(self, personas: Ints, past: Ints, known: np.ndarray) -> Floats:
+        """Locations of remembered pairs (n, k); what stands where there is none is arbitrary."""
+        out = self.of(personas[:, None], past)
+        if known.all():
+            return out
+        return np.where(known[past], out, self._blank[personas][:, None])
