@@ -27,11 +27,14 @@ class JobRun:
     select
         Asset keys such as ``movies/items``: run only these steps of the job, on what the home
         already holds upstream of them. Empty: all of them.
+    last
+        Start only when all runs before it have ended, where the assets do not tell that it must.
     """
 
     job: str
     cohort: str | None = None
     select: tuple[str, ...] = ()
+    last: bool = False
 
 
 @dataclass(frozen=True)
@@ -79,6 +82,8 @@ def plan_runs(defs: dg.Definitions, jobs: Sequence[JobRun], *, split: bool) -> l
                 continue
             sources = {source for key in part for source in (key, *_parents(job, key))}
             after = frozenset(n for source in sources for n in makers.get(source, ()))
+            if run.last:
+                after = frozenset(range(len(tasks)))
             for key in part:
                 makers.setdefault(key, []).append(len(tasks))
             planned = PlannedRun(run.job, str(run.cohort), tuple(sorted(part)))

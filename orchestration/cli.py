@@ -203,7 +203,7 @@ def plan_jobs(job: str, tree: Settings, progress: Any = None) -> Plan:
     from orchestration.headless import JobRun
     from orchestration.naming import asset_key
     from pipelines.errors import ConfigError
-    from pipelines.sources import prepare_world
+    from pipelines.sources import SOURCES, prepare_world
 
     domains = ready_domains()
     known = ("everything", *domains, "personas")
@@ -223,10 +223,15 @@ def plan_jobs(job: str, tree: Settings, progress: Any = None) -> Plan:
     cohorts = {n: domains[n].cohort(tree.personas.cohort) for n in there if domains[n].personas}
     before: list[JobRun] = []
     if len(there) > 1:
-        names = [*cohorts.values(), *(["imported"] if world.has("persona_files") else [])]
+        given = world.has("persona_files")
+        names = [*cohorts.values(), *(["imported"] if given else [])]
         written = asset_key("personas").to_user_string()
         *first, last = [JobRun("personas", name) for name in names]
         before = [*(replace(run, select=(written,)) for run in first), last]
+        if given:
+            # The imported cohort has read the files; these are the assets that show them.
+            files = (asset_key(name).to_user_string() for name in SOURCES["persona_files"].datasets)
+            before.append(JobRun("everything", select=tuple(files), last=True))
     runs = [JobRun(name, cohorts.get(name)) for name in there]
     return Plan([*before, *runs], there, [name for name in wanted if name not in there])
 

@@ -96,6 +96,17 @@ def test_a_shared_step_is_made_by_the_first_job_and_what_is_made_together_stays_
     ]
 
 
+def test_a_last_run_waits_for_all_before_it_but_not_for_those_after(
+    defs: dg.Definitions,
+) -> None:
+    runs = JobRun("people", "a"), JobRun("books", "a", ("books",), last=True), JobRun("films", "a")
+    assert planned(defs, *runs)[:3] == [
+        ("people", "a", "personas vectors", []),
+        ("books", "a", "books", [0]),
+        ("films", "a", "files films", []),
+    ]
+
+
 def test_a_run_of_which_nothing_is_left_is_left_out(defs: dg.Definitions) -> None:
     assert len(planned(defs, JobRun("books", "a"), JobRun("books", "a"))) == 1
 
