@@ -162,8 +162,10 @@ def _see_nodes(browser: WebDriver) -> None:
 
 def test_the_asset_graph_shows_every_stage(browser: WebDriver, dagster_ui: str) -> None:
     browser.get(f"{dagster_ui}/asset-groups")
-    for group in ("sources", "raw", "staging", "intermediate", "marts", "movies", "personas"):
+    stages = ("sources", "raw", "staging", "intermediate", "marts", "personas", "releases")
+    for group in (*stages, "movies", "books", "games", "products", "ablations", "training"):
         _see(browser, group)
+    _picture(browser, "asset_groups")
     ActionChains(browser).key_down(Keys.ALT).send_keys("e").key_up(Keys.ALT).perform()
     _see_nodes(browser)
     time.sleep(3)  # the layout is animated; only the picture needs this
