@@ -42,9 +42,11 @@ class LiveEmbedded:
         self._rater = rater
         catalogue, rows = rater._place(items)
         self._known = rows < len(rater.catalogue.index)
+        self._every_known = bool(self._known.all())
         self._profiles = rater._profiles(personas, None)
         self._catalogue, self._rows = catalogue, rows
         self._weights = rater._weights
+        self._per_star = max(float(self._weights[0]), 0.1)
         self._static = _Static(self._profiles, catalogue, rows, self._weights)
         model = rater.tastes
         # Σ = L·Lᵀ; a flat direction of Σ is one that ratings can't tell about: no jitter needed
@@ -154,7 +156,8 @@ class LiveEmbedded:
             raise ContractError("a past rating is not on the scale", where=self.scale.name)
         rater, noise = self._rater, self._rater.tastes.noise
         stars = rescale(ratings, self.scale, rater.source)
-        expected = self._static.past(personas, past, self._known) / max(self._weights[0], 0.1)
+        placed = None if self._every_known else self._known
+        expected = self._static.past(personas, past, placed) / self._per_star
         surplus = np.where(there, stars - rater.quality.mean - expected, 0.0)
         # Wrapping leads -1 to the last row, which is nothing.
         white = self._white.take(past, axis=0, mode="wrap")
@@ -267,9 +270,12 @@ class _Static:
             out = out + self._weights[4] * np.where(known, standard, 0.0)
         return np.asarray(out, np.float64)
 
-    def past(self, personas: Ints, past: Ints, known: np.ndarray) -> Floats:
-        """Locations of remembered pairs (n, k); what stands where there is none is arbitrary."""
+    def past(self, personas: Ints, past: Ints, known: np.ndarray | None) -> Floats:
+        """Locations of remembered pairs (n, k); what stands where there is none is arbitrary.
+
+        `known` is a mask of the items that were there at fitting; None: all of them.
+        """
         out = self.of(personas[:, None], past)
-        if known.all():
+        if known is None:
             return out
         return np.where(known[past], out, self._blank[personas][:, None])

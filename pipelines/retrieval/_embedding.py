@@ -41,6 +41,7 @@ class EmbeddingRetriever:
         length = np.linalg.norm(rows, axis=1, keepdims=True)
         self._vectors = rows / np.where(length > 0, length, np.float32(1))
         self._known = length[:, 0] > 0
+        self._complete = bool(self._known.all())
         self._room = np.empty((0, rows.shape[1]), np.float32)
 
     def similarity(self, items: Ints, others: Ints) -> Floats:
@@ -58,7 +59,8 @@ class EmbeddingRetriever:
             self._vectors.take(wanted.reshape(-1), axis=0, mode="wrap", out=gathered)
             gathered = gathered.reshape(*wanted.shape, -1)
             out[part] = np.vecdot(gathered, self._vectors[items[part], None, :])
-        out[~(self._known[others] & self._known[items][:, None])] = np.nan
+        if not self._complete:
+            out[~(self._known[others] & self._known[items][:, None])] = np.nan
         return out
 
     def select(self, items: Ints, histories: Ints, ratings: Floats, k: int) -> Ints:  # noqa: ARG002

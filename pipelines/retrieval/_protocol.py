@@ -91,11 +91,13 @@ def newest_best(scores: Floats, histories: Ints, k: int) -> Ints:
     size = histories.shape[1]
     if size <= k:
         return latest(histories, k)
-    ranked = np.where(np.isnan(scores), _LOWEST, scores)
+    there = histories >= 0
     # Padding never comes before a remembered item.
-    ranked = np.where(histories >= 0, ranked, -np.inf)
+    ranked = np.where(there, scores, -np.inf)
+    np.copyto(ranked, _LOWEST, where=np.isnan(ranked))
     # Newest first, so that a stable sort leaves the newest of equals in front.
     order = size - 1 - np.argsort(-ranked[:, ::-1], axis=1, kind="stable")[:, :k]
-    there = histories[np.arange(len(order))[:, None], order] >= 0
-    order = np.sort(np.where(there, order, size), axis=1)
+    if there.all():
+        return np.sort(order, axis=1)
+    order = np.sort(np.where(there[np.arange(len(order))[:, None], order], order, size), axis=1)
     return np.where(order < size, order, -1)

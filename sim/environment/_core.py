@@ -194,7 +194,7 @@ class Core:
         expected = batch.expected.reshape(self.size, self.slots)
         status = np.array(batch.status, dtype=object).reshape(self.size, self.slots)
         place = self._choose(shown, expected, draw[:, 3])
-        one = (self._all, place)
+        one: Any = (slice(None), 0) if self.slots == 1 else (self._all, place)
         item = shown[one]
         answer = _sampled(probabilities[one], draw[:, 0], self.scale.answers)
         said = _first_fault(status) if self.slots > 1 else status[:, 0]
@@ -209,7 +209,12 @@ class Core:
             reward = shape(
                 rating, of_one.times, of_one.since, options.reward_shaping, self.scale.low
             )
-        self._remember(np.flatnonzero(rated), item, rating, of_one)
+        if rated.all():
+            self._remember(self._all, item, rating, of_one)
+        else:
+            rows = np.flatnonzero(rated)
+            of_some = Meetings(of_one.times[rows], of_one.since[rows], of_one.place[rows])
+            self._remember(rows, item[rows], rating[rows], of_some)
         self.steps += 1
         terminated = (draw[:, 1] < options.leave_probability) & rated
         truncated = (self.steps >= options.length_limit) | ~rated
@@ -228,16 +233,11 @@ class Core:
         )
 
     def _remember(self, rows: _Ints, item: _Ints, rating: _Floats, met: Meetings) -> None:
-        self.memory.add(
-            rows,
-            item[rows],
-            rating[rows],
-            Meetings(met.times[rows], met.since[rows], met.place[rows]),
-        )
+        self.memory.add(rows, item, rating, met)
         if self.seen is not None:
-            self.seen[rows, item[rows]] = 1
+            self.seen[rows, item] = 1
         if self.rated is not None:
-            self.rated[rows, item[rows]] = rating[rows]
+            self.rated[rows, item] = rating
 
     def past(self, rows: _Ints, items: _Ints) -> tuple[_Ints, _Floats]:
         """What the retriever picks of some rows' memories for an item each, of shape (n, k)."""

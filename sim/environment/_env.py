@@ -336,7 +336,9 @@ class RecommendationEnv(gymnasium.Env[Observation, Any]):
         )
 
     def _shown(self, action: Any) -> npt.NDArray[np.int64]:
-        if not self.action_space.contains(action):
+        # `contains` asks in more ways than a number needs.
+        plain = type(action) in (int, np.int64) and 0 <= action < len(self.catalogue)
+        if not plain and not self.action_space.contains(action):
             raise ConfigError(
                 f"the action {action!r} is not an item",
                 where=f"{type(self).__name__}.step",

@@ -77,12 +77,15 @@ class Memory:
         """How each row's user stands to an item, of shape (rows,) or (rows, shown)."""
         wide = max(1, self.width)
         same = self.items[:, None, :wide] == items.reshape(len(items), -1)[:, :, None]
-        there = same.any(axis=2)
+        there, shape = same.any(axis=2), items.shape
+        if not there.any():
+            return Meetings(
+                np.zeros(shape, np.int64), np.zeros(shape, np.int64), np.full(shape, -1, np.int64)
+            )
         place = np.where(there, same.argmax(axis=2), -1)
         row = np.arange(len(items))[:, None]
         times = np.where(there, self._times[row, place], 0)
         since = np.where(there, self.clock[:, None] - self._last[row, place], 0)
-        shape = items.shape
         return Meetings(times.reshape(shape), since.reshape(shape), place.reshape(shape))
 
     def add(self, rows: _Ints, items: _Ints, ratings: _Floats, met: Meetings) -> None:
@@ -145,12 +148,15 @@ class Memory:
     def newest(self, k: int, rows: _Ints | None = None) -> tuple[_Ints, _Floats]:
         """The last `k` items and ratings of some rows (default all), newest first, else -1."""
         length = self.length if rows is None else self.length[rows]
+        row = (np.arange(len(length)) if rows is None else rows)[:, None]
+        if int(length.min(initial=k)) >= k:
+            at = length[:, None] - 1 - np.arange(k)
+            return self.items[row, at], self.ratings[row, at]
         items = np.full((len(length), k), -1, np.int64)
         ratings = np.full((len(length), k), -1.0)
         wide = min(k, int(length.max(initial=0)))
         if wide:
             at = length[:, None] - 1 - np.arange(wide)
-            row = (np.arange(len(length)) if rows is None else rows)[:, None]
             there = at >= 0
             # Before the first there is nothing: what is read there is not used.
             items[:, :wide] = np.where(there, self.items[row, at], -1)
