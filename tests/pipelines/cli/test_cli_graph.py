@@ -141,9 +141,13 @@ def test_faults_are_one_line_and_write_nothing(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_release_without_a_graph_of_the_schema_is_refused(home: Path) -> None:
-    """The shared small release's only relation is one the schema does not know."""
-    result = call(home, "neighbours", "ml:1")
+def test_a_release_without_a_graph_of_the_schema_is_refused(
+    small: ModuleType, tmp_path: Path
+) -> None:
+    triples = small.frames()["movies.graph_triples"]
+    unknown = triples.with_columns(relation=pl.lit("hasGenre"))
+    small.build(tmp_path / "home", replace={"movies.graph_triples": unknown})
+    result = call(tmp_path / "home", "neighbours", "ml:1")
     assert result.exit_code == 4
     assert "no triple fits the schema of movies" in result.stderr
 

@@ -141,7 +141,7 @@ INCLUDE = {
     "traits",
     "world",
 }
-EXCLUDE = {"data", "runtime", "serving", "tmdb"}
+EXCLUDE = {"data", "runtime", "serving", "tmdb", "training"}
 
 
 @pytest.mark.parametrize("section", sorted(INCLUDE))
