@@ -96,7 +96,8 @@ def _with_quotes(block: bytes) -> bytes:
         last = doubles[1:][np.diff(doubles) > 0] - 1
         after = singles[1:][line[last]] - before[last]
         awkward[line[last[after % 2 == 1]]] = True
-        _blank_prefixes(data, out := data.copy(), double[nth % 2 == 0])
+        # An escaped quote would make closing ones look like opening ones.
+        _blank_prefixes(data, out := data.copy(), double[(nth % 2 == 0) & ~awkward[line]])
     else:
         out = data.copy()
     awkward &= np.diff(singles) > 0

@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pipelines.sources._lines import line_blocks
@@ -38,6 +38,8 @@ def test_what_repr_writes_means_the_same_in_json(records: list[dict[str, Any]]) 
     assert [orjson.loads(line) for line in lines] == records
 
 
+@example([{"'": None}, {'"': None, "u": None}])
+@example([{"'": None}, {'a"u': 1, 'b"': "u"}])
 @given(st.lists(st.dictionaries(TEXT, VALUE, max_size=4), min_size=1, max_size=4))
 def test_json_stays_what_it_is(records: list[dict[str, Any]]) -> None:
     block = b"\n".join(map(orjson.dumps, records))
