@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from importlib.metadata import EntryPoint
-from typing import Annotated
 
 import typer
 
-from pipelines.cli._errors import EXIT_CODES
-from pipelines.cli._group import RootGroup, version_line
+from pipelines.cli._group import RootGroup, root_app
 
 __all__ = ["app", "main"]
 
@@ -23,38 +21,7 @@ class SimGroup(RootGroup):
         return {name: entry for name, entry in mine if entry.module.partition(".")[0] == "sim"}
 
 
-app = typer.Typer(
-    name="sim",
-    cls=SimGroup,
-    no_args_is_help=True,
-    rich_markup_mode="rich",
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="Exit codes: "
-    + "; ".join(f"{code} {meaning}" for code, meaning in EXIT_CODES.items())
-    + ".",
-)
-
-
-@app.callback()
-def sim(
-    debug: Annotated[
-        bool,
-        typer.Option(
-            "--debug",
-            help="Show tracebacks and details of errors (also UNDERSTUDY_DEBUG=1); "
-            "may stand anywhere.",
-        ),
-    ] = False,
-    version: Annotated[
-        bool,
-        typer.Option(
-            "--version", is_eager=True, callback=version_line, help="Print the version and exit."
-        ),
-    ] = False,
-) -> None:
-    """Recommenders and simulated users on a published release."""
-    del debug, version  # read by the root group and the callback, before any command runs
+app = root_app("sim", "Recommenders and simulated users on a published release.", SimGroup)
 
 
 def main(args: Sequence[str] | None = None) -> None:

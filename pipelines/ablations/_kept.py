@@ -29,10 +29,6 @@ class Kept:
         self._files = LocalFiles(Path(home))
         self._folder = Path(home) / "ablations"
 
-    def has(self, kind: str, key: str) -> bool:
-        """Whether there is a frame."""
-        return self._path(kind, key, "parquet").exists()
-
     def frame(self, kind: str, key: str) -> pl.DataFrame | None:
         """The frame of that key, or None.
 

@@ -7,15 +7,15 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib.metadata import EntryPoint
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from pipelines.cli._errors import guarded, wants
+from pipelines.cli._errors import EXIT_CODES, guarded, wants
 from pipelines.cli._plugins import help_line, load_command, plugin_commands
 
-__all__ = ["RootGroup", "debug_wanted", "version_line"]
+__all__ = ["RootGroup", "debug_wanted", "root_app"]
 
 #: Order of the commands in ``--help``; others follow alphabetically.
 _ORDER = ("run", "ui", "status", "release", "episode", "doctor", "config")
@@ -98,3 +98,51 @@ def version_line(show: bool) -> None:
 
         typer.echo(f"understudy {__version__}")
         raise typer.Exit
+
+
+def root_app(name: str, about: str, group: type[RootGroup] = RootGroup) -> typer.Typer:
+    """A program: its options that every command shares, its exit codes, its commands.
+
+    Parameters
+    ----------
+    name
+        What is typed.
+    about
+        First line of its help.
+    group
+        Which registered commands it offers.
+    """
+    codes = "; ".join(f"{code} {meaning}" for code, meaning in EXIT_CODES.items())
+    app = typer.Typer(
+        name=name,
+        cls=group,
+        no_args_is_help=True,
+        rich_markup_mode="rich",
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+        epilog=f"Exit codes: {codes}.",
+    )
+
+    @app.callback(help=about)
+    def program(
+        debug: Annotated[
+            bool,
+            typer.Option(
+                "--debug",
+                help="Show tracebacks and details of errors (also UNDERSTUDY_DEBUG=1); "
+                "may stand anywhere.",
+            ),
+        ] = False,
+        version: Annotated[
+            bool,
+            typer.Option(
+                "--version",
+                is_eager=True,
+                callback=version_line,
+                help="Print the version and exit.",
+            ),
+        ] = False,
+    ) -> None:
+        del debug, version  # read by the root group and the callback, before any command runs
+
+    return app

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated
 
 import typer
 
 from pipelines.cli._answers import answers_app
 from pipelines.cli._config import config_app
 from pipelines.cli._doctor import doctor
-from pipelines.cli._errors import EXIT_CODES
 from pipelines.cli._graph import graph_app
-from pipelines.cli._group import RootGroup, version_line
+from pipelines.cli._group import root_app
 from pipelines.cli._judge import judge_app
 from pipelines.cli._personas import personas
 from pipelines.cli._release import release_app
@@ -20,38 +18,9 @@ from pipelines.cli._status import status
 
 __all__ = ["app", "main"]
 
-app = typer.Typer(
-    name="understudy",
-    cls=RootGroup,
-    no_args_is_help=True,
-    rich_markup_mode="rich",
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="Exit codes: "
-    + "; ".join(f"{code} {meaning}" for code, meaning in EXIT_CODES.items())
-    + ".",
+app = root_app(
+    "understudy", "Simulated users for recommender systems, made and judged as versioned datasets."
 )
-
-
-@app.callback()
-def understudy(
-    debug: Annotated[
-        bool,
-        typer.Option(
-            "--debug",
-            help="Show tracebacks and details of errors (also UNDERSTUDY_DEBUG=1); "
-            "may stand anywhere.",
-        ),
-    ] = False,
-    version: Annotated[
-        bool,
-        typer.Option(
-            "--version", is_eager=True, callback=version_line, help="Print the version and exit."
-        ),
-    ] = False,
-) -> None:
-    """Simulated users for recommender systems, made and judged as versioned datasets."""
-    del debug, version  # read by the root group and the callback, before any command runs
 
 
 app.command()(status)

@@ -16,7 +16,7 @@ from pipelines.raters._floors import MeanRater, RandomRater
 from pipelines.raters._humans import source_scale
 from pipelines.raters._live import LiveRater, live_rater
 from pipelines.raters._live_embedded import LiveEmbedded
-from pipelines.raters._live_tables import LiveTables
+from pipelines.raters._live_tables import LiveTables, layers
 from pipelines.raters._llm import EXPLANATIONS, LLMRater
 from pipelines.raters._metrics import HeldOut, Predictions, evaluate, paired_difference, reliability
 from pipelines.raters._plan import STRATA, plan_pairs
@@ -70,6 +70,7 @@ __all__ = [
     "fit_embedded",
     "fit_rater",
     "in_cohort",
+    "layers",
     "live_rater",
     "model_tokenizer",
     "open_rater",

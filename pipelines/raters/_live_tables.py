@@ -9,7 +9,7 @@ from pipelines.raters._llm import LLMRater
 from pipelines.raters._protocol import Floats, Ints, Rater, RatingBatch
 from pipelines.scales import RatingScale
 
-__all__ = ["LiveTables"]
+__all__ = ["LiveTables", "layers"]
 
 
 class LiveTables:
@@ -52,7 +52,7 @@ class LiveTables:
         self, personas: Ints, items: Ints, past: Ints, ratings: Floats, met: Ints | None = None
     ) -> RatingBatch:
         """Rate one pair per row; see :class:`pipelines.raters.LiveRater`."""
-        layer = _layers(personas)
+        layer = layers(personas)
         if isinstance(self._rater, LLMRater) or not layer.any():
             return self._ask(personas, layer, items, past, ratings, met)
         probabilities = np.full((len(personas), len(self.scale)), np.nan)
@@ -98,10 +98,10 @@ class LiveTables:
         return self._rater.rate(who, self._items, remembered, pairs=pairs)
 
 
-def _layers(values: Ints) -> Ints:
+def layers(values: Ints) -> Ints:
     """How often each value stood before its row.
 
-    >>> _layers(np.array([4, 2, 4, 4])).tolist()
+    >>> layers(np.array([4, 2, 4, 4])).tolist()
     [0, 0, 1, 2]
     """
     order = np.argsort(values, kind="stable")

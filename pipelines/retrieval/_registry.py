@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 from typing import TYPE_CHECKING, Any
 
 from pipelines.errors import ConfigError
+from pipelines.hints import nearest
 from pipelines.retrieval._order import NoRetriever, RecentRetriever
 from pipelines.retrieval._protocol import Retriever
 from pipelines.scales import SCALES, RatingScale
@@ -87,9 +87,4 @@ def open_retriever(
         return GraphRetriever.of(
             items, triples, dataset.rpartition(".")[0], GraphSettings.model_validate(known)
         )
-    near = difflib.get_close_matches(name, RETRIEVERS, n=1, cutoff=0.5)
-    raise ConfigError(
-        "unknown retriever",
-        where=repr(name),
-        hint=f"did you mean {near[0]}?" if near else f"one of {', '.join(RETRIEVERS)}",
-    )
+    raise ConfigError("unknown retriever", where=repr(name), hint=nearest(name, RETRIEVERS))

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pipelines.errors import ContractError
+from pipelines.raters import layers
 from pipelines.scales import rescale
 from sim.ablations._cases import Cases
 
@@ -68,12 +69,7 @@ def blocks(person: Ints, *, alone: bool, most: int = BLOCK) -> Iterator[Ints]:
     [[0, 1], [2]]
     """
     order = np.argsort(person, kind="stable")
-    ordered = person[order]
-    if alone:
-        first = np.searchsorted(ordered, ordered, side="left")
-        turn = np.arange(len(ordered)) - first
-    else:
-        turn = np.zeros(len(ordered), dtype=np.int64)
+    turn = layers(person)[order] if alone else np.zeros(len(order), dtype=np.int64)
     for round_ in range(int(turn.max()) + 1 if len(turn) else 0):
         rows = order[turn == round_]
         for start in range(0, len(rows), most):

@@ -10,7 +10,8 @@ import numpy.typing as npt
 from pipelines.scales import RatingScale, rescale, to_answers
 from pipelines.seeding import hash_text, uniform
 from sim.ablations._cases import Cases, Human
-from sim.ablations._noise import kernel, perturbed
+from sim.ablations._noise import STRENGTH, kernel
+from sim.environment._noise import perturb
 
 if TYPE_CHECKING:
     import polars as pl
@@ -105,7 +106,14 @@ def scored(
     test_key, number = hash_text(cases.test), np.arange(len(cases))
     first = uniform(seed, test_key, 0, number)
     below = np.cumsum(probabilities, axis=1)[:, :-1] <= first[:, None]
-    answer = perturbed(below.sum(axis=1), matrix, uniform(seed, test_key, 1, number))
+    rating = perturb(
+        scale.answers[below.sum(axis=1)],
+        uniform(seed, test_key, 1, number),
+        noise,
+        STRENGTH[noise] * scale.step,
+        scale,
+    )
+    answer = np.rint((rating - scale.low) / scale.step).astype(np.int64)
     after = probabilities @ matrix
     frame = pl.DataFrame(
         {

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from sim.ablations._figures import UserSums, resamples
+from sim.ablations._figures import RESAMPLES, UserSums
+from sim.metrics._intervals import user_weights
 
 if TYPE_CHECKING:
     import polars as pl
@@ -88,7 +89,7 @@ def compare(
             for f, shares in zip(rated, human, strict=True)
         ]
         count = len(sides[0].users)
-        one, weights = np.ones((1, count)), resamples(count, seed=seed)
+        one, weights = np.ones((1, count)), user_weights(count, RESAMPLES, seed)
         value = float((sides[0].scores(one) - sides[1].scores(one))[0])
         draws = sides[0].scores(weights) - sides[1].scores(weights)
         drawn[test] = draws - np.nanmean(draws) + value

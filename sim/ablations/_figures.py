@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from sim.metrics._intervals import over_seeds, user_weights
+
 if TYPE_CHECKING:
     import polars as pl
 
-__all__ = ["FLAGGED", "TestScore", "UserSums", "aggregate", "resamples", "score_of"]
+__all__ = ["FLAGGED", "RESAMPLES", "TestScore", "UserSums", "aggregate", "score_of"]
 
 Floats = npt.NDArray[np.float64]
 
@@ -116,14 +118,6 @@ class UserSums:
         return np.asarray(1.0 - 0.5 * np.abs(shares - self.human).sum(axis=2))
 
 
-def resamples(users: int, *, seed: int = 0, count: int = RESAMPLES) -> Floats:
-    """How often each user is drawn, of shape (resamples, users)."""
-    rng = np.random.default_rng(seed)
-    if not users:
-        return np.zeros((count, 0))
-    return rng.multinomial(users, np.full(users, 1.0 / users), size=count).astype(np.float64)
-
-
 def score_of(test: str, cases: pl.DataFrame, human: Floats | None, *, seed: int = 0) -> TestScore:
     """The score of one test.
 
@@ -152,7 +146,7 @@ def score_of(test: str, cases: pl.DataFrame, human: Floats | None, *, seed: int 
     table = UserSums.of(rated, human)
     seeds = table.by_seed(np.ones((1, len(table.users))))[0]
     score = float(np.nanmean(seeds))
-    drawn = table.scores(resamples(len(table.users), seed=seed))
+    drawn = table.scores(user_weights(len(table.users), RESAMPLES, seed))
     if human is None:
         low, high = np.nanquantile(drawn, [0.025, 0.975])
         expected = float(rated["chance"].mean())  # type: ignore[arg-type]
@@ -196,10 +190,7 @@ def aggregate(parts: Sequence[TestScore]) -> TestScore:
 
 
 def _over_seeds(seeds: Floats) -> tuple[float, float]:
-    """95 % interval of the mean over independent seeds."""
-    if len(seeds) < 2:
-        return float("nan"), float("nan")
-    from scipy import stats
-
-    half = stats.t.ppf(0.975, len(seeds) - 1) * seeds.std(ddof=1) / np.sqrt(len(seeds))
-    return float(seeds.mean() - half), float(seeds.mean() + half)
+    """95 % interval of the mean over independent seeds; NaN for a single one."""
+    low, high = over_seeds(seeds.tolist(), least=2)
+    nan = float("nan")
+    return nan if low is None else low, nan if high is None else high

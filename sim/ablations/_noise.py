@@ -1,4 +1,4 @@
-"""Perturbation of a rating, as a matrix over the answers."""
+"""The distribution of a perturbed rating; `sim.environment` draws from it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy.typing as npt
 from pipelines.errors import ConfigError
 from pipelines.scales import RatingScale
 
-__all__ = ["STRENGTH", "kernel", "perturbed"]
+__all__ = ["STRENGTH", "kernel"]
 
 #: q of greedy noise (probability) and the standard deviation of Gaussian noise (answers).
 STRENGTH = {"none": 0.0, "greedy": 0.3, "gaussian": 1.0}
@@ -64,21 +64,3 @@ def kernel(name: str, scale: RatingScale, strength: float | None = None) -> npt.
         below = norm.cdf((border[None, :] - np.arange(count)[:, None]) / strength)
     padded = np.concatenate([np.zeros((count, 1)), below, np.ones((count, 1))], axis=1)
     return np.asarray(np.diff(padded, axis=1))
-
-
-def perturbed(
-    answer: npt.NDArray[np.int64], noise: npt.NDArray[np.float64], draw: npt.NDArray[np.float64]
-) -> npt.NDArray[np.int64]:
-    """Numbers of the answers after the noise.
-
-    Parameters
-    ----------
-    answer
-        Numbers of the answers before, of shape (n,).
-    noise
-        Of :func:`kernel`.
-    draw
-        Uniform numbers in [0, 1), of shape (n,).
-    """
-    below = np.cumsum(noise, axis=1)[answer][:, :-1] <= draw[:, None]
-    return np.asarray(below.sum(axis=1), dtype=np.int64)

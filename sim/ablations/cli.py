@@ -114,19 +114,14 @@ def _specs(raters: list[str], models: list[str], settings: Settings) -> list[Rat
     ConfigError
         For an unknown rater (naming the nearest), or models without the rater llm.
     """
-    import difflib
-
     from pipelines.ablations import KINDS, RaterSpec
     from pipelines.errors import ConfigError
+    from pipelines.hints import nearest
 
     for name in raters:
         if name not in KINDS:
-            near = difflib.get_close_matches(name, KINDS, n=1)
-            raise ConfigError(
-                "unknown rater",
-                where=f"--rater {name}",
-                hint=f"did you mean {near[0]}?" if near else f"one of {', '.join(KINDS)}",
-            )
+            hint = nearest(name, KINDS)
+            raise ConfigError("unknown rater", where=f"--rater {name}", hint=hint)
     if models and "llm" not in raters:
         raise ConfigError("--model needs --rater llm", where=f"--model {models[0]}")
     specs = [RaterSpec(name) for name in raters if name != "llm"]

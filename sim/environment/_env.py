@@ -9,13 +9,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import gymnasium
 import numpy as np
 import numpy.typing as npt
-from gymnasium import spaces
 
 from pipelines.errors import ConfigError
 from pipelines.retrieval import Retriever
-from pipelines.scales import RatingScale
 from sim._release import Release
-from sim.environment._catalogue import Cast, Catalogue
 from sim.environment._core import Core
 from sim.environment._observe import observation_space, observe
 from sim.environment._options import (
@@ -28,6 +25,7 @@ from sim.environment._options import (
 )
 from sim.environment._raters import StepRater
 from sim.environment._text import persona_lines, step_line
+from sim.environment._views import WorldViews
 from sim.environment._world import World
 
 if TYPE_CHECKING:
@@ -44,7 +42,7 @@ _OPTIONS = ("persona_id",)
 _ONE = np.zeros(1, np.int64)
 
 
-class RecommendationEnv(gymnasium.Env[Observation, Any]):
+class RecommendationEnv(WorldViews, gymnasium.Env[Observation, Any]):
     """Recommend items, one at a time, to a persona that rates each and leaves at some point.
 
     Registered as `Understudy/Movies-v0` and `Understudy/Books-v0`; the vector form is
@@ -208,44 +206,6 @@ class RecommendationEnv(gymnasium.Env[Observation, Any]):
 
     def _build(self, options: Options) -> None:
         self.core = Core(self.world, options, 1)
-
-    def _action_space(self, items: int) -> spaces.Space[Any]:
-        return spaces.Discrete(items)
-
-    @property
-    def release(self) -> Release:
-        """The release."""
-        return self.world.release
-
-    @property
-    def catalogue(self) -> Catalogue:
-        """Items by action."""
-        return self.world.catalogue
-
-    @property
-    def cast(self) -> Cast:
-        """Personas by number."""
-        return self.world.cast
-
-    @property
-    def rater(self) -> StepRater:
-        """Who rates; can be handed to other environments."""
-        return self.world.rater
-
-    @property
-    def scale(self) -> RatingScale:
-        """The scale of the ratings."""
-        return self.core.scale
-
-    @property
-    def length_limit(self) -> int:
-        """Longest episode (steps)."""
-        return self.core.options.length_limit
-
-    @property
-    def history_length(self) -> int:
-        """How many past items an observation tells of (count)."""
-        return self.core.options.history_length
 
     def reset(
         self, *, seed: int | None = None, options: Mapping[str, Any] | None = None

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 from dataclasses import dataclass
 from typing import Literal, get_args
 
 from pipelines.errors import ConfigError
+from pipelines.hints import nearest
 from sim.environment._noise import PERTURBATIONS
 
 __all__ = ["MemoryKind", "ObservationKind", "Options", "Perturbation", "Unrated", "check_keys"]
@@ -69,12 +69,8 @@ def check_keys(options: dict[str, object], known: tuple[str, ...]) -> None:
     """
     for key in options:
         if key not in known:
-            near = difflib.get_close_matches(str(key), known, n=1, cutoff=0.4)
-            raise ConfigError(
-                f"unknown option {key!r}",
-                where="reset(options=…)",
-                hint=f"did you mean {near[0]}?" if near else f"known: {', '.join(known)}",
-            )
+            hint = nearest(key, known, cutoff=0.4)
+            raise ConfigError(f"unknown option {key!r}", where="reset(options=…)", hint=hint)
 
 
 def _within(name: str, value: float, low: float, high: float | None) -> None:
@@ -86,9 +82,4 @@ def _within(name: str, value: float, low: float, high: float | None) -> None:
 
 def _one_of(name: str, value: object, known: tuple[str, ...]) -> None:
     if value not in known:
-        near = difflib.get_close_matches(str(value), known, n=1, cutoff=0.5)
-        raise ConfigError(
-            f"{name} is {value!r}",
-            where="environment",
-            hint=f"did you mean {near[0]!r}?" if near else f"one of {', '.join(map(repr, known))}",
-        )
+        raise ConfigError(f"{name} is {value!r}", where="environment", hint=nearest(value, known))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
@@ -10,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pipelines.errors import ConfigError, ReleaseError
+from pipelines.hints import nearest
 from pipelines.scales import RatingScale, scale_named
 
 if TYPE_CHECKING:
@@ -113,12 +113,7 @@ def open_rater(
     if isinstance(rater, str):
         if rater in named:
             return named[rater](release, catalogue, cast)
-        near = difflib.get_close_matches(rater, RATERS, n=1, cutoff=0.5)
-        raise ConfigError(
-            "unknown rater",
-            where=repr(rater),
-            hint=f"did you mean {near[0]!r}?" if near else f"one of {', '.join(map(repr, RATERS))}",
-        )
+        raise ConfigError("unknown rater", where=repr(rater), hint=nearest(rater, RATERS))
     if isinstance(rater, Engine):
         return _from_engine(rater, release, catalogue, cast)
     if isinstance(rater, StepRater):

@@ -8,16 +8,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
-from gymnasium import spaces
 from gymnasium.utils import seeding
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
 from pipelines.errors import ConfigError
 from pipelines.retrieval import Retriever
-from pipelines.scales import RatingScale
 from sim._release import Release
-from sim.environment._catalogue import Cast, Catalogue
 from sim.environment._core import Core, Outcome
 from sim.environment._observe import observation_space, observe
 from sim.environment._options import (
@@ -29,6 +26,7 @@ from sim.environment._options import (
     check_keys,
 )
 from sim.environment._raters import StepRater
+from sim.environment._views import WorldViews
 from sim.environment._world import World
 
 if TYPE_CHECKING:
@@ -42,7 +40,9 @@ _Arrays = dict[str, npt.NDArray[Any]]
 _OPTIONS = ("persona_id", "personas", "reset_mask")
 
 
-class RecommendationVectorEnv(VectorEnv[_Arrays, npt.NDArray[np.int64], npt.NDArray[Any]]):
+class RecommendationVectorEnv(
+    WorldViews, VectorEnv[_Arrays, npt.NDArray[np.int64], npt.NDArray[Any]]
+):
     """Many independent :class:`RecommendationEnv`, stepped together without a loop over users.
 
     Spaces, rewards, episode ends and arguments are those of :class:`RecommendationEnv`, with a
@@ -143,44 +143,6 @@ history_length, on_unrated
         self._personas = np.array(self.world.cast.ids, dtype=object)
         self._everyone = np.ones(num_envs, np.bool_)
         self._started = False
-
-    def _action_space(self, items: int) -> spaces.Space[Any]:
-        return spaces.Discrete(items)
-
-    @property
-    def release(self) -> Release:
-        """The release."""
-        return self.world.release
-
-    @property
-    def catalogue(self) -> Catalogue:
-        """Items by action."""
-        return self.world.catalogue
-
-    @property
-    def cast(self) -> Cast:
-        """Personas by number."""
-        return self.world.cast
-
-    @property
-    def rater(self) -> StepRater:
-        """Who rates."""
-        return self.world.rater
-
-    @property
-    def scale(self) -> RatingScale:
-        """The scale of the ratings."""
-        return self.core.scale
-
-    @property
-    def length_limit(self) -> int:
-        """Longest episode (steps)."""
-        return self.core.options.length_limit
-
-    @property
-    def history_length(self) -> int:
-        """How many past items an observation tells of (count)."""
-        return self.core.options.history_length
 
     def reset(
         self,

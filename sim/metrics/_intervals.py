@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -50,8 +51,10 @@ class Figure:
         }
 
 
-def over_seeds(values: list[float]) -> tuple[float | None, float | None]:
-    """95 % interval of the mean of independent runs (Student's t), None for fewer than three.
+def over_seeds(
+    values: Sequence[float], *, least: int = LEAST_SEEDS
+) -> tuple[float | None, float | None]:
+    """95 % interval of the mean of independent runs (Student's t), None for fewer than `least`.
 
     >>> low, high = over_seeds([7.0, 8.0, 9.0])  # 8 ± 4.303 · 1 / sqrt(3)
     >>> round(low, 2), round(high, 2)
@@ -59,7 +62,7 @@ def over_seeds(values: list[float]) -> tuple[float | None, float | None]:
     >>> over_seeds([7.0, 8.0])
     (None, None)
     """
-    if len(values) < LEAST_SEEDS:
+    if len(values) < least:
         return None, None
     from scipy import stats
 
@@ -71,5 +74,7 @@ def over_seeds(values: list[float]) -> tuple[float | None, float | None]:
 
 def user_weights(users: int, draws: int, seed: int) -> Any:
     """How often each user is drawn, of shape (draws, users), float64."""
+    if not users:
+        return np.zeros((draws, 0))
     rng = np.random.default_rng(seed)
     return rng.multinomial(users, np.full(users, 1.0 / users), size=draws).astype(np.float64)

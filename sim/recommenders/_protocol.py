@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeAlias
 
@@ -10,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pipelines.errors import ConfigError
+from pipelines.hints import nearest
 
 if TYPE_CHECKING:
     from sim._release import Release
@@ -204,8 +204,7 @@ def open_recommender(name: str, **options: Any) -> Recommender:
         "content": _content.ContentRecommender,
     }
     if name not in known:
-        near = difflib.get_close_matches(name, known, n=1)
-        hint = f"did you mean {near[0]}?" if near else f"one of {', '.join(known)}"
+        hint = nearest(name, known)
         raise ConfigError("unknown recommender", where=repr(name), hint=hint)
     made: Recommender = known[name](**options)
     return made

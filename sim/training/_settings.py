@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from pipelines.errors import ConfigError
+from pipelines.hints import nearest
 
 if TYPE_CHECKING:
     from pipelines.config import TrainingSettings
@@ -75,8 +75,7 @@ class RunSettings:
 
     def __post_init__(self) -> None:
         if self.algo not in NAMES:
-            near = difflib.get_close_matches(self.algo, NAMES, n=1, cutoff=0.5)
-            hint = f"did you mean {near[0]}?" if near else f"one of {', '.join(NAMES)}"
+            hint = nearest(self.algo, NAMES)
             raise ConfigError("unknown algorithm", where=repr(self.algo), hint=hint)
         for name, least in (
             ("steps", 1), ("envs", 1), ("dim", 1), ("evaluate_every", 1), ("checkpoint_every", 1),

@@ -15,9 +15,8 @@ import subprocess
 import sys
 import tempfile
 import time
-import traceback
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +30,7 @@ import psutil  # noqa: F401
 import pyarrow.compute
 import pyarrow.parquet  # noqa: F401
 from support.calls import question
+from support.killing import forked, kill_once, wait_for
 
 from pipelines.answers import AnswerStore, Tally, answer_keys, ask
 from pipelines.answers import _merge as merging
@@ -72,22 +72,6 @@ def bulk_run(home: Path, log: Path) -> None:
             pass
 
 
-def forked(step: Callable[[], None]) -> int:
-    """Start a step in a child process; its id."""
-    pid = os.fork()
-    if pid == 0:
-        code = 1
-        try:
-            step()
-            code = 0
-        except BaseException:  # noqa: BLE001 - shown, and the parent sees the code
-            traceback.print_exc()
-        finally:
-            sys.stderr.flush()
-            os._exit(code)
-    return pid
-
-
 def figures(home: Path) -> dict[str, Any]:
     """What a reader finds, read in a child."""
     place = home.with_name("figures")
@@ -101,14 +85,6 @@ def billed(log: Path) -> list[int]:
     return [int(line) for line in log.read_text().splitlines()] if log.exists() else []
 
 
-def wait_for(log: Path, more: int) -> None:
-    """Until so many more requests were asked, on a machine of any speed."""
-    goal = len(billed(log)) + more
-    deadline = time.monotonic() + 60
-    while len(billed(log)) < goal and time.monotonic() < deadline:
-        time.sleep(0.0005)
-
-
 def kill_at_random(home: Path, log: Path) -> None:
     """Kill runs at random moments, look at what is left, and let the last one end."""
     merging.FAN_IN = 3  # so that kills hit merging as well
@@ -116,12 +92,7 @@ def kill_at_random(home: Path, log: Path) -> None:
     stored = 0
     for _ in range(KILLS):
         before = len(billed(log))
-        pid = forked(lambda: bulk_run(home, log))
-        wait_for(log, dice.randrange(1, 80))
-        time.sleep(dice.uniform(0, 0.01))
-        os.kill(pid, signal.SIGKILL)
-        _, status = os.waitpid(pid, 0)
-        assert os.WIFSIGNALED(status), "it was in the middle of its work"
+        kill_once(lambda: bulk_run(home, log), log, dice, 80)
         found = figures(home)
         assert found["problems"] == []
         assert found["superseded"] == 0, "no request has two answers"

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import random
-import signal
 import subprocess
 import sys
 import time
@@ -25,7 +24,7 @@ if __name__ == "__main__":
 import psutil  # noqa: F401
 import pyarrow.compute
 import pyarrow.parquet  # noqa: F401
-from support.killing import asked, forked, wait_for
+from support.killing import asked, forked, kill_once
 
 import pipelines.contracts  # noqa: F401
 from pipelines.answers import AnswerStore
@@ -76,11 +75,7 @@ def write(home: Path, log: Path | None, pause: float) -> None:
 def kill_at_random(home: Path, log: Path) -> None:
     dice = random.Random(5)
     for _ in range(KILLS):
-        pid = forked(lambda: write(home, log, 0.002))
-        wait_for(log, dice.randrange(2, 14))
-        os.kill(pid, signal.SIGKILL)
-        _, status = os.waitpid(pid, 0)
-        assert os.WIFSIGNALED(status), "it was in the middle of its work"
+        kill_once(lambda: write(home, log, 0.002), log, dice, 14, least=2)
     assert os.waitpid(forked(lambda: write(home, log, 0.002)), 0)[1] == 0
 
 

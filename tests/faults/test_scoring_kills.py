@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import random
-import signal
 import subprocess
 import sys
 import time
@@ -28,7 +26,7 @@ import polars as pl
 import psutil  # noqa: F401
 import pyarrow.compute
 import pyarrow.parquet  # noqa: F401
-from support.killing import asked, forked, wait_for
+from support.killing import asked, kill_at_random
 
 import pipelines.contracts  # noqa: F401
 from pipelines.answers import AnswerStore
@@ -91,23 +89,6 @@ def score(home: Path, log: Path, delay: float = 0.001) -> None:
     shards.clear()
 
 
-def kill_at_random(home: Path, log: Path) -> None:
-    """Kill runs at random moments, let the last one end, then run once more."""
-    dice = random.Random(5)
-    for _ in range(KILLS):
-        pid = forked(lambda: score(home, log))
-        wait_for(log, dice.randrange(1, PAIRS // KILLS))
-        time.sleep(dice.uniform(0, 0.01))
-        os.kill(pid, signal.SIGKILL)
-        _, status = os.waitpid(pid, 0)
-        assert os.WIFSIGNALED(status), "it was in the middle of its work"
-    for _ in range(2):
-        pid = forked(lambda: score(home, log))
-        assert os.waitpid(pid, 0)[1] == 0
-        with log.with_name("ends").open("a") as ends:
-            ends.write(f"{len(asked(log))}\n")
-
-
 def files_of(home: Path) -> dict[str, bytes]:
     snapshot = Store(home).current(DATASET)
     return {p.name: p.read_bytes() for p in sorted(snapshot.path.glob("*.parquet"))}
@@ -162,4 +143,5 @@ def test_nothing_is_left_beside_the_table(killed: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    kill_at_random(Path(sys.argv[1]), Path(sys.argv[2]))
+    HOME, LOG = Path(sys.argv[1]), Path(sys.argv[2])
+    kill_at_random(lambda: score(HOME, LOG), LOG, seed=5, kills=KILLS, most=PAIRS // KILLS)

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import random
-import signal
 import subprocess
 import sys
 import time
@@ -27,7 +25,7 @@ import polars as pl
 import pyarrow.parquet  # noqa: F401
 import scipy.stats  # noqa: F401
 from support.ablation_release import RULE, build_with_series, settings_of
-from support.killing import asked, forked, wait_for
+from support.killing import asked, kill_at_random
 
 import pipelines.contracts
 import pipelines.retrieval  # noqa: F401
@@ -77,23 +75,6 @@ def suite(home: Path, log: Path, delay: float = 0.001) -> None:
     for options, seed in CELLS:
         shop.cell(LLM, options, seed)
     shop.bank.close()
-
-
-def kill_at_random(home: Path, log: Path, whole: int) -> None:
-    """Kill runs at random moments, let the last one end, then run once more."""
-    dice = random.Random(3)
-    for _ in range(KILLS):
-        pid = forked(lambda: suite(home, log))
-        wait_for(log, dice.randrange(1, whole // KILLS))
-        time.sleep(dice.uniform(0, 0.01))
-        os.kill(pid, signal.SIGKILL)
-        _, status = os.waitpid(pid, 0)
-        assert os.WIFSIGNALED(status), "it was in the middle of its work"
-    for _ in range(2):
-        pid = forked(lambda: suite(home, log))
-        assert os.waitpid(pid, 0)[1] == 0
-        with log.with_name("ends").open("a") as ends:
-            ends.write(f"{len(asked(log))}\n")
 
 
 def cells_of(home: Path) -> dict[str, Any]:
@@ -150,7 +131,9 @@ def test_no_half_written_file_is_left(killed: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
+    HOME, LOG = Path(sys.argv[2]), Path(sys.argv[3])
     if sys.argv[1] == "calm":
-        suite(Path(sys.argv[2]), Path(sys.argv[3]), 0.0)
+        suite(HOME, LOG, 0.0)
     else:
-        kill_at_random(Path(sys.argv[2]), Path(sys.argv[3]), int(sys.argv[4]))
+        most = int(sys.argv[4]) // KILLS
+        kill_at_random(lambda: suite(HOME, LOG), LOG, seed=3, kills=KILLS, most=most)

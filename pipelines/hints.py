@@ -1,0 +1,30 @@
+"""What to say about a name that nobody knows."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+__all__ = ["nearest"]
+
+
+def nearest(wanted: object, known: Iterable[str], *, cutoff: float = 0.5) -> str:
+    """The hint of an error about an unknown name: the nearest known one, or all of them.
+
+    Parameters
+    ----------
+    wanted
+        What was given.
+    known
+        What there is.
+    cutoff
+        Likeness from which on a name is near (0-1).
+
+    >>> nearest("greddy", ("none", "greedy"))
+    'did you mean greedy?'
+    >>> nearest("x", ("none", "greedy"))
+    'one of none, greedy'
+    """
+    names = list(known)
+    near = difflib.get_close_matches(str(wanted), names, n=1, cutoff=cutoff)
+    return f"did you mean {near[0]}?" if near else f"one of {', '.join(names)}"
