@@ -21,13 +21,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from pipelines.answers import AnswerStore, Tally, answer_key, ask
-from pipelines.answers._committer import part_name
-from pipelines.answers._parts import PartFile
-from pipelines.answers._record import identity_json, schema
 from pipelines.config import ServingSettings
-from pipelines.engines import Answer, Choice, EngineIdentity, Message, Request
-from pipelines.engines.scripted import ScriptedEngine
+from pipelines.llm.answers import AnswerStore, Tally, answer_key, ask
+from pipelines.llm.answers._committer import part_name
+from pipelines.llm.answers._parts import PartFile
+from pipelines.llm.answers._record import identity_json, schema
+from pipelines.llm.engines import Answer, Choice, EngineIdentity, Message, Request
+from pipelines.llm.engines.scripted import ScriptedEngine
 
 IDENTITY = EngineIdentity(
     "transformers", "5.19.0", "some/model-8b", "main", "ab" * 32, "cd" * 32, "bfloat16"

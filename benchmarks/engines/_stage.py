@@ -62,7 +62,7 @@ def asked(task: Task, run: int, case: str, count: int | None = None) -> list[Any
     """The requests of one run, user after user: prefixes differ between runs, never the sizes."""
     import numpy as np
 
-    from pipelines.engines import Choice, Regex, Request, Sampling
+    from pipelines.llm.engines import Choice, Regex, Request, Sampling
 
     dice = np.random.default_rng([run, 7])
     constraint: Any = None
@@ -170,7 +170,7 @@ def transformers_rows(task: Task) -> list[Row]:
 
 
 def vllm_rows(task: Task) -> list[Row]:
-    from pipelines.engines.vllm import vllm_version
+    from pipelines.llm.engines.vllm import vllm_version
 
     if vllm_version() is None:
         return [{"engine": "vllm", "case": "absent", "why": "vLLM is not installed here"}]
@@ -199,7 +199,7 @@ def _row(engine: str, reuse: str, window: int, found: Row) -> Row:
 @contextmanager
 def _opened(task: Task, kind: str, **serving: Any) -> Iterator[Any]:
     from pipelines.config import EngineSettings, ServingSettings
-    from pipelines.engines import load_engine
+    from pipelines.llm.engines import load_engine
 
     engine = load_engine(
         EngineSettings(kind=kind, model=task["model"]),  # type: ignore[arg-type]
@@ -214,8 +214,8 @@ def _opened(task: Task, kind: str, **serving: Any) -> Iterator[Any]:
 def openai_rows(task: Task) -> list[Row]:
     """The openai engine, asking vLLM's own server on this machine."""
     from pipelines.config import EngineSettings, ServingSettings
-    from pipelines.engines import load_engine
-    from pipelines.engines.vllm import vllm_version
+    from pipelines.llm.engines import load_engine
+    from pipelines.llm.engines.vllm import vllm_version
 
     if vllm_version() is None:
         return [{"engine": "openai", "case": "absent", "why": "no vLLM here to serve the model"}]

@@ -50,7 +50,7 @@ def embeddings_of(items: pl.DataFrame) -> pl.DataFrame:
 
 def _generated(factor: int) -> Tables:
     from pipelines.config import SampleSettings
-    from pipelines.sources.sample import write_sample_world
+    from pipelines.sample_world import write_sample_world
 
     size = SampleSettings(
         films=round(1682 * math.sqrt(factor)), users=943 * factor, ratings=100_000 * factor

@@ -161,10 +161,10 @@ def processed(figure: Figure) -> float:
 def opened(name: str, model: str, arguments: argparse.Namespace) -> Iterator[Any]:
     """A function that measures one engine, with grammar and without, on the same prompts."""
     from pipelines.config import Settings
-    from pipelines.engines import load_engine
+    from pipelines.llm.engines import load_engine
 
     if name == "guidance":
-        from pipelines.grammars import Guide
+        from pipelines.llm.grammars import Guide
 
         guide = Guide.open(model)
         yield lambda genres, seed: (by_guidance(guide, genres, seed, arguments), None)
@@ -216,8 +216,8 @@ def serve(folder: Path) -> None:
 def requests_for(genres: str, seed: int, count: int, *, full: bool) -> tuple[Any, list[Any]]:
     """A writer and the requests that it would make."""
     from pipelines.config import PersonaSettings
-    from pipelines.engines.scripted import ScriptedEngine
-    from pipelines.grammars import TextLimits
+    from pipelines.llm.engines.scripted import ScriptedEngine
+    from pipelines.llm.grammars import TextLimits
     from pipelines.personas import ModelWriter, sample_attributes
 
     limits = None if full else TextLimits((1, 1), (20, 50))

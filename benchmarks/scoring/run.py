@@ -111,8 +111,8 @@ def tables(run: int, args: argparse.Namespace) -> tuple[Any, Any, Any]:
 
     from pipelines.config import PersonaSettings
     from pipelines.personas import generate
+    from pipelines.sample_world._catalogue import draw_films
     from pipelines.scales import scale_named
-    from pipelines.sources.sample._catalogue import draw_films
 
     films = draw_films(seed=2, count=args.items + 200)
     items = pl.DataFrame(
@@ -140,8 +140,8 @@ def measure(model: Path, args: argparse.Namespace) -> Row:
     import numpy as np
 
     from pipelines.config import EngineSettings, ServingSettings
-    from pipelines.engines import load_engine
-    from pipelines.engines.tokens import load_tokenizer
+    from pipelines.llm.engines import load_engine
+    from pipelines.llm.engines.tokens import load_tokenizer
     from pipelines.raters import LLMRater
     from pipelines.scales import scale_named
 

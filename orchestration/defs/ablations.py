@@ -129,7 +129,7 @@ def _scores_asset(domain: str) -> dg.AssetsDefinition:
 def _scores(
     workbench: Workbench, domain: str, config: SuiteConfig, run_id: str
 ) -> dg.MaterializeResult[Any]:
-    from pipelines.answers import AnswerStore
+    from pipelines.llm.answers import AnswerStore
     from sim.ablations import (
         Workshop,
         comparisons,

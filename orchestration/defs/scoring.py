@@ -16,9 +16,9 @@ from orchestration.defs.personas import COHORTS
 from orchestration.results import materialize
 from orchestration.workbench import Workbench
 from pipelines import raters
-from pipelines.answers import AnswerStore
 from pipelines.domains import cohort_domain
 from pipelines.errors import LockedError
+from pipelines.llm.answers import AnswerStore
 from pipelines.prompts import rating_prompt_digest
 from pipelines.seeding import combine, hash_ids
 from pipelines.store import Snapshot, build_key

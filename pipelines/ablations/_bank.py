@@ -10,10 +10,10 @@ import polars as pl
 
 from pipelines import raters
 from pipelines.ablations._systems import system_text
-from pipelines.answers import AnswerStore, Tally
 from pipelines.config import EngineSettings, Settings
-from pipelines.engines import Engine, load_engine
 from pipelines.errors import ConfigError
+from pipelines.llm.answers import AnswerStore, Tally
+from pipelines.llm.engines import Engine, load_engine
 from pipelines.prompts import RATING_PROMPT_VERSION, rating_prompt_digest
 from pipelines.raters._humans import source_scale
 from pipelines.scales import scale_named
@@ -163,7 +163,7 @@ class RaterBank:
                 seed=self.settings.scoring.seed,
                 **{name: self.frame(name) for name in self._vectors()},
             )
-        from pipelines.engines.chat import read_template
+        from pipelines.llm.engines.chat import read_template
 
         return raters.LLMRater(
             self._engine(spec),

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from pipelines.answers import AnswerStats, AnswerStore, GcReport, StoredAnswer
-    from pipelines.engines import Status
+    from pipelines.llm.answers import AnswerStats, AnswerStore, GcReport, StoredAnswer
+    from pipelines.llm.engines import Status
 
 __all__ = ["answers_app"]
 
@@ -175,14 +175,14 @@ def gc(
 
 
 def _store(home: Path | None, config: Path | None) -> AnswerStore:
-    from pipelines.answers import AnswerStore
+    from pipelines.llm.answers import AnswerStore
 
     settings = open_settings(home, config)
     return AnswerStore(settings.runtime.home, settings.serving)
 
 
 def _statuses(chosen: list[Which] | None) -> list[Status]:
-    from pipelines.engines import STATUSES
+    from pipelines.llm.engines import STATUSES
 
     return [status for status in STATUSES if Which(status) in (chosen or [])]
 

@@ -14,7 +14,7 @@ from pipelines.errors import UnderstudyError
 
 if TYPE_CHECKING:
     from pipelines.config import Settings
-    from pipelines.engines import Answer, Engine
+    from pipelines.llm.engines import Answer, Engine
 
 __all__ = ["check_engines", "model_findings"]
 
@@ -27,8 +27,8 @@ _LITTLE = 0.1
 def check_engines(settings: Settings, home: Path) -> Finding:
     """Which engines can run here, and on what."""
     del settings, home
-    from pipelines.engines import ENGINES
-    from pipelines.engines.vllm import vllm_version
+    from pipelines.llm.engines import ENGINES
+    from pipelines.llm.engines.vllm import vllm_version
 
     vllm = vllm_version()
     ready = {
@@ -74,7 +74,7 @@ def model_findings(settings: Settings) -> Iterator[tuple[str, Finding]]:
     tuple
         Name of the line, and what was found.
     """
-    from pipelines.engines import ENGINES, load_engine
+    from pipelines.llm.engines import ENGINES, load_engine
 
     if settings.engine.kind == "none":
         yield (
@@ -121,8 +121,8 @@ def _loaded(engine: Engine, seconds: float) -> Finding:
 
 def _scale_findings(settings: Settings) -> Iterator[tuple[str, Finding]]:
     """How the model's tokenizer cuts the answers of each scale, where it is to be had."""
-    from pipelines.engines import Message
-    from pipelines.engines.chat import read_template, render_text
+    from pipelines.llm.engines import Message
+    from pipelines.llm.engines.chat import read_template, render_text
     from pipelines.prompts import answer_start, scale_report
     from pipelines.scales import SCALES
 
@@ -155,8 +155,8 @@ def _scale_findings(settings: Settings) -> Iterator[tuple[str, Finding]]:
 
 def _tokenizer(settings: Settings) -> Any:
     """The configured model's tokenizer; None if only a server has it, or there is none."""
-    from pipelines.engines.checkpoints import find_checkpoint
-    from pipelines.engines.tokens import load_tokenizer
+    from pipelines.llm.engines.checkpoints import find_checkpoint
+    from pipelines.llm.engines.tokens import load_tokenizer
 
     engine = settings.engine
     if engine.kind in ("transformers", "vllm"):
@@ -167,7 +167,7 @@ def _tokenizer(settings: Settings) -> Any:
 
 def _smoke(engine: Engine) -> Finding:
     """One prompt, answered."""
-    from pipelines.engines import Choice, Message, Request
+    from pipelines.llm.engines import Choice, Message, Request
 
     options = tuple("12345")
     request = Request(

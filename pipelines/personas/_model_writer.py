@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from pipelines.answers import AnswerStore, Tally, ask
 from pipelines.config import PersonaSettings, ServingSettings
-from pipelines.engines import Engine, Request, Sampling
 from pipelines.errors import AnswerError, ConfigError
-from pipelines.grammars import PersonaGrammar, TextLimits, persona_record, vocabulary
+from pipelines.llm.answers import AnswerStore, Tally, ask
+from pipelines.llm.engines import Engine, Request, Sampling
+from pipelines.llm.grammars import PersonaGrammar, TextLimits, persona_record, vocabulary
 from pipelines.personas._lists import load_lists
 from pipelines.personas._phrases import article
 from pipelines.prompts import (
@@ -48,7 +48,7 @@ class ModelWriter:
     """Describes personas with a language model.
 
     Attributes that were sampled are stated in the prompt and not asked for again. The reply is a
-    sentence of :func:`pipelines.grammars.persona_record`; a reply that is none (an engine that
+    sentence of :func:`pipelines.llm.grammars.persona_record`; a reply that is none (an engine that
     ignored the grammar, an apology, a text cut by length) becomes a row without a description,
     never a persona.
 
@@ -67,8 +67,8 @@ class ModelWriter:
     limits
         Lengths of portrait and taste.
     tokenizer
-        The model's, as :meth:`pipelines.grammars.Grammar.check` takes it; None where it is out of
-        reach (a server's): then only lengths are checked, by a bound for every tokenizer.
+        The model's, as :meth:`pipelines.llm.grammars.Grammar.check` takes it; None where it is
+        out of reach (a server's): then only lengths are checked, by a bound for every tokenizer.
     progress
         Called with the tally of calls after every reply.
 
@@ -80,7 +80,7 @@ class ModelWriter:
     Examples
     --------
     >>> import numpy as np
-    >>> from pipelines.engines.scripted import ScriptedEngine
+    >>> from pipelines.llm.engines.scripted import ScriptedEngine
     >>> from pipelines.personas import sample_attributes
     >>> writer = ModelWriter(ScriptedEngine(), PersonaSettings(writer="model"))
     >>> written = writer.write(sample_attributes(7, "demo", np.arange(3)))
@@ -218,7 +218,7 @@ class ModelWriter:
         Yields
         ------
         Request
-            Its tag is the row's number and the :class:`~pipelines.grammars.PersonaGrammar` that
+            Its tag is the row's number and the :class:`~pipelines.llm.grammars.PersonaGrammar` that
             reads the reply.
         """
         settings = self._settings

@@ -58,8 +58,8 @@ def _model(settings: Settings | None) -> Writer:
             hint="pass load_writer(name, settings) as the writer",
         )
     # Engines and grammars are heavy; the embedded writer needs neither.
-    from pipelines.answers import AnswerStore
-    from pipelines.engines import load_engine
+    from pipelines.llm.answers import AnswerStore
+    from pipelines.llm.engines import load_engine
     from pipelines.personas._model_writer import ModelWriter
 
     engine = load_engine(settings.engine, settings.serving)
@@ -80,8 +80,8 @@ def _tokenizer(engine: EngineSettings) -> object | None:
     """The model's tokenizer, where its files are on this machine."""
     if engine.kind not in ("transformers", "vllm"):
         return None
-    from pipelines.engines.checkpoints import find_checkpoint
-    from pipelines.engines.tokens import load_tokenizer
+    from pipelines.llm.engines.checkpoints import find_checkpoint
+    from pipelines.llm.engines.tokens import load_tokenizer
 
     tokenizer: object = load_tokenizer(find_checkpoint(engine.model, engine.revision).folder)
     return tokenizer

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pipelines.engines import Message
 from pipelines.errors import ConfigError
-from pipelines.grammars import DOMAINS, TextLimits
+from pipelines.llm.engines import Message
+from pipelines.llm.grammars import DOMAINS, TextLimits
 from pipelines.prompts._templates import render_template, template_digest
 
 __all__ = [

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from pipelines.engines import Message
 from pipelines.errors import ConfigError
+from pipelines.llm.engines import Message
 from pipelines.prompts._examples import EXAMPLES
 from pipelines.prompts._subjects import (
     SUBJECTS,

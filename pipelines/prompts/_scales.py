@@ -8,7 +8,7 @@ from pipelines.prompts._ratings import answer_start, rating_options
 from pipelines.scales import RatingScale
 
 if TYPE_CHECKING:
-    from pipelines.engines.tokens import ScaleReading
+    from pipelines.llm.engines.tokens import ScaleReading
 
 __all__ = ["scale_report"]
 
@@ -36,7 +36,7 @@ def scale_report(tokenizer: Any, scale: RatingScale, context: str | None = None)
     EngineError
         If the tokenizer can't tell two answers apart.
     """
-    from pipelines.engines.tokens import read_scale
+    from pipelines.llm.engines.tokens import read_scale
 
     before = answer_start(scale) if context is None else context
     return read_scale(tokenizer, rating_options(scale), before)

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pipelines.answers import AnswerStore, Tally, ask
 from pipelines.config import ServingSettings
-from pipelines.engines import Answer, Choice, Constraint, Engine, Request, Sampling
 from pipelines.errors import AnswerError, EngineError
+from pipelines.llm.answers import AnswerStore, Tally, ask
+from pipelines.llm.engines import Answer, Choice, Constraint, Engine, Request, Sampling
 from pipelines.raters._prompting import Cut, Measure, PromptBook
 
 __all__ = ["Asker", "Pairs", "Place"]
@@ -53,7 +53,7 @@ class Asker:
     Attributes
     ----------
     engine, store, serving, tally, progress
-        As of :func:`pipelines.answers.ask`.
+        As of :func:`pipelines.llm.answers.ask`.
     tokenizer, template
         Of the model, to measure prompts; None where out of reach.
     context
@@ -89,7 +89,7 @@ class Asker:
         Raises
         ------
         EngineError
-            As :func:`pipelines.answers.ask`.
+            As :func:`pipelines.llm.answers.ask`.
         """
         measured = self.tokenizer is not None and self.context is not None
         # What is refused as too long is no failure yet where lengths can't be known before.

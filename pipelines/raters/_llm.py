@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from pipelines.answers import AnswerStore, Tally
 from pipelines.config import ServingSettings
-from pipelines.engines import Choice, Engine, Request, Sampling
+from pipelines.llm.answers import AnswerStore, Tally
+from pipelines.llm.engines import Choice, Engine, Request, Sampling
 from pipelines.prompts import (
     RATING_PROMPT_VERSION,
     PromptStyle,
@@ -83,7 +83,7 @@ class LLMRater:
 
     Examples
     --------
-    >>> from pipelines.engines.scripted import ScriptedEngine
+    >>> from pipelines.llm.engines.scripted import ScriptedEngine
     >>> personas = pl.DataFrame({"persona_id": ["persona:a:0"], "description": ["Likes trains."]})
     >>> items = pl.DataFrame({"item_id": ["ml:1"], "title": ["The General"]})
     >>> rater = LLMRater(ScriptedEngine(lambda r: {"5": 0.6, "4": 0.2}), SCALES["1-5"])
@@ -236,7 +236,7 @@ class LLMRater:
             One row per pair, in order, with the columns of :data:`EXPLANATIONS`. `explanation`
             is null unless `status` is ``ok``.
         """
-        from pipelines.grammars import prose, vocabulary
+        from pipelines.llm.grammars import prose, vocabulary
 
         grammar = prose()
         known = None if self._asker.tokenizer is None else vocabulary(self._asker.tokenizer)

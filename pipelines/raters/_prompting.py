@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from pipelines.engines import Message
 from pipelines.errors import ContractError
+from pipelines.llm.engines import Message
 from pipelines.prompts import (
     Past,
     PromptStyle,
@@ -93,7 +93,7 @@ class Measure:
         most = _FRAME + sum(len(m.content.encode()) + _TURN for m in messages)
         if most + self.answer < self.context:
             return True
-        from pipelines.engines.chat import render
+        from pipelines.llm.engines.chat import render
 
         size = len(render(self.tokenizer, messages, self.template))
         return size + self.answer < self.context

@@ -7,10 +7,10 @@ from typing import Any
 
 import polars as pl
 
-from pipelines.answers import AnswerStore, Tally
 from pipelines.config import EngineSettings, ServingSettings, Settings
-from pipelines.engines import load_engine
 from pipelines.errors import ConfigError
+from pipelines.llm.answers import AnswerStore, Tally
+from pipelines.llm.engines import load_engine
 from pipelines.raters._ensemble import EnsembleRater
 from pipelines.raters._fit import fit_rater
 from pipelines.raters._humans import source_scale
@@ -126,8 +126,8 @@ def model_tokenizer(engine: EngineSettings, serving: ServingSettings) -> Any:
     ConfigError
         If it should be there and can't be loaded.
     """
-    from pipelines.engines.checkpoints import find_checkpoint
-    from pipelines.engines.tokens import load_tokenizer
+    from pipelines.llm.engines.checkpoints import find_checkpoint
+    from pipelines.llm.engines.tokens import load_tokenizer
 
     if engine.kind in ("transformers", "vllm"):
         return load_tokenizer(find_checkpoint(engine.model, engine.revision).folder)
@@ -147,7 +147,7 @@ def _llm(
     store: AnswerStore | None,
     progress: Callable[[Tally], object] | None,
 ) -> LLMRater:
-    from pipelines.engines.chat import read_template
+    from pipelines.llm.engines.chat import read_template
 
     scoring, serving = settings.scoring, settings.serving
     if interactions is None:

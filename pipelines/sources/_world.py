@@ -146,7 +146,7 @@ def _given(folder: Path) -> Path:
 def _sample(settings: Settings, progress: Progress) -> Path:
     import filelock
 
-    from pipelines.sources.sample import CODE_VERSION, SampleWorld, write_sample_world
+    from pipelines.sample_world import CODE_VERSION, SampleWorld, write_sample_world
 
     sample = settings.world.sample
     digest = identity_hash({"settings": sample.model_dump(mode="json"), "code": CODE_VERSION})

@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     import polars as pl
 
     from pipelines.ablations import CaseRule, RaterBank, RaterSpec, Suite
-    from pipelines.answers import AnswerStore
     from pipelines.config import EngineSettings, Settings
-    from pipelines.engines import Engine
+    from pipelines.llm.answers import AnswerStore
+    from pipelines.llm.engines import Engine
     from pipelines.raters import Rater
     from pipelines.store import Release as StoredRelease
     from pipelines.store import Snapshot, Store

@@ -143,7 +143,7 @@ def _run(
     out: Path | None,
     quiet: bool,
 ) -> tuple[SuiteResult, dict[str, Path]]:
-    from pipelines.answers import AnswerStore
+    from pipelines.llm.answers import AnswerStore
     from pipelines.store import Store
     from sim.ablations import Workshop, run_suite, write_report
 

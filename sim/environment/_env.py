@@ -31,7 +31,7 @@ from sim.environment._world import World
 if TYPE_CHECKING:
     from typing import TypeAlias
 
-    from pipelines.engines import Engine
+    from pipelines.llm.engines import Engine
     from pipelines.raters import Rater
 
 __all__ = ["Observation", "RecommendationEnv"]

@@ -15,7 +15,7 @@ from pipelines.scales import RatingScale, scale_named
 if TYPE_CHECKING:
     import polars as pl
 
-    from pipelines.engines import Engine
+    from pipelines.llm.engines import Engine
     from pipelines.raters import LiveEmbedded, LiveRater, Rater, RatingBatch
     from sim._release import Release
     from sim.environment._catalogue import Cast, Catalogue
@@ -102,7 +102,7 @@ def open_rater(
     ReleaseError
         If the release lacks a table that the rater needs.
     """
-    from pipelines.engines import Engine
+    from pipelines.llm.engines import Engine
     from pipelines.raters import Rater
 
     named: Mapping[str, Callable[[Release, Catalogue, Cast], StepRater]] = {

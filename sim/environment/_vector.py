@@ -30,7 +30,7 @@ from sim.environment._views import WorldViews
 from sim.environment._world import World
 
 if TYPE_CHECKING:
-    from pipelines.engines import Engine
+    from pipelines.llm.engines import Engine
     from pipelines.raters import Rater
 
 __all__ = ["RecommendationVectorEnv"]

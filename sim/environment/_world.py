@@ -13,7 +13,7 @@ from sim.environment._catalogue import Cast, Catalogue
 from sim.environment._raters import StepRater, open_rater
 
 if TYPE_CHECKING:
-    from pipelines.engines import Engine
+    from pipelines.llm.engines import Engine
     from pipelines.raters import Rater
 
 __all__ = ["World"]

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from support.calls import LineEngine, answer, question
 
-from pipelines.answers import AnswerStore, Tally, ask
 from pipelines.config import ServingSettings
-from pipelines.engines import Answer, Request
 from pipelines.errors import StoreError
+from pipelines.llm.answers import AnswerStore, Tally, ask
+from pipelines.llm.engines import Answer, Request
 
 pytestmark = pytest.mark.faults
 

@@ -32,11 +32,11 @@ import pyarrow.parquet  # noqa: F401
 from support.calls import question
 from support.killing import forked, kill_once, wait_for
 
-from pipelines.answers import AnswerStore, Tally, answer_keys, ask
-from pipelines.answers import _merge as merging
 from pipelines.config import ServingSettings
-from pipelines.engines import Request
-from pipelines.engines.scripted import ScriptedEngine
+from pipelines.llm.answers import AnswerStore, Tally, answer_keys, ask
+from pipelines.llm.answers import _merge as merging
+from pipelines.llm.engines import Request
+from pipelines.llm.engines.scripted import ScriptedEngine
 
 pytestmark = [pytest.mark.faults]
 

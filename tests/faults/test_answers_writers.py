@@ -22,12 +22,12 @@ if __name__ == "__main__":
 
 from support.calls import question
 
-from pipelines.answers import AnswerStore, answer_keys, ask
-from pipelines.answers import _ask as asking
-from pipelines.answers import _merge as merging
 from pipelines.config import ServingSettings
-from pipelines.engines import Request
-from pipelines.engines.scripted import ScriptedEngine
+from pipelines.llm.answers import AnswerStore, answer_keys, ask
+from pipelines.llm.answers import _ask as asking
+from pipelines.llm.answers import _merge as merging
+from pipelines.llm.engines import Request
+from pipelines.llm.engines.scripted import ScriptedEngine
 
 pytestmark = [pytest.mark.faults]
 

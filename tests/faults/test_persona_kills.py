@@ -27,11 +27,11 @@ import pyarrow.parquet  # noqa: F401
 from support.killing import asked, forked, kill_once
 
 import pipelines.contracts  # noqa: F401
-from pipelines.answers import AnswerStore
 from pipelines.config import ServingSettings, Settings
-from pipelines.engines import Request
-from pipelines.engines.scripted import ScriptedEngine, draw_reply
-from pipelines.grammars import TextLimits
+from pipelines.llm.answers import AnswerStore
+from pipelines.llm.engines import Request
+from pipelines.llm.engines.scripted import ScriptedEngine, draw_reply
+from pipelines.llm.grammars import TextLimits
 from pipelines.personas import ModelWriter, _cohorts, write_cohort
 from pipelines.store import Store
 

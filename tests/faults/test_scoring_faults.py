@@ -13,10 +13,10 @@ from support.llm_client import connect
 from support.llm_faults import Fault, hang_up, raw, reset, status, truncated
 from support.llm_server import LlmServer
 
-from pipelines.answers import AnswerStore
 from pipelines.config import ServingSettings
 from pipelines.contracts import CONTRACTS
 from pipelines.errors import EngineError
+from pipelines.llm.answers import AnswerStore
 from pipelines.raters import SCALES, LLMRater, Shards
 
 pytestmark = [pytest.mark.faults]

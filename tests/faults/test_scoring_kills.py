@@ -29,10 +29,10 @@ import pyarrow.parquet  # noqa: F401
 from support.killing import asked, kill_at_random
 
 import pipelines.contracts  # noqa: F401
-from pipelines.answers import AnswerStore
 from pipelines.config import ServingSettings
-from pipelines.engines import Request
-from pipelines.engines.scripted import ScriptedEngine
+from pipelines.llm.answers import AnswerStore
+from pipelines.llm.engines import Request
+from pipelines.llm.engines.scripted import ScriptedEngine
 from pipelines.raters import SCALES, LLMRater, Shards
 from pipelines.seeding import hash_text
 from pipelines.store import Store

@@ -10,8 +10,8 @@ import polars as pl
 import pytest
 from support.running import run_understudy
 
-from pipelines.answers import AnswerStore
 from pipelines.config import ServingSettings
+from pipelines.llm.answers import AnswerStore
 from pipelines.store import Store
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(900)]

@@ -16,9 +16,9 @@ from pipelines.config import Settings
 from pipelines.contracts import CONTRACTS
 from pipelines.personas import imported_batches
 from pipelines.products import build_choice_sets
+from pipelines.sample_world import SampleWorld
+from pipelines.sample_world._shelves import PRODUCT_SHELVES
 from pipelines.sources import ingest, prepare_world
-from pipelines.sources.sample import SampleWorld
-from pipelines.sources.sample._shelves import PRODUCT_SHELVES
 from pipelines.store import Store
 from pipelines.warehouse import (
     MARTS,

@@ -11,8 +11,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-from pipelines.engines.scripted import ScriptedEngine
 from pipelines.errors import AnswerError, ConfigError, EngineError
+from pipelines.llm.engines.scripted import ScriptedEngine
 from pipelines.raters import SCALES, LLMRater, RandomRater
 from sim import Release
 from sim.environment import RecommendationEnv, RecommendationVectorEnv, World

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from pipelines.engines import Answer, Choice, EngineIdentity, Message, Request, Sampling, Status
+from pipelines.llm.engines import Answer, Choice, EngineIdentity, Message, Request, Sampling, Status
 
 __all__ = ["IDENTITY", "STARS", "LineEngine", "answer", "question", "questions"]
 

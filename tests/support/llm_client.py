@@ -10,7 +10,7 @@ from support.llm_model import PlainModel
 from support.llm_server import LlmServer
 
 from pipelines.config import EngineSettings, ServingSettings
-from pipelines.engines.openai import OpenAIEngine
+from pipelines.llm.engines.openai import OpenAIEngine
 
 __all__ = ["STARS", "connect", "plain_shares", "prompt_of"]
 

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pipelines.config import EngineSettings, ServingSettings
-from pipelines.engines.vllm import vllm_version
+from pipelines.llm.engines.vllm import vllm_version
 
 if TYPE_CHECKING:
-    from pipelines.engines.vllm import VllmEngine
+    from pipelines.llm.engines.vllm import VllmEngine
 
 HERE = Path(__file__).parent
 PRESENT = vllm_version() is not None
@@ -42,7 +42,7 @@ Opened = Callable[..., "VllmEngine"]
 @pytest.fixture(scope="session")
 def open_vllm(tiny_model: Path) -> Iterator[Opened]:
     """Opens engines on the tiny checkpoint; they are closed at the end of the session."""
-    from pipelines.engines.vllm import VllmEngine
+    from pipelines.llm.engines.vllm import VllmEngine
 
     opened: list[VllmEngine] = []
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from pipelines.engines import Engine
-from pipelines.engines.testing import EngineContract
+from pipelines.llm.engines import Engine
+from pipelines.llm.engines.testing import EngineContract
 
 
 class TestVllmEngine(EngineContract):

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pipelines.engines import Choice, Message, Request
-from pipelines.engines.chat import render
-from pipelines.engines.testing import question
-from pipelines.engines.tokens import encode_on
+from pipelines.llm.engines import Choice, Message, Request
+from pipelines.llm.engines.chat import render
+from pipelines.llm.engines.testing import question
+from pipelines.llm.engines.tokens import encode_on
 
 if TYPE_CHECKING:
-    from pipelines.engines.vllm import VllmEngine
+    from pipelines.llm.engines.vllm import VllmEngine
 
 STARS = Choice(("1", "2", "3", "4", "5"))
 TEN = Choice(tuple(str(n) for n in range(1, 11)))
@@ -116,7 +116,7 @@ def test_the_transformers_engine_gives_the_same_distributions(
     vllm_engine: VllmEngine, tiny_model: Path
 ) -> None:
     from pipelines.config import EngineSettings, ServingSettings
-    from pipelines.engines import load_engine
+    from pipelines.llm.engines import load_engine
 
     story = "You loved every quiet drama and no comedy. " * 6
     requests = [question(f"{story} Item {n}?", c) for n in range(6) for c in (STARS, TEN, WORDS)]

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from pipelines.engines import Answer, Regex, Request
-from pipelines.engines.testing import question
 from pipelines.errors import ConfigError, EngineError
+from pipelines.llm.engines import Answer, Regex, Request
+from pipelines.llm.engines.testing import question
 
 pytestmark = pytest.mark.faults
 

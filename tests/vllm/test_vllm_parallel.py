@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 import psutil
 import pytest
 
-from pipelines.engines import Choice, Regex, Request
-from pipelines.engines.testing import question
 from pipelines.errors import EngineError
+from pipelines.llm.engines import Choice, Regex, Request
+from pipelines.llm.engines.testing import question
 
 if TYPE_CHECKING:
-    from pipelines.engines.vllm import VllmEngine
+    from pipelines.llm.engines.vllm import VllmEngine
 
 pytestmark = pytest.mark.slow
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from pipelines.engines import Choice, Request
-from pipelines.engines.testing import question
+from pipelines.llm.engines import Choice, Request
+from pipelines.llm.engines.testing import question
 
 if TYPE_CHECKING:
-    from pipelines.engines.vllm import VllmEngine
+    from pipelines.llm.engines.vllm import VllmEngine
 
 STARS = Choice(("1", "2", "3", "4", "5"))
 #: Tokens per block on a CPU; a beginning is reused by whole blocks.

@@ -15,12 +15,12 @@ import httpx
 import pytest
 
 from pipelines.config import EngineSettings, ServingSettings
-from pipelines.engines import Choice, Engine
-from pipelines.engines.testing import EngineContract, question
+from pipelines.llm.engines import Choice, Engine
+from pipelines.llm.engines.testing import EngineContract, question
 
 if TYPE_CHECKING:
-    from pipelines.engines.openai import OpenAIEngine
-    from pipelines.engines.vllm import VllmEngine
+    from pipelines.llm.engines.openai import OpenAIEngine
+    from pipelines.llm.engines.vllm import VllmEngine
 
 pytestmark = pytest.mark.slow
 
@@ -73,7 +73,7 @@ def _wait(process: subprocess.Popen[bytes], address: str, log: Path) -> None:
 
 @pytest.fixture(scope="module")
 def open_remote(server: str) -> Iterator[Any]:
-    from pipelines.engines.openai import OpenAIEngine
+    from pipelines.llm.engines.openai import OpenAIEngine
 
     opened: list[OpenAIEngine] = []
 

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pipelines.engines import JsonSchema, Regex, Request, Sampling
-from pipelines.engines.constraints import obeys
-from pipelines.engines.testing import CONSTRAINTS, question
+from pipelines.llm.engines import JsonSchema, Regex, Request, Sampling
+from pipelines.llm.engines.constraints import obeys
+from pipelines.llm.engines.testing import CONSTRAINTS, question
 
 if TYPE_CHECKING:
-    from pipelines.engines.vllm import VllmEngine
+    from pipelines.llm.engines.vllm import VllmEngine
 
 GREEDY = Sampling(temperature=0.0, max_tokens=40)
 
@@ -22,7 +22,7 @@ def test_greedy_answers_are_those_of_the_transformers_engine(
     vllm_engine: VllmEngine, tiny_model: Path
 ) -> None:
     from pipelines.config import EngineSettings, ServingSettings
-    from pipelines.engines import load_engine
+    from pipelines.llm.engines import load_engine
 
     rules = [*CONSTRAINTS.values(), Regex("[a-z ]{5,20}!")]
     requests = [question(f"Say {n}.", rule, sampling=GREEDY) for n in range(3) for rule in rules]
@@ -38,7 +38,7 @@ def test_greedy_answers_are_those_of_the_transformers_engine(
 
 
 def test_a_persona_record_is_written_by_its_grammar(vllm_engine: VllmEngine) -> None:
-    from pipelines.grammars import persona_record
+    from pipelines.llm.grammars import persona_record
 
     grammar = persona_record("movies", ["Drama", "Comedy", "Horror"])
     grammar.check(vllm_engine._tokenizer)

@@ -12,13 +12,13 @@ import polars as pl
 import pytest
 from support.llm_server import LlmServer
 
-from pipelines.answers import AnswerStore
 from pipelines.config import PersonaSettings, Settings
 from pipelines.contracts import CONTRACTS
-from pipelines.engines import Answer, Engine, Request, load_engine
-from pipelines.engines.scripted import ScriptedEngine, draw_reply
 from pipelines.errors import AnswerError, ConfigError, EngineError
-from pipelines.grammars import DOMAINS, TextLimits, Vocabulary
+from pipelines.llm.answers import AnswerStore
+from pipelines.llm.engines import Answer, Engine, Request, load_engine
+from pipelines.llm.engines.scripted import ScriptedEngine, draw_reply
+from pipelines.llm.grammars import DOMAINS, TextLimits, Vocabulary
 from pipelines.personas import ModelWriter, Writer, generate, load_writer, sample_attributes
 from pipelines.personas.testing import WriterContract
 from pipelines.prompts import persona_prompt_digest
@@ -339,7 +339,7 @@ def test_an_engine_is_closed_when_its_writer_cannot_be_opened(
             super().close()
 
     monkeypatch.setattr(
-        "pipelines.engines.load_engine", lambda engine, serving: Nameless(name="embedded")
+        "pipelines.llm.engines.load_engine", lambda engine, serving: Nameless(name="embedded")
     )
     with pytest.raises(ConfigError, match="which model wrote them"):
         load_writer("model", Settings(runtime={"home": tmp_path / "home"}))

@@ -2,9 +2,9 @@
 
 import pytest
 
-from pipelines.engines import Message
-from pipelines.engines.chat import render, render_text
-from pipelines.engines.tokens import load_tokenizer
+from pipelines.llm.engines import Message
+from pipelines.llm.engines.chat import render, render_text
+from pipelines.llm.engines.tokens import load_tokenizer
 from pipelines.prompts import Past, PromptStyle, explain_messages, rating_messages
 from pipelines.scales import SCALES
 

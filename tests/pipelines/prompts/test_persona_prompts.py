@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pipelines.errors import ConfigError
-from pipelines.grammars import DOMAINS, TextLimits
+from pipelines.llm.grammars import DOMAINS, TextLimits
 from pipelines.prompts import (
     DOMAIN_WORDS,
     PERSONA_PROMPT_VERSION,

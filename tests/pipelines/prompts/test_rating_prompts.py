@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.engines import Message
 from pipelines.errors import ConfigError
+from pipelines.llm.engines import Message
 from pipelines.prompts import (
     RATING_PROMPT_VERSION,
     SUBJECTS,

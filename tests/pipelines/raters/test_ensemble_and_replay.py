@@ -4,9 +4,9 @@ import numpy as np
 import polars as pl
 import pytest
 
-from pipelines.engines import Answer
-from pipelines.engines.scripted import ScriptedEngine
 from pipelines.errors import ConfigError, ContractError
+from pipelines.llm.engines import Answer
+from pipelines.llm.engines.scripted import ScriptedEngine
 from pipelines.raters import (
     SCALES,
     EnsembleRater,

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.engines.scripted import ScriptedEngine
 from pipelines.errors import ContractError
+from pipelines.llm.engines.scripted import ScriptedEngine
 from pipelines.raters import (
     SCALES,
     EmbeddedRater,

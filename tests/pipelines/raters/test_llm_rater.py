@@ -6,11 +6,11 @@ import numpy as np
 import polars as pl
 import pytest
 
-from pipelines.answers import AnswerStore, answer_key
 from pipelines.config import ServingSettings
-from pipelines.engines import Answer, Choice
-from pipelines.engines.scripted import ScriptedEngine
 from pipelines.errors import ContractError, EngineError
+from pipelines.llm.answers import AnswerStore, answer_key
+from pipelines.llm.engines import Answer, Choice
+from pipelines.llm.engines.scripted import ScriptedEngine
 from pipelines.prompts import RATING_PROMPT_VERSION
 from pipelines.raters import SCALES, LLMRater, Rater, score_pairs
 from pipelines.raters.testing import RaterContract, contract_items, contract_personas

@@ -9,10 +9,10 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from pipelines.config import EngineSettings, ServingSettings
-from pipelines.engines.chat import render
-from pipelines.engines.tokens import encode_on, load_tokenizer
-from pipelines.engines.transformers import TransformersEngine
-from pipelines.grammars import prose
+from pipelines.llm.engines.chat import render
+from pipelines.llm.engines.tokens import encode_on, load_tokenizer
+from pipelines.llm.engines.transformers import TransformersEngine
+from pipelines.llm.grammars import prose
 from pipelines.raters import SCALES, LLMRater, Rater
 from pipelines.raters.testing import RaterContract, contract_items, contract_personas
 

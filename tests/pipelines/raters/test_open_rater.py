@@ -4,10 +4,10 @@ import numpy as np
 import polars as pl
 import pytest
 
-from pipelines.answers import AnswerStore
 from pipelines.config import Settings, load_settings
 from pipelines.contracts import PUBLISHED
 from pipelines.errors import ConfigError
+from pipelines.llm.answers import AnswerStore
 from pipelines.raters import SCALES, EnsembleRater, LLMRater, ReplayRater, open_rater, score_pairs
 from pipelines.raters.testing import contract_items, contract_personas
 

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from pipelines.engines.tokens import load_tokenizer, read_scale
 from pipelines.errors import ConfigError
+from pipelines.llm.engines.tokens import load_tokenizer, read_scale
 from pipelines.raters import SCALES, at_temperature, scale_report, to_answers, total_variation
 
 FOLDERS = {

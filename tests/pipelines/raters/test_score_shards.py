@@ -11,12 +11,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pipelines.answers import AnswerStore
 from pipelines.config import ServingSettings
 from pipelines.contracts import CONTRACTS
-from pipelines.engines import Answer
-from pipelines.engines.scripted import ScriptedEngine
 from pipelines.errors import ContractError, EngineError
+from pipelines.llm.answers import AnswerStore
+from pipelines.llm.engines import Answer
+from pipelines.llm.engines.scripted import ScriptedEngine
 from pipelines.raters import (
     SCALES,
     LLMRater,
@@ -354,7 +354,7 @@ def test_beyond_the_error_budget_the_run_stops_with_a_summary_and_goes_on_later(
 
     def failing(text: str) -> Any:
         if "Film ml:1" in text:
-            from pipelines.engines import Request
+            from pipelines.llm.engines import Request
 
             return Answer(Request(), "engine_error", detail="HTTP 500")
         return {"4": 1.0}

@@ -371,7 +371,7 @@ def test_the_real_files_come_out_of_the_store_with_their_published_counts(
 
 
 def test_the_sample_world_comes_out_as_its_answer_key_says(tmp_path: Path) -> None:
-    from pipelines.sources.sample import SampleWorld
+    from pipelines.sample_world import SampleWorld
 
     store = Store(tmp_path / "home")
     tree = Settings(runtime={"home": store.home})

@@ -167,7 +167,7 @@ def test_a_generation_that_was_killed_is_done_again(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("pipelines.sources.sample.write_sample_world", killed)
+        patch.setattr("pipelines.sample_world.write_sample_world", killed)
         with pytest.raises(KeyboardInterrupt):
             prepare_world(config)
     worlds = tmp_path / "home/worlds"

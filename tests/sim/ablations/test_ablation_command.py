@@ -15,9 +15,9 @@ from support.ablation_release import RULE, Opened, settings_of
 from typer.testing import CliRunner
 
 from pipelines.ablations import CaseRule, RaterSpec
-from pipelines.answers import AnswerStore
 from pipelines.config import EngineSettings
 from pipelines.errors import ConfigError, ReleaseError, StoreError
+from pipelines.llm.answers import AnswerStore
 from sim.ablations import Options, run_suite, write_report
 from sim.ablations.cli import ablate
 

@@ -30,10 +30,10 @@ from support.killing import asked, kill_at_random
 import pipelines.contracts
 import pipelines.retrieval  # noqa: F401
 from pipelines.ablations import RaterSpec
-from pipelines.answers import AnswerStore
 from pipelines.config import EngineSettings, ServingSettings
-from pipelines.engines import Request
-from pipelines.engines.scripted import ScriptedEngine
+from pipelines.llm.answers import AnswerStore
+from pipelines.llm.engines import Request
+from pipelines.llm.engines.scripted import ScriptedEngine
 from pipelines.seeding import hash_text
 from pipelines.store import Store
 from sim.ablations import Options, Workshop

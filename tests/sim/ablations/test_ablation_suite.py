@@ -13,11 +13,11 @@ import pytest
 from support.ablation_release import Opened, settings_of
 
 from pipelines.ablations import RaterSpec
-from pipelines.answers import AnswerStore
 from pipelines.config import EngineSettings
-from pipelines.engines import Answer, Request
-from pipelines.engines.scripted import ScriptedEngine
 from pipelines.errors import ConfigError, IntegrityError, ReleaseError
+from pipelines.llm.answers import AnswerStore
+from pipelines.llm.engines import Answer, Request
+from pipelines.llm.engines.scripted import ScriptedEngine
 from pipelines.raters import OK, RatingBatch
 from pipelines.scales import SCALES
 from pipelines.store import Store

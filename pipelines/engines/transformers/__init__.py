@@ -1,5 +1,0 @@
-"""Models of transformers in this process: packed prompts, constrained answers, CPU or GPU."""
-
-from pipelines.engines.transformers._engine import TransformersEngine
-
-__all__ = ["TransformersEngine"]

@@ -1,0 +1,54 @@
+"""The answer store: model calls are made once, found by content, and survive a kill.
+
+>>> import tempfile
+>>> from pipelines.config import ServingSettings
+>>> from pipelines.llm.engines import Message, Request
+>>> from pipelines.llm.engines.scripted import ScriptedEngine
+>>> engine = ScriptedEngine(lambda request: "Yes.", name="agrees")
+>>> questions = [Request((Message("user", f"Film {n}?"),), tag=n) for n in (1, 2, 1)]
+>>> tally = Tally()
+>>> with tempfile.TemporaryDirectory() as home, AnswerStore(home) as store:
+...     for _ in range(2):
+...         rows = list(ask(engine, questions, store, serving=ServingSettings(), tally=tally))
+>>> [answer.text for _, _, answer in rows]
+['Yes.', 'Yes.', 'Yes.']
+>>> tally.calls, tally.hits, tally.duplicates
+(2, 3, 1)
+"""
+
+from pipelines.llm.answers._ask import Row, ask
+from pipelines.llm.answers._catalogue import Found, Problem
+from pipelines.llm.answers._key import (
+    EXCLUDED,
+    INCLUDED,
+    KEY_SCHEME,
+    answer_key,
+    answer_keys,
+    canonical_request,
+)
+from pipelines.llm.answers._merge import GcReport
+from pipelines.llm.answers._record import StoredAnswer
+from pipelines.llm.answers._rules import serves
+from pipelines.llm.answers._stats import AnswerStats, ModelStats
+from pipelines.llm.answers._store import AnswerStore
+from pipelines.llm.answers._tally import Tally
+
+__all__ = [
+    "EXCLUDED",
+    "INCLUDED",
+    "KEY_SCHEME",
+    "AnswerStats",
+    "AnswerStore",
+    "Found",
+    "GcReport",
+    "ModelStats",
+    "Problem",
+    "Row",
+    "StoredAnswer",
+    "Tally",
+    "answer_key",
+    "answer_keys",
+    "ask",
+    "canonical_request",
+    "serves",
+]

@@ -1,0 +1,408 @@
+"""Asking many requests: from the store where it knows the answer, else from the engine."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from itertools import islice
+from typing import Protocol, TypeVar
+
+from pipelines.config import ServingSettings
+from pipelines.errors import EngineError, StoreError, UnderstudyError
+from pipelines.llm.answers._key import answer_key, answer_keys
+from pipelines.llm.answers._record import answers_of, clean, one_line
+from pipelines.llm.answers._rules import serves
+from pipelines.llm.answers._store import AnswerStore
+from pipelines.llm.answers._tally import Tally
+from pipelines.llm.engines import Answer, Engine, EngineIdentity, Request
+
+__all__ = ["Row", "ask"]
+
+_T = TypeVar("_T")
+
+#: A request, its key, and the answer to it.
+Row = tuple[Request, str, Answer]
+
+#: Requests looked up at once (count). The rows of neighbours lie side by side in the store, so
+#: large chunks read each row group of a rerun about once.
+_CHUNK = 8192
+#: Answers found while the engine waits for work; with more, it is let run dry first.
+_MOST_READY = 2 * _CHUNK
+#: Calls before the share of failed ones is judged.
+_FIRST = 100
+
+
+def ask(
+    engine: Engine,
+    requests: Iterable[Request],
+    store: AnswerStore | None,
+    *,
+    serving: ServingSettings,
+    progress: Callable[[Tally], object] | None = None,
+    tally: Tally | None = None,
+) -> Iterator[Row]:
+    """Answer requests, calling the engine only for what the store can't serve.
+
+    Requests are drawn lazily and in bounded chunks; each answer is stored before it is handed
+    out, and committed with the others every ``serving.commit_every`` answers or
+    ``serving.commit_seconds`` seconds. Equal requests are asked once. Stopping in any way (an
+    error, Ctrl-C, leaving the iteration) commits what is there; running the same again asks
+    only the rest.
+
+    Parameters
+    ----------
+    engine
+        Answers what is missing.
+    requests
+        Any number; one that can't be served is one `invalid` answer.
+    store
+        Where answers are looked up and kept. None keeps them for this call only.
+    serving
+        When to commit; ``error_budget``: the share of calls that may fail.
+    progress
+        Called with the tally after every answer and at the end.
+    tally
+        Counts to go on from, for a caller that wants to see them.
+
+    Yields
+    ------
+    tuple of Request, str, Answer
+        One row per request, in no particular order. The answer's request is the one that was
+        passed, with its tag. Only `ok` may be used; the others are row faults to list and count.
+
+    Raises
+    ------
+    EngineError
+        The engine can't go on, or more than ``serving.error_budget`` of the calls (after the
+        first hundred) failed. It says what is stored and how to go on.
+    StoreError
+        The store can't be read or written.
+    """
+    yield from _Run(engine, requests, store, serving, progress, tally or Tally()).rows()
+
+
+class _Shelf(Protocol):
+    """Where answers are kept."""
+
+    def look_up(self, requests: list[Request], keys: list[str]) -> list[Answer | None]: ...
+
+    def add(self, identity: EngineIdentity, answer: Answer, key: str) -> Answer: ...
+
+    def flush(self) -> None: ...
+
+    def stored(self) -> int: ...
+
+    def waiting(self) -> int: ...
+
+    def place(self) -> str: ...
+
+
+class _Disk:
+    """The answer store."""
+
+    def __init__(self, store: AnswerStore, serving: ServingSettings) -> None:
+        store.configure(serving)
+        self._store = store
+        self._before = store.committed
+
+    def look_up(self, requests: list[Request], keys: list[str]) -> list[Answer | None]:
+        found = self._store.find(keys, [r.sampling.max_tokens for r in requests])
+        positions = found.positions.tolist()
+        out: list[Answer | None] = [None] * len(requests)
+        answers = answers_of(found.table, [requests[p] for p in positions])
+        for position, answer in zip(positions, answers, strict=True):
+            out[position] = answer
+        return out
+
+    def add(self, identity: EngineIdentity, answer: Answer, key: str) -> Answer:
+        return self._store.add(identity, [answer], [key])[0]
+
+    def flush(self) -> None:
+        self._store.flush()
+
+    def stored(self) -> int:
+        return self._store.committed - self._before
+
+    def waiting(self) -> int:
+        return self._store.waiting
+
+    def place(self) -> str:
+        return f"in {self._store.folder}"
+
+
+class _Memory:
+    """Answers of one call, so that equal requests are asked once without a store too."""
+
+    def __init__(self, serving: ServingSettings) -> None:
+        key = serving.api_key
+        self._secrets = (key.get_secret_value(),) if key and key.get_secret_value() else ()
+        self._answers: dict[str, Answer] = {}
+
+    def look_up(self, requests: list[Request], keys: list[str]) -> list[Answer | None]:
+        out: list[Answer | None] = []
+        for request, key in zip(requests, keys, strict=True):
+            known = self._answers.get(key)
+            usable = known is not None and _serves(known, request)
+            out.append(replace(known, request=request) if known and usable else None)
+        return out
+
+    def add(self, identity: EngineIdentity, answer: Answer, key: str) -> Answer:
+        del identity
+        self._answers[key] = clean(answer, self._secrets)
+        return self._answers[key]
+
+    def flush(self) -> None:
+        pass
+
+    def stored(self) -> int:
+        return 0
+
+    def waiting(self) -> int:
+        return 0
+
+    def place(self) -> str:
+        return "because no store was given"
+
+
+class _Run:
+    """The state of one call of :func:`ask`.
+
+    An engine may draw requests in a thread of its own, so drawing and taking exclude each
+    other.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        requests: Iterable[Request],
+        store: AnswerStore | None,
+        serving: ServingSettings,
+        progress: Callable[[Tally], object] | None,
+        tally: Tally,
+    ) -> None:
+        self._engine = engine
+        self._identity = engine.identity
+        self._requests = iter(requests)
+        self._shelf: _Shelf = _Memory(serving) if store is None else _Disk(store, serving)
+        self._serving = serving
+        self._progress = progress
+        self._tally = tally
+        self._before = replace(tally, failures=tally.failures.copy())
+        self._lock = threading.RLock()
+        self._ready: deque[Row] = deque()
+        self._pending: deque[tuple[str, Request]] = deque()
+        #: Requests that wait for the answer to an equal one, by key.
+        self._waiting: dict[str, list[Request]] = {}
+        #: Requests in the engine, by key, and their keys by identity.
+        self._asked: dict[str, Request] = {}
+        self._keys: dict[int, str] = {}
+        self._failed: dict[str, Answer] = {}
+        self._last_detail = ""
+        self._foreign: BaseException | None = None
+
+    def rows(self) -> Iterator[Row]:
+        try:
+            try:
+                yield from self._rounds()
+            except StoreError:
+                raise
+            except BaseException:
+                # Ctrl-C, an error of the caller's, or the iteration was left.
+                self._flush()
+                raise
+            self._flush()
+        except StoreError as error:
+            raise self._unstored(error) from error
+        finally:
+            if self._progress is not None:
+                self._progress(self._tally)
+
+    def _rounds(self) -> Iterator[Row]:
+        while True:
+            while not self._pending and self._draw():
+                yield from self._drain()
+            yield from self._drain()
+            if not self._pending:
+                return
+            yield from self._round()
+
+    def _round(self) -> Iterator[Row]:
+        """Let the engine work until it has answered what it drew."""
+        stream: Iterator[Answer] | None = None
+        try:
+            stream = self._guarded(lambda: self._engine.submit(self._feed()))
+            while (answer := self._next(stream)) is not None:
+                self._take(answer)
+                yield from self._drain()
+                self._judge()
+            if self._asked:
+                raise EngineError(f"the engine ended without {len(self._asked)} of its answers")
+        except EngineError as error:
+            raise self._resumable(error) from error
+        finally:
+            close = getattr(stream, "close", None)
+            if close is not None:
+                close()
+
+    # -- drawing -----------------------------------------------------------------------------
+
+    def _draw(self) -> bool:
+        """Look up the next chunk; whether there was one."""
+        try:
+            chunk = list(islice(self._requests, _CHUNK))
+        except BaseException as error:
+            self._foreign = error
+            raise
+        keys = answer_keys(self._identity, chunk)
+        if chunk:
+            known = self._shelf.look_up(chunk, keys)
+            for request, key, answer in zip(chunk, keys, known, strict=True):
+                if answer is not None:
+                    self._tally.hits += 1
+                    self._ready.append((request, key, answer))
+                elif key in self._failed:
+                    self._duplicate(request, key, self._failed[key])
+                else:
+                    self._want(request, key)
+        return bool(chunk)
+
+    def _want(self, request: Request, key: str) -> None:
+        """Ask a request, or let it wait for an equal one."""
+        if key in self._waiting:
+            self._waiting[key].append(request)
+        else:
+            self._waiting[key] = []
+            self._pending.append((key, request))
+
+    def _feed(self) -> Iterator[Request]:
+        """What the engine draws from; ends early where found answers pile up meanwhile."""
+        while True:
+            with self._lock:
+                while not self._pending:
+                    if len(self._ready) >= _MOST_READY or not self._draw():
+                        return
+                key, request = self._pending.popleft()
+                self._asked[key] = request
+                self._keys[id(request)] = key
+            yield request
+
+    # -- taking ------------------------------------------------------------------------------
+
+    def _take(self, answer: Answer) -> None:
+        """Store an answer and hand it to everyone who waits for it."""
+        with self._lock:
+            # An engine in another process gives back an equal request, not the same one.
+            key = self._keys.get(id(answer.request)) or answer_key(self._identity, answer.request)
+            request = self._asked.pop(key, None)
+            if request is None:
+                raise EngineError("the engine answered what it was not asked, or answered twice")
+            del self._keys[id(request)]
+            waiters = self._waiting.pop(key)
+            kept = self._shelf.add(self._identity, replace(answer, request=request), key)
+            self._tally.called(kept)
+            self._ready.append((request, key, kept))
+            if kept.status != "ok":
+                self._last_detail = kept.detail or kept.status
+            if kept.status == "engine_error":
+                self._failed[key] = kept
+            for waiter in waiters:
+                if kept.status == "engine_error" or _serves(kept, waiter):
+                    self._duplicate(waiter, key, kept)
+                else:
+                    self._want(waiter, key)
+
+    def _duplicate(self, request: Request, key: str, answer: Answer) -> None:
+        self._tally.duplicates += 1
+        self._ready.append((request, key, replace(answer, request=request)))
+
+    def _drain(self) -> Iterator[Row]:
+        """Hand out what is ready."""
+        while self._ready:
+            row = self._ready.popleft()
+            self._tally.answered(row[2])
+            self._count_stored()
+            if self._progress is not None:
+                self._progress(self._tally)
+            yield row
+
+    # -- faults ------------------------------------------------------------------------------
+
+    def _guarded(self, step: Callable[[], _T]) -> _T:
+        """Do what the engine does, and give its death a name."""
+        try:
+            return step()
+        except UnderstudyError:
+            raise
+        except Exception as error:
+            # An engine can die of anything: CUDA, a worker process, a library's own errors.
+            if error is self._foreign:
+                raise
+            said = one_line(f"{type(error).__name__}: {error}", self._secrets())
+            raise EngineError(f"the engine died ({said})", where=self._name()) from error
+
+    def _next(self, stream: Iterator[Answer]) -> Answer | None:
+        return self._guarded(lambda: next(stream, None))
+
+    def _judge(self) -> None:
+        """Stop when too many calls fail."""
+        allowed = self._serving.error_budget
+        calls = self._tally.calls - self._before.calls
+        failures = self._tally.failures - self._before.failures
+        if calls < _FIRST or failures.total() <= allowed * calls:
+            return
+        kinds = ", ".join(f"{n} {status}" for status, n in failures.most_common())
+        raise EngineError(
+            f"{failures.total()} of {calls} calls failed ({kinds}), more than the "
+            f"{allowed:.0%} of serving.error_budget",
+            where=self._name(),
+            hint=f"the last one: {self._last_detail}",
+        )
+
+    def _resumable(self, error: EngineError) -> EngineError:
+        """The same error, with what is stored and how to go on."""
+        self._flush()
+        tally = self._tally
+        hint = (
+            f"{self._shelf.stored()} answers of this run are stored {self._shelf.place()}; run "
+            "the same again: only the rest is asked"
+        )
+        return EngineError(
+            one_line(error.what, self._secrets()),
+            where=error.where,
+            hint=f"{error.hint}; {hint}" if error.hint else hint,
+            details={**error.details, "tally": tally.to_dict()},
+        )
+
+    def _unstored(self, error: StoreError) -> StoreError:
+        """The same error, with what is stored and how to go on."""
+        self._count_stored()
+        hint = (
+            f"{self._shelf.stored()} answers of this run are stored, {self._shelf.waiting()} are "
+            "not; run the same again: only the rest is asked"
+        )
+        return type(error)(
+            error.what,
+            where=error.where,
+            hint=f"{error.hint}; {hint}" if error.hint else hint,
+            details={**error.details, "tally": self._tally.to_dict()},
+        )
+
+    def _flush(self) -> None:
+        self._shelf.flush()
+        self._count_stored()
+
+    def _count_stored(self) -> None:
+        self._tally.stored = self._before.stored + self._shelf.stored()
+
+    def _name(self) -> str:
+        return f"{self._identity.engine}:{self._identity.model}"
+
+    def _secrets(self) -> tuple[str, ...]:
+        key = self._serving.api_key
+        return (key.get_secret_value(),) if key and key.get_secret_value() else ()
+
+
+def _serves(answer: Answer, request: Request) -> bool:
+    return serves(answer.status, answer.request.sampling.max_tokens, request.sampling.max_tokens)

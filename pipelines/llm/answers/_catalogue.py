@@ -1,0 +1,309 @@
+"""What is stored: the parts on disk, the index over them, and reading from them."""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+import numpy as np
+
+from pipelines.errors import StoreError
+from pipelines.llm.answers._index import Entries, Index
+from pipelines.llm.answers._parts import Part, TornError, read_entries
+from pipelines.llm.answers._record import schema
+from pipelines.llm.answers._rules import first_of_each, preference, serving
+from pipelines.store._files import LocalFiles
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from numpy.typing import NDArray
+
+__all__ = ["Catalogue", "Found", "Problem"]
+
+_log = logging.getLogger(__name__)
+_PREFIX, _SUFFIX = "part-", ".parquet"
+#: Parts are merged while others read: how often a look-up starts again before it gives up.
+_TRIES = 50
+#: Threads that read parts (count): Arrow decodes outside of Python's lock.
+_READERS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Something in the store's folder that was left out.
+
+    Attributes
+    ----------
+    part
+        Name of the file.
+    reason
+        Why it can't be read, in one line.
+    """
+
+    part: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Rows of a look-up.
+
+    Attributes
+    ----------
+    positions
+        For each row, the position of its key among those asked for.
+    table
+        The rows, in the order in which they are stored.
+    """
+
+    positions: NDArray[np.int64]
+    table: pa.Table
+
+
+class Catalogue:
+    """The parts of one store, as this process knows them.
+
+    Parameters
+    ----------
+    home
+        The store's home; parts are below ``answers``.
+    """
+
+    def __init__(self, home: Path) -> None:
+        self.files = LocalFiles(home)
+        self.folder = home / "answers"
+        self.locks = home / "_locks"
+        self.index = Index()
+        self.parts: dict[int, Part] = {}
+        self.problems: dict[str, Problem] = {}
+        self.replaced: set[str] = set()
+        self._numbers: dict[str, int] = {}
+        self._next = 0
+
+    @property
+    def swap_lock(self) -> Path:
+        """Held while parts take the place of others."""
+        return self.locks / "answers-swap.lock"
+
+    @property
+    def compact_lock(self) -> Path:
+        """Held by the one process that merges parts."""
+        return self.locks / "answers-compact.lock"
+
+    def ordered(self) -> list[tuple[int, Part]]:
+        """Parts by age."""
+        return sorted(self.parts.items(), key=lambda item: item[1].name)
+
+    # -- what is there -----------------------------------------------------------------------
+
+    def refresh(self) -> None:
+        """Take in what other processes have written or merged since.
+
+        Raises
+        ------
+        StoreError
+            The folder or a part may not be read, or a later version wrote it.
+        """
+        for _ in range(_TRIES):
+            if self._refresh():
+                return
+        raise self._too_fast()
+
+    def open_all(self) -> list[tuple[Part, BinaryIO]]:
+        """Parts by age, opened: what merging removes can still be read."""
+        for _ in range(_TRIES):
+            self.refresh()
+            with ExitStack() as opened:
+                try:
+                    files: list[tuple[Part, BinaryIO]] = [
+                        (part, opened.enter_context(part.path.open("rb")))
+                        for _, part in self.ordered()
+                    ]
+                except FileNotFoundError:
+                    continue
+                opened.pop_all()
+                return files
+        raise self._too_fast()
+
+    def _refresh(self) -> bool:
+        """Look once; False if a part had gone before it could be opened."""
+        with self._no_swap():
+            there = {
+                name
+                for name in self.files.names(self.folder)
+                if name.startswith(_PREFIX) and name.endswith(_SUFFIX)
+            }
+        self._drop(self._numbers.keys() - there)
+        self.problems = {n: p for n, p in self.problems.items() if n in there}
+        self.replaced &= there
+        new = sorted(there - self._numbers.keys() - self.problems.keys() - self.replaced)
+        pieces: list[Entries] = []
+        complete = True
+        with ThreadPoolExecutor(_READERS) as pool:
+            for name, found in zip(new, pool.map(self._open, new), strict=True):
+                if isinstance(found, TornError):
+                    self.report(name, found)
+                elif found is None:
+                    complete = False
+                else:
+                    part, entries = found
+                    pieces.append(entries.numbered(self._next))
+                    self._take(part)
+        self.index.add(pieces)
+        self.replaced |= {n for p in self.parts.values() for n in p.replaces if n in there}
+        self._drop(self.replaced & self._numbers.keys())
+        return complete
+
+    def _open(self, name: str) -> tuple[Part, Entries] | TornError | None:
+        try:
+            return read_entries(self.folder / name)
+        except FileNotFoundError:
+            return None  # merged since it was listed
+        except TornError as error:
+            return error
+
+    def take_own(self, part: Part, entries: Entries) -> None:
+        """Take in a part that this process has just committed, without reading it again."""
+        self.index.add([entries.numbered(self._next)])
+        self._take(part)
+
+    def report(self, name: str, error: Exception) -> None:
+        """Leave a part out and say so."""
+        reason = " ".join(str(error).split())
+        self.problems[name] = Problem(name, reason)
+        _log.warning("torn part of the answer store ignored: %s (%s)", self.folder / name, reason)
+        self._drop({name} & self._numbers.keys())
+
+    def _too_fast(self) -> StoreError:
+        return StoreError(
+            "the parts of the answer store change faster than they can be read",
+            where=str(self.folder),
+            hint="is something deleting them? look for processes that write there",
+        )
+
+    def _take(self, part: Part) -> None:
+        self.parts[self._next] = part
+        self._numbers[part.name] = self._next
+        self._next += 1
+
+    def _drop(self, names: set[str]) -> None:
+        if names:
+            numbers = [self._numbers.pop(name) for name in names]
+            self.index.drop(numbers)
+            for number in numbers:
+                del self.parts[number]
+
+    @contextmanager
+    def _no_swap(self) -> Iterator[None]:
+        """Keep others from swapping parts: a listing must not fall between new and old names."""
+        try:
+            descriptor = os.open(self.swap_lock, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            yield  # nobody has ever merged here
+            return
+        except OSError as error:
+            raise StoreError(
+                f"can't be read ({error.strerror})", where=str(self.swap_lock)
+            ) from error
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH)
+            yield
+        finally:
+            os.close(descriptor)
+
+    # -- looking up --------------------------------------------------------------------------
+
+    def find(
+        self,
+        words: tuple[NDArray[Any], NDArray[Any]],
+        wanted: NDArray[Any] | None,
+        columns: Sequence[str],
+        pending: tuple[NDArray[Any], Entries, pa.Table] | None = None,
+    ) -> Found:
+        """The row to take for each key that has one.
+
+        Parameters
+        ----------
+        words
+            First and second eight bytes of the keys.
+        wanted
+            Budget of each call (tokens): rows that don't serve it are passed over. None takes
+            the best row whatever it is.
+        columns
+            Columns to read.
+        pending
+            Rows that are not committed yet: positions, entries and the rows themselves.
+        """
+        for _ in range(_TRIES):
+            positions, entries = self.index.find(*words)
+            if pending is not None:
+                # They are a part too, one that does not exist yet.
+                positions = np.concatenate([positions, pending[0]])
+                entries = Entries.join([entries, pending[1].numbered(self._next)])
+            if wanted is not None:
+                mask = serving(entries.status, entries.made, wanted[positions])
+                positions, entries = positions[mask], entries.take(mask)
+            best = self._best(positions, entries)
+            # In the order in which they lie on the disk.
+            best = best[np.argsort(_address(entries.part[best], entries.row[best]))]
+            table = self._read(entries.take(best), columns, None if pending is None else pending[2])
+            if table is not None:
+                return Found(positions[best].astype(np.int64), table)
+            self.refresh()
+        raise self._too_fast()
+
+    def _read(
+        self, chosen: Entries, columns: Sequence[str], pending: pa.Table | None
+    ) -> pa.Table | None:
+        """Rows that are sorted by part and row; None if a part has gone or turned out torn."""
+        import pyarrow as pa
+
+        want = pa.schema([schema().field(name) for name in columns])
+        numbers, starts = np.unique(chosen.part, return_index=True)
+        pieces = np.split(chosen.row.astype(np.int64), starts[1:])
+
+        def read(number: int, rows: NDArray[Any]) -> pa.Table | FileNotFoundError | TornError:
+            if pending is not None and number == self._next:
+                return pending.select(list(columns)).take(rows)
+            try:
+                return self.parts[number].read(rows, columns).cast(want)
+            except (FileNotFoundError, TornError) as error:
+                return error
+
+        with ThreadPoolExecutor(_READERS) as pool:
+            tables = list(pool.map(read, numbers.tolist(), pieces))
+        faults = [
+            (number, found)
+            for number, found in zip(numbers.tolist(), tables, strict=True)
+            if isinstance(found, Exception)
+        ]
+        for number, fault in faults:
+            if isinstance(fault, TornError):
+                self.report(self.parts[number].name, fault)
+        if faults:
+            return None
+        return pa.concat_tables(tables) if tables else want.empty_table()
+
+    def _best(self, positions: NDArray[Any], entries: Entries) -> NDArray[Any]:
+        """Numbers of the rows to take: one per position."""
+        if len(positions) == 0 or np.bincount(positions).max() == 1:
+            return np.arange(len(positions))
+        # Where all else is equal, the name of the part decides: the same in every process.
+        rank = np.full(self._next + 1, self._next, np.uint64)
+        for place, (number, _) in enumerate(self.ordered()):
+            rank[number] = place
+        address = _address(rank[entries.part], entries.row)
+        order = preference(positions, entries.status, entries.made, entries.stored_at, address)
+        return first_of_each(positions, order)
+
+
+def _address(part: NDArray[Any], row: NDArray[Any]) -> NDArray[np.uint64]:
+    """One number that sorts by part, then row."""
+    return (part.astype(np.uint64) << np.uint64(32)) | row.astype(np.uint64)

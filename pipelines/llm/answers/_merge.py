@@ -1,0 +1,295 @@
+"""Merging parts: many small ones into few large ones, and leaving out what serves nothing.
+
+Parts are sorted into classes by size, each class holding parts up to 16 times as large as the
+one before; when a class has 16 parts, they become one. So a store of any size has some dozens
+of parts, and every row is rewritten about once per class: a few microseconds per answer.
+
+The new part names those it replaces. It is complete and visible before they are removed, and
+whoever sees both ignores the old ones: a kill at any moment loses nothing and counts nothing
+twice.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pipelines.errors import IntegrityError, LockedError
+from pipelines.llm.answers._catalogue import Catalogue, Problem
+from pipelines.llm.answers._committer import part_name
+from pipelines.llm.answers._index import Entries
+from pipelines.llm.answers._parts import Part, PartFile, TornError
+from pipelines.llm.answers._record import STATUS_CODE, schema
+from pipelines.llm.answers._rules import keep
+from pipelines.llm.engines import Status
+from pipelines.store._files import storage_errors, sync_folder
+from pipelines.store._locks import holder_record, mutex
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["FAN_IN", "GcReport", "collect", "merge_due", "unneeded"]
+
+_log = logging.getLogger(__name__)
+
+#: Parts of one class that become one.
+FAN_IN = 16
+#: No merged part is meant to have more rows than this (count).
+LARGEST = 2_000_000
+
+_Plan = list[tuple[int, Part]]
+
+
+@dataclass(frozen=True, slots=True)
+class GcReport:
+    """What a collection did, or would do.
+
+    Attributes
+    ----------
+    answers
+        Rows before (count).
+    superseded
+        Rows dropped because another of their key serves every call that they serve.
+    failed
+        Rows of failed calls dropped: those are asked again anyway.
+    forgotten
+        Rows dropped because their status was named.
+    parts_before, parts_after
+        Parts (count).
+    bytes_before, bytes_after
+        Their size.
+    set_aside
+        Torn parts, moved to ``answers/torn``.
+    dry_run
+        Nothing was changed; then ``parts_after`` and ``bytes_after`` are as before.
+    """
+
+    answers: int
+    superseded: int
+    failed: int
+    forgotten: int
+    parts_before: int
+    parts_after: int
+    bytes_before: int
+    bytes_after: int
+    set_aside: tuple[Problem, ...]
+    dry_run: bool
+
+
+def merge_due(catalogue: Catalogue) -> None:
+    """Merge parts while a class has too many, unless another process is at it.
+
+    Raises
+    ------
+    StoreError
+        The disk is full or can't be written. Nothing is lost: the old parts stay.
+    """
+    if _due(catalogue) is None:
+        return
+    try:
+        with mutex(catalogue.compact_lock, timeout=0):
+            catalogue.refresh()
+            _remove_replaced(catalogue)
+            while (plan := _due(catalogue)) is not None:
+                _rewrite(catalogue, plan, None)
+    except LockedError as error:
+        _log.debug("not merging: %s", error)
+
+
+def collect(catalogue: Catalogue, forget: Collection[Status], *, dry_run: bool) -> GcReport:
+    """Drop rows that serve nothing, forget those of some statuses, and merge what is small.
+
+    Raises
+    ------
+    LockedError
+        Another process merges parts.
+    StoreError
+        The disk is full or can't be written. Nothing is lost: the old parts stay.
+    """
+    with mutex(catalogue.compact_lock, timeout=30.0):
+        catalogue.refresh()
+        entries = catalogue.index.all()
+        drop, counts = unneeded(entries, forget)
+        before = catalogue.ordered()
+        torn = tuple(catalogue.problems.values())
+        sizes = len(before), sum(part.size for _, part in before)
+        after = sizes
+        if not dry_run:
+            _remove_replaced(catalogue)
+            _set_aside(catalogue, torn)
+            doomed = {n: _mask(entries, drop, n, part) for n, part in before}
+            del entries, drop
+            for plan in _batches(before, doomed):
+                _rewrite(catalogue, plan, doomed)
+            after = len(catalogue.parts), sum(part.size for part in catalogue.parts.values())
+        superseded, failed, forgotten = counts
+        return GcReport(
+            answers=sum(part.rows for _, part in before),
+            superseded=superseded,
+            failed=failed,
+            forgotten=forgotten,
+            parts_before=sizes[0],
+            parts_after=after[0],
+            bytes_before=sizes[1],
+            bytes_after=after[1],
+            set_aside=torn,
+            dry_run=dry_run,
+        )
+
+
+def unneeded(
+    entries: Entries, forget: Collection[Status]
+) -> tuple[NDArray[Any], tuple[int, int, int]]:
+    """Which entries to drop, and how many are superseded, failed and forgotten.
+
+    Parameters
+    ----------
+    entries
+        All entries of a store.
+    forget
+        Statuses to drop altogether.
+    """
+    named = np.isin(entries.status, [STATUS_CODE[s] for s in forget])
+    order = np.lexsort((entries.low, entries.high))
+    high, low = entries.high[order], entries.low[order]
+    group = np.empty(len(order), np.int64)
+    new = np.ones(len(order), bool)
+    new[1:] = (high[1:] != high[:-1]) | (low[1:] != low[:-1])
+    group[order] = np.cumsum(new)
+    place = (entries.part.astype(np.uint64) << np.uint64(32)) | entries.row
+    useful = keep(group, entries.status, entries.made, entries.stored_at, place)
+    failed = (entries.status == STATUS_CODE["engine_error"]) & ~named
+    superseded = ~useful & ~failed & ~named
+    return ~useful | named, (int(superseded.sum()), int(failed.sum()), int(named.sum()))
+
+
+def _due(catalogue: Catalogue) -> _Plan | None:
+    """Parts of the smallest class that has too many."""
+    classes: dict[int, _Plan] = {}
+    for number, part in catalogue.ordered():
+        if part.rows < LARGEST // 2:
+            classes.setdefault(_size_class(part.rows), []).append((number, part))
+    for _, members in sorted(classes.items()):
+        if len(members) >= FAN_IN:
+            plan: _Plan = []
+            for member in members:
+                if len(plan) > 1 and sum(p.rows for _, p in plan) + member[1].rows > LARGEST:
+                    break
+                plan.append(member)
+            return plan
+    return None
+
+
+def _size_class(rows: int) -> int:
+    """Class of a part: 0 up to 15 rows, 1 up to 255, 2 up to 4095 ..."""
+    return (max(rows, 1).bit_length() - 1) // 4
+
+
+def _batches(parts: _Plan, doomed: dict[int, NDArray[Any]]) -> list[_Plan]:
+    """Parts to rewrite together, in order of age; what is large and clean is left alone."""
+    out: list[_Plan] = []
+    batch: _Plan = []
+    rows = 0
+    for number, part in parts:
+        kept = part.rows - int(doomed[number].sum())
+        if part.rows >= LARGEST // 2 and kept == part.rows:
+            continue
+        if batch and rows + kept > LARGEST:
+            out.append(batch)
+            batch, rows = [], 0
+        batch.append((number, part))
+        rows += kept
+    if batch:
+        out.append(batch)
+    return [b for b in out if len(b) > 1 or doomed[b[0][0]].any()]
+
+
+def _mask(entries: Entries, drop: NDArray[Any], number: int, part: Part) -> NDArray[Any]:
+    """Which rows of a part to drop, by row."""
+    mask = np.zeros(part.rows, bool)
+    mask[entries.row[drop & (entries.part == number)]] = True
+    return mask
+
+
+def _rewrite(catalogue: Catalogue, plan: _Plan, doomed: dict[int, NDArray[Any]] | None) -> None:
+    """Put the rows of some parts, but the doomed ones, into one new part."""
+    names = [part.name for _, part in plan]
+    oldest = int(names[0].split("-")[1])
+    files = catalogue.files
+    staging = files.stage(holder_record())
+    try:
+        target = catalogue.folder / part_name(oldest)
+        file = PartFile(staging.path / target.name, names)
+        try:
+            rows = 0
+            for number, part in plan:
+                try:
+                    rows += _copy(part, file, doomed[number] if doomed else None)
+                except TornError as error:
+                    catalogue.report(part.name, error)
+                    raise IntegrityError(
+                        "a part can't be read",
+                        where=str(part.path),
+                        hint="the others are whole; start again, and this one is left out",
+                    ) from error
+            file.close()
+        except BaseException:
+            file.abort()
+            raise
+        with mutex(catalogue.swap_lock):
+            if rows:
+                files.place(file.path, target)
+            _remove(catalogue.folder, names)
+    finally:
+        staging.drop()
+    catalogue.refresh()
+
+
+def _copy(part: Part, file: PartFile, doomed: NDArray[Any] | None) -> int:
+    """Copy a part's rows; how many."""
+    import pyarrow as pa
+
+    said = schema()
+    at = copied = 0
+    for table in part.groups(said.names):
+        end = at + table.num_rows
+        if doomed is not None and doomed[at:end].any():
+            table = table.filter(pa.array(~doomed[at:end]))
+        at = end
+        copied += table.num_rows
+        file.write(table.cast(said))
+    return copied
+
+
+def _remove_replaced(catalogue: Catalogue) -> None:
+    """Remove what a process that was killed had merged and not yet removed."""
+    if catalogue.replaced:
+        with mutex(catalogue.swap_lock):
+            _remove(catalogue.folder, sorted(catalogue.replaced))
+        catalogue.refresh()
+
+
+def _remove(folder: Path, names: Sequence[str]) -> None:
+    with storage_errors(folder):
+        for name in names:
+            (folder / name).unlink(missing_ok=True)
+        sync_folder(folder)
+
+
+def _set_aside(catalogue: Catalogue, torn: Sequence[Problem]) -> None:
+    """Move torn parts out of the way; nothing is deleted that could be mended."""
+    if not torn:
+        return
+    aside = catalogue.folder / "torn"
+    catalogue.files.make_folder(aside)
+    with storage_errors(aside):
+        for problem in torn:
+            (catalogue.folder / problem.part).rename(aside / problem.part)
+        sync_folder(aside)
+        sync_folder(catalogue.folder)
+    catalogue.refresh()

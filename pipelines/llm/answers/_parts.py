@@ -1,0 +1,280 @@
+"""One part of the store: a Parquet file that is written once and never changed."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+import numpy as np
+import orjson
+
+from pipelines.errors import StoreError
+from pipelines.llm.answers._index import Entries
+from pipelines.llm.answers._record import INDEX_COLUMNS, schema
+from pipelines.store._files import storage_errors
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+    from numpy.typing import NDArray
+
+__all__ = ["Part", "PartFile", "TornError", "encode", "read_entries"]
+
+FORMAT = 1
+_NOTE = b"understudy.answers"
+#: A row group ends at this many rows or bytes. Small ones make a rerun cheap, which reads the
+#: few groups that its neighbours lie in; large ones make scans cheap.
+GROUP_ROWS = 16_384
+GROUP_BYTES = 32 * 2**20
+
+
+class TornError(Exception):
+    """A part that can't be read: never shown, but turned into a reported problem."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A readable part.
+
+    Attributes
+    ----------
+    path
+        The file.
+    size
+        Bytes.
+    offsets
+        First row of each row group, and the number of rows.
+    replaces
+        Names of parts whose rows are in this one: where one of them is still there, it is to
+        be ignored.
+    """
+
+    path: Path
+    size: int
+    offsets: tuple[int, ...]
+    replaces: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """Name of the file; names sort by the time of their oldest row."""
+        return self.path.name
+
+    @property
+    def rows(self) -> int:
+        """Rows (count)."""
+        return self.offsets[-1]
+
+    def read(self, rows: NDArray[Any], columns: Sequence[str]) -> pa.Table:
+        """Some rows, by their numbers: ascending, and any of them as often as wanted.
+
+        Raises
+        ------
+        TornError
+            They can't be read.
+        FileNotFoundError
+            The part has been merged into another.
+        """
+        import pyarrow as pa
+
+        pieces = []
+        with _opened(self.path) as file:
+            group = np.searchsorted(self.offsets, rows, side="right") - 1
+            for number in np.unique(group):
+                table = file.read_row_group(int(number), columns=list(columns))
+                wanted = rows[group == number] - self.offsets[number]
+                # A copy, so that a few wanted rows don't keep the group in memory.
+                whole = np.array_equal(wanted, np.arange(table.num_rows))
+                pieces.append(table if whole else table.take(wanted))
+        return pa.concat_tables(pieces)
+
+    def groups(
+        self,
+        columns: Sequence[str],
+        *,
+        backwards: bool = False,
+        opened: BinaryIO | None = None,
+    ) -> Iterator[pa.Table]:
+        """All rows, one row group at a time, the last first if asked; raises as :meth:`read`."""
+        with _opened(self.path if opened is None else opened) as file:
+            numbers = range(file.num_row_groups)
+            for number in reversed(numbers) if backwards else numbers:
+                yield file.read_row_group(number, columns=list(columns))
+
+
+def read_entries(path: Path) -> tuple[Part, Entries]:
+    """Open a part and read what the index needs.
+
+    Raises
+    ------
+    TornError
+        It can't be read.
+    FileNotFoundError
+        It is not there any more.
+    StoreError
+        A later version of Understudy wrote it, or this user may not read it.
+    """
+    with _opened(path) as file:
+        note = (file.schema_arrow.metadata or {}).get(_NOTE)
+        if note is None:
+            raise TornError("not a part of an answer store")
+        said = orjson.loads(note)
+        if said["format"] > FORMAT:
+            raise StoreError(
+                f"this part has format {said['format']}, known is {FORMAT}",
+                where=str(path),
+                hint="use the version of Understudy that wrote it, or a later one",
+            )
+        table = file.read(columns=list(INDEX_COLUMNS))
+        entries = Entries.of(table)
+        counts = [file.metadata.row_group(n).num_rows for n in range(file.num_row_groups)]
+    offsets = (0, *np.cumsum(counts, dtype=np.int64).tolist())
+    return Part(path, path.stat().st_size, offsets, tuple(said["replaces"])), entries
+
+
+@contextmanager
+def _opened(path: Path | BinaryIO) -> Iterator[pq.ParquetFile]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        with pq.ParquetFile(
+            path, page_checksum_verification=True, read_dictionary=["status"]
+        ) as file:
+            yield file
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        # Arrow uses the same class for a page whose checksum is wrong, with no number.
+        if error.errno in {errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE}:
+            raise StoreError(f"can't be read ({error.strerror})", where=str(path)) from error
+        raise TornError(str(error)) from error
+    except (pa.ArrowException, ValueError, KeyError) as error:
+        raise TornError(str(error)) from error
+
+
+def encode(table: pa.Table, replaces: Sequence[str] = ()) -> bytes:
+    """A whole part in memory."""
+    import pyarrow as pa
+
+    sink = pa.BufferOutputStream()
+    with _writer(sink, replaces) as writer:
+        writer.write_table(table, row_group_size=GROUP_ROWS)
+    return bytes(sink.getvalue())
+
+
+class PartFile:
+    """Writes a part that is too large for memory, from tables as they come.
+
+    Parameters
+    ----------
+    path
+        A file that does not exist.
+    replaces
+        Names of the parts that its rows come from.
+
+    Raises
+    ------
+    StoreError
+        From every method, when the disk is full or can't be written.
+    """
+
+    def __init__(self, path: Path, replaces: Sequence[str]) -> None:
+        import pyarrow as pa
+
+        self.path = path
+        self._pending: list[pa.Table] = []
+        self._rows = self._bytes = 0
+        with storage_errors(path):
+            self._sink = _Sink(path)
+            self._writer = _writer(pa.PythonFile(self._sink, mode="w"), replaces)
+
+    def write(self, table: pa.Table) -> None:
+        """Take rows."""
+        self._pending.append(table)
+        self._rows += table.num_rows
+        self._bytes += table.nbytes
+        if self._rows >= GROUP_ROWS or self._bytes >= GROUP_BYTES:
+            self._flush()
+
+    def close(self) -> None:
+        """Write what is left and sync."""
+        self._flush()
+        with storage_errors(self.path):
+            self._writer.close()
+            self._sink.finish()
+
+    def abort(self) -> None:
+        """Close without completing it."""
+        # The writer insists on a footer when it is closed or collected: let it have none.
+        self._sink.discard()
+        self._writer.close()
+
+    def _flush(self) -> None:
+        import pyarrow as pa
+
+        if not self._rows:
+            return
+        table = pa.concat_tables(self._pending)
+        self._pending, self._rows, self._bytes = [], 0, 0
+        with storage_errors(self.path, needed=table.nbytes):
+            self._writer.write_table(table, row_group_size=GROUP_ROWS)
+
+
+class _Sink:
+    """A write-only file that can stop writing."""
+
+    def __init__(self, path: Path) -> None:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        self._file = os.fdopen(descriptor, "wb", buffering=1 << 20)
+        self._discarding = False
+        self.closed = False
+
+    def write(self, data: bytes) -> int:
+        if not self._discarding:
+            self._file.write(data)
+        return len(data)
+
+    def flush(self) -> None:
+        """Nothing to do before `finish`."""
+
+    def close(self) -> None:
+        """Called by Arrow when the footer is out; `finish` closes the file."""
+
+    def finish(self) -> None:
+        self._file.flush()
+        os.fchmod(self._file.fileno(), 0o444)
+        os.fsync(self._file.fileno())
+        self._file.close()
+        self.closed = True
+
+    def discard(self) -> None:
+        self._discarding = True
+        # What is buffered may not fit on the disk either.
+        with suppress(OSError):
+            self._file.close()
+
+
+def _writer(sink: Any, replaces: Sequence[str]) -> pq.ParquetWriter:
+    import pyarrow.parquet as pq
+
+    said = schema()
+    note = orjson.dumps({"format": FORMAT, "replaces": list(replaces)})
+    return pq.ParquetWriter(
+        sink,
+        said.with_metadata({_NOTE: note}),
+        version="2.6",
+        # Keys are random bytes: neither a dictionary nor compression does anything for them.
+        compression={f.name: "NONE" if f.name == "key" else "ZSTD" for f in said},
+        use_dictionary=[
+            *("status", "max_tokens", "text", "finish_reason", "detail"),
+            *("engine", "model", "identity"),
+        ],
+        write_statistics=["status", "stored_at"],
+        write_page_checksum=True,
+        store_schema=True,
+    )

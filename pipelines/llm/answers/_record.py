@@ -1,0 +1,249 @@
+"""A stored answer: its columns, and what may go into them."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from pipelines.errors import EngineError
+from pipelines.llm.engines import STATUSES, Answer, Choice, EngineIdentity, Request, Status
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = [
+    "INDEX_COLUMNS",
+    "PAYLOAD",
+    "STATUS_CODE",
+    "StoredAnswer",
+    "answers_of",
+    "clean",
+    "identity_json",
+    "one_line",
+    "schema",
+    "stored_of",
+    "without_secrets",
+]
+
+STATUS_CODE: dict[str, int] = {name: code for code, name in enumerate(STATUSES)}
+#: What the index reads of a part.
+INDEX_COLUMNS = ("key", "status", "max_tokens", "stored_at")
+#: What an answer is made of again.
+PAYLOAD = (
+    "status",
+    "text",
+    "probabilities",
+    "mass",
+    "finish_reason",
+    "prompt_tokens",
+    "completion_tokens",
+    "cached_tokens",
+    "latency",
+    "detail",
+)
+
+#: Largest departure of a distribution's sum from 1.
+_TOLERANCE = 1e-6
+#: Shapes of keys that servers repeat in their messages.
+_KEYLIKE = re.compile(r"(?i)(\bbearer\s+)\S+|\b(?:sk|pk|hf|gsk|xai)[-_][A-Za-z0-9_\-*.]{6,}")
+
+
+def schema() -> pa.Schema:
+    """Arrow schema of a part."""
+    import pyarrow as pa
+
+    return pa.schema(
+        [
+            pa.field("key", pa.binary(32), nullable=False),
+            pa.field("status", pa.string(), nullable=False),
+            pa.field("max_tokens", pa.int64(), nullable=False),
+            pa.field("stored_at", pa.timestamp("us", tz="UTC"), nullable=False),
+            pa.field("text", pa.large_string()),
+            pa.field("probabilities", pa.list_(pa.float64())),
+            pa.field("mass", pa.float64()),
+            pa.field("finish_reason", pa.string(), nullable=False),
+            pa.field("prompt_tokens", pa.int64(), nullable=False),
+            pa.field("completion_tokens", pa.int64(), nullable=False),
+            pa.field("cached_tokens", pa.int64(), nullable=False),
+            pa.field("latency", pa.float64(), nullable=False),
+            pa.field("detail", pa.string(), nullable=False),
+            pa.field("engine", pa.string(), nullable=False),
+            pa.field("model", pa.string(), nullable=False),
+            pa.field("identity", pa.string(), nullable=False),
+            pa.field("request", pa.large_string()),
+        ]
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class StoredAnswer:
+    """An answer as the store keeps it: everything but the request object.
+
+    Attributes
+    ----------
+    key
+        See :func:`pipelines.llm.answers.answer_key` (64 hexadecimal digits).
+    status, text, probabilities, mass, finish_reason
+        As of :class:`pipelines.llm.engines.Answer`.
+    prompt_tokens, completion_tokens, cached_tokens, latency, detail
+        As of :class:`pipelines.llm.engines.Answer`.
+    max_tokens
+        The budget it was made under (tokens).
+    stored_at
+        When it was taken (UTC).
+    identity
+        Who answered.
+    request
+        The question as canonical JSON, where it was kept (``serving.keep_requests``).
+    """
+
+    key: str
+    status: Status
+    text: str | None
+    probabilities: tuple[float, ...] | None
+    mass: float | None
+    finish_reason: str
+    prompt_tokens: int
+    completion_tokens: int
+    cached_tokens: int
+    latency: float
+    detail: str
+    max_tokens: int
+    stored_at: datetime
+    identity: EngineIdentity
+    request: str | None = None
+
+    def answer(self, request: Request) -> Answer:
+        """The answer to a request that has this key."""
+        return Answer(request, *(getattr(self, name) for name in PAYLOAD))
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready; the identity and the request as objects."""
+        return {
+            **{f: getattr(self, f) for f in ("key", *PAYLOAD, "max_tokens")},
+            "stored_at": self.stored_at.isoformat(),
+            "identity": asdict(self.identity),
+            "request": None if self.request is None else json.loads(self.request),
+        }
+
+
+def identity_json(identity: EngineIdentity) -> str:
+    """An identity as canonical JSON."""
+    return orjson.dumps(asdict(identity), option=orjson.OPT_SORT_KEYS).decode()
+
+
+def clean(answer: Answer, secrets: Sequence[str] = ()) -> Answer:
+    """The answer as it may be stored: no secret in it, and usable if it says so.
+
+    What is not `ok` loses its distribution, and its text unless it is `truncated`: a failed
+    row can't be taken for a rating. What is `ok` but has no text, or no distribution where one
+    was asked for, becomes `invalid`.
+
+    Parameters
+    ----------
+    answer
+        As the engine gave it.
+    secrets
+        Strings that must not be stored.
+
+    Raises
+    ------
+    EngineError
+        If its status is none of ours.
+    """
+    if answer.status not in STATUS_CODE:
+        raise EngineError(
+            f"the engine gave an answer of unknown status {answer.status!r}",
+            hint=f"one of {', '.join(STATUSES)}",
+        )
+    fault = _fault(answer) if answer.status == "ok" else ""
+    status: Status = "invalid" if fault else answer.status
+    text = answer.text if status in ("ok", "truncated") else None
+    ok = status == "ok"
+    return replace(
+        answer,
+        status=status,
+        text=None if text is None else without_secrets(text, secrets),
+        probabilities=tuple(map(float, answer.probabilities))
+        if ok and answer.probabilities is not None
+        else None,
+        mass=float(answer.mass) if ok and answer.mass is not None else None,
+        finish_reason=one_line(answer.finish_reason, secrets),
+        detail=one_line(fault or answer.detail, secrets),
+    )
+
+
+def _fault(answer: Answer) -> str:
+    """Why an answer that says `ok` can't be used; empty if it can."""
+    if answer.text is None:
+        return "the engine gave no text"
+    constraint, shares = answer.request.constraint, answer.probabilities
+    if not isinstance(constraint, Choice):
+        return ""
+    if answer.text not in constraint.options:
+        return "the engine chose what is no option"
+    if shares is None or len(shares) != len(constraint.options):
+        return "the engine gave no distribution over the options"
+    if not all(math.isfinite(p) and p >= 0 for p in shares):
+        return "the engine gave probabilities that are none"
+    if abs(math.fsum(shares) - 1) > _TOLERANCE:
+        return "the engine gave probabilities that don't add up to 1"
+    return ""
+
+
+def without_secrets(text: str, secrets: Sequence[str]) -> str:
+    """The text without secrets and without unpaired surrogates, which no UTF-8 file can hold."""
+    for secret in secrets:
+        if secret in text:
+            text = text.replace(secret, "[secret]")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text
+
+
+def one_line(text: str, secrets: Sequence[str]) -> str:
+    """One line about a fault: also without what only looks like a key."""
+    if not text:
+        return ""
+    safe = _KEYLIKE.sub(lambda m: (m[1] or "") + "[secret]", without_secrets(text, secrets))
+    return " ".join(safe.split())
+
+
+def answers_of(table: pa.Table, requests: Sequence[Request]) -> list[Answer]:
+    """Answers again, from rows with the columns of :data:`PAYLOAD`, one per request."""
+    columns = [table.column(name).to_pylist() for name in PAYLOAD]
+    at = PAYLOAD.index("probabilities")
+    columns[at] = [None if p is None else tuple(p) for p in columns[at]]
+    return [Answer(*row) for row in zip(requests, *columns, strict=True)]
+
+
+def stored_of(table: pa.Table) -> list[StoredAnswer]:
+    """Stored answers, from rows with all columns."""
+    identities: dict[str, EngineIdentity] = {}
+    out = []
+    for row in table.to_pylist():
+        text = row["identity"]
+        if text not in identities:
+            identities[text] = EngineIdentity(**orjson.loads(text))
+        shares = row["probabilities"]
+        out.append(
+            StoredAnswer(
+                key=row["key"].hex(),
+                identity=identities[text],
+                max_tokens=row["max_tokens"],
+                stored_at=row["stored_at"],
+                request=row["request"],
+                **{name: row[name] for name in PAYLOAD if name != "probabilities"},
+                probabilities=None if shares is None else tuple(shares),
+            )
+        )
+    return out

@@ -1,0 +1,379 @@
+"""The answer store: every model call that was ever paid for, by content."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import weakref
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+import numpy as np
+
+from pipelines.config import ServingSettings
+from pipelines.errors import StoreError
+from pipelines.llm.answers._catalogue import Catalogue, Found, Problem
+from pipelines.llm.answers._committer import Committer
+from pipelines.llm.answers._index import key_words
+from pipelines.llm.answers._key import answer_keys, canonical_request
+from pipelines.llm.answers._merge import GcReport, collect, merge_due, unneeded
+from pipelines.llm.answers._parts import TornError
+from pipelines.llm.answers._record import (
+    PAYLOAD,
+    StoredAnswer,
+    clean,
+    identity_json,
+    schema,
+    stored_of,
+    without_secrets,
+)
+from pipelines.llm.answers._rules import budget
+from pipelines.llm.answers._select import select
+from pipelines.llm.answers._stats import AnswerStats, Figures
+from pipelines.llm.engines import Answer, EngineIdentity, Status
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["AnswerStore"]
+
+_log = logging.getLogger(__name__)
+#: Hexadecimal digits of a key.
+_DIGITS = 64
+
+
+class AnswerStore:
+    """Answers below ``<home>/answers``, found by :func:`~pipelines.llm.answers.answer_key`.
+
+    Append-only Parquet parts, each committed whole by fsync and rename. Any number of
+    processes may write and read at once; a part that can't be read is left out and listed in
+    :attr:`problems`. What a killed process loses is what it had not committed: at most
+    ``serving.commit_every`` answers, none older than ``serving.commit_seconds``.
+
+    Parameters
+    ----------
+    home
+        The store's home; the first commit creates what is missing.
+    serving
+        When to commit, what to keep, and the API key, which is never stored.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pipelines.llm.answers import answer_key
+    >>> from pipelines.llm.engines import Answer, EngineIdentity, Message, Request
+    >>> identity = EngineIdentity("scripted", "1", "demo")
+    >>> question = Request((Message("user", "Well?"),))
+    >>> with tempfile.TemporaryDirectory() as home, AnswerStore(home) as store:
+    ...     _ = store.add(identity, [Answer(question, "ok", text="Yes.")])
+    ...     [found] = store.get([answer_key(identity, question)]).values()
+    >>> found.text
+    'Yes.'
+    """
+
+    def __init__(self, home: Path | str, serving: ServingSettings | None = None) -> None:
+        self.home = Path(home).expanduser().absolute()
+        self._lock = threading.RLock()
+        self._catalogue = Catalogue(self.home)
+        self._committer = Committer(self._catalogue, self._lock)
+        self._said: dict[EngineIdentity, str] = {}
+        self._merging = True
+        self._keep_requests = False
+        self._secrets: tuple[str, ...] = ()
+        self.configure(serving or ServingSettings())
+        # Also when the process ends while somebody still holds the store.
+        self._finalizer = weakref.finalize(self, self._committer.close)
+
+    def __repr__(self) -> str:
+        return f"AnswerStore({str(self.home)!r})"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    @property
+    def folder(self) -> Path:
+        """Where the parts are."""
+        return self._catalogue.folder
+
+    @property
+    def committed(self) -> int:
+        """Answers that this object has committed (count)."""
+        return self._committer.committed
+
+    @property
+    def waiting(self) -> int:
+        """Answers that are taken and not yet committed (count)."""
+        return len(self._committer)
+
+    @property
+    def problems(self) -> tuple[Problem, ...]:
+        """Torn parts, which are left out; as of the last look-up."""
+        with self._lock:
+            return tuple(self._catalogue.problems.values())
+
+    def configure(self, serving: ServingSettings) -> None:
+        """Take over when to commit, whether to keep requests, and which key is secret."""
+        with self._lock:
+            self._committer.every = serving.commit_every
+            self._committer.seconds = serving.commit_seconds
+            self._keep_requests = serving.keep_requests
+            if serving.api_key is not None and serving.api_key.get_secret_value():
+                found = {*self._secrets, serving.api_key.get_secret_value()}
+                self._secrets = tuple(sorted(found))
+
+    # -- writing -----------------------------------------------------------------------------
+
+    def add(
+        self,
+        identity: EngineIdentity,
+        answers: Iterable[Answer],
+        keys: Iterable[str] | None = None,
+    ) -> list[Answer]:
+        """Take answers, and commit when it is time.
+
+        Parameters
+        ----------
+        identity
+            Who answered.
+        answers
+            Any statuses; see :func:`pipelines.llm.answers.serves` for which are asked again.
+        keys
+            Their keys, if the caller has them.
+
+        Returns
+        -------
+        list of Answer
+            As they are stored: without secrets, and without distribution where they failed.
+
+        Raises
+        ------
+        StoreError
+            The disk is full or can't be written. The answers are kept in memory: `flush` tries
+            again.
+        """
+        answers = list(answers)
+        made = answer_keys(identity, (a.request for a in answers)) if keys is None else list(keys)
+        out = []
+        with self._lock:
+            self._committer.raise_failure()
+            said = self._identity(identity)
+            due = False
+            for answer, key in zip(answers, made, strict=True):
+                kept = clean(answer, self._secrets)
+                due |= self._committer.add(identity, said, key, kept, self._question(kept))
+                out.append(kept)
+            if due:
+                self.flush()
+        return out
+
+    def flush(self) -> int:
+        """Commit what is waiting; how many answers.
+
+        Raises
+        ------
+        StoreError
+            The disk is full or can't be written; nothing is lost yet.
+        """
+        with self._lock:
+            count = self._committer.commit()
+            if count and self._merging:
+                try:
+                    merge_due(self._catalogue)
+                except StoreError as error:
+                    # The answers are safe, and a store of many parts is only slower: no reason
+                    # to end a run. `gc` merges later and says what is wrong.
+                    self._merging = False
+                    _log.warning("parts of the answer store are not merged: %s", error)
+            return count
+
+    def close(self) -> None:
+        """Commit what is waiting; the store may be used again."""
+        self.flush()
+
+    # -- reading -----------------------------------------------------------------------------
+
+    def find(
+        self,
+        keys: Sequence[str],
+        max_tokens: Sequence[int] | None = None,
+        columns: Sequence[str] = PAYLOAD,
+    ) -> Found:
+        """Stored rows of many keys at once, as columns.
+
+        Parameters
+        ----------
+        keys
+            Keys (64 hexadecimal digits each), in any order.
+        max_tokens
+            Budget of each call: only rows that serve it count. None takes the best row of each
+            key, whatever it is.
+        columns
+            Columns to read.
+
+        Returns
+        -------
+        Found
+            At most one row per key. A million keys among ten million rows take seconds and
+            some hundred MiB.
+
+        Raises
+        ------
+        StoreError
+            The store can't be read. (Torn parts are no error: see :attr:`problems`.)
+        """
+        data = _key_bytes(keys)
+        wanted = None
+        if max_tokens is not None:
+            wanted = np.array([budget(n) for n in max_tokens], np.int64)
+        with self._lock:
+            self._catalogue.refresh()
+            pending = None
+            if len(self._committer):
+                raw = [data[at : at + 32] for at in range(0, len(data), 32)]
+                pending = self._committer.matching(raw)
+            return self._catalogue.find(key_words(data), wanted, columns, pending)
+
+    def get(self, keys: Sequence[str]) -> dict[str, StoredAnswer]:
+        """The best stored answer of each key that has one."""
+        found = self.find(list(dict.fromkeys(keys)), columns=schema().names)
+        return {answer.key: answer for answer in stored_of(found.table)}
+
+    def select(
+        self,
+        *,
+        key: str = "",
+        statuses: Collection[Status] = (),
+        model: str = "",
+        limit: int = 20,
+    ) -> list[StoredAnswer]:
+        """Committed rows for people to read, newest first, superseded ones among them.
+
+        Parameters
+        ----------
+        key
+            Start of the key (hexadecimal digits).
+        statuses
+            Statuses to take; none takes all.
+        model
+            Part of the model's name.
+        limit
+            Most rows (count).
+
+        Raises
+        ------
+        ConfigError
+            If the key is not hexadecimal.
+        """
+        tables = self.scan(newest_first=True)
+        return select(tables, key=key, statuses=statuses, model=model, limit=limit)
+
+    def scan(
+        self, columns: Sequence[str] | None = None, *, newest_first: bool = False
+    ) -> Iterator[pa.Table]:
+        """All committed rows, some ten thousand at a time, superseded ones among them.
+
+        Parameters
+        ----------
+        columns
+            Columns to read; None reads all.
+        newest_first
+            Give the newest tables first; within each, rows stay in the order they came.
+
+        Raises
+        ------
+        StoreError
+            The store can't be read. (Torn parts are no error: see :attr:`problems`.)
+        """
+        with self._lock:
+            parts = self._catalogue.open_all()
+        with ExitStack() as opened:
+            for _, file in parts:
+                opened.enter_context(file)
+            for part, file in reversed(parts) if newest_first else parts:
+                try:
+                    yield from part.groups(
+                        columns or schema().names, backwards=newest_first, opened=file
+                    )
+                except TornError as error:
+                    with self._lock:
+                        self._catalogue.report(part.name, error)
+
+    def stats(self) -> AnswerStats:
+        """Figures over everything that is committed."""
+        with self._lock:
+            figures = Figures()
+            for table in self.scan(Figures.columns):
+                figures.add(table)
+            _, (superseded, failed, _) = unneeded(self._catalogue.index.all(), ())
+            parts = self._catalogue.parts.values()
+            oldest, newest = figures.span()
+            return AnswerStats(
+                answers=sum(part.rows for part in parts),
+                superseded=superseded,
+                failed=failed,
+                parts=len(parts),
+                size=sum(part.size for part in parts),
+                oldest=oldest,
+                newest=newest,
+                models=figures.models(),
+                problems=self.problems,
+            )
+
+    def gc(self, *, forget: Collection[Status] = (), dry_run: bool = False) -> GcReport:
+        """Drop rows that serve no call, merge small parts, and set torn ones aside.
+
+        Parameters
+        ----------
+        forget
+            Statuses whose rows are dropped altogether, so that those calls are asked again.
+        dry_run
+            Only count.
+
+        Raises
+        ------
+        LockedError
+            Another process merges parts.
+        StoreError
+            The disk is full or can't be written; nothing is lost.
+        """
+        with self._lock:
+            self.flush()
+            report = collect(self._catalogue, forget, dry_run=dry_run)
+            self._merging = True
+            return report
+
+    # -- inside ------------------------------------------------------------------------------
+
+    def _identity(self, identity: EngineIdentity) -> str:
+        if identity not in self._said:
+            self._said[identity] = identity_json(identity)
+        return self._said[identity]
+
+    def _question(self, answer: Answer) -> str | None:
+        if not self._keep_requests:
+            return None
+        return without_secrets(canonical_request(answer.request), self._secrets)
+
+
+def _key_bytes(keys: Sequence[str]) -> bytes:
+    """Keys as bytes, one after the other (32 each).
+
+    Raises
+    ------
+    ValueError
+        If one is no key.
+    """
+    if any(len(key) != _DIGITS for key in keys):
+        raise ValueError(f"a key has {_DIGITS} hexadecimal digits")
+    return bytes.fromhex("".join(keys))

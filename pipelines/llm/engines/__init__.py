@@ -1,0 +1,45 @@
+"""Language models behind one seam: requests in, answers out, in bulk.
+
+An :class:`Engine` serves :class:`Request` objects lazily and yields an :class:`Answer` for
+each in completion order.
+"""
+
+from pipelines.llm.engines._protocol import (
+    STATUSES,
+    Answer,
+    Choice,
+    Constraint,
+    Engine,
+    EngineIdentity,
+    GrammarConstraint,
+    JsonSchema,
+    Message,
+    Regex,
+    Request,
+    Role,
+    Sampling,
+    Status,
+)
+from pipelines.llm.engines._registry import ENGINES, EngineClass, load_engine
+from pipelines.llm.engines.constraints import request_fault
+
+__all__ = [
+    "ENGINES",
+    "STATUSES",
+    "Answer",
+    "Choice",
+    "Constraint",
+    "Engine",
+    "EngineClass",
+    "EngineIdentity",
+    "GrammarConstraint",
+    "JsonSchema",
+    "Message",
+    "Regex",
+    "Request",
+    "Role",
+    "Sampling",
+    "Status",
+    "load_engine",
+    "request_fault",
+]

@@ -1,0 +1,100 @@
+"""Engines by name; each is imported when it is first asked for."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator, Mapping
+from typing import Protocol
+
+from pipelines.config import EngineSettings, ServingSettings
+from pipelines.errors import ConfigError
+from pipelines.llm.engines._protocol import Engine
+
+__all__ = ["ENGINES", "EngineClass", "load_engine"]
+
+
+class EngineClass(Protocol):
+    """What a registered class can do: open an engine from settings."""
+
+    def open(self, engine: EngineSettings, serving: ServingSettings) -> Engine:
+        """An engine that is ready to serve.
+
+        Raises
+        ------
+        ConfigError
+            If a setting is missing or the engine has no use for it.
+        EngineError
+            If the model can't be loaded or the server can't be reached.
+        """
+        ...
+
+
+class _Registry(Mapping[str, EngineClass]):
+    def __init__(self, places: Mapping[str, str]) -> None:
+        self._places = dict(places)
+
+    def __getitem__(self, name: str) -> EngineClass:
+        module, _, attribute = self._places[name].partition(":")
+        found: EngineClass = getattr(importlib.import_module(module), attribute)
+        return found
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._places)
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+
+#: Engine classes by the name that ``engine.kind`` takes.
+ENGINES: Mapping[str, EngineClass] = _Registry(
+    {
+        "transformers": "pipelines.llm.engines.transformers:TransformersEngine",
+        "vllm": "pipelines.llm.engines.vllm:VllmEngine",
+        "openai": "pipelines.llm.engines.openai:OpenAIEngine",
+        "scripted": "pipelines.llm.engines.scripted:ScriptedEngine",
+    }
+)
+
+#: Kinds that can't do without ``engine.model``.
+_NEED_MODEL = frozenset({"transformers", "vllm", "openai"})
+
+
+def load_engine(engine: EngineSettings, serving: ServingSettings) -> Engine:
+    """The engine that the settings name, loaded.
+
+    Parameters
+    ----------
+    engine
+        Which model answers.
+    serving
+        How it is run.
+
+    Raises
+    ------
+    ConfigError
+        If the settings name no engine, an unknown one, or no model where one is needed; and as
+        the engine's own ``open``.
+    EngineError
+        If it can't be loaded.
+
+    Examples
+    --------
+    >>> from pipelines.config import EngineSettings, ServingSettings
+    >>> load_engine(EngineSettings(kind="scripted"), ServingSettings()).identity.engine
+    'scripted'
+    """
+    if engine.kind == "none":
+        raise ConfigError(
+            "no language model is configured",
+            where="engine.kind is none",
+            hint=f"set engine.kind to one of {', '.join(ENGINES)}",
+        )
+    if engine.kind not in ENGINES:
+        raise ConfigError(f"unknown engine {engine.kind}", hint=f"known: {', '.join(ENGINES)}")
+    if engine.kind in _NEED_MODEL and not engine.model:
+        raise ConfigError(
+            f"the engine {engine.kind} needs a model",
+            where="engine.model",
+            hint="the folder of a checkpoint, or the model's name on the server",
+        )
+    return ENGINES[engine.kind].open(engine, serving)

@@ -1,0 +1,6 @@
+"""Models behind an OpenAI-compatible server: vLLM's, llama.cpp's, Ollama, a hosted one."""
+
+from pipelines.llm.engines.openai._engine import OpenAIEngine
+from pipelines.llm.engines.openai._pace import Gate, Pace
+
+__all__ = ["Gate", "OpenAIEngine", "Pace"]

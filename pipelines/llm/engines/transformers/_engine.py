@@ -1,0 +1,247 @@
+"""The engine that runs a model of transformers in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+
+from pipelines.config import EngineSettings, ServingSettings
+from pipelines.errors import EngineError
+from pipelines.llm.engines._protocol import Answer, EngineIdentity, Request
+from pipelines.llm.engines.chat import read_template, template_of
+from pipelines.llm.engines.checkpoints import Checkpoint, find_checkpoint
+from pipelines.llm.engines.tokens import load_tokenizer
+from pipelines.llm.engines.transformers._choosing import choose, choose_plainly
+from pipelines.llm.engines.transformers._forest import Forest
+from pipelines.llm.engines.transformers._jobs import Job, Preparer
+from pipelines.llm.engines.transformers._lines import Scribe
+from pipelines.llm.engines.transformers._model import Model, load_model
+from pipelines.llm.engines.transformers._packing import Packer
+from pipelines.llm.engines.transformers._vocabulary import Vocabulary
+from pipelines.llm.engines.transformers._writing import Writer, write_plainly
+
+__all__ = ["TransformersEngine"]
+
+#: Bumped when the same request on the same model gets another answer from this code.
+_RULES = 1
+#: Tokens of a packed row, by kind of device. A row's attention grows with its square: on a CPU
+#: 512 was fastest of 256 to 2,048 (15M parameters, prompts of 1,056 tokens, 40 per user).
+_ROW_TOKENS = {"cpu": 512, "cuda": 4_096}
+
+
+class TransformersEngine:
+    """A checkpoint in this process, on the CPU or one GPU.
+
+    Prompts that begin alike are laid out in one row, where what they share is computed once;
+    see :mod:`pipelines.llm.engines.transformers._forest`. Distributions of choices are read from
+    the model's next-token probabilities (:mod:`pipelines.llm.engines.choices`); other answers are
+    written in batches that new answers join as others end, constrained by llguidance.
+
+    Memory beyond the weights: keys and values of at most ``batch_tokens`` tokens of answers
+    being written and as many of prefixes kept, and what one forward pass over a row takes.
+
+    Parameters
+    ----------
+    checkpoint, model, tokenizer
+        The model, loaded.
+    engine, serving
+        Settings.
+    ends
+        Tokens that end an answer.
+
+    Notes
+    -----
+    Open one with :meth:`open`. An engine serves one iteration at a time.
+    """
+
+    def __init__(
+        self,
+        checkpoint: Checkpoint,
+        model: Model,
+        tokenizer: Any,
+        engine: EngineSettings,
+        serving: ServingSettings,
+        ends: list[int],
+    ) -> None:
+        self._serving = serving
+        self._model: Model | None = model
+        self._vocabulary = Vocabulary(tokenizer, model.vocabulary, ends)
+        template = read_template(serving.chat_template)
+        self._template_of = template_of(tokenizer, template)[1]
+        self._preparer = Preparer(self._vocabulary, template, model.context, model.embeddings)
+        self._scribe = Scribe(self._vocabulary)
+        self._packer = _packer(model, serving)
+        self._identity = _identity(checkpoint, model, engine, template)
+        self._device, self._dtype = str(model.device), self._identity.dtype
+        self._context = model.context
+
+    @classmethod
+    def open(cls, engine: EngineSettings, serving: ServingSettings) -> TransformersEngine:
+        """Load the checkpoint that the settings name.
+
+        Raises
+        ------
+        ConfigError
+            If the folder, the device, the quantisation or the chat template is not there.
+        EngineError
+            If the model can't be loaded.
+        """
+        checkpoint = find_checkpoint(engine.model, engine.revision)
+        tokenizer = load_tokenizer(checkpoint.folder)
+        model, ends = load_model(checkpoint, engine, serving)
+        if tokenizer.eos_token_id is not None:
+            ends = sorted({*ends, int(tokenizer.eos_token_id)})
+        return cls(checkpoint, model, tokenizer, engine, serving, ends)
+
+    @property
+    def identity(self) -> EngineIdentity:
+        """Versions, model, digests of its files, and dtype."""
+        return self._identity
+
+    def submit(self, requests: Iterable[Request]) -> Iterator[Answer]:
+        """One answer per request.
+
+        Raises
+        ------
+        EngineError
+            If the engine is closed, or the model fails or runs out of memory.
+        """
+        if self._model is None:
+            raise EngineError("the engine is closed", where=self._identity.model)
+        if self._packer is None:
+            return self._plain_answers(iter(requests), self._model)
+        return self._answers(iter(requests), self._model, self._packer)
+
+    def _answers(
+        self, requests: Iterator[Request], model: Model, packer: Packer
+    ) -> Iterator[Answer]:
+        writer = Writer(model, self._scribe, packer, self._serving.batch_tokens)
+        window, more = self._serving.window, True
+        to_write: list[Job] = []
+        while more or to_write or len(writer):
+            to_choose: list[Job] = []
+            # Drawn by halves of the window, so that prompts that begin alike meet.
+            if more and 2 * (len(to_write) + len(writer)) <= window:
+                while len(to_write) + len(to_choose) + len(writer) < window:
+                    try:
+                        request = next(requests)
+                    except StopIteration:
+                        more = False
+                        break
+                    job = self._preparer.job(request)
+                    if isinstance(job, Answer):
+                        yield job
+                    else:
+                        (to_write if job.tree is None else to_choose).append(job)
+            yield from choose(packer, to_choose)
+            joining = writer.room_for(to_write)
+            if joining:
+                to_write = to_write[len(joining) :]
+                yield from writer.join(joining)
+            if len(writer):
+                yield from writer.step()
+
+    def _plain_answers(self, requests: Iterator[Request], model: Model) -> Iterator[Answer]:
+        """One request at a time, nothing shared: to measure and to check against."""
+        for request in requests:
+            job = self._preparer.job(request)
+            if isinstance(job, Answer):
+                yield job
+            elif job.tree is not None:
+                yield choose_plainly(model, job)
+            else:
+                yield write_plainly(model, self._scribe, job)
+
+    def facts(self) -> dict[str, Any]:
+        """Device, precision, context, packing and how answers are read."""
+        kept = self._packer.prefixes.tokens if self._packer else 0
+        return {
+            "device": self._device,
+            "dtype": self._dtype,
+            "context": self._context,
+            "window": self._serving.window,
+            "batch_tokens": self._serving.batch_tokens,
+            "packing": "shared beginnings once per row" if self._packer else "off: plain passes",
+            "row_tokens": self._packer.row_tokens if self._packer else None,
+            "kept_prefix_tokens": kept,
+            "chat_template": self._template_of,
+            "distributions": "next-token probabilities at every token of every option; an option "
+            "that begins another has what is left of its probability",
+            "constraints": "llguidance",
+            "rules": _RULES,
+        }
+
+    def close(self) -> None:
+        """Free the model."""
+        self._model = None
+        if self._packer is not None:
+            self._packer.prefixes.clear()
+            self._packer = None
+
+
+def _identity(
+    checkpoint: Checkpoint, model: Model, engine: EngineSettings, template: str | None
+) -> EngineIdentity:
+    import torch
+    import transformers
+
+    return EngineIdentity(
+        engine="transformers",
+        engine_version=f"{transformers.__version__}, torch {torch.__version__}, rules {_RULES}",
+        model=checkpoint.name,
+        revision=engine.revision,
+        weights=checkpoint.weights_digest(),
+        tokenizer=checkpoint.tokenizer_digest(template),
+        dtype=str(model.dtype).removeprefix("torch."),
+        quantisation=engine.quantisation,
+    )
+
+
+def _packer(model: Model, serving: ServingSettings) -> Packer | None:
+    """What lays out prompts; None where plain passes are asked for.
+
+    Raises
+    ------
+    EngineError
+        If the model can't be packed.
+    """
+    if not serving.prefix_reuse:
+        return None
+    gap = _packing_gap(model)
+    if not gap <= model.tolerance:
+        raise EngineError(
+            "the model can't read packed prompts",
+            where=f"log-probabilities differ from plain passes by {gap:.2g}",
+            hint="use the vllm engine, or set serving.prefix_reuse to false (slow)",
+        )
+    rows = _ROW_TOKENS["cpu" if model.device.type == "cpu" else "cuda"]
+    return Packer(model, min(rows, serving.batch_tokens), serving.batch_tokens)
+
+
+def _packing_gap(model: Model) -> float:
+    """How far log-probabilities of a packed row are from those of plain passes.
+
+    Some models (recurrent layers, positions that are not given) can't be packed; it is tried
+    before it is relied on.
+    """
+    import torch
+
+    dice = np.random.default_rng(0)
+    size = min(model.embeddings, model.vocabulary)
+    length = min(8, model.context // 2)
+    start = dice.integers(size, size=length)
+    prompts = [
+        np.concatenate([start, dice.integers(size, size=n)]).astype(np.int32) for n in (1, 3)
+    ]
+    prompts.sort(key=lambda p: p.tolist())
+    kv = model.extend(None, prompts[0][: length // 2])
+    gaps = []
+    for base, known in ((0, None), (length // 2, kv)):
+        forest = Forest(base)
+        leaves = [forest.add(p) for p in prompts]
+        packed = torch.log_softmax(model.row(known, forest, leaves).logits, dim=-1)
+        plain = torch.log_softmax(torch.stack([model.plain(p.tolist()) for p in prompts]), dim=-1)
+        gaps.append(float((packed - plain).abs().max()))
+    return max(gaps)

@@ -1,0 +1,350 @@
+"""A causal language model of transformers, and the forward passes that the engine needs."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pipelines.config import EngineSettings, ServingSettings
+from pipelines.errors import ConfigError, EngineError
+from pipelines.llm.engines.checkpoints import Checkpoint
+from pipelines.llm.engines.transformers._forest import Forest, Ids
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["KeysValues", "Model", "RowResult", "load_model"]
+
+#: Keys and values per layer, each of shape (1, heads, tokens, size of a head).
+KeysValues = list[tuple["torch.Tensor", "torch.Tensor"]]
+
+#: Most numbers of one block of logits (512 MB in float32).
+_MAX_LOGITS = 2**27
+#: Tokens of one forward pass over a prefix.
+_CHUNK = 2_048
+
+
+@dataclass(frozen=True, slots=True)
+class RowResult:
+    """What a pass over a row gave.
+
+    Attributes
+    ----------
+    logits
+        Next-token logits at the places asked for, float32, shape (places, vocabulary).
+    kv
+        Keys and values of the base and the row, where asked for.
+    """
+
+    logits: torch.Tensor
+    kv: KeysValues | None
+
+
+class Model:
+    """A loaded model.
+
+    Parameters
+    ----------
+    model
+        A causal language model of transformers, on its device, in evaluation mode.
+    context
+        Longest prompt and answer together (tokens).
+    """
+
+    def __init__(self, model: Any, context: int) -> None:
+        self._model = model
+        self.context = context
+        self.device = model.device
+        self.dtype = model.dtype
+        config = model.config.get_text_config(decoder=True)
+        self.layers = int(config.num_hidden_layers)
+        self.vocabulary = int(model.get_output_embeddings().weight.shape[0])
+        self.embeddings = int(model.get_input_embeddings().weight.shape[0])
+        self._keeps = "logits_to_keep" in inspect.signature(model.forward).parameters
+
+    @property
+    def tolerance(self) -> float:
+        """How far two ways to compute a log-probability may be apart, for the precision."""
+        import torch
+
+        return 1e-3 if self.dtype == torch.float32 else 0.5
+
+    @property
+    def row_reads(self) -> int:
+        """Most next-token distributions of one pass (count)."""
+        return max(1, _MAX_LOGITS // self.vocabulary)
+
+    def plain(self, ids: Sequence[int]) -> torch.Tensor:
+        """Next-token logits behind a prompt, by a forward pass over nothing but it.
+
+        Returns
+        -------
+        Tensor
+            Float32, shape (vocabulary,).
+        """
+        import torch
+
+        with _failing("a forward pass"), torch.inference_mode():
+            row = torch.tensor([list(ids)], device=self.device)
+            found = self._model(input_ids=row, use_cache=False, **self._keep([len(ids) - 1]))
+            return self._kept(found.logits, [len(ids) - 1])[0]
+
+    def start(self) -> Any:
+        """An empty cache of the model's own kind, for :meth:`go_on`."""
+        from transformers import DynamicCache
+
+        return DynamicCache(config=self._model.config)
+
+    def go_on(self, cache: Any, ids: Sequence[int]) -> torch.Tensor:
+        """Next-token logits behind more tokens of one answer, nothing packed or padded.
+
+        Returns
+        -------
+        Tensor
+            Float32, shape (1, vocabulary).
+        """
+        import torch
+
+        with _failing("a forward pass"), torch.inference_mode():
+            row = torch.tensor([list(ids)], device=self.device)
+            last = [len(ids) - 1]
+            found = self._model(
+                input_ids=row, past_key_values=cache, use_cache=True, **self._keep(last)
+            )
+            return self._kept(found.logits, last)
+
+    def extend(self, kv: KeysValues | None, ids: Ids) -> KeysValues:
+        """Keys and values of a prefix, going on from those of its beginning."""
+        import torch
+        from transformers import DynamicCache
+
+        with _failing("a prefix"), torch.inference_mode():
+            cache = DynamicCache(ddp_cache_data=kv)
+            for start in range(0, len(ids), _CHUNK):
+                row = torch.from_numpy(ids[start : start + _CHUNK].astype(np.int64))
+                self._model(
+                    input_ids=row[None].to(self.device),
+                    past_key_values=cache,
+                    use_cache=True,
+                    **self._keep([len(row) - 1]),
+                )
+            return self._taken(cache)
+
+    def row(
+        self, kv: KeysValues | None, forest: Forest, reads: Sequence[int], *, keep: bool = False
+    ) -> RowResult:
+        """One pass over a row.
+
+        Parameters
+        ----------
+        kv
+            Keys and values of the forest's base; None if it has none.
+        forest
+            The row.
+        reads
+            Places of the row whose next-token logits are wanted.
+        keep
+            Whether keys and values are wanted.
+        """
+        import torch
+        from transformers import DynamicCache
+
+        with _failing("a packed row"), torch.inference_mode():
+            cache = DynamicCache(ddp_cache_data=kv) if kv is not None or keep else None
+            found = self._model(
+                input_ids=torch.tensor([forest.ids], device=self.device),
+                position_ids=torch.tensor([forest.positions], device=self.device),
+                attention_mask=self._bias(forest.mask(), forest.base),
+                past_key_values=cache,
+                use_cache=cache is not None,
+                **self._keep(reads),
+            )
+            logits = self._kept(found.logits, reads)
+            return RowResult(logits, self._taken(cache) if keep else None)
+
+    def step(
+        self, cache: Any, ids: Sequence[int], positions: Sequence[int], seen: torch.Tensor
+    ) -> torch.Tensor:
+        """One more token for each of several answers.
+
+        Parameters
+        ----------
+        cache
+            Keys and values, a row per answer; grows by one.
+        ids, positions
+            The token of each answer and its place.
+        seen
+            Which cached tokens each answer sees, with the new one; shape (answers, tokens).
+
+        Returns
+        -------
+        Tensor
+            Next-token logits, float32, shape (answers, vocabulary).
+        """
+        import torch
+
+        with _failing("a decoding step"), torch.inference_mode():
+            bias = torch.zeros(seen.shape, dtype=self.dtype, device=self.device)
+            bias.masked_fill_(~seen, torch.finfo(self.dtype).min)
+            found = self._model(
+                input_ids=torch.tensor(ids, device=self.device)[:, None],
+                position_ids=torch.tensor(positions, device=self.device)[:, None],
+                attention_mask=bias[:, None, None, :],
+                past_key_values=cache,
+                use_cache=True,
+            )
+            return found.logits[:, -1, :].float()  # type: ignore[no-any-return]
+
+    def _bias(self, seen: npt.NDArray[np.bool_], base: int) -> torch.Tensor:
+        """A mask as numbers to add, every row seeing the whole base."""
+        import torch
+
+        size = len(seen)
+        bias = torch.zeros((size, base + size), dtype=self.dtype, device=self.device)
+        hidden = torch.from_numpy(~seen).to(self.device)
+        bias[:, base:].masked_fill_(hidden, torch.finfo(self.dtype).min)
+        return bias[None, None]
+
+    def _keep(self, reads: Sequence[int]) -> dict[str, Any]:
+        import torch
+
+        return {"logits_to_keep": torch.tensor(reads, device=self.device)} if self._keeps else {}
+
+    def _kept(self, logits: torch.Tensor, reads: Sequence[int]) -> torch.Tensor:
+        return (logits[0] if self._keeps else logits[0, list(reads)]).float()
+
+    @staticmethod
+    def _taken(cache: Any) -> KeysValues:
+        return [(layer.keys, layer.values) for layer in cache.layers]
+
+
+@contextmanager
+def _failing(what: str) -> Iterator[None]:
+    """Out of memory, or a model that can't do it, ends the run in our terms."""
+    try:
+        yield
+    except (RuntimeError, TypeError, ValueError) as error:
+        line = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
+        full = "memory" in line.lower()
+        raise EngineError(
+            "the model ran out of memory" if full else "the model failed",
+            where=f"{what}: {line}",
+            hint="lower serving.batch_tokens" if full else "stored answers are kept; run again",
+        ) from error
+
+
+def load_model(
+    checkpoint: Checkpoint, engine: EngineSettings, serving: ServingSettings
+) -> tuple[Model, list[int]]:
+    """A model from its folder, and the tokens that end its answers.
+
+    Only ``.safetensors`` weights are read, and no code of the checkpoint is run.
+
+    Raises
+    ------
+    ConfigError
+        If the device or the quantisation is not to be had.
+    EngineError
+        If it can't be loaded.
+    """
+    from safetensors import SafetensorError
+    from transformers import AutoModelForCausalLM
+    from transformers.utils import logging
+
+    device = _device(serving.device)
+    dtype = _dtype(engine.dtype, device)
+    bar = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    try:
+        loaded: Any = AutoModelForCausalLM.from_pretrained(
+            str(checkpoint.folder),
+            dtype=dtype,
+            local_files_only=True,
+            use_safetensors=True,
+            trust_remote_code=False,
+            attn_implementation="sdpa",
+        )
+        loaded = loaded.to(device).eval()
+    except (OSError, ValueError, RuntimeError, ImportError, KeyError, SafetensorError) as error:
+        line = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
+        raise EngineError(
+            "the model can't be loaded",
+            where=f"{checkpoint.folder}: {line}",
+            hint="engine.model takes the folder of a causal language model in safetensors",
+        ) from error
+    finally:
+        if bar:
+            logging.enable_progress_bar()  # type: ignore[no-untyped-call]
+    _check_quantisation(loaded.config, engine.quantisation)
+    return Model(loaded, _context(loaded.config, serving.max_context)), _ends(loaded)
+
+
+def _ends(loaded: Any) -> list[int]:
+    """Tokens that end an answer, as the checkpoint says."""
+    for place in (loaded.generation_config, loaded.config):
+        given = getattr(place, "eos_token_id", None)
+        if given is not None:
+            return [int(t) for t in (given if isinstance(given, list) else [given])]
+    return []
+
+
+def _device(wanted: str) -> str:
+    import torch
+
+    if wanted == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    if wanted.startswith("cuda") and not torch.cuda.is_available():
+        raise ConfigError(
+            "no GPU that torch can use", where=f"serving.device is {wanted}", hint="set it to cpu"
+        )
+    try:
+        return str(torch.device(wanted))
+    except RuntimeError as error:
+        raise ConfigError("unknown device", where=f"serving.device is {wanted}") from error
+
+
+def _dtype(wanted: str, device: str) -> Any:
+    import torch
+
+    if wanted == "auto":
+        return torch.float32 if device == "cpu" else torch.bfloat16
+    return getattr(torch, wanted)
+
+
+def _context(config: Any, limit: int | None) -> int:
+    """Longest prompt and answer: the model's, its sliding window's and the setting's least."""
+    text = config.get_text_config(decoder=True)
+    found = [int(text.max_position_embeddings)] if hasattr(text, "max_position_embeddings") else []
+    kinds = getattr(text, "layer_types", None)
+    window = getattr(text, "sliding_window", None)
+    slides = "sliding_attention" in kinds if kinds else getattr(text, "use_sliding_window", True)
+    if window is not None and slides:
+        # Rows are masked by us; within its window a sliding layer sees what a full one does.
+        found.append(int(window))
+    if limit is not None:
+        found.append(limit)
+    if not found:
+        raise ConfigError(
+            "the model does not say how long its context is", hint="set serving.max_context"
+        )
+    return min(found)
+
+
+def _check_quantisation(config: Any, wanted: str) -> None:
+    given = getattr(config, "quantization_config", None)
+    method = str(dict(given).get("quant_method", "")) if isinstance(given, dict) else ""
+    if given is not None and not isinstance(given, dict):
+        method = str(getattr(given, "quant_method", ""))
+    found = method or "none"
+    if wanted != found:
+        raise ConfigError(
+            "the checkpoint is quantised otherwise than configured",
+            where=f"engine.quantisation is {wanted}, the checkpoint's is {found}",
+            hint=f"set engine.quantisation to {found}, or give another checkpoint",
+        )

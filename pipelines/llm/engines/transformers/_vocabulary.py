@@ -1,0 +1,151 @@
+"""The tokenizer as decoding needs it: bytes of tokens, ends of answers, grammars."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pipelines.errors import AnswerError, EngineError
+from pipelines.llm.engines._protocol import Constraint
+from pipelines.llm.engines.choices import OptionTree
+from pipelines.llm.engines.constraints import llguidance_grammar
+from pipelines.llm.engines.tokens import encode_on
+
+if TYPE_CHECKING:
+    from llguidance import LLMatcher
+
+__all__ = ["Vocabulary"]
+
+
+class Vocabulary:
+    """A tokenizer beside the model that reads it.
+
+    Parameters
+    ----------
+    tokenizer
+        A fast tokenizer of transformers.
+    size
+        Tokens that the model gives logits for (count).
+    ends
+        Tokens that end an answer, such as the end of a turn.
+
+    Raises
+    ------
+    EngineError
+        If the tokenizer is not one that llguidance can read, has no end of an answer, or has
+        tokens that the model has not.
+    """
+
+    def __init__(self, tokenizer: Any, size: int, ends: Sequence[int]) -> None:
+        from llguidance.hf import from_tokenizer
+        from transformers import PreTrainedTokenizerFast
+
+        self.tokenizer = tokenizer
+        self.size = size
+        self.ends = frozenset(ends)
+        if not isinstance(tokenizer, PreTrainedTokenizerFast):
+            raise EngineError(
+                "the tokenizer has no fast form",
+                where=type(tokenizer).__name__,
+                hint="save it with a tokenizer.json",
+            )
+        if not self.ends:
+            raise EngineError(
+                "neither model nor tokenizer says which token ends an answer",
+                hint="set eos_token_id in the checkpoint's generation_config.json",
+            )
+        if len(tokenizer) > size:
+            raise EngineError(
+                "the tokenizer does not belong to the model",
+                where=f"{len(tokenizer)} tokens, the model gives logits for {size}",
+            )
+        #: The end that llguidance knows; where it may come, every end may.
+        own = tokenizer.eos_token_id
+        self._end = own if own in self.ends else min(self.ends)
+        try:
+            self._reader = from_tokenizer(tokenizer, n_vocab=size, eos_token=self._end)
+        except ValueError as error:
+            raise EngineError("llguidance can't read the tokenizer", where=str(error)) from error
+        self._known = len(tokenizer)
+        self._special = frozenset(tokenizer.all_special_ids) | self.ends
+        self._tree = lru_cache(maxsize=256)(self._make_tree)
+        self._matcher = lru_cache(maxsize=256)(self._make_matcher)
+
+    def text(self, ids: Sequence[int]) -> str:
+        """The text of an answer's tokens, exactly as they continue the prompt.
+
+        Special tokens and those that only pad the model's vocabulary have no text. Bytes that
+        are no UTF-8 become U+FFFD, but for a character that is cut at the end, which is left
+        out.
+        """
+        spelled = [i for i in ids if i not in self._special and i < self._known]
+        data = self._reader.decode_bytes(spelled)
+        return _whole(data).decode("utf-8", errors="replace")
+
+    def tree(self, options: tuple[str, ...]) -> OptionTree:
+        """The options of a choice as tokens that continue a prompt.
+
+        Raises
+        ------
+        AnswerError
+            If the tokenizer can't spell one, or spells two alike.
+        """
+        return self._tree(options)
+
+    def _make_tree(self, options: tuple[str, ...]) -> OptionTree:
+        spelled = [tuple(encode_on(self.tokenizer, o)) for o in options]
+        for option, ids in zip(options, spelled, strict=True):
+            if not ids or self._reader.decode_bytes(list(ids)) != option.encode():
+                raise AnswerError(f"the tokenizer can't spell the option {option!r}")
+        try:
+            return OptionTree.of(spelled)
+        except ValueError as error:
+            raise AnswerError(f"the choice can't be read: {error}") from error
+
+    def matcher(self, constraint: Constraint) -> LLMatcher:
+        """A new matcher of a constraint, at its beginning.
+
+        Raises
+        ------
+        AnswerError
+            If the tokenizer can't begin a sentence of it.
+        """
+        return self._matcher(constraint).deep_copy()
+
+    def _make_matcher(self, constraint: Constraint) -> LLMatcher:
+        from llguidance import LLMatcher
+
+        matcher = LLMatcher(self._reader, llguidance_grammar(constraint), log_level=0)
+        if matcher.is_error():
+            line = (matcher.get_error().strip().splitlines() or [""])[0][:160]
+            raise AnswerError(f"the constraint can't be read: {line}")
+        if not self.allowed([matcher]).any():
+            raise AnswerError("the tokenizer can't spell what the constraint asks for")
+        return matcher
+
+    def allowed(self, matchers: Sequence[LLMatcher]) -> npt.NDArray[np.bool_]:
+        """Tokens that may come next; shape (matchers, vocabulary).
+
+        None may where a sentence can't go on: a matcher then allows the end of the answer and
+        turns to its error state, and the unfinished text would pass for an answer.
+        """
+        words = np.stack([np.frombuffer(m.compute_bitmask(), np.uint8) for m in matchers])
+        bits = np.unpackbits(words, axis=1, bitorder="little")[:, : self.size].astype(np.bool_)
+        bits[:, list(self.ends)] = bits[:, [self._end]]
+        bits[[m.is_error() for m in matchers]] = False
+        return bits
+
+
+def _whole(data: bytes) -> bytes:
+    """Bytes without the beginning of a character that is cut at their end."""
+    for back in range(1, min(4, len(data)) + 1):
+        lead = data[-back]
+        if lead & 0xC0 == 0x80:
+            continue
+        size = 4 if lead >= 0xF0 else 3 if lead >= 0xE0 else 2 if lead >= 0xC0 else 1
+        return data if back >= size else data[:-back]
+    return data

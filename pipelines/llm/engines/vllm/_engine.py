@@ -1,0 +1,269 @@
+"""The `vllm` engine."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from pipelines.config import EngineSettings, ServingSettings
+from pipelines.errors import AnswerError, EngineError
+from pipelines.llm.engines._protocol import Answer, Choice, EngineIdentity, Request
+from pipelines.llm.engines.chat import read_template, render
+from pipelines.llm.engines.checkpoints import find_checkpoint
+from pipelines.llm.engines.choices import OptionTree
+from pipelines.llm.engines.constraints import request_fault
+from pipelines.llm.engines.tokens import encode_on, load_tokenizer
+from pipelines.llm.engines.vllm._load import device_and_dtype, open_driver, vllm_version
+from pipelines.llm.engines.vllm._params import reading_params, readings, writing_params
+from pipelines.llm.engines.vllm._work import Job, Run
+
+if TYPE_CHECKING:
+    from vllm import SamplingParams
+
+    from pipelines.llm.engines.vllm._drivers import Driver
+
+__all__ = ["VllmEngine"]
+
+#: Bumped when the same request on the same model gets another answer from this code.
+_RULES = 1
+
+
+class VllmEngine:
+    """Serves requests by vLLM, in this process or in data-parallel replicas of it.
+
+    Requests are handed to vLLM's scheduler as they are drawn, those of one group next to each
+    other, so that a group's prefix is computed once; what finishes first is yielded first.
+    Several calls of `submit` may be open at once in one thread.
+
+    Parameters
+    ----------
+    driver
+        The running model.
+    tokenizer
+        Its tokenizer.
+    identity
+        What goes into the keys of its answers.
+    window
+        Requests in flight or waiting (count).
+    template
+        A chat template to use instead of the model's own.
+    """
+
+    def __init__(
+        self,
+        driver: Driver,
+        tokenizer: Any,
+        identity: EngineIdentity,
+        *,
+        window: int = 256,
+        template: str | None = None,
+    ) -> None:
+        self._driver: Driver | None = driver
+        self._tokenizer = tokenizer
+        self._identity = identity
+        self._window = window
+        self._template = template
+        config = driver.config
+        self._context = int(config.model_config.max_model_len)
+        self._facts = _facts(config, window)
+        self._jobs: dict[int, Job] = {}
+        self._numbers = itertools.count()
+        self._spelled: dict[tuple[str, ...], OptionTree | str] = {}
+
+    @classmethod
+    def open(cls, engine: EngineSettings, serving: ServingSettings) -> VllmEngine:
+        """Load ``engine.model``, a folder or a name on the Hugging Face hub.
+
+        Raises
+        ------
+        ConfigError
+            If vLLM is not installed, the folder holds no checkpoint, or the device or the GPUs
+            that the settings ask for are not there.
+        EngineError
+            If the model can't be had, or vLLM can't load it.
+        """
+        device, dtype = device_and_dtype(engine, serving)
+        found = find_checkpoint(engine.model, engine.revision)
+        template = read_template(serving.chat_template)
+        identity = EngineIdentity(
+            engine="vllm",
+            # The device's kernels round in their own way.
+            engine_version=f"{vllm_version()}, {device}, rules {_RULES}",
+            model=found.name,
+            revision=engine.revision,
+            weights=found.weights_digest(),
+            tokenizer=found.tokenizer_digest(template),
+            dtype=dtype,
+            quantisation=engine.quantisation,
+        )
+        tokenizer = load_tokenizer(found.folder)
+        driver = open_driver(found, engine, serving)
+        return cls(driver, tokenizer, identity, window=serving.window, template=template)
+
+    @property
+    def identity(self) -> EngineIdentity:
+        """What goes into the keys of its answers."""
+        return self._identity
+
+    def facts(self) -> dict[str, Any]:
+        """Device, sizes, prefix cache, and how distributions are read."""
+        return dict(self._facts)
+
+    def submit(self, requests: Iterable[Request]) -> Iterator[Answer]:
+        """Answer requests in completion order; see :class:`~pipelines.llm.engines.Engine`.
+
+        Raises
+        ------
+        EngineError
+            If the engine is closed, or vLLM dies.
+        """
+        if self._driver is None:
+            raise EngineError("the engine is closed", where=f"vllm:{self._identity.model}")
+        return self._answers(iter(requests))
+
+    def close(self) -> None:
+        """Release the model; a closed engine serves no more."""
+        driver, self._driver = self._driver, None
+        self._jobs.clear()
+        if driver is not None:
+            driver.close()
+
+    def _answers(self, requests: Iterator[Request]) -> Iterator[Answer]:
+        run, more = Run(), True
+        try:
+            while more or run.jobs or run.ready:
+                room = self._window - len(run.jobs) - len(run.ready)
+                # New requests are drawn by the quarter window, so that those of a group that
+                # lie apart are still brought together.
+                if more and (room >= self._window / 4 or not run.jobs):
+                    more = self._draw(requests, room, run)
+                if not run.ready and run.jobs:
+                    self._step()
+                if run.ready:
+                    yield run.ready.popleft()
+        finally:
+            self._forget(run)
+
+    def _draw(self, requests: Iterator[Request], room: int, run: Run) -> bool:
+        """Take requests up to the room and hand them over; whether there may be more."""
+        drawn = list(itertools.islice(requests, room))
+        first: dict[str, int] = {}
+        places = [
+            n if r.group is None else first.setdefault(r.group, n) for n, r in enumerate(drawn)
+        ]
+        for _, request in sorted(zip(places, drawn, strict=True), key=lambda pair: pair[0]):
+            self._begin(request, run)
+        return len(drawn) == room
+
+    def _begin(self, request: Request, run: Run) -> None:
+        from vllm.exceptions import VLLMClientError
+
+        parts: list[tuple[int, tuple[int, ...], SamplingParams]]
+        try:
+            prompt, tree = self._prepared(request)
+            if tree is None:
+                parts = [(0, (), writing_params(request, prompt))]
+            else:
+                parts = [(at, before, reading_params(ids)) for at, before, ids in readings(tree)]
+        except (AnswerError, VLLMClientError) as fault:
+            run.ready.append(Answer(request, "invalid", detail=" ".join(str(fault).split())))
+            return
+        driver, number = self._alive(), next(self._numbers)
+        job = Job(request, run, len(prompt), tree, {}, [{} for _ in tree.nodes] if tree else [])
+        self._jobs[number] = job
+        run.jobs.add(number)
+        for part, (place, before, params) in enumerate(parts):
+            name = f"{number}.{part}"
+            job.left[name] = place
+            driver.add(name, [*prompt, *before], params, request.group)
+
+    def _prepared(self, request: Request) -> tuple[list[int], OptionTree | None]:
+        """The prompt's tokens, and the options' if it is a choice.
+
+        Raises
+        ------
+        AnswerError
+            If the request can't be served.
+        """
+        if fault := request_fault(request):
+            raise AnswerError(fault)
+        prompt = list(request.tokens) or render(self._tokenizer, request.messages, self._template)
+        tree = None
+        if isinstance(request.constraint, Choice):
+            tree = self._tree(request.constraint.options)
+        if len(prompt) + (tree.depth if tree else 0) >= self._context:
+            raise AnswerError(
+                f"the prompt of {len(prompt)} tokens does not fit the context of {self._context}"
+            )
+        return prompt, tree
+
+    def _tree(self, options: tuple[str, ...]) -> OptionTree:
+        known = self._spelled.get(options)
+        if known is None:
+            try:
+                known = OptionTree.of([encode_on(self._tokenizer, o) for o in options])
+            except ValueError as error:
+                known = str(error)
+            if len(self._spelled) >= 1024:
+                self._spelled.clear()
+            self._spelled[options] = known
+        if isinstance(known, str):
+            raise AnswerError(f"the tokenizer can't spell the options: {known}")
+        return known
+
+    def _step(self) -> None:
+        """Let vLLM work once and sort what is finished to whom it belongs."""
+        try:
+            done = self._alive().step()
+        except Exception as error:
+            self.close()
+            raise EngineError(
+                f"vLLM died: {(str(error).strip().splitlines() or [type(error).__name__])[0]}",
+                where=f"vllm:{self._identity.model}",
+                hint="answers given before are complete; start again to go on with the rest",
+            ) from error
+        for name, result in done:
+            number = int(name.partition(".")[0])
+            if number in self._jobs:
+                self._settle(number, name, result)
+
+    def _settle(self, number: int, name: str, result: Any) -> None:
+        job = self._jobs[number]
+        answer = job.take(name, result)
+        if answer is None:
+            return
+        del self._jobs[number]
+        job.run.jobs.discard(number)
+        job.run.ready.append(answer)
+        if job.left and self._driver is not None:
+            self._driver.abort(list(job.left))
+
+    def _alive(self) -> Driver:
+        if self._driver is None:
+            raise EngineError("the engine was closed", where=f"vllm:{self._identity.model}")
+        return self._driver
+
+    def _forget(self, run: Run) -> None:
+        jobs = [self._jobs.pop(n) for n in run.jobs if n in self._jobs]
+        names = [name for job in jobs for name in job.left]
+        if names and self._driver is not None:
+            self._driver.abort(names)
+
+
+def _facts(config: Any, window: int) -> dict[str, Any]:
+    parallel = config.parallel_config
+    return {
+        "device": str(config.device_config.device_type),
+        "window": window,
+        "context": int(config.model_config.max_model_len),
+        "distributions": "next-token probabilities at every token of every option, read as "
+        "logprob_token_ids; an option that begins another has what is left of its probability",
+        "constraints": "structured outputs, backend guidance",
+        "prefix_caching": bool(config.cache_config.enable_prefix_caching),
+        "block_tokens": int(config.cache_config.block_size),
+        "tensor_parallel": int(parallel.tensor_parallel_size),
+        "pipeline_parallel": int(parallel.pipeline_parallel_size),
+        "data_parallel": int(parallel.data_parallel_size),
+        "eager": bool(config.model_config.enforce_eager),
+    }

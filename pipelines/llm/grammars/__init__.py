@@ -1,0 +1,41 @@
+"""Constrained decoding: what a model may reply, declared once as a Guidance grammar.
+
+A :class:`Grammar` is run by Guidance itself for one reply (:func:`guide`), by llguidance as a
+logits processor for batches and by vLLM's structured outputs (:attr:`Grammar.constraint`, the
+same text), and its replies are read back here.
+"""
+
+from pipelines.llm.grammars._grammar import Grammar
+from pipelines.llm.grammars._guide import Guide, Guided, guide
+from pipelines.llm.grammars._parts import TextLimits
+from pipelines.llm.grammars._records import (
+    DOMAINS,
+    ClosedChoice,
+    PersonaGrammar,
+    PersonaRecord,
+    Who,
+    closed_choice,
+    explanation,
+    persona_record,
+    prose,
+)
+from pipelines.llm.grammars._vocabulary import Vocabulary, vocabulary
+
+__all__ = [
+    "DOMAINS",
+    "ClosedChoice",
+    "Grammar",
+    "Guide",
+    "Guided",
+    "PersonaGrammar",
+    "PersonaRecord",
+    "TextLimits",
+    "Vocabulary",
+    "Who",
+    "closed_choice",
+    "explanation",
+    "guide",
+    "persona_record",
+    "prose",
+    "vocabulary",
+]

@@ -1,0 +1,244 @@
+"""The grammars that the system asks models with."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from pipelines.errors import ConfigError
+from pipelines.llm.engines import Choice
+from pipelines.llm.grammars._grammar import Grammar
+from pipelines.llm.grammars._parts import (
+    TextLimits,
+    captured,
+    enumeration,
+    integer,
+    join,
+    opinions,
+    quoted,
+    text,
+)
+
+if TYPE_CHECKING:
+    from guidance._ast import GrammarNode
+
+__all__ = [
+    "DOMAINS",
+    "ClosedChoice",
+    "PersonaGrammar",
+    "PersonaRecord",
+    "Who",
+    "closed_choice",
+    "explanation",
+    "persona_record",
+    "prose",
+]
+
+#: Name of the field that says what a persona wants of a domain's items, and why.
+DOMAINS = {"movies": "cinema", "books": "reading", "games": "play"}
+_GENRE = "genre:"
+
+
+class ClosedChoice(Grammar):
+    """One of a few answers.
+
+    The same declaration as a grammar (:attr:`constraint`) and as the constraint whose answer is
+    a distribution over the options (:attr:`choice`).
+    """
+
+    def __init__(self, name: str, node: GrammarNode, options: tuple[str, ...]) -> None:
+        super().__init__(name, node)
+        self.options = options
+
+    @property
+    def choice(self) -> Choice:
+        """The constraint that asks for the probability of each option."""
+        return Choice(self.options)
+
+
+def closed_choice(options: Sequence[str], *, name: str = "choice") -> ClosedChoice:
+    """One of the options and nothing else; captured as ``answer``.
+
+    Raises
+    ------
+    ConfigError
+        If there is no option, an empty one or one twice.
+    """
+    return ClosedChoice(name, captured("answer", enumeration(options)), tuple(options))
+
+
+def explanation(
+    options: Sequence[str], *, limits: TextLimits | None = None, name: str = "explanation"
+) -> Grammar:
+    """A reason and then one of the options: ``{"reason":"...","answer":"..."}``.
+
+    The reason comes first, so that the answer follows from it and not the other way round.
+    """
+    reason = captured("reason", text(limits or TextLimits((1, 2))))
+    answer = captured("answer", enumeration([quoted(option) for option in options]))
+    return Grammar(name, join('{"reason":"', reason, '","answer":"', answer, '"}'))
+
+
+def prose(*, limits: TextLimits | None = None, name: str = "prose") -> Grammar:
+    """Sentences and nothing else; captured as ``text``."""
+    return Grammar(name, captured("text", text(limits or TextLimits((1, 2)))))
+
+
+@dataclass(frozen=True)
+class Who:
+    """Fields that the model chooses where no sampler gives them.
+
+    Attributes
+    ----------
+    ages
+        Youngest and oldest age (years, both included).
+    genders, jobs, hobbies
+        What there is to choose from.
+    """
+
+    jobs: Sequence[str]
+    hobbies: Sequence[str]
+    ages: tuple[int, int] = (18, 94)
+    genders: Sequence[str] = ("female", "male")
+
+
+@dataclass(frozen=True)
+class PersonaRecord:
+    """What a model wrote about one persona.
+
+    Attributes
+    ----------
+    likes, dislikes
+        Genres, alphabetical; disjoint, at least one liked.
+    portrait
+        Who the person is.
+    taste
+        What the person wants of the domain's items, and why.
+    who
+        Name, age, gender, job and hobby as text, where the model chose them.
+    """
+
+    likes: tuple[str, ...]
+    dislikes: tuple[str, ...]
+    portrait: str
+    taste: str
+    who: dict[str, str] = field(default_factory=dict)
+
+
+class PersonaGrammar(Grammar):
+    """The grammar of one kind of persona record."""
+
+    def record(self, reply: str | None) -> PersonaRecord:
+        """Read a reply.
+
+        Raises
+        ------
+        AnswerError
+            If it is no sentence of the grammar.
+        """
+        found = {key: json.loads(f'"{value}"') for key, value in self.read(reply).items()}
+        held = {"like": [], "dislike": [], "neutral": []}  # type: dict[str, list[str]]
+        for key, value in found.items():
+            if key.startswith(_GENRE):
+                held[value].append(key.removeprefix(_GENRE))
+        who = {k: v for k, v in found.items() if k in ("name", "age", "gender", "job", "hobby")}
+        return PersonaRecord(
+            likes=tuple(sorted(held["like"])),
+            dislikes=tuple(sorted(held["dislike"])),
+            portrait=found["portrait"],
+            taste=found["taste"],
+            who=who,
+        )
+
+
+def persona_record(
+    domain: str,
+    genres: Sequence[str],
+    *,
+    likes: Sequence[str] | None = None,
+    dislikes: Sequence[str] = (),
+    opening: str = "",
+    who: Who | None = None,
+    portrait: TextLimits | None = None,
+    taste: TextLimits | None = None,
+) -> PersonaGrammar:
+    """A persona as one JSON object: opinions of genres, a portrait, a taste with reasons.
+
+    Parameters
+    ----------
+    domain
+        `movies`, `books` or `games`: names the field of the taste.
+    genres
+        All genres of the domain, in the order in which they are asked.
+    likes, dislikes
+        Opinions that are settled: the record holds exactly these. Without `likes` the model
+        gives its opinion of every genre, at least one of them favourable.
+    opening
+        How the portrait begins, word for word; such as name, age and job.
+    who
+        What the model may choose from where name, age, gender, job and hobby are not settled.
+    portrait, taste
+        Lengths of the two texts; default: two or three sentences of 20 to 150 characters.
+
+    Raises
+    ------
+    ConfigError
+        If the domain is unknown, there is no genre or one twice, or the settled opinions are
+        not disjoint, hold no like, or hold a genre that is not in `genres`.
+    """
+    if domain not in DOMAINS:
+        raise ConfigError("unknown domain", where=domain, hint=f"one of {', '.join(DOMAINS)}")
+    held = opinions(genres, _GENRE) if likes is None else _settled(genres, likes, dislikes)
+    node = join(
+        "{",
+        *(() if who is None else _chosen(who)),
+        '"genres":{',
+        held,
+        '},"portrait":"',
+        captured("portrait", text(portrait or TextLimits(), opening)),
+        f'","{DOMAINS[domain]}":"',
+        captured("taste", text(taste or TextLimits())),
+        '"}',
+    )
+    return PersonaGrammar(f"persona/{domain}", node)
+
+
+def _chosen(who: Who) -> tuple[GrammarNode | str, ...]:
+    from guidance._ast import RegexNode, RepeatNode
+
+    name = join(RegexNode("[A-Z]"), RepeatNode(RegexNode("[a-z]"), 1, 14))
+    jobs, hobbies = ([quoted(value) for value in values] for values in (who.jobs, who.hobbies))
+    return (
+        '"name":"',
+        captured("name", name),
+        '","age":',
+        captured("age", integer(*who.ages)),
+        ',"gender":"',
+        captured("gender", enumeration([quoted(value) for value in who.genders])),
+        '","job":"',
+        captured("job", enumeration(jobs)),
+        '","hobby":"',
+        captured("hobby", enumeration(hobbies)),
+        '",',
+    )
+
+
+def _settled(genres: Sequence[str], likes: Sequence[str], dislikes: Sequence[str]) -> GrammarNode:
+    given = [(genre, "like") for genre in likes] + [(genre, "dislike") for genre in dislikes]
+    names = [genre for genre, _ in given]
+    unknown = sorted(set(names) - set(genres))
+    if not likes or unknown or len(set(names)) < len(names):
+        raise ConfigError(
+            "settled opinions need at least one liked genre, no genre twice, and known genres",
+            where=", ".join(unknown) or f"likes {list(likes)}, dislikes {list(dislikes)}",
+        )
+    parts: list[GrammarNode | str] = []
+    for genre, opinion in sorted(given):
+        parts += [
+            f'{"," if parts else ""}"{quoted(genre)}":"',
+            captured(f"{_GENRE}{genre}", enumeration([opinion])),
+            '"',
+        ]
+    return join(*parts)

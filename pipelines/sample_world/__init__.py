@@ -1,0 +1,20 @@
+"""The sample world: generated files in the original formats, for demo, tests and benchmarks.
+
+The loaders run on it from byte one: MovieLens CSV files and TMDB records, with the
+statistics that matter (long tails, user bias, taste by genre, series of films), with gaps,
+and with a few broken rows. Everything in it is invented; an answer key says what is true.
+
+>>> from pipelines.sample_world import SampleWorld, write_sample_world
+"""
+
+from pipelines.sample_world._world import KEY_FILE, BrokenRow, FileFacts, SampleWorld
+from pipelines.sample_world._write import CODE_VERSION, write_sample_world
+
+__all__ = [
+    "CODE_VERSION",
+    "KEY_FILE",
+    "BrokenRow",
+    "FileFacts",
+    "SampleWorld",
+    "write_sample_world",
+]

@@ -1,0 +1,321 @@
+"""The sample world's game shop as Steam files: Python literals, empty records, dates in words."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import orjson
+
+from pipelines.config import SampleSettings
+from pipelines.sample_world._broken import ROWS_PER_FAULT
+from pipelines.sample_world._dice import Dice
+from pipelines.sample_world._names import town_name
+from pipelines.sample_world._world import BrokenRow
+
+__all__ = ["SteamFiles", "steam_files"]
+
+GAMES = "steam/steam_games.json.gz"
+REVIEWS = "steam/australian_user_reviews.json.gz"
+ITEMS = "steam/australian_users_items.json.gz"
+
+#: Fewest and most games and reviews: beyond them the shop does not grow.
+_GAMES, _REVIEWS = (130, 5_000), (600, 100_000)
+#: Shares: records without any value, without a name, free of charge, with a release in words;
+#: reviews that are repeated, without a year, of games that are not listed; users with few.
+_EMPTY, _UNNAMED, _FREE, _WORDS = 0.05, 0.005, 0.07, 0.08
+_REPEATED, _YEARLESS, _UNLISTED, _RARE = 0.015, 0.1, 0.03, 0.15
+_FIRST, _LAST = datetime(2011, 1, 1, tzinfo=UTC), datetime(2015, 12, 31, tzinfo=UTC)
+
+_GENRES = (
+    "Action", "Adventure", "Casual", "Indie", "Massively Multiplayer", "RPG", "Racing",
+    "Simulation", "Sports", "Strategy", "Design &amp; Illustration",
+)  # fmt: skip
+_TAGS: Mapping[str, tuple[str, ...]] = {
+    "Action": ("Platformer", "Shooter", "Fast-Paced", "Beat 'em up"),
+    "Adventure": ("Story Rich", "Exploration", "Point & Click"),
+    "Casual": ("Puzzle", "Hidden Object", "Relaxing"),
+    "Indie": ("Pixel Graphics", "Hand-drawn", "Short"),
+    "Massively Multiplayer": ("Online", "Team-Based"),
+    "RPG": ("Turn-Based", "Character Customization", "Fantasy"),
+    "Racing": ("Driving", "Split Screen"),
+    "Simulation": ("Management", "Sandbox", "Building"),
+    "Sports": ("Local Multiplayer", "Football"),
+    "Strategy": ("Tactical", "4X", "Real Time"),
+    "Design &amp; Illustration": ("Utilities",),
+}
+_SPECS = ("Single-player", "Multi-player", "Co-op", "Full controller support", "Cloud saves")
+_FIRSTS = (
+    "Lantern", "Copper", "Hollow", "Paper", "Silent", "Outer", "Salt", "Clockwork", "Winter",
+    "Crooked", "Little", "Ember", "Moss", "Velvet", "Rust", "Seven",
+)  # fmt: skip
+_SECONDS = (
+    "Harbour", "Orbit", "Wardens", "Cartographer", "Rally", "Kingdoms", "Depths", "Gardener",
+    "Signal", "Duel", "Caravan", "Beasts", "Tower", "Express", "Hockey", "Reactor",
+)  # fmt: skip
+_HOUSES = ("Works", "Interactive", "Forge", "Arcade", "& Sons", "Studios")
+_PRAISE = (
+    "I can't stop playing {title}.",
+    'My brother said "one more turn" and it was morning.',
+    "{title} runs fine on my old machine, and it's a joy.",
+    "Finished it in a weekend.\nWould do so again.",
+    "Worth every cent \u2605\u2605\u2605",
+)
+_BLAME = (
+    "{title} froze in the second level and I didn't go back.",
+    'They call it "early"; I call it not done.',
+    "Pretty, but there's nothing to do after the first hour.",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Game:
+    number: int
+    title: str
+    genres: tuple[str, ...]
+    quality: float
+
+
+class SteamFiles:
+    """What is in each file.
+
+    Attributes
+    ----------
+    lines
+        By file name relative to the world's folder.
+    broken
+        Rows that are wrong on purpose.
+    counts
+        What is true of the files: ``games`` (``games_empty`` records not among them;
+        ``games_unnamed``), ``users``, ``reviews`` (among them ``reviews_repeated``,
+        ``reviews_undated``, ``reviews_unlisted``) and ``times`` played; rejected rows left out.
+    """
+
+    def __init__(self) -> None:
+        self.lines: dict[str, list[bytes]] = {GAMES: [], REVIEWS: [], ITEMS: []}
+        self.broken: list[BrokenRow] = []
+        self.counts: dict[str, int] = {}
+
+    def count(self, what: str, more: int = 1) -> None:
+        """Count something that the files hold."""
+        self.counts[what] = self.counts.get(what, 0) + more
+
+    def spoil(self, name: str, at: int, reason: str, line: bytes) -> None:
+        """Put a wrong line before line ``at`` (from 0), if the file has rows enough for it.
+
+        Faults of a file are added from the front on, so that none moves another.
+        """
+        lines, faults = self.lines[name], sum(row.file == name for row in self.broken)
+        if len(lines) >= (faults + 1) * ROWS_PER_FAULT:
+            lines.insert(at, line)
+            self.broken.append(BrokenRow(name, at + 1, reason, True, line.decode()[:500]))
+
+
+def steam_files(settings: SampleSettings, *, broken_rows: bool) -> SteamFiles:
+    """The Steam files of a world: as many games as films, a tenth as many reviews as ratings."""
+    dice, out = Dice(settings.seed, "steam"), SteamFiles()
+    games = _add_games(out, _within(settings.films, *_GAMES), dice)
+    reviews = _within(settings.ratings // 10, *_REVIEWS)
+    _add_users(out, games, _within(settings.users, 40, reviews // 8), reviews, dice)
+    if broken_rows:
+        _spoil(out, games)
+    return out
+
+
+def _within(value: int, low: int, high: int) -> int:
+    return max(low, min(value, high))
+
+
+def _spoil(out: SteamFiles, games: Sequence[_Game]) -> None:
+    """Some rows that can't be taken."""
+    doubled = next(
+        n for n, line in enumerate(out.lines[GAMES]) if line.startswith(b'{"publisher": "')
+    )
+    line = out.lines[GAMES][doubled]
+    out.spoil(GAMES, doubled + 1, "duplicate_key", line)
+    user = _user(9_999_999)
+    cut = _literal({"user_id": user, "reviews": []})[:-12]
+    out.spoil(REVIEWS, 3, "not_json", cut)
+    # Neither recommended nor not.
+    entry = {"item_id": str(games[0].number), "posted": "Posted May 5, 2014.", "review": ""}
+    line = _literal({"user_id": user, "reviews": [entry | {"recommend": None}]})
+    out.spoil(REVIEWS, 9, "bad_recommend", line)
+
+
+def _add_games(out: SteamFiles, count: int, dice: Dice) -> list[_Game]:
+    houses = [f"{town_name(dice)} {dice.pick(_HOUSES)}" for _ in range(max(8, count // 12))]
+    lines = out.lines[GAMES]
+    keys = (
+        "publisher", "genres", "app_name", "title", "url", "release_date", "tags", "reviews_url",
+        "specs", "price", "early_access", "id", "developer",
+    )  # fmt: skip
+    for _ in range(max(3, round(count * _EMPTY))):
+        lines.append(_record(dict.fromkeys(keys, math.nan)))
+        out.count("games_empty")
+    games: list[_Game] = []
+    taken: set[str] = set()
+    while len(games) < count:
+        title = f"{dice.pick(_FIRSTS)} {dice.pick(_SECONDS)}"
+        if dice.chance(0.3):
+            title = f"{dice.pick(_SECONDS)} of {town_name(dice)}"
+        if title in taken:
+            title = f"{title} {2 + len(games) % 7}"
+        if title in taken:
+            continue
+        taken.add(title)
+        genres = tuple(sorted(set(dice.sample(_GENRES[:-1], 1 + dice.below(3)))))
+        if dice.chance(0.02):
+            genres = (_GENRES[-1],)
+        game = _Game(1_000 + 10 * len(games), title, genres, 0.9 * (dice.roll() + dice.roll() - 1))
+        games.append(game)
+        unnamed = dice.chance(_UNNAMED)
+        lines.append(_record(_game_record(game, keys, houses, unnamed, dice)))
+        out.count("games")
+        out.count("games_unnamed", int(unnamed))
+    return games
+
+
+def _game_record(
+    game: _Game, keys: Sequence[str], houses: Sequence[str], unnamed: bool, dice: Dice
+) -> dict[str, Any]:
+    day = datetime(2005, 1, 1, tzinfo=UTC) + timedelta(days=dice.below(4_300))
+    release: Any = day.strftime("%Y-%m-%d")
+    if dice.chance(_WORDS):
+        release = dice.pick((f"Fall {day.year}", f"{day:%B} {day.year}", "coming soon", math.nan))
+    price: Any = dice.pick((0.99, 4.99, 9.99, 14.99, 19.99, 39.99))
+    if dice.chance(_FREE):
+        price = dice.pick(("Free To Play", "Free", "Play for Free!"))
+    elif dice.chance(0.03):
+        price = dice.pick((math.nan, "Third-party"))
+    tags = [t for genre in game.genres for t in (genre, *_TAGS[genre])]
+    values = {
+        "publisher": dice.pick(houses) if dice.chance(0.75) else math.nan,
+        "genres": list(game.genres) if dice.chance(0.92) else math.nan,
+        "app_name": math.nan if unnamed else game.title,
+        "title": math.nan if unnamed or dice.chance(0.06) else game.title,
+        "url": f"http://store.example/app/{game.number}/",
+        "release_date": release,
+        "tags": dice.sample(tags, 6) if dice.chance(0.97) else math.nan,
+        "reviews_url": f"http://community.example/app/{game.number}/reviews/",
+        "specs": dice.sample(_SPECS, 1 + dice.below(4)),
+        "price": price,
+        "early_access": dice.chance(0.06),
+        "id": str(game.number),
+        "developer": dice.pick(houses) if dice.chance(0.9) else math.nan,
+    }
+    return {key: values[key] for key in keys}
+
+
+def _add_users(
+    out: SteamFiles, games: Sequence[_Game], users: int, reviews: int, dice: Dice
+) -> None:
+    by_genre: dict[str, list[_Game]] = {}
+    for game in games:
+        for genre in game.genres:
+            by_genre.setdefault(genre, []).append(game)
+    names = sorted(by_genre)
+    weights = [0.1 if dice.chance(_RARE) else 1 + dice.exponential(1.0) for _ in range(users)]
+    for number, weight in enumerate(weights):
+        due = max(1, round(reviews * weight / sum(weights)))
+        due = min(due, 4) if weight < 1 else max(due, 6)
+        taste = dice.sample(names, 1 + dice.below(3))
+        mood = 0.5 * (dice.roll() + dice.roll() - 1)
+        chosen: dict[int, _Game] = {}
+        for _ in range(3 * due):
+            pool = by_genre[dice.pick(taste)] if dice.chance(0.7) else games
+            game = pool[dice.skewed(len(pool), 1.7)]
+            chosen.setdefault(game.number, game)
+            if len(chosen) == due:
+                break
+        _add_user(out, _user(number), list(chosen.values()), set(taste), mood, dice)
+
+
+def _add_user(
+    out: SteamFiles, user: str, games: Sequence[_Game], taste: set[str], mood: float, dice: Dice
+) -> None:
+    entries: list[dict[str, Any]] = []
+    items: list[dict[str, Any]] = []
+    for game in games:
+        liking = game.quality + mood + (0.9 if taste & set(game.genres) else -0.3)
+        minutes = round(60 * math.exp(1.2 + 1.5 * liking + 2 * (dice.roll() + dice.roll() - 1)))
+        good = liking + 1.6 * (dice.roll() + dice.roll() - 1) > -0.5
+        day = _FIRST + timedelta(days=dice.below((_LAST - _FIRST).days))
+        entries.append(_entry(out, game, good, day, dice))
+        if dice.chance(_REPEATED):
+            later = day + timedelta(days=30)
+            entries.append(_entry(out, game, good, later, dice, dated=True))
+            out.count("reviews_repeated")
+        items.append(_item(game, minutes, dice))
+    if dice.chance(_UNLISTED * len(games)):
+        gone = _Game(7 + 10 * dice.below(90), "Withdrawn", (), 0.0)
+        entries.append(_entry(out, gone, True, _FIRST, dice, dated=True))
+        out.count("reviews_unlisted")
+    # The published libraries have users twice; here a third of their games are.
+    items += [_item(game, 0, dice) for game in dice.sample(games, len(games) // 3)]
+    address = f"http://community.example/id/{user}"
+    out.lines[REVIEWS].append(_literal({"user_id": user, "user_url": address, "reviews": entries}))
+    if dice.chance(0.9):
+        record = {"user_id": user, "items_count": len(items), "steam_id": user}
+        out.lines[ITEMS].append(_literal(record | {"user_url": address, "items": items}))
+        out.count("times", len(items))
+    out.count("users")
+    out.count("reviews", len(entries))
+
+
+def _item(game: _Game, minutes: int, dice: Dice) -> dict[str, Any]:
+    return {
+        "item_id": str(game.number),
+        "item_name": game.title,
+        "playtime_forever": minutes,
+        "playtime_2weeks": minutes // 9 if dice.chance(0.1) else 0,
+    }
+
+
+def _entry(
+    out: SteamFiles, game: _Game, good: bool, day: datetime, dice: Dice, *, dated: bool = False
+) -> dict[str, Any]:
+    written = f"{day:%B} {day.day}"
+    if not dated and dice.chance(_YEARLESS):
+        out.count("reviews_undated")
+    else:
+        written += f", {day.year}"
+    votes = dice.below(12)
+    helpful = f"{votes // 2} of {votes} people ({50 if votes else 0}%) found this review helpful"
+    return {
+        "funny": "1 person found this review funny" if dice.chance(0.1) else "",
+        "posted": f"Posted {written}.",
+        "last_edited": "",
+        "item_id": str(game.number),
+        "helpful": helpful if votes else "No ratings yet",
+        "recommend": good,
+        "review": dice.pick(_PRAISE if good else _BLAME).format(title=game.title),
+    }
+
+
+def _user(number: int) -> str:
+    """An id below those that Steam has given, or a name."""
+    if number % 3 == 0:
+        return f"player_{number}"
+    return str(10_000_000_000_000_000 + 7 * number)
+
+
+def _record(record: Mapping[str, Any]) -> bytes:
+    """A record as the file of games has it: JSON with ``NaN``, a space after each separator."""
+    parts = (f'"{key}": {_value(value)}' for key, value in record.items())
+    return ("{" + ", ".join(parts) + "}").encode()
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, float) and math.isnan(value):
+        return "NaN"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_value, value)) + "]"
+    return orjson.dumps(value).decode()
+
+
+def _literal(record: Mapping[str, Any]) -> bytes:
+    """A record as the files of users have it: what Python's ``repr`` writes."""
+    return repr(dict(record)).encode()

@@ -1,0 +1,363 @@
+"""The answer store: what goes in comes out, in parts, and what is broken is left out."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.calls import IDENTITY, STARS, answer, question, questions
+
+from pipelines.config import ServingSettings
+from pipelines.errors import EngineError, StoreError
+from pipelines.llm.answers import AnswerStore, answer_key, answer_keys
+from pipelines.llm.engines import Answer, Request
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    return tmp_path / "home"
+
+
+def serving(**fields: Any) -> ServingSettings:
+    return ServingSettings(**fields)
+
+
+def fill(store: AnswerStore, count: int, start: int = 0) -> list[str]:
+    asked = questions(count, start)
+    store.add(IDENTITY, [answer(r) for r in asked])
+    return answer_keys(IDENTITY, asked)
+
+
+def parts(home: Path) -> list[Path]:
+    return sorted((home / "answers").glob("*.parquet"))
+
+
+FULL = Answer(
+    question("full", constraint=STARS, max_tokens=1),
+    "ok",
+    "2",
+    (0.25, 0.5, 0.25),
+    0.75,
+    "length",
+    900,
+    1,
+    850,
+    0.125,
+)
+
+
+def test_an_answer_comes_back_as_it_was(home: Path) -> None:
+    key = answer_key(IDENTITY, FULL.request)
+    with AnswerStore(home) as store:
+        assert store.add(IDENTITY, [FULL]) == [FULL]
+    [stored] = AnswerStore(home).get([key]).values()
+    assert stored.answer(FULL.request) == FULL
+    assert (stored.key, stored.identity, stored.max_tokens) == (key, IDENTITY, 1)
+    assert stored.request is None
+    assert abs(stored.stored_at.timestamp() - time.time()) < 600
+
+
+answers = st.builds(
+    Answer,
+    st.integers(0, 50).map(question),
+    st.sampled_from(["ok", "truncated"]),
+    st.text(max_size=6),
+    st.none(),
+    st.none(),
+    st.sampled_from(["", "stop", "tool calls", "längè"]),
+    *[st.integers(0, 2**40)] * 3,
+    st.floats(0, 1e6),
+)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(answers, max_size=12, unique_by=lambda a: a.request), st.integers(1, 5))
+def test_any_answers_come_back_from_memory_and_from_the_disk(
+    tmp_path_factory: pytest.TempPathFactory, given_answers: list[Answer], every: int
+) -> None:
+    home = tmp_path_factory.mktemp("any")
+    store = AnswerStore(home, serving(commit_every=every))
+    for one in given_answers:
+        store.add(IDENTITY, [one])
+    keys = answer_keys(IDENTITY, [a.request for a in given_answers])
+    assert store.waiting < every
+    wanted = dict(zip(keys, given_answers, strict=True))
+    for reader in (store, AnswerStore(home)):
+        got = reader.get(keys)
+        assert {key: got[key].answer(a.request) for key, a in wanted.items()} == wanted
+        store.flush()
+
+
+def test_answers_are_found_before_they_are_committed_and_by_others_after(home: Path) -> None:
+    store, other = AnswerStore(home), AnswerStore(home)
+    keys = fill(store, 3)
+    assert store.get(keys).keys() == set(keys)
+    assert other.get(keys) == {}
+    assert store.flush() == 3
+    assert other.get(keys).keys() == set(keys)
+    assert (store.committed, store.waiting, store.flush()) == (3, 0, 0)
+
+
+def test_every_n_answers_are_a_part(home: Path) -> None:
+    store = AnswerStore(home, serving(commit_every=4))
+    for request in questions(11):
+        store.add(IDENTITY, [answer(request)])
+    assert [pq.read_metadata(p).num_rows for p in parts(home)] == [4, 4]
+    assert store.waiting == 3
+    store.close()
+    assert [pq.read_metadata(p).num_rows for p in parts(home)] == [4, 4, 3]
+
+
+def test_after_some_seconds_answers_are_committed_though_none_comes(home: Path) -> None:
+    store = AnswerStore(home, serving(commit_seconds=0.05))
+    fill(store, 3)
+    deadline = time.monotonic() + 30
+    while store.waiting and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert [pq.read_metadata(p).num_rows for p in parts(home)] == [3]
+    fill(store, 2, start=3)
+    while store.waiting and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert len(parts(home)) == 2
+
+
+def test_a_timed_commit_that_fails_is_raised_to_the_next_who_adds(home: Path) -> None:
+    home.mkdir()
+    (home / "answers").write_text("a file where the folder should be")
+    store = AnswerStore(home, serving(commit_seconds=0.02))
+    fill(store, 2)
+    deadline = time.monotonic() + 30
+    while store._committer._failure is None and time.monotonic() < deadline:
+        time.sleep(0.01)
+    with pytest.raises(StoreError, match="can't be written"):
+        fill(store, 1, start=5)
+    (home / "answers").unlink()
+    assert store.flush() == 2, "nothing was lost"
+
+
+def test_what_waits_at_the_end_of_the_process_is_committed(home: Path) -> None:
+    code = (
+        "import sys; sys.path[:0] = sys.argv[2:]\n"
+        "from support.calls import IDENTITY, answer, question\n"
+        "from pipelines.llm.answers import AnswerStore\n"
+        "store = AnswerStore(sys.argv[1])\n"
+        "store.add(IDENTITY, [answer(question(n)) for n in range(3)])\n"
+    )
+    root = Path(__file__).parents[3]
+    subprocess.run(
+        [sys.executable, "-c", code, str(home), str(root), str(root / "tests")], check=True
+    )
+    assert AnswerStore(home).stats().answers == 3
+
+
+def test_a_forked_child_does_not_commit_what_its_parent_took(home: Path) -> None:
+    code = (
+        "import os, sys; sys.path[:0] = sys.argv[2:]\n"
+        "from support.calls import IDENTITY, answer, question\n"
+        "from pipelines.llm.answers import AnswerStore\n"
+        "store = AnswerStore(sys.argv[1])\n"
+        "store.add(IDENTITY, [answer(question(1))])\n"
+        "child = os.fork()\n"
+        "if child: os.waitpid(child, 0)\n"
+    )
+    root = Path(__file__).parents[3]
+    subprocess.run(
+        [sys.executable, "-c", code, str(home), str(root), str(root / "tests")], check=True
+    )
+    assert AnswerStore(home).stats().answers == 1
+
+
+def test_only_rows_that_serve_the_budget_are_found(home: Path) -> None:
+    cut, whole = question("cut", max_tokens=50), question("whole", max_tokens=50)
+    store = AnswerStore(home)
+    store.add(IDENTITY, [answer(cut, "truncated"), answer(whole)])
+    keys = answer_keys(IDENTITY, [cut, whole])
+    for _ in range(2):
+        assert store.find(keys, [50, 50]).positions.tolist() == [0, 1]
+        assert store.find(keys, [51, 51]).positions.tolist() == [1]
+        assert store.find(keys, [49, 49]).positions.tolist() == [0, 1]
+        store.flush()
+    longer = replace(answer(question("cut", max_tokens=60), "truncated"), text="longer")
+    store.add(IDENTITY, [longer])
+    for _ in range(2):
+        assert store.find(keys[:1], [60]).table["text"].to_pylist() == ["longer"]
+        assert store.get(keys)[keys[0]].max_tokens == 60
+        store.flush()
+
+
+def test_what_failed_has_no_distribution_and_no_text(home: Path) -> None:
+    asked = [question(n, constraint=STARS) for n in range(3)]
+    wrong = [
+        Answer(r, status, "2", (0.2, 0.3, 0.5), 0.9)
+        for r, status in zip(asked, ("invalid", "refused", "engine_error"), strict=True)
+    ]
+    store = AnswerStore(home)
+    for kept in store.add(IDENTITY, wrong):
+        assert (kept.text, kept.probabilities, kept.mass) == (None, None, None)
+    assert {s.text for s in store.get(answer_keys(IDENTITY, asked)).values()} == {None}
+
+
+@pytest.mark.parametrize(
+    ("text", "shares", "detail"),
+    [
+        (None, (1.0, 0.0, 0.0), "no text"),
+        ("4", (1.0, 0.0, 0.0), "no option"),
+        ("1", None, "no distribution"),
+        ("1", (1.0, 0.0), "no distribution"),
+        ("1", (0.5, 0.2, 0.2), "don't add up to 1"),
+        ("1", (1.5, -0.5, 0.0), "probabilities that are none"),
+        ("1", (float("nan"), 0.5, 0.5), "probabilities that are none"),
+    ],
+)
+def test_a_broken_distribution_is_an_invalid_answer(
+    home: Path, text: str | None, shares: tuple[float, ...] | None, detail: str
+) -> None:
+    request = question(1, constraint=STARS)
+    [kept] = AnswerStore(home).add(IDENTITY, [Answer(request, "ok", text, shares)])
+    assert (kept.status, kept.probabilities) == ("invalid", None)
+    assert detail in kept.detail
+
+
+def test_an_unknown_status_is_the_engines_fault(home: Path) -> None:
+    odd = Answer(question(1), "maybe")  # type: ignore[arg-type]
+    with pytest.raises(EngineError, match="unknown status 'maybe'"):
+        AnswerStore(home).add(IDENTITY, [odd])
+
+
+def test_text_that_no_file_can_hold_is_made_storable(home: Path) -> None:
+    with AnswerStore(home) as store:
+        [kept] = store.add(IDENTITY, [answer(question(1), text="a\ud800b\x00😀")])
+    assert kept.text == "a\ufffdb\x00😀"
+    [found] = store.get([answer_key(IDENTITY, question(1))]).values()
+    assert found.text == kept.text
+
+
+SECRET = "very-secret-value-1234567890"
+
+
+def stored_text(home: Path) -> str:
+    """Everything in all parts, decoded; and the raw bytes of every file of the home."""
+    raw = b"".join(p.read_bytes() for p in home.rglob("*") if p.is_file())
+    rows = [str(pq.read_table(p).to_pylist()) for p in parts(home)]
+    return raw.decode("latin1") + "".join(rows)
+
+
+def test_the_api_key_is_never_stored_nor_what_looks_like_one(home: Path) -> None:
+    settings = serving(api_key=SECRET, keep_requests=True)
+    with AnswerStore(home, settings) as store:
+        refused = Answer(
+            question(f"with {SECRET} in it"),
+            "refused",
+            finish_reason=f"key {SECRET}",
+            detail=f"401\nAuthorization: Bearer abc.def-{SECRET}\nsk-proj-Abcdef123456 is wrong",
+        )
+        kept = store.add(IDENTITY, [refused, answer(question(2), text=f"echo {SECRET}!")])
+    assert kept[0].detail == "401 Authorization: Bearer [secret] [secret] is wrong"
+    assert kept[1].text == "echo [secret]!"
+    everything = stored_text(home)
+    assert "[secret]" in everything
+    for secret in (SECRET, "sk-proj-Abcdef123456", "abc.def"):
+        assert secret not in everything
+    assert SECRET not in repr(store)
+
+
+def test_the_question_is_kept_where_it_was_asked_for(home: Path) -> None:
+    with AnswerStore(home, serving(keep_requests=True)) as store:
+        fill(store, 1)
+    [found] = store.select()
+    shown = found.to_dict()["request"]
+    assert shown["messages"] == [["user", "Film 0?"]]
+    assert shown["sampling"]["max_tokens"] == 256
+
+
+def test_anyone_with_a_parquet_reader_can_read_it(home: Path) -> None:
+    with AnswerStore(home) as store:
+        store.add(IDENTITY, [FULL, answer(question(2), "truncated")])
+    rows = duckdb.sql(
+        f"select hex(key), status, text, probabilities[2], model, identity->>'dtype' "
+        f"from '{home}/answers/*.parquet' order by status"
+    ).fetchall()
+    key = answer_key(IDENTITY, FULL.request).upper()
+    assert rows[0] == (key, "ok", "2", 0.5, "tiny", "float32")
+    assert rows[1][1:3] == ("truncated", "Film 2?")
+
+
+def test_keys_that_are_none_are_refused(home: Path) -> None:
+    for bad in ("", "ab", "g" * 64, "a" * 65):
+        with pytest.raises(ValueError):
+            AnswerStore(home).find([bad])
+    assert AnswerStore(home).find([]).table.num_rows == 0
+    assert not home.exists(), "looking creates nothing"
+
+
+def test_a_look_up_gives_each_position_its_own_row_in_bulk(home: Path) -> None:
+    store = AnswerStore(home, serving(commit_every=100))
+    keys = fill(store, 1000)
+    for request in questions(20, 1000):
+        store.add(IDENTITY, [answer(request)])
+    keys += answer_keys(IDENTITY, questions(20, 1000))
+    dice = np.random.default_rng(4)
+    asked = [keys[n] for n in dice.integers(0, len(keys), 500)] + ["ab" * 32] * 3
+    found = store.find(asked, [256] * len(asked), columns=("key", "text"))
+    got = dict(zip(found.positions.tolist(), found.table.to_pylist(), strict=True))
+    assert got.keys() == set(range(500))
+    for position, row in got.items():
+        assert row["key"].hex() == asked[position]
+        assert row["text"] == f"Film {keys.index(asked[position])}?"
+
+
+def test_a_key_that_is_asked_for_as_often_as_a_part_has_rows_is_not_taken_for_all_rows(
+    home: Path,
+) -> None:
+    with AnswerStore(home) as store:
+        keys = fill(store, 2)
+    found = store.find([keys[1], keys[1]])
+    assert found.table["text"].to_pylist() == ["Film 1?", "Film 1?"]
+
+
+def test_threads_may_share_a_store(home: Path) -> None:
+    store = AnswerStore(home, serving(commit_every=7, commit_seconds=0.01))
+
+    def work(number: int) -> None:
+        for request in questions(40, number * 40):
+            store.add(IDENTITY, [answer(request)])
+            store.get(answer_keys(IDENTITY, [request]))
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    store.close()
+    keys = answer_keys(IDENTITY, questions(160))
+    assert AnswerStore(home).get(keys).keys() == set(keys)
+    assert AnswerStore(home).stats().answers == 160
+
+
+def test_the_same_question_to_another_model_is_another_answer(home: Path) -> None:
+    other = replace(IDENTITY, weights="ef" * 32)
+    with AnswerStore(home) as store:
+        store.add(IDENTITY, [answer(question(1), text="mine")])
+        store.add(other, [answer(question(1), text="theirs")])
+    one, two = (answer_key(i, question(1)) for i in (IDENTITY, other))
+    got = store.get([one, two])
+    assert (got[one].text, got[two].text) == ("mine", "theirs")
+    assert got[two].identity == other
+
+
+def test_requests_are_not_needed_to_read(home: Path) -> None:
+    asked: list[Request] = questions(2)
+    with AnswerStore(home) as store:
+        store.add(IDENTITY, [answer(r) for r in asked])
+    assert [s.text for s in store.select()] == ["Film 1?", "Film 0?"]

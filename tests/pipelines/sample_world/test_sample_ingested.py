@@ -1,0 +1,96 @@
+"""The real loaders find in the sample world exactly what its answer key says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from pipelines.config import Settings
+from pipelines.sample_world import SampleWorld
+from pipelines.sources import ingest, prepare_world
+from pipelines.store import Store
+
+SOURCES = ("movielens", "tmdb", "amazon")
+
+pytestmark = pytest.mark.integration
+
+
+def ingested(home: Path, **sample: int) -> tuple[Store, SampleWorld]:
+    settings = Settings(world={"sample": sample}, runtime={"home": str(home)})
+    world, store = prepare_world(settings), Store(home)
+    for source in SOURCES:
+        ingest(source, world, store, settings)
+    key = SampleWorld.read(world.folder)
+    assert key is not None
+    return store, key
+
+
+@pytest.fixture(scope="module")
+def default(tmp_path_factory: pytest.TempPathFactory) -> tuple[Store, SampleWorld]:
+    return ingested(tmp_path_factory.mktemp("home"))
+
+
+def test_the_loaders_reject_the_listed_rows_and_no_others(
+    default: tuple[Store, SampleWorld],
+) -> None:
+    store, key = default
+    rejected = pl.concat(store.current(f"raw.{source}_rejected").read() for source in SOURCES)
+    assert sorted(rejected.select("file", "line", "reason").rows()) == sorted(
+        (row.file, row.line, row.reason) for row in key.rejected if row.file.startswith(SOURCES)
+    )
+    assert rejected.height == 8 + 5
+
+
+def test_the_loaders_keep_every_valid_row(default: tuple[Store, SampleWorld]) -> None:
+    store, key = default
+    assert store.current("raw.movielens_movies").rows == key.films == 300
+    assert store.current("raw.movielens_ratings").rows == key.ratings == 20_000
+    assert store.current("raw.movielens_tags").rows == key.tags
+    links = store.current("raw.movielens_links").read()
+    assert links["tmdb_id"].drop_nulls().n_unique() == key.tmdb_ids
+    values = store.current("raw.movielens_ratings").read()["rating"].value_counts()
+    assert dict(values.rows()) == {float(k): n for k, n in key.rating_counts.items()}
+
+
+def test_the_loaders_find_the_counted_features(default: tuple[Store, SampleWorld]) -> None:
+    store, key = default
+    films = store.current("raw.tmdb_movies").read()
+    assert films.height == key.films_with_record
+    assert films["overview"].is_not_null().sum() == key.films_with_overview
+    assert films["release_date"].is_not_null().sum() == key.films_with_release_date
+    assert (films["actors"].list.len() > 0).sum() == key.films_with_cast
+    assert (films["directors"].list.len() > 0).sum() == key.films_with_director
+    assert (films["keywords"].list.len() > 0).sum() == key.films_with_keywords
+    assert films["collection"].is_not_null().sum() == key.films_in_series
+    missing = store.current("raw.tmdb_missing").read()
+    assert missing.height == key.tmdb_ids - key.films_with_record
+    assert set(missing["reason"]) == {"not_in_dump", "record_of_another_film"}
+
+
+def test_the_loaders_find_the_reviews_and_products_of_both_editions(
+    default: tuple[Store, SampleWorld],
+) -> None:
+    store, key = default
+    counts = key.others["amazon"]
+    for table in ("reviews_2018", "meta_2018", "reviews_2023", "meta_2023"):
+        assert store.current(f"raw.amazon_{table}").rows == counts[table]
+    asins = [
+        *store.current("raw.amazon_meta_2018").read()["asin"],
+        *store.current("raw.amazon_meta_2023").read()["parent_asin"],
+    ]
+    assert len(set(asins)) == counts["books"] + counts["products"] == 450 + 360
+    repeated = counts["meta_2018_repeated"] + counts["books_in_both"]
+    assert len(asins) - len(set(asins)) == repeated
+
+
+@pytest.mark.parametrize(("films", "users", "ratings"), [(20, 10, 200), (140, 30, 1_000)])
+def test_small_worlds_pass_the_default_limit_of_rejections(
+    tmp_path: Path, films: int, users: int, ratings: int
+) -> None:
+    store, key = ingested(tmp_path, films=films, users=users, ratings=ratings)
+    assert store.current("raw.movielens_ratings").rows == ratings
+    assert store.current("raw.movielens_rejected").rows == sum(
+        "movielens" in row.file for row in key.rejected
+    )
