@@ -254,6 +254,29 @@ class Release(Mapping[str, Table]):
             return default
         return self[name]
 
+    def verify(self, *, lineage: bool = False) -> None:
+        """Read every file again and compare its hash with the one that was published.
+
+        Parameters
+        ----------
+        lineage
+            Also read every snapshot that the tables were made from, raw ones included.
+
+        Raises
+        ------
+        IntegrityError
+            Stored bytes are not those that were committed; all problems are in its details.
+        """
+        from pipelines.store import Store
+
+        report = Store(self._stored.home).verify(self._stored, lineage=lineage)
+        if not report.ok:
+            raise IntegrityError(
+                f"{self.ref} is not as published: {report.problems[0]}",
+                hint="`understudy release verify` lists everything",
+                details={"problems": list(report.problems)},
+            )
+
     def require(self, *names: str) -> None:
         """Make sure that tables are there.
 
@@ -307,6 +330,17 @@ def open_release(
 ) -> Release:
     """Open a published release.
 
+    At opening, only the lock file is checked, against its own digest; and each table, when it is
+    first used: its manifest against the hash in the lock file, and its files' presence and sizes.
+    Not checked are
+
+    - the content of the Parquet files, and the dataset card before it is read: ``verify``;
+    - the snapshots that the tables were made from: ``Release.verify(lineage=True)``, or
+      ``understudy release verify --lineage``;
+    - whether the release is the newest content: ``latest`` is the one published last, also when
+      that was an older state of the data;
+    - who wrote it: hashes show damage and accidental change, they are not a signature.
+
     Parameters
     ----------
     ref
@@ -315,7 +349,7 @@ def open_release(
     home
         The store's folder; default the settings' (``UNDERSTUDY_HOME``, else ``.understudy``).
     verify
-        Re-hash every file first. Reads everything once.
+        Call :meth:`Release.verify` first: every file of the tables is read once.
 
     Raises
     ------
@@ -330,16 +364,10 @@ def open_release(
     settings = load_settings(overrides={"runtime": {"home": str(home)}} if home else None)
     store = Store(settings.runtime.home)
     name = f"{settings.release.name}@latest" if str(ref) == "latest" else str(ref)
-    stored = store.release(name)
+    release = Release(store.release(name))
     if verify:
-        report = store.verify(stored)
-        if not report.ok:
-            raise IntegrityError(
-                f"{stored} is not as published: {report.problems[0]}",
-                hint="`understudy release verify` lists everything",
-                details={"problems": list(report.problems)},
-            )
-    return Release(stored)
+        release.verify()
+    return release
 
 
 def _list(names: Any) -> str:

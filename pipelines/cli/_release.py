@@ -119,23 +119,31 @@ def show(
 @release_app.command()
 def verify(
     release: RefArgument = "latest",
+    lineage: Annotated[
+        bool,
+        typer.Option("--lineage", help="Also read every snapshot that the tables were made from."),
+    ] = False,
     home: HomeOption = None,
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Read every file of a release again and compare its hash; exit code 5 if one differs.
 
-    JSON: {"release", "ok", "files", "bytes", "problems": []}; with problems,
-    an error document whose details list them.
+    With --lineage also every snapshot that its tables were made from, raw
+    ones included. Original files are outside the store and not read.
+
+    JSON: {"release", "ok", "files", "bytes", "upstream", "originals",
+    "problems": []}; with problems, an error document whose details list them.
     """
     settings = open_settings(home, config)
     store = _store(settings)
     found = store.release(full_ref(release, settings))
-    total = sum(lock.bytes for lock in found.tables.values())
+    # The size of upstream snapshots is not part of the lock file.
+    total = None if lineage else sum(lock.bytes for lock in found.tables.values())
     with progress_bar(
         f"verifying {found.name}", total=total, unit="bytes", disable=as_json
     ) as advance:
-        report = store.verify(found, lambda _, size: advance(size))
+        report = store.verify(found, lambda _, size: advance(size), lineage=lineage)
     if not report.ok:
         first, *others = report.problems
         more = f"; and {len(others)} more" if others else ""
@@ -149,12 +157,20 @@ def verify(
         "ok": True,
         "files": report.files,
         "bytes": report.bytes,
+        "upstream": report.upstream,
+        "originals": report.originals,
         "problems": [],
     }
 
     def render(screen: Console) -> None:
         read = f"{report.files} files, {human_bytes(report.bytes)}"
         screen.print(f"{report.release} is as published ({read} read).", markup=False)
+        if lineage:
+            screen.print(
+                f"{report.upstream} upstream snapshots are as committed; "
+                f"{report.originals} original files were not read.",
+                markup=False,
+            )
 
     emit(payload, render, as_json=as_json)
 

@@ -360,13 +360,25 @@ class Store:
         return list_releases(self.home, name)
 
     def verify(
-        self, release: Release | str, progress: Callable[[Path, int], None] | None = None
+        self,
+        release: Release | str,
+        progress: Callable[[Path, int], None] | None = None,
+        *,
+        lineage: bool = False,
     ) -> VerifyReport:
         """Read every file of a release again and compare hashes.
 
-        ``progress`` is called with each file and its size (bytes) after it was read.
+        Parameters
+        ----------
+        release
+            The release or a reference to it.
+        progress
+            Called with each file and its size (bytes) after it was read.
+        lineage
+            Also read every snapshot that the tables were made from, raw ones included, and
+            check that recorded builds still lead from them to the tables.
         """
-        return verify_release(self._opened(release), progress)
+        return verify_release(self._opened(release), progress, lineage=lineage)
 
     def diff(
         self, a: Release | str, b: Release | str, *, memory_limit_mb: int = 2048

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from pipelines.errors import IntegrityError
+from pipelines.store._files import LocalFiles
+from pipelines.store._layout import Layout
+from pipelines.store._lineage import builds_of
+from pipelines.store._records import open_snapshot
 from pipelines.store._release import Release
+from pipelines.store._snapshot import Snapshot
 
 __all__ = ["VerifyReport", "verify_release"]
 
@@ -24,12 +30,20 @@ class VerifyReport:
         What was read (count, bytes).
     problems
         One line for each thing that is not as published, naming its file; empty if all is well.
+    upstream
+        Snapshots that the tables were made from, directly or not, and that were read too
+        (count); 0 without ``lineage``.
+    originals
+        Original files in the lineage (count). They are outside the store: their hashes are part
+        of the release, but they are not read again.
     """
 
     release: str
     files: int
     bytes: int
     problems: tuple[str, ...]
+    upstream: int = 0
+    originals: int = 0
 
     @property
     def ok(self) -> bool:
@@ -38,22 +52,63 @@ class VerifyReport:
 
 
 def verify_release(
-    release: Release, progress: Callable[[Path, int], None] | None = None
+    release: Release,
+    progress: Callable[[Path, int], None] | None = None,
+    *,
+    lineage: bool = False,
 ) -> VerifyReport:
     """See :meth:`Store.verify`."""
     problems: list[str] = []
     files = size = 0
-    for name in sorted(release.tables):
+
+    def read(opener: Callable[[], Snapshot]) -> None:
+        nonlocal files, size
         try:
-            snapshot = release.snapshot(name)
+            snapshot = opener()
         except IntegrityError as error:
             problems.append(str(error))
-            continue
-        problems += [str(p) for p in snapshot.problems(progress)]
+            return
+        problems.extend(str(p) for p in snapshot.problems(progress))
         files += len(snapshot.manifest.files)
         size += snapshot.bytes
+
+    for name in sorted(release.tables):
+        read(partial(release.snapshot, name))
     try:
         release.card()
     except IntegrityError as error:
         problems.append(str(error))
-    return VerifyReport(str(release), files, size, tuple(problems))
+    if not lineage:
+        return VerifyReport(str(release), files, size, tuple(problems))
+    upstream = _upstream(release)
+    for folder in upstream:
+        read(partial(open_snapshot, LocalFiles(release.home), folder))
+    problems.extend(_unlinked(release))
+    originals = sum(name.startswith("file:") for name in release.lineage)
+    return VerifyReport(
+        str(release), files, size, tuple(problems), upstream=len(upstream), originals=originals
+    )
+
+
+def _upstream(release: Release) -> list[Path]:
+    """Folders of the snapshots that a release was made from and does not pin."""
+    pinned = {t.dataset for t in release.tables.values()}
+    layout = Layout(release.home)
+    return [
+        layout.snapshot(dataset, version)
+        for dataset, version in sorted(release.lineage.items())
+        if dataset not in pinned and not dataset.startswith("file:")
+    ]
+
+
+def _unlinked(release: Release) -> Iterator[str]:
+    """Snapshots of the lineage that no recorded build made from the inputs of the lineage."""
+    builds = builds_of(LocalFiles(release.home), Layout(release.home))
+    for dataset, version in sorted(release.lineage.items()):
+        recorded = [] if dataset.startswith("file:") else builds(dataset, version)
+        # A snapshot that can't be opened has no builds, and is a problem of its own.
+        if recorded and not any(inputs.items() <= release.lineage.items() for inputs in recorded):
+            yield (
+                f"no recorded build of {dataset}@{version} has the inputs of the release: "
+                f"{Layout(release.home).builds(dataset)}"
+            )

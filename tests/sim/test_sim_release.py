@@ -200,6 +200,15 @@ def test_verification_reads_every_byte_when_asked(small: ModuleType, tmp_path: P
         open_release("movies", home=tmp_path, verify=True)
 
 
+def test_an_open_release_verifies_itself(small: ModuleType, tmp_path: Path) -> None:
+    small.build(tmp_path)
+    release = open_release("movies", home=tmp_path)
+    release.verify(lineage=True)
+    release._stored.snapshot("items").files()[0].unlink()
+    with pytest.raises(IntegrityError, match="items"):
+        release.verify()
+
+
 def test_a_table_that_is_gone_is_an_integrity_error(small: ModuleType, tmp_path: Path) -> None:
     small.build(tmp_path)
     release = open_release("movies", home=tmp_path)

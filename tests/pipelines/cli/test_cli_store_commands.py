@@ -256,6 +256,25 @@ def test_release_verify_of_changed_bytes_is_exit_5_and_names_the_file(own_home: 
     assert len(error["details"]["problems"]) == 1
 
 
+def test_release_verify_lineage_reads_raw_snapshots(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    rows = pl.DataFrame({"tmdb_id": [1], "reason": ["not_found"]})
+    raw = store.commit("raw.tmdb_missing", rows, code_version="1")
+    split = pl.DataFrame({"user_id": ["ml-user:1"], "item_id": ["ml:1"], "split": ["train"]})
+    table = store.commit(
+        "movies.splits", split, code_version="1", inputs={raw.dataset: raw.version}
+    )
+    store.publish("movies", {"splits": table}, world="w", required={}, card="c", settings={})
+    found = payload(tmp_path, "release", "verify", "--lineage")
+    assert (found["files"], found["upstream"], found["originals"]) == (2, 1, 0)
+    assert "1 upstream snapshots" in call(tmp_path, "release", "verify", "--lineage").stdout
+    raw.files()[0].unlink()
+    assert call(tmp_path, "release", "verify").exit_code == 0
+    result = call(tmp_path, "release", "verify", "--lineage")
+    assert result.exit_code == 5
+    assert str(raw.files()[0]) in result.stderr
+
+
 def test_release_diff_counts_rows_by_key_and_shows_examples(
     small: ModuleType, own_home: Path
 ) -> None:

@@ -243,6 +243,53 @@ def missing(*ids: int) -> pl.DataFrame:
     return pl.DataFrame({"tmdb_id": list(ids), "reason": ["not_found" for _ in ids]})
 
 
+def damage(file: Path) -> None:
+    file.chmod(0o644)
+    data = bytearray(file.read_bytes())
+    data[len(data) // 2] ^= 1
+    file.write_bytes(data)
+
+
+def of_raw_files(store: Store) -> tuple[Release, Snapshot]:
+    """A release over two steps: an original file, a raw snapshot, a table."""
+    raw = store.commit(
+        "raw.tmdb_missing", missing(1), code_version="1", inputs={"file:tmdb.json": "a" * 64}
+    )
+    table = store.commit(SPLITS, THREE, code_version="1", inputs={raw.dataset: raw.version})
+    return publish(store, table), raw
+
+
+def test_lineage_verification_reads_raw_snapshots(store: Store) -> None:
+    release, raw = of_raw_files(store)
+    report = store.verify(release, lineage=True)
+    assert (report.ok, report.files, report.upstream, report.originals) == (True, 2, 1, 1)
+    damage(*raw.files())
+    assert store.verify(release).ok
+    (problem,) = store.verify(release, lineage=True).problems
+    assert str(raw.files()[0]) in problem
+
+
+def test_lineage_verification_names_a_missing_upstream_snapshot(store: Store) -> None:
+    release, raw = of_raw_files(store)
+    shutil.rmtree(raw.path)
+    (problem,) = store.verify(release, lineage=True).problems
+    assert str(raw.path) in problem
+
+
+def test_lineage_verification_finds_a_lost_build_record(store: Store) -> None:
+    # A table is built twice with one result: only the record of the second build names its input.
+    name = "raw.tmdb_missing"
+    for rows in (missing(1), missing(1, 2)):
+        raw = store.commit(name, rows, code_version="1")
+        again = store.commit(SPLITS, THREE, code_version="1", inputs={name: raw.version})
+    tables = {"splits": again, "missing": raw}
+    release = store.publish("m", tables, world="w", required={}, card="c", settings={})
+    assert store.verify(release, lineage=True).ok
+    shutil.rmtree(store.home / "builds" / SPLITS)
+    (problem,) = store.verify(release, lineage=True).problems
+    assert f"no recorded build of {SPLITS}@{again.version}" in problem
+
+
 def two_tables(store: Store, first_input: str, second_input: str) -> dict[str, Snapshot]:
     made = {"raw.tmdb_missing": first_input}, {"raw.tmdb_missing": second_input}
     return {
