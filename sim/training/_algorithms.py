@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from sim.training._networks import Sizes
 
 if TYPE_CHECKING:
@@ -103,21 +101,3 @@ def make_model(
         LowRankPolicy, env, policy_kwargs=networks, **common
     )
     return model
-
-
-def unseen(seen: np.ndarray, draws: np.ndarray) -> np.ndarray:
-    """One item per row, each unseen one equally likely; any item where all have been seen.
-
-    Parameters
-    ----------
-    seen
-        Of shape (n, items), true for what can't be chosen.
-    draws
-        Uniform numbers in [0, 1), of shape (n,).
-
-    >>> unseen(np.array([[True, False, True, False]] * 2), np.array([0.1, 0.9]))
-    array([1, 3])
-    """
-    free = ~seen | seen.all(axis=1, keepdims=True)
-    rank = (draws * free.sum(axis=1)).astype(np.int64)
-    return np.asarray((np.cumsum(free, axis=1) > rank[:, None]).argmax(axis=1))

@@ -8,8 +8,7 @@ import numpy as np
 import torch as th
 from stable_baselines3 import DQN
 
-from sim.training._algorithms import unseen
-from sim.training._networks import seen_mask
+from sim.training._networks import seen_mask, unseen
 
 __all__ = ["MaskedDQN"]
 

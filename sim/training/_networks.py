@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch as th
 from torch import nn
 
 from sim.training._distribution import MASKED
 
-__all__ = ["ItemScores", "Sizes", "ValueNetwork", "seen_mask"]
+__all__ = ["ItemScores", "Sizes", "ValueNetwork", "seen_mask", "unseen"]
 
 #: Standard deviation of the first item vectors; users begin at zero. So the first scores of all
 #: items are equal, the first greedy lists show what was learnt and not the chance of
@@ -65,6 +66,24 @@ def seen_mask(recent_items: th.Tensor, items: int) -> th.Tensor:
     if recent_items.shape[1] >= items:
         mask = mask & ~mask.all(dim=1, keepdim=True)
     return mask
+
+
+def unseen(seen: np.ndarray, draws: np.ndarray) -> np.ndarray:
+    """One item per row, each unseen one equally likely; any item where all have been seen.
+
+    Parameters
+    ----------
+    seen
+        Of shape (n, items), true for what can't be chosen.
+    draws
+        Uniform numbers in [0, 1), of shape (n,).
+
+    >>> unseen(np.array([[True, False, True, False]] * 2), np.array([0.1, 0.9]))
+    array([1, 3])
+    """
+    free = ~seen | seen.all(axis=1, keepdims=True)
+    rank = (draws * free.sum(axis=1)).astype(np.int64)
+    return np.asarray((np.cumsum(free, axis=1) > rank[:, None]).argmax(axis=1))
 
 
 class ItemScores(nn.Module):

@@ -13,12 +13,19 @@ import orjson
 
 from pipelines.errors import ConfigError, IntegrityError
 from sim.training._algorithms import algorithm_named, make_model
-from sim.training._checkpoint import Checkpoint, checkpoints, load, save, write
+from sim.training._checkpoint import (
+    Checkpoint,
+    checkpoints,
+    load,
+    model_state,
+    restore_model,
+    save,
+    write,
+)
 from sim.training._evaluation import Audience, figures_line
 from sim.training._networks import Sizes
 from sim.training._policy_file import PolicyRecommender, id_hash, policy_bytes
 from sim.training._settings import RunSettings
-from sim.training._state import model_state, restore_model
 
 if TYPE_CHECKING:
     from sim.environment import World
