@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,11 @@ from support.running import run_understudy
 from support.tiny_models import tiny_checkpoint
 
 REPOSITORY = Path(__file__).resolve().parents[1]
+
+# A background job of a script starts with SIGINT ignored, and so would every process that a test
+# starts and interrupts.
+if threading.current_thread() is threading.main_thread():
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _shared_data_folder() -> Path:
