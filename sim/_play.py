@@ -27,7 +27,7 @@ class Player:
     release
         The release to play on.
     rater
-        ``embedded`` or ``replay``; see :class:`sim.environment.RecommendationEnv`.
+        ``statistical`` or ``replay``; see :class:`sim.environment.RecommendationEnv`.
     policy
         ``random``: any item; ``popular``: the most rated; ``best``: the highest expected rating
         of this persona, which no recommender can see. None recommends an item twice, and with
@@ -45,7 +45,7 @@ class Player:
         self,
         release: Release,
         *,
-        rater: Literal["embedded", "replay"] = "embedded",
+        rater: Literal["statistical", "replay"] = "statistical",
         policy: Policy = "popular",
         steps: int = 10,
     ) -> None:

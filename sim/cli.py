@@ -47,11 +47,11 @@ def episode(
         ),
     ] = None,
     rater: Annotated[
-        Literal["embedded", "replay"],
+        Literal["statistical", "replay"],
         typer.Option(
             "--rater", help="Who rates: a fitted model of the data, or the release's stored scores."
         ),
-    ] = "embedded",
+    ] = "statistical",
     home: HomeOption = None,
     config: ConfigOption = None,
     as_json: JsonOption = False,
@@ -98,13 +98,13 @@ def episodes(
         typer.Option("--policy", help="What is recommended: any unseen item, or the most rated."),
     ] = "random",
     rater: Annotated[
-        Literal["embedded", "replay", "llm"],
+        Literal["statistical", "replay", "llm"],
         typer.Option(
             "--rater",
             help="Who rates: a fitted model of the data, the release's stored scores, or the "
             "language model that its settings name.",
         ),
-    ] = "embedded",
+    ] = "statistical",
     retriever: Annotated[
         Literal["none", "recent", "features", "embedding", "graph"],
         typer.Option("--retriever", help="Which past items the rater is told of."),

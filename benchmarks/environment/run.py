@@ -23,7 +23,7 @@ DIMENSION = 384
 
 
 def tables(items: int, personas: int, ratings: int, seed: int = 0) -> dict[str, Any]:
-    """A world of that size: everything that the environment and the embedded rater read."""
+    """A world of that size: everything that the environment and the statistical rater read."""
     import numpy as np
     import polars as pl
 
@@ -110,17 +110,17 @@ def world(items: int, personas: int, retriever: str) -> Any:
     """The generated world, opened."""
     import polars as pl
 
-    from pipelines.raters import SCALES, LiveEmbedded, fit_embedded
+    from pipelines.raters import SCALES, LiveStatistical, fit_statistical
     from pipelines.retrieval import open_retriever
     from sim.environment import Cast, Catalogue, World
 
     made = tables(items, personas, 200_000)
     personas_frame = made.pop("personas")
-    rater = fit_embedded(scale=SCALES["1-10"], **made)
-    live = LiveEmbedded(rater, personas_frame, made["items"])
+    rater = fit_statistical(scale=SCALES["1-10"], **made)
+    live = LiveStatistical(rater, personas_frame, made["items"])
     ranked = made["items"].with_columns(popularity_rank=pl.int_range(1, pl.len() + 1))
     step_rater = SimpleNamespace(
-        name="embedded", language_model=False, note="", scale=rater.scale, rate=live.rate,
+        name="statistical", language_model=False, note="", scale=rater.scale, rate=live.rate,
         sweep=lambda *asked: live.sweep(*asked).expected, explain=live.effects,
     )  # fmt: skip
     return World(

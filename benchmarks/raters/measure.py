@@ -1,4 +1,4 @@
-"""Speed, memory and held-out figures of the embedded rater.
+"""Speed, memory and held-out figures of the statistical rater.
 
     python benchmarks/raters/measure.py --home ml-latest-small=HOME --home ml-100k=HOME
 
@@ -39,7 +39,7 @@ def main() -> None:
         name, folder = given.split("=", 1)
         tables = read(name, Path(folder), options.cache)
         traits = tables.pop("human_users")
-        raters = [fit_rater(n, scale="1-10", **tables) for n in ("embedded", "mean", "random")]
+        raters = [fit_rater(n, scale="1-10", **tables) for n in ("statistical", "mean", "random")]
         report = rater_report(
             raters,
             items=tables["items"],

@@ -18,7 +18,7 @@ from pipelines.quality import CONTRACT_CHECK
 __all__ = ["SuiteConfig", "ablation_assets"]
 
 _DOMAINS = ("movies", "books")
-_READABLE, _BETTER = "replies_are_readable", "embedded_beats_the_floors"
+_READABLE, _BETTER = "replies_are_readable", "statistical_beats_the_baselines"
 
 
 class SuiteConfig(dg.Config):
@@ -111,7 +111,7 @@ def _scores_asset(domain: str) -> dg.AssetsDefinition:
             dg.AssetCheckSpec(
                 _BETTER,
                 asset=asset_key(dataset),
-                description="The embedded rater's baseline is above the random and the mean "
+                description="The statistical rater's baseline is above the random and the mean "
                 "rater's, intervals included.",
             ),
         ],
@@ -189,7 +189,7 @@ def _scores(
         f"{c.rater} {test}" for c in result.configurations
         for test, s in c.scores.items() if s.flagged
     ]  # fmt: skip
-    best, *floors = (result.baseline(name).scores["aggregate"] for name in result.raters[:3])
+    best, *baselines = (result.baseline(name).scores["aggregate"] for name in result.raters[:3])
     checks = [
         dg.AssetCheckResult(
             check_name=_READABLE,
@@ -201,11 +201,11 @@ def _scores(
         dg.AssetCheckResult(
             check_name=_BETTER,
             asset_key=asset_key(dataset),
-            passed=all(best.low > floor.high for floor in floors),
+            passed=all(best.low > baseline.high for baseline in baselines),
             severity=dg.AssetCheckSeverity.WARN,
             metadata={
-                "embedded": best.score,
-                **{name: f.score for name, f in zip(result.raters[1:3], floors, strict=True)},
+                "statistical": best.score,
+                **{name: f.score for name, f in zip(result.raters[1:3], baselines, strict=True)},
             },
         ),
     ]

@@ -69,7 +69,7 @@ train_policy = dg.define_asset_job(
     "train_policy",
     selection=dg.AssetSelection.groups("training"),
     description="Recommendation policies on the latest release of a domain (settings: `training`), "
-    "judged beside floors.",
+    "judged beside baselines.",
     tags=_TAGS,
 )
 

@@ -21,7 +21,7 @@ _REPORTED_FROM = (
     "human_users",
 )
 #: Raters that are always in the report; the configured one comes beside them.
-_ALWAYS = ("embedded", "mean", "random")
+_ALWAYS = ("statistical", "mean", "random")
 
 
 def rater_report(workbench: Workbench, domain: str, run_id: str) -> dg.MaterializeResult[Any]:

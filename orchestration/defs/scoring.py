@@ -33,7 +33,7 @@ _SCORED_FROM = ("score_plan", "personas", "persona_embeddings", "items", *_LEARN
 _FITTED_ON = {
     "random": (),
     "mean": ("item_stats", "interactions"),
-    "embedded": ("items", *_LEARNED_FROM),
+    "statistical": ("items", *_LEARNED_FROM),
 }
 _MODELS = ("llm", "ensemble")
 #: Pairs at most, of whole personas, that the summary of a table is about (count).
@@ -221,7 +221,7 @@ def _about(
     scoring = workbench.settings.scoring
     names = {scoring.rater, *(member.rater for member in scoring.ensemble)}
     about = {}
-    if "embedded" in names:
+    if "statistical" in names:
         about["persona_embeddings"] = _of_cohort(inputs["persona_embeddings"], people)
     if "llm" in names:
         about["item_stats"] = inputs["item_stats"].read(["item_id", "train_mean_rating"])

@@ -23,7 +23,7 @@ CODE_VERSION = "1"
 
 
 def trained_policy(workbench: Workbench, run_id: str) -> dg.MaterializeResult[Any]:
-    """Train a policy per configured seed, and judge them beside the floors.
+    """Train a policy per configured seed, and judge them beside the baselines.
 
     A run that died goes on from its latest checkpoint; an equal one is not repeated.
     """

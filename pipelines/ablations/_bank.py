@@ -22,7 +22,7 @@ from pipelines.store import Snapshot
 __all__ = ["KINDS", "RaterBank", "RaterSpec"]
 
 #: Kinds of raters that a suite can judge.
-KINDS = ("embedded", "random", "mean", "llm")
+KINDS = ("statistical", "random", "mean", "llm")
 _FITTED = ("items", "item_stats", "interactions", "splits")
 
 
@@ -54,7 +54,7 @@ class RaterSpec:
 
     @property
     def name(self) -> str:
-        """What tables say: ``embedded``, ``llm:<model>``."""
+        """What tables say: ``statistical``, ``llm:<model>``."""
         if self.engine is None:
             return self.kind
         return f"llm:{self.engine.model or self.engine.kind}"
@@ -104,7 +104,7 @@ class RaterBank:
             versions = {name: self.tables[name].version for name in sorted(names)}
             return base | {
                 "code": raters.CODE_VERSION,
-                "seed": self.settings.scoring.seed if spec.kind == "embedded" else None,
+                "seed": self.settings.scoring.seed if spec.kind == "statistical" else None,
                 "fitted_on": versions,
             }
         return base | {

@@ -81,7 +81,7 @@ def model_findings(settings: Settings) -> Iterator[tuple[str, Finding]]:
             "language model",
             Finding(
                 "ok",
-                "none configured: everything uses the embedded implementations; to use one set "
+                "none configured: everything uses the statistical implementations; to use one set "
                 f"engine.kind ({', '.join(ENGINES)}) and engine.model",
             ),
         )

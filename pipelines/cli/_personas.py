@@ -52,7 +52,7 @@ def personas(
         typer.Option(
             "--writer",
             show_default=False,
-            help="`embedded` (no model) or `model` (the configured engine).",
+            help="`statistical` (no model) or `model` (the configured engine).",
         ),
     ] = None,
     settings: SetOption = None,

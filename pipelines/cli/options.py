@@ -140,8 +140,8 @@ def overrides_of(
 
     >>> overrides_of("here", ["personas.count=50", "personas.seed=1"])
     {'personas': {'count': '50', 'seed': '1'}, 'runtime': {'home': 'here'}}
-    >>> overrides_of(None, ['scoring.ensemble=[{"rater": "llm"}, {"rater": "embedded"}]'])
-    {'scoring': {'ensemble': [{'rater': 'llm'}, {'rater': 'embedded'}]}}
+    >>> overrides_of(None, ['scoring.ensemble=[{"rater": "llm"}, {"rater": "statistical"}]'])
+    {'scoring': {'ensemble': [{'rater': 'llm'}, {'rater': 'statistical'}]}}
 
     Raises
     ------

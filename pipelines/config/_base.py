@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from pipelines.renames import current_setting
 
 __all__ = ["Section", "Share"]
 
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
+
+#: Settings whose values are names of raters and writers.
+_NAMED = frozenset({"rater", "replay", "writer"})
 
 
 class Section(BaseModel):
@@ -18,3 +23,13 @@ class Section(BaseModel):
 
     #: Whether the section's values are part of what a build is (hashed) or only how it runs.
     identity: ClassVar[bool] = True
+
+    @model_validator(mode="before")
+    @classmethod
+    def _current_names(cls, values: Any) -> Any:
+        if not isinstance(values, dict):
+            return values
+        return {
+            key: current_setting(value, key) if key in _NAMED else value
+            for key, value in values.items()
+        }

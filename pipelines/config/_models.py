@@ -17,7 +17,7 @@ class EngineSettings(Section):
 
     kind: Literal["none", "transformers", "vllm", "openai", "scripted"] = Field(
         "none",
-        description="`none`: no model, embedded implementations everywhere. `transformers` and "
+        description="`none`: no model, statistical implementations everywhere. `transformers` and "
         "`vllm` load a model in this process, `openai` asks any OpenAI-compatible server, "
         "`scripted` answers by rule (tests, demos).",
     )

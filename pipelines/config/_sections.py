@@ -102,9 +102,9 @@ class PersonaSettings(Section):
     )
     count: int = Field(100, ge=1, le=10_000_000, description="Personas in the cohort (count).")
     seed: int = Field(7, ge=0, description="Cohort seed; persona n depends on (seed, n) only.")
-    writer: Literal["embedded", "model"] = Field(
-        "embedded",
-        description="Who writes the descriptions: `embedded` needs no model, `model` asks the "
+    writer: Literal["statistical", "model"] = Field(
+        "statistical",
+        description="Who writes the descriptions: `statistical` needs no model, `model` asks the "
         "engine of the section `engine`.",
     )
     domain: Literal["movies", "books", "games"] = Field(
@@ -129,7 +129,7 @@ class PersonaSettings(Section):
 
     @model_validator(mode="after")
     def _somebody_decides(self) -> Self:
-        if self.writer == "embedded" and self.genres == "model":
+        if self.writer == "statistical" and self.genres == "model":
             raise ValueError("genres: model needs writer: model")
         return self
 
@@ -150,7 +150,7 @@ class EmbeddingSettings(Section):
 class EnsembleMember(Section):
     """One rater of an ensemble."""
 
-    rater: Literal["embedded", "random", "mean", "llm"] = Field(
+    rater: Literal["statistical", "random", "mean", "llm"] = Field(
         "llm", description="Who it is, as for `scoring.rater`."
     )
     engine: EngineSettings | None = Field(
@@ -161,11 +161,11 @@ class EnsembleMember(Section):
 class ScoringSettings(Section):
     """Preference scores of personas for items."""
 
-    rater: Literal["embedded", "random", "mean", "llm", "ensemble", "replay"] = Field(
-        "embedded",
-        description="Who scores: `embedded` needs no model, `llm` asks the engine of the section "
-        "`engine`, `ensemble` averages the raters of `ensemble`, `replay` repeats stored scores; "
-        "`random` and `mean` are floors.",
+    rater: Literal["statistical", "random", "mean", "llm", "ensemble", "replay"] = Field(
+        "statistical",
+        description="Who scores: `statistical` needs no model, `llm` asks the engine of the "
+        "section `engine`, `ensemble` averages the raters of `ensemble`, `replay` repeats "
+        "stored scores; `random` and `mean` are baselines.",
     )
     scale: Literal["1-5", "1-10", "0-9", "one-ten", "0-100"] = Field(
         "1-10",
@@ -300,10 +300,11 @@ class TrainingSettings(Section):
     domain: Literal["movies", "books", "games"] = Field(
         "movies", description="Whose release the job `train_policy` trains on."
     )
-    rater: Literal["embedded", "replay", "llm"] = Field(
-        "embedded",
-        description="Who rates what is recommended: `embedded` needs no language model, `replay` "
-        "draws from the release's stored scores, `llm` asks the engine of the section `engine`.",
+    rater: Literal["statistical", "replay", "llm"] = Field(
+        "statistical",
+        description="Who rates what is recommended: `statistical` needs no language model, "
+        "`replay` draws from the release's stored scores, `llm` asks the engine of the section "
+        "`engine`.",
     )
     algo: Literal["a2c", "ppo", "trpo", "dqn"] = Field(
         "a2c", description="Algorithm, with stable-baselines3's settings (SUBER, appendix F)."

@@ -37,7 +37,7 @@ class RaterReport(Model):
     failed: pl.Int64 = pa.Field(
         ge=0, description="Ratings that the rater gave no answer for; not in the figures (count)."
     )
-    embedded: pl.Boolean = pa.Field(description="Whether it needs no language model.")
+    statistical: pl.Boolean = pa.Field(description="Whether it needs no language model.")
 
 
 #: The contract; a domain's dataset is ``<domain>.rater_report``.

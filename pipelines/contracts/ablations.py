@@ -101,7 +101,7 @@ class Scores(Model):
     """Success of each configuration in each test, with intervals; `test` is also `aggregate`."""
 
     cell: pl.String = pa.Field(str_length=64, description="Key of the configuration (hex).")
-    rater: pl.String = pa.Field(description="Who rated; `embedded` needs no language model.")
+    rater: pl.String = pa.Field(description="Who rated; `statistical` needs no language model.")
     scale: pl.String = pa.Field(description="Rating scale.")
     shots: pl.String = pa.Field(description="Worked examples, or `-` if the rater sees none.")
     system: pl.String = pa.Field(description="`default` or `custom`, or `-`.")

@@ -89,8 +89,8 @@ class Personas(Model):
         isin=["sampled", "matched", "imported", "handmade"], description="Where it comes from."
     )
     writer: pl.String = pa.Field(
-        description="Who wrote the description: `embedded` (no model), a model's id, `people` for "
-        "hand-made personas, or `unknown` if the file of an imported persona does not say."
+        description="Who wrote the description: `statistical` (no model), a model's id, `people` "
+        "for hand-made personas, or `unknown` if the file of an imported persona does not say."
     )
     name: pl.String = pa.Field(
         nullable=True,
@@ -167,7 +167,7 @@ class PreferenceScores(Model):
 
     persona_id: pl.String = pa.Field(description=_PERSONA)
     item_id: pl.String = pa.Field(description=ITEM)
-    rater: pl.String = pa.Field(description="Who scored; `embedded` needs no language model.")
+    rater: pl.String = pa.Field(description="Who scored; `statistical` needs no language model.")
     scale: pl.String = pa.Field(
         isin=["1-5", "1-10", "0-9", "one-ten", "0-100"], description="Rating scale."
     )

@@ -1,18 +1,18 @@
 """Synthetic users: attributes sampled from stated distributions, described by a writer.
 
-The default writer, `embedded`, combines phrases of our own; it needs no model and says so in
+The default writer, `statistical`, combines phrases of our own; it needs no model and says so in
 the ``writer`` column.
 
 >>> from pipelines.config import PersonaSettings
 >>> one = generate(PersonaSettings(), start=3, count=1)
 >>> one["persona_id"].item(), one["writer"].item()
-('persona:default:0000003', 'embedded')
+('persona:default:0000003', 'statistical')
 """
 
 from pipelines.personas._attributes import OPINIONS, sample_attributes
 from pipelines.personas._cohorts import HANDMADE, IMPORTED, Cohort, write_cohort
 from pipelines.personas._generate import generate, generate_batches
-from pipelines.personas._grammar import EmbeddedWriter
+from pipelines.personas._grammar import StatisticalWriter
 from pipelines.personas._handmade import (
     HANDMADE_VERSION,
     SUITE_GENRES,
@@ -51,9 +51,9 @@ __all__ = [
     "WRITERS",
     "Bands",
     "Cohort",
-    "EmbeddedWriter",
     "ModelWriter",
     "PersonaLists",
+    "StatisticalWriter",
     "TextVariety",
     "Writer",
     "article",

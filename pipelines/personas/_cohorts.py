@@ -24,7 +24,7 @@ __all__ = ["HANDMADE", "IMPORTED", "Cohort", "write_cohort"]
 
 #: Cohorts whose name begins so come from the world's persona files, or were written by hand.
 IMPORTED, HANDMADE = "imported", "handmade"
-#: Personas per step of a generation: what is lost of the embedded writer's work by a kill (a
+#: Personas per step of a generation: what is lost of the statistical writer's work by a kill (a
 #: model's replies are kept one by one in the answer store), and how often progress is told.
 _STEP = 2_000
 #: Seconds to wait for another process that is writing its cohort into the table.

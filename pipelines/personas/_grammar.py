@@ -1,4 +1,4 @@
-"""The embedded writer: a combinatorial grammar over a persona's attributes.
+"""The statistical writer: a combinatorial grammar over a persona's attributes.
 
 The phrases are in `data/grammar.yaml` and `data/domains/`, all of our own wording. Every
 description says age, occupation, hobby and every liked and disliked genre, with reasons, and what
@@ -26,7 +26,7 @@ from pipelines.personas._phrases import (
 )
 from pipelines.seeding import combine
 
-__all__ = ["EmbeddedWriter"]
+__all__ = ["StatisticalWriter"]
 
 #: Random numbers at a description's disposal; asking for more is a bug that raises.
 _DRAWS = 64
@@ -38,10 +38,10 @@ _PRONOUNS = {
 }
 
 
-class EmbeddedWriter:
-    """The writer that needs no model; its rows say ``writer = embedded``."""
+class StatisticalWriter:
+    """The writer that needs no model; its rows say ``writer = statistical``."""
 
-    name = "embedded"
+    name = "statistical"
 
     def write(self, attributes: pl.DataFrame) -> pl.DataFrame:
         """Describe each row; see :class:`pipelines.personas.Writer`.

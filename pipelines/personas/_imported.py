@@ -16,6 +16,7 @@ import polars as pl
 from pipelines.domains import cohort_domain
 from pipelines.errors import ConfigError, ContractError
 from pipelines.personas._generate import ID_DIGITS
+from pipelines.renames import RENAMED
 from pipelines.sources.persona_files import NOT_SAID
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ def imported(
 
     What a row does not state stays null; nothing is guessed. An age band (``45 to 54 years``) is
     no age: it stays in the raw table, and in the description of a persona that has attributes
-    only. Such a description lists the attributes; its writer is `embedded`. A text keeps the
+    only. Such a description lists the attributes; its writer is `statistical`. A text keeps the
     writer that the file states, else `unknown`. Likes and dislikes are empty.
 
     Parameters
@@ -84,8 +85,8 @@ def imported(
         domain=pl.lit(cohort_domain(cohort, domain)),
         origin=pl.lit("imported"),
         writer=pl.when(pl.col("told").is_null())
-        .then(pl.lit("embedded"))
-        .otherwise(pl.coalesce(_neutral("writer"), pl.lit("unknown"))),
+        .then(pl.lit("statistical"))
+        .otherwise(pl.coalesce(_neutral("writer").replace(RENAMED), pl.lit("unknown"))),
         name=_said("name"),
         age=_age(),
         gender=_gender(),

@@ -21,6 +21,7 @@ from pipelines.prompts import (
     persona_messages,
     persona_prompt_digest,
 )
+from pipelines.renames import current_name
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -75,7 +76,7 @@ class ModelWriter:
     Raises
     ------
     ConfigError
-        If the tokenizer can't spell the grammar, or the model calls itself `embedded`.
+        If the tokenizer can't spell the grammar, or the model calls itself `statistical`.
 
     Examples
     --------
@@ -112,7 +113,7 @@ class ModelWriter:
         self._longest = 0
         self.tally = Tally()
         self.name = engine.identity.model
-        if not self.name or self.name == "embedded":
+        if not self.name or current_name(self.name) == "statistical":
             raise ConfigError(
                 "a model's rows must say which model wrote them",
                 where=f"engine.model {self.name!r}",

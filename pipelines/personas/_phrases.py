@@ -1,4 +1,4 @@
-"""The phrases that the embedded writer combines, by domain and stage of life."""
+"""The phrases that the statistical writer combines, by domain and stage of life."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def _fitting(section: Any, stage: tuple[str, ...]) -> Iterable[Any]:
 def _read_domain(domain: str) -> dict[str, Any]:
     if domain not in DOMAIN_NAMES:
         raise ConfigError(
-            "the embedded writer has no phrases for this domain",
+            "the statistical writer has no phrases for this domain",
             where=domain,
             hint=f"one of {', '.join(DOMAIN_NAMES)}",
         )

@@ -9,7 +9,7 @@ import polars as pl
 
 from pipelines.config import EngineSettings, Settings
 from pipelines.errors import ConfigError
-from pipelines.personas._grammar import EmbeddedWriter
+from pipelines.personas._grammar import StatisticalWriter
 
 __all__ = ["WRITERS", "Writer", "load_writer"]
 
@@ -24,7 +24,7 @@ class Writer(Protocol):
 
     @property
     def name(self) -> str:
-        """What the ``writer`` column says: `embedded`, or a model's id."""
+        """What the ``writer`` column says: `statistical`, or a model's id."""
         ...
 
     def write(self, attributes: pl.DataFrame) -> pl.DataFrame:
@@ -45,9 +45,9 @@ class Writer(Protocol):
         ...
 
 
-def _embedded(settings: Settings | None) -> Writer:
+def _statistical(settings: Settings | None) -> Writer:
     del settings
-    return EmbeddedWriter()
+    return StatisticalWriter()
 
 
 def _model(settings: Settings | None) -> Writer:
@@ -57,7 +57,7 @@ def _model(settings: Settings | None) -> Writer:
             where="personas.writer",
             hint="pass load_writer(name, settings) as the writer",
         )
-    # Engines and grammars are heavy; the embedded writer needs neither.
+    # Engines and grammars are heavy; the statistical writer needs neither.
     from pipelines.llm.answers import AnswerStore
     from pipelines.llm.engines import load_engine
     from pipelines.personas._model_writer import ModelWriter
@@ -88,7 +88,10 @@ def _tokenizer(engine: EngineSettings) -> object | None:
 
 
 #: Writers by name; each is opened from the settings.
-WRITERS: dict[str, Callable[[Settings | None], Writer]] = {"embedded": _embedded, "model": _model}
+WRITERS: dict[str, Callable[[Settings | None], Writer]] = {
+    "statistical": _statistical,
+    "model": _model,
+}
 
 
 def load_writer(name: str, settings: Settings | None = None) -> Writer:
@@ -97,7 +100,7 @@ def load_writer(name: str, settings: Settings | None = None) -> Writer:
     Parameters
     ----------
     name
-        `embedded` or `model`.
+        `statistical` or `model`.
     settings
         Needed for `model`: which engine answers, how it is run, and where replies are kept. A
         writer with a `close` is to be closed.

@@ -9,6 +9,7 @@ import yaml
 
 from pipelines.quality._preview import escape_markdown
 from pipelines.quality._summary import RATER_TABLES
+from pipelines.renames import current_name
 
 if TYPE_CHECKING:
     from pipelines.config import Settings
@@ -38,15 +39,15 @@ class LicenceLike(Protocol):
 
 
 #: Writers and raters that use no language model.
-_EMBEDDED = frozenset({"embedded", "random", "mean"})
+_STATISTICAL = frozenset({"statistical", "random", "mean"})
 _NO_MODEL = (
-    "No language model was used. Personas are written by the embedded writer, which combines "
+    "No language model was used. Personas are written by the statistical writer, which combines "
     "phrases of our own; scores come from {raters}. They are a baseline and a stand-in, not "
     "evidence of how people or language models behave."
 )
 _MODEL = (
     "Personas are written by {writers} and scores come from {raters}; of these only those named "
-    "`embedded`, `random` or `mean` use no language model. What a model writes is not evidence "
+    "`statistical`, `random` or `mean` use no language model. What a model writes is not evidence "
     "of how people behave."
 )
 _PERSONAS = (
@@ -223,7 +224,8 @@ def _rater_tables(figures: Mapping[str, Any]) -> list[str]:
 
 def _limitations(world: str, summary: Mapping[str, Any]) -> str:
     writers, raters = list(summary.get("writers", {})), list(summary.get("rater", []))
-    text = _NO_MODEL if _EMBEDDED.issuperset([*writers, *raters]) else _MODEL
+    named = {current_name(name) for name in (*writers, *raters)}
+    text = _NO_MODEL if named <= _STATISTICAL else _MODEL
     who = text.format(writers=_names(writers, "writer"), raters=_names(raters, "rater"))
     limits = [
         *([who, _PERSONAS] if "personas" in summary else []),
@@ -239,7 +241,7 @@ def _generated(world: str) -> bool:
 
 
 def _names(names: list[str], what: str) -> str:
-    quoted = ", ".join(f"`{_code(name)}`" for name in names or ["embedded"])
+    quoted = ", ".join(f"`{_code(name)}`" for name in names or ["statistical"])
     return f"the {quoted} {what}"
 
 

@@ -15,6 +15,7 @@ from pipelines.quality._stats import (
     tv_allowance,
 )
 from pipelines.quality._views_persona_texts import TEXT_VIEWS
+from pipelines.renames import RENAMED
 
 __all__ = ["PERSONA_VIEWS"]
 
@@ -25,7 +26,7 @@ GENRE_MARGIN = 0.03
 #: First age (years) whose opinions follow the targets: children lack some likings.
 ADULT = 18
 #: Imported personas whose description only lists what is known of them.
-LISTED = (pl.col("origin") == "imported") & (pl.col("writer") == "embedded")
+LISTED = (pl.col("origin") == "imported") & (pl.col("writer").replace(RENAMED) == "statistical")
 #: Largest probability of one first name that the name list may give.
 NAME_SHARE = 0.01
 

@@ -12,8 +12,8 @@ from pipelines.scales import SCALES, scale_named, to_answers
 
 __all__ = ["SCORE_VIEWS", "human_histogram", "score_histogram"]
 
-#: Raters that are floors of comparison: no persona has a taste by design.
-FLOOR_RATERS = frozenset({"random", "mean"})
+#: Raters without a taste by design.
+BASELINE_RATERS = frozenset({"random", "mean"})
 #: How far the sum of a pair's probabilities may be from 1.
 SUM_TOLERANCE = 1e-6
 #: Least standard deviation of a persona's expected ratings (share of the scale); below it the
@@ -209,7 +209,7 @@ def _persona_spread(evidence: Evidence) -> View:
     """
     human = _human_spread(evidence)
     least = min([LEAST_SPREAD] + ([] if human is None else [LEAST_OF_HUMAN_SPREAD * human]))
-    scan = evidence.snapshot.scan().filter(~pl.col("rater").is_in(sorted(FLOOR_RATERS)))
+    scan = evidence.snapshot.scan().filter(~pl.col("rater").is_in(sorted(BASELINE_RATERS)))
     ok = pl.col("status") == "ok"
     spread = (
         scan.group_by(_cohort(), "persona_id", "scale")
@@ -228,7 +228,7 @@ def _persona_spread(evidence: Evidence) -> View:
         .collect(engine="streaming")
     )
     if spread.is_empty():
-        return View.skip("no persona has two pairs, but of raters that are floors of comparison")
+        return View.skip("no persona has two pairs, but of raters that are baselines")
     cohorts = spread.group_by("cohort").agg(personas=pl.len(), flat_share=pl.col("flat").mean())
     flat = spread.filter("flat").select("persona_id", "pairs", "spread").head(10)
     return View(cohorts.sort("flat_share", "cohort", descending=[True, False]), examples=flat)

@@ -1,21 +1,20 @@
 """Raters say what a persona would give an item.
 
 Every rater answers with a distribution over a scale's answers and a status per pair. The
-embedded rater needs no model; `random` and `mean` are the floors that others must beat.
+statistical rater needs no model; `random` and `mean` are the baselines that others must beat.
 Importing this loads no torch.
 """
 
 from pipelines.prompts import scale_report
+from pipelines.raters._baseline_raters import MeanRater, RandomRater
 from pipelines.raters._baselines import BASELINES, BIAS
 from pipelines.raters._distributions import at_temperature, total_variation
-from pipelines.raters._embedded import EmbeddedRater
 from pipelines.raters._ensemble import EnsembleBatch, EnsembleRater
 from pipelines.raters._facts import prompt_examples, scoring_facts
-from pipelines.raters._fit import RATERS, fit_embedded, fit_rater
-from pipelines.raters._floors import MeanRater, RandomRater
+from pipelines.raters._fit import RATERS, fit_rater, fit_statistical
 from pipelines.raters._humans import source_scale
 from pipelines.raters._live import LiveRater, live_rater
-from pipelines.raters._live_embedded import LiveEmbedded
+from pipelines.raters._live_statistical import LiveStatistical
 from pipelines.raters._live_tables import LiveTables, layers
 from pipelines.raters._llm import EXPLANATIONS, LLMRater
 from pipelines.raters._metrics import HeldOut, Predictions, evaluate, paired_difference, reliability
@@ -27,6 +26,7 @@ from pipelines.raters._replay import ReplayRater
 from pipelines.raters._report import CONTEXT, RaterReport, rater_report, reliability_plot
 from pipelines.raters._score import score_pairs
 from pipelines.raters._shards import Shard, Shards, cohort_of, in_cohort, shard_numbers
+from pipelines.raters._statistical import StatisticalRater
 from pipelines.raters._summary import quality_summary, similarity
 from pipelines.scales import SCALES, RatingScale, rescale, scale_named, to_answers
 
@@ -44,13 +44,12 @@ __all__ = [
     "RATERS",
     "SCALES",
     "STRATA",
-    "EmbeddedRater",
     "EnsembleBatch",
     "EnsembleRater",
     "HeldOut",
     "LLMRater",
-    "LiveEmbedded",
     "LiveRater",
+    "LiveStatistical",
     "LiveTables",
     "MeanRater",
     "Predictions",
@@ -63,12 +62,13 @@ __all__ = [
     "ReplayRater",
     "Shard",
     "Shards",
+    "StatisticalRater",
     "all_pairs",
     "at_temperature",
     "cohort_of",
     "evaluate",
-    "fit_embedded",
     "fit_rater",
+    "fit_statistical",
     "in_cohort",
     "layers",
     "live_rater",

@@ -8,8 +8,7 @@ import numpy as np
 import polars as pl
 
 from pipelines.errors import ConfigError, ContractError
-from pipelines.raters._embedded import EmbeddedRater, width_of
-from pipelines.raters._floors import MeanRater, RandomRater
+from pipelines.raters._baseline_raters import MeanRater, RandomRater
 from pipelines.raters._humans import (
     HumanRows,
     collect_rows,
@@ -20,13 +19,14 @@ from pipelines.raters._ordinal import OrdinalModel, calibrate, finer_cutpoints, 
 from pipelines.raters._profiles import EFFECTS, Catalogue, pair_features
 from pipelines.raters._protocol import Floats, Ints, Rater
 from pipelines.raters._quality import ItemTable, QualityModel, fit_quality, item_table
+from pipelines.raters._statistical import StatisticalRater, width_of
 from pipelines.raters._tastes import TasteModel, Tastes, fit_tastes
 from pipelines.scales import RatingScale, scale_named, to_answers
 
-__all__ = ["RATERS", "fit_embedded", "fit_rater"]
+__all__ = ["RATERS", "fit_rater", "fit_statistical"]
 
 #: Names that `fit_rater` takes.
-RATERS = ("embedded", "random", "mean")
+RATERS = ("statistical", "random", "mean")
 #: Ratings that the rater is fitted on at most (count); whole users, chosen by hash.
 MAX_FIT_ROWS = 300_000
 #: Users whose tastes the covariance is fitted on at most (count).
@@ -59,7 +59,7 @@ def fit_rater(
     Parameters
     ----------
     name
-        `embedded`, `random` or `mean`.
+        `statistical`, `random` or `mean`.
     scale
         The scale of its answers: ``1-5``, ``1-10`` or ``0-9``.
     items, item_stats, interactions, splits, item_embeddings, persona_embeddings
@@ -80,8 +80,8 @@ def fit_rater(
         return RandomRater(wanted)
     if name == "mean":
         return MeanRater(item_stats, wanted, source_scale(interactions))
-    if name == "embedded":
-        return fit_embedded(
+    if name == "statistical":
+        return fit_statistical(
             scale=wanted,
             items=items,
             item_stats=item_stats,
@@ -94,7 +94,7 @@ def fit_rater(
     raise ConfigError("unknown rater", where=name, hint=f"one of {', '.join(RATERS)}")
 
 
-def fit_embedded(
+def fit_statistical(
     *,
     scale: RatingScale,
     items: pl.DataFrame,
@@ -104,8 +104,8 @@ def fit_embedded(
     item_embeddings: pl.DataFrame | None = None,
     persona_embeddings: pl.DataFrame | None = None,
     seed: int = 0,
-) -> EmbeddedRater:
-    """Fit the embedded rater; the same tables give the same rater.
+) -> StatisticalRater:
+    """Fit the statistical rater; the same tables give the same rater.
 
     Each user's earlier training ratings make a profile; the weights are those under which the
     later ones are most likely. Weights of history are fitted on profiles that know it; those of
@@ -121,7 +121,7 @@ def fit_embedded(
     rows = collect_rows(interactions, splits, "train", flat, most=MAX_FIT_ROWS)
     if not len(rows):
         raise ContractError(
-            "there is no rating to fit the embedded rater on",
+            "there is no rating to fit the statistical rater on",
             where="splits, train",
             hint="rater random or mean needs none",
         )
@@ -159,7 +159,7 @@ def fit_embedded(
     # As lenient as the user behind a random rating: that is what the histogram is made of.
     leniency = np.quantile(first.believed.mean[early.user, 0], np.linspace(0, 1, 201))
     whole = learn(rows, flat, table, start=first.tastes, rounds=2)
-    return EmbeddedRater(
+    return StatisticalRater(
         scale=scale,
         source=source,
         catalogue=whole.catalogue,

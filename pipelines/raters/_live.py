@@ -12,10 +12,10 @@ from typing import Protocol, runtime_checkable
 
 import polars as pl
 
-from pipelines.raters._embedded import EmbeddedRater
-from pipelines.raters._live_embedded import LiveEmbedded
+from pipelines.raters._live_statistical import LiveStatistical
 from pipelines.raters._live_tables import LiveTables
 from pipelines.raters._protocol import Floats, Ints, Rater, RatingBatch
+from pipelines.raters._statistical import StatisticalRater
 from pipelines.scales import RatingScale
 
 __all__ = ["LiveRater", "live_rater"]
@@ -67,6 +67,6 @@ class LiveRater(Protocol):
 
 def live_rater(rater: Rater, personas: pl.DataFrame, items: pl.DataFrame) -> LiveRater:
     """The live form of a rater over these personas and items."""
-    if isinstance(rater, EmbeddedRater):
-        return LiveEmbedded(rater, personas, items)
+    if isinstance(rater, StatisticalRater):
+        return LiveStatistical(rater, personas, items)
     return LiveTables(rater, personas, items)

@@ -10,11 +10,11 @@ import numpy.typing as npt
 import polars as pl
 
 from pipelines.errors import ContractError
-from pipelines.raters._embedded import HUMAN, EmbeddedRater
 from pipelines.raters._humans import HumanRows, collect_rows, source_scale
 from pipelines.raters._metrics import HeldOut, Predictions
 from pipelines.raters._profiles import Catalogue
 from pipelines.raters._protocol import OK, Floats, Ints, Rater, RatingBatch
+from pipelines.raters._statistical import HUMAN, StatisticalRater
 from pipelines.scales import RatingScale, rescale, to_answers
 
 __all__ = ["People", "Said", "ask_about", "collect_people", "in_source_units", "persona_rows"]
@@ -206,8 +206,8 @@ def _histories(people: People, users: list[str], rater: Rater) -> pl.DataFrame:
     kept = who[train.user]
     ids = people.items["item_id"]
     stars = train.rating[kept]
-    # A prompt shows answers of the scale; the model of the embedded rater takes any number.
-    exact = isinstance(rater, EmbeddedRater)
+    # A prompt shows answers of the scale; the model of the statistical rater takes any number.
+    exact = isinstance(rater, StatisticalRater)
     convert = rescale if exact else to_answers
     return pl.DataFrame(
         {

@@ -22,7 +22,7 @@ from pipelines.scales import SCALES, scale_named
 __all__ = ["OPENED", "model_tokenizer", "open_rater"]
 
 #: Names that `open_rater` takes; the first three are fitted by `fit_rater`.
-OPENED = ("embedded", "random", "mean", "llm", "ensemble", "replay")
+OPENED = ("statistical", "random", "mean", "llm", "ensemble", "replay")
 
 Frame = pl.DataFrame | pl.LazyFrame
 
@@ -48,7 +48,7 @@ def open_rater(
     settings
         The sections `scoring`, `engine` and `serving` are read.
     items, item_stats, interactions, splits, item_embeddings, persona_embeddings
-        Tables of those names. `random`, `mean` and `embedded` need what
+        Tables of those names. `random`, `mean` and `statistical` need what
         :func:`pipelines.raters.fit_rater` needs; `llm` shows the training means of `item_stats`
         if they are given, with `interactions` to tell their scale; `replay` needs none.
     scores

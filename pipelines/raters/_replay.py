@@ -10,6 +10,7 @@ import polars as pl
 
 from pipelines.errors import ConfigError, ContractError
 from pipelines.raters._protocol import OK, RatingBatch, all_pairs
+from pipelines.renames import RENAMED
 from pipelines.scales import RatingScale, scale_named
 
 __all__ = ["ReplayRater"]
@@ -39,6 +40,7 @@ class ReplayRater:
     """
 
     def __init__(self, scores: pl.DataFrame, *, rater: str | None = None) -> None:
+        scores = scores.with_columns(pl.col("rater").replace(RENAMED))
         names = scores["rater"].unique().sort().to_list()
         if (rater is None and len(names) != 1) or (rater is not None and rater not in names):
             raise ConfigError(

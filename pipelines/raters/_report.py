@@ -22,8 +22,8 @@ CONTEXT = (
     "1.103 and zero-shot GPT-4o-mini with 1.738 (figures quoted in this project's requirements, "
     "issue 5; not measured here)."
 )
-#: Raters that need no language model; two of them are floors, which know nothing of the person.
-_WITHOUT_MODEL = frozenset({"embedded", "random", "mean"})
+#: Raters that need no language model; two of them know nothing of the person.
+_WITHOUT_MODEL = frozenset({"statistical", "random", "mean"})
 _FLOORS = frozenset({"random", "mean"})
 #: The paired comparison's name among the metrics.
 DIFFERENCE = "rmse_difference"
@@ -135,7 +135,7 @@ def rater_report(
     curves: list[dict[str, Any]] = []
 
     def judge(
-        said: Predictions, answered: np.ndarray, failed: int, kind: str, *, embedded: bool
+        said: Predictions, answered: np.ndarray, failed: int, kind: str, *, statistical: bool
     ) -> None:
         truth = people.truth(answered)
         figures = evaluate(said, truth, seed=seed, resamples=resamples)
@@ -155,7 +155,7 @@ def rater_report(
                         "ratings": len(truth.rating),
                         "users": truth.users,
                         "failed": failed,
-                        "embedded": embedded,
+                        "statistical": statistical,
                     }
                     for metric, figure in figures.items()
                 ]
@@ -167,10 +167,10 @@ def rater_report(
         said = ask_about(rater, people, most=(limits or {}).get(rater.name))
         kind = "floor" if rater.name in _FLOORS else "rater"
         without = rater.name in _WITHOUT_MODEL
-        judge(said.predictions, said.answered, said.failed, kind, embedded=without)
+        judge(said.predictions, said.answered, said.failed, kind, statistical=without)
     for name in baselines:
         found = bias if name == BIAS else predict_baseline(name, people, seed=seed)
-        judge(found, whole, 0, "baseline", embedded=True)
+        judge(found, whole, 0, "baseline", statistical=True)
     table = pl.concat(frames).sort("predictor", "metric")
     return RaterReport(table, curves, _facts(raters, people, split))
 
@@ -214,7 +214,7 @@ def _facts(raters: Sequence[Rater], people: People, split: str) -> dict[str, Any
     return {
         "statement": f"On {count}, each with its own training ratings as the history. Raters and "
         f"baselines were fitted on training ratings only, the baselines on {len(train):,} of "
-        f"{len(train.users):,} people. The embedded rater is an ordinal regression and uses no "
+        f"{len(train.users):,} people. The statistical rater is an ordinal regression and uses no "
         f"language model. {model}",
         "context": CONTEXT,
         "split": split,

@@ -1,4 +1,4 @@
-"""How good the scores are, beside floors, with intervals.
+"""How good the scores are, beside baselines, with intervals.
 
 Two questions. Do scores spread over the scale as human ratings do (1 - total variation, as in
 SUBER, section 4.2)? And does the rater, given a person's past ratings, predict later ones?
@@ -15,14 +15,14 @@ import numpy as np
 import polars as pl
 
 from pipelines.errors import ContractError
+from pipelines.raters._baseline_raters import MeanRater, RandomRater
 from pipelines.raters._baselines import BIAS, predict_baseline
-from pipelines.raters._embedded import EmbeddedRater
-from pipelines.raters._floors import MeanRater, RandomRater
 from pipelines.raters._humans import source_scale
 from pipelines.raters._metrics import Predictions
 from pipelines.raters._people import ask_about, collect_people
 from pipelines.raters._protocol import Floats, Ints, Rater
 from pipelines.raters._score import score_pairs
+from pipelines.raters._statistical import StatisticalRater
 from pipelines.scales import RatingScale, to_answers
 from pipelines.seeding import hash_ids
 
@@ -66,7 +66,7 @@ def quality_summary(
     scores
         Rows of the `preference_scores` contract, all on the rater's scale.
     rater
-        Who scored; an embedded rater is also tested on held-out human ratings.
+        Who scored; a statistical rater is also tested on held-out human ratings.
     item_stats, interactions, splits
         Tables of those names.
     seed, resamples
@@ -95,12 +95,12 @@ def quality_summary(
     human = _human_blocks(interactions, source, scale)
     drawn = {rater.name: given}
     pairs = given.select("persona_id", "item_id")
-    for floor in (RandomRater(scale), MeanRater(item_stats, scale, source)):
-        if floor.name != rater.name:
+    for baseline in (RandomRater(scale), MeanRater(item_stats, scale, source)):
+        if baseline.name != rater.name:
             people = pairs.select("persona_id").unique(maintain_order=True)
             films = pairs.select("item_id").unique(maintain_order=True)
-            frames = score_pairs(floor, pairs, people, films, seed=seed)
-            drawn[floor.name] = pl.concat(f.select("persona_id", "sample") for f in frames)
+            frames = score_pairs(baseline, pairs, people, films, seed=seed)
+            drawn[baseline.name] = pl.concat(f.select("persona_id", "sample") for f in frames)
     human_draws = _resampled(human, resamples, rng)
     rows, histograms = [], {"human": _shares(human)}
     for name, frame in drawn.items():
@@ -210,7 +210,7 @@ def _held_out(
     resamples: int,
 ) -> tuple[list[dict[str, Any]], int]:
     """Root mean square errors on the validation split, and the number of ratings."""
-    if not isinstance(rater, EmbeddedRater):
+    if not isinstance(rater, StatisticalRater):
         return [], 0
     items = pl.DataFrame(
         {"item_id": list(rater.catalogue.index)}, schema={"item_id": pl.String}

@@ -2,7 +2,7 @@
 
 The tree stands for the one of another publisher: it names most shelves of the sample shop in
 its own way, has levels that the shop's paths leave out, and lacks some shelves altogether. The
-personas are those of the embedded writer, told in the three documented shapes.
+personas are those of the statistical writer, told in the three documented shapes.
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ def _add_personas(out: GivenFiles, settings: SampleSettings, *, broken_rows: boo
         if number % 3 == 0:
             told.append(orjson.dumps({"PERSONA": row["description"]} if dice.chance(0.5) else {
                 "name": row["name"], "Age": band, "Sex": sex, "STATE_NAME": state,
-                "writer": "embedded", "PERSONA": row["description"],
+                "writer": "statistical", "PERSONA": row["description"],
             }))  # fmt: skip
         elif number % 3 == 1:
             listed.append(

@@ -23,7 +23,7 @@ _SCALES = {"movies": ("1-10", "0-9", "one-ten"), "books": ("1-5",)}
 #: Options that each kind of rater can see: only prompts have examples and a system text, and
 #: only raters that use a history can tell how it was chosen.
 _SEEN = {
-    "embedded": frozenset({"retrieval"}),
+    "statistical": frozenset({"retrieval"}),
     "random": frozenset[str](),
     "mean": frozenset[str](),
     "llm": frozenset({"shots", "system", "retrieval"}),
@@ -79,7 +79,7 @@ def seen(options: Options, kind: str) -> Options:
     written is seen by models only: for other raters ``one-ten`` and ``0-9`` are ``1-10``, from
     which they are converted.
 
-    >>> seen(Options("one-ten", shots="1"), "embedded")
+    >>> seen(Options("one-ten", shots="1"), "statistical")
     Options(scale='1-10', shots='-', system='-', retrieval='embedding', perturbation='none')
     """
     hidden = {name: UNSEEN for name in ("shots", "system", "retrieval") if name not in _SEEN[kind]}

@@ -29,7 +29,7 @@ _NAMES = {
     "books": {"genres": "categories", "collections": "book series"},
 }
 #: Raters that need no language model, and must be told apart from those that do.
-_WITHOUT_MODEL = frozenset({"embedded", "random", "mean"})
+_WITHOUT_MODEL = frozenset({"statistical", "random", "mean"})
 
 
 @cache
@@ -86,7 +86,7 @@ def table(result: SuiteResult) -> pl.DataFrame:
 
 
 def comparisons(result: SuiteResult, *, seed: int = 0) -> pl.DataFrame:
-    """Paired tests: each configuration with its rater's baseline, baselines with the embedded.
+    """Paired tests: each configuration with its rater's baseline, baselines with the statistical.
 
     Returns
     -------

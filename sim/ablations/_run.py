@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["ALWAYS", "Configuration", "SuiteResult", "run_suite", "scores_frame"]
 
 #: Raters that are in every report.
-ALWAYS = ("embedded", "random", "mean")
+ALWAYS = ("statistical", "random", "mean")
 
 Progress = Callable[[str, float, int], None]
 

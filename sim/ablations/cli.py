@@ -40,7 +40,7 @@ def ablate(
             "--rater",
             show_default=False,
             help="llm: the engine of the settings (--set engine.kind=...). May be repeated. The "
-            "embedded, random and mean raters are judged in any case.",
+            "statistical, random and mean raters are judged in any case.",
         ),
     ] = None,
     model: Annotated[
@@ -117,7 +117,9 @@ def _specs(raters: list[str], models: list[str], settings: Settings) -> list[Rat
     from pipelines.ablations import KINDS, RaterSpec
     from pipelines.errors import ConfigError
     from pipelines.hints import nearest
+    from pipelines.renames import current_setting
 
+    raters = [current_setting(name, "--rater") for name in raters]
     for name in raters:
         if name not in KINDS:
             hint = nearest(name, KINDS)
@@ -207,7 +209,7 @@ def _render(screen: Console, result: SuiteResult, files: dict[str, Path]) -> Non
         shown_table.add_row(*row)
     screen.print(shown_table)
     screen.print(
-        f"{result.made} cells made, {result.reused} were there. The embedded, random and mean "
+        f"{result.made} cells made, {result.reused} were there. The statistical, random and mean "
         "raters use no language model.",
         markup=False,
     )

@@ -115,7 +115,7 @@ class RecommendationEnv(WorldViews, gymnasium.Env[Observation, Any]):
     - `home`: the store's folder for a reference.
     - `domain`: what the release's items must be, such as `"movies"`; `None` takes any. The
       registered ids set it.
-    - `rater`: `"embedded"` (no language model), `"replay"` (the release's `preference_scores`),
+    - `rater`: `"statistical"` (no language model), `"replay"` (the release's `preference_scores`),
       `"llm"` (the engine that the release's settings name); or an object: an engine, a
       `pipelines.raters.Rater`, or the `rater` of another environment, to share it.
     - `retriever`: which past items the rater is told of: `"none"`, `"recent"`, `"features"`,
@@ -162,7 +162,7 @@ class RecommendationEnv(WorldViews, gymnasium.Env[Observation, Any]):
         *,
         home: Path | str | None = None,
         domain: str | None = None,
-        rater: str | Rater | Engine | StepRater = "embedded",
+        rater: str | Rater | Engine | StepRater = "statistical",
         retriever: str | Retriever = "recent",
         retrieved: int = 10,
         memory: MemoryKind = "episode",

@@ -10,32 +10,33 @@ import numpy.typing as npt
 
 from pipelines.errors import ConfigError, ReleaseError
 from pipelines.hints import nearest
+from pipelines.renames import current_name, current_setting
 from pipelines.scales import RatingScale, scale_named
 
 if TYPE_CHECKING:
     import polars as pl
 
     from pipelines.llm.engines import Engine
-    from pipelines.raters import LiveEmbedded, LiveRater, Rater, RatingBatch
+    from pipelines.raters import LiveRater, LiveStatistical, Rater, RatingBatch
     from sim._release import Release
     from sim.environment._catalogue import Cast, Catalogue
 
 __all__ = [
     "RATERS",
-    "EmbeddedStepRater",
     "LiveStepRater",
     "ReplayStepRater",
+    "StatisticalStepRater",
     "StepRater",
     "open_rater",
 ]
 
 #: Names that :func:`open_rater` takes.
-RATERS = ("embedded", "replay", "llm")
+RATERS = ("statistical", "replay", "llm")
 
 #: Raters that need no language model (the registry's built-in ones).
-_WITHOUT_MODEL = frozenset({"embedded", "random", "mean"})
+_WITHOUT_MODEL = frozenset({"statistical", "random", "mean"})
 
-#: Tables that the embedded rater is fitted on; embeddings are used where there are any.
+#: Tables that the statistical rater is fitted on; embeddings are used where there are any.
 _FITTED_ON = ("items", "item_stats", "interactions", "splits")
 
 #: Pairs of a sweep over all items that are asked about at once (count).
@@ -52,7 +53,7 @@ class StepRater(Protocol):
     Attributes
     ----------
     name
-        Who rates, such as ``embedded``.
+        Who rates, such as ``statistical``.
     language_model
         Whether a language model made the ratings.
     note
@@ -89,8 +90,8 @@ def open_rater(
     Parameters
     ----------
     rater
-        ``embedded``, ``replay`` or ``llm`` (the engine that the settings name); or a rater, or an
-        engine (its answers are asked for with the release's scoring settings), or what this
+        ``statistical``, ``replay`` or ``llm`` (the engine that the settings name); or a rater, or
+        an engine (its answers are asked for with the release's scoring settings), or what this
         function gave before.
     release, catalogue, cast
         The release and its items and personas as the environment numbers them.
@@ -106,14 +107,15 @@ def open_rater(
     from pipelines.raters import Rater
 
     named: Mapping[str, Callable[[Release, Catalogue, Cast], StepRater]] = {
-        "embedded": EmbeddedStepRater,
+        "statistical": StatisticalStepRater,
         "replay": ReplayStepRater,
         "llm": _from_settings,
     }
     if isinstance(rater, str):
-        if rater in named:
-            return named[rater](release, catalogue, cast)
-        raise ConfigError("unknown rater", where=repr(rater), hint=nearest(rater, RATERS))
+        name: str = current_setting(rater, "rater")
+        if name in named:
+            return named[name](release, catalogue, cast)
+        raise ConfigError("unknown rater", where=repr(name), hint=nearest(name, RATERS))
     if isinstance(rater, Engine):
         return _from_engine(rater, release, catalogue, cast)
     if isinstance(rater, StepRater):
@@ -166,18 +168,18 @@ class LiveStepRater:
         return {}
 
 
-class EmbeddedStepRater:
-    """The embedded rater, fitted on the release's training ratings; needs no language model.
+class StatisticalStepRater:
+    """The statistical rater, fitted on the release's training ratings; needs no language model.
 
     The scale and the seed are those that the release was scored with (its settings), so that a
     persona here is as lenient as in ``preference_scores``.
     """
 
     language_model = False
-    note = "The rater is embedded: a model fitted on human ratings; no language model was used."
+    note = "The rater is statistical: a model fitted on human ratings; no language model was used."
 
     def __init__(self, release: Release, catalogue: Catalogue, cast: Cast) -> None:
-        from pipelines.raters import LiveEmbedded, fit_embedded
+        from pipelines.raters import LiveStatistical, fit_statistical
 
         del catalogue
         release.require(*_FITTED_ON)
@@ -188,7 +190,7 @@ class EmbeddedStepRater:
             for name in ("item_embeddings", "persona_embeddings")
             if name in release
         }
-        rater = fit_embedded(
+        rater = fit_statistical(
             scale=scale_named(scoring.get("scale", "1-10")),
             items=items,
             item_stats=release["item_stats"].polars(),
@@ -197,7 +199,7 @@ class EmbeddedStepRater:
             seed=int(scoring.get("seed", 0)),
             **optional,
         )
-        self._live: LiveEmbedded = LiveEmbedded(rater, cast.frame, items)
+        self._live: LiveStatistical = LiveStatistical(rater, cast.frame, items)
         self.scale = rater.scale
         self.name = rater.name
 
@@ -246,9 +248,10 @@ class ReplayStepRater:
                 where=f"{release.ref} preference_scores",
             )
         self.scale = scale_named(scales[0])
-        self.name = f"replay of {raters[0]}"
-        self.language_model = raters[0] not in _WITHOUT_MODEL
-        self.note = f"Ratings are drawn from the stored scores of the rater {raters[0]}" + (
+        stored = current_name(raters[0])
+        self.name = f"replay of {stored}"
+        self.language_model = stored not in _WITHOUT_MODEL
+        self.note = f"Ratings are drawn from the stored scores of the rater {stored}" + (
             "." if self.language_model else ": no language model was used."
         )
         self._pairs = rows["pair"].to_numpy()

@@ -99,7 +99,7 @@ history_length, on_unrated
         *,
         home: Path | str | None = None,
         domain: str | None = None,
-        rater: str | Rater | Engine | StepRater = "embedded",
+        rater: str | Rater | Engine | StepRater = "statistical",
         retriever: str | Retriever = "recent",
         retrieved: int = 10,
         memory: MemoryKind = "episode",

@@ -48,7 +48,7 @@ class World:
         *,
         home: Path | str | None = None,
         domain: str | None = None,
-        rater: str | Rater | Engine | StepRater = "embedded",
+        rater: str | Rater | Engine | StepRater = "statistical",
         retriever: str | Retriever = "recent",
     ) -> World:
         """Open a release.

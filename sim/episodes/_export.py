@@ -188,7 +188,7 @@ def _spec(log: EpisodeLog) -> Any:
     registered = gymnasium.spec(log.env_id)
     arguments = {**log.facts["arguments"], "release": log.facts["release"]}
     # An engine is no plain value: a language model's environment is recovered with the
-    # embedded rater and says so in the description.
+    # statistical rater and says so in the description.
     return replace(registered, kwargs={**registered.kwargs, **arguments})
 
 

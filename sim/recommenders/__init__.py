@@ -1,4 +1,4 @@
-"""Recommenders behind one seam, and the floors that every learnt policy is compared with.
+"""Recommenders behind one seam, and the baselines that every learnt policy is compared with.
 
 >>> from sim import open_release
 >>> from sim.recommenders import open_recommender
@@ -6,12 +6,12 @@
 >>> popular.recommend([0, 1], 10)  # item numbers, of shape (2, 10)           # doctest: +SKIP
 """
 
+from sim.recommenders._baselines import MeanRatingRecommender, PopularRecommender, RandomRecommender
 from sim.recommenders._content import ContentRecommender
-from sim.recommenders._floors import MeanRatingRecommender, PopularRecommender, RandomRecommender
-from sim.recommenders._protocol import FLOORS, Recommender, ScoredRecommender, open_recommender
+from sim.recommenders._protocol import BASELINES, Recommender, ScoredRecommender, open_recommender
 
 __all__ = [
-    "FLOORS",
+    "BASELINES",
     "ContentRecommender",
     "MeanRatingRecommender",
     "PopularRecommender",

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
-from sim.recommenders._floors import _shape
+from sim.recommenders._baselines import _shape
 from sim.recommenders._protocol import Floats, Ints, ScoredRecommender
 
 if TYPE_CHECKING:

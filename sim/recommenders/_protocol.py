@@ -14,13 +14,13 @@ from pipelines.hints import nearest
 if TYPE_CHECKING:
     from sim._release import Release
 
-__all__ = ["FLOORS", "Recommender", "ScoredRecommender", "open_recommender"]
+__all__ = ["BASELINES", "Recommender", "ScoredRecommender", "open_recommender"]
 
 Ints: TypeAlias = npt.NDArray[np.int64]
 Floats: TypeAlias = npt.NDArray[np.float64]
 
-#: Floors by name, in the order in which reports show them.
-FLOORS = ("random", "popular", "mean-rating", "content")
+#: Baselines by name, in the order in which reports show them.
+BASELINES = ("random", "popular", "mean-rating", "content")
 
 #: Users that are scored at once: bounds the memory of (users, items) at any number of users.
 _AT_ONCE = 256
@@ -181,12 +181,12 @@ def top(scores: Floats, seen: Ints, k: int) -> Ints:
 
 
 def open_recommender(name: str, **options: Any) -> Recommender:
-    """A floor by name; fit it before use.
+    """A baseline by name; fit it before use.
 
     Parameters
     ----------
     name
-        One of `FLOORS`.
+        One of `BASELINES`.
     options
         Of its class, such as ``seed`` for ``random``.
 
@@ -195,12 +195,12 @@ def open_recommender(name: str, **options: Any) -> Recommender:
     ConfigError
         If there is none of that name, naming the nearest.
     """
-    from sim.recommenders import _content, _floors
+    from sim.recommenders import _baselines, _content
 
     known: dict[str, Any] = {
-        "random": _floors.RandomRecommender,
-        "popular": _floors.PopularRecommender,
-        "mean-rating": _floors.MeanRatingRecommender,
+        "random": _baselines.RandomRecommender,
+        "popular": _baselines.PopularRecommender,
+        "mean-rating": _baselines.MeanRatingRecommender,
         "content": _content.ContentRecommender,
     }
     if name not in known:

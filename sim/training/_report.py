@@ -1,4 +1,4 @@
-"""Policies of several seeds beside the floors: one table, one document, pictures."""
+"""Policies of several seeds beside the baselines: one table, one document, pictures."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import orjson
 
 from pipelines.errors import ConfigError
 from sim.metrics import FIGURES, Figure, Played, evaluate
-from sim.recommenders import FLOORS, Recommender, open_recommender
+from sim.recommenders import BASELINES, Recommender, open_recommender
 from sim.training._checkpoint import write
 from sim.training._evaluation import LIST, Audience
 from sim.training._settings import RunSettings
@@ -39,7 +39,7 @@ class TrainingReport:
     facts
         Release, rater, whether a language model rated, algorithm, steps, seeds, users.
     rows
-        Figures by recommender, the floors first; see :func:`sim.metrics.evaluate`.
+        Figures by recommender, the baselines first; see :func:`sim.metrics.evaluate`.
     notes
         One sentence on each recommender.
     unrated
@@ -111,15 +111,15 @@ class TrainingReport:
     def pictures(self) -> dict[str, bytes]:
         """Evaluation curves as PNG bytes by title."""
         curves = {f"seed {run.policy.facts['seed']}": run.curve for run in self.runs}
-        floors = {
+        baselines = {
             name: {key: f.value for key, f in figures.items()}
             for name, figures in self.rows.items()
-            if name in FLOORS
+            if name in BASELINES
         }
         said = "a language model" if self.facts["language_model"] else "no language model"
         subtitle = f"{self.facts['algo']}, rater {self.facts['rater']} ({said})"
         return {
-            f"curve: {name}": curve_picture(name, curves, floors=floors, subtitle=subtitle)
+            f"curve: {name}": curve_picture(name, curves, baselines=baselines, subtitle=subtitle)
             for name in PICTURES
         }
 
@@ -135,7 +135,7 @@ def train(
     progress: Progress = lambda done, total: None,
     stop: Callable[[], bool] = lambda: False,
 ) -> TrainingReport:
-    """Train a policy per seed and judge them beside the floors.
+    """Train a policy per seed and judge them beside the baselines.
 
     Parameters
     ----------
@@ -194,11 +194,11 @@ def _judged(
         notes[name] = made[0].note
         unrated[name] = sum(int((~p.complete).sum()) for p in played)
 
-    for floor in FLOORS:
-        if floor == "random":
-            judge(floor, [open_recommender(floor, seed=s).fit(world.release) for s in seeds])
-        elif floor == "content" or "item_stats" in world.release:
-            judge(floor, [open_recommender(floor).fit(world.release)] * len(seeds))
+    for baseline in BASELINES:
+        if baseline == "random":
+            judge(baseline, [open_recommender(baseline, seed=s).fit(world.release) for s in seeds])
+        elif baseline == "content" or "item_stats" in world.release:
+            judge(baseline, [open_recommender(baseline).fit(world.release)] * len(seeds))
     judge(settings.algo, [run.policy for run in runs])
     facts = {
         "release": world.release.ref,
@@ -217,7 +217,7 @@ def _judged(
 def policy_table(report: TrainingReport) -> pl.DataFrame:
     """The trained policies as rows of the table ``trained_policy``, by seed.
 
-    Figures are those of each seed; intervals and floors are in the report.
+    Figures are those of each seed; intervals and baselines are in the report.
     """
     import polars as pl
 
@@ -265,7 +265,7 @@ def curve_picture(
     name: str,
     curves: Mapping[str, Sequence[Mapping[str, float]]],
     *,
-    floors: Mapping[str, Mapping[str, float]] | None = None,
+    baselines: Mapping[str, Mapping[str, float]] | None = None,
     subtitle: str = "",
 ) -> bytes:
     """One of `PICTURES` as PNG bytes.
@@ -276,7 +276,7 @@ def curve_picture(
         Which one.
     curves
         Rows of the evaluation curve by label, such as a seed.
-    floors
+    baselines
         Values of recommenders that are not trained, drawn as horizontal lines (reward only).
     subtitle
         Second line of the title: on what it was measured, and by which rater.
@@ -300,7 +300,7 @@ def curve_picture(
                 linewidth=1.6,
             )
     if len(lines) == 1:
-        for n, (who, figures) in enumerate((floors or {}).items()):
+        for n, (who, figures) in enumerate((baselines or {}).items()):
             axes.axhline(
                 figures[lines[0][0]], color="0.45", linewidth=1, linestyle=((0, (1 + n, 2)))
             )

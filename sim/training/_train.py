@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from pipelines.errors import ConfigError, IntegrityError
+from pipelines.renames import current_name
 from sim.training._algorithms import algorithm_named, make_model
 from sim.training._checkpoint import (
     Checkpoint,
@@ -333,7 +334,7 @@ def _same_run(found: Checkpoint, facts: dict[str, Any]) -> None:
                 hint=f"--release {told.get('release')}",
             )
     for key in ("release", "rater"):
-        if told.get(key) != facts[key]:
+        if current_name(str(told.get(key))) != facts[key]:
             raise ConfigError(
                 f"the checkpoint is of the {key} {told.get(key)}, not of {facts[key]}",
                 where=str(found.path),

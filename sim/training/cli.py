@@ -55,7 +55,7 @@ def train(
     rater: Annotated[
         str | None,
         typer.Option(
-            "--rater", show_default=False, help="embedded, replay or llm [training.rater]."
+            "--rater", show_default=False, help="statistical, replay or llm [training.rater]."
         ),
     ] = None,
     envs: Annotated[
@@ -114,7 +114,7 @@ def train(
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Train recommendation policies on a release and judge them beside floors.
+    """Train recommendation policies on a release and judge them beside baselines.
 
     Writes policies, checkpoints, TensorBoard logs, curves and pictures to a folder. Ctrl-C
     leaves a checkpoint that --resume goes on from.

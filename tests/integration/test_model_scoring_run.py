@@ -81,7 +81,7 @@ def test_the_reasons_are_stored_beside_the_scores(home: Path) -> None:
 def test_the_report_judges_the_model_beside_the_raters_without_one(home: Path) -> None:
     report = Store(home).current("movies.rater_report").read()
     raters = set(report["predictor"])
-    assert {"embedded", "mean", "random"} < raters
+    assert {"statistical", "mean", "random"} < raters
     (model,) = {r for r in raters if r.startswith("llm:")}
     rows = report.filter((pl.col("predictor") == model) & (pl.col("metric") == "rmse"))
     assert rows["value"].is_finite().all()
@@ -111,10 +111,10 @@ def test_a_replay_of_the_stored_scores_says_what_the_model_said(
     assert _answers(home) == calls
 
 
-def test_an_ensemble_of_the_model_and_the_embedded_rater_reports_how_they_disagree(
+def test_an_ensemble_of_the_model_and_the_statistical_rater_reports_how_they_disagree(
     home: Path, understudy: Path, tiny_model: Path
 ) -> None:
-    members = '[{"rater": "llm"}, {"rater": "embedded"}]'
+    members = '[{"rater": "llm"}, {"rater": "statistical"}]'
     settings = {"scoring.rater": "ensemble", "scoring.ensemble": members}
     _run(understudy, home, tiny_model, "movies/preference_scores", explain=False, **settings)
     snapshot = Store(home).current("movies.preference_scores")

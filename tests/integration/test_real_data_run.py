@@ -123,5 +123,5 @@ def test_nothing_was_rejected_or_lost_in_movielens(home: Path) -> None:
 
 def test_the_summary_shows_coverage_and_its_baselines(home: Path) -> None:
     text = json.dumps(json.loads((home / "run.json").read_text())["releases"]).lower()
-    for word in ("plot", "cast", "director", "random", "mean", "embedded"):
+    for word in ("plot", "cast", "director", "random", "mean", "statistical"):
         assert word in text

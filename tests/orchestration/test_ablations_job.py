@@ -41,11 +41,11 @@ def test_the_job_makes_case_tables_and_scores(
         for name in CHECKS[table]:
             assert checks[f"movies_{table}", name]
     shown = made[dg.AssetKey(["ablations", "movies_scores"])].metadata
-    assert "| embedded (no language model) |" in shown["table"].value
+    assert "| statistical (no language model) |" in shown["table"].value
     assert {"scores", "ratings"} <= set(shown)
     assert shown["scores"].value.startswith("![")
     assert checks["movies_scores", "replies_are_readable"]
-    assert "embedded_beats_the_floors" in {name for _, name in checks}
+    assert "statistical_beats_the_baselines" in {name for _, name in checks}
     snapshot = Store(tmp_path).current("ablations.movies_scores")
     assert snapshot.rows == (7 + 3 + 3) * 5
     assert set(snapshot.manifest.inputs) == {f"ablations.movies_{t}" for t in CASE_TABLES}

@@ -61,7 +61,7 @@ def certain(answer: int) -> list[float]:
 
 
 @pytest.fixture(scope="module")
-def embedded(release: Release) -> Any:
+def statistical(release: Release) -> Any:
     return World.open(release).rater
 
 
@@ -88,9 +88,9 @@ def test_the_registry_holds_exactly_what_we_say() -> None:
 
 
 def test_observations_lie_in_their_space_through_whole_episodes(
-    release: Release, embedded: Any
+    release: Release, statistical: Any
 ) -> None:
-    env = RecommendationEnv(release, rater=embedded, history_length=3)
+    env = RecommendationEnv(release, rater=statistical, history_length=3)
     rng = np.random.default_rng(1)
     for seed in range(5):
         observation, _ = env.reset(seed=seed)
@@ -102,19 +102,19 @@ def test_observations_lie_in_their_space_through_whole_episodes(
             over = terminated or truncated
 
 
-def test_the_same_seed_gives_the_same_trajectory(release: Release, embedded: Any) -> None:
+def test_the_same_seed_gives_the_same_trajectory(release: Release, statistical: Any) -> None:
     actions = [3, 9, 3, 0, 23, 11, 11, 5] * 10
-    first = play(RecommendationEnv(release, rater=embedded), 7, actions)
+    first = play(RecommendationEnv(release, rater=statistical), 7, actions)
     second = play(RecommendationEnv(release), 7, actions)
     assert same(first, second)
-    other = play(RecommendationEnv(release, rater=embedded), 8, actions)
+    other = play(RecommendationEnv(release, rater=statistical), 8, actions)
     assert not same(first, other)
 
 
 def test_resetting_without_a_seed_goes_on_with_the_generator(
-    release: Release, embedded: Any
+    release: Release, statistical: Any
 ) -> None:
-    env = RecommendationEnv(release, rater=embedded)
+    env = RecommendationEnv(release, rater=statistical)
     env.reset(seed=5)
     once = [env.reset()[1]["persona_id"] for _ in range(8)]
     env.reset(seed=5)
@@ -122,8 +122,8 @@ def test_resetting_without_a_seed_goes_on_with_the_generator(
     assert len(set(once)) > 1
 
 
-def test_global_random_state_plays_no_part(release: Release, embedded: Any) -> None:
-    env = RecommendationEnv(release, rater=embedded)
+def test_global_random_state_plays_no_part(release: Release, statistical: Any) -> None:
+    env = RecommendationEnv(release, rater=statistical)
     np.random.seed(1)  # noqa: NPY002 - what must not matter
     first = play(env, 3, [1, 2, 3])
     np.random.seed(2)  # noqa: NPY002
@@ -132,26 +132,28 @@ def test_global_random_state_plays_no_part(release: Release, embedded: Any) -> N
     assert np.array_equal(np.random.get_state()[1], state)  # noqa: NPY002
 
 
-def test_the_persona_can_be_chosen_and_is_observed(release: Release, embedded: Any) -> None:
-    env = RecommendationEnv(release, rater=embedded)
+def test_the_persona_can_be_chosen_and_is_observed(release: Release, statistical: Any) -> None:
+    env = RecommendationEnv(release, rater=statistical)
     observation, info = env.reset(seed=0, options={"persona_id": "persona:default:3"})
     assert info["persona_id"] == "persona:default:3"
     assert info["memory"] == "episode"
-    assert info["rater"] == "embedded"
+    assert info["rater"] == "statistical"
     assert (observation["persona"], observation["age"].tolist()) == (3, [53.0])
     assert observation["gender"] == Cast.GENDERS.index("male")
     assert "Dan" in info["description"]
 
 
-def test_choosing_the_drawn_persona_changes_nothing_else(release: Release, embedded: Any) -> None:
-    env = RecommendationEnv(release, rater=embedded)
+def test_choosing_the_drawn_persona_changes_nothing_else(
+    release: Release, statistical: Any
+) -> None:
+    env = RecommendationEnv(release, rater=statistical)
     drawn = play(env, 4, [1, 2, 3])
     chosen = play(env, 4, [1, 2, 3], persona_id=drawn[0][1]["persona_id"])
     assert same(drawn, chosen)
 
 
-def test_an_unknown_persona_or_option_names_the_nearest(release: Release, embedded: Any) -> None:
-    env = RecommendationEnv(release, rater=embedded)
+def test_an_unknown_persona_or_option_names_the_nearest(release: Release, statistical: Any) -> None:
+    env = RecommendationEnv(release, rater=statistical)
     with pytest.raises(ReleaseError, match="persona:default:3"):
         env.reset(options={"persona_id": "persona:defualt:3"})
     with pytest.raises(ConfigError, match="did you mean persona_id"):
@@ -177,19 +179,21 @@ def test_memory_is_newest_first_padded_and_passed_to_the_rater(release: Release)
     assert rater.asked[-1][2:] == ([], [])
 
 
-def test_ratings_of_the_episode_move_the_embedded_rater(release: Release, embedded: Any) -> None:
+def test_ratings_of_the_episode_move_the_statistical_rater(
+    release: Release, statistical: Any
+) -> None:
     low, high = np.full(10, 1.0), np.full(10, 10.0)
     seen = np.arange(10)
-    assert embedded.sweep(0, seen, low).mean() < embedded.sweep(0, seen, high).mean()
+    assert statistical.sweep(0, seen, low).mean() < statistical.sweep(0, seen, high).mean()
 
 
-def test_the_embedded_rater_agrees_with_itself_in_bulk_and_alone(
-    release: Release, embedded: Any
+def test_the_statistical_rater_agrees_with_itself_in_bulk_and_alone(
+    release: Release, statistical: Any
 ) -> None:
-    bulk = embedded.sweep(2, np.array([4]), np.array([9.0]))
+    bulk = statistical.sweep(2, np.array([4]), np.array([9.0]))
     memory = np.array([[4]]), np.array([[9.0]])
     alone = [
-        embedded.rate(np.array([2]), np.array([item]), *memory).expected[0] for item in range(24)
+        statistical.rate(np.array([2]), np.array([item]), *memory).expected[0] for item in range(24)
     ]
     np.testing.assert_array_equal(bulk, alone)
     # Persona 2 likes Drama and Romance and dislikes Action and Thriller.
@@ -199,7 +203,7 @@ def test_the_embedded_rater_agrees_with_itself_in_bulk_and_alone(
     assert min(liked) > max(disliked)
 
 
-def test_the_embedded_rater_uses_the_scale_the_release_was_scored_on(
+def test_the_statistical_rater_uses_the_scale_the_release_was_scored_on(
     small: ModuleType, tmp_path: Path
 ) -> None:
     small.build(tmp_path, settings={"scoring": {"scale": "1-5", "seed": 3}})
@@ -272,7 +276,7 @@ def test_a_failed_rating_aborts_by_default_and_names_the_pair(release: Release) 
 def test_replay_gives_stored_distributions_and_reasons(release: Release, small: ModuleType) -> None:
     env = RecommendationEnv(release, rater="replay", on_unrated="truncate", leave_probability=0.0)
     assert env.scale.name == "1-5"
-    assert env.rater.name == "replay of embedded"
+    assert env.rater.name == "replay of statistical"
     assert env.rater.language_model is False
     env.reset(seed=0, options={"persona_id": "persona:default:2"})
     assert [env.step(a)[1] for a in (0, 5, 9)] == [3.0, 3.0, 3.0]
@@ -301,6 +305,27 @@ def test_replay_refuses_scores_it_cannot_use(
     small.build(tmp_path, replace={"movies.preference_scores": changed})
     with pytest.raises(ReleaseError, match=what):
         RecommendationEnv("movies", home=tmp_path, rater="replay")
+
+
+def test_release_with_the_old_rater_name_opens(small: ModuleType, tmp_path: Path) -> None:
+    old = pl.lit("embedded")
+    small.build(
+        tmp_path,
+        replace={
+            "movies.preference_scores": small.frames()["movies.preference_scores"].with_columns(
+                rater=old
+            ),
+            "personas": small.frames()["personas"].with_columns(writer=old),
+        },
+        settings={"scoring": {"rater": "embedded", "scale": "1-5"}},
+    )
+    replay = RecommendationEnv("movies", home=tmp_path, rater="replay", on_unrated="truncate")
+    assert (replay.rater.name, replay.rater.language_model) == ("replay of statistical", False)
+    replay.reset(seed=0, options={"persona_id": "persona:default:2"})
+    assert replay.step(0)[1] == 3.0
+    with pytest.warns(FutureWarning, match="statistical"):
+        fitted = RecommendationEnv("movies", home=tmp_path, rater="embedded")
+    assert (fitted.rater.name, fitted.scale.name) == ("statistical", "1-5")
 
 
 @pytest.mark.parametrize("action", [-1, 24, 1.5, "ml:1", None])
@@ -333,7 +358,7 @@ def test_stepping_before_a_reset_is_a_named_error(release: Release) -> None:
         ("history_length", 0),
         ("on_unrated", "ignore"),
         ("render_mode", "human"),
-        ("rater", "embeded"),
+        ("rater", "statisticl"),
         ("retriever", "embeddings"),
         ("retrieved", -1),
         ("memory", "forever"),
@@ -351,8 +376,8 @@ def test_a_bad_argument_is_named(argument: str, value: Any, release: Release) ->
 @pytest.mark.parametrize(
     ("rater", "without", "missing"),
     [
-        ("embedded", ("interactions",), "interactions"),
-        ("embedded", ("splits", "item_stats"), "item_stats, splits"),
+        ("statistical", ("interactions",), "interactions"),
+        ("statistical", ("splits", "item_stats"), "item_stats, splits"),
         ("replay", ("preference_scores",), "preference_scores"),
         ("replay", ("personas",), "personas"),
     ],
@@ -390,12 +415,12 @@ def test_ansi_rendering_is_readable(release: Release) -> None:
     assert RecommendationEnv(release, rater=Fixed(certain(4))).render() is None
 
 
-def test_drivers_come_when_asked_for(release: Release, embedded: Any) -> None:
-    env = RecommendationEnv(release, rater=embedded, explain=True)
+def test_drivers_come_when_asked_for(release: Release, statistical: Any) -> None:
+    env = RecommendationEnv(release, rater=statistical, explain=True)
     env.reset(seed=0, options={"persona_id": "persona:default:2"})
     liked = env.step(env.catalogue.row("ml:13"))[4]["drivers"]
     assert liked["agreement"] > 0.5
-    assert RecommendationEnv(release, rater=embedded).explain is False
+    assert RecommendationEnv(release, rater=statistical).explain is False
 
 
 def test_popularity_orders_by_rank_then_by_id(release: Release) -> None:
@@ -404,13 +429,13 @@ def test_popularity_orders_by_rank_then_by_id(release: Release) -> None:
     assert [catalogue.ids[n] for n in catalogue.popularity] == stats["item_id"].to_list()
 
 
-def test_an_environment_works_in_gymnasiums_vector_form(release: Release, embedded: Any) -> None:
+def test_an_environment_works_in_gymnasiums_vector_form(release: Release, statistical: Any) -> None:
     envs = gymnasium.make_vec(
         "Understudy/Movies-v0",
         num_envs=3,
         vectorization_mode="sync",
         release=open_release(release.path),
-        rater=embedded,
+        rater=statistical,
     )
     observation, _ = envs.reset(seed=[1, 2, 3])
     assert observation["seen"].shape == (3, 24)

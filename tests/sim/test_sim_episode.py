@@ -95,7 +95,7 @@ def test_replay_skips_what_has_no_rating_and_ends_when_nothing_is_left(home: Pat
     assert found["summary"]["end"] == "nothing left to recommend"
     assert len(found["steps"]) == 22
     assert {s["rating"] for s in found["steps"]} == {2.0}
-    assert found["rater"] == "replay of embedded"
+    assert found["rater"] == "replay of statistical"
 
 
 def test_titles_are_printed_as_they_are(home: Path) -> None:

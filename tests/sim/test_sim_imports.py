@@ -40,7 +40,7 @@ def test_opening_a_release_and_reading_a_table_loads_nothing_heavy(home: Path) -
     assert loaded(code, *FORBIDDEN) == []
 
 
-def test_an_episode_with_the_embedded_rater_loads_neither_torch_nor_an_orchestrator(
+def test_an_episode_with_the_statistical_rater_loads_neither_torch_nor_an_orchestrator(
     home: Path,
 ) -> None:
     code = (

@@ -43,7 +43,7 @@ def homes(
 
 @pytest.fixture(scope="session")
 def raters(homes: dict[str, Path]) -> dict[str, Any]:
-    """The embedded rater of each domain, fitted once."""
+    """The statistical rater of each domain, fitted once."""
     return {
         domain: RecommendationEnv(f"{domain}@latest", home=folder).rater
         for domain, folder in homes.items()
@@ -68,12 +68,12 @@ def test_the_registry_holds_exactly_what_we_say() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(ENVIRONMENTS))
-@pytest.mark.parametrize("rater", ["embedded", "replay"])
+@pytest.mark.parametrize("rater", ["statistical", "replay"])
 @pytest.mark.parametrize("observation", OBSERVATIONS)
 def test_every_registered_environment_passes_gymnasiums_checker(
     name: str, rater: str, observation: str, homes: dict[str, Path], raters: dict[str, Any]
 ) -> None:
-    chosen = raters[domain_of(name)] if rater == "embedded" else rater
+    chosen = raters[domain_of(name)] if rater == "statistical" else rater
     env = make(name, homes, chosen, observation=observation)
     with warnings.catch_warnings():
         warnings.simplefilter("error")

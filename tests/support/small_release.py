@@ -101,7 +101,7 @@ def frames() -> dict[str, pl.DataFrame]:
             "cohort": ["default"] * 6,
             "domain": ["movies"] * 6,
             "origin": ["sampled"] * 6,
-            "writer": ["embedded"] * 6,
+            "writer": ["statistical"] * 6,
             "name": NAMES,
             "age": [20, 31, 42, 53, 64, 75],
             "gender": ["female", "male"] * 3,
@@ -166,7 +166,7 @@ def _scores(plan: pl.DataFrame) -> pl.DataFrame:
             {
                 "persona_id": persona,
                 "item_id": item,
-                "rater": "embedded",
+                "rater": "statistical",
                 "scale": "1-5",
                 "probabilities": certain if ok else None,
                 "expected": float(answer) if ok else None,

@@ -91,7 +91,7 @@ def test_attributes_alone_become_a_list_that_is_ours() -> None:
     assert found["description"] == (
         "This is what is known of this person. Age: 25 to 34 years. State name: Ohio."
     )
-    assert found["writer"] == "embedded"
+    assert found["writer"] == "statistical"
     assert found["age"] is None
 
 

@@ -285,8 +285,8 @@ def test_a_tokenizer_that_cannot_spell_the_record_is_found_before() -> None:
         writer(scripted(), settings(), tokenizer=narrow)
 
 
-@pytest.mark.parametrize("name", ["", "embedded"])
-def test_a_model_cannot_pass_for_the_embedded_writer(name: str) -> None:
+@pytest.mark.parametrize("name", ["", "statistical"])
+def test_a_model_cannot_pass_for_the_statistical_writer(name: str) -> None:
     engine = ScriptedEngine(name=name)
     with pytest.raises(ConfigError, match="which model wrote them"):
         writer(engine, settings())
@@ -324,8 +324,8 @@ def test_the_registry_says_what_a_model_needs(tmp_path: Path) -> None:
         load_writer("model", Settings(runtime={"home": tmp_path}))
     with pytest.raises(ValueError, match="genres: model needs writer: model"):
         PersonaSettings(genres="model")
-    assert load_writer("embedded").name == "embedded"
-    assert PersonaSettings().writer == "embedded"
+    assert load_writer("statistical").name == "statistical"
+    assert PersonaSettings().writer == "statistical"
 
 
 def test_an_engine_is_closed_when_its_writer_cannot_be_opened(
@@ -339,7 +339,7 @@ def test_an_engine_is_closed_when_its_writer_cannot_be_opened(
             super().close()
 
     monkeypatch.setattr(
-        "pipelines.llm.engines.load_engine", lambda engine, serving: Nameless(name="embedded")
+        "pipelines.llm.engines.load_engine", lambda engine, serving: Nameless(name="statistical")
     )
     with pytest.raises(ConfigError, match="which model wrote them"):
         load_writer("model", Settings(runtime={"home": tmp_path / "home"}))

@@ -78,7 +78,7 @@ def test_an_empty_or_impossible_range_is_an_error(given):
 
 
 def test_an_unknown_writer_names_the_known_ones():
-    with pytest.raises(ConfigError, match="embedded"):
+    with pytest.raises(ConfigError, match="statistical"):
         load_writer("llm")
 
 

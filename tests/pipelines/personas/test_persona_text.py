@@ -1,4 +1,4 @@
-"""The embedded writer: agreement with the fields, grammar, variety."""
+"""The statistical writer: agreement with the fields, grammar, variety."""
 
 import re
 from collections import Counter
@@ -11,7 +11,7 @@ import pytest
 from pipelines.config import PersonaSettings
 from pipelines.errors import ConfigError
 from pipelines.personas import (
-    EmbeddedWriter,
+    StatisticalWriter,
     Writer,
     generate,
     genre_phrase,
@@ -30,15 +30,15 @@ def cohort(request) -> pl.DataFrame:
     return generate(PersonaSettings(count=3_000), cohort=request.param)
 
 
-class TestEmbeddedWriter(WriterContract):
+class TestStatisticalWriter(WriterContract):
     size: ClassVar[int] = 300
 
     def make(self) -> Writer:
-        return EmbeddedWriter()
+        return StatisticalWriter()
 
 
 def test_rows_say_that_no_model_wrote_them(cohort):
-    assert cohort["writer"].unique().to_list() == ["embedded"]
+    assert cohort["writer"].unique().to_list() == ["statistical"]
 
 
 def test_a_description_has_four_to_six_sentences(cohort):
@@ -127,7 +127,7 @@ def test_genres_that_the_sampler_does_not_know_are_written_all_the_same():
     row = sample_attributes(1, "c", np.arange(1)).with_columns(
         pl.Series("likes", [["Western", "Cyberpunk"]]), pl.Series("dislikes", [["Musical"]])
     )
-    text = EmbeddedWriter().write(row)["description"][0].lower()
+    text = StatisticalWriter().write(row)["description"][0].lower()
     assert "westerns" in text
     assert "cyberpunk films" in text
     assert "musicals" in text
@@ -137,7 +137,7 @@ def test_attributes_are_text_and_not_templates():
     row = sample_attributes(1, "c", np.arange(1)).with_columns(
         name=pl.lit("{place}"), hobby=pl.lit("collecting {0.__class__} braces")
     )
-    text = EmbeddedWriter().write(row)["description"][0]
+    text = StatisticalWriter().write(row)["description"][0]
     assert "{place}" in text
     assert "{0.__class__}" in text.replace("Collecting", "collecting")
 
@@ -145,7 +145,7 @@ def test_attributes_are_text_and_not_templates():
 def test_an_unknown_domain_is_named():
     row = sample_attributes(1, "c", np.arange(1)).with_columns(domain=pl.lit("music"))
     with pytest.raises(ConfigError, match="no phrases for this domain"):
-        EmbeddedWriter().write(row)
+        StatisticalWriter().write(row)
 
 
 @pytest.mark.parametrize("domain", DOMAINS)

@@ -145,7 +145,7 @@ def _scores(plan: pl.DataFrame, rng: np.random.Generator) -> pl.DataFrame:
     return plan.select(
         "persona_id",
         "item_id",
-        rater=pl.lit("embedded"),
+        rater=pl.lit("statistical"),
         scale=pl.lit("1-10"),
         probabilities=pl.Series(weight.tolist(), dtype=pl.List(pl.Float64)),
         expected=pl.Series(weight @ answers),

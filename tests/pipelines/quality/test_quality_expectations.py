@@ -185,14 +185,14 @@ def test_a_missing_related_table_fails_what_needs_it(world: Any, tmp_path: Any) 
     assert "no snapshot of movies.items" in record.details["problem"]
 
 
-def test_floor_raters_may_score_everybody_alike(world: Any) -> None:
+def test_baseline_raters_may_score_everybody_alike(world: Any) -> None:
     flat = world.broken(
         "movies.preference_scores",
         lambda f: f.with_columns(rater=pl.lit("random"), expected=pl.lit(5.5)),
     )
     record = _check(world, flat)["persona_variance"]
     assert record.passed
-    assert "floors" in record.details["skipped"]
+    assert "baselines" in record.details["skipped"]
 
 
 def test_persona_targets_can_be_given(world: Any) -> None:

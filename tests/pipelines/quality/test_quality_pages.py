@@ -213,11 +213,11 @@ def test_human_ratings_are_taken_to_the_scale_of_the_scores() -> None:
 
 RATERS = {
     "similarity": [
-        {"rater": "embedded", "similarity": 0.91, "low": 0.9, "high": 0.92},
+        {"rater": "statistical", "similarity": 0.91, "low": 0.9, "high": 0.92},
         {"rater": "random", "similarity": 0.6, "low": 0.59, "high": 0.61},
     ],
     "held_out": [
-        {"predictor": "embedded", "rmse": 0.87, "low": 0.85, "high": 0.89},
+        {"predictor": "statistical", "rmse": 0.87, "low": 0.85, "high": 0.89},
         {"predictor": "global mean", "rmse": 1.05, "low": 1.02, "high": 1.07},
     ],
     "interval": "95 %, bootstrap over users and personas",
@@ -342,7 +342,7 @@ def test_card_holds_every_licence_table_and_limit(world: Any) -> None:
         assert table.version in card
         assert f"| {escape_markdown(name)} | {table.rows:,} |" in card
     assert "No language model was used" in card
-    assert "| embedded | 0.870 | 0.850 to 0.890 |" in card
+    assert "| statistical | 0.870 | 0.850 to 0.890 |" in card
     assert "| global mean | 1.050 | 1.020 to 1.070 |" in card
     assert "min_tmdb_coverage: 0.4" in card
 

@@ -14,13 +14,13 @@ from pipelines.errors import ContractError
 from pipelines.llm.engines.scripted import ScriptedEngine
 from pipelines.raters import (
     SCALES,
-    EmbeddedRater,
-    LiveEmbedded,
+    LiveStatistical,
     LiveTables,
     LLMRater,
     MeanRater,
-    _live_embedded,
-    fit_embedded,
+    StatisticalRater,
+    _live_statistical,
+    fit_statistical,
     live_rater,
 )
 
@@ -29,14 +29,14 @@ SINGLE = 5e-8
 
 
 @pytest.fixture(scope="module")
-def rater(small_world: Any) -> EmbeddedRater:
-    return fit_embedded(scale=SCALES["1-10"], **small_world.tables, **small_world.vectors)
+def rater(small_world: Any) -> StatisticalRater:
+    return fit_statistical(scale=SCALES["1-10"], **small_world.tables, **small_world.vectors)
 
 
 @pytest.fixture(scope="module")
-def plain(small_world: Any) -> EmbeddedRater:
+def plain(small_world: Any) -> StatisticalRater:
     """The same without text vectors."""
-    return fit_embedded(scale=SCALES["1-10"], **small_world.tables)
+    return fit_statistical(scale=SCALES["1-10"], **small_world.tables)
 
 
 def questions(world: Any, seed: int, rows: int, k: int) -> tuple[np.ndarray, ...]:
@@ -50,7 +50,9 @@ def questions(world: Any, seed: int, rows: int, k: int) -> tuple[np.ndarray, ...
     return rng.integers(0, people, rows), rng.integers(0, things, rows), past, ratings
 
 
-def one_by_one(rater: EmbeddedRater, world: Any, asked: tuple[np.ndarray, ...]) -> list[np.ndarray]:
+def one_by_one(
+    rater: StatisticalRater, world: Any, asked: tuple[np.ndarray, ...]
+) -> list[np.ndarray]:
     """What `rate` says of each row alone."""
     out = []
     for persona, item, past, ratings in zip(*asked, strict=True):
@@ -70,21 +72,21 @@ def one_by_one(rater: EmbeddedRater, world: Any, asked: tuple[np.ndarray, ...]) 
 @pytest.mark.parametrize("k", [1, 7, 40])
 @pytest.mark.parametrize("table", [True, False])
 @pytest.mark.parametrize("text", [True, False])
-def test_the_embedded_rater_is_the_same_live(
+def test_the_statistical_rater_is_the_same_live(
     k: int, table: bool, text: bool, small_world: Any, rater: Any, plain: Any,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     if not table:
-        monkeypatch.setattr(_live_embedded, "_TABLE", 0)
+        monkeypatch.setattr(_live_statistical, "_TABLE", 0)
     chosen = rater if text else plain
-    live = LiveEmbedded(chosen, small_world.personas, small_world.items)
+    live = LiveStatistical(chosen, small_world.personas, small_world.items)
     asked = questions(small_world, k, 40, k)
     alone = one_by_one(chosen, small_world, asked)
     np.testing.assert_allclose(live.rate(*asked).probabilities, alone, rtol=0, atol=SINGLE)
 
 
 def test_without_a_memory_it_is_the_same_to_the_last_digits(small_world: Any, plain: Any) -> None:
-    live = LiveEmbedded(plain, small_world.personas, small_world.items)
+    live = LiveStatistical(plain, small_world.personas, small_world.items)
     who, what, _, _ = questions(small_world, 0, 60, 1)
     nothing = np.full((60, 0), -1), np.zeros((60, 0))
     pairs = np.stack([who, what], axis=1)
@@ -98,7 +100,7 @@ def test_without_a_memory_it_is_the_same_to_the_last_digits(small_world: Any, pl
 @pytest.mark.parametrize("k", [3, 60])
 def test_beliefs_are_the_posterior_of_the_taste_model(k: int, small_world: Any, plain: Any) -> None:
     """In double precision throughout, both in the dual and in the primal form."""
-    live = LiveEmbedded(plain, small_world.personas, small_world.items)
+    live = LiveStatistical(plain, small_world.personas, small_world.items)
     who, _, past, ratings = questions(small_world, 5, 20, k)
     taste, variance = live.beliefs(who, past, ratings)
     lower = np.linalg.cholesky(plain.tastes.covariance)
@@ -145,7 +147,7 @@ def test_unknown_items_are_average_as_memories_and_rated_by_their_genres(
         .then(pl.format("new:{}", "item_id"))
         .otherwise("item_id")
     )
-    live = LiveEmbedded(rater, small_world.personas, new)
+    live = LiveStatistical(rater, small_world.personas, new)
     asked = questions(small_world, 9, 30, 6)
     tables = LiveTables(rater, small_world.personas, new)
     np.testing.assert_allclose(
@@ -154,7 +156,7 @@ def test_unknown_items_are_average_as_memories_and_rated_by_their_genres(
 
 
 def test_a_sweep_is_a_question_about_every_item(small_world: Any, rater: Any) -> None:
-    live = LiveEmbedded(rater, small_world.personas, small_world.items)
+    live = LiveStatistical(rater, small_world.personas, small_world.items)
     past, ratings = np.array([4, 9, -1]), np.array([10.0, 2.0, 1.0])
     things = np.arange(small_world.items.height)
     again = (len(things), 3)
@@ -169,7 +171,7 @@ def test_a_sweep_is_a_question_about_every_item(small_world: Any, rater: Any) ->
 
 
 def test_effects_are_those_of_the_rater(small_world: Any, rater: Any) -> None:
-    live = LiveEmbedded(rater, small_world.personas, small_world.items)
+    live = LiveStatistical(rater, small_world.personas, small_world.items)
     history = pl.DataFrame(
         {
             "persona_id": [small_world.personas["persona_id"][1]] * 2,
@@ -187,7 +189,7 @@ def test_effects_are_those_of_the_rater(small_world: Any, rater: Any) -> None:
 def test_a_memory_off_the_scale_is_refused_and_padding_is_not_looked_at(
     small_world: Any, rater: Any
 ) -> None:
-    live = LiveEmbedded(rater, small_world.personas, small_world.items)
+    live = LiveStatistical(rater, small_world.personas, small_world.items)
     one = np.zeros(1, np.int64)
     live.rate(one, one, np.array([[2, -1]]), np.array([[5.0, 99.0]]))
     with pytest.raises(ContractError, match="not on the scale: 1-10"):

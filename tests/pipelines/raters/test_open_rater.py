@@ -82,7 +82,7 @@ def test_what_is_missing_is_named():
     with pytest.raises(ConfigError, match="no stored scores"):
         open_rater(settings(rater="replay"), items=items)
     with pytest.raises(ConfigError, match="give item_stats, interactions and splits"):
-        open_rater(settings(rater="embedded"), items=items)
+        open_rater(settings(rater="statistical"), items=items)
     with pytest.raises(ConfigError):
         open_rater(Settings(scoring={"rater": "llm"}), items=items)
 

@@ -35,14 +35,14 @@ class FittedContract(RaterContract):
         self.fitted = fitted
 
 
-class TestEmbeddedOnTen(FittedContract):
+class TestStatisticalOnTen(FittedContract):
     def make(self) -> Rater:
-        return self.fitted("embedded", "1-10", True)
+        return self.fitted("statistical", "1-10", True)
 
 
-class TestEmbeddedOnFiveWithoutText(FittedContract):
+class TestStatisticalOnFiveWithoutText(FittedContract):
     def make(self) -> Rater:
-        return self.fitted("embedded", "1-5", False)
+        return self.fitted("statistical", "1-5", False)
 
 
 class TestMean(FittedContract):
@@ -60,7 +60,7 @@ def test_every_name_makes_a_rater_that_says_its_name(small_world):
         rater = fit_rater(name, scale="1-10", **small_world.tables)
         assert isinstance(rater, Rater)
         assert rater.name == name
-    with pytest.raises(ConfigError, match="embedded, random, mean"):
+    with pytest.raises(ConfigError, match="statistical, random, mean"):
         fit_rater("llm", scale="1-10", **small_world.tables)
     with pytest.raises(ConfigError, match="unknown rating scale"):
         fit_rater("random", scale="1-7", **small_world.tables)

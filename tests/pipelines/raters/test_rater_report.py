@@ -17,7 +17,7 @@ from pipelines.raters import (
 )
 from pipelines.raters._people import collect_people, in_source_units, persona_rows
 
-NAMES = ("embedded", "mean", "random")
+NAMES = ("statistical", "mean", "random")
 
 
 def judged_on(world):
@@ -50,19 +50,19 @@ def test_every_rater_and_baseline_has_every_figure_with_an_interval(report):
         assert (rows["low"] <= rows["value"]).all()
         assert (rows["value"] <= rows["high"]).all()
     kinds = dict(report.table.select("predictor", "kind").unique().rows())
-    assert (kinds["embedded"], kinds["random"], kinds[BIAS]) == ("rater", "floor", "baseline")
+    assert (kinds["statistical"], kinds["random"], kinds[BIAS]) == ("rater", "floor", "baseline")
 
 
-def test_the_embedded_rater_beats_user_and_item_bias_with_a_history(report):
-    assert figure(report, "embedded", "rmse_difference")["high"] < 0
+def test_the_statistical_rater_beats_user_and_item_bias_with_a_history(report):
+    assert figure(report, "statistical", "rmse_difference")["high"] < 0
     assert figure(report, "global mean", "rmse_difference")["low"] > 0
     assert not report.table.filter(predictor=BIAS, metric="rmse_difference").height
 
 
-def test_the_embedded_rater_is_calibrated_on_ratings_it_has_not_seen(report):
-    assert figure(report, "embedded", "ece")["value"] < 0.06
-    rows = [r for r in report.reliability if r["predictor"] == "embedded"]
-    assert sum(r["ratings"] for r in rows) == figure(report, "embedded", "ece")["ratings"]
+def test_the_statistical_rater_is_calibrated_on_ratings_it_has_not_seen(report):
+    assert figure(report, "statistical", "ece")["value"] < 0.06
+    rows = [r for r in report.reliability if r["predictor"] == "statistical"]
+    assert sum(r["ratings"] for r in rows) == figure(report, "statistical", "ece")["ratings"]
 
 
 def test_the_statement_says_what_was_fitted_and_that_no_model_was_asked(report):
@@ -108,7 +108,7 @@ def test_what_a_rater_does_not_answer_is_counted_and_in_no_figure(small_world):
     )
     row = figure(found, "half", "rmse")
     assert half.asked == 100
-    assert (row["ratings"], row["failed"], row["embedded"]) == (50, 50, False)
+    assert (row["ratings"], row["failed"], row["statistical"]) == (50, 50, False)
     assert row["value"] > 0
     assert "may ask a language model" in found.markdown()
 

@@ -33,7 +33,7 @@ def scored(rater, plan, world, **more):
 
 @pytest.fixture(scope="module")
 def rater(small_world):
-    return fit_rater("embedded", scale="1-10", **small_world.tables, **small_world.vectors)
+    return fit_rater("statistical", scale="1-10", **small_world.tables, **small_world.vectors)
 
 
 def test_scores_keep_the_contract_and_the_order_of_the_plan(rater, plan, small_world):

@@ -1,4 +1,4 @@
-"""What a text says about marks, and what the embedded rater makes of it.
+"""What a text says about marks, and what the statistical rater makes of it.
 
 The sentences are not those of the suites' personas: the reader has to get along with others.
 """
@@ -10,8 +10,8 @@ import polars as pl
 import pytest
 
 from pipelines.raters import fit_rater
-from pipelines.raters._embedded import KEPT
 from pipelines.raters._live import live_rater
+from pipelines.raters._statistical import KEPT
 from pipelines.raters._words import Words, read_words
 
 FILMS = ("Action", "Children", "Comedy", "Drama", "Horror", "Romance", "Western")
@@ -68,7 +68,7 @@ def person(description: str, likes: tuple[str, ...] = (), n: int = 0) -> pl.Data
 
 @pytest.fixture(scope="module")
 def rater(small_world):
-    return fit_rater("embedded", scale="1-10", **small_world.tables)
+    return fit_rater("statistical", scale="1-10", **small_world.tables)
 
 
 def mass(batch, low: float, high: float) -> np.ndarray:
@@ -124,7 +124,7 @@ def test_the_live_rater_takes_the_same_word(rater, small_world, monkeypatch) -> 
     empty = np.empty((items.height, 0))
     expected = rater.rate(who, items).probabilities.reshape(2, items.height, -1)
     for limit in (10**9, 0):  # from a table, and computed when asked
-        monkeypatch.setattr("pipelines.raters._live_embedded._TABLE", limit)
+        monkeypatch.setattr("pipelines.raters._live_statistical._TABLE", limit)
         live = live_rater(rater, who, items)
         for number in (0, 1):
             said = live.rate(

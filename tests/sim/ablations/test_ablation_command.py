@@ -70,7 +70,7 @@ def test_the_page_needs_no_other_file_and_says_who_needs_no_model(
     assert wide.filter(pl.col("source") == "measured").height == len(result.configurations)
     text = files["markdown"].read_text()
     assert "2 of 22 series (2 by collection)" in text
-    assert "embedded: 12 asked, 7 different" in text
+    assert "statistical: 12 asked, 7 different" in text
 
 
 @pytest.mark.slow
@@ -124,7 +124,7 @@ def test_a_folder_that_cant_be_written_is_named(opened: Opened, tmp_path: Path) 
 @pytest.mark.parametrize(
     ("arguments", "error", "says"),
     [
-        (("--rater", "embeded"), ConfigError, "did you mean embedded"),
+        (("--rater", "statisticl"), ConfigError, "did you mean statistical"),
         (("--model", "m"), ConfigError, "--model needs --rater llm"),
         (("--release", "movies@0000"), ReleaseError, "movies@0000"),
         (("--seeds", "9"), ConfigError, "0 to 2"),

@@ -333,12 +333,12 @@ def test_the_small_grid_changes_one_option_at_a_time() -> None:
 
 
 def test_options_that_a_rater_cant_see_make_one_configuration() -> None:
-    embedded, asked = configurations("movies", "embedded", "full")
+    statistical, asked = configurations("movies", "statistical", "full")
     assert asked == 270
-    assert len(embedded) == 5 * 3
-    assert {(o.shots, o.system) for o in embedded} == {("-", "-")}
-    for floor in ("random", "mean"):
-        assert len(configurations("movies", floor, "full")[0]) == 3
+    assert len(statistical) == 5 * 3
+    assert {(o.shots, o.system) for o in statistical} == {("-", "-")}
+    for baseline in ("random", "mean"):
+        assert len(configurations("movies", baseline, "full")[0]) == 3
     assert seen(Options("0-9"), "llm") == Options("0-9")
 
 

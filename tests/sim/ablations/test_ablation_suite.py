@@ -26,7 +26,7 @@ from sim.ablations._ask import answers, blocks, recall
 from sim.ablations._cases import TESTS
 
 BASE = Options("1-10", "-", "-", "embedding", "none")
-EMBEDDED = RaterSpec("embedded")
+STATISTICAL = RaterSpec("statistical")
 LLM = RaterSpec("llm", EngineSettings(kind="scripted", model="rule"))
 
 
@@ -105,7 +105,7 @@ def test_people_have_a_history_so_that_retrieval_matters(opened: Opened) -> None
     cases = shop.questions("similarity", 0)
     assert ((cases.history >= 0).sum(axis=1) > 0).all()
     some, none = (
-        shop.cell(EMBEDDED, Options("1-10", "-", "-", name, "none"), 0)[0]
+        shop.cell(STATISTICAL, Options("1-10", "-", "-", name, "none"), 0)[0]
         for name in ("embedding", "none")
     )
     of = pl.col("test") == "similarity"
@@ -268,14 +268,14 @@ def test_a_stored_result_that_was_cut_short_is_named(
 ) -> None:
     where = shutil.copytree(home, tmp_path / "h")
     shop = opened(where)
-    shop.cell(EMBEDDED, BASE, 0)
-    (file,) = list(where.glob(f"ablations/cells/*/{shop.cell_key(EMBEDDED, BASE, 0)}.parquet"))
+    shop.cell(STATISTICAL, BASE, 0)
+    (file,) = list(where.glob(f"ablations/cells/*/{shop.cell_key(STATISTICAL, BASE, 0)}.parquet"))
     file.write_bytes(file.read_bytes()[:100])
     with pytest.raises(IntegrityError, match="remove the file") as caught:
-        opened(where).cell(EMBEDDED, BASE, 0)
+        opened(where).cell(STATISTICAL, BASE, 0)
     assert file.name in str(caught.value)
     file.unlink()
-    assert not opened(where).cell(EMBEDDED, BASE, 0)[1], "and it is made again"
+    assert not opened(where).cell(STATISTICAL, BASE, 0)[1], "and it is made again"
 
 
 # -- what is kept -------------------------------------------------------------------------------
@@ -309,24 +309,24 @@ def test_progress_goes_from_nothing_to_all_cells_and_never_back(
     assert (done[0], done[-1]) == (0, 13)
     assert any(at % 1 for at in done), "the cases of a cell are parts of it"
     assert {total for _, _, total in seen} == {13}
-    assert seen[0][0] == "embedded: 1-10, embedding, none, seed 0"
+    assert seen[0][0] == "statistical: 1-10, embedding, none, seed 0"
 
 
 def test_a_cell_is_known_by_what_decides_it(opened: Opened) -> None:
     shop = opened()
     keys = [
-        shop.cell_key(EMBEDDED, BASE, 0),
-        shop.cell_key(EMBEDDED, BASE, 1),
+        shop.cell_key(STATISTICAL, BASE, 0),
+        shop.cell_key(STATISTICAL, BASE, 1),
         shop.cell_key(RaterSpec("mean"), BASE, 0),
-        shop.cell_key(EMBEDDED, Options("1-10", "-", "-", "recent", "none"), 0),
-        shop.cell_key(EMBEDDED, Options("1-10", "-", "-", "embedding", "greedy"), 0),
-        opened(k=4).cell_key(EMBEDDED, BASE, 0),
+        shop.cell_key(STATISTICAL, Options("1-10", "-", "-", "recent", "none"), 0),
+        shop.cell_key(STATISTICAL, Options("1-10", "-", "-", "embedding", "greedy"), 0),
+        opened(k=4).cell_key(STATISTICAL, BASE, 0),
         opened(settings=settings_of(shop.kept._files.root, scoring={"seed": 5})).cell_key(
-            EMBEDDED, BASE, 0
+            STATISTICAL, BASE, 0
         ),
     ]
     assert len(set(keys)) == len(keys)
-    assert shop.cell_key(EMBEDDED, BASE, 0) == keys[0]
+    assert shop.cell_key(STATISTICAL, BASE, 0) == keys[0]
 
 
 def test_models_and_prompts_are_part_of_the_identity(
@@ -363,7 +363,7 @@ def test_ten_answers_are_ten_answers_for_a_rater_without_a_model(opened: Opened)
     # Why 0-9 is no configuration of its own for them.
     shop = opened()
     ten, nine = (
-        shop.cell(EMBEDDED, Options(scale, "-", "-", "embedding", "none"), 0)[0]
+        shop.cell(STATISTICAL, Options(scale, "-", "-", "embedding", "none"), 0)[0]
         for scale in ("1-10", "0-9")
     )
     assert ten["answer"].to_list() == nine["answer"].to_list()
@@ -373,10 +373,10 @@ def test_ten_answers_are_ten_answers_for_a_rater_without_a_model(opened: Opened)
 # -- the result ---------------------------------------------------------------------------------
 
 
-def test_the_embedded_the_random_and_the_mean_rater_are_always_rows(opened: Opened) -> None:
+def test_the_statistical_the_random_and_the_mean_rater_are_always_rows(opened: Opened) -> None:
     result = run_suite(opened(), [], seeds=(0,))
-    assert result.raters == ["embedded", "random", "mean"]
-    assert result.asked == {"embedded": 12, "random": 12, "mean": 12}
+    assert result.raters == ["statistical", "random", "mean"]
+    assert result.asked == {"statistical": 12, "random": 12, "mean": 12}
     for c in result.configurations:
         assert set(c.scores) == {*TESTS, "aggregate"}
         whole = np.mean([c.scores[t].score for t in TESTS])
@@ -409,11 +409,11 @@ def test_the_table_has_the_published_rows_beside_the_measured(opened: Opened) ->
     assert not found.filter(pl.col("source") == "measured")["language_model"].any()
 
 
-def test_comparisons_are_with_the_baseline_and_with_the_embedded_rater(opened: Opened) -> None:
+def test_comparisons_are_with_the_baseline_and_with_the_statistical_rater(opened: Opened) -> None:
     result = run_suite(opened(), [], seeds=(0, 1))
     found = comparisons(result)
-    assert set(found["against"]) == {"its baseline", "embedded's baseline"}
-    same = found.filter(rater="embedded", retrieval="none", test="genres")
+    assert set(found["against"]) == {"its baseline", "statistical's baseline"}
+    same = found.filter(rater="statistical", retrieval="none", test="genres")
     assert same.select("difference", "p").row(0) == (0.0, 1.0)
     tested = found.filter(pl.col("p").is_not_null())
     assert (tested["p_adjusted"] >= tested["p"] - 1e-12).all()
@@ -441,7 +441,7 @@ def test_a_release_without_a_needed_table_is_named(tmp_path: Path) -> None:
 
 
 def test_an_unknown_rater_and_one_without_its_model_are_errors() -> None:
-    with pytest.raises(ConfigError, match="embedded"):
-        RaterSpec("embeded")
+    with pytest.raises(ConfigError, match="statistical"):
+        RaterSpec("statisticl")
     with pytest.raises(ConfigError, match="engine"):
         RaterSpec("llm")

@@ -1,4 +1,4 @@
-"""Floors: each does what its name says, on a release whose right answers are known."""
+"""Baselines: each does what its name says, on a release whose right answers are known."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from pipelines.errors import ConfigError, ReleaseError
 from sim import Release, open_release
-from sim.recommenders import FLOORS, Recommender, open_recommender
+from sim.recommenders import BASELINES, Recommender, open_recommender
 from sim.recommenders.testing import RecommenderContract
 
 
@@ -105,7 +105,7 @@ def test_content_works_without_embeddings_and_says_so(small: ModuleType, tmp_pat
     assert "no embeddings" in open_recommender("content").fit(release).note
 
 
-def test_a_floor_names_the_table_it_lacks(small: ModuleType, tmp_path: Path) -> None:
+def test_a_baseline_names_the_table_it_lacks(small: ModuleType, tmp_path: Path) -> None:
     small.build(tmp_path / "home", without=("item_stats",))
     release = open_release("movies", home=tmp_path / "home")
     for name in ("popular", "mean-rating"):
@@ -114,7 +114,7 @@ def test_a_floor_names_the_table_it_lacks(small: ModuleType, tmp_path: Path) -> 
 
 
 def test_unfitted_and_unknown_recommenders_are_errors() -> None:
-    for name in FLOORS:
+    for name in BASELINES:
         with pytest.raises(ConfigError, match="comes before"):
             open_recommender(name).recommend([0], 1)
     with pytest.raises(ConfigError, match="did you mean popular"):

@@ -10,5 +10,5 @@ from sim.environment import World
 
 @pytest.fixture(scope="session")
 def world(release: Release) -> World:
-    """The release with the embedded rater; shared, as environments share it."""
+    """The release with the statistical rater; shared, as environments share it."""
     return World.open(release)

@@ -28,7 +28,7 @@ def run(home: Path, *words: str) -> Any:
     return CliRunner().invoke(app, ["train", "--home", str(home), *words])
 
 
-def test_it_prints_floors_as_rows_with_intervals_and_says_who_rated(
+def test_it_prints_baselines_as_rows_with_intervals_and_says_who_rated(
     home: Path, tmp_path: Path
 ) -> None:
     result = run(home, *SHORT, "--out", str(tmp_path / "out"))
@@ -63,7 +63,7 @@ def test_a_report_is_written_as_printed(home: Path, tmp_path: Path) -> None:
     [
         (["--algo", "a2cc"], 2, "did you mean a2c"),
         (["--release", "films"], 6, "films"),
-        (["--rater", "embeded"], 2, "did you mean"),
+        (["--rater", "statisticl"], 2, "did you mean statistical"),
         (["--seed", "1", "--seed", "1"], 2, "every seed once"),
         (["--checkpoint", "nowhere/step-0000000001.pt"], 5, "no such checkpoint"),
     ],

@@ -283,7 +283,7 @@ def test_training_prefers_what_is_rated_well(world: World, tmp_path: Path) -> No
     assert reward(policy) > chance + 0.3
 
 
-def test_the_report_has_floors_as_rows_and_says_what_it_was_measured_on(
+def test_the_report_has_baselines_as_rows_and_says_what_it_was_measured_on(
     world: World, tmp_path: Path
 ) -> None:
     settings = replace(settings_for("a2c"), steps=160)

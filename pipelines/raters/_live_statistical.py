@@ -1,4 +1,4 @@
-"""The embedded rater as a running environment asks it: arrays in, arrays out."""
+"""The statistical rater as a running environment asks it: arrays in, arrays out."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import numpy as np
 import polars as pl
 
 from pipelines.errors import ContractError
-from pipelines.raters._embedded import EmbeddedRater, width_of
 from pipelines.raters._profiles import EFFECTS, Catalogue, Profiles, pair_features
 from pipelines.raters._protocol import OK, Floats, Ints, RatingBatch
+from pipelines.raters._statistical import StatisticalRater, width_of
 from pipelines.scales import RatingScale, rescale
 
-__all__ = ["LiveEmbedded"]
+__all__ = ["LiveStatistical"]
 
 _LENIENCY, _HISTORY = EFFECTS.index("leniency"), EFFECTS.index("history")
 #: Persona-item values that are kept as a table (count, 8 bytes each); more are computed when
@@ -19,8 +19,8 @@ _LENIENCY, _HISTORY = EFFECTS.index("leniency"), EFFECTS.index("history")
 _TABLE = 16_000_000
 
 
-class LiveEmbedded:
-    """The embedded rater, live: the distributions of :meth:`EmbeddedRater.rate` without frames.
+class LiveStatistical:
+    """The distributions of :meth:`StatisticalRater.rate` from arrays, without frames.
 
     The posterior of taste given k past ratings (:class:`pipelines.raters._tastes.TasteModel`) is
     computed in its dual form: with whitened item features Z (Z·Zᵀ is the prior covariance of two
@@ -38,7 +38,9 @@ class LiveEmbedded:
         Rows of those contracts: what the numbers mean.
     """
 
-    def __init__(self, rater: EmbeddedRater, personas: pl.DataFrame, items: pl.DataFrame) -> None:
+    def __init__(
+        self, rater: StatisticalRater, personas: pl.DataFrame, items: pl.DataFrame
+    ) -> None:
         self._rater = rater
         catalogue, rows = rater._place(items)
         self._known = rows < len(rater.catalogue.index)

@@ -1,6 +1,6 @@
-"""Personas of the embedded writer: rate, memory and variety; prints a Markdown table.
+"""Personas of the statistical writer: rate, memory and variety; prints a Markdown table.
 
-python benchmarks/personas/embedded.py --count 100000 --repeat 3
+python benchmarks/personas/statistical.py --count 100000 --repeat 3
 """
 
 from __future__ import annotations

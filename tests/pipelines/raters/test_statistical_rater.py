@@ -1,4 +1,4 @@
-"""The embedded rater: what it learns, what it must not see, how it reacts."""
+"""The statistical rater: what it learns, what it must not see, how it reacts."""
 
 import sys
 
@@ -7,14 +7,14 @@ import polars as pl
 import pytest
 
 from pipelines.errors import ContractError
-from pipelines.raters import fit_embedded, fit_rater, scale_named
+from pipelines.raters import fit_rater, fit_statistical, scale_named
 from pipelines.raters._fit import MAX_FIT_ROWS, PRIOR_WEIGHTS
 from pipelines.raters._humans import collect_rows
 
 
 @pytest.fixture(scope="module")
 def rater(small_world):
-    return fit_rater("embedded", scale="1-10", **small_world.tables, **small_world.vectors)
+    return fit_rater("statistical", scale="1-10", **small_world.tables, **small_world.vectors)
 
 
 def person(likes=(), dislikes=(), key="persona:small:0000000"):
@@ -71,13 +71,13 @@ def test_the_mean_distribution_over_the_fitted_rows_is_the_human_histogram(rater
 
 
 def test_the_fit_is_the_same_whatever_the_order_of_rows_and_is_lazy_or_not(small_world):
-    first = fit_rater("embedded", scale="1-10", **small_world.tables)
+    first = fit_rater("statistical", scale="1-10", **small_world.tables)
     tables = {
         n: t.sample(fraction=1.0, shuffle=True, seed=5) for n, t in small_world.tables.items()
     }
     tables["interactions"] = tables["interactions"].lazy()
     tables["splits"] = tables["splits"].lazy()
-    second = fit_rater("embedded", scale="1-10", **tables)
+    second = fit_rater("statistical", scale="1-10", **tables)
     one = first.rate(small_world.personas, small_world.items)
     two = second.rate(small_world.personas, small_world.items)
     np.testing.assert_allclose(one.probabilities, two.probabilities, atol=1e-6)
@@ -92,7 +92,7 @@ def test_held_out_ratings_have_no_influence(small_world, rater):
         "x"
     )
     spoiled = fit_rater(
-        "embedded",
+        "statistical",
         scale="1-10",
         **{**small_world.tables, "interactions": wrong},
         **small_world.vectors,
@@ -107,11 +107,11 @@ def test_a_persona_is_as_lenient_in_every_batch_and_others_are_not(rater, small_
     personas = small_world.personas.with_columns(
         likes=pl.lit([], dtype=pl.List(pl.String)), dislikes=pl.lit([], dtype=pl.List(pl.String))
     )
-    bare = fit_rater("embedded", scale="1-10", **small_world.tables)
+    bare = fit_rater("statistical", scale="1-10", **small_world.tables)
     whole = bare.rate(personas, item).expected
     assert bare.rate(personas[5], item).expected[0] == pytest.approx(whole[5])
     assert len(set(whole.round(6))) > 10
-    other = fit_rater("embedded", scale="1-10", seed=1, **small_world.tables)
+    other = fit_rater("statistical", scale="1-10", seed=1, **small_world.tables)
     assert not np.allclose(other.rate(personas, item).expected, whole)
 
 
@@ -152,14 +152,14 @@ def test_text_that_resembles_a_film_speaks_for_it(small_world):
         }
     )
     with_text = fit_rater(
-        "embedded",
+        "statistical",
         scale="1-10",
         item_embeddings=small_world.item_embeddings,
         persona_embeddings=people,
         **small_world.tables,
     )
     without = fit_rater(
-        "embedded",
+        "statistical",
         scale="1-10",
         item_embeddings=small_world.item_embeddings,
         **small_world.tables,
@@ -182,7 +182,7 @@ def test_the_explanation_adds_up_in_direction(rater, small_world):
 def test_a_world_of_few_ratings_has_the_weights_that_were_set_by_hand(small_world):
     few = small_world.splits.filter(pl.col("user_id") == "ml-user:1").head(7)
     few = few.with_columns(split=pl.lit("train"))
-    found = fit_rater("embedded", scale="1-10", **{**small_world.tables, "splits": few})
+    found = fit_rater("statistical", scale="1-10", **{**small_world.tables, "splits": few})
     weights = list(found.facts()["fitted"]["weights"].values())
     assert weights == pytest.approx(PRIOR_WEIGHTS)
     assert found.facts()["fitted"]["weights_on"] == 0
@@ -195,13 +195,13 @@ def test_a_world_of_few_ratings_has_the_weights_that_were_set_by_hand(small_worl
 def test_no_rating_at_all_is_an_error(small_world):
     tables = {**small_world.tables, "splits": small_world.splits.clear()}
     with pytest.raises(ContractError, match="no rating to fit"):
-        fit_rater("embedded", scale="1-10", **tables)
+        fit_rater("statistical", scale="1-10", **tables)
 
 
 def test_interactions_of_unknown_films_are_an_error(small_world):
     tables = {**small_world.tables, "items": small_world.items.head(10)}
     with pytest.raises(ContractError, match="not in `items`"):
-        fit_rater("embedded", scale="1-10", **tables)
+        fit_rater("statistical", scale="1-10", **tables)
 
 
 def test_large_sources_are_thinned_by_whole_users(small_world, rater):
@@ -219,7 +219,7 @@ def test_large_sources_are_thinned_by_whole_users(small_world, rater):
 
 def test_no_torch_is_needed(small_world):
     before = "torch" in sys.modules
-    fit_embedded(scale=scale_named("0-9"), **small_world.tables, **small_world.vectors)
+    fit_statistical(scale=scale_named("0-9"), **small_world.tables, **small_world.vectors)
     assert ("torch" in sys.modules) == before
 
 
@@ -288,7 +288,7 @@ def test_a_longer_history_leaves_less_open(rater, small_world):
 
 def test_a_domain_without_votes_years_and_text_is_fitted_too(small_world):
     bare = small_world.items.select("item_id", "title", "genres")
-    found = fit_rater("embedded", scale="1-5", **{**small_world.tables, "items": bare})
+    found = fit_rater("statistical", scale="1-5", **{**small_world.tables, "items": bare})
     assert found.facts()["fitted"]["vote_weight"] == 0
     batch = found.rate(small_world.personas, bare.head(5))
     np.testing.assert_allclose(batch.probabilities.sum(axis=1), 1)
@@ -298,7 +298,7 @@ def test_held_out_ratings_change_no_fitted_number(small_world, rater):
     train = small_world.splits.filter(split="train").select("user_id", "item_id")
     seen = small_world.interactions.join(train, on=["user_id", "item_id"], how="semi")
     alone = fit_rater(
-        "embedded",
+        "statistical",
         scale="1-10",
         **{**small_world.tables, "interactions": seen},
         **small_world.vectors,

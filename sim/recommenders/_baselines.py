@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["MeanRatingRecommender", "PopularRecommender", "RandomRecommender"]
 
-#: Ratings at the global mean that every item starts with in the mean-rating floor (count, set by
+#: Ratings at the global mean that every item starts with in the mean-rating baseline (count, set by
 #: hand), so that one rating of five stars does not make the best item; LensKit's Bias likewise.
 DAMPING = 5.0
 

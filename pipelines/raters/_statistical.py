@@ -29,7 +29,7 @@ from pipelines.raters._words import Words, read_words
 from pipelines.scales import RatingScale, rescale
 from pipelines.seeding import hash_ids, uniform
 
-__all__ = ["HUMAN", "EmbeddedRater", "width_of"]
+__all__ = ["HUMAN", "StatisticalRater", "width_of"]
 
 #: How much a persona's description says about its taste beside a watch history: the fitted
 #: weight of text similarity is multiplied by this for personas (set by hand).
@@ -46,10 +46,10 @@ HUMAN = "human"
 
 
 @dataclass(frozen=True)
-class EmbeddedRater:
+class StatisticalRater:
     """An ordinal model over quality, genres, text similarity, rating history and leniency.
 
-    Make it with :func:`pipelines.raters.fit_embedded`. The weights, cutpoints, quality prior,
+    Make it with :func:`pipelines.raters.fit_statistical`. The weights, cutpoints, quality prior,
     distribution of leniency and covariance of taste are fitted on training ratings of people;
     `facts` says what is set by hand.
 
@@ -73,7 +73,7 @@ class EmbeddedRater:
     persona_vectors: pl.DataFrame | None
     fitted_on: dict[str, Any] = field(default_factory=dict)
     seed: int = 0
-    name: str = "embedded"
+    name: str = "statistical"
 
     def rate(
         self,
