@@ -19,6 +19,11 @@ class Layout:
     home: Path
 
     @property
+    def format(self) -> Path:
+        """Record of the format that the home is written in."""
+        return self.home / "_format.json"
+
+    @property
     def data(self) -> Path:
         """Snapshots, by dataset."""
         return self.home / "data"

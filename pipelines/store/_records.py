@@ -7,12 +7,57 @@ from typing import Any
 
 import orjson
 
-from pipelines.errors import IntegrityError
+from pipelines.errors import IntegrityError, StoreError
 from pipelines.store._files import LocalFiles
+from pipelines.store._layout import Layout
 from pipelines.store._manifest import MANIFEST, Manifest, now, pretty_json
 from pipelines.store._snapshot import Snapshot
 
-__all__ = ["move_pointer", "open_snapshot", "read_record", "read_version"]
+__all__ = [
+    "FORMAT",
+    "check_format",
+    "mark_format",
+    "move_pointer",
+    "open_snapshot",
+    "read_record",
+    "read_version",
+]
+
+#: Format of the home: layout of its folders, manifests, lock files and pointers. It is raised
+#: with a change that an older version would misread; homes from before the record are of format 1.
+FORMAT = 1
+
+
+def check_format(files: LocalFiles) -> None:
+    """Make sure that this version can read and write a home.
+
+    Raises
+    ------
+    StoreError
+        The home is of a newer format, or (:class:`IntegrityError`) its record names none.
+    """
+    path = Layout(files.root).format
+    record = read_record(files, path)
+    if record is None:
+        return
+    found = record.get("format")
+    if not isinstance(found, int):
+        raise IntegrityError(
+            "the record names no format", where=str(path), hint="restore it from a copy"
+        )
+    if found > FORMAT:
+        raise StoreError(
+            f"the store is of format {found}, and this version knows formats up to {FORMAT}",
+            where=str(files.root),
+            hint="use the version that wrote it or a newer one, or another UNDERSTUDY_HOME",
+        )
+
+
+def mark_format(files: LocalFiles) -> None:
+    """Record the format of a home that has no record yet: a new one, or one from before it."""
+    path = Layout(files.root).format
+    if not path.exists():
+        files.put_new(path, pretty_json({"format": FORMAT, "created_at": now()}))
 
 
 def read_record(files: LocalFiles, path: Path) -> dict[str, Any] | None:

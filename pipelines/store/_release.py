@@ -17,7 +17,7 @@ from pipelines.store._checks import CheckRecord
 from pipelines.store._files import LocalFiles
 from pipelines.store._layout import Layout
 from pipelines.store._manifest import MANIFEST, canonical_json, hash16, pretty_json
-from pipelines.store._records import open_snapshot, read_record, read_version
+from pipelines.store._records import check_format, open_snapshot, read_record, read_version
 from pipelines.store._snapshot import Snapshot
 
 __all__ = ["Release", "TableLock", "find_release", "latest_release", "list_releases", "lock_table"]
@@ -294,6 +294,7 @@ def _open_lock(home: Path, path: Path) -> Release:
     beside = path.parent.parent
     if path.parent.name == "releases" and (beside / "data").is_dir():
         home = beside
+        check_format(LocalFiles(home))
     release = Release.from_json(data, path, home)
     parsed = _LOCK_FILE.fullmatch(path.name)
     if parsed and f"{release}.json" != path.name:

@@ -15,7 +15,13 @@ from pipelines.store._layout import Layout
 from pipelines.store._locks import RunLock
 from pipelines.store._manifest import check_dataset_name
 from pipelines.store._publish import publish
-from pipelines.store._records import move_pointer, open_snapshot, read_version
+from pipelines.store._records import (
+    check_format,
+    mark_format,
+    move_pointer,
+    open_snapshot,
+    read_version,
+)
 from pipelines.store._release import Release, find_release, list_releases
 from pipelines.store._snapshot import Snapshot
 from pipelines.store._transaction import Transaction
@@ -46,6 +52,11 @@ class Store:
     home
         The folder; the first write creates it.
 
+    Raises
+    ------
+    StoreError
+        The home was written in a newer format than this version knows.
+
     Examples
     --------
     >>> Store("nowhere").datasets()
@@ -56,6 +67,7 @@ class Store:
         self.home = Path(home).expanduser().absolute()
         self._files = LocalFiles(self.home)
         self._layout = Layout(self.home)
+        check_format(self._files)
 
     def __repr__(self) -> str:
         return f"Store({str(self.home)!r})"
@@ -167,6 +179,7 @@ class Store:
         deferred: bool,
     ) -> SnapshotWriter:
         check_dataset_name(dataset)
+        mark_format(self._files)
         made = Provenance(code_version, dict(config or {}), dict(inputs or {}), run_id)
         return SnapshotWriter(
             self._files,

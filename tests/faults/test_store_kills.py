@@ -106,8 +106,8 @@ def problems(home: Path, seen: set[Path] | None = None) -> list[str]:
         r"(data/[a-z_.]+/[0-9a-f]{16}(/(part-\d{5}\.parquet|_manifest\.json))?"
         r"|refs/[a-z_.]+\.json|refs/releases/movies\.json|builds/[a-z_.]+/[0-9a-f]{32}\.json"
         r"|checks/[a-z_.]+/[0-9a-f]{16}\.json|releases/movies@[0-9a-f]{16}\.(json|md)"
-        r"|_(locks|staging)/.*|(refs/releases|(data|builds|checks)(/[a-z_.]+)?|refs|releases"
-        r"|_locks|_staging))"
+        r"|_format\.json|_(locks|staging)/.*|refs/releases|(data|builds|checks)(/[a-z_.]+)?"
+        r"|refs|releases|_locks|_staging)"
     )
     found += [
         f"unexpected {p}"
