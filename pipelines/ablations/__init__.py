@@ -20,7 +20,7 @@ from pipelines.ablations._rule import CaseRule, Suite, suite_named
 from pipelines.ablations._series import find_series, stem_of
 from pipelines.ablations._sets import item_sets, suite_personas
 from pipelines.ablations._systems import SYSTEMS, system_text
-from pipelines.raters._humans import source_scale
+from pipelines.raters import source_scale
 
 __all__ = [
     "CASE_TABLES",

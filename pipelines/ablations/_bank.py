@@ -15,7 +15,7 @@ from pipelines.errors import ConfigError
 from pipelines.llm.answers import AnswerStore, Tally
 from pipelines.llm.engines import Engine, load_engine
 from pipelines.prompts import RATING_PROMPT_VERSION, rating_prompt_digest
-from pipelines.raters._humans import source_scale
+from pipelines.raters import source_scale
 from pipelines.scales import scale_named
 from pipelines.store import Snapshot
 

@@ -13,7 +13,7 @@ from pipelines.ablations._series import find_series
 from pipelines.ablations._sets import item_sets, suite_personas
 from pipelines.errors import ContractError
 from pipelines.personas import HANDMADE_VERSION
-from pipelines.raters._humans import source_scale
+from pipelines.raters import source_scale
 from pipelines.store import CheckRecord, Snapshot, Store, build_key
 
 __all__ = ["CASE_TABLES", "CHECKS", "CODE_VERSION", "check_cases", "needs", "write_table"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from pipelines.raters._people import persona_rows
+from pipelines.raters import persona_rows
 
 __all__ = ["human_personas"]
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from pipelines.quality._figures import (
+from pipelines.figures import (
     BLUE,
     bars,
     canvas,

@@ -6,28 +6,44 @@ Importing this loads no torch.
 """
 
 from pipelines.prompts import scale_report
-from pipelines.raters._baseline_raters import MeanRater, RandomRater
-from pipelines.raters._baselines import BASELINES, BIAS
-from pipelines.raters._distributions import at_temperature, total_variation
-from pipelines.raters._ensemble import EnsembleBatch, EnsembleRater
+from pipelines.raters._ensemble import EnsembleBatch, EnsembleRater, at_temperature, total_variation
 from pipelines.raters._facts import prompt_examples, scoring_facts
-from pipelines.raters._fit import RATERS, fit_rater, fit_statistical
-from pipelines.raters._humans import source_scale
-from pipelines.raters._live import LiveRater, live_rater
-from pipelines.raters._live_statistical import LiveStatistical
-from pipelines.raters._live_tables import LiveTables, layers
-from pipelines.raters._llm import EXPLANATIONS, LLMRater
-from pipelines.raters._metrics import HeldOut, Predictions, evaluate, paired_difference, reliability
+from pipelines.raters._live import LiveRater, LiveTables, layers, live_rater
 from pipelines.raters._plan import STRATA, plan_pairs
-from pipelines.raters._protocol import OK, Rater, RatingBatch, all_pairs
-from pipelines.raters._reading import Reading, read_text
 from pipelines.raters._registry import OPENED, model_tokenizer, open_rater
 from pipelines.raters._replay import ReplayRater
-from pipelines.raters._report import CONTEXT, RaterReport, rater_report, reliability_plot
 from pipelines.raters._score import score_pairs
 from pipelines.raters._shards import Shard, Shards, cohort_of, in_cohort, shard_numbers
-from pipelines.raters._statistical import StatisticalRater
-from pipelines.raters._summary import quality_summary, similarity
+from pipelines.raters.llm import EXPLANATIONS, LLMRater
+from pipelines.raters.protocol import OK, Rater, RatingBatch, all_pairs
+from pipelines.raters.report import (
+    BASELINES,
+    BIAS,
+    CONTEXT,
+    HeldOut,
+    Predictions,
+    RaterReport,
+    evaluate,
+    paired_difference,
+    persona_rows,
+    quality_summary,
+    rater_report,
+    reliability,
+    reliability_plot,
+    similarity,
+)
+from pipelines.raters.statistical import (
+    RATERS,
+    LiveStatistical,
+    MeanRater,
+    RandomRater,
+    Reading,
+    StatisticalRater,
+    fit_rater,
+    fit_statistical,
+    read_text,
+    source_scale,
+)
 from pipelines.scales import SCALES, RatingScale, rescale, scale_named, to_answers
 
 #: Bumped whenever the same tables and settings give other scores.
@@ -75,6 +91,7 @@ __all__ = [
     "model_tokenizer",
     "open_rater",
     "paired_difference",
+    "persona_rows",
     "plan_pairs",
     "prompt_examples",
     "quality_summary",

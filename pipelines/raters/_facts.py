@@ -9,9 +9,9 @@ import numpy as np
 import polars as pl
 
 from pipelines.raters._ensemble import EnsembleRater
-from pipelines.raters._llm import LLMRater
-from pipelines.raters._protocol import Rater
 from pipelines.raters._shards import Shards
+from pipelines.raters.llm import LLMRater
+from pipelines.raters.protocol import Rater
 from pipelines.seeding import combine, hash_ids
 
 __all__ = ["models_of", "prompt_examples", "scoring_facts"]

@@ -9,7 +9,7 @@ import polars as pl
 
 from pipelines.config import ScoringSettings
 from pipelines.errors import ConfigError, ContractError
-from pipelines.raters._protocol import Ints
+from pipelines.raters.protocol import Ints
 from pipelines.seeding import combine, hash_ids
 
 __all__ = ["STRATA", "plan_pairs"]

@@ -12,11 +12,10 @@ from pipelines.errors import ConfigError
 from pipelines.llm.answers import AnswerStore, Tally
 from pipelines.llm.engines import load_engine
 from pipelines.raters._ensemble import EnsembleRater
-from pipelines.raters._fit import fit_rater
-from pipelines.raters._humans import source_scale
-from pipelines.raters._llm import LLMRater
-from pipelines.raters._protocol import Rater
 from pipelines.raters._replay import ReplayRater
+from pipelines.raters.llm import LLMRater
+from pipelines.raters.protocol import Rater
+from pipelines.raters.statistical import fit_rater, source_scale
 from pipelines.scales import SCALES, scale_named
 
 __all__ = ["OPENED", "model_tokenizer", "open_rater"]

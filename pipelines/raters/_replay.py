@@ -9,11 +9,11 @@ import numpy.typing as npt
 import polars as pl
 
 from pipelines.errors import ConfigError, ContractError
-from pipelines.raters._protocol import OK, RatingBatch, all_pairs
+from pipelines.raters.protocol import OK, Floats, Ints, RatingBatch, all_pairs
 from pipelines.renames import RENAMED
 from pipelines.scales import RatingScale, scale_named
 
-__all__ = ["ReplayRater"]
+__all__ = ["LiveReplay", "ReplayRater"]
 
 _KEY = ("persona_id", "item_id")
 
@@ -96,17 +96,24 @@ class ReplayRater:
         pairs: npt.NDArray[np.integer[Any]] | None = None,
     ) -> RatingBatch:
         """Stored distributions; see :class:`pipelines.raters.Rater`."""
-        pairs = all_pairs(personas.height, items.height) if pairs is None else pairs
-        wanted = pl.DataFrame(
-            {
-                "persona_id": personas["persona_id"].gather(pairs[:, 0]),
-                "item_id": items["item_id"].gather(pairs[:, 1]),
-            }
-        )
-        found = wanted.join(self._places, on=_KEY, how="left", maintain_order="left")["place"]
-        place = found.cast(pl.Int64).fill_null(-1).to_numpy()
-        probabilities = np.full((len(pairs), len(self._scale)), np.nan)
+        chosen = all_pairs(personas.height, items.height) if pairs is None else pairs
+        who, what = chosen.astype(np.int64).T
+        return LiveReplay(self, personas, items).rate(who, what)
+
+    @property
+    def of(self) -> str:
+        """Name of the rater whose scores they are."""
+        return self._of
+
+    @property
+    def places(self) -> pl.DataFrame:
+        """Columns ``persona_id, item_id, place``: the row of each stored pair."""
+        return self._places
+
+    def at(self, place: Ints) -> RatingBatch:
+        """Scores of stored rows, of shape (n,); -1 stands for a pair that is not stored."""
         known = place >= 0
+        probabilities = np.full((len(place), len(self._scale)), np.nan)
         probabilities[known] = self._probabilities[place[known]]
         places = place.tolist()
         return RatingBatch(
@@ -131,6 +138,60 @@ class ReplayRater:
                 "failed": sum(status != OK for status in self._status),
             },
         }
+
+
+class LiveReplay:
+    """Stored scores by row numbers of fixed personas and items; memories play no part.
+
+    Parameters
+    ----------
+    rater
+        The scores.
+    personas, items
+        Rows of those contracts: what the numbers mean.
+    """
+
+    def __init__(self, rater: ReplayRater, personas: pl.DataFrame, items: pl.DataFrame) -> None:
+        self._rater = rater
+        self._size = items.height
+        rows = rater.places
+        for key, frame in (("persona_id", personas), ("item_id", items)):
+            rows = rows.join(frame.select(key).with_row_index(f"{key}_row"), on=key, how="inner")
+        pair = rows["persona_id_row"].cast(pl.Int64) * self._size + rows["item_id_row"]
+        order = pair.arg_sort()
+        self._pairs = pair.gather(order).to_numpy()
+        self._place = rows["place"].gather(order).cast(pl.Int64).to_numpy()
+
+    @property
+    def name(self) -> str:
+        """What the ``rater`` column says."""
+        return self._rater.name
+
+    @property
+    def scale(self) -> RatingScale:
+        """The scale of the stored scores."""
+        return self._rater.scale
+
+    @property
+    def items(self) -> int:
+        """Number of items."""
+        return self._size
+
+    def rate(
+        self,
+        personas: Ints,
+        items: Ints,
+        past: Ints | None = None,  # noqa: ARG002 (protocol)
+        ratings: Floats | None = None,  # noqa: ARG002 (protocol)
+        met: Ints | None = None,  # noqa: ARG002 (protocol)
+    ) -> RatingBatch:
+        """Stored distributions; `invalid`, with a note, where a pair is not stored."""
+        pairs = personas * self._size + items
+        place = np.full(len(pairs), -1, np.int64)
+        if len(self._pairs):
+            at = np.minimum(np.searchsorted(self._pairs, pairs), len(self._pairs) - 1)
+            place = np.where(self._pairs[at] == pairs, self._place[at], -1)
+        return self._rater.at(place)
 
 
 def _column(scores: pl.DataFrame, name: str) -> list[str | None] | None:

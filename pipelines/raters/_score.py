@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 
 from pipelines.errors import ContractError, EngineError
-from pipelines.raters._protocol import OK, Explainer, Ints, Rater, RatingBatch
+from pipelines.raters.protocol import OK, Explainer, Ints, Rater, RatingBatch
 from pipelines.seeding import hash_ids, uniform
 
 __all__ = ["places", "score_pairs"]

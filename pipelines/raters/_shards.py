@@ -24,8 +24,8 @@ import polars as pl
 
 from pipelines.config import identity_hash
 from pipelines.errors import ContractError, EngineError
-from pipelines.raters._protocol import OK, Ints, Rater
 from pipelines.raters._score import places, score_pairs
+from pipelines.raters.protocol import OK, Ints, Rater
 from pipelines.seeding import U64, hash_ids
 from pipelines.store._files import storage_errors
 

@@ -15,7 +15,7 @@ import numpy as np
 import orjson
 import polars as pl
 
-from pipelines.raters._protocol import OK, Rater, all_pairs
+from pipelines.raters.protocol import OK, Rater, all_pairs
 
 __all__ = ["STATUSES", "RaterContract", "contract_items", "contract_personas"]
 

@@ -8,14 +8,12 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
-from pipelines.errors import ConfigError, ReleaseError
+from pipelines.errors import ConfigError, ContractError, ReleaseError
 from pipelines.hints import nearest
-from pipelines.renames import current_name, current_setting
+from pipelines.renames import current_setting
 from pipelines.scales import RatingScale, scale_named
 
 if TYPE_CHECKING:
-    import polars as pl
-
     from pipelines.llm.engines import Engine
     from pipelines.raters import LiveRater, LiveStatistical, Rater, RatingBatch
     from sim._release import Release
@@ -24,7 +22,6 @@ if TYPE_CHECKING:
 __all__ = [
     "RATERS",
     "LiveStepRater",
-    "ReplayStepRater",
     "StatisticalStepRater",
     "StepRater",
     "open_rater",
@@ -38,6 +35,17 @@ _WITHOUT_MODEL = frozenset({"statistical", "random", "mean"})
 
 #: Tables that the statistical rater is fitted on; embeddings are used where there are any.
 _FITTED_ON = ("items", "item_stats", "interactions", "splits")
+
+#: Columns of `preference_scores` that are replayed.
+_REPLAYED = (
+    "persona_id",
+    "item_id",
+    "rater",
+    "scale",
+    "status",
+    "probabilities",
+    "prompt_version",
+)
 
 #: Pairs of a sweep over all items that are asked about at once (count).
 _SWEPT = 4096
@@ -108,7 +116,7 @@ def open_rater(
 
     named: Mapping[str, Callable[[Release, Catalogue, Cast], StepRater]] = {
         "statistical": StatisticalStepRater,
-        "replay": ReplayStepRater,
+        "replay": _replayed,
         "llm": _from_settings,
     }
     if isinstance(rater, str):
@@ -218,99 +226,30 @@ class StatisticalStepRater:
         return self._live.effects(persona, item, past, ratings)
 
 
-class ReplayStepRater:
-    """Distributions stored in the release's ``preference_scores``; the memory plays no part.
-
-    A pair that was not scored, and one whose answer failed, has no rating.
-    """
-
-    def __init__(self, release: Release, catalogue: Catalogue, cast: Cast) -> None:
-        import polars as pl
-
-        release.require("preference_scores")
-        scores = release["preference_scores"].lazy()
-        self._items = len(catalogue)
-        rows = (
-            scores.select(
-                "persona_id", "item_id", "rater", "scale", "status", "probabilities", "expected"
-            )
-            .join(_numbered("persona_id", cast.ids), on="persona_id", how="inner")
-            .join(_numbered("item_id", catalogue.ids), on="item_id", how="inner")
-            .with_columns(pair=pl.col("persona_id_n") * self._items + pl.col("item_id_n"))
-            .sort("pair")
-            .collect()
-        )
-        raters, scales = rows["rater"].unique().sort(), rows["scale"].unique().sort()
-        if len(raters) != 1 or len(scales) != 1:
-            raise ReleaseError(
-                f"replay needs scores of one rater on one scale, not of {len(raters)} "
-                f"on {len(scales)}",
-                where=f"{release.ref} preference_scores",
-            )
-        self.scale = scale_named(scales[0])
-        stored = current_name(raters[0])
-        self.name = f"replay of {stored}"
-        self.language_model = stored not in _WITHOUT_MODEL
-        self.note = f"Ratings are drawn from the stored scores of the rater {stored}" + (
-            "." if self.language_model else ": no language model was used."
-        )
-        self._pairs = rows["pair"].to_numpy()
-        self._status = rows["status"].to_numpy()
-        ok = self._status == "ok"
-        self._row = np.where(ok, np.cumsum(ok) - 1, -1)
-        self._probabilities = self._distributions(rows.filter(pl.col("status") == "ok"), release)
-
-    def _distributions(self, rows: pl.DataFrame, release: Release) -> _Floats:
-        answers = len(self.scale)
-        lengths = rows["probabilities"].list.len()
-        if not bool((lengths == answers).all()):
-            raise ReleaseError(
-                f"scores without {answers} probabilities",
-                where=f"{release.ref} preference_scores",
-                hint=f"scale {self.scale.name} has {answers} answers",
-            )
-        flat = rows["probabilities"].explode().to_numpy()
-        return np.asarray(flat, np.float64).reshape(rows.height, answers)
-
-    def rate(
-        self, personas: _Ints, items: _Ints, past: _Ints, ratings: _Floats, met: _Ints | None = None
-    ) -> RatingBatch:
-        """The stored distributions, or the reasons why there are none."""
-        from pipelines.raters import RatingBatch
-
-        del past, ratings, met
-        pairs = personas * self._items + items
-        at = np.minimum(np.searchsorted(self._pairs, pairs), len(self._pairs) - 1)
-        stored = self._pairs[at] == pairs
-        status = np.where(stored, self._status[at], "missing")
-        row = np.where(stored, self._row[at], -1)
-        probabilities = np.full((len(pairs), len(self.scale)), np.nan)
-        probabilities[row >= 0] = self._probabilities[row[row >= 0]]
-        return RatingBatch(self.scale, probabilities, status.tolist())
-
-    def sweep(self, persona: int, past: _Ints, ratings: _Floats) -> _Floats:
-        """Stored means by item; NaN where there is none."""
-        everything = np.arange(self._items, dtype=np.int64)
-        return self.rate(np.full(self._items, persona), everything, past, ratings).expected
-
-    def explain(self, persona: int, item: int, past: _Ints, ratings: _Floats) -> dict[str, float]:
-        """Nothing: reasons are not stored."""
-        del persona, item, past, ratings
-        return {}
-
-
-def _numbered(key: str, ids: list[str]) -> pl.LazyFrame:
-    import polars as pl
-
-    return pl.LazyFrame({key: ids}).with_columns(
-        pl.int_range(pl.len(), dtype=pl.Int64).alias(f"{key}_n")
-    )
-
-
 def _live(rater: Rater, release: Release, cast: Cast) -> LiveRater:
     from pipelines.raters import live_rater
 
     return live_rater(rater, cast.frame, release["items"].polars().sort("item_id"))
+
+
+def _replayed(release: Release, catalogue: Catalogue, cast: Cast) -> StepRater:
+    """The release's stored scores; a pair that was not scored has no rating."""
+    from pipelines.raters import ReplayRater
+
+    del catalogue
+    release.require("preference_scores")
+    try:
+        stored = ReplayRater(release["preference_scores"].polars(_REPLAYED))
+    except (ConfigError, ContractError) as error:
+        raise ReleaseError(str(error), where=f"{release.ref} preference_scores") from error
+    rater = LiveStepRater(
+        _live(stored, release, cast), language_model=stored.of not in _WITHOUT_MODEL
+    )
+    rater.name = f"replay of {stored.of}"
+    rater.note = f"Ratings are drawn from the stored scores of the rater {stored.of}" + (
+        "." if rater.language_model else ": no language model was used."
+    )
+    return rater
 
 
 def _tables(release: Release) -> dict[str, Any]:

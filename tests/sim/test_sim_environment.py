@@ -250,7 +250,7 @@ def test_leaving_terminates_with_the_given_probability(release: Release) -> None
     assert abs(left - 100) < 40
 
 
-@pytest.mark.parametrize("status", ["refused", "truncated", "invalid", "engine_error", "missing"])
+@pytest.mark.parametrize("status", ["refused", "truncated", "invalid", "engine_error"])
 def test_a_failed_rating_is_never_a_rating(status: str, release: Release) -> None:
     rater = Fixed(certain(5))
     env = RecommendationEnv(release, rater=rater, leave_probability=0.0, on_unrated="truncate")
@@ -280,7 +280,7 @@ def test_replay_gives_stored_distributions_and_reasons(release: Release, small: 
     assert env.rater.language_model is False
     env.reset(seed=0, options={"persona_id": "persona:default:2"})
     assert [env.step(a)[1] for a in (0, 5, 9)] == [3.0, 3.0, 3.0]
-    for (persona, item), status in ((small.REFUSED, "refused"), (small.UNSCORED, "missing")):
+    for (persona, item), status in ((small.REFUSED, "refused"), (small.UNSCORED, "invalid")):
         env.reset(seed=0, options={"persona_id": persona})
         assert env.step(env.catalogue.row(item))[4]["rating_status"] == status
         expected = env.expected()
@@ -291,7 +291,7 @@ def test_replay_gives_stored_distributions_and_reasons(release: Release, small: 
 
 @pytest.mark.parametrize(
     ("column", "value", "what"),
-    [("rater", "other", "one rater on one scale"), ("probabilities", [1.0], "probabilities")],
+    [("rater", "other", "whose scores"), ("probabilities", [1.0], "have not 5 answers")],
 )
 def test_replay_refuses_scores_it_cannot_use(
     column: str, value: Any, what: str, small: ModuleType, tmp_path: Path

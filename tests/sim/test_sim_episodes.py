@@ -141,7 +141,7 @@ def test_a_failed_rating_is_null_in_parquet(release: Release, tmp_path: Path) ->
     env.reset(seed=0, options={"persona_id": "persona:default:1"})
     env.step(env.unwrapped.catalogue.row("ml:3"))
     rows = pl.read_parquet(write_parquet(env.log, tmp_path / "one.parquet"))
-    assert rows.select("rating", "rating_status", "reward").rows() == [(None, "missing", 0.0)]
+    assert rows.select("rating", "rating_status", "reward").rows() == [(None, "invalid", 0.0)]
 
 
 def test_slates_are_lists_in_parquet(world: World, tmp_path: Path) -> None:

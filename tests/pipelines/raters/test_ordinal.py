@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import expit
 
-from pipelines.raters._ordinal import OrdinalModel, calibrate, fit_ordinal
+from pipelines.raters.statistical._ordinal import OrdinalModel, calibrate, fit_ordinal
 
 
 def draw_answers(features, weights, cutpoints, rng):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pipelines.raters._reading import read_text
+from pipelines.raters.statistical._reading import read_text
 
 FILMS = ("Action", "Children", "Comedy", "Drama", "Horror", "Romance", "Sci-Fi", "Thriller", "War")
 

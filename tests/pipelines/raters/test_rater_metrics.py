@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.errors import ContractError
-from pipelines.raters._metrics import (
+from pipelines.raters.report._metrics import (
     HeldOut,
     Predictions,
     evaluate,

@@ -15,7 +15,7 @@ from pipelines.raters import (
     reliability_plot,
     scale_named,
 )
-from pipelines.raters._people import collect_people, in_source_units, persona_rows
+from pipelines.raters.report._held_out import collect_people, in_source_units, persona_rows
 
 NAMES = ("statistical", "mean", "random")
 

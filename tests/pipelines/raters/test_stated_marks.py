@@ -11,8 +11,8 @@ import pytest
 
 from pipelines.raters import fit_rater
 from pipelines.raters._live import live_rater
-from pipelines.raters._statistical import KEPT
-from pipelines.raters._words import Words, read_words
+from pipelines.raters.statistical._rater import KEPT
+from pipelines.raters.statistical._words import Words, read_words
 
 FILMS = ("Action", "Children", "Comedy", "Drama", "Horror", "Romance", "Western")
 
@@ -124,7 +124,7 @@ def test_the_live_rater_takes_the_same_word(rater, small_world, monkeypatch) -> 
     empty = np.empty((items.height, 0))
     expected = rater.rate(who, items).probabilities.reshape(2, items.height, -1)
     for limit in (10**9, 0):  # from a table, and computed when asked
-        monkeypatch.setattr("pipelines.raters._live_statistical._TABLE", limit)
+        monkeypatch.setattr("pipelines.raters.statistical._live._TABLE", limit)
         live = live_rater(rater, who, items)
         for number in (0, 1):
             said = live.rate(

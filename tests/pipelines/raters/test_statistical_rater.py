@@ -8,8 +8,8 @@ import pytest
 
 from pipelines.errors import ContractError
 from pipelines.raters import fit_rater, fit_statistical, scale_named
-from pipelines.raters._fit import MAX_FIT_ROWS, PRIOR_WEIGHTS
-from pipelines.raters._humans import collect_rows
+from pipelines.raters.statistical._fit import MAX_FIT_ROWS, PRIOR_WEIGHTS
+from pipelines.raters.statistical._people import collect_rows
 
 
 @pytest.fixture(scope="module")

@@ -14,9 +14,9 @@ import polars as pl
 from scipy.sparse import csr_matrix
 
 from pipelines.errors import ContractError
-from pipelines.raters._profiles import Catalogue, Profiles
-from pipelines.raters._protocol import Floats, Ints
-from pipelines.raters._tastes import Tastes
+from pipelines.raters.protocol import Floats, Ints
+from pipelines.raters.statistical._profiles import Catalogue, Profiles
+from pipelines.raters.statistical._tastes import Tastes
 from pipelines.scales import SCALES, RatingScale
 from pipelines.seeding import hash_ids
 

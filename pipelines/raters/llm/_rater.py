@@ -20,10 +20,10 @@ from pipelines.prompts import (
     rating_options,
     rating_prompt_digest,
 )
-from pipelines.raters._asking import Asker, Pairs
-from pipelines.raters._means import item_means
-from pipelines.raters._prompting import Catalogue, PromptBook
-from pipelines.raters._protocol import OK, Floats, RatingBatch, all_pairs
+from pipelines.raters.llm._asking import Asker, Pairs
+from pipelines.raters.llm._means import item_means
+from pipelines.raters.llm._prompting import Catalogue, PromptBook
+from pipelines.raters.protocol import OK, Floats, RatingBatch, all_pairs
 from pipelines.scales import SCALES, RatingScale
 
 __all__ = ["EXPLANATIONS", "LLMRater"]

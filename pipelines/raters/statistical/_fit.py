@@ -8,19 +8,24 @@ import numpy as np
 import polars as pl
 
 from pipelines.errors import ConfigError, ContractError
-from pipelines.raters._baseline_raters import MeanRater, RandomRater
-from pipelines.raters._humans import (
+from pipelines.raters.protocol import Floats, Ints, Rater
+from pipelines.raters.statistical._baselines import MeanRater, RandomRater
+from pipelines.raters.statistical._ordinal import (
+    OrdinalModel,
+    calibrate,
+    finer_cutpoints,
+    fit_ordinal,
+)
+from pipelines.raters.statistical._people import (
     HumanRows,
     collect_rows,
     source_scale,
     stand_ins,
 )
-from pipelines.raters._ordinal import OrdinalModel, calibrate, finer_cutpoints, fit_ordinal
-from pipelines.raters._profiles import EFFECTS, Catalogue, pair_features
-from pipelines.raters._protocol import Floats, Ints, Rater
-from pipelines.raters._quality import ItemTable, QualityModel, fit_quality, item_table
-from pipelines.raters._statistical import StatisticalRater, width_of
-from pipelines.raters._tastes import TasteModel, Tastes, fit_tastes
+from pipelines.raters.statistical._profiles import EFFECTS, Catalogue, pair_features
+from pipelines.raters.statistical._quality import ItemTable, QualityModel, fit_quality, item_table
+from pipelines.raters.statistical._rater import StatisticalRater, width_of
+from pipelines.raters.statistical._tastes import TasteModel, Tastes, fit_tastes
 from pipelines.scales import RatingScale, scale_named, to_answers
 
 __all__ = ["RATERS", "fit_rater", "fit_statistical"]

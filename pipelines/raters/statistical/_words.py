@@ -18,7 +18,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from functools import lru_cache
 
-from pipelines.raters._reading import genres_named
+from pipelines.raters.statistical._reading import genres_named
 
 __all__ = ["Words", "read_words"]
 
@@ -132,7 +132,7 @@ def _about(
     """What a clause is about: genres, the others, everything, or what the last one was about.
 
     Where nothing was spoken of yet ("a generous rater"), marks are about nothing in particular:
-    that is leniency, which :func:`pipelines.raters._reading.read_text` reads.
+    that is leniency, which :func:`pipelines.raters.statistical._reading.read_text` reads.
     """
     if _OTHERS.search(said) and not re.search(r"\bno other\b", said):
         named = genres_named(words, genres)

@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from pipelines.raters._humans import HumanRows
-from pipelines.raters._metrics import Predictions
-from pipelines.raters._people import People
-from pipelines.raters._protocol import Floats, Ints
+from pipelines.raters.protocol import Floats, Ints
+from pipelines.raters.report._held_out import People
+from pipelines.raters.report._metrics import Predictions
+from pipelines.raters.statistical import HumanRows
 
 __all__ = ["BASELINES", "BIAS", "predict_baseline"]
 

@@ -10,9 +10,10 @@ import numpy.typing as npt
 import polars as pl
 
 from pipelines.errors import ContractError
-from pipelines.raters._humans import GENRE_STRENGTH, GENRE_THRESHOLD
-from pipelines.raters._ordinal import OrdinalModel
-from pipelines.raters._profiles import (
+from pipelines.raters.protocol import OK, Floats, Ints, RatingBatch, all_pairs
+from pipelines.raters.statistical._ordinal import OrdinalModel
+from pipelines.raters.statistical._people import GENRE_STRENGTH, GENRE_THRESHOLD
+from pipelines.raters.statistical._profiles import (
     EFFECTS,
     Catalogue,
     Profiles,
@@ -21,11 +22,10 @@ from pipelines.raters._profiles import (
     pair_features,
     vector_matrix,
 )
-from pipelines.raters._protocol import OK, Floats, Ints, RatingBatch, all_pairs
-from pipelines.raters._quality import VOTES_HALF, QualityModel, item_table
-from pipelines.raters._reading import read_text
-from pipelines.raters._tastes import COMPONENTS, TasteModel
-from pipelines.raters._words import Words, read_words
+from pipelines.raters.statistical._quality import VOTES_HALF, QualityModel, item_table
+from pipelines.raters.statistical._reading import read_text
+from pipelines.raters.statistical._tastes import COMPONENTS, TasteModel
+from pipelines.raters.statistical._words import Words, read_words
 from pipelines.scales import RatingScale, rescale
 from pipelines.seeding import hash_ids, uniform
 
@@ -54,10 +54,10 @@ class StatisticalRater:
     `facts` says what is set by hand.
 
     A persona's liked and disliked genres are those of its fields and those that its text tells
-    (:mod:`pipelines.raters._reading`); where the two differ, the fields count. Its leniency is
+    (`read_text`); where the two differ, the fields count. Its leniency is
     a draw from people's, fixed by its id, from their most (least) lenient quarter if the text
     says that it rates generously (harshly). Where the text says what marks the persona gives,
-    and to what (:mod:`pipelines.raters._words`), it is taken at its word and no leniency is
+    and to what (`read_words`), it is taken at its word and no leniency is
     drawn. Ratings in its history move all of it, as they move what is expected of people. An
     item that was not there at fitting is rated by its genres, its year and its votes.
     """

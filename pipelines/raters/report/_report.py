@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from pipelines.raters._baselines import BASELINES, BIAS, predict_baseline
-from pipelines.raters._metrics import Predictions, evaluate, paired_difference, reliability
-from pipelines.raters._people import People, Table, ask_about, collect_people
-from pipelines.raters._protocol import Rater
+from pipelines.raters.protocol import Rater
+from pipelines.raters.report._held_out import People, Table, ask_about, collect_people
+from pipelines.raters.report._metrics import Predictions, evaluate, paired_difference, reliability
+from pipelines.raters.report._predictors import BASELINES, BIAS, predict_baseline
 
 __all__ = ["CONTEXT", "RaterReport", "rater_report", "reliability_plot"]
 
@@ -177,7 +177,7 @@ def rater_report(
 
 def reliability_plot(rows: Sequence[Mapping[str, Any]]) -> bytes:
     """A PNG: share of right answers against confidence, per predictor."""
-    from pipelines.quality._figures import BLUE, ORANGE, canvas, empty, label, png
+    from pipelines.figures import BLUE, ORANGE, canvas, empty, label, png
 
     title = "reliability on held-out ratings"
     if not rows:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import polars as pl
 
-from pipelines.raters._protocol import Floats
+from pipelines.raters.protocol import Floats
 
 __all__ = ["ItemTable", "QualityModel", "fit_quality", "item_table"]
 
@@ -50,7 +50,7 @@ class QualityModel:
     def of(self, table: ItemTable, features: Floats) -> Floats:
         """Quality of each item relative to `mean`, of shape (items,).
 
-        `features` are those of :class:`pipelines.raters._tastes.Basis`.
+        `features` are those of :class:`pipelines.raters.statistical._tastes.Basis`.
         """
         surplus = table.totals - table.counts * self.mean
         prior = self.strength * self.prior(table, features)
@@ -111,7 +111,7 @@ def fit_quality(table: ItemTable, features: Floats, noise: float, mean: float) -
     table
         Ratings and votes per item.
     features
-        Of :class:`pipelines.raters._tastes.Basis`, shape (items, features).
+        Of :class:`pipelines.raters.statistical._tastes.Basis`, shape (items, features).
     noise
         Variance of one rating around its item's mean.
     mean

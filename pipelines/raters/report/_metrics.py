@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from pipelines.errors import ContractError
-from pipelines.raters._protocol import Floats, Ints
+from pipelines.raters.protocol import Floats, Ints
 from pipelines.scales import RatingScale, to_answers
 
 __all__ = ["BINS", "CUT", "HeldOut", "Predictions", "evaluate", "paired_difference", "reliability"]

@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from pipelines.raters._protocol import Floats, Ints
-from pipelines.raters._tastes import Basis
+from pipelines.raters.protocol import Floats, Ints
+from pipelines.raters.statistical._tastes import Basis
 
 __all__ = [
     "EFFECTS",

@@ -10,11 +10,16 @@ import numpy.typing as npt
 import polars as pl
 
 from pipelines.errors import ContractError
-from pipelines.raters._humans import HumanRows, collect_rows, source_scale
-from pipelines.raters._metrics import HeldOut, Predictions
-from pipelines.raters._profiles import Catalogue
-from pipelines.raters._protocol import OK, Floats, Ints, Rater, RatingBatch
-from pipelines.raters._statistical import HUMAN, StatisticalRater
+from pipelines.raters.protocol import OK, Floats, Ints, Rater, RatingBatch
+from pipelines.raters.report._metrics import HeldOut, Predictions
+from pipelines.raters.statistical import (
+    HUMAN,
+    Catalogue,
+    HumanRows,
+    StatisticalRater,
+    collect_rows,
+    source_scale,
+)
 from pipelines.scales import RatingScale, rescale, to_answers
 
 __all__ = ["People", "Said", "ask_about", "collect_people", "in_source_units", "persona_rows"]

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from pipelines.raters._protocol import Floats, Ints
+from pipelines.raters.protocol import Floats, Ints
 
 __all__ = ["Basis", "TasteModel", "Tastes", "fit_tastes"]
 

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from scipy.optimize import minimize
 from scipy.special import expit
 
-from pipelines.raters._protocol import Floats, Ints
+from pipelines.raters.protocol import Floats, Ints
 from pipelines.scales import RatingScale, rescale
 
 __all__ = ["OrdinalModel", "calibrate", "finer_cutpoints", "fit_ordinal"]

@@ -15,14 +15,12 @@ import numpy as np
 import polars as pl
 
 from pipelines.errors import ContractError
-from pipelines.raters._baseline_raters import MeanRater, RandomRater
-from pipelines.raters._baselines import BIAS, predict_baseline
-from pipelines.raters._humans import source_scale
-from pipelines.raters._metrics import Predictions
-from pipelines.raters._people import ask_about, collect_people
-from pipelines.raters._protocol import Floats, Ints, Rater
 from pipelines.raters._score import score_pairs
-from pipelines.raters._statistical import StatisticalRater
+from pipelines.raters.protocol import Floats, Ints, Rater
+from pipelines.raters.report._held_out import ask_about, collect_people
+from pipelines.raters.report._metrics import Predictions
+from pipelines.raters.report._predictors import BIAS, predict_baseline
+from pipelines.raters.statistical import MeanRater, RandomRater, StatisticalRater, source_scale
 from pipelines.scales import RatingScale, to_answers
 from pipelines.seeding import hash_ids
 

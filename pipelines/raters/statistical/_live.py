@@ -6,9 +6,9 @@ import numpy as np
 import polars as pl
 
 from pipelines.errors import ContractError
-from pipelines.raters._profiles import EFFECTS, Catalogue, Profiles, pair_features
-from pipelines.raters._protocol import OK, Floats, Ints, RatingBatch
-from pipelines.raters._statistical import StatisticalRater, width_of
+from pipelines.raters.protocol import OK, Floats, Ints, RatingBatch
+from pipelines.raters.statistical._profiles import EFFECTS, Catalogue, Profiles, pair_features
+from pipelines.raters.statistical._rater import StatisticalRater, width_of
 from pipelines.scales import RatingScale, rescale
 
 __all__ = ["LiveStatistical"]
@@ -22,7 +22,7 @@ _TABLE = 16_000_000
 class LiveStatistical:
     """The distributions of :meth:`StatisticalRater.rate` from arrays, without frames.
 
-    The posterior of taste given k past ratings (:class:`pipelines.raters._tastes.TasteModel`) is
+    The posterior of taste given k past ratings (`TasteModel`) is
     computed in its dual form: with whitened item features Z (Z·Zᵀ is the prior covariance of two
     items' surpluses) and past surpluses y, the weights are Zₖᵀ·(Zₖ·Zₖᵀ + σ²·1)⁻¹·y, so that a
     memory of k items costs a k by k solve per row, all rows at once; where k exceeds the number

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from pipelines.raters._protocol import OK, Floats, RatingBatch, all_pairs
+from pipelines.raters.protocol import OK, Floats, RatingBatch, all_pairs
 from pipelines.scales import SCALES, RatingScale, rescale
 
 __all__ = ["MeanRater", "RandomRater"]

@@ -13,7 +13,7 @@ from pipelines.config import ServingSettings
 from pipelines.errors import AnswerError, EngineError
 from pipelines.llm.answers import AnswerStore, Tally, ask
 from pipelines.llm.engines import Answer, Choice, Constraint, Engine, Request, Sampling
-from pipelines.raters._prompting import Cut, Measure, PromptBook
+from pipelines.raters.llm._prompting import Cut, Measure, PromptBook
 
 __all__ = ["Asker", "Pairs", "Place"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from pipelines.raters._protocol import Floats
+from pipelines.raters.protocol import Floats
 from pipelines.scales import SCALES, RatingScale, rescale
 
 __all__ = ["item_means"]

@@ -1,0 +1,5 @@
+"""Raters that ask a language model."""
+
+from pipelines.raters.llm._rater import EXPLANATIONS, LLMRater
+
+__all__ = ["EXPLANATIONS", "LLMRater"]

@@ -1,0 +1,30 @@
+"""How good raters are: figures on held-out ratings of people; summaries of scores."""
+
+from pipelines.raters.report._held_out import persona_rows
+from pipelines.raters.report._metrics import (
+    HeldOut,
+    Predictions,
+    evaluate,
+    paired_difference,
+    reliability,
+)
+from pipelines.raters.report._predictors import BASELINES, BIAS
+from pipelines.raters.report._report import CONTEXT, RaterReport, rater_report, reliability_plot
+from pipelines.raters.report._summary import quality_summary, similarity
+
+__all__ = [
+    "BASELINES",
+    "BIAS",
+    "CONTEXT",
+    "HeldOut",
+    "Predictions",
+    "RaterReport",
+    "evaluate",
+    "paired_difference",
+    "persona_rows",
+    "quality_summary",
+    "rater_report",
+    "reliability",
+    "reliability_plot",
+    "similarity",
+]

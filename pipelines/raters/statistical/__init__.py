@@ -1,0 +1,26 @@
+"""The statistical rater, its parts, and the raters that know nothing of the persona."""
+
+from pipelines.raters.statistical._baselines import MeanRater, RandomRater
+from pipelines.raters.statistical._fit import RATERS, fit_rater, fit_statistical
+from pipelines.raters.statistical._live import LiveStatistical
+from pipelines.raters.statistical._people import HumanRows, collect_rows, source_scale
+from pipelines.raters.statistical._profiles import Catalogue
+from pipelines.raters.statistical._rater import HUMAN, StatisticalRater
+from pipelines.raters.statistical._reading import Reading, read_text
+
+__all__ = [
+    "HUMAN",
+    "RATERS",
+    "Catalogue",
+    "HumanRows",
+    "LiveStatistical",
+    "MeanRater",
+    "RandomRater",
+    "Reading",
+    "StatisticalRater",
+    "collect_rows",
+    "fit_rater",
+    "fit_statistical",
+    "read_text",
+    "source_scale",
+]
