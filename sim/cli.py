@@ -193,7 +193,7 @@ def episodes(
 
 
 def _print(player: Player, opening: dict[str, Any]) -> None:
-    from sim.environment._text import persona_lines, step_line
+    from sim.environment.text import persona_lines, step_line
 
     screen = console()
     heading, *rest = persona_lines(opening["persona"])

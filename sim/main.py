@@ -7,7 +7,7 @@ from importlib.metadata import EntryPoint
 
 import typer
 
-from pipelines.cli._group import RootGroup, root_app
+from pipelines.cli.group import RootGroup, root_app
 
 __all__ = ["app", "main"]
 

@@ -11,7 +11,7 @@ import orjson
 import polars as pl
 
 from pipelines.errors import IntegrityError
-from pipelines.store._files import LocalFiles
+from pipelines.store.files import LocalFiles
 
 __all__ = ["Kept"]
 

@@ -10,11 +10,11 @@ from pipelines.cli._answers import answers_app
 from pipelines.cli._config import config_app
 from pipelines.cli._doctor import doctor
 from pipelines.cli._graph import graph_app
-from pipelines.cli._group import root_app
 from pipelines.cli._judge import judge_app
 from pipelines.cli._personas import personas
 from pipelines.cli._release import release_app
 from pipelines.cli._status import status
+from pipelines.cli.group import root_app
 
 __all__ = ["app", "main"]
 

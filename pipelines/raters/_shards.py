@@ -27,7 +27,7 @@ from pipelines.errors import ContractError, EngineError
 from pipelines.raters._score import places, score_pairs
 from pipelines.raters.protocol import OK, Ints, Rater
 from pipelines.seeding import U64, hash_ids
-from pipelines.store._files import storage_errors
+from pipelines.store.files import storage_errors
 
 if TYPE_CHECKING:
     from pipelines.store import Snapshot

@@ -7,7 +7,6 @@
 
 from pipelines.store._checks import CheckKind, CheckRecord, Severity
 from pipelines.store._diff import ReleaseDiff, TableDiff
-from pipelines.store._locks import RunLock
 from pipelines.store._manifest import FileEntry, Manifest, build_key
 from pipelines.store._release import Release, TableLock
 from pipelines.store._snapshot import Snapshot
@@ -15,6 +14,7 @@ from pipelines.store._store import Store
 from pipelines.store._transaction import Transaction
 from pipelines.store._verify import VerifyReport
 from pipelines.store._writer import SnapshotWriter
+from pipelines.store.locks import RunLock
 
 __all__ = [
     "CheckKind",

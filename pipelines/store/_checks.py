@@ -9,10 +9,10 @@ from typing import Any, Literal, get_args
 import orjson
 
 from pipelines.errors import IntegrityError
-from pipelines.store._files import LocalFiles
 from pipelines.store._layout import Layout
-from pipelines.store._locks import mutex
 from pipelines.store._manifest import now, pretty_json
+from pipelines.store.files import LocalFiles
+from pipelines.store.locks import mutex
 
 __all__ = ["CheckKind", "CheckRecord", "Severity", "merge_checks", "read_checks"]
 

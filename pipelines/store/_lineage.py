@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 
 from pipelines.errors import IntegrityError
-from pipelines.store._files import LocalFiles
 from pipelines.store._layout import Layout
 from pipelines.store._records import open_snapshot, read_record
 from pipelines.store._snapshot import Snapshot
+from pipelines.store.files import LocalFiles
 
 __all__ = ["builds_of", "resolve_lineage"]
 

@@ -14,8 +14,8 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipelines.store._files import storage_errors
 from pipelines.store._manifest import FileEntry
+from pipelines.store.files import storage_errors
 
 if TYPE_CHECKING:
     import pyarrow as pa

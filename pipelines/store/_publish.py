@@ -8,14 +8,14 @@ from typing import Any
 
 from pipelines.errors import ReleaseError
 from pipelines.store._checks import CheckRecord, read_checks
-from pipelines.store._files import LocalFiles
 from pipelines.store._layout import Layout
 from pipelines.store._lineage import builds_of, resolve_lineage
-from pipelines.store._locks import mutex
 from pipelines.store._manifest import now
 from pipelines.store._records import move_pointer, open_snapshot
 from pipelines.store._release import Release, check_release_name, find_release, lock_table
 from pipelines.store._snapshot import Snapshot
+from pipelines.store.files import LocalFiles
+from pipelines.store.locks import mutex
 
 __all__ = ["publish"]
 

@@ -8,10 +8,10 @@ from typing import Any
 import orjson
 
 from pipelines.errors import IntegrityError, StoreError
-from pipelines.store._files import LocalFiles
 from pipelines.store._layout import Layout
 from pipelines.store._manifest import MANIFEST, Manifest, now, pretty_json
 from pipelines.store._snapshot import Snapshot
+from pipelines.store.files import LocalFiles
 
 __all__ = [
     "FORMAT",

@@ -14,11 +14,11 @@ import orjson
 
 from pipelines.errors import IntegrityError, ReleaseError
 from pipelines.store._checks import CheckRecord
-from pipelines.store._files import LocalFiles
 from pipelines.store._layout import Layout
 from pipelines.store._manifest import MANIFEST, canonical_json, hash16, pretty_json
 from pipelines.store._records import check_format, open_snapshot, read_record, read_version
 from pipelines.store._snapshot import Snapshot
+from pipelines.store.files import LocalFiles
 
 __all__ = ["Release", "TableLock", "find_release", "latest_release", "list_releases", "lock_table"]
 

@@ -10,9 +10,7 @@ from typing import TYPE_CHECKING, Any
 from pipelines.errors import IntegrityError, StoreError
 from pipelines.store._checks import CheckRecord, merge_checks, read_checks
 from pipelines.store._diff import ReleaseDiff, diff_releases
-from pipelines.store._files import LocalFiles
 from pipelines.store._layout import Layout
-from pipelines.store._locks import RunLock
 from pipelines.store._manifest import check_dataset_name
 from pipelines.store._publish import publish
 from pipelines.store._records import (
@@ -32,6 +30,8 @@ from pipelines.store._writer import (
     commit_together,
     contract_of,
 )
+from pipelines.store.files import LocalFiles
+from pipelines.store.locks import RunLock
 
 if TYPE_CHECKING:
     import polars as pl

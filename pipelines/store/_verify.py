@@ -8,12 +8,12 @@ from functools import partial
 from pathlib import Path
 
 from pipelines.errors import IntegrityError
-from pipelines.store._files import LocalFiles
 from pipelines.store._layout import Layout
 from pipelines.store._lineage import builds_of
 from pipelines.store._records import open_snapshot
 from pipelines.store._release import Release
 from pipelines.store._snapshot import Snapshot
+from pipelines.store.files import LocalFiles
 
 __all__ = ["VerifyReport", "verify_release"]
 

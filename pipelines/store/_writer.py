@@ -9,9 +9,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from pipelines.errors import ContractError, IntegrityError, StoreError
-from pipelines.store._files import LocalFiles, Staging, storage_errors, sync_folder
 from pipelines.store._layout import Layout
-from pipelines.store._locks import holder_record, mutex
 from pipelines.store._manifest import (
     MANIFEST,
     Manifest,
@@ -25,6 +23,8 @@ from pipelines.store._parquet import PartWriter, row_group_rows
 from pipelines.store._records import move_pointer, open_snapshot, read_version
 from pipelines.store._rows import RowGroups, check_order, to_polars
 from pipelines.store._snapshot import Snapshot
+from pipelines.store.files import LocalFiles, Staging, storage_errors, sync_folder
+from pipelines.store.locks import holder_record, mutex
 
 if TYPE_CHECKING:
     import polars as pl

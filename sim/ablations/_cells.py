@@ -11,7 +11,7 @@ from pipelines.scales import RatingScale, rescale, to_answers
 from pipelines.seeding import hash_text, uniform
 from sim.ablations._cases import Cases, Human
 from sim.ablations._noise import STRENGTH, kernel
-from sim.environment._noise import perturb
+from sim.environment.noise import perturb
 
 if TYPE_CHECKING:
     import polars as pl

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sim.ablations._figures import RESAMPLES, UserSums
-from sim.metrics._intervals import user_weights
+from sim.metrics.intervals import user_weights
 
 if TYPE_CHECKING:
     import polars as pl

@@ -11,9 +11,9 @@ import numpy.typing as npt
 from pipelines.errors import AnswerError, ConfigError, EngineError
 from sim.environment._draws import Draws
 from sim.environment._memory import Meetings, Memory
-from sim.environment._noise import perturb, shape
 from sim.environment._options import Options
 from sim.environment._world import World
+from sim.environment.noise import perturb, shape
 
 if TYPE_CHECKING:
     from pipelines.raters import RatingBatch

@@ -24,9 +24,9 @@ from sim.environment._options import (
     check_keys,
 )
 from sim.environment._raters import StepRater
-from sim.environment._text import persona_lines, step_line
 from sim.environment._views import WorldViews
 from sim.environment._world import World
+from sim.environment.text import persona_lines, step_line
 
 if TYPE_CHECKING:
     from typing import TypeAlias

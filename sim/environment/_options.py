@@ -7,7 +7,7 @@ from typing import Literal, get_args
 
 from pipelines.errors import ConfigError
 from pipelines.hints import nearest
-from sim.environment._noise import PERTURBATIONS
+from sim.environment.noise import PERTURBATIONS
 
 __all__ = ["MemoryKind", "ObservationKind", "Options", "Perturbation", "Unrated", "check_keys"]
 

@@ -8,7 +8,7 @@ import gymnasium
 from gymnasium import spaces
 
 from sim.environment._env import Observation, RecommendationEnv
-from sim.environment._text import persona_lines
+from sim.environment.text import persona_lines
 
 __all__ = ["PersonaText"]
 

@@ -11,7 +11,6 @@ array([0.5556])
 """
 
 from sim.metrics._evaluation import FIGURES, Played, evaluate
-from sim.metrics._intervals import Figure, over_seeds
 from sim.metrics._lists import (
     average_precision,
     average_reward,
@@ -21,6 +20,7 @@ from sim.metrics._lists import (
     reciprocal_rank,
     relevant,
 )
+from sim.metrics.intervals import Figure, over_seeds
 
 __all__ = [
     "FIGURES",

@@ -9,7 +9,6 @@ import numpy as np
 
 from pipelines.errors import ContractError
 from pipelines.scales import RatingScale
-from sim.metrics._intervals import RESAMPLES, Figure, over_seeds, user_weights
 from sim.metrics._lists import (
     Bools,
     Floats,
@@ -22,6 +21,7 @@ from sim.metrics._lists import (
     relevant,
     unlike,
 )
+from sim.metrics.intervals import RESAMPLES, Figure, over_seeds, user_weights
 
 __all__ = ["FIGURES", "Played", "evaluate"]
 

@@ -19,7 +19,7 @@ import numpy as np
 import orjson
 
 from pipelines.errors import ConfigError, IntegrityError
-from pipelines.store._files import LocalFiles
+from pipelines.store.files import LocalFiles
 
 if TYPE_CHECKING:
     from sim.training._adapter import SB3VecEnv

@@ -15,7 +15,7 @@ from sim import Release
 from sim.environment import RecommendationEnv, RecommendationVectorEnv, World
 from sim.environment._draws import Draws
 from sim.environment._memory import Memory
-from sim.environment._noise import perturb, shape
+from sim.environment.noise import perturb, shape
 
 TEN, FIVE, NINE = SCALES["1-10"], SCALES["1-5"], SCALES["0-9"]
 

@@ -19,7 +19,7 @@ from pipelines.llm.answers._index import Entries, Index
 from pipelines.llm.answers._parts import Part, TornError, read_entries
 from pipelines.llm.answers._record import schema
 from pipelines.llm.answers._rules import first_of_each, preference, serving
-from pipelines.store._files import LocalFiles
+from pipelines.store.files import LocalFiles
 
 if TYPE_CHECKING:
     import pyarrow as pa

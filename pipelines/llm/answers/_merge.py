@@ -27,8 +27,8 @@ from pipelines.llm.answers._parts import Part, PartFile, TornError
 from pipelines.llm.answers._record import STATUS_CODE, schema
 from pipelines.llm.answers._rules import keep
 from pipelines.llm.engines import Status
-from pipelines.store._files import storage_errors, sync_folder
-from pipelines.store._locks import holder_record, mutex
+from pipelines.store.files import storage_errors, sync_folder
+from pipelines.store.locks import holder_record, mutex
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -16,7 +16,7 @@ import orjson
 from pipelines.errors import StoreError
 from pipelines.llm.answers._index import Entries
 from pipelines.llm.answers._record import INDEX_COLUMNS, schema
-from pipelines.store._files import storage_errors
+from pipelines.store.files import storage_errors
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -15,8 +15,8 @@ import pytest
 
 from pipelines.errors import LockedError, StoreError
 from pipelines.store import Store
-from pipelines.store._files import LocalFiles, storage_errors
-from pipelines.store._locks import holder_record, mutex
+from pipelines.store.files import LocalFiles, storage_errors
+from pipelines.store.locks import holder_record, mutex
 
 ROWS = pl.DataFrame({"user_id": ["ml-user:1"], "item_id": ["ml:1"], "split": ["train"]})
 
@@ -111,7 +111,7 @@ def test_what_a_living_process_stages_is_left_alone(tmp_path: Path) -> None:
 
 def test_what_a_killed_process_staged_is_removed_by_the_next_write(tmp_path: Path) -> None:
     other = start(
-        "from pipelines.store._files import LocalFiles\n"
+        "from pipelines.store.files import LocalFiles\n"
         "from pathlib import Path\n"
         f"files = LocalFiles(Path({str(tmp_path)!r}))\n"
         "staging = files.stage({'pid': 1})\n"

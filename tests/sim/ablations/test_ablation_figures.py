@@ -16,7 +16,7 @@ from sim.ablations._cases import Cases, Human
 from sim.ablations._cells import common_scale, scored, successes
 from sim.ablations._grid import Options
 from sim.ablations._noise import STRENGTH
-from sim.environment._noise import perturb
+from sim.environment.noise import perturb
 
 MOVIES, BOOKS = suite_named("movies"), suite_named("books")
 STARS = SCALES["0.5-5"]

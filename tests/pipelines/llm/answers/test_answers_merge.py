@@ -17,7 +17,7 @@ from pipelines.errors import LockedError, StoreError
 from pipelines.llm.answers import AnswerStore, answer_key, answer_keys
 from pipelines.llm.answers import _merge as merging
 from pipelines.llm.engines import STATUSES, Answer
-from pipelines.store._locks import mutex
+from pipelines.store.locks import mutex
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from typing import Any, Self
 import orjson
 
 from pipelines.errors import LockedError
-from pipelines.store._files import storage_errors
+from pipelines.store.files import storage_errors
 
 __all__ = ["RunLock", "holder_record", "mutex"]
 
