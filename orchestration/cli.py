@@ -294,6 +294,7 @@ def _payload(
             "passed": report.checks_passed,
             "warned": report.checks_warned,
             "failed": report.checks_failed,
+            "not_applicable": report.checks_not_applicable,
         },
         "ui": f"http://127.0.0.1:{settings.runtime.ui_port}",
         "left_out": left_out,
@@ -345,7 +346,8 @@ def _render(screen: Console, payload: dict[str, Any]) -> None:
         screen.print()
     screen.print(
         f"Checks: {checks['passed']} passed, {len(checks['warned'])} warned, "
-        f"{len(checks['failed'])} failed.  Took {payload['seconds']:.0f} s.  "
+        f"{len(checks['failed'])} failed, {checks['not_applicable']} not applicable.  "
+        f"Took {payload['seconds']:.0f} s.  "
         f"Store: {payload['home']}"
     )
     for name in checks["warned"]:

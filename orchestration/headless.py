@@ -49,6 +49,7 @@ class RunReport:
     checks_passed: int = 0
     checks_warned: list[str] = field(default_factory=list)
     checks_failed: list[str] = field(default_factory=list)
+    checks_not_applicable: int = 0
 
     def __add__(self, later: RunReport) -> RunReport:
         return RunReport(
@@ -58,6 +59,7 @@ class RunReport:
             self.checks_passed + later.checks_passed,
             self.checks_warned + later.checks_warned,
             self.checks_failed + later.checks_failed,
+            self.checks_not_applicable + later.checks_not_applicable,
         )
 
 
@@ -195,6 +197,7 @@ def _run(
         watch.passed,
         watch.warned,
         watch.failed,
+        watch.not_applicable,
     )
     if not result.success:
         raise _first_fault(result, report)
@@ -232,6 +235,7 @@ class _Watch:
         self.passed = 0
         self.warned: list[str] = []
         self.failed: list[str] = []
+        self.not_applicable = 0
 
     def __call__(self, entry: Any, _cursor: Any = None) -> None:
         event = entry.dagster_event
@@ -255,7 +259,10 @@ class _Watch:
 
     def _check(self, check: Any) -> None:
         title = f"{check.asset_key.to_user_string()}: {check.check_name}"
-        if check.passed:
+        status = check.metadata.get("status")
+        if status is not None and status.value == "not applicable":
+            self.not_applicable += 1
+        elif check.passed:
             self.passed += 1
         elif check.severity == dg.AssetCheckSeverity.WARN:
             self.warned.append(title)

@@ -10,13 +10,15 @@ import dagster as dg
 from orchestration.naming import asset_key
 from pipelines.errors import ContractError, UnderstudyError
 from pipelines.quality import CONTRACT_CHECK
-from pipelines.store import CheckRecord, Snapshot, Store
+from pipelines.store import CheckRecord, Severity, Snapshot, Store
 
 __all__ = [
+    "absent",
     "check_result",
     "contract_spec",
     "failure_of",
     "materialize",
+    "not_applicable",
     "reported",
     "transient_retry",
 ]
@@ -82,12 +84,33 @@ def check_result(dataset: str, record: CheckRecord) -> dg.AssetCheckResult:
     return dg.AssetCheckResult(
         check_name=record.name,
         asset_key=asset_key(dataset),
-        passed=record.passed,
+        # Dagster knows passed and failed only: the status says which checks do not apply.
+        passed=record.passed is not False,
         severity=dg.AssetCheckSeverity.ERROR
         if record.severity == "error"
         else dg.AssetCheckSeverity.WARN,
-        metadata={"details": dg.MetadataValue.json(details)} if details else {},
+        metadata={
+            "status": record.status,
+            **({"details": dg.MetadataValue.json(details)} if details else {}),
+        },
         description=str(details.get("message", "")) or None,
+    )
+
+
+def not_applicable(
+    dataset: str, name: str, reason: str, severity: Severity = "error"
+) -> dg.AssetCheckResult:
+    """Result of a check of a dataset that is absent."""
+    details = {"message": f"not applicable: {reason}", "skipped": reason}
+    return check_result(dataset, CheckRecord(name, None, severity, details=details))
+
+
+def absent(dataset: str, reason: str) -> dg.MaterializeResult[Any]:
+    """Materialize result of an optional dataset that has no rows and so no snapshot."""
+    return dg.MaterializeResult(
+        asset_key=asset_key(dataset),
+        metadata={"dagster/row_count": 0, "absent": reason},
+        check_results=[not_applicable(dataset, CONTRACT_CHECK, reason)],
     )
 
 

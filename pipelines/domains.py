@@ -30,12 +30,15 @@ class Domain:
         Sources that it can't do without.
     personas
         Whether personas rate its items.
+    optional
+        Published datasets that its release may lack, because not every source gives any row.
     """
 
     name: str
     item: str
     sources: tuple[str, ...]
     personas: bool = True
+    optional: tuple[str, ...] = ()
 
     def datasets(self) -> tuple[str, ...]:
         """Every dataset that its release pins, in the order of the contracts."""
@@ -56,7 +59,13 @@ DOMAINS: dict[str, Domain] = {
         Domain("movies", "film", ("movielens",)),
         Domain("books", "book", ("amazon",)),
         Domain("games", "game", ("steam",)),
-        Domain("products", "product", ("amazon", "taxonomy"), personas=False),
+        Domain(
+            "products",
+            "product",
+            ("amazon", "taxonomy"),
+            personas=False,
+            optional=("products.products", "products.categories", "products.product_category"),
+        ),
     )
 }
 

@@ -7,9 +7,10 @@ from collections.abc import Iterator
 import dagster as dg
 
 from orchestration.naming import asset_key
-from orchestration.results import check_result, reported
+from orchestration.results import check_result, not_applicable, reported
 from orchestration.workbench import Workbench
 from pipelines import quality
+from pipelines.domains import DOMAINS
 from pipelines.store import CheckRecord
 
 __all__ = ["dataset_checks"]
@@ -29,11 +30,19 @@ def _checks_of(dataset: str) -> dg.AssetChecksDefinition:
         ],
     )
     def check(workbench: dg.ResourceParam[Workbench]) -> Iterator[dg.AssetCheckResult]:
-        yield from reported(
-            [], lambda: [check_result(dataset, record) for record in _run(dataset, workbench)]
-        )
+        yield from reported([], lambda: _results(dataset, workbench))
 
     return check
+
+
+def _results(dataset: str, workbench: Workbench) -> list[dg.AssetCheckResult]:
+    domain = DOMAINS.get(dataset.partition(".")[0])
+    if domain and dataset in domain.optional and not workbench.store.has(dataset):
+        return [
+            not_applicable(dataset, spec.name, "there is no such table", spec.severity)
+            for spec in quality.SUITES[dataset]
+        ]
+    return [check_result(dataset, record) for record in _run(dataset, workbench)]
 
 
 def _run(dataset: str, workbench: Workbench) -> list[CheckRecord]:

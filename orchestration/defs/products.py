@@ -8,7 +8,7 @@ from typing import Any
 import dagster as dg
 
 from orchestration.naming import asset_spec
-from orchestration.results import contract_spec, materialize, reported
+from orchestration.results import absent, contract_spec, materialize, reported
 from orchestration.workbench import Workbench
 from pipelines import products
 
@@ -41,7 +41,10 @@ def choice_set_assets() -> list[dg.AssetsDefinition]:
 
 def _choice_sets(run_id: str, workbench: Workbench) -> list[dg.MaterializeResult[Any]]:
     """Draw products, match their categories to the tree, cut what is too small."""
-    made = products.build_choice_sets(workbench.store, workbench.settings, run_id=run_id)
+    try:
+        made = products.build_choice_sets(workbench.store, workbench.settings, run_id=run_id)
+    except products.NoChoiceSetError as error:
+        return [absent(dataset, str(error)) for dataset in products.DATASETS]
     return [
         materialize(
             workbench.store,

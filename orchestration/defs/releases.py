@@ -94,7 +94,11 @@ def publish(
         were not made from each other.
     """
     store, settings = workbench.store, workbench.settings
-    snapshots = {dataset: store.current(dataset) for dataset in domain.datasets()}
+    snapshots = {
+        dataset: store.current(dataset)
+        for dataset in domain.datasets()
+        if dataset not in domain.optional or store.has(dataset)
+    }
     tables = {dataset.rpartition(".")[2]: snapshot for dataset, snapshot in snapshots.items()}
     required = {
         dataset: quality.required_checks(dataset) | _dbt_gates(workbench, dataset)

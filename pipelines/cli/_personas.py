@@ -67,7 +67,7 @@ def personas(
     block what is made from the table.
 
     JSON: {"cohort", "personas", "seconds", "per_minute", "version", "writing", "checks":
-    {"passed", "failed", "warned"}, "sample": rows of the table}.
+    {"passed", "failed", "warned", "not_applicable"}, "sample": rows of the table}.
     """
     tree = _settings(cohort, count, writer, settings, home, config)
     payload = _write(tree, quiet=as_json)
@@ -123,9 +123,10 @@ def _write(tree: Settings, *, quiet: bool) -> dict[str, Any]:
         "home": str(store.home),
         "writing": written.facts,
         "checks": {
-            "passed": sum(c.passed for c in checks),
-            "failed": [_shown(c) for c in checks if not c.passed and c.severity == "error"],
-            "warned": [_shown(c) for c in checks if not c.passed and c.severity == "warn"],
+            "passed": sum(c.passed is True for c in checks),
+            "failed": [_shown(c) for c in checks if c.blocks],
+            "warned": [_shown(c) for c in checks if c.passed is False and not c.blocks],
+            "not_applicable": [_shown(c) for c in checks if c.passed is None],
         },
         "sample": _sample(written, name),
     }
@@ -232,7 +233,8 @@ def _render(screen: Console, payload: dict[str, Any]) -> None:
     checks = payload["checks"]
     screen.print(
         f"Checks: {checks['passed']} passed, {len(checks['warned'])} warned, "
-        f"{len(checks['failed'])} failed.  Store: {payload['home']}"
+        f"{len(checks['failed'])} failed, {len(checks['not_applicable'])} not applicable.  "
+        f"Store: {payload['home']}"
     )
     for mark, listed in (("[red]✗[/]", checks["failed"]), ("[yellow]![/]", checks["warned"])):
         for check in listed:

@@ -95,8 +95,9 @@ def show(
 
     JSON: {"name", "version", "created_at", "world", "path",
     "tables": [{"table", "dataset", "version", "rows", "bytes"}],
-    "checks": {"passed", "failed", "kinds": {kind: {"passed", "failed"}},
-    "failures": [{"dataset", "name", "severity", "details"}]},
+    "checks": {"passed", "failed", "not_applicable", "kinds": {kind: {"passed",
+    "failed", "not_applicable"}}, "failures": [{"dataset", "name", "severity",
+    "details"}], "unjudged": [{"dataset", "name", "reason"}]},
     "settings", "card"}.
     """
     settings = open_settings(home, config)
@@ -259,12 +260,17 @@ def _describe(release: Release) -> dict[str, Any]:
     records = [(d, c) for d, checks in release.checks.items() for c in checks.values()]
     kinds: dict[str, dict[str, int]] = {}
     for _, check in records:
-        counts = kinds.setdefault(check.kind, {"passed": 0, "failed": 0})
-        counts["passed" if check.passed else "failed"] += 1
+        counts = kinds.setdefault(check.kind, {"passed": 0, "failed": 0, "not_applicable": 0})
+        counts[check.status.replace(" ", "_")] += 1
     failures = [
         {"dataset": d, "name": c.name, "severity": c.severity, "details": c.details}
         for d, c in records
-        if not c.passed
+        if c.passed is False
+    ]
+    unjudged = [
+        {"dataset": d, "name": c.name, "reason": c.details.get("skipped", "")}
+        for d, c in records
+        if c.passed is None
     ]
     return {
         "name": release.name,
@@ -283,10 +289,12 @@ def _describe(release: Release) -> dict[str, Any]:
             for name, lock in release.tables.items()
         ],
         "checks": {
-            "passed": len(records) - len(failures),
+            "passed": len(records) - len(failures) - len(unjudged),
             "failed": len(failures),
+            "not_applicable": len(unjudged),
             "kinds": kinds,
             "failures": failures,
+            "unjudged": unjudged,
         },
         "settings": release.settings,
         "card": release.card(),
@@ -309,7 +317,8 @@ def _render_release(payload: dict[str, Any], screen: Console) -> None:
     screen.print()
     screen.print(
         f"checks: {checks['passed']} passed, {checks['failed'] - stopping} warned, "
-        f"{stopping} failed" + (f" ({by_kind})" if by_kind else "")
+        f"{stopping} failed, {checks['not_applicable']} not applicable"
+        + (f" ({by_kind})" if by_kind else "")
     )
     for failure in checks["failures"]:
         screen.print(

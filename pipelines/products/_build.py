@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pipelines.errors import StoreError
-from pipelines.products._choice_sets import choice_sets
+from pipelines.products._choice_sets import NoChoiceSetError, choice_sets
 from pipelines.products._tree import CategoryTree
 from pipelines.store import Snapshot, Store, build_key
 
@@ -47,7 +47,9 @@ def build_choice_sets(
     Raises
     ------
     ContractError
-        If there are no products or no categories, or no choice set is left.
+        If there are no products or no categories.
+    NoChoiceSetError
+        If no choice set is left. The tables of earlier inputs are withdrawn first.
     StoreError
         If an input is not in the store.
     """
@@ -66,7 +68,12 @@ def build_choice_sets(
     if all(known.values()):
         return {d: store.point(d, s.version) for d, s in known.items() if s is not None}
     tree = CategoryTree(taxonomy.read(["path"])["path"])
-    found = choice_sets(items.scan(), tree, settings.products)
+    try:
+        found = choice_sets(items.scan(), tree, settings.products)
+    except NoChoiceSetError:
+        for dataset in DATASETS:
+            store.withdraw(dataset)
+        raise
     facts = {**found.stats, "tree_categories": len(tree), "tree_implied": tree.implied}
     tables = zip(
         DATASETS, (found.products(items.scan()), [found.categories], [found.links]), strict=True

@@ -17,7 +17,7 @@ from pipelines.products._paths import Routed, match_routes, route
 from pipelines.products._sample import sample_mask
 from pipelines.products._tree import CategoryTree
 
-__all__ = ["ChoiceSets", "choice_sets"]
+__all__ = ["ChoiceSets", "NoChoiceSetError", "choice_sets"]
 
 _BATCH = 100_000
 _EMPTY = {
@@ -38,6 +38,10 @@ _KEPT = (
     "rating_number",
     "category",
 )
+
+
+class NoChoiceSetError(ContractError):
+    """The products and the tree give no choice set: the tables, which are optional, are absent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +108,9 @@ def choice_sets(items: pl.LazyFrame, tree: CategoryTree, settings: ProductsSetti
     Raises
     ------
     ContractError
-        If there are no products, or no choice set is left.
+        If there are no products.
+    NoChoiceSetError
+        If no choice set is left.
     """
     frame = _slim(items, settings)
     if frame.is_empty():
@@ -124,7 +130,7 @@ def choice_sets(items: pl.LazyFrame, tree: CategoryTree, settings: ProductsSetti
     stats = choice_facts(frame, asked, routed, dict(per_route.iter_rows()), waived, cut, settings)
     chosen = asked.filter(pl.col("leaf").is_not_null()).sort("item_id")
     if chosen.is_empty():
-        raise ContractError(
+        raise NoChoiceSetError(
             f"no choice set is left: {stats['matched']:,} of {asked.height:,} products match the "
             f"tree, but no category below level {settings.cut_levels} has "
             f"{settings.min_category_size}",

@@ -176,7 +176,7 @@ def _quality(summary: Mapping[str, Any]) -> str:
     checks = summary.get("checks", {})
     lines.append(
         f"Checks: {checks.get('passed', 0)} passed, {checks.get('failed', 0)} failed, "
-        f"{checks.get('warned', 0)} warned."
+        f"{checks.get('warned', 0)} warned, {checks.get('not_applicable', 0)} not applicable."
     )
     if checks.get("failing"):
         lines += ["", "Not passed: " + ", ".join(f"`{_code(c)}`" for c in checks["failing"]) + "."]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pipelines.errors import ContractError
@@ -52,7 +53,7 @@ def check_dataset(
         Bounds, and what was planned (cohort size, split shares).
     previous
         The table's snapshot in the last release of the same world; without one the drift
-        checks pass, saying ``no previous``.
+        checks are not applicable (``no previous``).
     context
         Related snapshots by dataset; of tables that are not in it, the store's current ones
         are taken (a release pins those).
@@ -93,7 +94,7 @@ def check_dataset(
         # One view at a time: only one of them is in memory.
         view = functions[name](evidence)
         compared = evidence.compared_with()
-        for spec, details, passed in _judge(view, specs, settings, dataset):
+        for spec, details, passed in _judge(view, specs, settings, snapshot):
             if compared:
                 details["compared_with"] = compared
             records[spec.name] = _record(spec, passed, details)
@@ -128,20 +129,46 @@ def view_functions(dataset: str) -> dict[str, ViewFunction]:
 
 
 def _judge(
-    view: View, specs: list[Expectation], settings: Settings, dataset: str
-) -> list[tuple[Expectation, dict[str, Any], bool]]:
+    view: View, specs: list[Expectation], settings: Settings, snapshot: Snapshot
+) -> list[tuple[Expectation, dict[str, Any], bool | None]]:
+    if view.problem is not None:
+        return [(spec, {"problem": view.problem}, False) for spec in specs]
     if view.frame is None:
-        applies = view.skipped is None
-        reason = {"problem": view.problem} if applies else {"skipped": view.skipped}
-        return [(spec, dict(reason), not applies) for spec in specs]
-    resolved = [(spec, _resolve(spec, view, settings)) for spec in specs]
-    outcomes = run_expectations(view.frame, resolved, where=dataset)
-    judged = []
-    for spec, arguments in resolved:
-        outcome = outcomes[spec.name]
-        details = _details(spec, outcome, arguments, view)
-        judged.append((spec, details, outcome.passed))
+        return [(spec, {"skipped": view.skipped}, None) for spec in specs]
+    judged: list[tuple[Expectation, dict[str, Any], bool | None]] = []
+    # Expectations that apply from the same number on are run together.
+    groups: dict[tuple[str, int] | None, list[Expectation]] = {}
+    for spec in specs:
+        groups.setdefault(spec.applies_from, []).append(spec)
+    for applies_from, group in groups.items():
+        applicable = view
+        if applies_from is not None:
+            applicable = _large_enough(view, *applies_from, snapshot)
+        if applicable.frame is None:
+            judged += [(spec, {"skipped": applicable.skipped}, None) for spec in group]
+            continue
+        resolved = [(spec, _resolve(spec, view, settings)) for spec in group]
+        outcomes = run_expectations(applicable.frame, resolved, where=snapshot.dataset)
+        for spec, arguments in resolved:
+            outcome = outcomes[spec.name]
+            judged.append((spec, _details(spec, outcome, arguments, applicable), outcome.passed))
     return judged
+
+
+def _large_enough(view: View, counted: str, number: int, snapshot: Snapshot) -> View:
+    """The view's rows that stand for at least ``number`` of what is counted, if there are any."""
+    assert view.frame is not None, "a view without a frame has no rows to count"
+    counts = {"rows": snapshot.rows, **view.facts}
+    if counted in counts:
+        found, kept = int(counts[counted]), view.frame
+    else:
+        found = max(view.frame[counted].to_list(), default=0)
+        kept = view.frame.filter(view.frame[counted] >= number)
+    # An empty table is a fault at any size: its checks run, and fail.
+    if found < number and snapshot.rows:
+        unit = counted.replace("_", " ")
+        return View.skip(f"{found:,} {unit}, judged from {number:,} on")
+    return replace(view, frame=kept)
 
 
 def _resolve(spec: Expectation, view: View, settings: Settings) -> dict[str, Any]:
@@ -210,9 +237,9 @@ def _expected(spec: Expectation, bound: Mapping[str, Any]) -> str:
     return text
 
 
-def _message(spec: Expectation, passed: bool, details: Mapping[str, Any]) -> str:
+def _message(spec: Expectation, passed: bool | None, details: Mapping[str, Any]) -> str:
     if details.get("skipped"):
-        return f"{spec.because}: not judged, {details['skipped']}"
+        return f"{spec.because}: not applicable, {details['skipped']}"
     if details.get("problem"):
         return f"{spec.because}: {details['problem']}"
     observed = details["observed"]
@@ -227,7 +254,7 @@ def _number(value: Any) -> str:
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 
-def _record(spec: Expectation, passed: bool, details: dict[str, Any]) -> CheckRecord:
+def _record(spec: Expectation, passed: bool | None, details: dict[str, Any]) -> CheckRecord:
     from pipelines.store import CheckRecord
 
     return CheckRecord(

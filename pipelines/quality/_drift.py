@@ -20,7 +20,8 @@ NO_PREVIOUS = "no previous"
 class _Histogram:
     """What is compared: a column (of lists, if `each`), and whether a large change stops.
 
-    ``sampled`` adds what chance alone moves between two samples of these sizes.
+    ``sampled`` adds what chance alone moves between two samples of these sizes. It applies from
+    ``applies_from`` rows of both versions on.
     """
 
     column: str
@@ -28,14 +29,15 @@ class _Histogram:
     each: bool = False
     width: int | None = None
     sampled: bool = False
+    applies_from: int = 0
 
 
 _HISTOGRAMS: Mapping[str, _Histogram] = {
-    "items": _Histogram("genres", "warn", each=True),
-    "interactions": _Histogram("rating", "error"),
+    "items": _Histogram("genres", "warn", each=True, applies_from=100),
+    "interactions": _Histogram("rating", "error", applies_from=1000),
     "personas": _Histogram("age", "warn", width=10, sampled=True),
-    "preference_scores": _Histogram("mode", "warn"),
-    "graph_triples": _Histogram("relation", "warn"),
+    "preference_scores": _Histogram("mode", "warn", applies_from=1000),
+    "graph_triples": _Histogram("relation", "warn", applies_from=1000),
     "item_embeddings": _Histogram("model", "warn"),
     "persona_embeddings": _Histogram("model", "warn"),
 }
@@ -60,6 +62,10 @@ def _rows(evidence: Evidence) -> View:
     before, now = evidence.previous.rows, evidence.snapshot.rows
     lost = max(0.0, 1 - now / before) if before else 0.0
     return View(pl.DataFrame({"rows_before": [before], "rows_now": [now], "lost": [lost]}))
+
+
+#: Rows of the last release from which a lost share is judged.
+_LEAST_BEFORE = 50
 
 
 def _schema(evidence: Evidence) -> View:
@@ -114,8 +120,10 @@ def _histogram(evidence: Evidence) -> View:
         pooled = [before.get(k, 0) + now.get(k, 0) for k in keys]
         chance = tv_allowance(pooled, old) + tv_allowance(pooled, new)
         distance = max(0.0, distance - chance)
+    rows = min(evidence.previous.rows, evidence.snapshot.rows)
     return View(
         pl.DataFrame({"distance": [distance]}),
+        facts={"rows_of_both": rows},
         examples=examples,
     )
 
@@ -159,6 +167,7 @@ def drift_expectations(dataset: str) -> tuple[Expectation, ...]:
             kind="ExpectColumnValuesToBeBetween",
             arguments={"column": "lost", "max_value": Setting("quality.max_row_drop")},
             because="share of rows lost since the last release of the same world",
+            applies_from=("rows_before", _LEAST_BEFORE),
         ),
         Expectation(
             name="schema_unchanged",
@@ -180,6 +189,7 @@ def drift_expectations(dataset: str) -> tuple[Expectation, ...]:
                 kind="ExpectColumnValuesToBeBetween",
                 arguments={"column": "distance", "max_value": Setting("quality.max_drift")},
                 because=f"total variation of {what.column} since the last release{beyond}",
+                applies_from=("rows_of_both", what.applies_from),
             )
         )
     return tuple(checks)

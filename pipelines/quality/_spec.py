@@ -63,6 +63,9 @@ class Expectation:
         Its arguments; :class:`Setting` and :class:`Fact` are filled in when it is run.
     because
         What is measured and why, one sentence for the page that shows the check.
+    applies_from
+        What is counted, and the number from which the check applies: ``rows`` of the table, a
+        fact of the view, or a column of the view (then for each of its rows). None: always.
     """
 
     name: str
@@ -71,6 +74,7 @@ class Expectation:
     kind: str
     arguments: Mapping[str, Any]
     because: str
+    applies_from: tuple[str, int] | None = None
 
     def columns(self) -> list[str]:
         """Columns of the view that the expectation reads."""
@@ -91,7 +95,7 @@ class View:
     examples
         Rows to show when a check on it fails, if the frame itself is only a summary.
     skipped
-        Why its checks do not apply (they pass, saying so).
+        Why its checks do not apply.
     problem
         Why it could not be made although it must be (its checks fail, saying so).
     """

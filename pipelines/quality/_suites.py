@@ -7,9 +7,11 @@ are dbt's. Nothing of that is repeated here.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
+from pipelines.quality._applies import APPLIES_FROM
 from pipelines.quality._drift import drift_expectations
-from pipelines.quality._spec import Expectation
+from pipelines.quality._spec import Expectation, of_dataset
 from pipelines.quality._suites_catalogue import (
     HUMAN_USERS,
     INTERACTIONS,
@@ -56,10 +58,16 @@ _OWN: Mapping[str, tuple[Expectation, ...]] = {
     **CHOICE_SETS,
 }
 
+
+def _suite(dataset: str) -> tuple[Expectation, ...]:
+    """Expectations of a dataset with the numbers of rows from which they apply."""
+    numbers = of_dataset(APPLIES_FROM, dataset) or {}
+    own = (replace(e, applies_from=numbers.get(e.name)) for e in _OWN[dataset])
+    return (*own, *drift_expectations(dataset))
+
+
 #: Expectations by dataset: its own and those against the last release.
-SUITES: Mapping[str, tuple[Expectation, ...]] = {
-    dataset: (*_OWN[dataset], *drift_expectations(dataset)) for dataset in _OWN
-}
+SUITES: Mapping[str, tuple[Expectation, ...]] = {dataset: _suite(dataset) for dataset in _OWN}
 
 
 def required_checks(dataset: str) -> frozenset[str]:

@@ -140,29 +140,23 @@ SCORE_PLAN = (
 )
 
 SCORES = (
-    between(
+    _within(
         "scored_share",
-        "error",
         "scores",
-        "ok_share",
-        "share of a cohort's pairs with a score",
-        min_value=0.99,
+        "share of a cohort's pairs without a score",
+        column="unscored_share",
     ),
-    between(
+    _within(
         "refused_share",
-        "error",
         "scores",
-        "refused_share",
         "share of a cohort's pairs that the model declined",
-        max_value=0.01,
+        column="refused_share",
     ),
-    between(
+    _within(
         "invalid_share",
-        "error",
         "scores",
-        "invalid_share",
         "share of a cohort's pairs with an invalid, cut or failed answer",
-        max_value=0.01,
+        column="invalid_share",
     ),
     between(
         "values_complete",

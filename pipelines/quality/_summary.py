@@ -55,7 +55,7 @@ def release_summary(
         one is called), ``items``, ``items_with`` (counts of the catalogue, which are exact),
         ``ratings``, ``users``, ``mean_rating``, ``personas``, ``pairs`` (by status),
         ``mean_score`` (per scale), ``triples`` (by relation), ``checks`` (passed, failed,
-        warned, per table and failing names) and ``raters``. Means come as
+        warned, not applicable, per table and failing names) and ``raters``. Means come as
         ``{"value", "low", "high", "n"}`` with a 95 % interval over users or personas, which
         are the independent draws (ratings of one user are not).
     """
@@ -191,12 +191,19 @@ def _cluster_mean(groups: pl.DataFrame) -> dict[str, Any] | None:
 
 
 def _checks(store: Store, tables: Mapping[str, Snapshot]) -> dict[str, Any]:
-    out: dict[str, Any] = {"passed": 0, "failed": 0, "warned": 0, "failing": [], "tables": {}}
+    out: dict[str, Any] = {
+        "passed": 0,
+        "failed": 0,
+        "warned": 0,
+        "not_applicable": 0,
+        "failing": [],
+        "tables": {},
+    }
     for name, snapshot in sorted(tables.items()):
-        counts = {"passed": 0, "failed": 0, "warned": 0}
+        counts = {"passed": 0, "failed": 0, "warned": 0, "not_applicable": 0}
         for record in store.checks(snapshot.dataset, snapshot.version).values():
-            if record.passed:
-                counts["passed"] += 1
+            if record.passed is not False:
+                counts["passed" if record.passed else "not_applicable"] += 1
                 continue
             counts["failed" if record.severity == "error" else "warned"] += 1
             out["failing"].append(f"{name}.{record.name}")

@@ -66,12 +66,13 @@ def _genres(evidence: Evidence) -> View:
 
 def _years(evidence: Evidence) -> View:
     """One row per item with a year."""
-    return View(
+    frame = (
         evidence.snapshot.scan()
         .select("item_id", "title", "year")
         .drop_nulls("year")
         .collect(engine="streaming")
     )
+    return View(frame, facts={"items_with_year": frame.height})
 
 
 def _per_year(evidence: Evidence) -> View:
@@ -86,7 +87,9 @@ def _per_year(evidence: Evidence) -> View:
         .collect(engine="streaming")
     )
     # In a catalogue of n films one year may hold six of them however small n is.
-    return View(frame, facts={"max_share": min(1.0, max(0.25, 6 / max(1, frame["items"].sum())))})
+    items = int(frame["items"].sum())
+    bound = min(1.0, max(0.25, 6 / max(1, items)))
+    return View(frame, facts={"max_share": bound, "items_with_year": items})
 
 
 def _rating_values(evidence: Evidence) -> View:
@@ -150,6 +153,8 @@ def _item_stats(evidence: Evidence) -> View:
         .select(
             rated_share=(pl.col("ratings") > 0).mean(),
             train_share=pl.col("train_ratings").sum() / pl.col("ratings").sum(),
+            ratings=pl.col("ratings").sum(),
+            items_with_5_ratings=(pl.col("ratings") >= 5).sum(),
             # Items with few ratings spread by chance alone.
             mean_spread=pl.col("mean_rating").filter(pl.col("ratings") >= 5).std(),
             train_shift=(
@@ -160,7 +165,8 @@ def _item_stats(evidence: Evidence) -> View:
         )
         .collect(engine="streaming")
     )
-    return View(frame, facts=_train_bounds(evidence))
+    counts = frame.select("ratings", "items_with_5_ratings").row(0, named=True)
+    return View(frame, facts=_train_bounds(evidence) | counts)
 
 
 def _splits(evidence: Evidence) -> View:
@@ -213,6 +219,7 @@ def _human_users(evidence: Evidence) -> View:
         evidence.snapshot.scan()
         .select(
             users=pl.len(),
+            users_with_5_ratings=(pl.col("ratings") >= 5).sum(),
             mean_spread=pl.col("mean_rating").filter(pl.col("ratings") >= 5).std(),
         )
         .collect(engine="streaming")

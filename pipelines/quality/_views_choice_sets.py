@@ -19,7 +19,7 @@ def _matching(evidence: Evidence) -> View:
     misses = stats.get("misses", [])
     return View(
         pl.DataFrame({"match_rate": [float(stats["match_rate"])]}),
-        facts={"asked": stats.get("asked"), "matched": stats.get("matched")},
+        facts={"asked": stats.get("asked", 0), "matched": stats.get("matched", 0)},
         examples=pl.DataFrame(misses) if misses else None,
     )
 

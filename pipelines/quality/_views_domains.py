@@ -78,11 +78,19 @@ def _ratings(evidence: Evidence) -> View:
     return replace(view, facts={**view.facts, "min_gini": 0.0})
 
 
-def _tiers(column: str) -> ViewFunction:
+def _tiers(column: str, value: str, trait: str | None = None) -> ViewFunction:
     def view(evidence: Evidence) -> View:
-        """One row per value of the column, with its users."""
-        scan = evidence.snapshot.scan().group_by(column).agg(users=pl.len())
-        return View(scan.collect(engine="streaming").sort(column))
+        """One row per tier with its users; none where the users' values leave a single tier."""
+        scan = evidence.snapshot.scan()
+        # A value equal to the first quantile is in the first tier: if the largest value is, so
+        # are all users.
+        first = getattr(evidence.settings.traits, trait)[0] if trait else 0.0
+        at_most = scan.select((pl.col(value) == pl.col(value).max()).mean())
+        share = at_most.collect(engine="streaming").item()
+        if share is not None and share >= 1 - first:
+            return View.skip(f"{share:.0%} of the users have the same value of {value}")
+        tiers = scan.group_by(column).agg(users=pl.len()).collect(engine="streaming")
+        return View(tiers.sort(column))
 
     return view
 
@@ -97,9 +105,9 @@ _TABLES: Mapping[str, Mapping[str, ViewFunction]] = {
     },
     "interactions": {**CATALOGUE_VIEWS["interactions"], "ratings": _ratings},
     "user_traits": {
-        "activity": _tiers("activity_tier"),
-        "conformity": _tiers("conformity_tier"),
-        "pickiness": _tiers("pickiness"),
+        "activity": _tiers("activity_tier", "activity", "activity"),
+        "conformity": _tiers("conformity_tier", "conformity", "conformity"),
+        "pickiness": _tiers("pickiness", "mean_rating"),
     },
 }
 

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 __all__ = ["GRAPH_VIEWS"]
 
-#: Share of the ratings from which a preference relation must be there.
-LEAST_SHARE = 0.01
+#: Share and number of the ratings from which a preference relation must be there.
+LEAST_SHARE, LEAST_RATINGS = 0.01, 20
 #: Triples read at once (count), and bad ones listed at most.
 PIECE, MOST_LEAKS = 2_000_000, 1_000
 #: Tables whose columns become edges: as the schema names them, as the store does.
@@ -69,7 +69,7 @@ def _columns_with_values(evidence: Evidence, table: str) -> set[str]:
 
 
 def _preferences(evidence: Evidence) -> set[str]:
-    """``liked`` and ``disliked``, if at least one rating in a hundred is that high or low.
+    """``liked`` and ``disliked``, if one rating in a hundred, and twenty, are that high or low.
 
     With fewer it may be chance that all of them are held out.
     """
@@ -86,7 +86,7 @@ def _preferences(evidence: Evidence) -> set[str]:
         high += n * (value >= settings.liked_from)
         low += n * (value <= settings.disliked_to)
     found = (("liked", high), ("disliked", low))
-    return {name for name, n in found if n / total >= LEAST_SHARE}
+    return {name for name, n in found if n >= max(LEAST_SHARE * total, LEAST_RATINGS)}
 
 
 def _violations(evidence: Evidence) -> View:
@@ -142,7 +142,7 @@ def _graph_items(evidence: Evidence) -> View:
         .with_columns(pl.col("triples").fill_null(0))
         .collect(engine="streaming")
     )
-    return View(frame)
+    return View(frame, facts={"items": frame.height})
 
 
 #: View functions by dataset, then by name.

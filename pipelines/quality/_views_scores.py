@@ -22,6 +22,8 @@ LEAST_SPREAD = 0.01
 #: The same as a share of the standard deviation of the human ratings, where these hardly differ:
 #: of recommendations that are nearly all positive, no rater can foretell much.
 LEAST_OF_HUMAN_SPREAD = 0.05
+#: Largest share of a cohort's pairs without a score, for one reason or for all of them.
+MAX_UNSCORED = 0.01
 #: Largest share of a cohort's pairs with one most probable rating.
 MOST_OF_ONE_ANSWER = 0.9
 #: What a row has if and only if its status is `ok`.
@@ -73,14 +75,18 @@ def _planned_per_persona(evidence: Evidence) -> View:
         .group_by("persona_id")
         .agg(pairs=pl.len())
         .with_columns(_cohort())
-        .with_columns(share_of_largest=pl.col("pairs") / pl.col("pairs").max().over("cohort"))
+        .with_columns(largest=pl.col("pairs").max().over("cohort"))
+        .with_columns(share_of_largest=pl.col("pairs") / pl.col("largest"))
         .sort("share_of_largest", "persona_id")
         .collect(engine="streaming")
     )
 
 
 def _scores(evidence: Evidence) -> View:
-    """One row per cohort: shares of pairs by status; examples are pairs without a score."""
+    """One row per cohort: shares of pairs by status; examples are pairs without a score.
+
+    One pair of a cohort may lack a score however small the cohort is.
+    """
     scan = evidence.snapshot.scan()
     status = pl.col("status")
     shares, failed = pl.collect_all(
@@ -88,11 +94,12 @@ def _scores(evidence: Evidence) -> View:
             scan.group_by(_cohort())
             .agg(
                 pairs=pl.len(),
-                ok_share=(status == "ok").mean(),
+                unscored_share=(status != "ok").mean(),
                 refused_share=(status == "refused").mean(),
                 invalid_share=status.is_in(["invalid", "truncated", "engine_error"]).mean(),
             )
-            .sort("ok_share", "cohort"),
+            .with_columns(allowed=pl.max_horizontal(pl.lit(MAX_UNSCORED), 1 / pl.col("pairs")))
+            .sort("unscored_share", "cohort", descending=[True, False]),
             scan.filter(status != "ok").select("persona_id", "item_id", "status", "note").head(10),
         ],
         engine="streaming",
@@ -153,8 +160,9 @@ def _answers(evidence: Evidence) -> View:
         evidence.snapshot.scan()
         .filter(pl.col("status") == "ok")
         .group_by(_cohort(), "scale", column)
-        .agg(pairs=pl.len())
-        .with_columns(share=pl.col("pairs") / pl.col("pairs").sum().over("cohort"))
+        .agg(answers=pl.len())
+        .with_columns(pairs=pl.col("answers").sum().over("cohort"))
+        .with_columns(share=pl.col("answers") / pl.col("pairs"))
         .sort("share", "cohort", "scale", column, descending=[True, False, False, False])
         .collect(engine="streaming")
     )
@@ -228,8 +236,15 @@ def _persona_spread(evidence: Evidence) -> View:
         .collect(engine="streaming")
     )
     if spread.is_empty():
+<<<<<<< HEAD
         return View.skip("no persona has two pairs, but of raters that are baselines")
     cohorts = spread.group_by("cohort").agg(personas=pl.len(), flat_share=pl.col("flat").mean())
+=======
+        return View.skip("no persona has two pairs, but of raters that are floors of comparison")
+    cohorts = spread.group_by("cohort").agg(
+        personas=pl.len(), pairs=pl.col("planned").sum(), flat_share=pl.col("flat").mean()
+    )
+>>>>>>> 25df799 (Checks of distributions apply from a stated number of rows; absent optional tables do not stop a release)
     flat = spread.filter("flat").select("persona_id", "pairs", "spread").head(10)
     return View(cohorts.sort("flat_share", "cohort", descending=[True, False]), examples=flat)
 
@@ -251,7 +266,11 @@ def _human_distance(evidence: Evidence) -> View:
         .sort("rating")
     )
     distance = 0.5 * float((both["scores"] - both["human"]).abs().sum())
-    return View(pl.DataFrame({"distance": [distance]}), examples=both)
+    return View(
+        pl.DataFrame({"distance": [distance]}),
+        facts={"human_ratings": human.rows},
+        examples=both,
+    )
 
 
 def score_histogram(scores: pl.LazyFrame) -> pl.DataFrame:

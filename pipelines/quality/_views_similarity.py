@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import polars as pl
 
@@ -24,7 +25,9 @@ def _uncovered(evidence: Evidence) -> View:
             f"there is no snapshot of {evidence.sibling_name('items')} to compare with"
         )
     there = evidence.snapshot.scan().select("item_id").unique()
-    return _first(items.scan().select("item_id", "title").join(there, on="item_id", how="anti"))
+    uncovered = items.scan().select("item_id", "title").join(there, on="item_id", how="anti")
+    # A single item has no other that it could be similar to.
+    return replace(_first(uncovered), facts={"items": items.rows})
 
 
 def _unknown(evidence: Evidence) -> View:
@@ -102,7 +105,8 @@ def _bases(evidence: Evidence) -> View:
     """One row per item: whether a path joins it to any of its neighbours."""
     by_paths = (pl.col("basis") == "paths").any().cast(pl.Int64)
     frame = evidence.snapshot.scan().group_by("item_id").agg(by_paths=by_paths)
-    return View(frame.sort("item_id").collect(engine="streaming"))
+    items = frame.sort("item_id").collect(engine="streaming")
+    return View(items, facts={"items": items.height})
 
 
 def _first(rows: pl.LazyFrame) -> View:

@@ -5,7 +5,7 @@
 32
 """
 
-from pipelines.store._checks import CheckKind, CheckRecord, Severity
+from pipelines.store._checks import CheckKind, CheckRecord, CheckStatus, Severity
 from pipelines.store._diff import ReleaseDiff, TableDiff
 from pipelines.store._manifest import FileEntry, Manifest, build_key
 from pipelines.store._release import Release, TableLock
@@ -19,6 +19,7 @@ from pipelines.store.locks import RunLock
 __all__ = [
     "CheckKind",
     "CheckRecord",
+    "CheckStatus",
     "FileEntry",
     "Manifest",
     "Release",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, get_args
 
@@ -14,26 +14,28 @@ from pipelines.store._manifest import now, pretty_json
 from pipelines.store.files import LocalFiles
 from pipelines.store.locks import mutex
 
-__all__ = ["CheckKind", "CheckRecord", "Severity", "merge_checks", "read_checks"]
+__all__ = ["CheckKind", "CheckRecord", "CheckStatus", "Severity", "merge_checks", "read_checks"]
 
 Severity = Literal["error", "warn"]
+CheckStatus = Literal["passed", "failed", "not applicable"]
 CheckKind = Literal["pandera", "dbt", "expectations", "lineage"]
 
 
 @dataclass(frozen=True, slots=True)
 class CheckRecord:
-    """What one check said about one snapshot.
+    """Outcome of one check of one snapshot.
 
     Attributes
     ----------
     name
         Unique among the checks of the dataset.
     passed
-        Whether it passed.
+        Whether it passed; None if it does not apply to the snapshot (too few rows, nothing to
+        compare with).
     severity
-        ``error`` blocks publishing when it did not pass; ``warn`` is only shown.
+        ``error`` blocks publishing if the check failed; ``warn`` is only shown.
     kind
-        Which of the gates made it.
+        Which kind of check it is.
     details
         Counts, bounds, failing rows (JSON).
     checked_at
@@ -41,16 +43,49 @@ class CheckRecord:
     """
 
     name: str
-    passed: bool
+    passed: bool | None
     severity: Severity = "error"
     kind: CheckKind = "pandera"
     details: dict[str, Any] = field(default_factory=dict)
     checked_at: str = field(default_factory=now)
 
     @property
+    def status(self) -> CheckStatus:
+        """Outcome by name."""
+        if self.passed is None:
+            return "not applicable"
+        return "passed" if self.passed else "failed"
+
+    @property
     def blocks(self) -> bool:
         """Whether it stops a release."""
-        return self.severity == "error" and not self.passed
+        return self.severity == "error" and self.passed is False
+
+    def to_json(self) -> dict[str, Any]:
+        """Stored form, with the status by name."""
+        content = asdict(self)
+        del content["passed"]
+        return content | {"status": self.status}
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> CheckRecord:
+        """Parse the stored form; older records have ``passed`` in place of ``status``.
+
+        Raises
+        ------
+        ValueError, TypeError, KeyError
+            If it is no record of a check.
+        """
+        fields = dict(content)
+        if "status" in fields:
+            fields["passed"] = _PASSED[fields.pop("status")]
+        record = cls(**fields)
+        if record.severity not in get_args(Severity) or not isinstance(record.passed, bool | None):
+            raise ValueError(record.name)
+        return record
+
+
+_PASSED: Mapping[str, bool | None] = {"passed": True, "failed": False, "not applicable": None}
 
 
 def read_checks(
@@ -68,10 +103,7 @@ def read_checks(
     if data is None:
         return {}
     try:
-        records = [CheckRecord(**c) for c in orjson.loads(data)["checks"]]
-        for record in records:
-            if record.severity not in get_args(Severity) or not isinstance(record.passed, bool):
-                raise ValueError(record.name)
+        records = [CheckRecord.from_json(c) for c in orjson.loads(data)["checks"]]
     except (ValueError, TypeError, KeyError):
         raise IntegrityError(
             "the record of checks is damaged",
@@ -91,6 +123,6 @@ def merge_checks(
         content = {
             "dataset": dataset,
             "version": version,
-            "checks": [asdict(merged[name]) for name in sorted(merged)],
+            "checks": [merged[name].to_json() for name in sorted(merged)],
         }
         files.put(layout.checks(dataset, version), pretty_json(content))

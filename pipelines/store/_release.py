@@ -155,6 +155,10 @@ class Release:
         """The lock file, which carries a digest of itself."""
         content = asdict(self)
         del content["path"], content["home"]
+        content["checks"] = {
+            dataset: {name: record.to_json() for name, record in records.items()}
+            for dataset, records in self.checks.items()
+        }
         return pretty_json({**content, "digest": _digest(content)})
 
     @classmethod
@@ -174,7 +178,7 @@ class Release:
                     **content,
                     "tables": {n: TableLock(**t) for n, t in content["tables"].items()},
                     "checks": {
-                        d: {n: CheckRecord(**c) for n, c in records.items()}
+                        d: {n: CheckRecord.from_json(c) for n, c in records.items()}
                         for d, records in content["checks"].items()
                     },
                 },

@@ -203,6 +203,13 @@ class Store:
         move_pointer(self._files, self._layout.ref(dataset), dataset, snapshot.version)
         return snapshot
 
+    def withdraw(self, dataset: str) -> None:
+        """Leave an optional dataset without a current version; its snapshots stay.
+
+        A release that is published afterwards is without the table.
+        """
+        self._files.remove(self._layout.ref(check_dataset_name(dataset)))
+
     # -- reading snapshots -------------------------------------------------------------------
 
     def has(self, dataset: str) -> bool:

@@ -161,6 +161,13 @@ class LocalFiles:
             temporary.replace(path)
             sync_folder(path.parent)
 
+    def remove(self, path: Path) -> None:
+        """Delete a small file durably; nothing happens if it does not exist."""
+        with storage_errors(path):
+            path.unlink(missing_ok=True)
+            if path.parent.exists():
+                sync_folder(path.parent)
+
     def put_new(self, path: Path, data: bytes) -> bool:
         """Create a small read-only file unless it exists; whether this call created it."""
         with self._written(path, data) as (temporary, descriptor):

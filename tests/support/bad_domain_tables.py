@@ -16,10 +16,25 @@ def _even(frame: pl.DataFrame) -> pl.DataFrame:
     return frame.with_columns(item_id=items.gather(pl.Series(range(frame.height)) % len(items)))
 
 
+def _asin(first: str) -> pl.Expr:
+    """Keys of items that are in no good table."""
+    return pl.format(f"asin:{first}{{}}", pl.int_range(pl.len()).cast(pl.String).str.zfill(9))
+
+
 def _one_busy_user(frame: pl.DataFrame) -> pl.DataFrame:
-    busy = frame["user_id"].min()
-    place = pl.int_range(pl.len()).over("user_id")
-    return frame.filter((pl.col("user_id") == busy) | (place < 5))
+    more = frame.head(500).with_columns(user_id=pl.col("user_id").min(), item_id=_asin("C"))
+    return pl.concat([frame, more.select(frame.columns)])
+
+
+def _many(change: Change) -> Change:
+    """The change of a table that is repeated with other keys: a thousand rows and more."""
+
+    def apply(frame: pl.DataFrame) -> pl.DataFrame:
+        return change(
+            pl.concat([frame] * (1000 // frame.height + 1)).with_columns(item_id=_asin("C"))
+        )
+
+    return apply
 
 
 def bad_domain(domain: str) -> dict[str, dict[str, list[Change]]]:
@@ -28,8 +43,8 @@ def bad_domain(domain: str) -> dict[str, dict[str, list[Change]]]:
         "items": {
             "prose_coverage": [set_column("description", None, 0.7)],
             "genre_coverage": [set_column("genres", [], 0.7)],
-            "genre_share": [set_column("genres", ["Drama"], 0.99)],
-            "genre_variety": [set_column("genres", ["Drama"])],
+            "genre_share": [_many(set_column("genres", ["Drama"], 0.99))],
+            "genre_variety": [_many(set_column("genres", ["Drama"]))],
             "year_median": [lambda f: f.with_columns(pl.col("year") - 80)],
             "titles_distinct": [
                 lambda f: set_column("year", 1999, 0.2)(set_column("title", "Untitled", 0.2)(f))

@@ -31,8 +31,10 @@ def _uniform_popularity(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def _one_busy_user(frame: pl.DataFrame) -> pl.DataFrame:
-    place = pl.int_range(pl.len()).over("user_id")
-    return frame.filter((pl.col("user_id") == "ml-user:7") | (place < 5))
+    """One user rates 500 items that nobody else does."""
+    items = pl.format("ml:{}", pl.int_range(pl.len()) + 1000)
+    more = frame.head(500).with_columns(user_id=pl.lit(frame["user_id"][0]), item_id=items)
+    return pl.concat([frame, more.select(frame.columns)])
 
 
 def _said(text: str, share: float) -> Change:

@@ -117,9 +117,9 @@ def user_traits(users: pl.DataFrame) -> pl.DataFrame:
     tier = tier.otherwise(pl.lit("high"))
     return users.select(
         "user_id",
-        activity="ratings",
+        activity=pl.int_range(pl.len()) + 5,
         activity_tier=tier,
-        conformity=pl.lit(0.5),
+        conformity=pl.int_range(pl.len()) / 100,
         conformity_tier=tier,
         diversity=pl.lit(3, pl.Int64),
         diversity_tier=tier,

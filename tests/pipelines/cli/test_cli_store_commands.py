@@ -179,7 +179,7 @@ def test_release_show_takes_every_form_of_the_latest(ref: str, home: Path) -> No
     assert {t["table"]: t["rows"] for t in found["tables"]}["interactions"] == 640
     assert found["checks"]["passed"] == 11
     assert found["checks"]["failed"] == 0
-    assert found["checks"]["kinds"] == {"pandera": {"passed": 11, "failed": 0}}
+    assert found["checks"]["kinds"] == {"pandera": {"passed": 11, "failed": 0, "not_applicable": 0}}
     assert found["card"].startswith("# Movies\n")
 
 
@@ -209,11 +209,17 @@ def test_release_show_lists_failed_checks_with_their_severity(
     store.record_checks(
         "movies.items",
         items.version,
-        [CheckRecord("posters", False, "warn", "expectations", {"share": 0.1})],
+        [
+            CheckRecord("posters", False, "warn", "expectations", {"share": 0.1}),
+            CheckRecord("tiers", None, "error", "expectations", {"skipped": "3 rows"}),
+        ],
     )
     small.build(own_home)
     found = payload(own_home, "release", "show")
     assert found["checks"]["failed"] == 1
+    assert found["checks"]["unjudged"] == [
+        {"dataset": "movies.items", "name": "tiers", "reason": "3 rows"}
+    ]
     assert found["checks"]["failures"] == [
         {
             "dataset": "movies.items",
@@ -222,7 +228,9 @@ def test_release_show_lists_failed_checks_with_their_severity(
             "details": {"share": 0.1},
         }
     ]
-    assert "warn: movies.items posters" in call(own_home, "release", "show").stdout
+    shown = call(own_home, "release", "show").stdout
+    assert "warn: movies.items posters" in shown
+    assert "1 not applicable" in shown
 
 
 def test_an_unknown_release_is_exit_6_and_names_the_nearest(home: Path) -> None:

@@ -18,7 +18,13 @@ from hypothesis import strategies as st
 from pipelines.config import ProductsSettings, Settings
 from pipelines.contracts import CONTRACTS
 from pipelines.errors import ContractError, StoreError
-from pipelines.products import CategoryTree, ChoiceSets, build_choice_sets, choice_sets
+from pipelines.products import (
+    CategoryTree,
+    ChoiceSets,
+    NoChoiceSetError,
+    build_choice_sets,
+    choice_sets,
+)
 from pipelines.products._sample import quotas, row_keys, sample_mask
 from pipelines.store import Store
 
@@ -316,3 +322,18 @@ def test_the_tables_are_committed_together_and_not_made_twice(tmp_path: Path) ->
 def test_a_store_without_products_or_a_tree_says_what_is_missing(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match=r"raw.taxonomy_categories .*docs/products"):
         build_choice_sets(Store(tmp_path), Settings())
+
+
+def test_tables_are_withdrawn_when_no_choice_set_is_left(tmp_path: Path) -> None:
+    store = filled(tmp_path, [item(n, POTS) for n in range(20)])
+    tree = Settings(products={"min_category_size": 15})  # type: ignore[arg-type]
+    made_before = build_choice_sets(store, tree)
+    strict = Settings(products={"min_category_size": 30})  # type: ignore[arg-type]
+    with pytest.raises(NoChoiceSetError, match="no choice set is left"):
+        build_choice_sets(store, strict)
+    assert not any(store.has(dataset) for dataset in made_before)
+    # The snapshots stay, and are current again when they are asked for again.
+    again = build_choice_sets(store, tree)
+    assert {d: s.version for d, s in again.items()} == {
+        d: s.version for d, s in made_before.items()
+    }

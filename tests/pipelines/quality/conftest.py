@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -23,8 +24,8 @@ GENRES = ("Action", "Comedy", "Drama", "Horror", "Romance", "Sci-Fi", "Thriller"
 SETTINGS = Settings(personas={"count": PERSONAS})
 
 
-def _items(rng: np.random.Generator) -> pl.DataFrame:
-    known = rng.random(FILMS) < 0.8
+def _items(rng: np.random.Generator, count: int) -> pl.DataFrame:
+    known = rng.random(count) < 0.8
     rows = [
         {
             "item_id": f"ml:{n}",
@@ -38,7 +39,7 @@ def _items(rng: np.random.Generator) -> pl.DataFrame:
             "tmdb_id": n + 1,
             "has_tmdb": bool(known[n]),
         }
-        for n in range(FILMS)
+        for n in range(count)
     ]
     schema = CONTRACTS["movies.items"].polars_schema()
     return pl.DataFrame(rows, schema={k: v for k, v in schema.items() if k in rows[0]}).select(
@@ -47,14 +48,14 @@ def _items(rng: np.random.Generator) -> pl.DataFrame:
     )
 
 
-def _interactions(rng: np.random.Generator) -> pl.DataFrame:
-    weight = 1 / np.arange(1, FILMS + 1)
+def _interactions(rng: np.random.Generator, films: int, users: int) -> pl.DataFrame:
+    weight = 1 / np.arange(1, films + 1)
     start = datetime(2001, 5, 1, tzinfo=UTC)
     rows = []
-    for user in range(USERS):
-        films = rng.choice(FILMS, size=30, replace=False, p=weight / weight.sum())
+    for user in range(users):
+        seen = rng.choice(films, size=min(30, films), replace=False, p=weight / weight.sum())
         bias = rng.normal(0, 0.4)
-        for position, film in enumerate(films):
+        for position, film in enumerate(seen):
             stars = np.clip(np.round(2 * (3.4 + bias + rng.normal(0, 0.9))) / 2, 0.5, 5)
             rows.append(
                 {
@@ -129,8 +130,8 @@ def _embeddings(ids: pl.Series, rng: np.random.Generator) -> pl.DataFrame:
     )
 
 
-def _score_plan(personas: pl.DataFrame) -> pl.DataFrame:
-    films = pl.DataFrame({"item_id": [f"ml:{n}" for n in range(SCORED)]})
+def _score_plan(personas: pl.DataFrame, count: int) -> pl.DataFrame:
+    films = pl.DataFrame({"item_id": [f"ml:{n}" for n in range(count)]})
     return (
         personas.select("persona_id").join(films, how="cross").with_columns(stratum=pl.lit("all"))
     )
@@ -160,30 +161,40 @@ def _scores(plan: pl.DataFrame, rng: np.random.Generator) -> pl.DataFrame:
     )
 
 
-def _build() -> dict[str, pl.DataFrame]:
-    rng = np.random.default_rng(5)
-    items, interactions = _items(rng), _interactions(rng)
-    splits, personas = _splits(interactions), generate(SETTINGS.personas)
-    plan = _score_plan(personas)
-    users = _human_users(interactions)
+def build(
+    films: int = FILMS,
+    users: int = USERS,
+    settings: Settings = SETTINGS,
+    *,
+    seed: int = 5,
+    change: Callable[[pl.DataFrame, pl.DataFrame], tuple[pl.DataFrame, pl.DataFrame]] | None = None,
+) -> dict[str, pl.DataFrame]:
+    """Every table of a world of films and books; ``change`` is made to its items and ratings."""
+    rng = np.random.default_rng(seed)
+    items, interactions = _items(rng, films), _interactions(rng, films, users)
+    if change:
+        items, interactions = change(items, interactions)
+    splits, personas = _splits(interactions), generate(settings.personas)
+    plan = _score_plan(personas, min(SCORED, films))
+    people = _human_users(interactions)
     vectors = _embeddings(items["item_id"], rng)
-    triples = movie_triples(items, interactions, splits, users, SETTINGS.graph)
+    triples = movie_triples(items, interactions, splits, people, settings.graph)
     movies = {
         "movies.items": items,
         "movies.interactions": interactions,
         "movies.splits": splits,
         "movies.item_stats": _item_stats(items, interactions, splits),
-        "movies.human_users": users,
-        "movies.user_traits": user_traits(users),
+        "movies.human_users": people,
+        "movies.user_traits": user_traits(people),
         "personas": personas,
         "persona_embeddings": _embeddings(personas["persona_id"], rng),
         "movies.item_embeddings": vectors,
         "movies.score_plan": plan,
         "movies.preference_scores": _scores(plan, rng),
         "movies.graph_triples": triples,
-        "movies.item_similarity": pl.concat(item_similarity(triples, vectors, SETTINGS.graph)),
+        "movies.item_similarity": pl.concat(item_similarity(triples, vectors, settings.graph)),
     }
-    return movies | books_like(movies, SETTINGS.graph)
+    return movies | books_like(movies, settings.graph)
 
 
 @dataclass(frozen=True)
@@ -223,13 +234,28 @@ _INPUTS = {
 }
 
 
-@pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> World:
-    """The good world."""
-    home: Path = tmp_path_factory.mktemp("quality") / "home"
-    store, frames = Store(home), _build()
+def commit(home: Path, frames: Mapping[str, pl.DataFrame], settings: Settings) -> World:
+    """A store that holds the tables."""
+    store = Store(home)
     tables: dict[str, Snapshot] = {}
     for dataset, frame in frames.items():
         inputs = {name: tables[name].version for name in _INPUTS.get(dataset, ())}
         tables[dataset] = store.commit(dataset, frame, code_version="1", inputs=inputs)
-    return World(store, SETTINGS, frames, tables)
+    return World(store, settings, frames, tables)
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> World:
+    """The good world."""
+    return commit(tmp_path_factory.mktemp("quality") / "home", build(), SETTINGS)
+
+
+@pytest.fixture
+def make_world(tmp_path: Path) -> Callable[..., World]:
+    """A world of another size: films, users, personas."""
+
+    def make(films: int, users: int, personas: int, **options: Any) -> World:
+        settings = Settings(personas={"count": personas})  # type: ignore[arg-type]
+        return commit(tmp_path / "home", build(films, users, settings, **options), settings)
+
+    return make

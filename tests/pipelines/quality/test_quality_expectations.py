@@ -38,10 +38,13 @@ def _check(world: Any, snapshot: Snapshot, **options: Any) -> dict[str, CheckRec
 def test_good_tables_pass_every_check(world: Any, dataset: str) -> None:
     records = _check(world, world.tables[dataset])
     assert [r.name for r in records.values()] == [e.name for e in SUITES[dataset]]
-    assert {n: r.details for n, r in records.items() if not r.passed} == {}
-    judged = [r for r in records.values() if "skipped" not in r.details]
+    assert {n: r.details for n, r in records.items() if r.passed is False} == {}
+    judged = [r for r in records.values() if r.passed]
     assert {r.name for r in records.values()} - {r.name for r in judged} == {
-        e.name for e in SUITES[dataset] if e.view.startswith("drift_")
+        e.name
+        for e in SUITES[dataset]
+        if e.view.startswith("drift_")
+        or (e.applies_from == ("rows", 1000) and dataset == "books.items")
     }
     assert all(r.details["observed"] is not None for r in judged)
 
@@ -159,7 +162,7 @@ def test_a_source_without_links_owes_no_tmdb_features(world: Any) -> None:
     )
     records = _check(world, bare)
     for name in ("plot_coverage", "cast_coverage", "director_coverage"):
-        assert records[name].passed
+        assert records[name].status == "not applicable"
         assert "no item has a TMDB id" in records[name].details["skipped"]
     assert "skipped" not in records["genre_coverage"].details
 
@@ -191,8 +194,13 @@ def test_baseline_raters_may_score_everybody_alike(world: Any) -> None:
         lambda f: f.with_columns(rater=pl.lit("random"), expected=pl.lit(5.5)),
     )
     record = _check(world, flat)["persona_variance"]
+<<<<<<< HEAD
     assert record.passed
     assert "baselines" in record.details["skipped"]
+=======
+    assert record.status == "not applicable"
+    assert "floors" in record.details["skipped"]
+>>>>>>> 25df799 (Checks of distributions apply from a stated number of rows; absent optional tables do not stop a release)
 
 
 def test_persona_targets_can_be_given(world: Any) -> None:

@@ -199,6 +199,27 @@ def test_a_newer_outcome_replaces_an_older_of_the_same_name(
         store.record_checks(SPLITS, "0" * 16, [])
 
 
+def test_check_that_does_not_apply_is_stored_and_does_not_block(
+    store: Store, snapshot: Snapshot
+) -> None:
+    store.record_checks(SPLITS, snapshot.version, [CheckRecord("keys", passed=None)])
+    path = store.home / "checks" / SPLITS / f"{snapshot.version}.json"
+    (stored,) = json.loads(path.read_text())["checks"]
+    assert stored["status"] == "not applicable"
+    release = publish(store, snapshot, "keys")
+    assert release.checks[SPLITS]["keys"].passed is None
+    assert store.release(str(release)) == release
+    store.record_checks(SPLITS, snapshot.version, [CheckRecord("keys", passed=True)])
+    assert publish(store, snapshot, "keys").version != release.version
+
+
+def test_records_of_checks_without_status_are_read(store: Store, snapshot: Snapshot) -> None:
+    store.record_checks(SPLITS, snapshot.version, [CheckRecord("keys", passed=False)])
+    path = store.home / "checks" / SPLITS / f"{snapshot.version}.json"
+    path.write_text(path.read_text().replace('"status": "failed"', '"passed": false'))
+    assert store.checks(SPLITS, snapshot.version)["keys"].blocks
+
+
 @pytest.mark.parametrize(
     "content", ["{", "[]", '{"checks": [{"name": "a", "passed": true, "severity": "fatal"}]}']
 )
