@@ -236,15 +236,10 @@ def _persona_spread(evidence: Evidence) -> View:
         .collect(engine="streaming")
     )
     if spread.is_empty():
-<<<<<<< HEAD
         return View.skip("no persona has two pairs, but of raters that are baselines")
-    cohorts = spread.group_by("cohort").agg(personas=pl.len(), flat_share=pl.col("flat").mean())
-=======
-        return View.skip("no persona has two pairs, but of raters that are floors of comparison")
     cohorts = spread.group_by("cohort").agg(
         personas=pl.len(), pairs=pl.col("planned").sum(), flat_share=pl.col("flat").mean()
     )
->>>>>>> 25df799 (Checks of distributions apply from a stated number of rows; absent optional tables do not stop a release)
     flat = spread.filter("flat").select("persona_id", "pairs", "spread").head(10)
     return View(cohorts.sort("flat_share", "cohort", descending=[True, False]), examples=flat)
 
