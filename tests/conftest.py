@@ -10,8 +10,13 @@ from pathlib import Path
 
 import pytest
 from filelock import FileLock
+from hypothesis import settings as hypothesis_settings
 from support.running import run_understudy
 from support.tiny_models import tiny_checkpoint
+
+# Hypothesis times each example by default; no test here asserts wall time.
+hypothesis_settings.register_profile("untimed", deadline=None)
+hypothesis_settings.load_profile("untimed")
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 
