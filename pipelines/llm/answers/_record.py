@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from pipelines.errors import EngineError
-from pipelines.llm.engines import STATUSES, Answer, Choice, EngineIdentity, Request, Status
+from pipelines.llm.engines import STATUSES, Answer, EngineIdentity, Request, Status, answer_fault
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -49,8 +48,6 @@ PAYLOAD = (
     "detail",
 )
 
-#: Largest departure of a distribution's sum from 1.
-_TOLERANCE = 1e-6
 #: Shapes of keys that servers repeat in their messages.
 _KEYLIKE = re.compile(r"(?i)(\bbearer\s+)\S+|\b(?:sk|pk|hf|gsk|xai)[-_][A-Za-z0-9_\-*.]{6,}")
 
@@ -163,7 +160,7 @@ def clean(answer: Answer, secrets: Sequence[str] = ()) -> Answer:
             f"the engine gave an answer of unknown status {answer.status!r}",
             hint=f"one of {', '.join(STATUSES)}",
         )
-    fault = _fault(answer) if answer.status == "ok" else ""
+    fault = answer_fault(answer) if answer.status == "ok" else ""
     status: Status = "invalid" if fault else answer.status
     text = answer.text if status in ("ok", "truncated") else None
     ok = status == "ok"
@@ -178,24 +175,6 @@ def clean(answer: Answer, secrets: Sequence[str] = ()) -> Answer:
         finish_reason=one_line(answer.finish_reason, secrets),
         detail=one_line(fault or answer.detail, secrets),
     )
-
-
-def _fault(answer: Answer) -> str:
-    """Why an answer that says `ok` can't be used; empty if it can."""
-    if answer.text is None:
-        return "the engine gave no text"
-    constraint, shares = answer.request.constraint, answer.probabilities
-    if not isinstance(constraint, Choice):
-        return ""
-    if answer.text not in constraint.options:
-        return "the engine chose what is no option"
-    if shares is None or len(shares) != len(constraint.options):
-        return "the engine gave no distribution over the options"
-    if not all(math.isfinite(p) and p >= 0 for p in shares):
-        return "the engine gave probabilities that are none"
-    if abs(math.fsum(shares) - 1) > _TOLERANCE:
-        return "the engine gave probabilities that don't add up to 1"
-    return ""
 
 
 def without_secrets(text: str, secrets: Sequence[str]) -> str:

@@ -21,6 +21,7 @@ from pipelines.llm.engines._protocol import (
     Status,
 )
 from pipelines.llm.engines._registry import ENGINES, EngineClass, load_engine
+from pipelines.llm.engines.choices import answer_fault
 from pipelines.llm.engines.constraints import request_fault
 
 __all__ = [
@@ -40,6 +41,7 @@ __all__ = [
     "Role",
     "Sampling",
     "Status",
+    "answer_fault",
     "load_engine",
     "request_fault",
 ]

@@ -15,15 +15,80 @@ tokenizer's own spelling; other ways to cut the same text into tokens count as o
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["OptionTree"]
+from pipelines.errors import AnswerError
+from pipelines.llm.engines._protocol import Answer, Choice
+
+__all__ = ["OptionTree", "answer_fault", "check_logprobs"]
 
 Tokens = tuple[int, ...]
+
+#: How far a log-probability may be above 0, and a sum of probabilities above 1: rounding of
+#: 16-bit weights, and of servers that print few digits.
+MAX_LOGPROB = 1e-3
+MAX_EXCESS = 0.01
+#: Largest departure of a distribution's sum from 1.
+_TOLERANCE = 1e-6
+
+
+def check_logprobs(values: Iterable[float]) -> None:
+    """Check log-probabilities of different tokens at one position.
+
+    Parameters
+    ----------
+    values
+        Natural logarithms; minus infinity stands for a probability of 0.
+
+    Raises
+    ------
+    AnswerError
+        If one is not a number or above 0, or their probabilities add up to more than 1.
+
+    Examples
+    --------
+    >>> check_logprobs([-0.7, -1.2, float("-inf")])
+    >>> check_logprobs([5.0, 5.0])
+    Traceback (most recent call last):
+    pipelines.errors.AnswerError: a log-probability of 5 is above 0
+    """
+    numbers = list(values)
+    if any(math.isnan(v) for v in numbers):
+        raise AnswerError("a log-probability is not a number")
+    if any(v > MAX_LOGPROB for v in numbers):
+        raise AnswerError(f"a log-probability of {max(numbers):g} is above 0")
+    total = math.fsum(math.exp(v) for v in numbers)
+    if total > 1.0 + MAX_EXCESS:
+        raise AnswerError(f"the probabilities of different tokens add up to {total:.3g}")
+
+
+def answer_fault(answer: Answer) -> str:
+    """Return why an answer whose status is `ok` can't be used, or "" if it can.
+
+    An answer to a `Choice` needs one of the options, probabilities that are a distribution over
+    them, and a mass between 0 and 1 (or None).
+    """
+    if answer.text is None:
+        return "the engine gave no text"
+    constraint, shares, mass = answer.request.constraint, answer.probabilities, answer.mass
+    if not isinstance(constraint, Choice):
+        return ""
+    if answer.text not in constraint.options:
+        return "the engine chose what is no option"
+    if shares is None or len(shares) != len(constraint.options):
+        return "the engine gave no distribution over the options"
+    if not all(math.isfinite(p) and p >= 0 for p in shares):
+        return "the engine gave probabilities that are none"
+    if abs(math.fsum(shares) - 1) > _TOLERANCE:
+        return "the engine gave probabilities that don't add up to 1"
+    if mass is not None and not 0.0 <= mass <= 1.0:
+        return f"the engine gave a mass of {mass:g}, not between 0 and 1"
+    return ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +173,11 @@ class OptionTree:
             One probability per option, in order, sum 1; and the mass, 0-1. Should all options
             underflow to nothing, the distribution is taken from the logarithms.
 
+        Raises
+        ------
+        AnswerError
+            If the numbers can't be log-probabilities; see :func:`check_logprobs`.
+
         Examples
         --------
         >>> import math
@@ -118,6 +188,8 @@ class OptionTree:
         >>> [round(float(x), 3) for x in p * mass], round(mass, 3)
         ([0.4, 0.3, 0.1], 0.8)
         """
+        for step, row in zip(self.steps, logprobs, strict=True):
+            check_logprobs(row[token] for token in step)
         begins: dict[Tokens, float] = {(): 0.0}
         for node, step, row in zip(self.nodes, self.steps, logprobs, strict=True):
             for token in step:

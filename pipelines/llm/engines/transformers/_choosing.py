@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from pipelines.errors import AnswerError
 from pipelines.llm.engines._protocol import Answer, Choice
 from pipelines.llm.engines.choices import OptionTree
 from pipelines.llm.engines.transformers._forest import Forest
@@ -138,11 +139,13 @@ def _answer(job: Job, steps: list[_Step]) -> Answer:
         prompt_tokens=len(job.prompt),
         cached_tokens=job.cached,
         latency=time.perf_counter() - job.began,
-        detail="the model's probabilities are not numbers",
     )
     if not np.isfinite([v for step in steps for v in step.values()]).all():
-        return reply
-    shares, mass = _tree(job).distribution(steps)
+        return replace(reply, detail="the model's probabilities are not numbers")
+    try:
+        shares, mass = _tree(job).distribution(steps)
+    except AnswerError as error:
+        return replace(reply, status="invalid", detail=str(error))
     best = int(shares.argmax())
     return replace(
         reply,
@@ -152,5 +155,4 @@ def _answer(job: Job, steps: list[_Step]) -> Answer:
         mass=mass,
         finish_reason="stop",
         completion_tokens=len(_tree(job).options[best]),
-        detail="",
     )

@@ -7,6 +7,7 @@ from collections import deque
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from pipelines.errors import AnswerError
 from pipelines.llm.engines._protocol import Answer, Choice, Constraint, Request
 from pipelines.llm.engines.choices import OptionTree
 from pipelines.llm.engines.constraints import byte_tokenizer, llguidance_grammar, obeys
@@ -82,7 +83,10 @@ class Job:
 
     def _chosen(self, tree: OptionTree) -> Answer:
         assert isinstance(self.request.constraint, Choice)
-        shares, mass = tree.distribution(self.read)
+        try:
+            shares, mass = tree.distribution(self.read)
+        except AnswerError as error:
+            return self._finish("invalid", detail=str(error))
         best = int(shares.argmax())
         return self._finish(
             "ok",
