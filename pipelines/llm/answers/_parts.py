@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import base64
 import errno
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -85,7 +87,7 @@ class Part:
         with _opened(self.path) as file:
             group = np.searchsorted(self.offsets, rows, side="right") - 1
             for number in np.unique(group):
-                table = file.read_row_group(int(number), columns=list(columns))
+                table = _read_group(file, int(number), columns)
                 wanted = rows[group == number] - self.offsets[number]
                 # A copy, so that a few wanted rows don't keep the group in memory.
                 whole = np.array_equal(wanted, np.arange(table.num_rows))
@@ -103,7 +105,7 @@ class Part:
         with _opened(self.path if opened is None else opened) as file:
             numbers = range(file.num_row_groups)
             for number in reversed(numbers) if backwards else numbers:
-                yield file.read_row_group(number, columns=list(columns))
+                yield _read_group(file, number, columns)
 
 
 def read_entries(path: Path) -> tuple[Part, Entries]:
@@ -118,27 +120,31 @@ def read_entries(path: Path) -> tuple[Part, Entries]:
     StoreError
         A later version of Understudy wrote it, or this user may not read it.
     """
+    import pyarrow as pa
+
     with _opened(path) as file:
-        note = (file.schema_arrow.metadata or {}).get(_NOTE)
-        if note is None:
-            raise TornError("not a part of an answer store")
-        said = orjson.loads(note)
+        said = _read_note(file)
         if said["format"] > FORMAT:
             raise StoreError(
                 f"this part has format {said['format']}, known is {FORMAT}",
                 where=str(path),
                 hint="use the version of Understudy that wrote it, or a later one",
             )
-        table = file.read(columns=list(INDEX_COLUMNS))
-        entries = Entries.of(table)
+        _check_schema(file)
         counts = [file.metadata.row_group(n).num_rows for n in range(file.num_row_groups)]
+        if sum(counts) != file.metadata.num_rows:
+            raise TornError("the footer contradicts itself about the number of rows")
+        table = pa.concat_tables(
+            [_read_group(file, n, INDEX_COLUMNS) for n in range(len(counts))]
+            or [schema().empty_table().select(list(INDEX_COLUMNS))]
+        )
+        entries = Entries.of(table)
     offsets = (0, *np.cumsum(counts, dtype=np.int64).tolist())
     return Part(path, path.stat().st_size, offsets, tuple(said["replaces"])), entries
 
 
 @contextmanager
 def _opened(path: Path | BinaryIO) -> Iterator[pq.ParquetFile]:
-    import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
@@ -146,15 +152,57 @@ def _opened(path: Path | BinaryIO) -> Iterator[pq.ParquetFile]:
             path, page_checksum_verification=True, read_dictionary=["status"]
         ) as file:
             yield file
-    except FileNotFoundError:
+    except (FileNotFoundError, StoreError, TornError):
         raise
     except OSError as error:
         # Arrow uses the same class for a page whose checksum is wrong, with no number.
         if error.errno in {errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE}:
             raise StoreError(f"can't be read ({error.strerror})", where=str(path)) from error
         raise TornError(str(error)) from error
-    except (pa.ArrowException, ValueError, KeyError) as error:
-        raise TornError(str(error)) from error
+    except Exception as error:
+        # A flipped bit in a footer makes the reader raise nearly anything.
+        raise TornError(str(error) or type(error).__name__) from error
+
+
+def _read_note(file: pq.ParquetFile) -> dict[str, Any]:
+    """Format and replaced parts. Both copies of the footer must agree on them."""
+    import pyarrow as pa
+
+    metadata = file.metadata.metadata or {}
+    note = metadata.get(_NOTE)
+    if note is None:
+        raise TornError("not a part of an answer store")
+    copy = pa.ipc.read_schema(pa.BufferReader(base64.b64decode(metadata[b"ARROW:schema"])))
+    if (copy.metadata or {}).get(_NOTE) != note:
+        raise TornError("the footer contradicts itself")
+    said: dict[str, Any] = orjson.loads(note)
+    return said
+
+
+def _check_schema(file: pq.ParquetFile) -> None:
+    """Footers have no checksum: a flipped bit may rename a column or change how it is read."""
+    for found, want in zip_longest(file.schema_arrow, schema()):
+        kind = getattr(found, "type", None)
+        kind = (
+            getattr(kind, "value_type", kind)
+            if want is not None and want.name == "status"
+            else kind
+        )
+        same = want is not None and found is not None and kind == want.type
+        if not (same and (found.name, found.nullable) == (want.name, want.nullable)):
+            raise TornError(f"the column {found} is not {want}")
+
+
+def _read_group(file: pq.ParquetFile, number: int, columns: Sequence[str]) -> pa.Table:
+    """Some columns of a row group, checked as far as checksums of pages don't."""
+    table = file.read_row_group(number, columns=list(columns)).select(list(columns))
+    table.validate(full=True)
+    if table.num_rows != file.metadata.row_group(number).num_rows:
+        raise TornError("a row group has another length than the footer says")
+    for field in schema():
+        if field.name in columns and not field.nullable and table.column(field.name).null_count:
+            raise TornError(f"the column {field.name} has values that are missing")
+    return table
 
 
 def encode(table: pa.Table, replaces: Sequence[str] = ()) -> bytes:

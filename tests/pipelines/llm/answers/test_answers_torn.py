@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import logging
+import random
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from support.calls import IDENTITY, answer, questions
+from support.calls import IDENTITY, STARS, LineEngine, answer, question, questions
 
 from pipelines.config import ServingSettings
 from pipelines.errors import StoreError
-from pipelines.llm.answers import AnswerStore, answer_keys
+from pipelines.llm.answers import AnswerStore, answer_keys, ask
 
 
 @pytest.fixture
@@ -80,6 +81,53 @@ def test_a_torn_part_is_ignored_and_reported(
     assert (home / "answers" / "torn" / victim.name).exists()
     assert AnswerStore(home).stats().problems == ()
     assert AnswerStore(home).get([*lost, *kept]).keys() == {*lost, *kept}
+
+
+@pytest.mark.parametrize("where", ["footer", "anywhere"])
+def test_a_part_with_a_flipped_bit_is_listed_or_whole(tmp_path: Path, where: str) -> None:
+    asked = [*questions(20), *(question(n, constraint=STARS) for n in range(20, 40))]
+    store = AnswerStore(tmp_path / "whole")
+    store.add(IDENTITY, [answer(r) for r in asked])
+    store.flush()
+    [part] = parts(tmp_path / "whole")
+    data = part.read_bytes()
+    footer = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
+    dice = random.Random(7)
+    listed = 0
+    for number in range(150):
+        at = dice.randrange(footer if where == "footer" else 0, len(data))
+        broken = bytearray(data)
+        broken[at] ^= 1 << dice.randrange(8)
+        home = tmp_path / str(number)
+        (home / "answers").mkdir(parents=True)
+        (home / "answers" / part.name).write_bytes(broken)
+        engine, fresh = LineEngine(), AnswerStore(home)
+        rows = list(ask(engine, asked, fresh, serving=serving()))
+        assert [row[2].text for row in rows] == [answer(row[0]).text for row in rows], at
+        assert len(rows) == len(asked), at
+        assert len(engine.asked) == (len(asked) if fresh.problems else 0), at
+        # Other columns are read by these: what is wrong with them is found now.
+        assert fresh.stats().answers == len(asked) or fresh.problems, at
+        assert len(fresh.select(limit=99)) == len(asked) or fresh.problems, at
+        listed += bool(fresh.problems)
+    assert listed > 75, "most bits of a part matter"
+
+
+@pytest.mark.parametrize("name", ["text", "status", "key", "detail", "identity"])
+def test_a_renamed_column_in_a_footer_is_listed(home: Path, name: str) -> None:
+    store = AnswerStore(home)
+    asked = questions(10)
+    store.add(IDENTITY, [answer(r) for r in asked])
+    store.flush()
+    [path] = parts(home)
+    table = pq.read_table(path)
+    path.unlink()
+    renamed = [f"x{n}" if n == name else n for n in table.column_names]
+    pq.write_table(table.rename_columns(renamed), path)
+    fresh = AnswerStore(home)
+    rows = list(ask(LineEngine(), asked, fresh, serving=serving()))
+    assert {row[2].status for row in rows} == {"ok"}
+    assert [problem.part for problem in fresh.problems] == [path.name]
 
 
 def test_a_part_that_breaks_after_it_was_opened_is_left_out_too(home: Path) -> None:
