@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from itertools import islice
@@ -16,7 +16,7 @@ from pipelines.llm.answers._record import answers_of, clean, one_line
 from pipelines.llm.answers._rules import serves
 from pipelines.llm.answers._store import AnswerStore
 from pipelines.llm.answers._tally import Tally
-from pipelines.llm.engines import Answer, Engine, EngineIdentity, Request
+from pipelines.llm.engines import Answer, Engine, EngineIdentity, Request, Status
 
 __all__ = ["Row", "ask"]
 
@@ -92,7 +92,7 @@ class _Shelf(Protocol):
 
     def flush(self) -> None: ...
 
-    def stored(self) -> int: ...
+    def stored(self) -> Counter[Status]: ...
 
     def waiting(self) -> int: ...
 
@@ -105,7 +105,7 @@ class _Disk:
     def __init__(self, store: AnswerStore, serving: ServingSettings) -> None:
         store.configure(serving)
         self._store = store
-        self._before = store.committed
+        self._before = store.committed_statuses
 
     def look_up(self, requests: list[Request], keys: list[str]) -> list[Answer | None]:
         found = self._store.find(keys, [r.sampling.max_tokens for r in requests])
@@ -122,8 +122,8 @@ class _Disk:
     def flush(self) -> None:
         self._store.flush()
 
-    def stored(self) -> int:
-        return self._store.committed - self._before
+    def stored(self) -> Counter[Status]:
+        return self._store.committed_statuses - self._before
 
     def waiting(self) -> int:
         return self._store.waiting
@@ -156,8 +156,8 @@ class _Memory:
     def flush(self) -> None:
         pass
 
-    def stored(self) -> int:
-        return 0
+    def stored(self) -> Counter[Status]:
+        return Counter()
 
     def waiting(self) -> int:
         return 0
@@ -365,8 +365,7 @@ class _Run:
         self._flush()
         tally = self._tally
         hint = (
-            f"{self._shelf.stored()} answers of this run are stored {self._shelf.place()}; run "
-            "the same again: only the rest is asked"
+            f"{self._stored_text(self._shelf.place())}; run the same again: only the rest is asked"
         )
         return EngineError(
             one_line(error.what, self._secrets()),
@@ -379,8 +378,8 @@ class _Run:
         """The same error, with what is stored and how to go on."""
         self._count_stored()
         hint = (
-            f"{self._shelf.stored()} answers of this run are stored, {self._shelf.waiting()} are "
-            "not; run the same again: only the rest is asked"
+            f"{self._stored_text()}, {self._shelf.waiting()} are not; run the same again: only the "
+            "rest is asked"
         )
         return type(error)(
             error.what,
@@ -389,12 +388,22 @@ class _Run:
             details={**error.details, "tally": self._tally.to_dict()},
         )
 
+    def _stored_text(self, place: str = "") -> str:
+        """Say how many answers are stored; failed calls, which are asked again, are none."""
+        stored = self._shelf.stored()
+        failed = stored.pop("engine_error", 0)
+        kinds = ", ".join(f"{n} {status}" for status, n in stored.most_common() if n)
+        text = f"{stored.total()} answers of this run are stored {place}".rstrip()
+        text += f" ({kinds})" if stored.total() > stored["ok"] else ""
+        return text + (f"; {failed} failed calls are asked again" if failed else "")
+
     def _flush(self) -> None:
         self._shelf.flush()
         self._count_stored()
 
     def _count_stored(self) -> None:
-        self._tally.stored = self._before.stored + self._shelf.stored()
+        stored = self._shelf.stored()
+        self._tally.stored = self._before.stored + stored.total() - stored["engine_error"]
 
     def _name(self) -> str:
         return f"{self._identity.engine}:{self._identity.model}"

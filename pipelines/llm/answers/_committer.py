@@ -7,6 +7,7 @@ import os
 import threading
 import time
 import uuid
+from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,7 @@ from pipelines.llm.answers._index import Entries
 from pipelines.llm.answers._parts import GROUP_ROWS, Part, encode
 from pipelines.llm.answers._record import schema
 from pipelines.llm.answers._rules import budget
-from pipelines.llm.engines import Answer, EngineIdentity
+from pipelines.llm.engines import Answer, EngineIdentity, Status
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -51,7 +52,7 @@ class Committer:
     def __init__(self, catalogue: Catalogue, lock: threading.RLock) -> None:
         self.every = 500
         self.seconds = 30.0
-        self.committed = 0
+        self.committed: Counter[Status] = Counter()
         self._catalogue = catalogue
         self._lock = lock
         self._rows: list[tuple[Any, ...]] = []
@@ -130,13 +131,13 @@ class Committer:
             self._catalogue.files.put_new(path, data)
         except StoreError as error:
             raise error from failure
-        rows = len(self._rows)
+        rows, statuses = len(self._rows), Counter[Status](row[1] for row in self._rows)
         self._rows, self._places = [], {}
         self._stop_timer()
         offsets = (*range(0, rows, GROUP_ROWS), rows)
         entries = Entries.of(table)
         self._catalogue.take_own(Part(path, len(data), offsets, ()), entries)
-        self.committed += rows
+        self.committed += statuses
         return rows
 
     def raise_failure(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import weakref
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -108,8 +109,13 @@ class AnswerStore:
 
     @property
     def committed(self) -> int:
-        """Answers that this object has committed (count)."""
-        return self._committer.committed
+        """Rows that this object has committed, of any status (count)."""
+        return self._committer.committed.total()
+
+    @property
+    def committed_statuses(self) -> Counter[Status]:
+        """The same by status (count)."""
+        return self._committer.committed.copy()
 
     @property
     def waiting(self) -> int:

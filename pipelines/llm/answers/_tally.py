@@ -27,7 +27,8 @@ class Tally:
     duplicates
         Of them, equal to another request of the same run and answered with it (count).
     stored
-        Answers of this run that are committed (count).
+        Answers of this run that are committed, failed calls (`engine_error`) not among them
+        (count).
     statuses
         Answers by status, hits and duplicates included (count).
     failures

@@ -47,7 +47,7 @@ def test_too_many_failed_calls_end_the_run_and_say_how_to_go_on(store: AnswerSto
     assert text.startswith(
         "10 of 100 calls failed (10 refused), more than the 5% of serving.error_budget: test:tiny"
     )
-    assert f"100 answers of this run are stored in {store.folder}" in text
+    assert f"100 answers of this run are stored in {store.folder} (90 ok, 10 refused)" in text
     assert "the last one: no, thanks" in text
     assert caught.value.details["tally"]["stored"] == 100
     assert engine.left_early == 1
@@ -55,6 +55,19 @@ def test_too_many_failed_calls_end_the_run_and_say_how_to_go_on(store: AnswerSto
     engine = LineEngine(failing(10))
     assert len(run(engine, questions(500), store, tolerant)[0]) == 500
     assert len(engine.asked) == 400
+
+
+def test_failed_calls_are_not_counted_as_stored_answers(store: AnswerStore) -> None:
+    down = LineEngine(lambda r: answer(r, "engine_error", detail="HTTP 500"))
+    with pytest.raises(EngineError) as caught:
+        list(ask(down, questions(200), store, serving=ServingSettings()))
+    text = str(caught.value)
+    assert f"0 answers of this run are stored in {store.folder}; 100 failed calls" in text
+    assert caught.value.details["tally"]["stored"] == 0
+    mixed = LineEngine(lambda r: answer(r, "engine_error" if r.tag % 4 else "ok"))
+    with pytest.raises(EngineError, match=r"25 answers .*; 75 failed calls are asked again; run"):
+        list(ask(mixed, questions(100), store, serving=ServingSettings()))
+    assert AnswerStore(store.home).stats().statuses["ok"] == 25
 
 
 def test_few_failed_calls_and_short_runs_are_no_reason_to_stop(store: AnswerStore) -> None:
