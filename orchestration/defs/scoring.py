@@ -209,7 +209,7 @@ def _rated_by(workbench: Workbench, inputs: dict[str, Snapshot]) -> dict[str, An
         "fitted_on": {table: inputs[table].version for table in sorted(fitted)},
     }
     if rater in _MODELS:
-        decides["engine"] = settings.engine.model_dump(mode="json")
+        decides["engine"] = settings.engine.identity_values()
         decides["prompt"] = rating_prompt_digest()
     return decides
 

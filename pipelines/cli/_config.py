@@ -80,7 +80,7 @@ def _walk(model: BaseModel, prefix: str, *, identity: bool) -> Iterator[dict[str
             "key": key,
             "value": "********" if isinstance(value, SecretStr) else _plain(value),
             "default": _plain(default),
-            "identity": identity,
+            "identity": identity and name not in getattr(model, "runtime_fields", ()),
             "description": field.description or "",
         }
 

@@ -146,7 +146,7 @@ def overrides_of(
     Raises
     ------
     ConfigError
-        If a text is not ``section.key=value``, or sets a secret.
+        If a text is not ``section.key=value``.
     """
     from pipelines.config import read_value
 
@@ -160,13 +160,6 @@ def overrides_of(
             if not sign or len(parts) < 2 or not all(parts):
                 raise ConfigError(
                     "--set takes section.key=value", where=key, hint="such as personas.count=50"
-                )
-            if parts == ["tmdb", "token"]:
-                # Arguments are visible to every user of the machine and kept in histories.
-                raise ConfigError(
-                    "a secret can't be set on the command line",
-                    where="tmdb.token",
-                    hint="set UNDERSTUDY_TMDB__TOKEN in the environment",
                 )
             node = out
             for part in parts[:-1]:

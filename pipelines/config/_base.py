@@ -23,6 +23,8 @@ class Section(BaseModel):
 
     #: Whether the section's values are part of what a build is (hashed) or only how it runs.
     identity: ClassVar[bool] = True
+    #: Fields of an identity section that are not hashed, because they change no output.
+    runtime_fields: ClassVar[frozenset[str]] = frozenset()
 
     @model_validator(mode="before")
     @classmethod
@@ -33,3 +35,7 @@ class Section(BaseModel):
             key: current_setting(value, key) if key in _NAMED else value
             for key, value in values.items()
         }
+
+    def identity_values(self) -> dict[str, Any]:
+        """Values that are hashed, ready for JSON."""
+        return self.model_dump(mode="json", exclude=set(self.runtime_fields))

@@ -15,6 +15,10 @@ __all__ = ["EngineSettings", "ServingSettings"]
 class EngineSettings(Section):
     """Which language model answers; part of every answer's key."""
 
+    # It decides whether a reply is taken, never what one says: the answers that are stored are
+    # the same under both values, and so are their keys and what is built from them.
+    runtime_fields = frozenset({"require_model"})
+
     kind: Literal["none", "transformers", "vllm", "openai", "scripted"] = Field(
         "none",
         description="`none`: no model, statistical implementations everywhere. `transformers` and "
@@ -40,6 +44,12 @@ class EngineSettings(Section):
         description="Answers drawn to estimate the distribution of a closed choice on a server "
         "that shows no probabilities (openai; count). A share has a standard error of at most "
         "0.5/√draws. 0 refuses such choices, since an estimate should be asked for.",
+    )
+    require_model: Literal["any", "exact"] = Field(
+        "any",
+        description="`exact`: a reply that names another model than the one asked for, or none, "
+        "ends the run (openai). `any`: it is taken and logged. Which model answered is in each "
+        "answer's detail either way; answers that are stored already are not asked again.",
     )
 
 

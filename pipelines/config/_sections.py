@@ -47,6 +47,9 @@ class SampleSettings(Section):
 class WorldSettings(Section):
     """Which original files the pipeline starts from."""
 
+    # What counts is the content of its files, which enters as input versions.
+    runtime_fields = frozenset({"folder"})
+
     source: Literal["sample", "ml-latest-small", "ml-25m", "ml-32m", "ml-1m", "ml-100k"] = Field(
         "sample",
         description="`sample` generates files; the others are downloaded (checksum verified) "

@@ -12,7 +12,7 @@ from typing import Any, get_args
 
 import orjson
 import yaml
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, Field, SecretStr, ValidationError
 from pydantic_settings import (
     BaseSettings,
     PydanticBaseSettingsSource,
@@ -49,9 +49,6 @@ __all__ = ["Settings", "explain_settings", "identity_hash", "load_settings", "re
 ENV_PREFIX = "UNDERSTUDY_"
 #: Variables with the prefix that are not settings keys.
 _ENV_ALIASES = {"UNDERSTUDY_HOME", "UNDERSTUDY_CONFIG"}
-
-#: Settings that only the environment may give.
-_SECRETS = (("tmdb", "token"), ("serving", "api_key"))
 
 
 class Settings(BaseSettings):
@@ -120,7 +117,7 @@ class Settings(BaseSettings):
             section: Section = getattr(self, name)
             if not section.identity:
                 raise ConfigError("runtime settings have no identity", where=name)
-            out[name] = section.model_dump(mode="json", exclude={"folder"})
+            out[name] = section.identity_values()
         return out
 
 
@@ -180,7 +177,10 @@ def explain_settings(
     elif file or env.get("UNDERSTUDY_CONFIG"):
         raise ConfigError("no such settings file", where=str(path))
     _merge(merged, _read_environ(env), "environment", origin)
-    _merge(merged, dict(overrides or {}), "command line", origin)
+    given = dict(overrides or {})
+    # Arguments are visible to every user of the machine and kept in histories.
+    _reject_secrets(Settings, given, (), "a secret can't be set on the command line", "")
+    _merge(merged, given, "command line", origin)
     _reject_unknown(Settings, merged, (), origin)
     try:
         return Settings(**merged), {
@@ -207,14 +207,7 @@ def _read_yaml(path: Path) -> dict[str, Any]:
         raise ConfigError("the settings file is not YAML", where=f"{path}{line}") from None
     if not isinstance(content, dict):
         raise ConfigError("the settings file must be a mapping of sections", where=str(path))
-    for section, key in _SECRETS:
-        if isinstance(content.get(section), dict) and content[section].get(key):
-            raise ConfigError(
-                f"secrets don't belong in a file: {section}.{key}",
-                where=str(path),
-                hint=f"set {ENV_PREFIX}{section.upper()}__{key.upper()} in the environment "
-                "and remove it here",
-            )
+    _reject_secrets(Settings, content, (), "secrets don't belong in a file", str(path))
     return content
 
 
@@ -304,8 +297,29 @@ def _reject_unknown(
             _reject_unknown(inner, value, here, origin)
 
 
+def _reject_secrets(
+    model: type[BaseModel], values: Any, prefix: tuple[str, ...], what: str, where: str
+) -> None:
+    """Refuse values of secret fields, wherever they are; those come from the environment only."""
+    for key, value in values.items() if isinstance(values, Mapping) else ():
+        here = (*prefix, str(key))
+        field = model.model_fields.get(str(key))
+        if field is None:
+            continue
+        if SecretStr in (field.annotation, *get_args(field.annotation)):
+            if value:
+                raise ConfigError(
+                    f"{what}: {'.'.join(here)}" if where else what,
+                    where=where or ".".join(here),
+                    hint=f"set {ENV_PREFIX}{'__'.join(here).upper()} in the environment instead",
+                )
+        elif (inner := _section_of(field.annotation)) is not None:
+            for one in value if isinstance(value, list | tuple) else (value,):
+                _reject_secrets(inner, one, here, what, where)
+
+
 def _section_of(annotation: Any) -> type[Section] | None:
-    for option in (annotation, *get_args(annotation)):
-        if isinstance(option, type) and issubclass(option, Section):
-            return option
-    return None
+    """The section in an annotation such as ``Section | None`` or ``tuple[Section, ...]``."""
+    if isinstance(annotation, type) and issubclass(annotation, Section):
+        return annotation
+    return next(filter(None, map(_section_of, get_args(annotation))), None)

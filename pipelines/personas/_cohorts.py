@@ -186,7 +186,7 @@ def _config(settings: Settings, cohort: str, made: _Made, raw: Snapshot | None) 
     planned = settings.personas.model_dump(mode="json", exclude={"cohort"})
     planned["domain"] = _domain(settings, cohort)
     if settings.personas.writer == "model":
-        planned["engine"] = settings.engine.model_dump(mode="json")
+        planned["engine"] = settings.engine.identity_values()
     return planned
 
 

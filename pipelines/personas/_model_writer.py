@@ -144,6 +144,7 @@ class ModelWriter:
         return {
             "writer": self.name,
             "engine": asdict(self._engine.identity),
+            "answered_by": self._engine.facts().get("answered_by", []),
             "domain": self._settings.domain,
             "genres": self._settings.genres,
             "genre_list": list(self._genres(self._settings.domain))

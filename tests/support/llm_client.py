@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from support.llm_model import PlainModel
@@ -18,13 +18,18 @@ STARS = ("1", "2", "3", "4", "5")
 
 
 def connect(
-    server: LlmServer, *, draws: int = 0, pause: float = 0.01, **serving: Any
+    server: LlmServer,
+    *,
+    draws: int = 0,
+    pause: float = 0.01,
+    require_model: Literal["any", "exact"] = "any",
+    **serving: Any,
 ) -> OpenAIEngine:
     """An engine on a server; short pauses, few tries, unless told otherwise."""
-    settings: dict[str, Any] = {"retries": 2, "timeout": 5.0, "concurrency": 8, "window": 64}
+    settings: dict[str, Any] = {"retries": 2, "timeout": 30.0, "concurrency": 8, "window": 64}
     settings |= {"base_url": server.url, "api_key": server.key} | serving
     return OpenAIEngine(
-        EngineSettings(kind="openai", model=server.name, draws=draws),
+        EngineSettings(kind="openai", model=server.name, draws=draws, require_model=require_model),
         ServingSettings(**settings),
         pause=pause,
     )

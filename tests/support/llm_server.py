@@ -15,11 +15,14 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
+import ssl
 import struct
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -28,9 +31,10 @@ from support.llm_api import KINDS, NAME, Api, Kind, RefusedError
 from support.llm_faults import Fault, status
 from support.llm_model import plain_model
 
-__all__ = ["Entry", "LlmServer"]
+__all__ = ["Entry", "LlmServer", "self_signed"]
 
 Body = dict[str, Any]
+_TLS_HANDSHAKE = b"\x16"
 _MODEL_PATHS = ("/v1/completions", "/v1/chat/completions")
 
 
@@ -60,6 +64,8 @@ class LlmServer:
         Time before every answer of the model (seconds).
     most
         Requests to the model at a time; more are answered 429.
+    certificate
+        Files of a certificate and its key (PEM), to speak TLS.
     """
 
     def __init__(
@@ -70,12 +76,17 @@ class LlmServer:
         key: str | None = None,
         latency: float = 0.0,
         most: int | None = None,
+        certificate: tuple[Path, Path] | None = None,
     ) -> None:
         self.api = Api(KINDS[kind] if isinstance(kind, str) else kind, plain_model(folder))
         self.model = self.api.model
         self.key = key
         self.latency = latency
         self.most = most
+        self._tls: ssl.SSLContext | None = None
+        if certificate is not None:
+            self._tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            self._tls.load_cert_chain(*certificate)
         self.name = NAME
         self.log: list[Entry] = []
         self.in_flight = 0
@@ -92,7 +103,7 @@ class LlmServer:
     @property
     def url(self) -> str:
         """What to set ``serving.base_url`` to."""
-        return f"http://127.0.0.1:{self._port}/v1"
+        return f"{'https' if self._tls else 'http'}://127.0.0.1:{self._port}/v1"
 
     def break_next(self, *faults: Fault | None) -> None:
         """Do this with the next requests to the model, one each (None: answer it rightly)."""
@@ -135,7 +146,9 @@ class LlmServer:
 
     async def _serve(self) -> None:
         self._stop = asyncio.Event()
-        server = await asyncio.start_server(self._connection, "127.0.0.1", 0, backlog=256)
+        server = await asyncio.start_server(
+            self._connection, "127.0.0.1", 0, backlog=256, ssl=self._tls
+        )
         self._port = server.sockets[0].getsockname()[1]
         self._started.set()
         await self._stop.wait()
@@ -147,7 +160,11 @@ class LlmServer:
 
     async def _connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            while head := await reader.readuntil(b"\r\n\r\n"):
+            if (begin := await reader.readexactly(1)) == _TLS_HANDSHAKE:
+                writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+                return
+            while head := begin + await reader.readuntil(b"\r\n\r\n"):
+                begin = b""
                 first, *lines = head.decode("latin-1").strip().split("\r\n")
                 method, path, _ = first.split(" ")
                 headers = {k.lower(): v for k, _, v in (line.partition(": ") for line in lines)}
@@ -226,6 +243,37 @@ class LlmServer:
 
     def _note(self, path: str, headers: dict[str, str], body: Body, code: int) -> None:
         self.log.append(Entry(path, body, code, time.monotonic(), headers))
+
+
+def self_signed(folder: Path) -> tuple[Path, Path]:
+    """Make a self-signed certificate for 127.0.0.1; files of the certificate and its key (PEM)."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "127.0.0.1")])
+    now = datetime.now(UTC)
+    made = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(
+            x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False
+        )
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    certificate, private = folder / "server.pem", folder / "server.key"
+    certificate.write_bytes(made.public_bytes(serialization.Encoding.PEM))
+    private.write_bytes(
+        key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        )
+    )
+    return certificate, private
 
 
 async def _misbehave(fault: Fault, right: bytes, writer: asyncio.StreamWriter) -> bool:

@@ -73,6 +73,7 @@ INCLUDED: Mapping[str, str] = MappingProxyType(
 #: What is not hashed, and why it can't change what is stored.
 EXCLUDED: Mapping[str, str] = MappingProxyType(
     {
+        "engine.require_model": "whether a reply is taken, never what it says",
         "request.group": "says who shares a prefix; changes how calls are batched",
         "request.tag": "the caller's own name for the request",
         "request.sampling.max_tokens": "a budget: stored beside the answer, compared at look-up",

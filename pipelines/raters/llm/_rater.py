@@ -282,6 +282,7 @@ class LLMRater:
                 "history": self._history,
             },
             "engine": asdict(self._asker.engine.identity),
+            "answered_by": self._asker.engine.facts().get("answered_by", []),
             "prompt_version": RATING_PROMPT_VERSION,
             "prompt_sha256": rating_prompt_digest(),
             "answer_start": answer_start(self.scale) if self.style.begun else None,

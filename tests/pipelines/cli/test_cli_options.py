@@ -39,12 +39,13 @@ def test_assignments_are_converted_by_the_settings(tmp_path: Path) -> None:
         ("personas.count", "section.key=value"),
         ("count=3", "section.key=value"),
         ("a..b=3", "section.key=value"),
-        ("tmdb.token=s3cret", "a secret can't be set"),
+        ("tmdb.token=s3cret", "set UNDERSTUDY_TMDB__TOKEN in the environment"),
+        ("serving.api_key=s3cret", "set UNDERSTUDY_SERVING__API_KEY in the environment"),
     ],
 )
 def test_a_bad_assignment_is_named_and_never_echoes_its_value(text: str, what: str) -> None:
     with pytest.raises(ConfigError, match=what) as caught:
-        overrides_of(None, [text])
+        open_settings(None, None, [text])
     assert "s3cret" not in str(caught.value)
 
 

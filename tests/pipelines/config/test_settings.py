@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import BaseModel
 
 from pipelines.config import Section, Settings, identity_hash, load_settings
 from pipelines.errors import ConfigError
@@ -103,13 +104,44 @@ def test_a_named_file_must_exist(tmp_path: Path) -> None:
         load_settings(tmp_path / "absent.yaml", environ={})
 
 
-def test_a_secret_in_a_file_is_refused_without_being_repeated(tmp_path: Path) -> None:
+def _secrets(model: type[BaseModel], prefix: str = "") -> list[str]:
+    """Dotted names of all secret settings."""
+    found = []
+    for name, field in model.model_fields.items():
+        if "SecretStr" in str(field.annotation):
+            found.append(prefix + name)
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            found += _secrets(field.annotation, f"{prefix}{name}.")
+    return found
+
+
+SECRETS = _secrets(Settings)
+
+
+def test_secret_settings_are_found() -> None:
+    assert set(SECRETS) == {"serving.api_key", "tmdb.token"}
+
+
+@pytest.mark.parametrize("name", SECRETS)
+def test_a_secret_is_taken_from_the_environment_only(name: str, tmp_path: Path) -> None:
+    section, key = name.split(".")
+    variable = f"UNDERSTUDY_{section}__{key}".upper()
     file = tmp_path / "understudy.yaml"
-    file.write_text(f"tmdb: {{token: {TOKEN}}}\n", encoding="utf-8")
-    with pytest.raises(ConfigError) as caught:
-        load_settings(file, environ={})
-    assert "UNDERSTUDY_TMDB__TOKEN" in str(caught.value)
-    assert TOKEN not in str(caught.value)
+    file.write_text(f"{section}: {{{key}: {TOKEN}}}\n", encoding="utf-8")
+    for path, overrides in ((file, None), (None, {section: {key: TOKEN}})):
+        with pytest.raises(ConfigError) as caught:
+            load_settings(path, overrides, environ={})
+        assert TOKEN not in str(caught.value)
+        assert variable in str(caught.value)
+        assert name in str(caught.value)
+    loaded = getattr(getattr(load_settings(environ={variable: TOKEN}), section), key)
+    assert loaded.get_secret_value() == TOKEN
+
+
+def test_whether_a_reply_is_taken_changes_no_identity() -> None:
+    exact = Settings(engine={"require_model": "exact"})
+    assert exact.identity() == Settings().identity()
+    assert "require_model" not in exact.identity("engine")["engine"]
 
 
 @pytest.mark.parametrize("name", ["UNDERSTUDY_TMDB__TOKEN", "TMDB_TOKEN"])

@@ -58,8 +58,8 @@ class Abilities:
         Name of the field for the longest answer.
     tried
         Outcome of every probe, by its name.
-    fingerprints
-        What the server reported as its own configuration in answers.
+    answered_by, fingerprints
+        Models and configurations that the server's replies name.
     """
 
     server: str = "other"
@@ -76,6 +76,7 @@ class Abilities:
     draws: int = 0
     limit_field: str = "max_tokens"
     tried: dict[str, str] = field(default_factory=dict)
+    answered_by: set[str] = field(default_factory=set)
     fingerprints: set[str] = field(default_factory=set)
     _spellings: dict[tuple[Endpoint, str], Spelling | None] = field(default_factory=dict)
     _locks: dict[tuple[Endpoint, str], asyncio.Lock] = field(default_factory=dict)
@@ -121,5 +122,6 @@ class Abilities:
             "distributions": self.distributions,
             "constraints": named,
             "probes": dict(sorted(self.tried.items())),
+            "answered_by": sorted(self.answered_by),
             "fingerprints": sorted(self.fingerprints),
         }

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Coroutine, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from pipelines.errors import EngineError
@@ -14,7 +15,13 @@ from pipelines.llm.engines.openai._budget import Usage, is_over_budget
 from pipelines.llm.engines.openai._http import Connection, Estimate, Fault, Got, Mode
 from pipelines.llm.engines.openai._replies import Reply, read_replies, split_usage
 
-__all__ = ["NOT_ASKED", "Client", "One", "together"]
+__all__ = ["NOT_ASKED", "SERVED_BY", "Client", "Cost", "One", "together"]
+
+_log = logging.getLogger("pipelines.llm.engines.openai")
+#: Beginning of the part of an answer's detail that names the model that answered.
+SERVED_BY = "served by "
+#: Names of models, and fingerprints, that are kept (count).
+MAX_NAMES = 16
 
 #: What a chat template may add to the bytes of a message (tokens).
 _TURN = 64
@@ -26,22 +33,42 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class One:
-    """The reply to one prompt.
+class Cost:
+    """Tokens and time of one or several HTTP requests, and the models that answered them.
 
     Attributes
     ----------
-    reply
-        What came.
     usage
-        This prompt's part of the request's tokens.
+        Tokens.
     seconds
-        Latency of the request.
+        Longest latency.
+    served_by
+        Model and fingerprint as the server reports them, such as ``tiny-1m (fp_1)``.
     """
 
+    usage: Usage = field(default_factory=Usage)
+    seconds: float = 0.0
+    served_by: tuple[str, ...] = ()
+
+    def __add__(self, other: Cost) -> Cost:
+        return Cost(
+            self.usage + other.usage,
+            max(self.seconds, other.seconds),
+            tuple(dict.fromkeys(self.served_by + other.served_by)),
+        )
+
+    def describe(self, detail: str = "") -> str:
+        """Return an answer's detail: a fault or note, if any, and who served it."""
+        origin = SERVED_BY + ", ".join(self.served_by) if self.served_by else ""
+        return "; ".join(filter(None, (detail, origin)))
+
+
+@dataclass(frozen=True, slots=True)
+class One:
+    """The reply to one prompt, and its part of the request's cost."""
+
     reply: Reply
-    usage: Usage
-    seconds: float
+    cost: Cost
 
 
 class Client:
@@ -53,6 +80,9 @@ class Client:
         To the server.
     abilities
         What it can do; filled by the probes.
+    exact
+        Whether a reply by another model than the one asked for ends the run
+        (``engine.require_model``).
 
     Attributes
     ----------
@@ -60,9 +90,12 @@ class Client:
         The error that ends the run, once a request did not fit into the budget.
     """
 
-    def __init__(self, connection: Connection, abilities: Abilities) -> None:
+    def __init__(
+        self, connection: Connection, abilities: Abilities, *, exact: bool = False
+    ) -> None:
         self.connection = connection
         self.abilities = abilities
+        self._exact = exact
         self.spent: EngineError | None = None
 
     async def complete(
@@ -171,9 +204,7 @@ class Client:
     def _divide(self, got: Got, sizes: list[int], limit: int) -> list[One | Fault]:
         replies = read_replies(got.body, len(sizes))
         assert not isinstance(replies, str)
-        fingerprint = got.body.get("system_fingerprint")
-        if isinstance(fingerprint, str) and len(self.abilities.fingerprints) < 16:
-            self.abilities.fingerprints.add(self.connection.address.quote(fingerprint))
+        served_by = self._origin(got.body)
         for reply in replies:
             if self.connection.address.leaks(f"{reply.text}{reply.refusal}{reply.finish}"):
                 raise EngineError(
@@ -183,7 +214,42 @@ class Client:
                 )
         written = [_length(reply, limit) for reply in replies]
         parts = split_usage(got.usage, sizes, written)
-        return [One(r, u, got.seconds) for r, u in zip(replies, parts, strict=True)]
+        return [
+            One(reply, Cost(usage, got.seconds, served_by))
+            for reply, usage in zip(replies, parts, strict=True)
+        ]
+
+    def _origin(self, body: dict[str, Any]) -> tuple[str, ...]:
+        """Model and fingerprint that a reply names; note them, and compare the model.
+
+        Raises
+        ------
+        EngineError
+            If the model must be exactly the one asked for and is not.
+        """
+        quote, can = self.connection.address.quote, self.abilities
+        named, fingerprint = body.get("model"), body.get("system_fingerprint")
+        model = quote(named) if isinstance(named, str) else ""
+        mark = quote(fingerprint) if isinstance(fingerprint, str) else ""
+        if self._exact and model != can.model:
+            raise EngineError(
+                f"the server answers as {model or 'no model by name'}, not as {can.model}",
+                where=f"engine.require_model is exact; {self.connection.address.api}",
+                hint=f"set engine.model to {model}" if model else "set engine.require_model to any",
+            )
+        if mark and len(can.fingerprints) < MAX_NAMES:
+            can.fingerprints.add(mark)
+        if model and model not in can.answered_by and len(can.answered_by) < MAX_NAMES:
+            can.answered_by.add(model)
+            if model != can.model:
+                _log.warning(
+                    "%s answers as %s, not as the model that is asked for (%s)",
+                    self.connection.address.api,
+                    model,
+                    can.model,
+                )
+        origin = f"{model} ({mark})" if model and mark else model or mark
+        return (origin,) if origin else ()
 
 
 def _length(reply: Reply, limit: int) -> int:

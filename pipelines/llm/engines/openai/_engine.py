@@ -118,13 +118,13 @@ class OpenAIEngine:
             "base_url": self._address.api,
             "window": self._serving.window,
             "concurrency": {
-                "limit": connection.pace.limit,
-                "most": connection.pace.most,
-                "cuts": connection.pace.cuts,
+                "limit": connection.limiter.limit,
+                "most": connection.limiter.max_requests,
+                "cuts": connection.limiter.cuts,
             },
             "http_requests": connection.sent,
             "retries": connection.retried,
-            "paused_seconds": round(connection.gate.paused, 3),
+            "paused_seconds": round(connection.limiter.paused, 3),
             "spent": self._budget.facts(),
             **self._can.facts(),
         }
@@ -147,7 +147,8 @@ class OpenAIEngine:
         connection = Connection(self._address, self._serving, self._budget, pause=pause)
         try:
             await find_server(connection, self._can, self._engine, self._serving)
-            client = Client(connection, self._can)
+            exact = self._engine.require_model == "exact"
+            client = Client(connection, self._can, exact=exact)
             prober = Prober(client, self._engine, self._serving)
             await prober.run()
         except BaseException:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections import deque
+import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +17,7 @@ from pipelines.errors import EngineError
 from pipelines.llm.engines._protocol import Status
 from pipelines.llm.engines.openai._address import Address
 from pipelines.llm.engines.openai._budget import Budget, Reservation
-from pipelines.llm.engines.openai._pace import Gate, Pace
+from pipelines.llm.engines.openai._limiter import ConcurrencyLimiter
 from pipelines.llm.engines.openai._verdict import Got, Mode, Try, judge
 from pipelines.retrying import backoff
 
@@ -61,46 +61,8 @@ class Fault:
     reached: bool = True
 
 
-class _Slots:
-    """First come, first served places under a limit that moves."""
-
-    def __init__(self, pace: Pace) -> None:
-        self._pace = pace
-        self._waiting: deque[asyncio.Future[None]] = deque()
-        self.taken = 0
-
-    @property
-    def full(self) -> bool:
-        return self.taken >= self._pace.limit
-
-    async def take(self, *, again: bool) -> None:
-        """Wait for a place; who comes again goes before who comes first."""
-        if not self._waiting and not self.full:
-            self.taken += 1
-            return
-        place: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        if again:
-            self._waiting.appendleft(place)
-        else:
-            self._waiting.append(place)
-        try:
-            await place
-        except asyncio.CancelledError:
-            if place.done() and not place.cancelled():
-                self.give()
-            raise
-
-    def give(self) -> None:
-        self.taken -= 1
-        while self._waiting and not self.full:
-            place = self._waiting.popleft()
-            if not place.done():
-                self.taken += 1
-                place.set_result(None)
-
-
 class Connection:
-    """Sends requests, as many at once as the server bears, each tried a bounded number of times.
+    """HTTP client with a concurrency limit, a budget and bounded retries.
 
     To be made and used inside one event loop.
 
@@ -120,14 +82,17 @@ class Connection:
         self, address: Address, serving: ServingSettings, budget: Budget, *, pause: float = 0.5
     ) -> None:
         self.address = address
-        self.pace = Pace(serving.concurrency, patience=serving.timeout / 2)
-        self.gate = Gate(serving.max_wait, serving.retries + 1, address.api)
+        self.limiter = ConcurrencyLimiter(
+            serving.concurrency,
+            max_wait=serving.max_wait,
+            max_pauses=serving.retries + 1,
+            where=address.api,
+        )
         self.sent = 0
         self.retried = 0
         self._serving = serving
         self._budget = budget
         self._pause = pause
-        self._slots = _Slots(self.pace)
         self._settled = asyncio.Event()
         self._failed_in_a_row = 0
         self._last_answer = -math.inf
@@ -139,7 +104,8 @@ class Connection:
                 max_keepalive_connections=serving.concurrency,
             ),
             follow_redirects=False,  # the key goes to no other host
-            trust_env=not address.loopback,
+            trust_env=not address.loopback,  # no proxy between this machine and itself
+            verify=httpx.create_ssl_context(),  # SSL_CERT_FILE counts for loopback too
         )
 
     async def close(self) -> None:
@@ -199,9 +165,9 @@ class Connection:
         check: Check | None = None,
     ) -> Got | Fault:
         began = asyncio.get_running_loop().time()
-        done = 0
+        done, again = 0, False
         while True:
-            tried = await self._try(method, url, content, estimate, mode, again=done > 0)
+            tried = await self._try(method, url, content, estimate, mode, again=again)
             if tried.got is not None:
                 wrong = check(tried.got.body) if check else ""
                 if not wrong:
@@ -210,8 +176,9 @@ class Connection:
             if tried.kind == "final":
                 return Fault(tried.status, tried.detail, tried.code)
             self.retried += 1
+            again = True
             if tried.kind == "throttled":
-                continue  # the gate holds it, and gives up if need be
+                continue  # the limiter holds it, and gives up if need be
             done += 1
             if done >= tries:
                 self.retried -= 1
@@ -229,21 +196,19 @@ class Connection:
         again: bool,
     ) -> Try:
         loop = asyncio.get_running_loop()
-        await self._slots.take(again=again)
+        await self.limiter.acquire(retry=again)
         try:
-            while (left := self.gate.left(loop.time())) > 0:
-                await asyncio.sleep(left)
             reservation = await self._reserve(estimate)
-            started, busy = loop.time(), self._slots.full
+            started = loop.time()
             tried: Try | None = None
             try:
                 tried = await self._once(method, url, content, mode)
             finally:
                 self._book(reservation, tried)
-            self._note(tried, started, busy=busy, paced=estimate.completion > 0)
+            self._note(tried, started)
             return tried
         finally:
-            self._slots.give()
+            self.limiter.release()
 
     async def _reserve(self, estimate: Estimate) -> Reservation:
         while (held := self._budget.reserve(estimate.prompt, estimate.completion)) is None:
@@ -262,22 +227,14 @@ class Connection:
         done, self._settled = self._settled, asyncio.Event()
         done.set()
 
-    def _note(self, tried: Try, started: float, *, busy: bool, paced: bool) -> None:
+    def _note(self, tried: Try, started: float) -> None:
         now = asyncio.get_running_loop().time()
         if tried.got is not None:
             self._failed_in_a_row = 0
             self._last_answer = now
-            self.gate.answered()
-            if paced:
-                work = tried.got.usage.completion if tried.got.usage else 1
-                self.pace.answered(
-                    tried.got.seconds, started=started, now=now, work=work, busy=busy
-                )
+            self.limiter.answered()
         elif tried.kind == "throttled":
-            self.pace.throttled(started=started, now=now)
-            self.gate.pause(tried.wait, now)
-        elif tried.kind != "final":
-            self.pace.throttled(started=started, now=now)
+            self.limiter.throttled(tried.wait, started=started, now=now)
 
     def _give_up(self, tried: Try, began: float, tries: int) -> Fault:
         self._failed_in_a_row += 1
@@ -292,6 +249,32 @@ class Connection:
             "engine_error", f"{tried.detail} after {tries} tries", tried.code, tried.reached
         )
 
+    def _unconnected(self, error: httpx.ConnectError) -> str:
+        """Why there is no connection.
+
+        Raises
+        ------
+        EngineError
+            If another try can't help: the certificate is not trusted, or no TLS is spoken.
+        """
+        tls = _tls_error(error)
+        if tls is None:
+            return "no connection"
+        if isinstance(tls, ssl.SSLCertVerificationError):
+            raise EngineError(
+                f"the server's certificate is not trusted ({tls.verify_message.rstrip('.')})",
+                where=self.address.api,
+                hint="put the certificate of its authority (PEM) into a file and set "
+                "SSL_CERT_FILE to it",
+            )
+        if tls.reason in ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST"):
+            raise EngineError(
+                "the server does not speak TLS",
+                where=self.address.api,
+                hint="set serving.base_url to http://, if it is on this machine or network",
+            )
+        return f"the TLS handshake failed ({tls.reason or type(tls).__name__})"
+
     async def _once(self, method: str, url: str, content: bytes | None, mode: Mode) -> Try:
         loop = asyncio.get_running_loop()
         started = loop.time()
@@ -305,8 +288,8 @@ class Connection:
                 ) as response,
             ):
                 body = await _read(response)
-        except httpx.ConnectError:
-            return Try("transient", detail="no connection", reached=False)
+        except httpx.ConnectError as error:
+            return Try("transient", detail=self._unconnected(error), reached=False)
         except (TimeoutError, httpx.TimeoutException):
             return Try("lost", detail="timeout")
         except httpx.RequestError as error:
@@ -329,6 +312,13 @@ class Connection:
             seconds=loop.time() - started,
             mode=mode,
         )
+
+
+def _tls_error(error: BaseException | None) -> ssl.SSLError | None:
+    """The TLS error that an HTTP library's error comes from, if any."""
+    while error is not None and not isinstance(error, ssl.SSLError):
+        error = error.__cause__ or error.__context__
+    return error
 
 
 async def _read(response: httpx.Response) -> bytes | None:

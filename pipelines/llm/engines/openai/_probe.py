@@ -160,7 +160,7 @@ class Prober:
             name = "many prompts" if many else "token ids"
             fault = next((one for one in sent if isinstance(one, Fault)), None)
             if fault is None:
-                counts = sum(one.usage.prompt for one in sent if isinstance(one, One))
+                counts = sum(one.cost.usage.prompt for one in sent if isinstance(one, One))
                 # A server that took the ids for text would count other tokens.
                 if counts == sum(map(len, prompts)):
                     self._can.tried[name] = "honoured"

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
+from pipelines.errors import AnswerError
 from pipelines.llm.engines._protocol import Answer, Choice, Request, Sampling
-from pipelines.llm.engines.choices import OptionTree
+from pipelines.llm.engines.choices import OptionTree, check_logprobs
 from pipelines.llm.engines.openai._abilities import Reading
 from pipelines.llm.engines.openai._budget import Usage
-from pipelines.llm.engines.openai._client import Client, One, together
+from pipelines.llm.engines.openai._client import SERVED_BY, Client, Cost, One, together
 from pipelines.llm.engines.openai._dialect import neutral, sampling_fields
 from pipelines.llm.engines.openai._http import Fault
 from pipelines.llm.engines.openai._replies import FLOOR, Place
@@ -32,7 +33,18 @@ UNSEEN = 0.01
 #: that it computes in parts.
 _ONE = Sampling(temperature=1.0, max_tokens=1)
 _Node = Mapping[int, float]
-_Found = tuple[list[_Node], float, Usage, float] | Fault
+
+
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    """Log-probabilities of the options' tokens, and the share that the server left open."""
+
+    nodes: list[_Node]
+    unseen: float
+    cost: Cost
+
+
+_Found = _Reading | Fault
 
 
 async def read_choices(client: Client, rows: Sequence[Row], extra: dict[str, Any]) -> list[Answer]:
@@ -73,7 +85,7 @@ async def _by_tokens(client: Client, rows: Sequence[Row], reading: Reading) -> l
         detail = f"the model's tokenizer can't tell the options apart: {error}"
         return [Answer(row.request, "invalid", detail=detail) for row in rows]
     found = await _READERS[reading](client, rows, tree)
-    again = [n for n, one in enumerate(found) if not isinstance(one, Fault) and one[1] > UNSEEN]
+    again = [n for n, one in enumerate(found) if not isinstance(one, Fault) and one.unseen > UNSEEN]
     fallback = client.abilities.fallback
     if again and fallback != "none":
         second = await _READERS[fallback](client, [rows[n] for n in again], tree)
@@ -85,28 +97,32 @@ async def _by_tokens(client: Client, rows: Sequence[Row], reading: Reading) -> l
 def _settled(request: Request, found: _Found, tree: OptionTree) -> Answer:
     if isinstance(found, Fault):
         return answer_of_fault(request, found)
-    nodes, unseen, usage, seconds = found
-    if unseen > UNSEEN:
-        return replace(_open(request, unseen), latency=seconds)
-    shares, mass = tree.distribution(nodes)
-    return _chosen(request, [float(s) for s in shares], mass, usage, seconds)
+    if found.unseen > UNSEEN:
+        return _unread(request, _open(found.unseen), found.cost)
+    try:
+        shares, mass = tree.distribution(found.nodes)
+    except AnswerError as error:
+        return _unread(request, _impossible(error), found.cost)
+    return _chosen(request, [float(s) for s in shares], mass, found.cost)
 
 
-def _open(request: Request, unseen: float) -> Answer:
-    detail = (
+def _open(unseen: float) -> str:
+    return (
         f"the server's list of probable tokens leaves up to {unseen:.0%} of the options' "
         f"probability open (limit {UNSEEN:.0%})"
     )
-    return Answer(request, "invalid", detail=detail)
+
+
+def _impossible(error: AnswerError) -> str:
+    return f"the server's log-probabilities can't be: {error}"
+
+
+def _unread(request: Request, detail: str, cost: Cost) -> Answer:
+    return Answer(request, "invalid", latency=cost.seconds, detail=cost.describe(detail))
 
 
 def _chosen(
-    request: Request,
-    shares: list[float],
-    mass: float | None,
-    usage: Usage,
-    seconds: float,
-    detail: str = "",
+    request: Request, shares: list[float], mass: float | None, cost: Cost, detail: str = ""
 ) -> Answer:
     return Answer(
         request,
@@ -115,11 +131,11 @@ def _chosen(
         probabilities=tuple(shares),
         mass=mass,
         finish_reason="stop",
-        prompt_tokens=usage.prompt,
-        completion_tokens=usage.completion,
-        cached_tokens=usage.cached,
-        latency=seconds,
-        detail=detail,
+        prompt_tokens=cost.usage.prompt,
+        completion_tokens=cost.usage.completion,
+        cached_tokens=cost.usage.cached,
+        latency=cost.seconds,
+        detail=cost.describe(detail),
     )
 
 
@@ -138,20 +154,34 @@ async def _token_ids(client: Client, rows: Sequence[Row], tree: OptionTree) -> l
     found: list[_Found] = []
     for n in range(len(rows)):
         merged: list[dict[int, float]] = [{} for _ in tree.nodes]
-        used, seconds, fault = Usage(), 0.0, None
+        cost, fault = Cost(), None
         for (nodes, ids), ones in zip(asked, results, strict=True):
             for node, one in zip(nodes, ones[n], strict=True):
                 if isinstance(one, Fault):
                     fault = one
                     break
-                place = one.reply.places[0] if one.reply.places else Place(None)
+                place = _first_place(one)
+                if isinstance(place, Fault):
+                    fault = place
+                    break
                 merged[node] |= {t: place.ids[t] for t in ids if t in place.ids}
-                used, seconds = _plus(used, one.usage), max(seconds, one.seconds)
+                cost += one.cost
         missing = any(t not in merged[n] for n, step in enumerate(tree.steps) for t in step)
         if fault is None and missing:
             fault = Fault("engine_error", "the server left out probabilities that it was asked for")
-        found.append(fault or ([*merged], 0.0, used, seconds))
+        found.append(fault or _Reading([*merged], 0.0, cost))
     return found
+
+
+def _first_place(one: One) -> Place | Fault:
+    """Log-probabilities at the first position of a reply, checked."""
+    place = one.reply.places[0] if one.reply.places else Place(None)
+    try:
+        check_logprobs(place.ids.values())
+        check_logprobs(place.texts.values())
+    except AnswerError as error:
+        return Fault("invalid", one.cost.describe(_impossible(error)))
+    return place
 
 
 def _exact(ids: Sequence[int]) -> dict[str, Any]:
@@ -169,13 +199,15 @@ async def _ranks(client: Client, rows: Sequence[Row], tree: OptionTree) -> list[
 
 def _ranked(tree: OptionTree, ones: Sequence[One | Fault]) -> _Found:
     nodes: list[_Node] = []
-    used, seconds = Usage(), 0.0
+    cost = Cost()
     bounds: dict[tuple[int, ...], float] = {(): 0.0}
     unknown = 0.0
     for node, step, one in zip(tree.nodes, tree.steps, ones, strict=True):
         if isinstance(one, Fault):
             return one
-        place = one.reply.places[0] if one.reply.places else Place(None)
+        place = _first_place(one)
+        if isinstance(place, Fault):
+            return place
         below = _below(place.ids.values())
         row = {token: place.ids.get(token, FLOOR) for token in step}
         begins = bounds[node]
@@ -183,9 +215,9 @@ def _ranked(tree: OptionTree, ones: Sequence[One | Fault]) -> _Found:
         for token in step:
             bounds[*node, token] = begins + row[token]
         nodes.append(row)
-        used, seconds = _plus(used, one.usage), max(seconds, one.seconds)
+        cost += one.cost
     _, mass = tree.distribution(nodes)
-    return nodes, _share(unknown, mass), used, seconds
+    return _Reading(nodes, _share(unknown, mass), cost)
 
 
 def _below(ranked: Any) -> float:
@@ -233,7 +265,7 @@ async def _echo(client: Client, rows: Sequence[Row], tree: OptionTree) -> list[_
 def _echoed(row: Row, tree: OptionTree, ones: Sequence[One | Fault]) -> _Found:
     at = {node: n for n, node in enumerate(tree.nodes)}
     nodes: list[dict[int, float]] = [{} for _ in tree.nodes]
-    used, seconds, begin = Usage(), 0.0, len(row.ids or ())
+    cost, begin = Cost(), len(row.ids or ())
     for option, one in zip(tree.options, ones, strict=True):
         if isinstance(one, Fault):
             return one
@@ -244,8 +276,8 @@ def _echoed(row: Row, tree: OptionTree, ones: Sequence[One | Fault]) -> _Found:
         for n, value in enumerate(values):
             assert value is not None
             nodes[at[option[:n]]][option[n]] = value
-        used, seconds = _plus(used, one.usage), max(seconds, one.seconds)
-    return [*nodes], 0.0, used, seconds
+        cost += one.cost
+    return _Reading([*nodes], 0.0, cost)
 
 
 _READERS = {"token_ids": _token_ids, "ranks": _ranks, "echo": _echo}
@@ -261,17 +293,20 @@ async def _chat(client: Client, row: Row) -> Answer:
     if isinstance(one, Fault):
         return answer_of_fault(request, one)
     if one.reply.refusal:
-        return Answer(request, "refused", detail=one.reply.refusal[:120], latency=one.seconds)
+        detail = one.cost.describe(one.reply.refusal[:120])
+        return Answer(request, "refused", detail=detail, latency=one.cost.seconds)
     options = _options(request)
-    place = one.reply.places[0] if one.reply.places else Place(None)
+    place = _first_place(one)
+    if isinstance(place, Fault):
+        return replace(answer_of_fault(request, place), latency=one.cost.seconds)
     seen = {text: math.exp(value) for text, value in place.texts.items()}
     known = sum(seen.get(option, 0.0) for option in options)
     unknown = sum(_may_be(option, seen) for option in options if option not in seen)
     unseen = _share(unknown, known)
     if unseen > UNSEEN or known <= 0.0:
-        return replace(_open(request, unseen or 1.0), latency=one.seconds)
+        return _unread(request, _open(unseen or 1.0), one.cost)
     shares = [seen.get(option, 0.0) / known for option in options]
-    return _chosen(request, shares, min(1.0, known), one.usage, one.seconds)
+    return _chosen(request, shares, min(1.0, known), one.cost)
 
 
 def _may_be(option: str, seen: Mapping[str, float]) -> float:
@@ -305,21 +340,21 @@ async def _estimate(client: Client, row: Row, extra: dict[str, Any]) -> Answer:
     bad = next((a for a in answers if a.status not in ("ok", "truncated")), None)
     if bad is not None:
         return replace(bad, request=request, text=None)
-    used = Usage()
+    cost = Cost(served_by=tuple(sorted({a.detail.removeprefix(SERVED_BY) for a in answers} - {""})))
     for a in answers:
-        used = _plus(used, Usage(a.prompt_tokens, a.completion_tokens, a.cached_tokens))
+        cost += Cost(Usage(a.prompt_tokens, a.completion_tokens, a.cached_tokens), a.latency)
     counts = [0] * len(options)
     for answer in answers:
         said = _option_of(answer.text or "", options)
         if said is not None:
             counts[said] += 1
-    total, seconds = sum(counts), max(a.latency for a in answers)
+    total = sum(counts)
     if total == 0:
         detail = f"none of {draws} answers drawn is one of the options"
-        return Answer(request, "invalid", detail=detail, latency=seconds)
+        return _unread(request, detail, cost)
     mass = None if extra else total / draws
     detail = f"an estimate: shares among {total} answers drawn"
-    return _chosen(request, [c / total for c in counts], mass, used, seconds, detail)
+    return _chosen(request, [c / total for c in counts], mass, cost, detail)
 
 
 def _option_of(text: str, options: Sequence[str]) -> int | None:
@@ -332,9 +367,3 @@ def _option_of(text: str, options: Sequence[str]) -> int | None:
 def _options(request: Request) -> tuple[str, ...]:
     assert isinstance(request.constraint, Choice)
     return request.constraint.options
-
-
-def _plus(one: Usage, other: Usage) -> Usage:
-    return Usage(
-        one.prompt + other.prompt, one.completion + other.completion, one.cached + other.cached
-    )

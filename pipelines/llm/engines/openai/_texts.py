@@ -140,11 +140,11 @@ def _ended(
         status,
         text=text,
         finish_reason=one.reply.finish,
-        prompt_tokens=one.usage.prompt,
-        completion_tokens=one.usage.completion,
-        cached_tokens=one.usage.cached,
-        latency=one.seconds,
-        detail=detail,
+        prompt_tokens=one.cost.usage.prompt,
+        completion_tokens=one.cost.usage.completion,
+        cached_tokens=one.cost.usage.cached,
+        latency=one.cost.seconds,
+        detail=one.cost.describe(detail),
     )
 
 

@@ -13,11 +13,14 @@ from typing import Any
 
 import pytest
 from support import llm_faults as faults
+from support.llm_api import KINDS, Kind
 from support.llm_client import STARS, connect
 from support.llm_faults import Fault
-from support.llm_server import LlmServer
+from support.llm_server import LlmServer, self_signed
 
+from pipelines.config import ServingSettings
 from pipelines.errors import EngineError
+from pipelines.llm.answers import AnswerStore, ask
 from pipelines.llm.engines import Answer, Choice, JsonSchema, Request, Sampling
 from pipelines.llm.engines.openai import OpenAIEngine
 from pipelines.llm.engines.testing import CONSTRAINTS, question
@@ -390,3 +393,157 @@ def test_closing_while_an_iteration_is_open_ends_it_with_an_error(serve: Serve) 
     engine.close()
     with pytest.raises(EngineError, match="closed"):
         list(answers)
+
+
+# Readings that can't be --------------------------------------------------------------------
+
+
+def _every_logprob(value: Any) -> Fault:
+    """Answer rightly, but with this log-probability for every token."""
+
+    def change(found: Any) -> Any:
+        if isinstance(found, list):
+            return [change(f) for f in found]
+        if not isinstance(found, dict):
+            return found
+        out = {}
+        for name, inner in found.items():
+            if name == "logprob":
+                out[name] = value
+            elif name == "token_logprobs":
+                out[name] = [None if v is None else value for v in inner]
+            elif name == "top_logprobs" and isinstance(inner, list) and inner:
+                flat = not any(isinstance(e, dict) and "logprob" in e for e in inner)
+                out[name] = (
+                    [e and dict.fromkeys(e, value) for e in inner] if flat else change(inner)
+                )
+            else:
+                out[name] = change(inner)
+        return out
+
+    return faults.edit(change)
+
+
+READINGS = {
+    "token_ids": KINDS["vllm"],
+    "ranks": KINDS["llama.cpp"],
+    "echo": KINDS["vllm"].without("logprob_token_ids", "return_tokens_as_token_ids"),
+    "chat": KINDS["hosted"],
+}
+
+
+@pytest.mark.parametrize("value", [5.0, 0.5, -0.05], ids=["5", "one half", "sum above 1"])
+@pytest.mark.parametrize("kind", READINGS.values(), ids=READINGS.keys())
+def test_impossible_probabilities_in_a_run_are_invalid(
+    serve: Serve, tmp_path: Path, kind: Kind, value: float
+) -> None:
+    server = serve(kind)
+    tolerant = ServingSettings(error_budget=1.0)
+    with connect(server) as engine, AnswerStore(tmp_path) as store:
+        server.always = _every_logprob(value)
+        rows = list(ask(engine, _stars(3), store, serving=tolerant))
+        assert {answer.status for _, _, answer in rows} == {"invalid"}
+        assert all(answer.probabilities is None and answer.detail for _, _, answer in rows)
+    assert store.stats().statuses["ok"] == 0
+
+
+# Which model answered ----------------------------------------------------------------------
+
+
+def _names(model: str | None) -> Fault:
+    def change(body: Body) -> Body:
+        return {k: v for k, v in body.items() if k != "model"} | ({"model": model} if model else {})
+
+    return faults.edit(change)
+
+
+@pytest.mark.parametrize("kind", ["vllm", "hosted"])
+def test_the_model_that_answered_is_in_detail_and_facts(
+    serve: Serve, kind: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    server = serve(kind)
+    with connect(server) as engine, AnswerStore(tmp_path) as store:
+        identity = engine.identity
+        server.always = _names("other-7b")
+        requests = [question(f"{n}?", sampling=SHORT) for n in range(20)]
+        details = {a.detail for _, _, a in ask(engine, requests, store, serving=ServingSettings())}
+        facts = engine.facts()
+        assert engine.identity == identity, "keys of stored answers do not move"
+    assert details == {f"served by other-7b (fp_{kind})"}
+    assert {stored.detail for stored in store.select(limit=99)} == details
+    assert facts["answered_by"] == ["other-7b", "tiny-1m"]
+    assert facts["fingerprints"] == [f"fp_{kind}"]
+    assert caplog.text.count("answers as other-7b") == 1
+
+
+@pytest.mark.parametrize(("name", "said"), [("other-7b", "other-7b"), (None, "no model by name")])
+def test_require_model_exact_refuses_another_model(
+    serve: Serve, tmp_path: Path, name: str | None, said: str
+) -> None:
+    server = serve("hosted")
+    with connect(server, require_model="exact") as engine, AnswerStore(tmp_path) as store:
+        assert _ask(engine, question("Well?", sampling=SHORT))[0].status == "truncated"
+        server.always = _names(name)
+        with pytest.raises(EngineError, match=f"answers as {said}, not as tiny-1m"):
+            list(ask(engine, [question("Well?")], store, serving=ServingSettings()))
+    assert store.stats().answers == 0
+
+
+# Keys, certificates, order -----------------------------------------------------------------
+
+
+def test_a_key_that_expires_stops_the_run_and_a_new_key_asks_the_rest(
+    serve: Serve, tmp_path: Path
+) -> None:
+    server = serve("hosted", key="sk-first")
+    requests = [question(f"{n}?", sampling=SHORT) for n in range(40)]
+    with connect(server, window=4) as engine, AnswerStore(tmp_path) as store:
+        rows = ask(engine, requests, store, serving=ServingSettings())
+        for _ in range(10):
+            next(rows)
+        server.key = "sk-second"
+        with pytest.raises(EngineError) as caught:
+            list(rows)
+    stored = store.stats().answers
+    assert 10 <= stored < 40
+    text = str(caught.value)
+    assert "refuses the key (HTTP 401)" in text
+    assert "set UNDERSTUDY_SERVING__API_KEY to a key that it takes" in text
+    assert f"{stored} answers of this run are stored in {store.folder}" in text
+    assert "run the same again: only the rest is asked" in text
+    with connect(server) as engine, AnswerStore(tmp_path) as store:
+        before = len(server.asked())
+        assert len(list(ask(engine, requests, store, serving=ServingSettings()))) == 40
+        assert len(server.asked()) - before == 40 - stored
+
+
+def test_a_self_signed_certificate_is_said_and_can_be_trusted(
+    serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    certificate, key = self_signed(tmp_path)
+    server = serve("hosted", certificate=(certificate, key))
+    assert server.url.startswith("https://")
+    with pytest.raises(EngineError) as caught:
+        connect(server)
+    text = str(caught.value)
+    assert "certificate is not trusted (self-signed certificate)" in text
+    assert "SSL_CERT_FILE" in text
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+    with connect(server) as engine:
+        assert _ask(engine, question("Well?", sampling=SHORT))[0].status == "truncated"
+
+
+def test_https_to_a_server_without_tls_is_said(serve: Serve) -> None:
+    server = serve("hosted")
+    with pytest.raises(EngineError, match="does not speak TLS"):
+        connect(server, base_url=server.url.replace("http://", "https://"))
+
+
+def test_retries_after_a_429_come_before_new_requests(serve: Serve) -> None:
+    server = serve("hosted")
+    with connect(server, concurrency=1, window=8) as engine:
+        server.break_next(faults.status(429, retry_after=0.05))
+        before = len(server.asked())
+        _ask(engine, *(question(f"Film {n}?", sampling=SHORT) for n in range(4)))
+    came = [e.body["messages"][0]["content"] for e in server.asked()[before:]]
+    assert came == ["Film 0?", "Film 0?", "Film 1?", "Film 2?", "Film 3?"]
