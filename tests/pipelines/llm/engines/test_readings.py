@@ -29,7 +29,7 @@ def test_shares_of_one_are_possible_log_probabilities(weights: list[float]) -> N
 def test_impossible_log_probabilities_give_no_distribution(bad: float, node: int) -> None:
     steps = [{1: math.log(0.5), 2: math.log(0.3)}, {0: math.log(0.2)}]
     _TREE.distribution(steps)
-    steps[node] = {token: bad for token in steps[node]}
+    steps[node] = dict.fromkeys(steps[node], bad)
     with pytest.raises(AnswerError):
         _TREE.distribution(steps)
 
