@@ -23,7 +23,7 @@ from pipelines.cli.options import (
     progress_bar,
     table,
 )
-from pipelines.errors import IntegrityError
+from pipelines.errors import IntegrityError, ReleaseError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -240,8 +240,8 @@ def _store(settings: Settings) -> Store:
 def _latest(store: Store, name: str) -> Release | None:
     try:
         return store.release(f"{name}@latest")
-    except IntegrityError:  # its lock file is damaged: the others are still worth listing
-        return None
+    except (IntegrityError, ReleaseError):
+        return None  # its lock file is damaged or gone: the others are still worth listing
 
 
 def _brief(release: Release) -> dict[str, Any]:

@@ -29,6 +29,11 @@ __all__ = [
     "write_json",
 ]
 
+#: What terminals act on and JSON need not escape: delete, C1 controls, marks that reorder text.
+_ESCAPED = {
+    c: f"\\u{c:04x}"
+    for c in (0x7F, *range(0x80, 0xA0), *range(0x202A, 0x202F), *range(0x2066, 0x206A))
+}
 #: What a shell reports for a program that SIGPIPE ended; ours ends the same way, quietly.
 EXIT_PIPE = 141
 
@@ -77,8 +82,10 @@ def write_json(payload: Any) -> None:
         default=str,
         option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE | orjson.OPT_NON_STR_KEYS,
     )
+    # Such characters stand within strings only, where an escape means the same.
+    text = data.decode().translate(_ESCAPED)
     try:
-        sys.stdout.write(data.decode())
+        sys.stdout.write(text)
         sys.stdout.flush()
     except BrokenPipeError:
         reader_gone()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import yaml
 
-from pipelines.quality._preview import escape_markdown
+from pipelines.quality._preview import UNPRINTABLE, escape_markdown
 from pipelines.quality._summary import RATER_TABLES
 from pipelines.renames import current_name
 
@@ -289,7 +289,7 @@ def _contracts() -> Mapping[str, Any]:
 
 def _code(text: str) -> str:
     """Text for a code span in a table cell: one line, no back-ticks, no cell breaks."""
-    return " ".join(text.replace("`", "'").replace("|", "/").split())
+    return " ".join(UNPRINTABLE.sub(" ", text).replace("`", "'").replace("|", "/").split())
 
 
 def _address(url: str) -> str:

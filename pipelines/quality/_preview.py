@@ -16,9 +16,7 @@ CELL = 80
 #: Underscores within words are not markup, and names would be hard to read without them.
 _MARKUP = re.compile(r"[&<>|`*~\[\]\\$@]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")
 #: Control, format, surrogate and separator characters: line breaks, bidirectional overrides.
-_UNPRINTABLE = re.compile(
-    r"[\x00-\x1f\x7f-\x9f\u00ad\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]"
-)
+UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u00ad\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]")
 #: What viewers turn into links by themselves: its last character but the slashes is escaped.
 _AUTOLINK = re.compile(r"\bwww\.|:(?=//)", re.IGNORECASE)
 
@@ -29,7 +27,7 @@ def escape_markdown(text: str) -> str:
     >>> escape_markdown("a|b <i>`x`")
     'a&#124;b &#60;i&#62;&#96;x&#96;'
     """
-    one_line = " ".join(_UNPRINTABLE.sub(" ", text).split())
+    one_line = " ".join(UNPRINTABLE.sub(" ", text).split())
     escaped = _MARKUP.sub(lambda m: f"&#{ord(m.group())};", one_line)
     return _AUTOLINK.sub(lambda m: f"{m.group()[:-1]}&#{ord(m.group()[-1])};", escaped)
 

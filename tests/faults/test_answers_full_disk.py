@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from support import disks
 from support.calls import LineEngine, answer, question
 
 from pipelines.config import ServingSettings
@@ -30,20 +31,8 @@ def long(request: Request) -> Answer:
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of 1 MiB."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if mounted.returncode:
-        pytest.skip(f"can't mount a small tmpfs here: {mounted.stderr.strip()}")
-    try:
+    with disks.small_disk(tmp_path / "disk", megabytes=1) as folder:
         yield folder
-    finally:
-        subprocess.run(["umount", str(folder)], check=True)
 
 
 def test_a_run_that_fills_the_disk_ends_and_goes_on_after_space_is_made(small_disk: Path) -> None:

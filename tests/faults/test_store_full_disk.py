@@ -11,6 +11,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from support import disks
 
 from pipelines.errors import StoreError
 from pipelines.store import CheckRecord, Store
@@ -32,20 +33,8 @@ def rows(count: int, seed: int = 1) -> pl.DataFrame:
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of 1 MiB."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if mounted.returncode:
-        pytest.skip(f"can't mount a small tmpfs here: {mounted.stderr.strip()}")
-    try:
+    with disks.small_disk(tmp_path / "disk", megabytes=1) as folder:
         yield folder
-    finally:
-        subprocess.run(["umount", str(folder)], check=True)
 
 
 def fill(disk: Path, *, leave: int) -> Path:
@@ -158,7 +147,7 @@ def test_a_limit_on_file_sizes_is_one_clear_error(tmp_path: Path) -> None:
     """Runs without special rights: the kernel refuses the write with EFBIG."""
     code = (
         "import resource, sys\n"
-        f"sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
+        f"sys.path[:0] = {[str(Path(__file__).parents[n]) for n in (0, 1)]!r}\n"
         "from pathlib import Path\n"
         "from pipelines.errors import StoreError\n"
         "from test_store_full_disk import Store, SPLITS, rows, staged\n"
