@@ -16,14 +16,17 @@ from sim.metrics._lists import (
     average_reward,
     genre_share,
     liked_and_disliked,
+    ndcg,
     personalization,
+    recall,
     reciprocal_rank,
     relevant,
 )
-from sim.metrics.intervals import Figure, over_seeds
+from sim.metrics.intervals import RESAMPLES, Figure, mean_with_interval, over_seeds, user_weights
 
 __all__ = [
     "FIGURES",
+    "RESAMPLES",
     "Figure",
     "Played",
     "average_precision",
@@ -31,8 +34,12 @@ __all__ = [
     "evaluate",
     "genre_share",
     "liked_and_disliked",
+    "mean_with_interval",
+    "ndcg",
     "over_seeds",
     "personalization",
+    "recall",
     "reciprocal_rank",
     "relevant",
+    "user_weights",
 ]

@@ -23,7 +23,9 @@ __all__ = [
     "genre_share",
     "incidence",
     "liked_and_disliked",
+    "ndcg",
     "personalization",
+    "recall",
     "reciprocal_rank",
     "relevant",
 ]
@@ -134,6 +136,58 @@ def reciprocal_rank(relevance: npt.ArrayLike, k: int = 10) -> Floats:
         return np.zeros(len(hits))
     first = hits.argmax(axis=1)
     return np.asarray(np.where(hits.any(axis=1), 1.0 / (first + 1.0), 0.0))
+
+
+def recall(hits: npt.ArrayLike, held_out: npt.ArrayLike, k: int = 20) -> Floats:
+    """Recall@k of each user: share of the held-out items among the first k.
+
+    Parameters
+    ----------
+    hits
+        Whether each recommended item is held out, of shape (users, at least the list's length).
+    held_out
+        Held-out items of each user (count), of shape (users,).
+    k
+        Length of the list that is judged.
+
+    Returns
+    -------
+    Of shape (users,), from 0 to 1; NaN for a user without held-out items.
+
+    >>> recall([[True, False, True]], [4], k=2)
+    array([0.25])
+    """
+    count = np.asarray(held_out, np.float64)
+    found = _first(hits, k).sum(axis=1)
+    return np.asarray(np.where(count > 0, found / np.maximum(count, 1.0), np.nan))
+
+
+def ndcg(hits: npt.ArrayLike, held_out: npt.ArrayLike, k: int = 20) -> Floats:
+    r"""NDCG@k of each user with relevance 0 or 1.
+
+    .. math:: NDCG@k = \frac{\sum_{j \le k} R(j) / \log_2(j + 1)}
+                            {\sum_{j \le \min(k, n)} 1 / \log_2(j + 1)}
+
+    with n held-out items: the ideal list begins with as many hits as it can hold.
+
+    Parameters
+    ----------
+    hits, held_out, k
+        As of :func:`recall`.
+
+    Returns
+    -------
+    Of shape (users,), from 0 to 1; NaN for a user without held-out items.
+
+    >>> ndcg([[False, True, False]], [1], k=3).round(4)  # 1 / log2(3)
+    array([0.6309])
+    """
+    flags = _first(hits, k)
+    gain = 1.0 / np.log2(np.arange(2, k + 2))
+    ideal = np.concatenate([[0.0], np.cumsum(gain)])
+    count = np.minimum(np.asarray(held_out, np.int64), k)
+    found = flags @ gain[: flags.shape[1]]
+    return np.asarray(np.where(count > 0, found / np.where(count > 0, ideal[count], 1.0), np.nan))
 
 
 def personalization(

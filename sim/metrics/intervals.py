@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["RESAMPLES", "Figure", "over_seeds", "user_weights"]
+__all__ = ["RESAMPLES", "Figure", "mean_with_interval", "over_seeds", "user_weights"]
 
 #: Resamples of the bootstrap (count).
 RESAMPLES = 1_000
@@ -78,3 +78,20 @@ def user_weights(users: int, draws: int, seed: int) -> Any:
         return np.zeros((draws, 0))
     rng = np.random.default_rng(seed)
     return rng.multinomial(users, np.full(users, 1.0 / users), size=draws).astype(np.float64)
+
+
+def mean_with_interval(values: Any, weights: Any) -> Figure:
+    """Mean over users and its 95 % interval, the percentiles of a bootstrap.
+
+    For a paired comparison give the differences of two recommenders per user.
+
+    Parameters
+    ----------
+    values
+        One per user, of shape (users,).
+    weights
+        From :func:`user_weights`, of shape (draws, users); the same for everything compared.
+    """
+    draws = weights @ values / len(values)
+    low, high = np.quantile(draws, [0.025, 0.975])
+    return Figure(float(np.mean(values)), float(low), float(high))

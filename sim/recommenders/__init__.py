@@ -1,4 +1,4 @@
-"""Recommenders behind one seam, and the baselines that every learnt policy is compared with.
+"""Recommenders behind one seam: baselines, library-backed models, and your own.
 
 >>> from sim import open_release
 >>> from sim.recommenders import open_recommender
@@ -6,17 +6,47 @@
 >>> popular.recommend([0, 1], 10)  # item numbers, of shape (2, 10)           # doctest: +SKIP
 """
 
-from sim.recommenders._baselines import MeanRatingRecommender, PopularRecommender, RandomRecommender
-from sim.recommenders._content import ContentRecommender
-from sim.recommenders._protocol import BASELINES, Recommender, ScoredRecommender, open_recommender
+from sim.recommenders._baselines import (
+    ContentRecommender,
+    MeanRatingRecommender,
+    PopularRecommender,
+    RandomRecommender,
+    genre_tables,
+)
+from sim.recommenders._interactions import InteractionMatrix, known_items, persona_users
+from sim.recommenders._libraries import CollaborativeRecommender
+from sim.recommenders._offline import OfflineReport, OfflineRow, evaluate_offline
+from sim.recommenders._protocol import Floats, Ints, Recommender, ScoredRecommender
+from sim.recommenders._registry import (
+    BASELINES,
+    RECOMMENDERS,
+    CheckedRecommender,
+    open_recommender,
+    plugin_names,
+    recommender_class,
+)
 
 __all__ = [
     "BASELINES",
+    "RECOMMENDERS",
+    "CheckedRecommender",
+    "CollaborativeRecommender",
     "ContentRecommender",
+    "Floats",
+    "InteractionMatrix",
+    "Ints",
     "MeanRatingRecommender",
+    "OfflineReport",
+    "OfflineRow",
     "PopularRecommender",
     "RandomRecommender",
     "Recommender",
     "ScoredRecommender",
+    "evaluate_offline",
+    "genre_tables",
+    "known_items",
     "open_recommender",
+    "persona_users",
+    "plugin_names",
+    "recommender_class",
 ]

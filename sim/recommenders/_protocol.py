@@ -1,53 +1,62 @@
-"""The seam of recommenders, and what those that score every item share."""
+"""The seam of recommenders, and the base of those that score every item."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any, Protocol, Self, TypeAlias
+from typing import TYPE_CHECKING, Protocol, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from pipelines.errors import ConfigError
-from pipelines.hints import nearest
 
 if TYPE_CHECKING:
+    import polars as pl
+
     from sim._release import Release
 
-__all__ = ["BASELINES", "Recommender", "ScoredRecommender", "open_recommender"]
+__all__ = ["Floats", "Ints", "Recommender", "ScoredRecommender", "checked_request", "top"]
 
 Ints: TypeAlias = npt.NDArray[np.int64]
 Floats: TypeAlias = npt.NDArray[np.float64]
-
-#: Baselines by name, in the order in which reports show them.
-BASELINES = ("random", "popular", "mean-rating", "content")
 
 #: Users that are scored at once: bounds the memory of (users, items) at any number of users.
 _AT_ONCE = 256
 
 
 class Recommender(Protocol):
-    """Who recommends items to personas.
+    """Recommends items to personas.
 
     Items and personas have the numbers of :class:`sim.environment.Catalogue` and
-    :class:`sim.environment.Cast`: rows of the tables ordered by id.
+    :class:`sim.environment.Cast`: rows of the tables ordered by id. A persona that the release
+    matches to a real user (table ``matched_personas``) has that user's interactions.
 
     Attributes
     ----------
     name
         Short name, as in tables.
     note
-        One sentence on what it is and what it has learnt from.
+        One sentence on what it is and what it was fitted on.
     """
 
     name: str
     note: str
 
-    def fit(self, release: Release) -> Self:
-        """Learn what there is to learn from a release; returns itself.
+    def fit(self, release: Release, *, interactions: pl.DataFrame | None = None) -> Self:
+        """Fit on a release; returns itself.
+
+        Parameters
+        ----------
+        release
+            Items, personas, and whatever else the recommender reads.
+        interactions
+            Rows of ``user_id``, ``item_id``, ``rating`` to fit on; default the training split.
+            A ``user_id`` may be a persona's id, for ratings that personas gave.
 
         Raises
         ------
+        ConfigError
+            If `interactions` lack a column or name an unknown item.
         ReleaseError
             If the release lacks a table that is needed.
         """
@@ -73,8 +82,8 @@ class Recommender(Protocol):
             Items that each user has seen, of shape (n, h), oldest first, padded with -1 at the
             end.
         ratings
-            What they gave for them, on the environment's scale, of the same shape; for
-            recommenders that learn from the episode, ignored by the others.
+            Their ratings on the environment's scale, of the same shape, NaN where there is
+            none. A recommender may fold a persona in from `seen` and `ratings`, or ignore both.
 
         Returns
         -------
@@ -101,7 +110,7 @@ class ScoredRecommender(ABC):
     shape: tuple[int, int] | None = None
 
     @abstractmethod
-    def fit(self, release: Release) -> Self:
+    def fit(self, release: Release, *, interactions: pl.DataFrame | None = None) -> Self:
         """See :class:`Recommender`; sets `shape`."""
 
     @abstractmethod
@@ -117,7 +126,7 @@ class ScoredRecommender(ABC):
         ratings: npt.ArrayLike | None = None,
     ) -> Ints:
         """See :class:`Recommender`."""
-        who, past, rated = self._checked(users, k, seen, ratings)
+        who, past, rated = checked_request(self.name, self.shape, users, k, seen, ratings)
         out = np.full((len(who), k), -1, np.int64)
         for start in range(0, len(who), _AT_ONCE):
             part = slice(start, start + _AT_ONCE)
@@ -125,36 +134,54 @@ class ScoredRecommender(ABC):
             out[part] = top(scores, past[part], k)
         return out
 
-    def _checked(
-        self,
-        users: npt.ArrayLike,
-        k: int,
-        seen: npt.ArrayLike | None,
-        ratings: npt.ArrayLike | None,
-    ) -> tuple[Ints, Ints, Floats]:
-        if self.shape is None:
-            raise ConfigError("fit() comes before recommend()", where=self.name)
-        items, personas = self.shape
-        who = np.asarray(users, np.int64).reshape(-1)
-        past = np.zeros((len(who), 0), np.int64) if seen is None else np.asarray(seen, np.int64)
-        rated = np.full(past.shape, np.nan) if ratings is None else np.asarray(ratings, np.float64)
-        if k < 1:
-            raise ConfigError(f"k is {k}", where=self.name, hint="at least 1")
-        if past.shape[:1] != who.shape or past.ndim != 2 or rated.shape != past.shape:
+
+def checked_request(
+    name: str,
+    shape: tuple[int, int] | None,
+    users: npt.ArrayLike,
+    k: int,
+    seen: npt.ArrayLike | None,
+    ratings: npt.ArrayLike | None,
+) -> tuple[Ints, Ints, Floats]:
+    """Arguments of :meth:`Recommender.recommend` as arrays: users, seen items, ratings.
+
+    Parameters
+    ----------
+    name
+        Of the recommender, for errors.
+    shape
+        Numbers of items and personas; None before `fit`.
+    users, k, seen, ratings
+        As given.
+
+    Raises
+    ------
+    ConfigError
+        If it was not fitted, if k is below 1, if shapes differ, or if a user or item is unknown.
+    """
+    if shape is None:
+        raise ConfigError("fit() comes before recommend()", where=name)
+    items, personas = shape
+    who = np.asarray(users, np.int64).reshape(-1)
+    past = np.zeros((len(who), 0), np.int64) if seen is None else np.asarray(seen, np.int64)
+    rated = np.full(past.shape, np.nan) if ratings is None else np.asarray(ratings, np.float64)
+    if k < 1:
+        raise ConfigError(f"k is {k}", where=name, hint="at least 1")
+    if past.shape[:1] != who.shape or past.ndim != 2 or rated.shape != past.shape:
+        raise ConfigError(
+            f"histories of shape {past.shape} and ratings of shape {rated.shape} "
+            f"for {len(who)} users",
+            where=name,
+        )
+    for what, values, least, count in (("user", who, 0, personas), ("item", past, -1, items)):
+        wrong = (values < least) | (values >= count)
+        if wrong.any():
             raise ConfigError(
-                f"histories of shape {past.shape} and ratings of shape {rated.shape} "
-                f"for {len(who)} users",
-                where=self.name,
+                f"there is no {what} {int(values[wrong][0])}",
+                where=name,
+                hint=f"numbers from 0 to {count - 1}",
             )
-        for what, values, least, count in (("user", who, 0, personas), ("item", past, -1, items)):
-            wrong = (values < least) | (values >= count)
-            if wrong.any():
-                raise ConfigError(
-                    f"there is no {what} {int(values[wrong][0])}",
-                    where=self.name,
-                    hint=f"numbers from 0 to {count - 1}",
-                )
-        return who, past, rated
+    return who, past, rated
 
 
 def top(scores: Floats, seen: Ints, k: int) -> Ints:
@@ -178,33 +205,3 @@ def top(scores: Floats, seen: Ints, k: int) -> Ints:
         best = best[np.isfinite(values[user, best])]
         out[user, : len(best)] = best
     return out
-
-
-def open_recommender(name: str, **options: Any) -> Recommender:
-    """A baseline by name; fit it before use.
-
-    Parameters
-    ----------
-    name
-        One of `BASELINES`.
-    options
-        Of its class, such as ``seed`` for ``random``.
-
-    Raises
-    ------
-    ConfigError
-        If there is none of that name, naming the nearest.
-    """
-    from sim.recommenders import _baselines, _content
-
-    known: dict[str, Any] = {
-        "random": _baselines.RandomRecommender,
-        "popular": _baselines.PopularRecommender,
-        "mean-rating": _baselines.MeanRatingRecommender,
-        "content": _content.ContentRecommender,
-    }
-    if name not in known:
-        hint = nearest(name, known)
-        raise ConfigError("unknown recommender", where=repr(name), hint=hint)
-    made: Recommender = known[name](**options)
-    return made

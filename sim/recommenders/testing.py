@@ -12,7 +12,7 @@ import pytest
 
 from pipelines.errors import ConfigError
 from sim._release import Release
-from sim.recommenders._protocol import Recommender
+from sim.recommenders import Recommender
 
 __all__ = ["RecommenderContract"]
 

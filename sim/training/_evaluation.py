@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sim.metrics import Played, liked_and_disliked
-from sim.recommenders._content import genre_tables
+from sim.recommenders import genre_tables
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -15,8 +15,10 @@ from sim.recommenders import ScoredRecommender
 from sim.training._networks import ItemScores, Sizes
 
 if TYPE_CHECKING:
+    import polars as pl
+
     from sim._release import Release
-    from sim.recommenders._protocol import Floats, Ints
+    from sim.recommenders import Floats, Ints
 
 __all__ = ["PolicyRecommender", "id_hash", "load_policy", "policy_bytes"]
 
@@ -62,7 +64,7 @@ class PolicyRecommender(ScoredRecommender):
         )
         self.shape = (network.sizes.items, network.sizes.personas)
 
-    def fit(self, release: Release) -> Self:
+    def fit(self, release: Release, *, interactions: pl.DataFrame | None = None) -> Self:
         """Make sure that the policy was trained on these items and personas; learns nothing.
 
         Raises
@@ -72,6 +74,7 @@ class PolicyRecommender(ScoredRecommender):
         """
         from sim.environment import Cast, Catalogue
 
+        del interactions
         for what, ids in (
             ("items", Catalogue.read(release).ids),
             ("personas", Cast.read(release).ids),

@@ -1,0 +1,345 @@
+"""Offline evaluation: how well recommenders find the held-out items of real people."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import polars as pl
+
+from pipelines.errors import ConfigError, ReleaseError
+from sim._release import Release, Table
+from sim.environment import Catalogue
+from sim.metrics import RESAMPLES, Figure, mean_with_interval, ndcg, recall, user_weights
+from sim.recommenders._interactions import histories, split_rows
+from sim.recommenders._protocol import Ints, Recommender
+from sim.recommenders._registry import BASELINES, RECOMMENDERS, CheckedRecommender
+
+if TYPE_CHECKING:
+    import duckdb
+    import pyarrow as pa
+
+__all__ = ["OfflineReport", "OfflineRow", "evaluate_offline", "people_release"]
+
+#: Splits whose items are masked when lists are judged on a split.
+MASKED = {"validation": ("train",), "test": ("train", "validation")}
+#: People whose lists are asked for at once (count): bounds the memory of their histories.
+_AT_ONCE = 1_000
+
+
+class _FrameTable(Table):
+    """A table of a release that is a frame in memory."""
+
+    def __init__(self, name: str, dataset: str, frame: pl.DataFrame) -> None:
+        self.name, self._dataset, self._frame = name, dataset, frame
+
+    @property
+    def dataset(self) -> str:
+        return self._dataset
+
+    @property
+    def rows(self) -> int:
+        return self._frame.height
+
+    @property
+    def schema(self) -> dict[str, str]:
+        return {name: str(kind) for name, kind in self._frame.schema.items()}
+
+    def lazy(self) -> pl.LazyFrame:
+        return self._frame.lazy()
+
+    def polars(self, columns: Sequence[str] | None = None) -> pl.DataFrame:
+        return self._frame.select(self._known(columns) or pl.all())
+
+    def arrow(self, columns: Sequence[str] | None = None) -> pa.Table:
+        return self.polars(columns).to_arrow()
+
+    def duckdb(
+        self, connection: duckdb.DuckDBPyConnection | None = None
+    ) -> duckdb.DuckDBPyRelation:
+        import duckdb
+
+        return (connection or duckdb.connect()).from_arrow(self.arrow())
+
+
+class _PeopleRelease(Release):
+    def __init__(self, base: Release, tables: Mapping[str, Table]) -> None:
+        super().__init__(base._stored)
+        self._open.update(tables)
+
+    def __iter__(self) -> Any:
+        return iter({**self._stored.tables, **self._open})
+
+    def __len__(self) -> int:
+        return len(list(iter(self)))
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._open or super().__contains__(name)
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    def __hash__(self) -> int:
+        return id(self)
+
+
+def people_release(release: Release, users: Sequence[str]) -> Release:
+    """The release with real people in the place of its personas, each matched to itself.
+
+    Recommenders then serve people through the same seam as personas.
+
+    Parameters
+    ----------
+    release
+        The release; nothing of it is changed or written.
+    users
+        User ids; person n is the n-th persona of the view.
+    """
+    ids = [f"persona:people:{n:09d}" for n in range(len(users))]
+    frame = pl.DataFrame(
+        {
+            "persona_id": ids,
+            "cohort": "people",
+            "domain": release.domain,
+            "origin": "matched",
+            "name": list(users),
+            "likes": [[] for _ in ids],
+            "dislikes": [[] for _ in ids],
+        },
+        schema_overrides={"likes": pl.List(pl.String), "dislikes": pl.List(pl.String)},
+    )
+    matches = pl.DataFrame({"persona_id": ids, "user_id": list(users)})
+    dataset = f"{release.domain}.matched_personas"
+    return _PeopleRelease(
+        release,
+        {
+            "personas": _FrameTable("personas", "personas", frame),
+            "matched_personas": _FrameTable("matched_personas", dataset, matches),
+        },
+    )
+
+
+@dataclass(frozen=True)
+class OfflineRow:
+    """How one recommender did.
+
+    Attributes
+    ----------
+    name
+        As in the table.
+    recall, ndcg
+        Recall@k and NDCG@k, means over people with 95 % bootstrap intervals.
+    recall_difference, ndcg_difference
+        The same minus those of the reference recommender, paired by person; None for the
+        reference itself.
+    note
+        One sentence on the recommender.
+    baseline
+        Whether it is one of `BASELINES`.
+    fallbacks
+        People that got the most popular items for lack of a history (count).
+    fit_seconds, recommend_seconds
+        Wall time.
+    """
+
+    name: str
+    recall: Figure
+    ndcg: Figure
+    recall_difference: Figure | None
+    ndcg_difference: Figure | None
+    note: str
+    baseline: bool
+    fallbacks: int
+    fit_seconds: float
+    recommend_seconds: float
+
+
+@dataclass(frozen=True)
+class OfflineReport:
+    """Recommenders on the same people and held-out items.
+
+    Attributes
+    ----------
+    release, split, masked
+        What was judged on, and the splits whose items are in nobody's list.
+    k
+        Length of the lists (items).
+    users
+        People with a held-out item (count).
+    against
+        The recommender that differences are taken from.
+    rows
+        Baselines first.
+    """
+
+    release: str
+    split: str
+    masked: tuple[str, ...]
+    k: int
+    users: int
+    against: str
+    rows: tuple[OfflineRow, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        """Everything as plain values."""
+        return {
+            "release": self.release,
+            "split": self.split,
+            "masked": list(self.masked),
+            "k": self.k,
+            "users": self.users,
+            "against": self.against,
+            "rows": [
+                {
+                    "recommender": row.name,
+                    "note": row.note,
+                    "baseline": row.baseline,
+                    "recall": _interval(row.recall),
+                    "ndcg": _interval(row.ndcg),
+                    "recall_difference": _interval(row.recall_difference),
+                    "ndcg_difference": _interval(row.ndcg_difference),
+                    "fallbacks": row.fallbacks,
+                    "fit_seconds": round(row.fit_seconds, 3),
+                    "recommend_seconds": round(row.recommend_seconds, 3),
+                }
+                for row in self.rows
+            ],
+        }
+
+
+def _interval(figure: Figure | None) -> dict[str, float] | None:
+    return (
+        None if figure is None else {"value": figure.value, "low": figure.low, "high": figure.high}
+    )
+
+
+def evaluate_offline(
+    recommenders: Mapping[str, Recommender],
+    release: Release,
+    *,
+    split: Literal["validation", "test"] = "test",
+    k: int = 20,
+    against: str = "popular",
+    users: int | None = None,
+    seed: int = 0,
+    interactions: pl.DataFrame | None = None,
+    progress: Callable[[str], None] = lambda name: None,
+) -> OfflineReport:
+    """Fit recommenders on the training split and judge them on held-out items.
+
+    Everybody with an item in the split is asked for k items. Items of ``train`` (and of
+    ``validation``, when judged on ``test``) are masked, and count as no hit.
+
+    Parameters
+    ----------
+    recommenders
+        Unfitted recommenders by the name that the table shows.
+    release
+        Needs ``items``, ``interactions`` and ``splits``.
+    split
+        What is held out; tune on ``validation``.
+    k
+        Length of each list (items).
+    against
+        One of the names: the others' differences are from it, paired by person.
+    users
+        People at most (count), drawn with `seed`; None is everybody.
+    seed
+        Of that draw and of the bootstrap.
+    interactions
+        What to fit on in the place of the training split.
+    progress
+        Called with each name before its fit.
+
+    Raises
+    ------
+    ConfigError
+        If `against` is not among the names, or ``content`` is: people state no likes.
+    ReleaseError
+        If a table is missing, or nobody has an item in the split.
+    ContractError
+        If a recommender raises or returns what is no list of k unseen items.
+    """
+    if against not in recommenders:
+        raise ConfigError(
+            "the recommender to compare with is not evaluated",
+            where=f"against {against}",
+            hint=f"one of {', '.join(recommenders)}",
+        )
+    if "content" in recommenders:
+        raise ConfigError(
+            "content can't be evaluated offline",
+            where="recommender content",
+            hint="it reads what personas like, and people state no likes; see sim train",
+        )
+    held = split_rows(release, (split,))
+    if held.is_empty():
+        raise ReleaseError(f"nobody has an item in the split {split}", where=release.ref)
+    people = _drawn(sorted(held["user_id"].unique().to_list()), users, seed)
+    view, items = people_release(release, people), Catalogue.read(release).ids
+    truth = histories(held, people, items)
+    masked = histories(split_rows(release, MASKED[split]), people, items)
+    held_out = (truth >= 0).sum(axis=1)
+    weights = user_weights(len(people), RESAMPLES, seed)
+    found: dict[str, tuple[Any, Any]] = {}
+    facts: dict[str, dict[str, Any]] = {}
+    for name in sorted(recommenders, key=_order):
+        progress(name)
+        lists, facts[name] = _lists(name, recommenders[name], view, masked, k, interactions)
+        hits = _hits(lists, truth, len(items))
+        found[name] = recall(hits, held_out, k), ndcg(hits, held_out, k)
+    rows = []
+    for name, values in found.items():
+        means = [mean_with_interval(own, weights) for own in values]
+        pairs = zip(values, found[against], strict=True)
+        gaps = [mean_with_interval(own - other, weights) for own, other in pairs]
+        differences = (None, None) if name == against else (gaps[0], gaps[1])
+        rows.append(OfflineRow(name, means[0], means[1], *differences, **facts[name]))
+    return OfflineReport(release.ref, split, MASKED[split], k, len(people), against, tuple(rows))
+
+
+def _order(name: str) -> tuple[bool, int]:
+    """Baselines first, then the project's own in their order, then plug-ins as given."""
+    known = list(RECOMMENDERS)
+    return name not in BASELINES, known.index(name) if name in known else len(known)
+
+
+def _hits(lists: Ints, truth: Ints, items: int) -> Any:
+    """Whether each recommended item is held out, of the shape of the lists."""
+    row = np.arange(len(lists))[:, None] * items
+    return np.isin(row + lists, (row + truth)[truth >= 0]) & (lists >= 0)
+
+
+def _drawn(people: list[str], users: int | None, seed: int) -> list[str]:
+    if users is None or users >= len(people):
+        return people
+    chosen = np.random.default_rng(seed).choice(len(people), users, replace=False)
+    return [people[n] for n in np.sort(chosen)]
+
+
+def _lists(
+    name: str,
+    recommender: Recommender,
+    view: Release,
+    masked: Ints,
+    k: int,
+    interactions: pl.DataFrame | None,
+) -> tuple[Ints, dict[str, Any]]:
+    """Lists of k items for everybody, and what the table says beside them."""
+    started = time.perf_counter()
+    checked = CheckedRecommender(recommender, name).fit(view, interactions=interactions)
+    fitted = time.perf_counter()
+    people = np.arange(len(masked))
+    parts = [people[n : n + _AT_ONCE] for n in range(0, len(people), _AT_ONCE)]
+    lists = np.concatenate([checked.recommend(part, k, seen=masked[part]) for part in parts])
+    facts = {
+        "note": checked.note,
+        "baseline": name in BASELINES,
+        "fallbacks": checked.fallbacks,
+        "fit_seconds": fitted - started,
+        "recommend_seconds": time.perf_counter() - fitted,
+    }
+    return lists, facts

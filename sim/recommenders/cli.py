@@ -1,0 +1,208 @@
+"""The commands ``sim recommend evaluate`` and ``sim recommend list`` (also ``understudy …``)."""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import orjson
+import typer
+
+from pipelines.cli.options import (
+    ConfigOption,
+    HomeOption,
+    JsonOption,
+    ReleaseOption,
+    SetOption,
+    console,
+    emit,
+    full_ref,
+    open_settings,
+    table,
+)
+from pipelines.errors import ConfigError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from sim.recommenders import OfflineReport, Recommender
+
+__all__ = ["app"]
+
+app = typer.Typer(
+    help="Fit recommenders on a release and judge them on held-out ratings of people.",
+    no_args_is_help=True,
+)
+
+#: Rows of every table, before the recommenders that are asked for.
+SHOWN_BASELINES = ("random", "popular", "mean-rating")
+
+
+@app.command()
+def evaluate(
+    recommender: Annotated[
+        list[str],
+        typer.Option(
+            "--recommender",
+            "-r",
+            show_default=False,
+            help="A name of `sim recommend list`, module:Class, or file.py:Class; may be repeated.",
+        ),
+    ],
+    release: ReleaseOption = "latest",
+    split: Annotated[
+        Literal["test", "validation"],
+        typer.Option("--split", help="Held-out split; choose settings on validation."),
+    ] = "test",
+    k: Annotated[int, typer.Option("--k", min=1, help="Length of each list (items).")] = 20,
+    against: Annotated[
+        str, typer.Option("--against", help="Recommender that differences are taken from.")
+    ] = "popular",
+    users: Annotated[
+        int | None,
+        typer.Option(
+            "--users", min=1, show_default=False, help="People at most (count); default everybody."
+        ),
+    ] = None,
+    seed: Annotated[
+        int, typer.Option("--seed", min=0, help="Of models, of the draw of people, of intervals.")
+    ] = 0,
+    option: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--option",
+            metavar="NAME.KEY=VALUE",
+            show_default=False,
+            help="Option of a recommender, such as ease.regularization=100; may be repeated.",
+        ),
+    ] = None,
+    settings: SetOption = None,
+    home: HomeOption = None,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Judge recommenders on held-out ratings of people, beside baselines.
+
+    Each recommender is fitted on the training split and asked for k items per person. Items
+    that the person rated in training (and in validation, when judged on test) are masked.
+    Recall@k is the share of held-out items in the list; NDCG@k also counts how early they come.
+    Intervals are 95 %, a bootstrap over people; differences are paired by person, so an
+    interval that leaves 0 out is a difference.
+
+    Examples:
+      sim recommend evaluate --recommender ease --recommender als
+
+      sim recommend evaluate -r mine.py:Mine --against ease --split validation
+
+    JSON: {"release", "split", "masked", "k", "users", "against", "rows": [{"recommender",
+    "note", "baseline", "recall", "ndcg", "recall_difference", "ndcg_difference": {"value",
+    "low", "high"}, "fallbacks", "fit_seconds", "recommend_seconds"}]}.
+    """
+    tree = open_settings(home, config, settings)
+    from sim import open_release
+    from sim.recommenders import evaluate_offline
+
+    names = list(dict.fromkeys([*SHOWN_BASELINES, *recommender]))
+    options = _options(option or [], names)
+    opened = {name: _open(name, seed, options.get(name, {})) for name in names}
+    screen = console(stderr=True)
+    report = evaluate_offline(
+        opened,
+        open_release(full_ref(release, tree), home=tree.runtime.home),
+        split=split,
+        k=k,
+        against=against,
+        users=users,
+        seed=seed,
+        progress=lambda name: None if as_json else screen.print(f"fitting {name}", markup=False),
+    )
+    emit(report.as_json(), lambda out: _render(out, report), as_json=as_json)
+
+
+@app.command("list")
+def show(as_json: JsonOption = False) -> None:
+    """List the recommenders by name, with their options.
+
+    JSON: [{"recommender", "note", "baseline", "options": {name: default}, "problem"}]; problem
+    says why it can't be opened, or is null.
+    """
+    from sim.recommenders import BASELINES, RECOMMENDERS, open_recommender, plugin_names
+    from sim.recommenders import recommender_class as class_of
+
+    rows: list[dict[str, Any]] = []
+    for name in [*RECOMMENDERS, *plugin_names()]:
+        row: dict[str, Any] = {"recommender": name, "note": "", "baseline": name in BASELINES}
+        try:
+            made = open_recommender(name)
+        except ConfigError as error:
+            rows.append({**row, "options": {}, "problem": str(error)})
+            continue
+        parameters = inspect.signature(class_of(name)).parameters
+        defaults = {k: p.default for k, p in parameters.items()}
+        rows.append({**row, "note": made.note, "options": defaults, "problem": None})
+    emit(rows, lambda out: _render_list(out, rows), as_json=as_json)
+
+
+def _options(texts: list[str], names: list[str]) -> dict[str, dict[str, Any]]:
+    """Options by recommender from ``NAME.KEY=VALUE``; values are JSON, or text.
+
+    Raises
+    ------
+    ConfigError
+        If a text is not of that form, or its recommender is not evaluated.
+    """
+    out: dict[str, dict[str, Any]] = {}
+    for text in texts:
+        place, equals, value = text.partition("=")
+        name, dot, key = place.rpartition(".")
+        if not (equals and dot and name in names):
+            raise ConfigError(
+                "not an option of an evaluated recommender",
+                where=f"--option {text}",
+                hint="NAME.KEY=VALUE, such as ease.regularization=100",
+            )
+        try:
+            out.setdefault(name, {})[key] = orjson.loads(value)
+        except orjson.JSONDecodeError:
+            out.setdefault(name, {})[key] = value
+    return out
+
+
+def _open(name: str, seed: int, options: dict[str, Any]) -> Recommender:
+    """Open a recommender, with the seed where it takes one."""
+    from sim.recommenders import open_recommender, recommender_class
+
+    takes_seed = "seed" in inspect.signature(recommender_class(name)).parameters
+    return open_recommender(name, **({"seed": seed} | options if takes_seed else options))
+
+
+def _render(screen: Console, report: OfflineReport) -> None:
+    k = report.k
+    heads = (f"Recall@{k}", f"NDCG@{k}", f"NDCG@{k} minus {report.against}")
+    shown = table("recommender", *heads, "fit, s", numeric=[*heads, "fit, s"])
+    for row in report.rows:
+        figures = (row.recall, row.ndcg, row.ndcg_difference)
+        cells = [
+            "" if f is None else f"{f.value:.4f}\n[{f.low:.3f}, {f.high:.3f}]" for f in figures
+        ]
+        shown.add_row(row.name, *cells, f"{row.fit_seconds:.1f}")
+    screen.print(shown)
+    masked = " and ".join(report.masked)
+    screen.print(
+        f"{report.users:,} people of {report.release}, held-out split {report.split}; {masked} "
+        "masked. Intervals: 95 %, bootstrap over people; differences are paired.",
+        markup=False,
+    )
+    for row in report.rows:
+        if row.fallbacks:
+            screen.print(
+                f"{row.name}: {row.fallbacks:,} people got the most popular items.", markup=False
+            )
+
+
+def _render_list(screen: Console, rows: list[dict[str, Any]]) -> None:
+    shown = table("recommender", "what it is", "options")
+    for row in rows:
+        options = ", ".join(f"{k}={v}" for k, v in row["options"].items())
+        shown.add_row(row["recommender"], row["problem"] or row["note"], options)
+    screen.print(shown)
