@@ -15,7 +15,7 @@ from sim.recommenders._baselines import (
 )
 from sim.recommenders._interactions import InteractionMatrix, known_items, persona_users
 from sim.recommenders._libraries import CollaborativeRecommender
-from sim.recommenders._offline import OfflineReport, OfflineRow, evaluate_offline
+from sim.recommenders._offline import OfflineReport, OfflineRow, evaluate_offline, people_release
 from sim.recommenders._protocol import Floats, Ints, Recommender, ScoredRecommender
 from sim.recommenders._registry import (
     BASELINES,
@@ -46,6 +46,7 @@ __all__ = [
     "genre_tables",
     "known_items",
     "open_recommender",
+    "people_release",
     "persona_users",
     "plugin_names",
     "recommender_class",

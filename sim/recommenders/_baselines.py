@@ -164,14 +164,15 @@ def _hot(lists: pl.Series, names: list[str]) -> Floats:
 def _vectors(release: Release, table: str, key: str) -> Floats:
     """Unit vectors in the order of the numbers; zeros where there is none."""
     world = Catalogue.read(release).frame if key == "item_id" else Cast.read(release).frame
-    found = (
-        world.select(key)
-        .with_row_index("row")
-        .join(release[table].polars([key, "vector"]), on=key, how="inner")
+    stored = (
+        release[table]
+        .polars([key, "vector"])
+        .with_columns(pl.col("vector").cast(pl.List(pl.Float64)))
     )
-    flat = found["vector"].cast(pl.List(pl.Float64)).explode().to_numpy()
-    vectors = np.asarray(flat, np.float64).reshape(found.height, -1)
-    out = np.zeros((world.height, vectors.shape[1]))
+    found = world.select(key).with_row_index("row").join(stored, on=key, how="inner")
+    size = int(stored["vector"].list.len()[0])
+    vectors = found["vector"].explode().to_numpy().reshape(found.height, size)
+    out = np.zeros((world.height, size))
     length = np.linalg.norm(vectors, axis=1, keepdims=True)
     out[found["row"].to_numpy()] = vectors / np.where(length > 0, length, 1.0)
     return out

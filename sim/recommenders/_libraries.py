@@ -477,12 +477,15 @@ def _normalised_graph(matrix: Any) -> Any:
     edges = sparse.block_array([[None, matrix], [matrix.T, None]], format="csr")
     scale = sparse.diags_array(1.0 / np.sqrt(np.maximum(edges.sum(axis=1), 1.0)))
     edges = (scale @ edges @ scale).tocsr().astype(np.float32)
-    return torch.sparse_csr_tensor(
-        torch.from_numpy(edges.indptr.astype(np.int64)),
-        torch.from_numpy(edges.indices.astype(np.int64)),
-        torch.from_numpy(edges.data),
-        edges.shape,
-    )
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
+        return torch.sparse_csr_tensor(
+            torch.from_numpy(edges.indptr.astype(np.int64)),
+            torch.from_numpy(edges.indices.astype(np.int64)),
+            torch.from_numpy(edges.data),
+            edges.shape,
+            check_invariants=True,
+        )
 
 
 def _unrated(matrix: Any, users: Ints, rng: np.random.Generator) -> Ints:

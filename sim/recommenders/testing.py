@@ -18,7 +18,7 @@ __all__ = ["RecommenderContract"]
 
 
 class RecommenderContract(ABC):
-    """What every :class:`sim.recommenders.Recommender` must do."""
+    """Behaviour required of every :class:`sim.recommenders.Recommender`."""
 
     @abstractmethod
     def make(self, release: Release) -> Recommender:
@@ -29,6 +29,18 @@ class RecommenderContract(ABC):
         made = self.make(release)
         assert made.name
         assert made.note.endswith(".")
+
+    def test_equal_fits_give_equal_lists(self, release: Release) -> None:
+        """A fit depends on the data and the seed alone."""
+        lists = [self.make(release).recommend([0, 1, 2], 5).tolist() for _ in range(2)]
+        assert lists[0] == lists[1]
+
+    def test_given_interactions_are_fitted_on(self, release: Release) -> None:
+        """Rows of users, items and ratings take the place of the training split."""
+        rows = release["interactions"].polars(["user_id", "item_id", "rating"])
+        made = self.make(release)
+        assert made.fit(release, interactions=rows) is made
+        assert made.recommend([0], 3).shape == (1, 3)
 
     def test_lists_hold_distinct_items_of_the_release(self, release: Release) -> None:
         """As many numbers per user as asked for, none twice."""
