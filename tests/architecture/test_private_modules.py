@@ -10,8 +10,6 @@ from pathlib import Path
 REMAINING: set[tuple[str, str]] = {
     ("pipelines.figures", "pipelines.quality._preview"),
     ("pipelines.personas._cohorts", "pipelines.sources._scratch"),
-    ("sim.training._evaluation", "sim.recommenders._content"),
-    ("sim.training._policy_file", "sim.recommenders._protocol"),
 }
 
 
