@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.markup import escape
 
 from pipelines.cli.options import (
     ConfigOption,
@@ -34,6 +35,9 @@ if TYPE_CHECKING:
     from pipelines.store import Store
 
 __all__ = ["run", "ui"]
+
+#: Unread names that a run shows; all are in its JSON and in the inventory of files.
+_SHOWN = 10
 
 DataOption = Annotated[
     Path | None,
@@ -102,6 +106,7 @@ def run(
         if select:
             plan = replace(plan, jobs=[replace(r, select=tuple(select)) for r in plan.jobs])
         shown.left_out(plan.left_out)
+        shown.unread(plan)
         report = run_jobs(
             plan.jobs,
             overrides=overrides,
@@ -110,7 +115,7 @@ def run(
             progress=shown.progress,
         )
     published = [d for d in plan.domains if not select or f"releases/{d}" in select]
-    payload = _payload(report, tree, job, published, plan.left_out)
+    payload = _payload(report, tree, job, published, plan)
     emit(payload, lambda screen: _render(screen, payload), as_json=as_json)
 
 
@@ -181,11 +186,15 @@ class Plan:
         Domains that get a release.
     left_out
         Domains without files in this world.
+    unread, unused
+        Of the data folder: names that no source reads, and what lacks for files to be of use.
     """
 
     jobs: list[JobRun]
     domains: list[str]
     left_out: list[str]
+    unread: Sequence[str] = ()
+    unused: Sequence[str] = ()
 
 
 def plan_jobs(job: str, tree: Settings, progress: Any = None) -> Plan:
@@ -233,7 +242,8 @@ def plan_jobs(job: str, tree: Settings, progress: Any = None) -> Plan:
             files = (asset_key(name).to_user_string() for name in SOURCES["persona_files"].datasets)
             before.append(JobRun("everything", select=tuple(files), last=True))
     runs = [JobRun(name, cohorts.get(name)) for name in there]
-    return Plan([*before, *runs], there, [name for name in wanted if name not in there])
+    left_out = [name for name in wanted if name not in there]
+    return Plan([*before, *runs], there, left_out, world.unread, world.unused)
 
 
 class _Steps:
@@ -258,11 +268,11 @@ class _Steps:
             return
         if event == "start":
             if self.live:
-                self.live.update(name)
+                self.live.update(escape(name))
             return
         mark = {"done": "[green]✓[/]", "failed": "[red]✗[/]", "check": "[yellow]![/]"}[event]
         took = f"{seconds:6.1f} s" if event != "check" else " " * 8
-        self.screen.print(f"{mark} {took}  {name}  [dim]{detail}[/]")
+        self.screen.print(f"{mark} {took}  {escape(name)}  [dim]{escape(detail)}[/]")
 
     def left_out(self, domains: Sequence[str]) -> None:
         """Say which domains have no files."""
@@ -270,14 +280,25 @@ class _Steps:
             names = ", ".join(domains)
             self.screen.print(f"[yellow]-[/]           {names}: left out, no files (docs/data.md)")
 
+    def unread(self, plan: Plan) -> None:
+        """List files of the data folder that are not read, and those that are of no use."""
+        if self.quiet:
+            return
+        if plan.unread:
+            shown = ", ".join(plan.unread[:_SHOWN])
+            more = f" and {len(plan.unread) - _SHOWN} more" if len(plan.unread) > _SHOWN else ""
+            self.screen.print(f"[yellow]-[/]           not read: {escape(shown + more)}")
+        for text in plan.unused:
+            self.screen.print(f"[yellow]-[/]           {escape(text)}")
+
     def progress(self, stage: str, done: int, total: int | None) -> None:
         if self.live:
             of = f" of {total:,}" if total else ""
-            self.live.update(f"{stage}: {done:,}{of}")
+            self.live.update(escape(f"{stage}: {done:,}{of}"))
 
 
 def _payload(
-    report: RunReport, settings: Settings, job: str, published: list[str], left_out: list[str]
+    report: RunReport, settings: Settings, job: str, published: list[str], plan: Plan
 ) -> dict[str, Any]:
     from pipelines.store import Store
 
@@ -297,7 +318,9 @@ def _payload(
             "not_applicable": report.checks_not_applicable,
         },
         "ui": f"http://127.0.0.1:{settings.runtime.ui_port}",
-        "left_out": left_out,
+        "left_out": plan.left_out,
+        "unread": list(plan.unread),
+        "unused": list(plan.unused),
         "releases": [_released(store, settings, domain) for domain in published],
     }
 

@@ -62,7 +62,7 @@ DOMAINS: dict[str, Domain] = {
         Domain(
             "products",
             "product",
-            ("amazon", "taxonomy"),
+            ("amazon",),
             personas=False,
             optional=("products.products", "products.categories", "products.product_category"),
         ),

@@ -145,6 +145,8 @@ def _licences(workbench: Workbench, domain: Domain) -> dict[str, Licence]:
         for name, source in SOURCES.items()
         if domain.name in source.domains or name in domain.sources
     }
+    if "taxonomy" in out and not workbench.store.current("raw.taxonomy_categories").rows:
+        del out["taxonomy"]
     if domain.personas:
         out |= personas.LICENCES
     if settings.embedding.model == embeddings.BUNDLED:

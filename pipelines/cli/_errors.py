@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 import typer
 
-from pipelines.cli._terminal import console, reader_gone, write_json
+from pipelines.cli._terminal import console, log_printable, printable, reader_gone, write_json
 from pipelines.errors import UnderstudyError
 
 __all__ = ["EXIT_CODES", "guarded", "wants"]
@@ -56,6 +56,7 @@ def guarded(call: Callable[[], Any], words: Sequence[str], *, debug: bool) -> in
         Print tracebacks and the details of an error.
     """
     as_json = wants("--json", words)
+    log_printable()
     try:
         try:
             result = call()
@@ -85,10 +86,10 @@ def guarded(call: Callable[[], Any], words: Sequence[str], *, debug: bool) -> in
 def _report(error: BaseException, line: str, code: int, *, as_json: bool, debug: bool) -> int:
     known = error if isinstance(error, UnderstudyError) else None
     if debug and not isinstance(error, KeyboardInterrupt):
-        traceback.print_exception(error, file=sys.stderr)
+        sys.stderr.write(printable("".join(traceback.format_exception(error))))
         if known and known.details:
             details = orjson.dumps(known.details, default=str, option=orjson.OPT_INDENT_2)
-            print(f"details: {details.decode()}", file=sys.stderr)
+            print(f"details: {printable(details.decode())}", file=sys.stderr)
     _line(line)
     if as_json:
         _json_error(

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Protocol
@@ -13,7 +14,8 @@ import orjson
 import typer
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.console import Console, ConsoleOptions, RenderableType
+    from rich.segment import Segment
     from rich.table import Table
 
 __all__ = [
@@ -24,6 +26,8 @@ __all__ = [
     "human_age",
     "human_bytes",
     "human_count",
+    "log_printable",
+    "printable",
     "progress_bar",
     "table",
     "write_json",
@@ -36,6 +40,12 @@ _ESCAPED = {
 }
 #: What a shell reports for a program that SIGPIPE ended; ours ends the same way, quietly.
 EXIT_PIPE = 141
+#: Control characters but tab and line feed, and those that reorder text, as visible ones.
+_VISIBLE = (
+    {c: 0x2400 + c for c in range(32) if chr(c) not in "\t\n"}
+    | {0x7F: 0x2421}
+    | dict.fromkeys([*range(0x80, 0xA0), *range(0x202A, 0x202F), *range(0x2066, 0x206A)], 0xFFFD)
+)
 
 
 class Advance(Protocol):
@@ -46,17 +56,47 @@ class Advance(Protocol):
     ) -> None: ...
 
 
+def printable(text: str) -> str:
+    r"""Text of unknown origin without characters that a terminal would act on.
+
+    >>> printable("\x1b[2Jtitle")
+    '␛[2Jtitle'
+    """
+    return text.translate(_VISIBLE)
+
+
+def log_printable() -> None:
+    """Make log lines that reach the terminal :func:`printable`."""
+
+    class _Formatter(logging.Formatter):
+        def format(self, record: logging.LogRecord) -> str:
+            return printable(super().format(record))
+
+    if logging.lastResort is not None:
+        logging.lastResort.setFormatter(_Formatter())
+
+
 def console(*, stderr: bool = False) -> Console:
     """A rich console on stdout or stderr that ends the program quietly when the reader has gone.
 
     Colour follows the terminal and ``NO_COLOR``; without a terminal the width is 80 columns
-    (or ``COLUMNS``), so piped tables look the same everywhere.
+    (or ``COLUMNS``), so piped tables look the same everywhere. Control characters of the text
+    are shown, not sent: see :func:`printable`.
     """
     from rich.console import Console
+    from rich.segment import Segment
 
     class _Console(Console):
         def on_broken_pipe(self) -> None:
             reader_gone()
+
+        def render(
+            self, renderable: RenderableType, options: ConsoleOptions | None = None
+        ) -> Iterable[Segment]:
+            # Everything that is printed passes here: texts, tables, live lines, bars.
+            for segment in super().render(renderable, options):
+                text, style, control = segment
+                yield segment if control else Segment(printable(text), style)
 
     return _Console(stderr=stderr, highlight=False, emoji=False)
 

@@ -70,6 +70,15 @@ class DataSettings(Section):
 
     identity: ClassVar[bool] = False
 
+    max_unpack_ratio: int = Field(
+        200,
+        ge=2,
+        description="Bytes that a byte of a compressed file may unpack to, from 64 MiB on; more "
+        "is refused as a decompression bomb (CSV and JSON pack about 4:1 to 15:1).",
+    )
+    max_unpacked_gb: float = Field(
+        1000.0, gt=0, description="Size that a compressed file may unpack to (GB)."
+    )
     amazon: AmazonData = Field(default_factory=AmazonData, description="Amazon reviews.")
     steam: SteamData = Field(default_factory=SteamData, description="Steam games and reviews.")
     personas: PersonaFilesData = Field(

@@ -47,9 +47,9 @@ def build_choice_sets(
     Raises
     ------
     ContractError
-        If there are no products or no categories.
+        If there are no products.
     NoChoiceSetError
-        If no choice set is left. The tables of earlier inputs are withdrawn first.
+        If there is no category tree, or no choice set is left. The tables of earlier inputs are withdrawn first.
     StoreError
         If an input is not in the store.
     """
@@ -67,8 +67,14 @@ def build_choice_sets(
     known = {dataset: store.find_build(dataset, key) for dataset in DATASETS}
     if all(known.values()):
         return {d: store.point(d, s.version) for d, s in known.items() if s is not None}
-    tree = CategoryTree(taxonomy.read(["path"])["path"])
     try:
+        if not taxonomy.rows:
+            raise NoChoiceSetError(
+                "there is no category tree",
+                where=taxonomy.dataset,
+                hint="choice sets need one: data.taxonomy.file, or a file in taxonomy/",
+            )
+        tree = CategoryTree(taxonomy.read(["path"])["path"])
         found = choice_sets(items.scan(), tree, settings.products)
     except NoChoiceSetError:
         for dataset in DATASETS:

@@ -10,13 +10,12 @@ from urllib.parse import urlsplit
 
 from pipelines.errors import ConfigError
 from pipelines.sources._download import Download, fetch
-from pipelines.sources._original import folder_errors
 from pipelines.sources._protocol import Progress, no_progress
 
 if TYPE_CHECKING:
     from pipelines.config import Settings
 
-__all__ = ["given_files", "listed_files", "relative_name"]
+__all__ = ["given_files", "relative_name"]
 
 
 def given_files(
@@ -60,17 +59,3 @@ def _located(name: str, settings: Settings, progress: Progress) -> Path:
         base_url=f"{address.scheme}://{address.netloc}",
         progress=progress,
     )
-
-
-def listed_files(place: Path, suffixes: tuple[str, ...]) -> list[Path]:
-    """The files of a folder with one of these endings (lower case), by name; none if it is absent.
-
-    Raises
-    ------
-    SourceError
-        If the folder can't be read.
-    """
-    endings = ", ".join(suffixes)
-    with folder_errors(place, f"files that end in {endings}"):
-        listed = sorted(place.iterdir()) if place.is_dir() else []
-        return [p for p in listed if p.name.lower().endswith(suffixes) and p.is_file()]

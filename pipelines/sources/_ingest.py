@@ -26,6 +26,8 @@ __all__ = ["ingest", "inventory"]
 
 _INVENTORY_VERSION = "world-files-1"
 _SHOWN_TEXT = 80
+#: Names of unread files that the inventory lists.
+_MAX_UNREAD = 1000
 
 
 def ingest(
@@ -188,7 +190,13 @@ def inventory(
         config={"world": world.name, "origin": world.origin},
         inputs={f"file:{row['file']}": str(row["sha256"]) for row in rows},
         run_id=run_id,
-        stats={"world": world.name, "origin": world.origin},
+        stats={
+            "world": world.name,
+            "origin": world.origin,
+            "unread_files": len(world.unread),
+            "unread": list(world.unread[:_MAX_UNREAD]),
+            "unused": list(world.unused),
+        },
     )
 
 

@@ -26,7 +26,15 @@ from pipelines.sources._json_sql import (
     shape_query,
     types_query,
 )
-from pipelines.sources._lines import ahead, decoded, line_array, line_blocks, line_starts, lines_at
+from pipelines.sources._lines import (
+    MAX_LINE,
+    ahead,
+    decoded,
+    line_array,
+    line_blocks,
+    line_starts,
+    lines_at,
+)
 from pipelines.sources._original import Block, Original
 from pipelines.sources._protocol import Progress, no_progress
 
@@ -90,9 +98,9 @@ class JsonBatch:
 class JsonLinesReader:
     """Rows of one file of JSON lines; iterate once per pass.
 
-    Rejected are, by reason: ``blank_line``, ``invalid_utf8``, ``not_json`` (unescaped quotes,
-    a record cut short, two on a line), ``not_object``, and the reason of the first field whose
-    type is not the declared one.
+    Rejected are, by reason: ``blank_line``, ``too_long``, ``invalid_utf8``, ``not_json``
+    (unescaped quotes, a record cut short, two on a line), ``not_object``, and the reason of the
+    first field whose type is not the declared one.
 
     Parameters
     ----------
@@ -106,6 +114,8 @@ class JsonLinesReader:
         Called with the bytes read so far.
     threads
         DuckDB's threads; 0 takes every core.
+    max_line
+        Longest line that is taken (bytes).
     block
         Bytes read at a time (for tests).
 
@@ -123,9 +133,11 @@ class JsonLinesReader:
         *,
         progress: Progress = no_progress,
         threads: int = 0,
+        max_line: int = MAX_LINE,
         block: int = _BLOCK,
     ) -> None:
         self.original = original
+        self._max_line = max_line
         self.fields = tuple(fields)
         self.rows_read = 0
         self._reject = reject
@@ -204,14 +216,17 @@ class JsonLinesReader:
         ascii_only = int(np.frombuffer(body, dtype=np.uint8).max()) < 128
         readable = None if ascii_only else decoded(raw).is_not_null()
         faults = []
-        if readable is None or readable.all():
+        short = np.diff(starts) <= self._max_line
+        if (readable is None or readable.all()) and short.all():
             rows = self._bulk(connection, body, starts, table)
             if rows is not None:
                 return JsonBatch(rows, _no_faults(), len(raw), done, raw, first)
         else:
-            table = table.filter(pa.array(readable.to_numpy()))
-            wrong = pl.DataFrame({_LINE: pl.Series(numbers).filter(~readable)})
-            faults.append(wrong.with_columns(reason=pl.lit("invalid_utf8")))
+            taken = short if readable is None else short & readable.to_numpy()
+            table = table.filter(pa.array(taken))
+            reasons = np.where(short, "invalid_utf8", "too_long")
+            wrong = pl.DataFrame({_LINE: pl.Series(numbers), "reason": reasons})
+            faults.append(wrong.filter(~taken))
         read = _asked(connection, self._query, table)
         batch = JsonBatch(read, _no_faults(), len(raw), done, raw, first)
         batch.frame, wrong = self._judge(connection, batch)

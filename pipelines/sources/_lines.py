@@ -9,21 +9,35 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pipelines.errors import SourceError
 from pipelines.sources._original import Block, Original
+from pipelines.sources._protocol import Progress, no_progress
 
 if TYPE_CHECKING:
     import numpy as np
     import polars as pl
     import pyarrow
 
-__all__ = ["MAX_RECORD", "ahead", "decoded", "line_array", "line_blocks", "line_starts", "lines_at"]
+__all__ = [
+    "MAX_LINE",
+    "MAX_RECORD",
+    "ahead",
+    "decoded",
+    "line_array",
+    "line_blocks",
+    "line_starts",
+    "lines_at",
+    "numbered_lines",
+]
 
 T = TypeVar("T")
 
-#: Longest record (bytes). Beyond it the file is not line-based text.
+#: Longest line that is taken for a row (bytes); longer ones are rejected as ``too_long``.
+MAX_LINE = 1 << 20
+#: Longest line of any kind (bytes). Beyond it the file is not line-based text.
 MAX_RECORD = 64 << 20
 #: Bytes looked at in one go for the end of a line.
 _TAIL = 64 << 10
 _SEARCHED = 256 << 10
+_BOM = b"\xef\xbb\xbf"
 
 
 def line_starts(body: Block) -> np.ndarray[Any, Any]:
@@ -89,6 +103,24 @@ def line_blocks(original: Original, block: int) -> Iterator[tuple[int, Block]]:
                 )
         if rest:
             yield done, rest
+
+
+def numbered_lines(
+    original: Original, progress: Progress = no_progress, *, block: int = _SEARCHED << 2
+) -> Iterator[tuple[int, bytes]]:
+    """Lines of a file with their numbers (from 1), without line ends and byte order mark.
+
+    Raises
+    ------
+    SourceError
+        As :func:`line_blocks`.
+    """
+    number = 0
+    for done, body in line_blocks(original, block):
+        progress(f"reading {original.name}", done, original.size)
+        for line in bytes(body).removesuffix(b"\n").split(b"\n"):
+            number += 1
+            yield number, (line.removeprefix(_BOM) if number == 1 else line).removesuffix(b"\r")
 
 
 def _last_line_end(data: Block, low: int) -> int:

@@ -7,24 +7,29 @@ archive never become paths, and a member that claims to be enormous costs one bu
 from __future__ import annotations
 
 import hashlib
+import os
 import zipfile
 import zlib
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from io import BufferedReader, FileIO
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Protocol, Self, TypeAlias
+from typing import IO, NamedTuple, Protocol, Self, TypeAlias, cast
 
 from pipelines.errors import SourceError
+from pipelines.sources._folders import irregular
 
 __all__ = [
+    "UNPACK_LIMITS",
     "Block",
     "MadeStream",
     "Original",
     "Stream",
+    "UnpackLimits",
     "any_file",
-    "folder_errors",
+    "open_file",
     "plain_file",
     "sha256_of",
     "zip_members",
@@ -37,10 +42,39 @@ _BUFFER = 1 << 20
 #: Small enough to be copied within the processor's cache.
 _PIECE = 256 << 10
 _GZIP = b"\x1f\x8b"
-#: A member that unpacks to more than this many times its packed size is a bomb, not a table
-#: (CSV text packs about 4:1; deflate's own limit is 1032:1).
-_MAX_RATIO = 200
+#: Unpacked bytes from which the limit of the ratio applies.
 _RATIO_APPLIES_FROM = 64 << 20
+
+
+class UnpackLimits(NamedTuple):
+    """Limits of a compressed file; one that exceeds them is a bomb, not a table.
+
+    Attributes
+    ----------
+    ratio
+        Unpacked bytes per packed byte (CSV text packs about 4:1; deflate's own limit is 1032:1).
+        Applies from 64 MiB on.
+    size
+        Unpacked bytes.
+    """
+
+    ratio: int = 200
+    size: int = 1 << 40
+
+    def exceeded(self, packed: int, unpacked: int) -> bool:
+        """Whether this many packed bytes may not unpack to so many."""
+        return unpacked > self.size or unpacked > max(_RATIO_APPLIES_FROM, self.ratio * packed)
+
+    def error(self, packed: int, unpacked: int, name: str) -> SourceError:
+        """Build the error of a file that exceeds them."""
+        return SourceError(
+            f"{packed:,} compressed bytes unpack to {unpacked:,} or more",
+            where=name,
+            hint="no published file does; limits: data.max_unpack_ratio, data.max_unpacked_gb",
+        )
+
+
+UNPACK_LIMITS = UnpackLimits()
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,21 +224,32 @@ def _unreadable(name: str, error: OSError) -> SourceError:
     )
 
 
-@contextmanager
-def folder_errors(folder: Path, expected: str) -> Iterator[None]:
-    """Turn what the system says about looking into a folder into a :class:`SourceError`.
+def open_file(path: Path, name: str) -> BufferedReader:
+    """Open a regular file for reading; a named pipe or a device could block or never end.
 
-    A folder that may not be listed, or listed but not entered, must not look like one without
-    files.
+    Raises
+    ------
+    SourceError
+        If it is missing, can't be read or is not a regular file.
     """
+
+    def opener(file: str, flags: int) -> int:
+        # Without O_NONBLOCK the opening of a named pipe waits for a writer.
+        descriptor = os.open(file, flags | os.O_NONBLOCK)
+        kind = irregular(os.fstat(descriptor).st_mode)
+        if kind:
+            os.close(descriptor)
+            raise SourceError(
+                f"{kind} where a regular file is expected",
+                where=name,
+                hint="streams are not read: save the data as a file",
+            )
+        return descriptor
+
     try:
-        yield
+        return open(path, "rb", opener=opener)
     except OSError as error:
-        raise SourceError(
-            f"the folder can't be read ({error.strerror or type(error).__name__})",
-            where=str(folder),
-            hint=f"check its permissions; expected {expected}",
-        ) from None
+        raise _unreadable(name, error) from None
 
 
 def plain_file(path: Path, name: str) -> Original:
@@ -217,24 +262,21 @@ def plain_file(path: Path, name: str) -> Original:
     """
 
     def opened() -> Stream:
-        try:
-            return Stream(path.open("rb"), name, ())
-        except OSError as error:
-            raise _unreadable(name, error) from None
+        return Stream(open_file(path, name), name, ())
 
-    with opened():
-        pass
-    return Original(name, path.stat().st_size, opened)
+    with open_file(path, name) as file:
+        size = os.fstat(file.fileno()).st_size
+    return Original(name, size, opened)
 
 
-def any_file(path: Path, name: str) -> Original:
+def any_file(path: Path, name: str, limits: UnpackLimits = UNPACK_LIMITS) -> Original:
     """A file on disk, plain or packed by gzip; its first bytes say which.
 
     Raises
     ------
     SourceError
-        If it is missing, not a file or can't be read; later, when a packed file is cut short or
-        damaged.
+        If it is missing, not a file or can't be read; later, when a packed file is cut short,
+        damaged or exceeds the limits.
     """
     plain = plain_file(path, name)
     with plain.open() as stream:
@@ -243,11 +285,8 @@ def any_file(path: Path, name: str) -> Original:
         return plain
 
     def opened() -> Stream:
-        try:
-            raw = path.open("rb")
-        except OSError as error:
-            raise _unreadable(name, error) from None
-        return Stream(_Unpacked(raw), name, (raw,))
+        raw = open_file(path, name)
+        return Stream(_Unpacked(raw, name, limits), name, (raw,))
 
     return Original(name, None, opened)
 
@@ -258,10 +297,13 @@ class _Unpacked:
     Much faster than :class:`gzip.GzipFile`, which reads a few KiB at a time.
     """
 
-    def __init__(self, packed: IO[bytes]) -> None:
+    def __init__(self, packed: IO[bytes], name: str, limits: UnpackLimits) -> None:
         self._packed = packed
+        self._name = name
+        self._limits = limits
         self._member = zlib.decompressobj(wbits=31)
         self._fed = b""
+        self._taken = self._made = 0
 
     def close(self) -> None:
         """Do nothing: the packed file is closed by who opened it."""
@@ -275,26 +317,39 @@ class _Unpacked:
             If the file ends inside a member.
         zlib.error
             If it is damaged, or its checksum is another.
+        SourceError
+            If it unpacks to more than the limits allow.
         """
         while True:
             if self._member.eof:
                 # Members may follow each other; zeros that pad the end are no member.
-                rest = self._member.unused_data.lstrip(b"\0") or self._packed.read(_BUFFER)
+                rest = self._member.unused_data.lstrip(b"\0") or self._feed()
                 rest = rest.lstrip(b"\0")
                 if not rest:
                     return b""
                 self._member, self._fed = zlib.decompressobj(wbits=31), rest
             if not self._fed:
-                self._fed = self._packed.read(_BUFFER)
+                self._fed = self._feed()
                 if not self._fed:
                     raise EOFError("it ends in the middle: a whole gzip file was expected")
             data = self._member.decompress(self._fed, size)
             self._fed = self._member.unconsumed_tail
             if data:
+                self._made += len(data)
+                packed = self._taken - len(self._fed)
+                if self._limits.exceeded(packed, self._made):
+                    raise self._limits.error(packed, self._made, self._name)
                 return data
 
+    def _feed(self) -> bytes:
+        data = self._packed.read(_BUFFER)
+        self._taken += len(data)
+        return data
 
-def zip_members(path: Path, name: str, wanted: Iterable[str]) -> dict[str, Original]:
+
+def zip_members(
+    path: Path, name: str, wanted: Iterable[str], limits: UnpackLimits = UNPACK_LIMITS
+) -> dict[str, Original]:
     """Members of an archive by base name, for the wanted base names that it holds.
 
     Only members at the top or one folder down are looked at, which is how publishers pack.
@@ -303,11 +358,11 @@ def zip_members(path: Path, name: str, wanted: Iterable[str]) -> dict[str, Origi
     ------
     SourceError
         If the archive can't be read, is corrupt, holds a wanted name twice, or a member is
-        encrypted or unpacks to an absurd size.
+        encrypted or exceeds the limits.
     """
     wanted = set(wanted)
     try:
-        with zipfile.ZipFile(path) as archive:
+        with open_file(path, name) as file, zipfile.ZipFile(file) as archive:
             infos = archive.infolist()
     except _CORRUPT as error:
         raise _corrupt(name, error) from None
@@ -323,29 +378,25 @@ def zip_members(path: Path, name: str, wanted: Iterable[str]) -> dict[str, Origi
             raise SourceError(f"the archive holds {base} twice", where=member)
         if info.flag_bits & 1:
             raise SourceError("the archive is encrypted", where=member, hint="unpack it yourself")
-        if info.file_size > max(_RATIO_APPLIES_FROM, _MAX_RATIO * info.compress_size):
-            raise SourceError(
-                f"{info.compress_size:,} bytes claim to unpack to {info.file_size:,}",
-                where=member,
-                hint="this is not a published archive",
-            )
+        if limits.exceeded(info.compress_size, info.file_size):
+            raise limits.error(info.compress_size, info.file_size, member)
         found[base] = Original(member, info.file_size, _member_opener(path, info.filename, member))
     return found
 
 
 def _member_opener(path: Path, inside: str, member: str) -> Callable[[], Stream]:
     def opened() -> Stream:
+        file = open_file(path, member)
         try:
-            archive = zipfile.ZipFile(path)
-            try:
-                return Stream(archive.open(inside), member, (archive,))
-            except BaseException:
-                archive.close()
-                raise
-        except (*_CORRUPT, KeyError) as error:
-            raise _corrupt(member, error) from None
-        except OSError as error:
-            raise _unreadable(member, error) from None
+            archive = zipfile.ZipFile(file)
+            return Stream(archive.open(inside), member, (archive, file))
+        except BaseException as error:
+            file.close()
+            if isinstance(error, OSError):
+                raise _unreadable(member, error) from None
+            if isinstance(error, (*_CORRUPT, KeyError)):
+                raise _corrupt(member, error) from None
+            raise
 
     return opened
 
@@ -359,9 +410,10 @@ def sha256_of(path: Path, *, name: str | None = None) -> str:
         If the file can't be read.
     """
     try:
-        with path.open("rb", buffering=0) as file:
+        with open_file(path, name or str(path)) as file:
             # One small buffer for the whole file: a block of its own for each read costs as much
             # as the hash, in pages that the system has to clear.
-            return hashlib.file_digest(file, "sha256").hexdigest()
+            digest = hashlib.file_digest(cast("FileIO", file.raw), "sha256")
+            return digest.hexdigest()
     except OSError as error:
         raise _unreadable(name or str(path), error) from None

@@ -14,12 +14,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from pipelines.config import Settings
+from pipelines.errors import SourceError
+from pipelines.sources._folders import has_folder
+from pipelines.sources._original import Original, UnpackLimits, any_file
 from pipelines.sources._rejects import RejectLog
 
 if TYPE_CHECKING:
     import polars as pl
 
-__all__ = ["Licence", "Progress", "RawTable", "Source", "Workspace", "no_progress"]
+__all__ = [
+    "Licence",
+    "Progress",
+    "RawTable",
+    "Source",
+    "Workspace",
+    "no_progress",
+    "unpack_limits",
+]
 
 
 class Progress(Protocol):
@@ -130,6 +141,16 @@ class Workspace:
     progress: Progress = field(default=no_progress)
     wanted_tmdb: pl.DataFrame | None = None
 
+    def original(self, path: Path, name: str) -> Original:
+        """Open a file, plain or gzip, within the configured limits of unpacking.
+
+        Raises
+        ------
+        SourceError
+            If it is missing, unreadable or not a regular file.
+        """
+        return any_file(path, name, unpack_limits(self.settings))
+
     def reject(self, file: str, line: int, reason: str, text: str) -> None:
         """Reject one row: file name relative to the data folder, 1-based line, reason code."""
         self.rejects.add(file, line, reason, text)
@@ -137,6 +158,12 @@ class Workspace:
     def reject_frame(self, frame: pl.DataFrame) -> None:
         """Reject many rows: columns ``file``, ``line``, ``reason``, ``text``."""
         self.rejects.extend(frame)
+
+
+def unpack_limits(settings: Settings) -> UnpackLimits:
+    """Limits of compressed files, from the settings."""
+    data = settings.data
+    return UnpackLimits(data.max_unpack_ratio, round(data.max_unpacked_gb * 1e9))
 
 
 class Source(ABC):
@@ -153,7 +180,11 @@ class Source(ABC):
     Attributes
     ----------
     name
-        Name in the registry, such as ``movielens``; also the folder in a data folder.
+        Name in the registry, such as ``movielens``.
+    folder_name
+        Its folder in a data folder; the source's name unless stated.
+    expected
+        Names of its files, for error texts.
     licence
         Terms of the files.
     datasets
@@ -167,11 +198,17 @@ class Source(ABC):
     """
 
     name: ClassVar[str]
+    folder_name: ClassVar[str]
+    expected: ClassVar[str]
     licence: ClassVar[Licence]
     datasets: ClassVar[tuple[str, ...]]
     needs: ClassVar[tuple[str, ...]] = ()
     domains: ClassVar[frozenset[str]] = frozenset()
     code_version: ClassVar[str]
+
+    def __init_subclass__(cls) -> None:
+        if "folder_name" not in cls.__dict__:
+            cls.folder_name = cls.name
 
     def __init__(self, settings: Settings, *, progress: Progress = no_progress) -> None:
         self.settings = settings
@@ -208,11 +245,15 @@ class Source(ABC):
 
     def present(self, folder: Path) -> bool:
         """Whether ``folder`` holds files of this source."""
-        return (folder / self.name).is_dir()
+        return has_folder(folder / self.folder_name, self.expected)
 
     def feeds(self, folder: Path) -> frozenset[str]:
         """Domains whose items the files in ``folder`` do hold."""
         return self.domains if self.present(folder) else frozenset()
+
+    def lacks(self, folder: Path) -> SourceError | None:  # noqa: ARG002
+        """Error that names what its files need to be of use, if that is missing."""
+        return None
 
     def identity(self, folder: Path) -> Mapping[str, Any]:  # noqa: ARG002
         """JSON-ready settings that change what is read; part of the build key."""

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = ["MAX_TEXT", "RejectLog"]
 
-#: Longest text of a rejected row that is kept (characters).
+#: Longest text of a rejected row that is kept (characters); the size of a longer one is added.
 MAX_TEXT = 500
 _SPILL_ROWS = 50_000
 
@@ -49,9 +49,11 @@ class RejectLog:
 
     def add(self, file: str, line: int, reason: str, text: str) -> None:
         """Reject one row."""
-        self._note(file, line, reason, text[:MAX_TEXT])
+        if len(text) > MAX_TEXT:
+            text = f"{text[:MAX_TEXT]}… ({len(text)} characters)"
+        self._note(file, line, reason, text)
         self._counts.setdefault(file, Counter())[reason] += 1
-        self._rows.append((file, line, reason, text[:MAX_TEXT]))
+        self._rows.append((file, line, reason, text))
         if len(self._rows) >= _SPILL_ROWS:
             self._spill()
 
@@ -61,11 +63,15 @@ class RejectLog:
 
         if not frame.height:
             return
+        text = pl.col("text").cast(pl.String).fill_null("")
+        size = text.str.len_chars()
         frame = frame.select(
             pl.col("file").cast(pl.String),
             pl.col("line").cast(pl.Int64),
             pl.col("reason").cast(pl.String),
-            pl.col("text").cast(pl.String).fill_null("").str.slice(0, MAX_TEXT),
+            text=pl.when(size > MAX_TEXT)
+            .then(pl.format("{}… ({} characters)", text.str.slice(0, MAX_TEXT), size))
+            .otherwise(text),
         )
         for file, reason, count in frame.group_by("file", "reason").len().iter_rows():
             self._counts.setdefault(file, Counter())[reason] += count

@@ -15,8 +15,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pipelines.errors import SourceError
-from pipelines.sources._lines import MAX_RECORD as _MAX_RECORD
-from pipelines.sources._lines import decoded, line_array, line_starts, lines_at
+from pipelines.sources._lines import (
+    MAX_LINE,
+    MAX_RECORD,
+    decoded,
+    line_array,
+    line_starts,
+    lines_at,
+)
 from pipelines.sources._original import Original
 from pipelines.sources._protocol import Progress, no_progress
 from pipelines.sources._record import OPEN, SPLIT, Column, RowFault, convert, split_record
@@ -124,9 +130,9 @@ class CsvReader:
                 body = carry + data
                 if not ended:
                     cut = body.rfind(b"\n") + 1
-                    if not cut and len(body) > _MAX_RECORD:
+                    if not cut and len(body) > MAX_RECORD:
                         raise SourceError(
-                            f"a line is longer than {_MAX_RECORD >> 20} MiB",
+                            f"a line is longer than {MAX_RECORD >> 20} MiB",
                             where=f"{self.original.name}:{self._line}",
                             hint="is this a CSV file?",
                         )
@@ -136,7 +142,7 @@ class CsvReader:
                 if not header and (body or ended):
                     body, header = self._skip_header(body), True
                 if body:
-                    batch, used = self._parse(body, final=ended or len(body) > _MAX_RECORD)
+                    batch, used = self._parse(body, final=ended or len(body) > MAX_RECORD)
                     carry = body[used:] + carry
                     if batch is not None and batch.frame.height:
                         yield batch
@@ -207,14 +213,20 @@ class CsvReader:
         count = len(offsets) - 1
         raw = line_array(body, offsets)
         plain = decoded(raw).str.contains(self._plain).fill_null(value=False).to_numpy().copy()
+        # Arrow parses blocks of 1 MiB, which a line must not be longer than.
+        plain &= np.diff(offsets) <= MAX_LINE
 
         rows: list[tuple[Any, ...]] = []
+        outcome: tuple[Any, ...] | RowFault
         own: list[bytes] = []
         keep, resume, spanned = count, 0, 0
         for n in np.flatnonzero(~plain).tolist():
             if n < resume:
                 continue
-            span, outcome = self._parse_record(body, offsets, n, final=final)
+            if offsets[n + 1] - offsets[n] > MAX_LINE:
+                span, outcome = 1, RowFault("too_long")
+            else:
+                span, outcome = self._parse_record(body, offsets, n, final=final)
             if span == 0:
                 keep = n
                 break

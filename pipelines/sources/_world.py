@@ -12,6 +12,7 @@ from pipelines.config import Settings, identity_hash
 from pipelines.domains import DOMAINS
 from pipelines.errors import ConfigError, LockedError, SourceError, StoreError
 from pipelines.sources._download import fetch
+from pipelines.sources._folders import entries, has_folder, unread
 from pipelines.sources._protocol import Progress, no_progress
 from pipelines.sources._registry import SOURCES, open_source
 
@@ -23,6 +24,8 @@ GIVEN = "given"
 MOVIELENS_URL = "https://files.grouplens.org"
 #: Seconds to wait for another process that generates the same world.
 _PATIENCE = 600.0
+#: Names that an error text shows.
+_SHOWN = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +44,10 @@ class World:
         Original files by source; nothing for a source without files here.
     domains
         Domains that there are files for.
+    unread
+        Names in a given data folder that no source reads; folders end with ``/``.
+    unused
+        For files that feed no domain although others do: what they lack, as text.
     """
 
     name: str
@@ -48,6 +55,8 @@ class World:
     origin: str
     files: Mapping[str, tuple[Path, ...]]
     domains: frozenset[str]
+    unread: tuple[str, ...] = ()
+    unused: tuple[str, ...] = ()
 
     def has(self, source: str) -> bool:
         """Whether there are files of this source."""
@@ -106,16 +115,27 @@ def _open(folder: Path, origin: str, settings: Settings, progress: Progress) -> 
         name: tuple(source.files(folder)) if source.present(folder) else ()
         for name, source in sources.items()
     }
+    lacks = [lack for source in sources.values() if (lack := source.lacks(folder))]
     fed = frozenset().union(*(source.feeds(folder) for source in sources.values()))
     domains = frozenset(d for d in fed if all(files[s] for s in DOMAINS[d].sources))
+    folders = [source.folder_name for source in sources.values()]
+    given = [path for paths in files.values() for path in paths]
+    left = tuple(unread(folder, given, folders)) if origin == GIVEN else ()
+    if not domains and lacks:
+        raise lacks[0]
     if not domains:
+        found = [name for name in files if files[name]]
         raise SourceError(
-            "there are no files of any source here",
+            f"files of {', '.join(found)} alone make no domain"
+            if found
+            else "there are no files of any source here",
             where=str(folder),
-            hint=f"expected folders such as {', '.join(f'{n}/' for n in SOURCES)}; "
-            "see docs/data.md",
+            hint=f"expected folders such as {', '.join(f'{name}/' for name in folders)}; "
+            + (f"not read: {', '.join(left[:_SHOWN])}; " if left else "")
+            + "see docs/data.md",
         )
-    return World(_name(folder, origin, domains, settings), folder, origin, files, domains)
+    name = _name(folder, origin, domains, settings)
+    return World(name, folder, origin, files, domains, left, tuple(map(str, lacks)))
 
 
 def _name(folder: Path, origin: str, domains: frozenset[str], settings: Settings) -> str:
@@ -130,16 +150,10 @@ def _name(folder: Path, origin: str, domains: frozenset[str], settings: Settings
 
 def _given(folder: Path) -> Path:
     folder = folder.expanduser().absolute()
-    try:
-        for inside in folder.iterdir():
-            inside.lstat()  # a folder that may be listed may still not be entered
-            break
-    except OSError as error:
-        raise SourceError(
-            f"the data folder can't be read ({error.strerror or type(error).__name__})",
-            where=str(folder),
-            hint="give a folder in the shape described in docs/data.md",
-        ) from None
+    expected = "a data folder as described in docs/data.md"
+    if not has_folder(folder, expected):
+        raise SourceError("there is no such folder", where=str(folder), hint=f"expected {expected}")
+    entries(folder, expected)
     return folder
 
 

@@ -10,9 +10,17 @@ from typing import Literal
 
 from pipelines.config import AmazonData
 from pipelines.errors import SourceError
-from pipelines.sources._original import folder_errors
+from pipelines.sources._folders import check_file, pick_files
 
-__all__ = ["BOOK_CATEGORIES", "EDITIONS", "AmazonFile", "Edition", "Kind", "find_files"]
+__all__ = [
+    "BOOK_CATEGORIES",
+    "EDITIONS",
+    "EXPECTED",
+    "AmazonFile",
+    "Edition",
+    "Kind",
+    "find_files",
+]
 
 Edition = Literal["2018", "2023"]
 Kind = Literal["reviews", "meta"]
@@ -24,7 +32,9 @@ BOOK_CATEGORIES = frozenset({"Books", "Kindle_Store"})
 _FOLDER = "amazon"
 #: `meta_Books.json.gz`, `Books_5.json.gz` (users and items with five reviews), `Books.jsonl`.
 _NAME = re.compile(r"(?P<meta>meta_)?(?P<category>[A-Za-z0-9_]+?)(?P<core>_5)?\.jsonl?(?:\.gz)?")
-_FILES = (
+_RESEMBLES = re.compile(r".*\.jsonl?(?:\.gz)?", re.IGNORECASE)
+#: The names of files, for error texts.
+EXPECTED = (
     "amazon/2018/<Category>.json.gz and meta_<Category>.json.gz, or "
     "amazon/2023/<Category>.jsonl.gz and meta_<Category>.jsonl.gz"
 )
@@ -111,8 +121,9 @@ def _sorted_out(path: Path, kind: Kind, settings: AmazonData) -> AmazonFile:
         raise SourceError(
             f"not the name of a file of {kind}",
             where=str(path),
-            hint=f"data.amazon.{kind} names it; expected {_FILES}",
+            hint=f"data.amazon.{kind} names it; expected {EXPECTED}",
         )
+    check_file(path, EXPECTED)
     return file
 
 
@@ -120,14 +131,18 @@ def _in_folder(folder: Path) -> Iterator[AmazonFile]:
     here = folder / _FOLDER
     places: list[tuple[Path, Edition | None]] = [(here, None), *((here / e, e) for e in EDITIONS)]
     for place, edition in places:
-        with folder_errors(place, _FILES):
-            inside = sorted(place.iterdir()) if place.is_dir() else []
-            # What is inside a folder that may be listed but not entered can't be looked at.
-            paths = [p for p in inside if p.is_file()]
-        for path in paths:
+        for path in pick_files(place, _is_name, EXPECTED, resembles=_resembles):
             file = _named(path, path.relative_to(folder).as_posix(), edition)
             if file is not None:
                 yield file
+
+
+def _is_name(name: str) -> bool:
+    return _NAME.fullmatch(name) is not None
+
+
+def _resembles(name: str) -> bool:
+    return _RESEMBLES.fullmatch(name) is not None
 
 
 def _named(path: Path, name: str, edition: Edition | None) -> AmazonFile | None:

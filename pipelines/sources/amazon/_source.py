@@ -11,10 +11,15 @@ from pipelines.errors import SourceError
 from pipelines.sources._given import given_files
 from pipelines.sources._json_lines import JsonBatch, JsonLinesReader
 from pipelines.sources._lines import ahead
-from pipelines.sources._original import any_file
 from pipelines.sources._protocol import Licence, RawTable, Source, Workspace
 from pipelines.sources.amazon._fields import TABLES, Table
-from pipelines.sources.amazon._layout import BOOK_CATEGORIES, AmazonFile, Kind, find_files
+from pipelines.sources.amazon._layout import (
+    BOOK_CATEGORIES,
+    EXPECTED,
+    AmazonFile,
+    Kind,
+    find_files,
+)
 
 if TYPE_CHECKING:
     import polars as pl
@@ -30,7 +35,7 @@ class AmazonSource(Source):
 
     Rows come out as published, by file and line; repeated records and mark-up in titles are
     dbt's to clean and count. Rejected are lines that the JSON-lines reader can't take
-    (``blank_line``, ``invalid_utf8``, ``not_json``, ``not_object``) and, by reason:
+    (``blank_line``, ``too_long``, ``invalid_utf8``, ``not_json``, ``not_object``) and, by reason:
 
     =================  =====================================================================
     ``bad_id``         a user or item that is missing, no text, or has characters of no id
@@ -42,6 +47,7 @@ class AmazonSource(Source):
     """
 
     name: ClassVar[str] = "amazon"
+    expected: ClassVar[str] = EXPECTED
     code_version: ClassVar[str] = "amazon-1"
     datasets: ClassVar[tuple[str, ...]] = (
         *(table.dataset for table in TABLES.values()),
@@ -69,9 +75,22 @@ class AmazonSource(Source):
 
     def feeds(self, folder: Path) -> frozenset[str]:
         """Books if there are products of a category of books, products if there are others."""
-        categories = {f.category for f in self._found(folder) if f.kind == "meta"}
-        found = {"books"} if categories & BOOK_CATEGORIES else set()
-        return frozenset(found | ({"products"} if categories - BOOK_CATEGORIES else set()))
+        return frozenset(_domain(f) for f in self._found(folder) if f.kind == "meta")
+
+    def lacks(self, folder: Path) -> SourceError | None:
+        """Name reviews of a domain that has no product records at all."""
+        found = self._found(folder)
+        known = {_domain(f) for f in found if f.kind == "meta"}
+        alone = [f for f in found if _domain(f) not in known]
+        if not alone:
+            return None
+        records = dict.fromkeys(f"meta_{f.category}" for f in alone)
+        return SourceError(
+            "reviews without product records",
+            where=", ".join(f.name for f in alone),
+            hint=f"put {', '.join(records)} (.json.gz or .jsonl.gz) beside them or name it in "
+            "data.amazon.meta; data.amazon.categories leaves categories out",
+        )
 
     def identity(self, folder: Path) -> Mapping[str, Any]:
         """Return how each file is read: its edition is a setting where its name leaves it open."""
@@ -106,6 +125,10 @@ class AmazonSource(Source):
         return find_files(folder, data, given)
 
 
+def _domain(file: AmazonFile) -> str:
+    return "books" if file.category in BOOK_CATEGORIES else "products"
+
+
 class _Reading:
     """One pass over the files of a table."""
 
@@ -135,7 +158,7 @@ class _Reading:
         names = ["category", "file", "line", *(f.name for f in self._table.fields)]
         for file in self._files:
             reader = JsonLinesReader(
-                any_file(file.path, file.name),
+                self._work.original(file.path, file.name),
                 self._table.fields,
                 self._work.reject_frame,
                 progress=self._work.progress,

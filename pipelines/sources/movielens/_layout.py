@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from pipelines.errors import SourceError
 from pipelines.sources._download import Download
-from pipelines.sources._original import Original, folder_errors, plain_file, zip_members
+from pipelines.sources._folders import (
+    check_file,
+    entries,
+    has_folder,
+    pick_files,
+    resembling,
+    unclear_name,
+)
+from pipelines.sources._original import (
+    UNPACK_LIMITS,
+    Original,
+    UnpackLimits,
+    plain_file,
+    zip_members,
+)
 
-__all__ = ["ARCHIVES", "FILES", "Format", "Layout", "find_layout"]
+__all__ = ["ARCHIVES", "EXPECTED", "FILES", "Format", "Layout", "find_layout"]
 
 Format = Literal["csv", "dat", "u"]
 
@@ -61,7 +75,8 @@ ARCHIVES: Mapping[str, Download] = {
 }
 
 _FOLDER = "movielens"
-_EXPECTED = "movielens/ml-latest-small.zip or movielens/<variant>/movies.csv"
+#: The names of files, for error texts.
+EXPECTED = "movielens/ml-latest-small.zip or movielens/<variant>/movies.csv"
 #: The layout of each; in the order in which `auto` prefers them.
 _VARIANTS: Mapping[str, Format] = {
     "ml-latest-small": "csv",
@@ -104,30 +119,37 @@ class Layout:
         Raises
         ------
         SourceError
-            If one is missing.
+            If one is missing or can't be read.
         """
-        if self.path.is_dir():
-            self.originals()
-            return [self.path / name for name in FILES[self.format]]
-        return [self.path]
+        return [self.path] if self._packed else list(self._files().values())
 
-    def originals(self) -> dict[str, Original]:
+    def originals(self, limits: UnpackLimits = UNPACK_LIMITS) -> dict[str, Original]:
         """Return the files by base name.
 
         Raises
         ------
         SourceError
-            If the archive is corrupt or a file is missing.
+            If the archive is corrupt or exceeds the limits, or a file is missing.
         """
+        if not self._packed:
+            return {n: plain_file(p, f"{self.name}/{n}") for n, p in self._files().items()}
+        found = zip_members(self.path, self.name, FILES[self.format], limits)
+        self._refuse_missing(found)
+        return found
+
+    @property
+    def _packed(self) -> bool:
+        return self.path.suffix == ".zip"
+
+    def _files(self) -> dict[str, Path]:
         names = FILES[self.format]
-        if self.path.is_dir():
-            found = {
-                name: plain_file(self.path / name, f"{self.name}/{name}")
-                for name in names
-                if (self.path / name).exists()
-            }
-        else:
-            found = zip_members(self.path, self.name, names)
+        picked = pick_files(self.path, names.__contains__, ", ".join(names))
+        found = {path.name: path for path in picked}
+        self._refuse_missing(found)
+        return {name: found[name] for name in names}
+
+    def _refuse_missing(self, found: Collection[str]) -> None:
+        names = FILES[self.format]
         missing = [name for name in names if name not in found]
         if missing:
             raise SourceError(
@@ -135,7 +157,6 @@ class Layout:
                 where=str(self.path),
                 hint=f"expected {', '.join(names)}",
             )
-        return found
 
 
 def find_layout(folder: Path, variant: str = "auto") -> Layout:
@@ -156,24 +177,30 @@ def find_layout(folder: Path, variant: str = "auto") -> Layout:
     SourceError
         If there is none, not the one asked for, or several to choose from.
     """
-    with folder_errors(folder / _FOLDER, _EXPECTED):
-        return _find_layout(folder / _FOLDER, variant)
-
-
-def _find_layout(here: Path, variant: str) -> Layout:
-    if not here.is_dir():
+    here = folder / _FOLDER
+    if not has_folder(here, EXPECTED):
         raise SourceError(
             "no folder with MovieLens files",
             where=str(here),
-            hint=f"expected {_EXPECTED}; see docs/data.md",
+            hint=f"expected {EXPECTED}; see docs/data.md",
         )
-    next(here.iterdir(), None)  # a closed folder would look empty to `glob`
+    inside = {path.name: path for path in entries(here, EXPECTED)}
     found: dict[str, Layout] = {}
     for name, layout in _VARIANTS.items():
-        for path in (here / f"{name}.zip", here / name, *sorted(here.glob(f"{name}-*.zip"))):
-            if name not in found and (path.is_dir() if path.suffix != ".zip" else path.exists()):
+        parts = [n for n in inside if n.startswith(f"{name}-") and n.endswith(".zip")]
+        for each in (f"{name}.zip", name, *parts):
+            if each in inside and name not in found:
+                path = inside[each]
+                if path.suffix == ".zip":
+                    check_file(path, EXPECTED)
+                else:
+                    has_folder(path, EXPECTED)
                 found[name] = Layout(name, path, layout)
-    if _VARIANTS.get(variant, "csv") == "csv" and any((here / f).exists() for f in FILES["csv"]):
+    known = {*_VARIANTS, *(f"{name}.zip" for name in _VARIANTS), *FILES["csv"]}
+    for path in inside.values():
+        if path.name not in known and resembling(path.name) in known:
+            raise unclear_name(path, EXPECTED)
+    if _VARIANTS.get(variant, "csv") == "csv" and any(name in inside for name in FILES["csv"]):
         bare = _BARE if variant == "auto" else variant
         found.setdefault(bare, Layout(bare, here))
     listed = ", ".join(found) or "none"

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import ClassVar
 
-from pipelines.sources._protocol import Licence, RawTable, Source, Workspace
+from pipelines.sources._protocol import Licence, RawTable, Source, Workspace, unpack_limits
 from pipelines.sources.movielens._formats import READERS
-from pipelines.sources.movielens._layout import Layout, find_layout
+from pipelines.sources.movielens._layout import EXPECTED, Layout, find_layout
 
 __all__ = ["MovielensSource"]
 
@@ -29,6 +29,7 @@ class MovielensSource(Source):
     ``bad_quotes``            a quoted field that does not end, or with text after its end
     ``bare_return``           a carriage return inside the line
     ``invalid_utf8``          bytes that are not UTF-8
+    ``too_long``              a line of more than 1 MiB
     ``bad_id``                an id that is not a whole number from 1
     ``bad_rating``            a rating that is not a number
     ``off_scale``             a rating that is not 0.5, 1.0, ..., 5.0 (or 1, 2, ..., 5)
@@ -47,6 +48,7 @@ class MovielensSource(Source):
     """
 
     name: ClassVar[str] = "movielens"
+    expected: ClassVar[str] = EXPECTED
     domains: ClassVar[frozenset[str]] = frozenset({"movies"})
     code_version: ClassVar[str] = "movielens-2"
     datasets: ClassVar[tuple[str, ...]] = (
@@ -79,4 +81,4 @@ class MovielensSource(Source):
     def read(self, folder: Path, work: Workspace) -> Iterator[RawTable]:
         """Read films, ratings, links, tags and users, in this order."""
         layout = self._layout(folder)
-        yield from READERS[layout.format](layout.originals(), work)
+        yield from READERS[layout.format](layout.originals(unpack_limits(self.settings)), work)

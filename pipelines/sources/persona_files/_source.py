@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from pipelines.errors import SourceError
-from pipelines.sources._given import given_files, listed_files, relative_name
-from pipelines.sources._lines import line_blocks
-from pipelines.sources._original import any_file
+from pipelines.sources._folders import check_file, pick_files
+from pipelines.sources._given import given_files, relative_name
+from pipelines.sources._lines import MAX_LINE, numbered_lines
 from pipelines.sources._protocol import Licence, RawTable, Source, Workspace
 from pipelines.sources.persona_files._records import (
     PersonaRow,
@@ -25,13 +25,8 @@ if TYPE_CHECKING:
 
 __all__ = ["PersonaFilesSource"]
 
-_FOLDER = "personas"
 _SUFFIXES = (".jsonl", ".jsonl.gz", ".txt", ".txt.gz")
-_BLOCK = 4 << 20
 _BATCH = 20_000
-_BOM = b"\xef\xbb\xbf"
-#: Bytes of a rejected line that are shown.
-_SHOWN = 2000
 
 
 class PersonaFilesSource(Source):
@@ -50,7 +45,8 @@ class PersonaFilesSource(Source):
     ``wrong_type``           a text that is none, or an attribute with a structure of its own
     ``too_many_attributes``  more than 200 of them
     ``too_short``            a text of fewer than 40 characters
-    ``too_long``             a text of more than 8,000 characters, an attribute of over 1,000
+    ``too_long``             a text of more than 8,000 characters, an attribute of over 1,000,
+                             a line of more than 1 MiB
     ``template_token``       a chat template's mark-up, such as ``<|im_start|>`` or ``[INST]``,
                              with which a text could pass for another part of a prompt
     ``duplicate_text``       a text that was there before (attributes alone may repeat: two
@@ -59,6 +55,8 @@ class PersonaFilesSource(Source):
     """
 
     name: ClassVar[str] = "persona_files"
+    folder_name: ClassVar[str] = "personas"
+    expected: ClassVar[str] = f"files that end in {', '.join(_SUFFIXES)}"
     code_version: ClassVar[str] = "persona-files-1"
     datasets: ClassVar[tuple[str, ...]] = ("raw.persona_files", "raw.persona_files_rejected")
     licence: ClassVar[Licence] = Licence(
@@ -69,7 +67,7 @@ class PersonaFilesSource(Source):
 
     def present(self, folder: Path) -> bool:
         """Whether files are named in the settings or lie in ``folder/personas``."""
-        return bool(self.settings.data.personas.files) or bool(_in_folder(folder))
+        return bool(self.settings.data.personas.files) or bool(self._in_folder(folder))
 
     def files(self, folder: Path) -> list[Path]:
         """Return the named files, else those in the folder by name.
@@ -83,7 +81,7 @@ class PersonaFilesSource(Source):
         found = (
             given_files(named, self.settings, progress=self.progress)
             if named
-            else _in_folder(folder)
+            else self._in_folder(folder)
         )
         names = Counter(relative_name(path, folder) for path in found)
         doubled = [name for name, times in names.items() if times > 1]
@@ -91,7 +89,12 @@ class PersonaFilesSource(Source):
             raise SourceError(
                 "two persona files of one name", where=", ".join(doubled), hint="rename one"
             )
+        for path in found:
+            check_file(path, self.expected)
         return sorted(found, key=lambda path: relative_name(path, folder))
+
+    def _in_folder(self, folder: Path) -> list[Path]:
+        return pick_files(folder / self.folder_name, _is_name, self.expected)
 
     def read(self, folder: Path, work: Workspace) -> Iterator[RawTable]:
         """Read all files into one table."""
@@ -99,7 +102,7 @@ class PersonaFilesSource(Source):
         yield RawTable(
             "raw.persona_files",
             reading.batches(),
-            _FOLDER,
+            self.folder_name,
             rows_read=lambda: sum(reading.rows.values()),
             filtered=lambda: dict(reading.skipped),
             files=lambda: dict(reading.rows),
@@ -107,8 +110,8 @@ class PersonaFilesSource(Source):
         )
 
 
-def _in_folder(folder: Path) -> list[Path]:
-    return listed_files(folder / _FOLDER, _SUFFIXES)
+def _is_name(name: str) -> bool:
+    return name.lower().endswith(_SUFFIXES)
 
 
 class _Reading:
@@ -139,32 +142,30 @@ class _Reading:
 
     def _rows_of(self, path: Path, file: str) -> Iterator[tuple[int, PersonaRow]]:
         plain = path.name.lower().removesuffix(".gz").endswith(".txt")
-        original, number = any_file(path, file), 0
         self.rows[file] = 0
-        for done, body in line_blocks(original, _BLOCK):
-            self._work.progress(f"reading {file}", done, None)
-            for raw in bytes(body).removesuffix(b"\n").split(b"\n"):
-                number += 1
-                line = raw.removeprefix(_BOM) if number == 1 else raw
-                self.rows[file] += 1
-                if not line.strip():
-                    self.skipped["blank_line"] += 1
-                    continue
-                if number == 1 and not plain and line.lstrip().startswith(b"["):
-                    raise SourceError(
-                        "the file is one JSON array",
-                        where=file,
-                        hint="expected one record per line; convert it, such as with `jq -c '.[]'`",
-                    )
-                try:
-                    yield number, self._row(line, plain=plain)
-                except RecordFaultError as fault:
-                    shown = line[:_SHOWN].decode("utf-8", "replace").strip()
-                    self._work.reject(file, number, fault.reason, shown)
-        if not number:
+        for number, line in numbered_lines(self._work.original(path, file), self._work.progress):
+            self.rows[file] += 1
+            if not line.strip():
+                self.skipped["blank_line"] += 1
+                continue
+            if number == 1 and not plain and line.lstrip().startswith(b"["):
+                raise SourceError(
+                    "the file is one JSON array",
+                    where=file,
+                    hint="expected one record per line; convert it, such as with `jq -c '.[]'`",
+                )
+            try:
+                yield number, self._row(line, plain=plain)
+            except RecordFaultError as fault:
+                self._work.reject(
+                    file, number, fault.reason, line.decode("utf-8", "replace").strip()
+                )
+        if not self.rows[file]:
             raise SourceError("the file is empty", where=file, hint="expected one persona per line")
 
     def _row(self, line: bytes, *, plain: bool) -> PersonaRow:
+        if len(line) > MAX_LINE:
+            raise RecordFaultError("too_long")
         try:
             text = line.decode("utf-8")
         except UnicodeDecodeError:

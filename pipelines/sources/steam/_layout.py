@@ -9,11 +9,11 @@ from typing import Literal
 
 from pipelines.config import Settings
 from pipelines.errors import SourceError
+from pipelines.sources._folders import check_file, pick_files
 from pipelines.sources._given import given_files, relative_name
-from pipelines.sources._original import folder_errors
 from pipelines.sources._protocol import Progress, no_progress
 
-__all__ = ["REQUIRED", "Kind", "SteamFile", "find_files"]
+__all__ = ["EXPECTED", "REQUIRED", "Kind", "SteamFile", "find_files"]
 
 Kind = Literal["games", "reviews", "items"]
 
@@ -24,6 +24,7 @@ _NAMES: Mapping[Kind, str] = {
     "reviews": "australian_user_reviews.json",
     "items": "australian_users_items.json",
 }
+EXPECTED = " or ".join(f"{name}.gz" for name in _NAMES.values())
 #: Play time refines what a review says; the others are the domain.
 REQUIRED: tuple[Kind, ...] = ("games", "reviews")
 
@@ -61,7 +62,7 @@ def find_files(
     for kind, name in _NAMES.items():
         given = getattr(data, kind)
         paths = (
-            given_files([given], settings, progress=progress)
+            [check_file(p, name) for p in given_files([given], settings, progress=progress)]
             if given
             else _lying(folder / _FOLDER, name)
         )
@@ -85,9 +86,4 @@ def find_files(
 
 
 def _lying(folder: Path, name: str) -> list[Path]:
-    with folder_errors(folder, f"{name}.gz"):
-        if not folder.exists():
-            return []
-        inside = {path.name for path in folder.iterdir()}
-        # What may be listed but not entered is found out here, not where the file is opened.
-        return [p for n in (f"{name}.gz", name) if n in inside and (p := folder / n).stat()]
+    return pick_files(folder, (f"{name}.gz", name).__contains__, f"{name}.gz")

@@ -120,17 +120,19 @@ _PLAYTIME = _List(
 
 def reviews_table(file: SteamFile, work: Workspace) -> RawTable:
     """``raw.steam_reviews``, by place."""
-    return _table("raw.steam_reviews", _REVIEWS, file, work)
+    return _table("raw.steam_reviews", _REVIEWS, file, work, allow_empty=False)
 
 
 def playtime_table(file: SteamFile | None, work: Workspace) -> RawTable:
     """``raw.steam_playtime``, by place; no rows if there is no file."""
     if file is None:
         return RawTable("raw.steam_playtime", iter(()), None, rows_read=lambda: 0)
-    return _table("raw.steam_playtime", _PLAYTIME, file, work)
+    return _table("raw.steam_playtime", _PLAYTIME, file, work, allow_empty=True)
 
 
-def _table(dataset: str, entries: _List, file: SteamFile, work: Workspace) -> RawTable:
+def _table(
+    dataset: str, entries: _List, file: SteamFile, work: Workspace, *, allow_empty: bool
+) -> RawTable:
     reading = _Entries(entries, file, work)
     return RawTable(
         dataset=dataset,
@@ -138,6 +140,7 @@ def _table(dataset: str, entries: _List, file: SteamFile, work: Workspace) -> Ra
         file=file.name,
         rows_read=lambda: reading.entries + reading.reader.rejected,
         stats=lambda: {"users": reading.reader.lines - reading.reader.rejected},
+        allow_empty=allow_empty,
     )
 
 

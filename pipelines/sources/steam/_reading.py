@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from pipelines.sources._json_lines import JsonBatch, JsonField, JsonLinesReader
 from pipelines.sources._lines import lines_at
-from pipelines.sources._original import any_file
 from pipelines.sources._protocol import Workspace
 from pipelines.sources.steam._layout import SteamFile
 from pipelines.sources.steam._literals import literal_lines
@@ -18,6 +17,8 @@ if TYPE_CHECKING:
 __all__ = ["LiteralReader"]
 
 _BLOCK = 8 << 20
+#: A line holds all of a user's games (bytes): of the longest published list about 1 MiB.
+_MAX_LINE = 16 << 20
 
 
 class LiteralReader:
@@ -46,7 +47,7 @@ class LiteralReader:
     def __init__(self, file: SteamFile, fields: Sequence[JsonField], work: Workspace) -> None:
         self.name = file.name
         self.rejected = 0
-        self._original = any_file(file.path, file.name)
+        self._original = work.original(file.path, file.name)
         self._work = work
         self._faults: list[pl.DataFrame] = []
         self._reader = JsonLinesReader(
@@ -55,6 +56,7 @@ class LiteralReader:
             self.reject,
             progress=work.progress,
             threads=work.settings.runtime.threads,
+            max_line=_MAX_LINE,
         )
 
     @property

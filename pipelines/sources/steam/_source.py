@@ -9,7 +9,7 @@ from typing import ClassVar
 from pipelines.errors import SourceError
 from pipelines.sources._protocol import Licence, RawTable, Source, Workspace
 from pipelines.sources.steam._games import games_table
-from pipelines.sources.steam._layout import find_files
+from pipelines.sources.steam._layout import EXPECTED, find_files
 from pipelines.sources.steam._lists import playtime_table, reviews_table
 
 __all__ = ["SteamSource"]
@@ -22,7 +22,7 @@ class SteamSource(Source):
     out by number, reviews and time played by their place in the file, all as published. Games
     without any value (the published file begins with thousands) are filtered as
     ``empty_record``. Rejected are lines that hold no dictionary (``blank_line``,
-    ``invalid_utf8``, ``not_json``, ``not_object``) and, by reason:
+    ``too_long``, ``invalid_utf8``, ``not_json``, ``not_object``) and, by reason:
 
     =================  =====================================================================
     ``bad_id``         a game or user that is missing or has characters of no id
@@ -37,6 +37,7 @@ class SteamSource(Source):
     """
 
     name: ClassVar[str] = "steam"
+    expected: ClassVar[str] = EXPECTED
     code_version: ClassVar[str] = "steam-1"
     datasets: ClassVar[tuple[str, ...]] = (
         "raw.steam_games",

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from pipelines.errors import SourceError
-from pipelines.sources._lines import line_blocks
+from pipelines.sources._lines import MAX_LINE, numbered_lines
 from pipelines.sources._original import Original
 
 __all__ = ["SEPARATOR", "TreeRow", "tree_rows"]
@@ -17,8 +17,6 @@ SEPARATOR = " > "
 #: Deepest tree and longest name that are taken for one (levels, characters).
 MAX_LEVELS, MAX_NAME = 32, 200
 
-_BLOCK = 1 << 20
-_BOM = b"\xef\xbb\xbf"
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 #: Google's taxonomy has a variant with the category's number before its path.
 _NUMBER = re.compile(r"^\d+ - ")
@@ -68,20 +66,13 @@ def tree_rows(original: Original, *, csv_levels: bool) -> Iterator[TreeRow]:
     """
     parse: Callable[[str], tuple[str, ...] | str] | None = None if csv_levels else _path
     number = 0
-    for _, block in line_blocks(original, _BLOCK):
-        body = bytes(block)
-        for raw in body.split(b"\n")[: None if not body.endswith(b"\n") else -1]:
-            number += 1
-            line = raw.removesuffix(b"\r")
-            if number == 1:
-                line = line.removeprefix(_BOM)
-            shown = line.decode("utf-8", "replace")
-            if csv_levels and parse is None:
-                parse = _levels_of(shown, original.name)
-                yield TreeRow(number, shown, skipped="header")
-                continue
-            assert parse is not None, "the first line is the header"
-            yield _row(number, line, shown, parse)
+    for number, line in numbered_lines(original):
+        shown = line.decode("utf-8", "replace")
+        if parse is None:
+            parse = _levels_of(shown, original.name)
+            yield TreeRow(number, shown, skipped="header")
+            continue
+        yield _row(number, line, shown, parse)
     if not number:
         expected = "a header such as level1,level2" if csv_levels else "lines such as A > B > C"
         raise SourceError("the file is empty", where=original.name, hint=f"expected {expected}")
@@ -90,6 +81,8 @@ def tree_rows(original: Original, *, csv_levels: bool) -> Iterator[TreeRow]:
 def _row(
     number: int, line: bytes, shown: str, parse: Callable[[str], tuple[str, ...] | str]
 ) -> TreeRow:
+    if len(line) > MAX_LINE:
+        return TreeRow(number, shown, fault="too_long")
     try:
         text = line.decode("utf-8")
     except UnicodeDecodeError:
@@ -116,7 +109,10 @@ def _path(text: str) -> tuple[str, ...] | str:
 
 
 def _levels_of(header: str, file: str) -> Callable[[str], tuple[str, ...] | str]:
-    cells = next(csv.reader([header]), [])
+    try:
+        cells = next(csv.reader([header]), [])
+    except csv.Error:  # a name longer than the reader's limit
+        cells = []
     found = [_LEVEL.fullmatch(cell.strip().lower()) for cell in cells]
     numbers = [int(match[1]) for match in found if match]
     if not cells or numbers != list(range(1, len(cells) + 1)):

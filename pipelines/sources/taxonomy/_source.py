@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from pipelines.errors import SourceError
-from pipelines.sources._given import given_files, listed_files, relative_name
-from pipelines.sources._original import any_file
+from pipelines.sources._folders import check_file, pick_files
+from pipelines.sources._given import given_files, relative_name
 from pipelines.sources._protocol import Licence, RawTable, Source, Workspace
 from pipelines.sources.taxonomy._rows import SEPARATOR, tree_rows
 
@@ -36,7 +36,7 @@ class TaxonomySource(Source):
     ``control_character``    tabs and other control characters
     ``empty_level``          a level without a name, at the start or between two others
     ``too_many_levels``      more than 32 levels
-    ``too_long``             a name of more than 200 characters
+    ``too_long``             a name of more than 200 characters, a line of more than 1 MiB
     ``wrong_columns``        (CSV) more or fewer fields than the header
     ``bad_quotes``           (CSV) a quoted field that does not end, or text after its end
     ``separator_in_name``    (CSV) `` > `` within a name
@@ -45,6 +45,8 @@ class TaxonomySource(Source):
     """
 
     name: ClassVar[str] = "taxonomy"
+    expected: ClassVar[str] = f"one file that ends in {', '.join(_SUFFIXES)}"
+    domains: ClassVar[frozenset[str]] = frozenset({"products"})
     code_version: ClassVar[str] = "taxonomy-1"
     datasets: ClassVar[tuple[str, ...]] = ("raw.taxonomy_categories", "raw.taxonomy_rejected")
     licence: ClassVar[Licence] = Licence(
@@ -53,37 +55,43 @@ class TaxonomySource(Source):
         terms="A file given by the user; its publisher's terms hold.",
     )
 
-    def present(self, folder: Path) -> bool:
-        """Whether a tree is named in the settings or lies in ``folder/taxonomy``."""
-        return bool(self.settings.data.taxonomy.file) or bool(_in_folder(folder))
+    def present(self, folder: Path) -> bool:  # noqa: ARG002 - no tree is an empty table
+        """Return True: without a tree the table has no rows and there are no choice sets."""
+        return True
+
+    def feeds(self, folder: Path) -> frozenset[str]:  # noqa: ARG002
+        """Return no domain: a tree only groups the products of another source."""
+        return frozenset()
 
     def files(self, folder: Path) -> list[Path]:
-        """Return the tree's file.
+        """Return the tree's file, or nothing.
 
         Raises
         ------
         SourceError
-            If there is none, or several lie in the folder and the settings name none.
+            If several lie in the folder and the settings name none, or it is not a regular file.
         """
         named = self.settings.data.taxonomy.file
         found = (
             given_files((named,), self.settings, progress=self.progress)
             if named
-            else _in_folder(folder)
+            else pick_files(folder / self.folder_name, _is_name, self.expected)
         )
-        if len(found) != 1:
+        if len(found) > 1:
             raise SourceError(
-                f"{len(found) or 'no'} category trees",
-                where=str(folder / self.name),
-                hint="name one in data.taxonomy.file"
-                if found
-                else f"expected one file ({', '.join(_SUFFIXES)})",
+                f"{len(found)} category trees",
+                where=", ".join(str(path) for path in found),
+                hint="name one in data.taxonomy.file",
             )
-        return found
+        return [check_file(path, self.expected) for path in found]
 
     def read(self, folder: Path, work: Workspace) -> Iterator[RawTable]:
-        """Read the paths."""
-        path = self.files(folder)[0]
+        """Read the paths; no rows without a tree."""
+        found = self.files(folder)
+        if not found:
+            yield RawTable("raw.taxonomy_categories", iter(()), None, rows_read=lambda: 0)
+            return
+        path = found[0]
         reading = _Reading(path, relative_name(path, folder), work)
         yield RawTable(
             "raw.taxonomy_categories",
@@ -95,8 +103,8 @@ class TaxonomySource(Source):
         )
 
 
-def _in_folder(folder: Path) -> list[Path]:
-    return listed_files(folder / TaxonomySource.name, _SUFFIXES)
+def _is_name(name: str) -> bool:
+    return name.lower().endswith(_SUFFIXES)
 
 
 class _Reading:
@@ -116,7 +124,7 @@ class _Reading:
 
         csv_levels = self._path.name.lower().removesuffix(".gz").endswith(".csv")
         taken: dict[str, tuple[str, int]] = {}
-        for row in tree_rows(any_file(self._path, self.file), csv_levels=csv_levels):
+        for row in tree_rows(self._work.original(self._path, self.file), csv_levels=csv_levels):
             if row.skipped == "header":
                 continue
             self.rows += 1

@@ -14,7 +14,8 @@ from typing import Any, Literal
 
 import orjson
 
-from pipelines.errors import StoreError
+from pipelines.errors import SourceError, StoreError
+from pipelines.sources._original import open_file
 
 __all__ = ["CacheEntry", "Lookup", "Status", "TmdbCache", "slim"]
 
@@ -24,6 +25,7 @@ RECORD_AGE = timedelta(days=180)
 MISSING_AGE = timedelta(days=30)
 
 _FORMAT = 1
+_MAX_FILE = 64 << 20  # bytes
 _STALE_TEMPORARY = 3600.0  # seconds
 #: Kept of the hundreds of people that a record credits.
 _MAX_CAST = 30
@@ -93,7 +95,13 @@ class TmdbCache:
 
     def __bool__(self) -> bool:
         """Whether any answer is kept."""
-        return self.folder.is_dir() and any(self.folder.glob("[0-9]*.json"))
+        try:
+            names = [p.name for p in self.folder.iterdir()] if self.folder.exists() else []
+        except OSError as error:
+            raise StoreError(
+                f"the TMDB cache can't be read ({error.strerror})", where=str(self.folder)
+            ) from None
+        return any(name[0].isdigit() and name.endswith(".json") for name in names)
 
     def lookup(self, tmdb_id: int) -> Lookup:
         """Return the fresh, intact answer for a film, if there is one.
@@ -103,14 +111,15 @@ class TmdbCache:
         StoreError
             If the file is there but can't be read.
         """
+        path = self.path(tmdb_id)
         try:
-            content = self.path(tmdb_id).read_bytes()
-        except FileNotFoundError:
-            return Lookup(None)
-        except OSError as error:
-            raise StoreError(
-                f"the TMDB cache can't be read ({error.strerror})", where=str(self.path(tmdb_id))
-            ) from None
+            if not path.exists():
+                return Lookup(None)
+            with open_file(path, str(path)) as file:
+                content = file.read(_MAX_FILE)
+        except (OSError, SourceError) as error:
+            why = error.what if isinstance(error, SourceError) else error.strerror
+            raise StoreError(f"the TMDB cache can't be read ({why})", where=str(path)) from None
         entry = _parse(content, tmdb_id)
         if entry is None:
             return Lookup(None, corrupt=True)

@@ -12,11 +12,11 @@ import polars as pl
 
 from pipelines.config import Settings
 from pipelines.errors import SourceError
+from pipelines.sources._folders import pick_files
+from pipelines.sources._lines import MAX_LINE, numbered_lines
 from pipelines.sources._ordered import OrderedRows
-from pipelines.sources._original import folder_errors
 from pipelines.sources._protocol import Licence, Progress, RawTable, Source, Workspace, no_progress
 from pipelines.sources.tmdb._cache import TmdbCache
-from pipelines.sources.tmdb._dump import dump_lines
 from pipelines.sources.tmdb._identity import WantedFilms
 from pipelines.sources.tmdb._records import (
     FilmRow,
@@ -56,6 +56,7 @@ class TmdbSource(Source):
     """
 
     name: ClassVar[str] = "tmdb"
+    expected: ClassVar[str] = " or ".join(_NAMES)
     domains: ClassVar[frozenset[str]] = frozenset({"movies"})
     licence: ClassVar[Licence] = Licence(
         name="TMDB API terms of use",
@@ -94,8 +95,7 @@ class TmdbSource(Source):
         SourceError
             If there are a packed and a plain dump: they might differ.
         """
-        with folder_errors(folder / "tmdb", " or ".join(_NAMES)):
-            found = [path for name in _NAMES if (path := folder / "tmdb" / name).is_file()]
+        found = pick_files(folder / self.folder_name, _NAMES.__contains__, self.expected)
         if len(found) > 1:
             raise SourceError(
                 "two TMDB dumps", where=str(folder / "tmdb"), hint=f"keep one of {_NAMES}"
@@ -195,7 +195,9 @@ class _Reading:
         return {"mode": self._mode, **wanted, **dict(sorted(self._counts.items())), **self._fetch}
 
     def _from_dump(self, path: Path) -> Iterator[FilmRow]:
-        for line, text, whole in dump_lines(path):
+        for line, text in numbered_lines(self._work.original(path, self.file)):
+            if not text.strip():
+                continue
             self.rows_read += 1
             if self.rows_read == 1 and text.lstrip().startswith(b"["):
                 raise SourceError(
@@ -205,7 +207,7 @@ class _Reading:
                 )
             if self.rows_read % BATCH_ROWS == 0:
                 self._work.progress("tmdb", self.rows_read, None)
-            if not whole:
+            if len(text) > MAX_LINE:
                 self._reject(line, "too_long", text)
                 continue
             try:
@@ -280,7 +282,7 @@ class _Reading:
         return False
 
     def _reject(self, line: int, reason: str, text: bytes) -> None:
-        shown = text[:4096].decode("utf-8", errors="replace").replace("\x00", "").strip()
+        shown = text.decode("utf-8", errors="replace").replace("\x00", "").strip()
         self._work.reject(self.file, line, reason, shown)
 
     def _frames(self, rows: Iterator[FilmRow]) -> Iterator[pl.DataFrame]:

@@ -337,3 +337,13 @@ def test_tables_are_withdrawn_when_no_choice_set_is_left(tmp_path: Path) -> None
     assert {d: s.version for d, s in again.items()} == {
         d: s.version for d, s in made_before.items()
     }
+
+
+def test_without_a_tree_there_are_no_choice_sets(tmp_path: Path) -> None:
+    store = filled(tmp_path, [item(n, POTS) for n in range(20)])
+    made_before = build_choice_sets(store, Settings())
+    empty = store.current("raw.taxonomy_categories").read().clear()
+    store.commit("raw.taxonomy_categories", empty, code_version="t", allow_empty=True)
+    with pytest.raises(NoChoiceSetError, match="there is no category tree"):
+        build_choice_sets(store, Settings())
+    assert not any(store.has(dataset) for dataset in made_before)

@@ -26,7 +26,7 @@ EXPECTED = {
     "tmdb": "movies.jsonl.gz",
     "steam": "steam_games.json.gz",
     "amazon": "amazon/2018/<Category>.json.gz",
-    "taxonomy": "files that end in .txt",
+    "taxonomy": "one file that ends in .txt",
     "persona_files": "files that end in",
 }
 
@@ -46,6 +46,12 @@ if os.geteuid() == 0: os.seteuid(65534)
 for look in (source.present, source.feeds, source.files):
     try: print("found", look(folder))
     except SourceError as error: print("refused", error)
+"""
+
+READ_FIRST = """
+from pipelines.sources._original import sha256_of
+def read_first(folder):
+    return [sha256_of(path) for path in source.files(folder)]
 """
 
 
@@ -78,6 +84,50 @@ def test_a_closed_folder_is_named_and_is_no_absent_source(name: str, mode: int) 
         assert f"expected {EXPECTED[name]}" in line
 
 
+#: Folders below a source's, and a file in each.
+INNER = {
+    "movielens": "movielens/ml-1m/movies.dat",
+    "amazon": "amazon/2023/Books.jsonl",
+}
+
+
+@pytest.mark.parametrize("mode", [0o000, 0o444], ids=["closed", "listed but not entered"])
+@pytest.mark.parametrize("name", INNER)
+def test_closed_inner_folder_is_named(name: str, mode: int) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        file = Path(folder, INNER[name])
+        file.parent.mkdir(parents=True)
+        file.write_bytes(b"x\n")
+        file.parent.chmod(mode)
+        command = [sys.executable, "-c", CODE, name, folder]
+        result = subprocess.run(command, capture_output=True, text=True, check=False)
+        file.parent.chmod(0o755)
+    assert result.returncode == 0, result.stderr
+    last = result.stdout.splitlines()[-1]
+    assert last.startswith("refused the folder can't be read (Permission denied)"), result.stdout
+    assert str(file.parent) in last
+
+
+@pytest.mark.parametrize("name", PLACES)
+def test_closed_file_is_named(name: str) -> None:
+    code = CODE.replace("source.present, source.feeds, source.files", "read_first,")
+    code += "    except Exception as error: print('unexpected', type(error))\n"
+    code = code.replace("for look in", READ_FIRST + "for look in")
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        file = Path(folder, PLACES[name])
+        file.parent.mkdir(parents=True)
+        for other in ("movies.dat", "users.dat", "ratings.dat", "australian_user_reviews.json"):
+            (file.parent / other).write_bytes(b"x\n")
+        file.write_bytes(b"x\n")
+        file.chmod(0)
+        command = [sys.executable, "-c", code, name, folder]
+        result = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert result.stdout.startswith("refused the file can't be read (Permission denied)"), result
+    assert file.name in result.stdout
+
+
 @pytest.mark.parametrize("mode", [0o000, 0o444], ids=["closed", "listed but not entered"])
 def test_a_closed_data_folder_is_named(mode: int) -> None:
     code = (
@@ -98,5 +148,5 @@ def test_a_closed_data_folder_is_named(mode: int) -> None:
         command = [sys.executable, "-c", code, str(closed)]
         result = subprocess.run(command, capture_output=True, text=True, check=False)
         closed.chmod(0o755)
-    assert result.stdout.startswith("refused the data folder can't be read"), result
+    assert result.stdout.startswith("refused the folder can't be read"), result
     assert str(closed) in result.stdout

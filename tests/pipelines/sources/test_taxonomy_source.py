@@ -154,9 +154,11 @@ def test_a_file_without_paths_is_an_error(world: GivenWorld, content: str) -> No
         world.ingest()
 
 
-def test_no_tree_or_two_trees_are_errors_that_say_what_to_do(world: GivenWorld) -> None:
-    with pytest.raises(SourceError, match=r"no category trees: .*taxonomy \(expected one file"):
-        world.ingest()
+def test_no_tree_is_an_empty_table(world: GivenWorld) -> None:
+    assert world.ingest()["raw.taxonomy_categories"].rows == 0
+
+
+def test_two_trees_are_an_error_that_names_the_setting(world: GivenWorld) -> None:
     world.write("taxonomy/a.txt", "A\n")
     world.write("taxonomy/b.csv", "level1\nA\n")
     with pytest.raises(SourceError, match=r"2 category trees.*data.taxonomy.file"):

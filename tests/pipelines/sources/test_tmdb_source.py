@@ -18,7 +18,6 @@ from pipelines.errors import SourceError
 from pipelines.sources import RejectLog, Workspace
 from pipelines.sources.tmdb import TmdbSource
 from pipelines.sources.tmdb import _source as source_module
-from pipelines.sources.tmdb._dump import dump_lines
 
 _counter = itertools.count()
 
@@ -248,7 +247,7 @@ def test_a_dump_cut_off_names_the_file(tmp_path: Path, settings: Settings, keep:
     path.write_bytes(content[: int(len(content) * keep)])
     with pytest.raises(SourceError, match="a whole gzip file was expected") as caught:
         Reading(tmp_path, settings, wanted_films(1))
-    assert str(path) in str(caught.value)
+    assert f"tmdb/{path.name}" in str(caught.value)
 
 
 @pytest.mark.faults
@@ -288,48 +287,16 @@ def test_two_dumps_are_an_error(tmp_path: Path, settings: Settings) -> None:
         TmdbSource(settings).files(tmp_path)
 
 
-def test_a_dump_that_is_a_folder_is_no_dump(tmp_path: Path, settings: Settings) -> None:
-    (tmp_path / "tmdb" / "movies.jsonl").mkdir(parents=True)
-    assert TmdbSource(settings).files(tmp_path) == []
-
-
 # --- lines -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("block", [1, 2, 3, 7, 64])
-def test_lines_do_not_depend_on_the_block_size(tmp_path: Path, block: int) -> None:
-    path = tmp_path / "lines"
-    path.write_bytes(b"one\n\n" + b"x" * 50 + b"\nthree\n  \nlast")
-    assert list(dump_lines(path, max_line=10, block=block)) == [
-        (1, b"one", True),
-        (3, b"x" * 10, False),
-        (4, b"three", True),
-        (6, b"last", True),
-    ]
-
-
-@pytest.mark.parametrize("block", [1, 4, 1000])
-@pytest.mark.parametrize("length", [9, 10, 11, 500])
-def test_a_line_is_whole_up_to_the_limit_even_at_the_end(
-    tmp_path: Path, block: int, length: int
-) -> None:
-    path = tmp_path / "lines"
-    for end in (b"", b"\n", b"\nz"):
-        path.write_bytes(b"y" * length + end)
-        number, text, whole = next(iter(dump_lines(path, max_line=10, block=block)))
-        assert (number, text, whole) == (1, b"y" * min(length, 10), length <= 10)
-
-
 def test_an_overlong_line_is_rejected_and_the_next_one_read(
-    tmp_path: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, settings: Settings
 ) -> None:
-    monkeypatch.setattr(
-        source_module, "dump_lines", lambda path: dump_lines(path, max_line=2000, block=512)
-    )
-    dump(tmp_path, make_record(1, overview="x" * 5000), make_record(2))
+    dump(tmp_path, make_record(1, overview="x" * 2_100_000), make_record(2))
     got = Reading(tmp_path, settings, wanted_films(1, 2))
     assert got.faults == [(1, "too_long")]
-    assert len(got.rejected[0][3]) == 500
+    assert got.rejected[0][3].endswith(" characters)")
     assert got.movies["tmdb_id"].to_list() == [2]
 
 

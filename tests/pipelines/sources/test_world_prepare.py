@@ -59,10 +59,10 @@ def test_a_dump_in_the_folder_is_seen(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_is_missing_or_no_folder_is_named(tmp_path: Path) -> None:
-    with pytest.raises(SourceError, match=r"can't be read.*nowhere"):
+    with pytest.raises(SourceError, match=r"no such folder.*nowhere"):
         prepare_world(settings(tmp_path, folder=tmp_path / "nowhere"))
     (tmp_path / "file").write_text("not a folder")
-    with pytest.raises(SourceError, match=r"can't be read.*file"):
+    with pytest.raises(SourceError, match=r"a file where a folder is expected.*file"):
         prepare_world(settings(tmp_path, folder=tmp_path / "file"))
 
 

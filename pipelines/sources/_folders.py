@@ -1,0 +1,221 @@
+"""Entries of a source's folder: which files are read, which are not, and which can't be.
+
+Every look at a data folder goes through this module, so that a closed folder, a dangling link
+or a named pipe is reported alike for all sources and never looks like an absent file.
+"""
+
+from __future__ import annotations
+
+import re
+import stat
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from pipelines.errors import SourceError
+
+__all__ = [
+    "check_file",
+    "entries",
+    "has_folder",
+    "irregular",
+    "pick_files",
+    "resembling",
+    "unclear_name",
+    "unread",
+]
+
+#: What browsers and file managers add to a name: `Books (1).json`, `Books [old].json`.
+_ADDED = re.compile(r"[ _-]*(?:\([^)]*\)|\[[^\]]*\])|\s+")
+_KINDS = (
+    (stat.S_ISDIR, "a folder"),
+    (stat.S_ISFIFO, "a named pipe"),
+    (stat.S_ISSOCK, "a socket"),
+    (stat.S_ISCHR, "a device"),
+    (stat.S_ISBLK, "a device"),
+)
+
+
+def irregular(mode: int) -> str | None:
+    """Kind of a file that is not a regular one, from its mode; None for a regular file.
+
+    >>> irregular(stat.S_IFIFO), irregular(stat.S_IFREG)
+    ('a named pipe', None)
+    """
+    if stat.S_ISREG(mode):
+        return None
+    return next((kind for is_kind, kind in _KINDS if is_kind(mode)), "no regular file")
+
+
+@contextmanager
+def _folder_errors(folder: Path, expected: str) -> Iterator[None]:
+    """Turn an OSError of looking into a folder into a :class:`SourceError`."""
+    try:
+        yield
+    except OSError as error:
+        raise SourceError(
+            f"the folder can't be read ({error.strerror or type(error).__name__})",
+            where=str(folder),
+            hint=f"check its permissions; expected {expected}",
+        ) from None
+
+
+def has_folder(folder: Path, expected: str) -> bool:
+    """Whether a source's folder exists.
+
+    Raises
+    ------
+    SourceError
+        If it can't be looked at, or the name is something else: a file, a dangling link.
+    """
+    with _folder_errors(folder, expected):
+        try:
+            mode = folder.stat().st_mode
+        except (FileNotFoundError, NotADirectoryError):
+            if not folder.is_symlink():
+                return False
+            raise SourceError(
+                "the link leads nowhere", where=str(folder), hint=f"expected {expected}"
+            ) from None
+    if not stat.S_ISDIR(mode):
+        raise SourceError(
+            f"{irregular(mode) or 'a file'} where a folder is expected",
+            where=str(folder),
+            hint=f"expected {expected}",
+        )
+    return True
+
+
+def entries(folder: Path, expected: str) -> list[Path]:
+    """Entries of a folder by name; none if the folder is absent.
+
+    Raises
+    ------
+    SourceError
+        If the folder can't be listed or entered, or is not a folder.
+    """
+    if not has_folder(folder, expected):
+        return []
+    with _folder_errors(folder, expected):
+        found = sorted(folder.iterdir())
+        for path in found[:1]:
+            path.lstat()  # a folder that may be listed may still not be entered
+    return found
+
+
+def check_file(path: Path, expected: str) -> Path:
+    """Return the path of a regular file.
+
+    Raises
+    ------
+    SourceError
+        If it is anything else: a dangling link, a folder, a named pipe, a device.
+    """
+    try:
+        mode = path.stat().st_mode
+    except OSError as error:
+        dangling = isinstance(error, FileNotFoundError) and path.is_symlink()
+        what = "the link leads nowhere" if dangling else "the file can't be read"
+        raise SourceError(
+            what if dangling else f"{what} ({error.strerror or type(error).__name__})",
+            where=str(path),
+            hint=f"expected {expected}",
+        ) from None
+    kind = irregular(mode)
+    if kind:
+        raise SourceError(
+            f"{kind} where a regular file is expected",
+            where=str(path),
+            hint=f"expected {expected}; move it away, or put the file itself there",
+        )
+    return path
+
+
+def resembling(name: str) -> str:
+    """Name in small letters without blanks and parts in brackets.
+
+    >>> resembling("Movies (1).csv")
+    'movies.csv'
+    """
+    return _ADDED.sub("", name).lower()
+
+
+def unclear_name(path: Path, expected: str) -> SourceError:
+    """Error of a file whose name only resembles a source file's."""
+    return SourceError(
+        "the name resembles a source file's, but is not one",
+        where=str(path),
+        hint=f"rename it or move it away; expected {expected}",
+    )
+
+
+def pick_files(
+    folder: Path,
+    wanted: Callable[[str], bool],
+    expected: str,
+    *,
+    resembles: Callable[[str], bool] | None = None,
+) -> list[Path]:
+    """Regular files of a folder whose names are wanted, by name; none if it is absent.
+
+    Parameters
+    ----------
+    folder
+        The folder.
+    wanted
+        Whether a file of this name is read.
+    expected
+        Names that are read, for error texts.
+    resembles
+        Whether a name that is not wanted looks like one that is; default: its
+        :func:`resembling` name is wanted.
+
+    Raises
+    ------
+    SourceError
+        If the folder can't be read, a wanted name is not a regular file, or a name only
+        resembles a wanted one.
+    """
+    found = []
+    for path in entries(folder, expected):
+        if wanted(path.name):
+            found.append(check_file(path, expected))
+        elif resembles(path.name) if resembles else wanted(resembling(path.name)):
+            raise unclear_name(path, expected)
+    return found
+
+
+def unread(folder: Path, read: Iterable[Path], sources: Collection[str]) -> list[str]:
+    """Names in a data folder that no source reads, with ``/``; folders end with ``/``.
+
+    A folder is listed as a whole unless it is a source's or holds a file that is read.
+
+    Parameters
+    ----------
+    folder
+        The data folder.
+    read
+        Files that are read.
+    sources
+        Names of the sources' folders.
+
+    Raises
+    ------
+    SourceError
+        If a folder can't be read.
+    """
+    files = set(read)
+    parents = {parent for path in files for parent in path.parents}
+    parents |= {folder / name for name in sources}
+
+    def left(here: Path) -> Iterator[str]:
+        for path in entries(here, "a folder of source files"):
+            if path in files:
+                continue
+            is_folder = path.is_dir()
+            if is_folder and path in parents:
+                yield from left(path)
+            else:
+                yield path.relative_to(folder).as_posix() + "/" * is_folder
+
+    return list(left(folder))
