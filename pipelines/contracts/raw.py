@@ -136,7 +136,9 @@ class Rejected(_Model):
     reason: pl.String = pa.Field(
         str_matches=r"^[a-z0-9_]+$", description="Short code of the reason, such as `bad_rating`."
     )
-    text: pl.String = pa.Field(description="The row as read, cut to 500 characters.")
+    text: pl.String = pa.Field(
+        description="The row as read, cut to 500 characters; of a longer one the size follows."
+    )
 
 
 class Files(_Model):

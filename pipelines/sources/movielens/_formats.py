@@ -86,7 +86,7 @@ def _read_csv(originals: Originals, work: Workspace) -> Iterator[RawTable]:
     )
     yield raw_table(
         "raw.movielens_links", reader("links.csv", *_LINKS), films.link_faults, work,
-        key=("movie_id",), finish=_links_published, allow_empty=True,
+        key=("movie_id",), finish=_links_published,
     )  # fmt: skip
     yield raw_table(
         "raw.movielens_tags", reader("tags.csv", *_TAGS), films.tag_faults, work,
