@@ -49,7 +49,8 @@ def build_choice_sets(
     ContractError
         If there are no products.
     NoChoiceSetError
-        If there is no category tree, or no choice set is left. The tables of earlier inputs are withdrawn first.
+        If there is no category tree, or no choice set is left. The tables of earlier inputs are
+        withdrawn first.
     StoreError
         If an input is not in the store.
     """
