@@ -113,6 +113,27 @@ def test_a_part_with_a_flipped_bit_is_listed_or_whole(tmp_path: Path, where: str
     assert listed > 75, "most bits of a part matter"
 
 
+def test_duckdb_reads_corrupt_pages_that_the_store_leaves_out(home: Path) -> None:
+    """Why look-ups read parts with Arrow: docs/decisions/0012."""
+    import duckdb
+
+    store = AnswerStore(home)
+    asked = [question(n, constraint=STARS) for n in range(50)]
+    store.add(IDENTITY, [answer(r, mass=0.123456789) for r in asked])
+    store.flush()
+    [path] = parts(home)
+    data = path.read_bytes()
+    key = bytes.fromhex(answer_keys(IDENTITY, asked)[7])
+    at = data.index(key)
+    path.chmod(0o644)
+    path.write_bytes(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
+    read = duckdb.sql(f"SELECT count(*) FROM read_parquet('{path}') WHERE key IS NOT NULL")
+    assert read.fetchall() == [(50,)], "nothing is noticed"
+    fresh = AnswerStore(home)
+    assert fresh.get(answer_keys(IDENTITY, asked)) == {}
+    assert [problem.part for problem in fresh.problems] == [path.name]
+
+
 @pytest.mark.parametrize("name", ["text", "status", "key", "detail", "identity"])
 def test_a_renamed_column_in_a_footer_is_listed(home: Path, name: str) -> None:
     store = AnswerStore(home)
