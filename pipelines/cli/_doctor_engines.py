@@ -35,6 +35,7 @@ def check_engines(settings: Settings, home: Path) -> Finding:
         "transformers": _transformers(),
         "vllm": f"{vllm} ({_vllm_device()})" if vllm else "not installed",
         "openai": f"httpx {_version('httpx')}, needs a server",
+        "guidance": f"{_version('guidance')}, one answer at a time",
         "scripted": "built in",
     }
     return Finding("ok", "; ".join(f"{name}: {ready.get(name, 'known')}" for name in ENGINES))
@@ -159,7 +160,7 @@ def _tokenizer(settings: Settings) -> Any:
     from pipelines.llm.engines.tokens import load_tokenizer
 
     engine = settings.engine
-    if engine.kind in ("transformers", "vllm"):
+    if engine.kind in ("transformers", "vllm", "guidance"):
         return load_tokenizer(find_checkpoint(engine.model, engine.revision).folder)
     given = settings.serving.tokenizer
     return None if given is None else load_tokenizer(given)

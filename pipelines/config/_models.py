@@ -19,10 +19,11 @@ class EngineSettings(Section):
     # the same under both values, and so are their keys and what is built from them.
     runtime_fields = frozenset({"require_model"})
 
-    kind: Literal["none", "transformers", "vllm", "openai", "scripted"] = Field(
+    kind: Literal["none", "transformers", "vllm", "openai", "guidance", "scripted"] = Field(
         "none",
         description="`none`: no model, statistical implementations everywhere. `transformers` and "
         "`vllm` load a model in this process, `openai` asks any OpenAI-compatible server, "
+        "`guidance` writes constrained answers with Guidance's own loop, one at a time, "
         "`scripted` answers by rule (tests, demos).",
     )
     model: str = Field(

@@ -51,12 +51,13 @@ ENGINES: Mapping[str, EngineClass] = _Registry(
         "transformers": "pipelines.llm.engines.transformers:TransformersEngine",
         "vllm": "pipelines.llm.engines.vllm:VllmEngine",
         "openai": "pipelines.llm.engines.openai:OpenAIEngine",
+        "guidance": "pipelines.llm.grammars.engine:GuidanceEngine",
         "scripted": "pipelines.llm.engines.scripted:ScriptedEngine",
     }
 )
 
 #: Kinds that can't do without ``engine.model``.
-_NEED_MODEL = frozenset({"transformers", "vllm", "openai"})
+_NEED_MODEL = frozenset({"transformers", "vllm", "openai", "guidance"})
 
 
 def load_engine(engine: EngineSettings, serving: ServingSettings) -> Engine:

@@ -21,7 +21,15 @@ from guidance._schema import GenTokenExtra
 from guidance.chat import ChatMLTemplate
 from guidance.models._transformers import TransformersEngine, TransformersTokenizer
 
-__all__ = ["CroppingEngine"]
+__all__ = ["CroppingEngine", "LimitReachedError"]
+
+
+class LimitReachedError(Exception):
+    """A reply is longer than its limit; `tokens` are those within it."""
+
+    def __init__(self, tokens: list[int]) -> None:
+        super().__init__(f"the reply is longer than {len(tokens)} tokens")
+        self.tokens = tokens
 
 
 class _Endless(TransformersTokenizer):
@@ -66,9 +74,20 @@ class CroppingEngine(TransformersEngine):
         self._rng = np.random.default_rng(0)
         self._temperature, self._top_p = 0.0, 1.0
         self._prompt: list[int] = []
+        self._limit: int | None = None
+        end = getattr(tokenizer, "eos_token_id", None)
+        self._ends = set() if end is None else {int(end)}
 
-    def begin(self, prompt: tuple[int, ...], seed: int, temperature: float, top_p: float) -> None:
-        """State the prompt, and how the tokens behind it are drawn."""
+    def begin(
+        self,
+        prompt: tuple[int, ...],
+        seed: int,
+        temperature: float,
+        top_p: float,
+        limit: int | None = None,
+    ) -> None:
+        """State the prompt, how the tokens behind it are drawn, and how many there may be."""
+        self._limit = limit
         self._prompt = list(prompt)
         self._rng = np.random.default_rng(seed)
         self._temperature, self._top_p = temperature, top_p
@@ -81,6 +100,8 @@ class CroppingEngine(TransformersEngine):
 
     def get_logits(self, token_ids: list[int], include_all_uncached_tokens: bool = False) -> Any:
         """Logits behind the prompt and `token_ids`, from a cache that holds a prefix of them."""
+        if self._limit is not None and len(token_ids) > self._limit:
+            raise LimitReachedError(token_ids[: self._limit])
         token_ids = self._prompt + token_ids
         self._keep_common_prefix(token_ids)
         try:
@@ -124,7 +145,7 @@ class CroppingEngine(TransformersEngine):
         self,
         logits: Any,
         logits_lat_ms: float,
-        token_ids: list[int],  # noqa: ARG002
+        token_ids: list[int],
         mask: bytes | None,
         temperature: float,  # noqa: ARG002
         k: int,  # noqa: ARG002
@@ -139,6 +160,9 @@ class CroppingEngine(TransformersEngine):
         token = int(scores.argmax())
         if self._temperature > 0:
             token = _draw(scores / self._temperature, self._top_p, self._rng)
+        full = self._limit is not None and len(token_ids) >= self._limit
+        if full and token not in self._ends:
+            raise LimitReachedError(token_ids)
         return GenTokenExtra(
             token_id=token,
             prob=float("nan"),

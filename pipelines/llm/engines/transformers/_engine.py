@@ -152,7 +152,11 @@ class TransformersEngine:
             elif job.tree is not None:
                 yield choose_plainly(model, job)
             else:
-                yield write_plainly(model, self._scribe, job)
+                yield self._write(model, job)
+
+    def _write(self, model: Model, job: Job) -> Answer:
+        """Write one answer by itself."""
+        return write_plainly(model, self._scribe, job)
 
     def facts(self) -> dict[str, Any]:
         """Device, precision, context, packing and how answers are read."""

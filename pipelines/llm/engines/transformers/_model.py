@@ -69,6 +69,11 @@ class Model:
         self._keeps = "logits_to_keep" in inspect.signature(model.forward).parameters
 
     @property
+    def causal(self) -> Any:
+        """The model of transformers."""
+        return self._model
+
+    @property
     def tolerance(self) -> float:
         """How far two ways to compute a log-probability may be apart, for the precision."""
         import torch
