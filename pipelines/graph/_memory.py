@@ -2,30 +2,332 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any, Literal
 
+import numpy as np
 import polars as pl
 
 from pipelines.config import GraphSettings
 from pipelines.errors import ContractError
 from pipelines.graph._index import GraphIndex
-from pipelines.graph._memory_base import Base
-from pipelines.graph._memory_blocks import Kept
-from pipelines.graph._memory_growth import Growth
-from pipelines.graph._memory_reader import KEPT_USERS, MemoryReader
-from pipelines.graph._memory_tables import (
-    Catalogue,
-    Ratings,
-    ReleaseTables,
-    unit_vectors,
-)
+from pipelines.graph._memory_tables import Catalogue, Ratings, ReleaseTables, unit_vectors
 from pipelines.graph._metapaths import MetaPaths, load_metapaths
+from pipelines.graph._path_counts import (
+    AddedCounts,
+    Codes,
+    CountCache,
+    PathCounts,
+    Vector,
+    spread_into,
+    user_counts,
+)
+from pipelines.graph._pathsim import combine
+from pipelines.graph._schema import DomainSchema, EdgeType
+from pipelines.scales import SCALES, RatingScale, rescale
 
-__all__ = ["GraphMemory"]
+__all__ = ["Basis", "GraphMemory", "Neighbour", "Parts", "RatingOf"]
+
+#: What a neighbour was found by: `paths` join it to the query; none does, but to the `user`;
+#: or there is only its `embedding` (always so if the query has no edge that a path begins with).
+Basis = Literal["paths", "user", "embedding"]
+#: Whose rating a neighbour carries.
+RatingOf = Literal["own", "others"]
 
 
-class GraphMemory(MemoryReader):
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What the score of a neighbour y of the query x for the user u is made of.
+
+    ``score = alpha * pathsim + (1 - alpha) * user_similarity + embedding_weight * cosine``
+    (SimUSER, formula 5 and appendix D); a part that is None counts as 0.
+
+    Attributes
+    ----------
+    pathsim
+        s(x, y), 0-1: paths between the two items over the mean of their paths to themselves.
+    user_similarity
+        s(u, y), 0-1, by the same counts; None if there is no user or the search is by
+        embedding alone.
+    cosine
+        Of the two node embeddings, -1 to 1; None if either item has none.
+    """
+
+    pathsim: float
+    user_similarity: float | None
+    cosine: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbour:
+    """An item that was retrieved, and why.
+
+    Attributes
+    ----------
+    item_id, title, year
+        Which item.
+    rating
+        On the memory's scale; None if nobody in the graph rated it.
+    rating_of
+        ``own``: the user's own; ``others``: the mean of everybody else's; None: no rating.
+    score
+        What neighbours are ranked by; see :class:`Parts`.
+    parts
+        The three similarities in it, before their weights.
+    basis
+        What it was found by.
+    paths
+        Share of each meta-path in ``parts.pathsim`` (they sum to it), largest first; only
+        those that join the two items.
+    """
+
+    item_id: str
+    title: str
+    year: int | None
+    rating: float | None
+    rating_of: RatingOf | None
+    score: float
+    parts: Parts
+    basis: Basis
+    paths: dict[str, float] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return asdict(self)
+
+
+#: The scale on which thresholds and rating nodes are.
+_GRAPH_SCALE = SCALES["1-5"]
+
+
+@dataclass(frozen=True)
+class RatingMeaning:
+    """What ratings on one scale are in a domain's graph.
+
+    Attributes
+    ----------
+    schema
+        The domain's edge types.
+    settings
+        Thresholds of liked and disliked, on 1-5.
+    scale
+        The scale of the ratings.
+    """
+
+    schema: DomainSchema
+    settings: GraphSettings
+    scale: RatingScale
+
+    def interactions(self, rating: float) -> Iterator[int]:
+        """Numbers of the edge types that lead from the user to the item."""
+        liked, disliked = self._mood(rating)
+        true = {"all": True, "liked": liked, "disliked": disliked}
+        for number, edge in enumerate(self.schema.edges):
+            if edge.origin == "interactions" and true.get(edge.where, False):
+                yield number
+
+    def nodes(self, user: str, rating: float) -> Iterator[tuple[int, EdgeType, str]]:
+        """Number and type of the edges through a node of the user's own, and its id."""
+        liked, disliked = self._mood(rating)
+        on_five = rescale(rating, self.scale, _GRAPH_SCALE)
+        labels = {
+            # The nearest whole rating, ties up, as in the triples.
+            "ratings": str(math.floor(on_five + 0.5 + 1e-9)),
+            "sentiments": ("neutral", "positive", "negative")[liked - disliked],
+        }
+        for number, edge in enumerate(self.schema.edges):
+            if edge.origin in labels:
+                yield number, edge, f"{edge.node}:{user}:{labels[edge.origin]}"
+
+    def _mood(self, rating: float) -> tuple[bool, bool]:
+        on_five = rescale(rating, self.scale, _GRAPH_SCALE)
+        return on_five >= self.settings.liked_from, on_five <= self.settings.disliked_to
+
+
+#: Users whose counts a memory keeps until something is added (count).
+KEPT_USERS = 8
+
+
+#: Decimals that scores are ranked and given by, as in the table of similar items.
+_DECIMALS = 6
+#: Largest difference between the fast score (float32 cosines) and the exact one, with room.
+_MARGIN = 1e-5
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A neighbour by code."""
+
+    item: int
+    score: float
+    parts: Parts
+    basis: Basis
+    paths: dict[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """What is asked, and of what.
+
+    Attributes
+    ----------
+    base, growth
+        The graph.
+    settings
+        Weights.
+    item
+        Code of the query item.
+    user
+        Counts from the user, see :func:`~pipelines.graph._memory_user.user_counts`, or None.
+    """
+
+    base: PathCounts
+    growth: AddedCounts
+    settings: GraphSettings
+    item: int
+    user: Vector | None
+
+
+def search(query: Query, k: int) -> Iterator[Found]:
+    """The best neighbours of a query, best first."""
+    base, settings, x = query.base, query.settings, query.item
+    trips = _grown(base.item_trips, query.growth.item_trips)
+    lonely = trips[x] == 0
+    counts = np.zeros(base.items) if lonely else _counts(query)
+    pathsim = combine(counts, trips[x], trips)
+    scores = settings.alpha * pathsim
+    candidates = counts > 0
+    by_user: Vector | None = None
+    if query.user is not None and not lonely:
+        user_trips = _grown(base.user_item_trips, query.growth.user_item_trips)
+        by_user = combine(query.user[:-1], query.user[-1], user_trips)
+        scores += (1.0 - settings.alpha) * by_user
+        candidates |= by_user > 0
+    weight = settings.embedding_weight
+    cosines = base.cosines(x) if weight else None
+    if cosines is not None and base.embedded is not None:
+        scores += weight * cosines
+        candidates |= base.embedded
+    candidates[x] = False
+    scores[~candidates] = -np.inf
+    near = _near(scores, k)
+    exact = base.exact_cosines(x, near) if cosines is not None else None
+    total = settings.alpha * pathsim[near]
+    if by_user is not None:
+        total += (1.0 - settings.alpha) * by_user[near]
+    if exact is not None:
+        total += weight * np.nan_to_num(exact)
+    rounded = np.round(total, _DECIMALS) + 0.0
+    # Ids ascend with codes, so a tie that goes to the lower code goes to the lower id.
+    order = np.lexsort((near, -rounded))[:k]
+    shares = _Shares(query) if counts.any() else None
+    for at in order.tolist():
+        y = int(near[at])
+        similar = None if by_user is None else float(by_user[y])
+        cosine = None if exact is None or np.isnan(exact[at]) else float(exact[at])
+        if counts[y] > 0:
+            basis: Basis = "paths"
+        else:
+            basis = "user" if similar else "embedding"
+        scale = 2.0 / float(trips[x] + trips[y]) if counts[y] > 0 else 0.0
+        yield Found(
+            y,
+            float(rounded[at]),
+            Parts(float(pathsim[y]), similar, cosine),
+            basis,
+            shares.of(y, scale) if shares is not None and counts[y] > 0 else {},
+        )
+
+
+def others_mean(ratings: Ratings, growth: AddedCounts, item: int) -> float | None:
+    """Mean of all ratings of an item in the graph, or None."""
+    more, further = growth.rated.get(item, (0.0, 0))
+    number = int(ratings.counts[item]) + further
+    return float(ratings.sums[item] + more) / number if number else None
+
+
+def _counts(query: Query) -> Vector:
+    """Path instances from the query to every item, with what was added."""
+    base, growth, x = query.base, query.growth, query.item
+    known = base.counts(x)
+    if not growth.edges:
+        return known
+    out = known.copy()
+    for left, right in base.item_paths:
+        columns = growth.columns[right]
+        width = base.blocks[right].width
+        # (L + ΔL)·(R + ΔR) - L·R: new walks from x to all that is at their ends ...
+        for node, by in growth.rows[left].get(x, {}).items():
+            if node < width:
+                items, ways = base.column(right, node)
+                out[items] += by * ways
+            if node in columns:
+                spread_into(out, columns[node], by)
+        # ... and known walks from x to where something new ends.
+        for node in growth.old_nodes[right]:
+            ways_there = base.blocks[left].value(x, node)
+            if ways_there:
+                spread_into(out, columns[node], ways_there)
+    return out
+
+
+class _Shares:
+    """How much each path has in the counts between the query and a neighbour."""
+
+    def __init__(self, query: Query) -> None:
+        base, x = query.base, query.item
+        self._query = query
+        self._names = [path.name for path in base.paths.items]
+        self._here = base.row(x)
+        self._crossed = {}
+        for left, right in base.item_paths:
+            if left != right:
+                block = base.blocks[left]
+                nodes, ways = block.row(x)
+                dense = np.zeros(block.width)
+                dense[nodes] = ways
+                self._crossed[left, right] = dense
+
+    def of(self, y: int, scale: float) -> dict[str, float]:
+        """Path counts times `scale` by name, largest first."""
+        base, growth, x = self._query.base, self._query.growth, self._query.item
+        together = base.shared(self._here, y)
+        found = []
+        for name, (left, right) in zip(self._names, base.item_paths, strict=True):
+            if left == right:
+                count = float(together[base.held[right]])
+            else:
+                nodes, ways = base.blocks[right].row(y)
+                count = float(np.einsum("i,i", self._crossed[left, right][nodes], ways))
+            if growth.edges:
+                for node, by in growth.rows[left].get(x, {}).items():
+                    count += by * growth.value(right, y, node)
+                for node, by in growth.rows[right].get(y, {}).items():
+                    count += by * base.blocks[left].value(x, node)
+            if count > 0:
+                found.append((name, float(count * scale)))
+        # Stable: paths with equal shares stay in the order they are declared in.
+        return dict(sorted(found, key=lambda pair: -pair[1]))
+
+
+def _near(scores: Vector, k: int) -> Codes:
+    """Codes of all that may be among the first `k`."""
+    bound = np.partition(scores, -k)[-k] if len(scores) > k else -np.inf
+    return np.flatnonzero((scores >= bound - _MARGIN) & (scores > -np.inf))
+
+
+def _grown(known: Vector, more: dict[int, float]) -> Vector:
+    if not more:
+        return known
+    out = known.copy()
+    spread_into(out, more, 1.0)
+    return out
+
+
+class GraphMemory:
     """A graph that answers what a user and the community think of items like this one.
 
     Open one with :meth:`open` or :meth:`from_tables`; give every simulated user a
@@ -33,6 +335,15 @@ class GraphMemory(MemoryReader):
     Whatever was added, answers are those of a graph built from scratch with the same edges.
 
     Reading from several threads is safe; adding is not.
+
+    Parameters
+    ----------
+    base
+        The shared counts of paths.
+    catalogue, ratings
+        Titles, and the ratings of the release's human users.
+    settings
+        Weights, thresholds and number of neighbours.
 
     Examples
     --------
@@ -50,6 +361,146 @@ class GraphMemory(MemoryReader):
     >>> [(n.title, n.rating, n.rating_of) for n in mine.retrieve("me", "m:1")]
     [('Two', 4.0, 'own')]
     """
+
+    def __init__(
+        self,
+        base: PathCounts,
+        catalogue: Catalogue,
+        ratings: Ratings,
+        settings: GraphSettings,
+    ) -> None:
+        self._base = base
+        self._catalogue = catalogue
+        self._ratings = ratings
+        self._settings = settings
+        self._meaning = RatingMeaning(base.index.schema, settings, ratings.scale)
+        self._growth = AddedCounts(base)
+        self._owns = True
+        self._users = CountCache(KEPT_USERS)
+
+    @property
+    def domain(self) -> str:
+        """Such as ``movies``."""
+        return self._base.index.domain
+
+    @property
+    def scale(self) -> RatingScale:
+        """Scale of ratings in answers and additions."""
+        return self._ratings.scale
+
+    @property
+    def settings(self) -> GraphSettings:
+        """Weights, thresholds and number of neighbours."""
+        return self._settings
+
+    @property
+    def edges_added(self) -> int:
+        """Edges added since the graph was opened (count, inverses not included)."""
+        return self._growth.edges
+
+    def title(self, item: str) -> str:
+        """Title of an item.
+
+        Raises
+        ------
+        ContractError
+            If the item is unknown, naming it.
+        """
+        return self._catalogue.titles[self._item(item)]
+
+    def retrieve(self, user: str | None, item: str, k: int | None = None) -> list[Neighbour]:
+        """The items most like one item, from where a user stands, with their ratings.
+
+        The score is ``alpha·s(x, y) + (1 - alpha)·s(u, y) + embedding_weight·cos(e_x, e_y)``.
+        An item from which no path leads anywhere is answered for by its embedding alone, and
+        neighbours say so (`basis`). Ties are broken by id.
+
+        Parameters
+        ----------
+        user
+            A human user, persona or added user; None leaves s(u, y) out.
+        item
+            The query item.
+        k
+            How many (at least 1); default the settings' ``k``.
+
+        Returns
+        -------
+        At most `k` neighbours, best first, never the item itself.
+
+        Raises
+        ------
+        ContractError
+            If the user or item is unknown, naming it, or `k` is below 1.
+        """
+        wanted = self._settings.k if k is None else k
+        if wanted < 1:
+            raise ContractError("at least one neighbour must be asked for", where=f"k={wanted}")
+        code = self._item(item)
+        reader = None if user is None else self._user(user)
+        counts = None if reader is None else self._user_counts(reader)
+        query = Query(self._base, self._growth, self._settings, code, counts)
+        names = self._base.index.ids(self._base.index.item_type)
+        out = []
+        for found in search(query, wanted):
+            rating = None if reader is None else self._own(reader, found.item)
+            mean = others_mean(self._ratings, self._growth, found.item) if rating is None else None
+            out.append(
+                Neighbour(
+                    item_id=names[found.item],
+                    title=self._catalogue.titles[found.item],
+                    year=self._catalogue.years[found.item],
+                    rating=mean if rating is None else rating,
+                    rating_of="own" if rating is not None else None if mean is None else "others",
+                    score=found.score,
+                    parts=found.parts,
+                    basis=found.basis,
+                    paths=found.paths,
+                )
+            )
+        return out
+
+    def __repr__(self) -> str:
+        index = self._base.index
+        return (
+            f"<GraphMemory {self.domain}: {self._base.items:,} items, "
+            f"{index.count('User'):,} users, {self.edges_added:,} edges added>"
+        )
+
+    def _user_counts(self, user: int) -> Vector:
+        base, growth = self._base, self._growth
+        shared = not growth.edges and user < base.index.count("User")
+        kept = base.users if shared else self._users
+        found = kept.get(user)
+        return kept.put(user, user_counts(base, growth, user)) if found is None else found
+
+    def _own(self, user: int, item: int) -> float | None:
+        given = self._growth.ratings.get(user)
+        if given and item in given:
+            return given[item]
+        return self._ratings.own(user, item)
+
+    def _item(self, item: str) -> int:
+        kind = self._base.index.item_type
+        code = self._base.index.codes(kind).get(item)
+        if code is None:
+            raise ContractError(
+                f"the {self.domain} graph has no item {item!r}",
+                hint="item ids are those of the release's table `items`",
+                details={"item": item},
+            )
+        return code
+
+    def _user(self, user: str) -> int:
+        code = self._growth.code("User", user)
+        if code is None:
+            raise ContractError(
+                f"the {self.domain} graph has no user {user!r}",
+                hint="ids are those of human users and personas of the release; "
+                "others are made known with add_user",
+                details={"user": user},
+            )
+        return code
 
     @classmethod
     def open(
@@ -157,7 +608,7 @@ class GraphMemory(MemoryReader):
         index = GraphIndex.from_triples(triples, domain, nodes=known)
         ids = index.ids(kind)
         return cls(
-            Base(index, paths, unit_vectors(embeddings, ids), cache_mb * 2**20),
+            PathCounts(index, paths, unit_vectors(embeddings, ids), cache_mb * 2**20),
             Catalogue.of(items, ids),
             Ratings(index, interactions, scale),
             settings,
@@ -287,15 +738,17 @@ class GraphMemory(MemoryReader):
         frame = pl.DataFrame(rows, schema=dict.fromkeys(names, pl.String), orient="row")
         return frame.sort("head", "relation", "tail")
 
-    def _writable(self) -> Growth:
+    def _writable(self) -> AddedCounts:
         if not self._owns:
             self._growth = self._growth.clone()
             self._owns = True
         # Not emptied: a copy without this addition may share it.
-        self._users = Kept(KEPT_USERS)
+        self._users = CountCache(KEPT_USERS)
         return self._growth
 
-    def _add_rating(self, growth: Growth, user: str, code: int, item: int, rating: float) -> bool:
+    def _add_rating(
+        self, growth: AddedCounts, user: str, code: int, item: int, rating: float
+    ) -> bool:
         new = False
         for number, edge, node in self._meaning.nodes(user, rating):
             # One of the two edges user → node → item.

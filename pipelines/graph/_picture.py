@@ -9,8 +9,7 @@ from functools import cache
 
 import polars as pl
 
-from pipelines.graph._memory import GraphMemory
-from pipelines.graph._memory_types import Neighbour
+from pipelines.graph._memory import GraphMemory, Neighbour
 
 __all__ = ["neighbourhood_picture", "sample_item"]
 

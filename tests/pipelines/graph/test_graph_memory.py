@@ -697,7 +697,7 @@ def test_adding_touches_as_many_counts_as_its_ends_have_edges(size, monkeypatch)
     rated: as a rater; liked: as somebody who likes it. With a rating: as a rater, through the
     rating node, and through it to the user.
     """
-    from pipelines.graph._memory_growth import Growth
+    from pipelines.graph._path_counts import AddedCounts
 
     rng = np.random.default_rng(3)
     pairs = rng.integers(1, size, size=(size * 8, 2))
@@ -705,13 +705,13 @@ def test_adding_touches_as_many_counts_as_its_ends_have_edges(size, monkeypatch)
     edges |= {(f"u:{u}", "has-age", f"age:{u % 3}") for u in range(1, size)}
     memory = GraphMemory.from_tables(graph(*edges), films(size), users=["me"])
     touched: list[int] = []
-    change = Growth._change
+    change = AddedCounts._change
 
     def counted(self, walk, item, node, by):
         touched.append(walk)
         change(self, walk, item, node, by)
 
-    monkeypatch.setattr(Growth, "_change", counted)
+    monkeypatch.setattr(AddedCounts, "_change", counted)
     memory.add("me", "rated", "m:1")
     memory.add("me", "liked", "m:1")
     assert len(touched) == 2
