@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import signal
 import threading
+import time
 import traceback
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
@@ -14,12 +15,16 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any, TypeAlias
 
+from orchestration._interrupts import bounded_end
 from pipelines.errors import UnderstudyError
 
 __all__ = ["Lanes", "Task", "Tell", "Work", "open_lanes"]
 
-#: How long lanes may take to end after an interrupt before they are killed (seconds).
+#: How long lanes may take to end by themselves before they are killed (seconds).
 GRACE = 60.0
+#: The same after an interrupt: a lane's own limit, and the coordinator's for all of them.
+INTERRUPTED_GRACE = 5.0
+DISMISS_GRACE = 6.5
 
 #: Passes a message from a lane to the coordinator.
 Tell: TypeAlias = Callable[..., None]
@@ -67,12 +72,19 @@ class Lanes:
         # Spawned, not forked: this process may have threads (Polars, Arrow, torch).
         context = multiprocessing.get_context("spawn")
         self._lanes: dict[Connection, BaseProcess] = {}
-        for number in range(count):
-            ours, theirs = context.Pipe()
-            lane = context.Process(target=_lane, args=(theirs, work), name=f"lane-{number}")
-            lane.start()
-            theirs.close()
-            self._lanes[ours] = lane
+        self._grace = GRACE
+        # A lane that is still importing has no handler yet: it inherits the blocked signal and
+        # lets it in when it has.
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+        try:
+            for number in range(count):
+                ours, theirs = context.Pipe()
+                lane = context.Process(target=_lane, args=(theirs, work), name=f"lane-{number}")
+                lane.start()
+                theirs.close()
+                self._lanes[ours] = lane
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
     def run(self, tasks: Sequence[Task], *, hear: Tell = lambda *_: None) -> list[Any]:
         """Do the tasks: the first that is ready goes to the first free lane.
@@ -153,6 +165,7 @@ class Lanes:
 
     def interrupt(self) -> None:
         """Stop what the lanes do, as Ctrl-C would."""
+        self._grace = DISMISS_GRACE
         for lane in self._lanes.values():
             if lane.pid is not None and lane.is_alive():
                 with suppress(ProcessLookupError):
@@ -163,8 +176,9 @@ class Lanes:
         for line in self._lanes:
             # A lane that waits for a task reads the end of its line, and goes.
             line.close()
+        deadline = time.monotonic() + self._grace
         for lane in self._lanes.values():
-            lane.join(GRACE)
+            lane.join(max(0.0, deadline - time.monotonic()))
             if lane.is_alive():
                 lane.kill()
                 lane.join()
@@ -174,7 +188,8 @@ def _lane(line: Connection, work: Work) -> None:
     """The life of one lane."""
     # Ctrl-C goes to the coordinator alone, which passes it on once.
     os.setpgid(0, 0)
-    _end_with_the_coordinator()
+    # A run in the background of a script is started with the signal ignored.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     sending = threading.Lock()
 
     def send(kind: str, content: Any) -> None:
@@ -183,7 +198,13 @@ def _lane(line: Connection, work: Work) -> None:
             line.send((kind, content))
 
     do: Callable[[Any], Any] | None = None
-    with suppress(EOFError, ConnectionResetError, KeyboardInterrupt), ExitStack() as stack:
+    with (
+        suppress(EOFError, ConnectionResetError, KeyboardInterrupt),
+        bounded_end(INTERRUPTED_GRACE),
+        ExitStack() as stack,
+    ):
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
+        _end_with_the_coordinator()
         while True:
             payload = line.recv()
             try:
@@ -203,12 +224,15 @@ def _lane(line: Connection, work: Work) -> None:
 
 
 def _end_with_the_coordinator() -> None:
-    """Interrupt this process when the one that started it is gone, however it went."""
+    """Interrupt this process, and silence it, when the one that started it is gone."""
     parent = multiprocessing.parent_process()
     assert parent is not None
 
     def watch() -> None:
         wait([parent.sentinel])
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, 1)
+        os.dup2(nowhere, 2)
         os.kill(os.getpid(), signal.SIGINT)
 
     threading.Thread(target=watch, name="coordinator-watch", daemon=True).start()

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.markup import escape
 
+from orchestration._interrupts import bounded_end
 from pipelines.cli.options import (
     ConfigOption,
     HomeOption,
@@ -38,6 +39,8 @@ __all__ = ["run", "ui"]
 
 #: Unread names that a run shows; all are in its JSON and in the inventory of files.
 _SHOWN = 10
+#: Longest time between Ctrl-C or SIGTERM and the end of a run (seconds).
+END_AFTER = 8.0
 
 DataOption = Annotated[
     Path | None,
@@ -96,7 +99,13 @@ def run(
     overrides = _overrides(home, settings, data, source, variant)
     tree = open_settings(None, config, overrides)
     shown = _Steps(quiet=as_json)
-    with shown:
+    from pipelines.store.files import full_disk_errors
+
+    with (
+        bounded_end(END_AFTER, "error: interrupted"),
+        shown,
+        full_disk_errors(tree.runtime.home),
+    ):
         from orchestration.headless import JobRun, run_jobs
 
         plan = plan_jobs(job, tree, shown.progress)
@@ -133,11 +142,13 @@ def ui(
     """Start Dagster's webserver and daemon on the home; Ctrl-C stops both."""
     from orchestration.dbt_project import PROJECT
     from orchestration.instance import open_instance
+    from pipelines.store.files import full_disk_errors
 
     overrides = _overrides(home, None, data, source, variant)
     tree = open_settings(None, config, overrides)
     folder = tree.runtime.home.resolve()
-    open_instance(folder, tree.personas.cohort).dispose()
+    with full_disk_errors(folder):
+        open_instance(folder, tree.personas.cohort).dispose()
     env = os.environ | {"UNDERSTUDY_HOME": str(folder)}
     if config:
         env["UNDERSTUDY_CONFIG"] = str(config.resolve())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import logging
 import operator
 import os
 import sys
@@ -19,10 +20,11 @@ import dagster as dg
 from orchestration._lanes import Tell, open_lanes
 from orchestration._planning import JobRun, PlannedRun, plan_runs
 from orchestration.definitions import build_defs
-from orchestration.instance import open_instance
+from orchestration.instance import end_dead_runs, open_instance
 from pipelines import errors
 from pipelines.config import Settings, load_settings
 from pipelines.store import Store
+from pipelines.store.files import full_disk_error, full_disk_errors
 
 __all__ = ["JobRun", "RunReport", "StepReport", "run_job", "run_jobs"]
 
@@ -121,16 +123,23 @@ def run_jobs(
     with store.run_lock():
         lanes = lanes_of(settings) if len(jobs) > 1 else 1
         if lanes == 1:
+            _recover(store.home, cohorts)
             with work(hear) as do:
                 tasks = plan_runs(_definitions(overrides, config), jobs, split=False)
                 reports = [do(task.payload) for task in tasks]
         else:
             with open_lanes(work, lanes) as crew:
-                # A new home's event log is made by one process.
-                open_instance(store.home, *cohorts).dispose()
+                # Lanes wait for their first task: one process makes a new home's event log.
+                _recover(store.home, cohorts)
                 tasks = plan_runs(_definitions(overrides, config), jobs, split=True)
                 reports = crew.run(tasks, hear=hear)
     return replace(functools.reduce(operator.add, reports), seconds=time.perf_counter() - began)
+
+
+def _recover(home: Path, cohorts: Sequence[str]) -> None:
+    """Clear Dagster's records of runs that were killed; the run lock must be held."""
+    with open_instance(home, *cohorts) as instance:
+        end_dead_runs(instance)
 
 
 def lanes_of(settings: Settings) -> int:
@@ -165,14 +174,22 @@ def _runs(
         config=config,
         progress=functools.partial(tell, "progress"),
     )
+    # An interrupt that meets the closing of a connection would be logged with its traceback.
+    logging.getLogger("sqlalchemy.pool").setLevel(logging.CRITICAL)
     with _own_stdout(), open_instance(home, *cohorts) as instance:
-        yield lambda run: _run(defs, run, instance, log_level, functools.partial(tell, "step"))
+
+        def do(run: PlannedRun) -> RunReport:
+            with full_disk_errors(home):
+                return _run(defs, run, instance, home, log_level, functools.partial(tell, "step"))
+
+        yield do
 
 
 def _run(
     defs: dg.Definitions,
     planned: PlannedRun,
     instance: dg.DagsterInstance,
+    home: Path,
     log_level: str,
     observe: Observer,
 ) -> RunReport:
@@ -200,7 +217,7 @@ def _run(
         watch.not_applicable,
     )
     if not result.success:
-        raise _first_fault(result, report)
+        raise _first_fault(result, report, home)
     return report
 
 
@@ -272,7 +289,9 @@ class _Watch:
             self.observe("check", title, 0.0, "failed")
 
 
-def _first_fault(result: dg.ExecuteInProcessResult, report: RunReport) -> errors.UnderstudyError:
+def _first_fault(
+    result: dg.ExecuteInProcessResult, report: RunReport, home: Path
+) -> errors.UnderstudyError:
     hint = "the run is in the Dagster UI: `understudy ui`"
     for event in result.all_events:
         if not event.is_step_failure:
@@ -295,6 +314,8 @@ def _first_fault(result: dg.ExecuteInProcessResult, report: RunReport) -> errors
             raise KeyboardInterrupt
         if report.checks_failed:
             break
+        if data.error and (full := full_disk_error(data.error.to_string(), home)):
+            return full
         cause = data.error.cause if data.error and data.error.cause else data.error
         message = cause.message.strip() if cause else "unknown"
         return errors.UnderstudyError(f"{event.step_key}: {message}", hint=hint)

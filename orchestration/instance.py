@@ -7,10 +7,12 @@ import tempfile
 from pathlib import Path
 
 import dagster as dg
+import psutil
+from dagster._core.instance.ref import InstanceRef
 
 from orchestration.defs.personas import COHORTS
 
-__all__ = ["DAGSTER_YAML", "dagster_home", "open_instance"]
+__all__ = ["DAGSTER_YAML", "dagster_home", "end_dead_runs", "open_instance"]
 
 #: Pools hold one step unless said otherwise in the UI: one process writes the DuckDB file.
 #: Slots of a run that ended or was cancelled are freed, or it would block the pool for ever.
@@ -60,9 +62,75 @@ def dagster_home(home: Path) -> Path:
 
 
 def open_instance(home: Path, *cohorts: str) -> dg.DagsterInstance:
-    """The home's instance, with the cohorts' partitions known to it."""
+    """The home's instance, with the cohorts' partitions known to it.
+
+    Runs executed through it take no slots of pools. A slot outlives a killed process, and while
+    a step waits for one Dagster holds interrupts back and polls without a pause. Steps that touch
+    the DuckDB file wait for its lock instead, which ends with its holder.
+    """
     folder = dagster_home(home)
     os.environ["DAGSTER_HOME"] = str(folder)
-    instance = dg.DagsterInstance.from_config(str(folder))
+    without_pools = {"concurrency": {"pools": {"granularity": "run"}}}
+    instance = dg.DagsterInstance.from_ref(
+        InstanceRef.from_dir(str(folder), overrides=without_pools)
+    )
     instance.add_dynamic_partitions(str(COHORTS.name), list(dict.fromkeys(cohorts)))
     return instance
+
+
+def end_dead_runs(instance: dg.DagsterInstance) -> list[str]:
+    """Mark unfinished runs whose process is gone as canceled and free the pool slots they keep.
+
+    The home's run lock must be held: every unfinished run of `understudy run` is then dead. A run
+    launched from the UI is dead if every process that its event log names is gone. Runs are marked
+    as canceled, because Dagster's daemon would start failed ones again.
+
+    Returns
+    -------
+    list
+        Ids of the runs that were marked.
+    """
+    unfinished = [s for s in dg.DagsterRunStatus if s not in _FINISHED]
+    dead = [
+        run
+        for run in instance.get_runs(dg.RunsFilter(statuses=unfinished))
+        if run.remote_job_origin is None or _processes_gone(instance, run.run_id)
+    ]
+    for run in dead:
+        instance.report_run_canceled(run, "The process of this run is gone.")
+    log = instance.event_log_storage
+    pools = [log.get_concurrency_info(key) for key in log.get_concurrency_keys()]
+    holders = {slot.run_id for pool in pools for slot in pool.claimed_slots}
+    holders |= {step.run_id for pool in pools for step in pool.pending_steps}
+    for run_id in holders:
+        holder = instance.get_run_by_id(run_id)
+        if holder is None or holder.status in _FINISHED:
+            log.free_concurrency_slots_for_run(run_id)
+    return [run.run_id for run in dead]
+
+
+_FINISHED = {
+    dg.DagsterRunStatus.SUCCESS,
+    dg.DagsterRunStatus.FAILURE,
+    dg.DagsterRunStatus.CANCELED,
+}
+
+
+def _processes_gone(instance: dg.DagsterInstance, run_id: str) -> bool:
+    """Whether the run's log names processes and none of them is alive."""
+    started: dict[int, float] = {}
+    for entry in instance.all_logs(run_id, of_type=dg.DagsterEventType.ENGINE_EVENT):
+        event = entry.dagster_event
+        pid = event.engine_event_data.metadata.get("pid") if event else None
+        if pid is not None:
+            started[int(str(pid.value))] = entry.timestamp
+    return bool(started) and not any(_alive(pid, seen) for pid, seen in started.items())
+
+
+def _alive(pid: int, seen: float) -> bool:
+    """Whether the process that had this id at a time (seconds since 1970) still runs."""
+    try:
+        process = psutil.Process(pid)
+        return bool(process.create_time() <= seen + 1 and process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.Error:
+        return False

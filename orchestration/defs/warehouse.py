@@ -3,25 +3,31 @@
 # No postponed annotations here: Dagster reads the types of a step when it is defined.
 
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import dagster as dg
-from dagster_dbt import DbtCliResource, dbt_assets
+from dagster_dbt import DbtCliInvocation, DbtCliResource, dbt_assets
 from packaging.version import Version
 
+from orchestration import dbt_program
 from orchestration.builds import ready_domains
-from orchestration.dbt_project import PROJECT, ModelNames, dbt_executable, manifest_path
+from orchestration.dbt_project import PROJECT, ModelNames, manifest_path
 from orchestration.naming import asset_spec
-from orchestration.results import contract_spec, materialize, reported, transient_retry
+from orchestration.results import contract_spec, failure_of, materialize, reported, transient_retry
 from orchestration.workbench import Workbench, environment
 from pipelines import warehouse
 from pipelines.domains import DOMAINS
+from pipelines.errors import StoreError
 from pipelines.quality import preview_markdown
 from pipelines.sources import prepare_world
+from pipelines.store.files import full_disk_error, full_disk_now
 
 __all__ = ["DUCKDB_POOL", "GROUPS", "dbt_resource", "model_assets", "warehouse_assets"]
 
@@ -48,10 +54,15 @@ class _DbtCli(DbtCliResource):
 def dbt_resource() -> DbtCliResource:
     """The dbt command line of this environment."""
     return _DbtCli(
-        project_dir=str(PROJECT), profiles_dir=str(PROJECT), dbt_executable=dbt_executable()
+        project_dir=str(PROJECT),
+        profiles_dir=str(PROJECT),
+        dbt_executable=sys.executable,
+        global_config_flags=["-P", "-m", dbt_program.__name__],
     )
 
 
+#: Time for dbt to end after an interrupt before it is killed (seconds).
+DBT_GRACE = 3.0
 #: How long a step waits for another process that holds the warehouse (seconds): dbt on the
 #: largest worlds takes many minutes, and a process that died holds nothing.
 LOCK_WAIT = 3600.0
@@ -108,7 +119,7 @@ def _build(
         command += ["--indirect-selection", "buildable"]
     with (
         environment(warehouse.dbt_environment(settings)),
-        warehouse.warehouse_lock(store.home, timeout=LOCK_WAIT),
+        _locked(workbench),
     ):
         linked = warehouse.link_sources(store)
         context.log.info(f"dbt reads {json.dumps(linked)}")
@@ -120,17 +131,55 @@ def _build(
         invocation = dbt.cli(command, context=context, raise_on_error=False)
         # Rows and counts can be read once dbt has let go of the DuckDB file; checks wait with
         # the tables, or Dagster would take them for checks of the tables' last versions.
-        events = list(invocation.stream())
-        warehouse.record_dbt_run(store.home, invocation.target_path)
+        events = _streamed(invocation)
+        try:
+            warehouse.record_dbt_run(store.home, invocation.target_path)
+        except StoreError as error:
+            # dbt broke off before it could say how it went.
+            full = _disk_fault(invocation, store.home) or full_disk_now(store.home)
+            raise failure_of(full or error) from error
         yield from _with_rows(events, settings.runtime.memory_limit_mb, store.home)
     if not invocation.is_successful():
         error = invocation.get_error()
+        if full := _disk_fault(invocation, store.home):
+            raise failure_of(full)
         raise dg.Failure(
             description=_first_failures(invocation.target_path) or str(error),
             # SQL that failed on these rows fails on them again; a warehouse that another
             # process holds was waited for above.
             allow_retries=False,
         )
+
+
+def _disk_fault(invocation: DbtCliInvocation, home: Path) -> StoreError | None:
+    """The full disk or file size limit that a failed dbt run met, if it says so."""
+    log = invocation.target_path / "dbt.log"
+    text = log.read_text(encoding="utf-8", errors="replace")[-20_000:] if log.exists() else ""
+    said = f"{_first_failures(invocation.target_path)} {invocation.get_error()} {text}"
+    return full_disk_error(said, home)
+
+
+def _locked(workbench: Workbench) -> AbstractContextManager[None]:
+    """The warehouse's lock; says whom it waits for."""
+
+    def waiting(holder: str) -> None:
+        workbench.progress(f"waiting for the warehouse ({holder})", 0, None)
+
+    return warehouse.warehouse_lock(workbench.store.home, timeout=LOCK_WAIT, on_wait=waiting)
+
+
+def _streamed(invocation: DbtCliInvocation) -> list[Any]:
+    """The events of a dbt run; its process has ended when this returns or raises."""
+    invocation.termination_timeout_seconds = DBT_GRACE
+    try:
+        return list(invocation.stream())
+    except subprocess.TimeoutExpired:
+        # dbt did not end in time after the interrupt that this raises again.
+        raise dg.DagsterExecutionInterruptedError from None
+    finally:
+        if invocation.process.poll() is None:
+            invocation.process.kill()
+            invocation.process.wait()
 
 
 def _standing(
@@ -245,7 +294,7 @@ def _export_asset(dataset: str, model: str) -> dg.AssetsDefinition:
 
 def _export(dataset: str, run_id: str, workbench: Workbench) -> dg.MaterializeResult[Any]:
     store = workbench.store
-    with warehouse.warehouse_lock(store.home, timeout=LOCK_WAIT):
+    with _locked(workbench):
         snapshot = warehouse.export_mart(store, dataset, workbench.settings, run_id=run_id)
     return materialize(
         store,

@@ -13,6 +13,7 @@ import errno
 import fcntl
 import os
 import re
+import resource
 import shutil
 import uuid
 from collections.abc import Iterator
@@ -21,9 +22,17 @@ from pathlib import Path
 
 import orjson
 
-from pipelines.errors import StoreError
+from pipelines.errors import StoreError, UnderstudyError
 
-__all__ = ["LocalFiles", "Staging", "storage_errors", "sync_folder"]
+__all__ = [
+    "LocalFiles",
+    "Staging",
+    "full_disk_error",
+    "full_disk_errors",
+    "full_disk_now",
+    "storage_errors",
+    "sync_folder",
+]
 
 _FULL = {
     errno.ENOSPC: (
@@ -32,7 +41,17 @@ _FULL = {
     ),
     errno.EDQUOT: ("the disk quota is used up", "free some, or ask for a larger quota"),
     errno.EFBIG: ("the file size limit is reached", "raise it: ulimit -f unlimited"),
+    errno.EIO: ("the disk reports an error", "check it, or set UNDERSTUDY_HOME to another disk"),
 }
+#: Less free space than this makes a failed write a full disk (bytes).
+_NEARLY_FULL = 4 * 2**20
+#: How SQLite, DuckDB and dbt say the same in a text; the system's own texts are added.
+_FULL_TEXTS = {
+    **{os.strerror(number): number for number in _FULL},
+    "database or disk is full": errno.ENOSPC,
+}
+#: SQLite's text for any write that failed.
+_FAILED_WRITE = "disk I/O error"
 _FORBIDDEN = {errno.EACCES, errno.EPERM, errno.EROFS}
 _OWNER = "_owner.json"
 #: Names this module gives to what it puts into ``_staging/``; anything else there is not ours.
@@ -53,13 +72,10 @@ def storage_errors(where: Path, *, needed: int | None = None) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        size = f" for up to {needed:,} bytes" if needed else ""
         details = {"path": str(where), "errno": error.errno, "needed_bytes": needed}
         if error.errno in _FULL:
-            what, hint = _FULL[error.errno]
-            what += size
-            hint = f"{_free(where)}; {hint}"
-        elif error.errno in _FORBIDDEN:
+            raise _full(error.errno, where, needed) from error
+        if error.errno in _FORBIDDEN:
             what = f"not allowed to write ({error.strerror})"
             hint = "check the owner and mode of the store's folder"
         else:
@@ -68,14 +84,99 @@ def storage_errors(where: Path, *, needed: int | None = None) -> Iterator[None]:
         raise StoreError(what, where=str(where), hint=hint, details=details) from error
 
 
+@contextmanager
+def full_disk_errors(where: Path) -> Iterator[None]:
+    """Turn a full disk, quota or file size limit that any library met into a :class:`StoreError`.
+
+    For blocks in which libraries write files of their own (SQLite, DuckDB, dbt). Other exceptions
+    pass as they are.
+
+    Parameters
+    ----------
+    where
+        Folder that is written to; the error names it and its free space.
+    """
+    try:
+        yield
+    except UnderstudyError:
+        raise
+    except Exception as error:
+        known = full_disk_error(error, where)
+        if known is None:
+            raise
+        raise known from error
+
+
+def full_disk_error(fault: BaseException | str, where: Path) -> StoreError | None:
+    """The error of a full disk, quota or file size limit behind a fault; None if it is another.
+
+    Parameters
+    ----------
+    fault
+        Exception, searched with its causes, or the text of one.
+    where
+        Folder that was written to.
+
+    >>> str(full_disk_error("(sqlite3.OperationalError) database or disk is full", Path("/")))
+    'no space left on the disk: / (... bytes are free; free some, or set UNDERSTUDY_HOME ...)'
+    """
+    number: int | None = None
+    if isinstance(fault, str):
+        number = next((n for text, n in _FULL_TEXTS.items() if text in fault), None)
+        if number is None and _FAILED_WRITE in fault:
+            number = _failed_write(where)
+    elif isinstance(fault, OSError):
+        number = fault.errno if fault.errno in _FULL else None
+    else:
+        known = full_disk_error(str(fault), where)
+        cause = fault.__cause__ or fault.__context__
+        return known or (full_disk_error(cause, where) if cause else None)
+    return None if number is None else _full(number, where)
+
+
+def full_disk_now(where: Path) -> StoreError | None:
+    """The likely error behind a failed write whose reason was lost; None if there is space.
+
+    Parameters
+    ----------
+    where
+        Folder that was written to.
+    """
+    number = _failed_write(where)
+    return None if number == errno.EIO else _full(number, where)
+
+
+def _failed_write(where: Path) -> int:
+    """The likely reason of a failed write that was reported without one."""
+    if resource.getrlimit(resource.RLIMIT_FSIZE)[0] != resource.RLIM_INFINITY:
+        return errno.EFBIG
+    free = _free_bytes(where)
+    return errno.ENOSPC if free is not None and free < _NEARLY_FULL else errno.EIO
+
+
+def _full(number: int, where: Path, needed: int | None = None) -> StoreError:
+    what, hint = _FULL[number]
+    return StoreError(
+        what + (f" for up to {needed:,} bytes" if needed else ""),
+        where=str(where),
+        hint=f"{_free(where)}; {hint}",
+        details={"path": str(where), "errno": number, "needed_bytes": needed},
+    )
+
+
 def _free(where: Path) -> str:
+    free = _free_bytes(where)
+    return "free space unknown" if free is None else f"{free:,} bytes are free"
+
+
+def _free_bytes(where: Path) -> int | None:
     """How much space the nearest existing folder has."""
     for folder in (where, *where.parents):
         try:
-            return f"{shutil.disk_usage(folder).free:,} bytes are free"
+            return shutil.disk_usage(folder).free
         except OSError:
             continue
-    return "free space unknown"
+    return None
 
 
 class Staging:

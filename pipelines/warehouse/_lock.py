@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,7 +17,12 @@ __all__ = ["warehouse_lock"]
 
 
 @contextmanager
-def warehouse_lock(home: Path | str, *, timeout: float = 60.0) -> Iterator[None]:
+def warehouse_lock(
+    home: Path | str,
+    *,
+    timeout: float = 60.0,
+    on_wait: Callable[[str], None] = lambda _: None,
+) -> Iterator[None]:
     """Hold the warehouse from linking its sources to recording the run.
 
     The operating system releases the lock when its holder dies, however it dies.
@@ -28,6 +33,8 @@ def warehouse_lock(home: Path | str, *, timeout: float = 60.0) -> Iterator[None]
         The store's folder.
     timeout
         How long to wait for another holder (seconds); 0 does not wait.
+    on_wait
+        Called with a description of the holder before waiting for it.
 
     Raises
     ------
@@ -41,7 +48,12 @@ def warehouse_lock(home: Path | str, *, timeout: float = 60.0) -> Iterator[None]
     try:
         layout.folder.mkdir(parents=True, exist_ok=True)
         lock = FileLock(layout.lock, timeout=timeout, thread_local=False)
-        lock.acquire()
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            if timeout:
+                on_wait(_describe(holder))
+            lock.acquire()
     except Timeout:
         raise LockedError(
             f"another process is using the warehouse ({_describe(holder)})",

@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
@@ -88,15 +88,51 @@ def test_an_interrupt_reaches_what_the_lanes_do_and_waits_for_its_end(tmp_path: 
     assert len(list(tmp_path.glob("closed-*"))) == 2, "both lanes closed what they had opened"
 
 
-def test_lanes_end_when_their_coordinator_is_killed(tmp_path: Path, repository: Path) -> None:
+@pytest.fixture
+def coordinator(tmp_path: Path, repository: Path) -> Callable[[str], subprocess.Popen[bytes]]:
+    """Start a coordinator in a process of its own, and wait until its lane works."""
     paths = os.pathsep.join([str(repository), str(repository / "tests")])
-    code = f"import pathlib, support.lane_work as w; w.coordinate(pathlib.Path({str(tmp_path)!r}))"
-    coordinator = subprocess.Popen(
-        [sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": paths}
-    )
-    await_file(tmp_path / "waiting")
+
+    def start(verb: str) -> subprocess.Popen[bytes]:
+        code = (
+            "import pathlib, support.lane_work as w; "
+            f"w.coordinate(pathlib.Path({str(tmp_path)!r}), {verb!r})"
+        )
+        with (tmp_path / "stderr").open("wb") as printed:
+            process = subprocess.Popen(
+                [sys.executable, "-c", code],
+                env={**os.environ, "PYTHONPATH": paths},
+                stderr=printed,
+            )
+        await_file(tmp_path / "waiting")
+        return process
+
+    return start
+
+
+Coordinator = Callable[[str], "subprocess.Popen[bytes]"]
+
+
+def test_lanes_end_when_their_coordinator_is_killed(
+    tmp_path: Path, coordinator: Coordinator
+) -> None:
+    process = coordinator("wait")
     lane = psutil.Process(int((tmp_path / "waiting").read_text()))
-    coordinator.send_signal(signal.SIGKILL)
-    coordinator.wait(SECONDS)
+    process.send_signal(signal.SIGKILL)
+    process.wait(SECONDS)
     lane.wait(SECONDS)
     assert (tmp_path / "waiting-interrupted").exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+def test_lane_that_holds_interrupts_back_ends_silently_with_its_children(
+    tmp_path: Path, coordinator: Coordinator, number: signal.Signals
+) -> None:
+    process = coordinator("hold")
+    started = [psutil.Process(int(pid)) for pid in (tmp_path / "waiting").read_text().split()]
+    process.send_signal(number)
+    process.wait(SECONDS / 2)
+    _, alive = psutil.wait_procs(started, timeout=SECONDS / 2)
+    assert not [p for p in alive if p.status() != psutil.STATUS_ZOMBIE]
+    printed = (tmp_path / "stderr").read_text()
+    assert printed.count("Traceback") == (0 if number == signal.SIGKILL else 1), printed

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from dagster._utils.interrupts import capture_interrupts
 
 from orchestration._lanes import Task, Tell, open_lanes
 from pipelines.errors import SourceError
@@ -42,6 +46,8 @@ def stages(folder: Path, tell: Tell) -> Iterator[Callable[[Any], Any]]:
             os.kill(os.getpid(), signal.SIGKILL)
         if verb == "wait":
             return linger(folder, about)
+        if verb == "hold":
+            return hold_interrupts(folder / about)
         raise AssertionError(verb)
 
     try:
@@ -63,6 +69,18 @@ def linger(folder: Path, name: str) -> str:
     return name
 
 
+def hold_interrupts(running: Path) -> None:
+    """Hold interrupts back as Dagster does between steps, beside a child process, and wait."""
+    child = subprocess.Popen(["sleep", str(SECONDS)])
+    with capture_interrupts():
+        partial = running.with_suffix(".partial")
+        partial.write_text(f"{os.getpid()} {child.pid}")
+        partial.rename(running)
+        deadline = time.monotonic() + SECONDS
+        while time.monotonic() < deadline:
+            time.sleep(0.1)
+
+
 def await_file(path: Path) -> None:
     """Wait until a file is there."""
     deadline = time.monotonic() + SECONDS
@@ -71,9 +89,7 @@ def await_file(path: Path) -> None:
         time.sleep(0.01)
 
 
-def coordinate(folder: Path) -> None:
-    """A coordinator whose only lane waits, for tests that kill it."""
-    import functools
-
+def coordinate(folder: Path, verb: str) -> None:
+    """A coordinator whose only lane waits, for tests that kill or interrupt it."""
     with open_lanes(functools.partial(stages, folder), 1) as lanes:
-        lanes.run([Task("waits", ("wait", "waiting"))])
+        lanes.run([Task("waits", (verb, "waiting"))])

@@ -26,7 +26,7 @@ SMALL = (
     *("--set", "world.sample.ratings=2000"),
 )
 #: Longest wait for a step (seconds): a test that reaches it has failed.
-PATIENCE = 300.0
+PATIENCE = 500.0
 
 
 class StartedRun:
@@ -57,7 +57,7 @@ class StartedRun:
         self._wait_until(lambda: step in steps_of(self.home, since=self._known), f"step {step}")
 
     def wait_for_child(self, name: str) -> psutil.Process:
-        """Wait until a child process with this program name, such as ``dbt``, runs; the child."""
+        """Wait until a child process of this program or module, such as ``dbt``, runs."""
         found: list[psutil.Process] = []
 
         def look() -> bool:
@@ -128,7 +128,10 @@ def run_small(understudy: Path, home: Path, *options: str) -> StartedRun:
         It did not end with success.
     """
     run = start_run(understudy, home, *SMALL, *options)
-    assert run.process.wait(PATIENCE) == 0, run.output()[-2000:]
+    try:
+        assert run.process.wait(PATIENCE) == 0, run.output()[-2000:]
+    finally:
+        run.kill()
     return run
 
 
@@ -180,7 +183,7 @@ def _run_logs(home: Path) -> list[Path]:
 
 def _runs(process: psutil.Process, name: str) -> bool:
     try:
-        return any(Path(word).name == name for word in process.cmdline()[:2])
+        return any(name in Path(word).name.split(".")[-1] for word in process.cmdline()[:4])
     except psutil.Error:
         return False
 

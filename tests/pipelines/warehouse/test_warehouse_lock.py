@@ -31,11 +31,13 @@ def test_another_process_waits_and_is_told_who_holds_it_until_that_one_dies(home
     ) as holder:
         assert holder.stdout is not None
         assert holder.stdout.readline() == b"held\n"
+        waited_for: list[str] = []
         with (
             pytest.raises(LockedError, match=f"process {holder.pid} since"),
-            warehouse_lock(home, timeout=0.1),
+            warehouse_lock(home, timeout=0.1, on_wait=waited_for.append),
         ):
             pytest.fail("two hold it")
+        assert [words.split(" since")[0] for words in waited_for] == [f"process {holder.pid}"]
         holder.send_signal(signal.SIGKILL)
         holder.wait()
     with warehouse_lock(home, timeout=5):

@@ -1,0 +1,91 @@
+"""Bounded end of a process after Ctrl-C or SIGTERM, whatever it waits for."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+import psutil
+
+__all__ = ["INTERRUPTED", "bounded_end", "kill_descendants"]
+
+#: Exit code of an interrupted command.
+INTERRUPTED = 130
+
+
+@contextmanager
+def bounded_end(grace: float, message: str = "") -> Iterator[None]:
+    """End this process at most ``grace`` seconds after SIGINT or SIGTERM.
+
+    Both raise `KeyboardInterrupt`. If the block has not ended by then, because a library holds
+    the signal back or a call into C does not return, the process kills its descendants and exits.
+    A forced end is safe: it is one of the moments at which a kill leaves a whole store.
+
+    Parameters
+    ----------
+    grace
+        Time for an orderly end (seconds).
+    message
+        Line for standard error at a forced end; empty for none.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield  # signals are delivered to the main thread only
+        return
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    # The descriptor is written whichever Python handler is installed at the time: Dagster
+    # replaces the handlers while a run executes.
+    before = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+    handler = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    args = (reader, grace, message)
+    watcher = threading.Thread(target=_watch, args=args, name="interrupt-watch", daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, handler)
+        signal.set_wakeup_fd(before)
+        os.close(writer)
+        watcher.join()
+        os.close(reader)
+
+
+def _watch(reader: int, grace: float, message: str) -> None:
+    """Force the end ``grace`` seconds after a signal, unless the pipe is closed before."""
+    received = 0
+    while received not in {signal.SIGINT, signal.SIGTERM}:
+        data = os.read(reader, 1)
+        if not data:
+            return
+        received = data[0]
+    if _closed_within(reader, grace / 2):
+        return
+    # An exception raised in a finalizer is only logged: once more, in case it was.
+    os.kill(os.getpid(), signal.SIGINT)
+    if _closed_within(reader, grace / 2):
+        return
+    kill_descendants()
+    if message:
+        with suppress(OSError):
+            os.write(2, f"\n{message}\n".encode())
+    os._exit(INTERRUPTED)
+
+
+def _closed_within(reader: int, seconds: float) -> bool:
+    deadline = time.monotonic() + seconds
+    while select.select([reader], [], [], max(0.0, deadline - time.monotonic()))[0]:
+        if not os.read(reader, 1):
+            return True
+    return False
+
+
+def kill_descendants() -> None:
+    """SIGKILL for every process that this one started, directly or not."""
+    for process in psutil.Process().children(recursive=True):
+        with suppress(psutil.NoSuchProcess):
+            process.kill()

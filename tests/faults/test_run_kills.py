@@ -1,0 +1,94 @@
+"""Kills and interrupts of `understudy run` around dbt: a plain rerun publishes.
+
+The tests share a home and build on each other, in the order of the file: a run costs much.
+"""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import dagster as dg
+import psutil
+import pytest
+from support.steps import SMALL, kill_at_step, run_small, start_run, steps_of
+
+from orchestration.instance import open_instance
+from pipelines.store import Store
+from pipelines.warehouse import warehouse_lock
+from sim import open_release
+
+pytestmark = [pytest.mark.faults, pytest.mark.slow, pytest.mark.timeout(1200)]
+
+#: A run ends within 10 s of an interrupt; the rest is for a machine that does other things too.
+ENDS_WITHIN = 120.0
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A home whose first run was killed while dbt built."""
+    return tmp_path_factory.mktemp("killed") / "home"
+
+
+def test_kill_within_dbt_leaves_no_process(understudy: Path, home: Path) -> None:
+    kill_at_step(understudy, home, "dbt_movies", child="dbt")
+    assert steps_of(home)[-1] == "dbt_movies"
+    assert not Store(home).releases()
+
+
+def test_killed_run_takes_its_dbt_with_it(understudy: Path, home: Path) -> None:
+    run = start_run(understudy, home, *SMALL)
+    try:
+        run.wait_for_step("dbt_movies")
+        dbt = run.wait_for_child("dbt")
+        run.process.kill()
+        assert ended(dbt)
+    finally:
+        run.kill()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_run_that_waits_for_the_warehouse_ends_when_interrupted(
+    understudy: Path, home: Path, number: signal.Signals
+) -> None:
+    with warehouse_lock(home):
+        run = start_run(understudy, home, *SMALL)
+        try:
+            run.wait_for_step("dbt_movies")
+            run.process.send_signal(number)
+            assert run.process.wait(ENDS_WITHIN) == 130
+        finally:
+            run.kill()
+    assert run.output().rstrip().endswith("error: interrupted")
+    assert "Traceback" not in run.output()
+
+
+def test_interrupt_ends_dbt_too(understudy: Path, home: Path) -> None:
+    run = start_run(understudy, home, *SMALL)
+    try:
+        run.wait_for_step("dbt_movies")
+        dbt = run.wait_for_child("dbt")
+        run.process.send_signal(signal.SIGINT)
+        assert run.process.wait(ENDS_WITHIN) == 130
+        assert ended(dbt)
+    finally:
+        run.kill()
+
+
+def test_rerun_after_all_of_this_publishes(understudy: Path, home: Path) -> None:
+    run_small(understudy, home)
+    assert open_release("movies@latest", home=home, verify=True)["personas"].rows == 20
+    with open_instance(home) as instance:
+        statuses = [run.status for run in instance.get_runs()]
+    assert statuses.count(dg.DagsterRunStatus.SUCCESS) == 1
+    assert set(statuses) <= {
+        dg.DagsterRunStatus.SUCCESS,
+        dg.DagsterRunStatus.FAILURE,
+        dg.DagsterRunStatus.CANCELED,
+    }
+
+
+def ended(process: psutil.Process) -> bool:
+    """Whether a process ends soon; one that its new parent did not collect has ended."""
+    _, alive = psutil.wait_procs([process], timeout=ENDS_WITHIN)
+    return all(p.status() == psutil.STATUS_ZOMBIE for p in alive)

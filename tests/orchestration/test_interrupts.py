@@ -1,0 +1,61 @@
+"""A process ends soon after SIGINT or SIGTERM, whatever it waits for."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+
+import psutil
+import pytest
+
+HELD_BACK = """
+import subprocess, sys, time
+from dagster._utils.interrupts import capture_interrupts
+from orchestration._interrupts import bounded_end
+with bounded_end(1.0, "error: interrupted"), capture_interrupts():
+    child = subprocess.Popen(["sleep", "60"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    print(child.pid, flush=True)
+    for _ in range(600):
+        time.sleep(0.1)
+"""
+ORDERLY = """
+import time
+from orchestration._interrupts import bounded_end
+try:
+    with bounded_end(30.0):
+        print(0, flush=True)
+        time.sleep(60)
+except KeyboardInterrupt:
+    time.sleep(0.1)
+    print("closed")
+"""
+
+
+def start(code: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_process_that_holds_signals_back_is_ended_with_its_children(number: signal.Signals) -> None:
+    with start(HELD_BACK) as process:
+        assert process.stdout is not None
+        child = psutil.Process(int(process.stdout.readline()))
+        process.send_signal(number)
+        _, printed = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert printed.strip() == "error: interrupted"
+    _, alive = psutil.wait_procs([child], timeout=30)
+    assert not [p for p in alive if p.status() != psutil.STATUS_ZOMBIE]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_orderly_end_is_not_cut_short(number: signal.Signals) -> None:
+    with start(ORDERLY) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        process.send_signal(number)
+        out, printed = process.communicate(timeout=30)
+    assert (process.returncode, out, printed) == (0, "closed\n", "")

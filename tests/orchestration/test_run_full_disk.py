@@ -1,0 +1,157 @@
+"""Full disks and file size limits that Dagster's, dbt's or DuckDB's files meet first."""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+import dagster as dg
+import duckdb
+import pytest
+from support.steps import SMALL, start_run
+
+from orchestration.instance import end_dead_runs, open_instance
+from pipelines.errors import StoreError
+from pipelines.store.files import full_disk_error, full_disk_errors
+
+pytestmark = pytest.mark.faults
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 2 MiB."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(folder)]
+    mounted = subprocess.run(mount, capture_output=True, text=True, check=False)
+    if mounted.returncode:
+        pytest.skip(f"can't mount a small tmpfs here: {mounted.stderr.strip()}")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", str(folder)], check=True)
+
+
+def fill(disk: Path) -> None:
+    """Take all space of the disk."""
+    state = os.statvfs(disk)
+    (disk / "filler").write_bytes(b"\0" * (state.f_bavail * state.f_frsize))
+
+
+def refused(write: str, folder: Path) -> str:
+    """Run a program whose files may have 100 kB; how `full_disk_errors` names what it meets."""
+    code = f"""
+import resource, sys
+from pathlib import Path
+from pipelines.errors import StoreError
+from pipelines.store.files import full_disk_errors
+import duckdb, sqlite3
+import dagster as dg
+from orchestration.instance import open_instance
+_, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))
+folder = Path({str(folder)!r})
+try:
+    with full_disk_errors(folder):
+        {write}
+except StoreError as error:
+    print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        "open_instance(folder)",
+        "sqlite3.connect(folder / 'db').executescript("
+        "'create table t(x); insert into t values (zeroblob(1000000));')",
+        "duckdb.connect(str(folder / 'db')).execute("
+        "'create table t as select hash(i) as x from range(1000000) r(i)').execute('checkpoint')",
+        "(folder / 'file').write_bytes(bytes(1_000_000))",
+    ],
+    ids=["dagster", "sqlite", "duckdb", "file"],
+)
+def test_file_size_limit_is_store_error_whoever_meets_it(write: str, tmp_path: Path) -> None:
+    said = refused(write, tmp_path)
+    assert said.startswith(f"the file size limit is reached: {tmp_path}"), said
+    assert "bytes are free" in said
+
+
+def write_sqlite(folder: Path) -> None:
+    with closing(sqlite3.connect(folder / "db")) as connection:
+        connection.execute("create table t (x)")
+
+
+def write_duckdb(folder: Path) -> None:
+    with duckdb.connect(str(folder / "db")) as connection:
+        connection.execute("create table t as select 1")
+
+
+@pytest.mark.parametrize("write", [open_instance, write_sqlite, write_duckdb])
+def test_full_disk_is_store_error_whoever_meets_it(
+    small_disk: Path, write: Callable[[Path], object]
+) -> None:
+    fill(small_disk)
+    with (
+        pytest.raises(StoreError, match=r"no space left on the disk.* bytes are free") as caught,
+        full_disk_errors(small_disk),
+    ):
+        write(small_disk)
+    assert caught.value.details["errno"] == errno.ENOSPC
+
+
+def test_disk_that_fills_within_a_step_is_named_and_the_next_run_succeeds(
+    small_disk: Path,
+) -> None:
+    filling = [True, False]
+
+    @dg.op
+    def fills() -> None:
+        if filling.pop(0):
+            fill(small_disk)
+
+    @dg.job
+    def job() -> None:
+        fills()
+
+    with open_instance(small_disk) as instance:
+        with (
+            pytest.raises(StoreError, match="no space left on the disk"),
+            full_disk_errors(small_disk),
+        ):
+            job.execute_in_process(instance=instance, raise_on_error=False)
+        (small_disk / "filler").unlink()
+        assert len(end_dead_runs(instance)) == 1
+        assert job.execute_in_process(instance=instance).success
+
+
+def test_other_faults_are_not_taken_for_a_full_disk(tmp_path: Path) -> None:
+    assert full_disk_error("no such table: runs", tmp_path) is None
+    assert full_disk_error(FileNotFoundError(errno.ENOENT, "gone"), tmp_path) is None
+    with pytest.raises(ZeroDivisionError), full_disk_errors(tmp_path):
+        raise ZeroDivisionError
+
+
+@pytest.mark.slow
+def test_run_under_a_file_size_limit_ends_with_the_code_of_the_store(
+    understudy: Path, tmp_path: Path
+) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))
+    try:
+        run = start_run(understudy, tmp_path / "home", *SMALL)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert run.process.wait(300) == 5
+    assert "error: the file size limit is reached" in run.output()
+    assert "Traceback" not in run.output()
