@@ -140,11 +140,10 @@ def _build(
             raise failure_of(full or error) from error
         yield from _with_rows(events, settings.runtime.memory_limit_mb, store.home)
     if not invocation.is_successful():
-        error = invocation.get_error()
         if full := _disk_fault(invocation, store.home):
             raise failure_of(full)
         raise dg.Failure(
-            description=_first_failures(invocation.target_path) or str(error),
+            description=_first_failures(invocation.target_path) or str(invocation.get_error()),
             # SQL that failed on these rows fails on them again; a warehouse that another
             # process holds was waited for above.
             allow_retries=False,
