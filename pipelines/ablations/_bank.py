@@ -105,6 +105,7 @@ class RaterBank:
             return base | {
                 "code": raters.CODE_VERSION,
                 "seed": self.settings.scoring.seed if spec.kind == "statistical" else None,
+                "taste": self.settings.scoring.taste if spec.kind == "statistical" else None,
                 "fitted_on": versions,
             }
         return base | {
@@ -153,6 +154,7 @@ class RaterBank:
         self, spec: RaterSpec, scale: str, shots: int, system: str, history: int
     ) -> raters.Rater:
         if spec.engine is None:
+            vectors: dict[str, Any] = {name: self.frame(name) for name in self._vectors()}
             return raters.fit_rater(
                 spec.kind,
                 scale=scale,
@@ -161,7 +163,8 @@ class RaterBank:
                 interactions=self.tables["interactions"].scan(),
                 splits=self.tables["splits"].scan(),
                 seed=self.settings.scoring.seed,
-                **{name: self.frame(name) for name in self._vectors()},
+                taste=self.settings.scoring.taste,
+                **vectors,
             )
         from pipelines.llm.engines.chat import read_template
 

@@ -170,6 +170,12 @@ class ScoringSettings(Section):
         "section `engine`, `ensemble` averages the raters of `ensemble`, `replay` repeats "
         "stored scores; `random` and `mean` are baselines.",
     )
+    taste: Literal["drawn", "mean"] = Field(
+        "drawn",
+        description="Taste of a persona for `rater: statistical`: `drawn` from the covariance of "
+        "people's tastes given what it states, fixed by its id and `seed`; `mean`, the mean of "
+        "these draws, which makes personas alike (for ablation).",
+    )
     scale: Literal["1-5", "1-10", "0-9", "one-ten", "0-100"] = Field(
         "1-10",
         description="Answers of the rating scale (integers, both ends included; `one-ten` is "

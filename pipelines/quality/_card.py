@@ -58,6 +58,10 @@ _GENERATED = (
     "Items, users and ratings of this world are generated: figures about them say whether the "
     "pipeline works, not how people rate."
 )
+_POOLED = (
+    "The covariance of people's tastes, which personas' tastes are drawn from, is {prior}: there "
+    "are too few ratings here for one of their own."
+)
 _REAL = (
     "Human ratings come from volunteers of one service; items nobody chose to rate say nothing.",
     "Features that the source lacks are null or empty, never guessed.",
@@ -233,6 +237,9 @@ def _limitations(world: str, summary: Mapping[str, Any]) -> str:
     ]
     if "pairs" in summary:
         limits.append(_SCORES)
+    fitted = summary.get("raters", {}).get("facts", {}).get("fitted", {})
+    if str(fitted.get("taste_prior", "")).startswith("pooled"):
+        limits.append(_POOLED.format(prior=escape_markdown(fitted["taste_prior"])))
     return "\n".join(["## Known limits", "", *(f"- {limit}" for limit in limits)])
 
 

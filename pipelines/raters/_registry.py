@@ -95,6 +95,7 @@ def open_rater(
             item_embeddings=item_embeddings,
             persona_embeddings=persona_embeddings,
             seed=scoring.seed,
+            taste=scoring.taste,
         )
 
     if scoring.rater == "replay":

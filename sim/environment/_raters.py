@@ -193,7 +193,7 @@ class StatisticalStepRater:
         release.require(*_FITTED_ON)
         scoring: Mapping[str, Any] = release.settings.get("scoring", {})
         items = release["items"].polars().sort("item_id")
-        optional = {
+        optional: dict[str, Any] = {
             name: release[name].polars()
             for name in ("item_embeddings", "persona_embeddings")
             if name in release
@@ -205,6 +205,7 @@ class StatisticalStepRater:
             interactions=release["interactions"].lazy(),
             splits=release["splits"].lazy(),
             seed=int(scoring.get("seed", 0)),
+            taste=str(scoring.get("taste", "drawn")),
             **optional,
         )
         self._live: LiveStatistical = LiveStatistical(rater, cast.frame, items)

@@ -8,6 +8,16 @@ from pipelines.raters.report._metrics import (
     paired_difference,
     reliability,
 )
+from pipelines.raters.report._population import (
+    Headroom,
+    VarianceShares,
+    genre_gap,
+    headroom,
+    ks_distance,
+    split_half_covariance,
+    user_moments,
+    variance_shares,
+)
 from pipelines.raters.report._predictors import BASELINES, BIAS
 from pipelines.raters.report._report import CONTEXT, RaterReport, rater_report, reliability_plot
 from pipelines.raters.report._summary import quality_summary, similarity
@@ -16,10 +26,15 @@ __all__ = [
     "BASELINES",
     "BIAS",
     "CONTEXT",
+    "Headroom",
     "HeldOut",
     "Predictions",
     "RaterReport",
+    "VarianceShares",
     "evaluate",
+    "genre_gap",
+    "headroom",
+    "ks_distance",
     "paired_difference",
     "persona_rows",
     "quality_summary",
@@ -27,4 +42,7 @@ __all__ = [
     "reliability",
     "reliability_plot",
     "similarity",
+    "split_half_covariance",
+    "user_moments",
+    "variance_shares",
 ]

@@ -10,6 +10,15 @@ import polars as pl
 from pipelines.errors import ConfigError, ContractError
 from pipelines.raters.protocol import Floats, Ints, Rater
 from pipelines.raters.statistical._baselines import MeanRater, RandomRater
+from pipelines.raters.statistical._drawn import (
+    Prior,
+    StatementModel,
+    fit_statements,
+    fit_width_spread,
+    genre_contrasts,
+    packaged_prior,
+    pooled_covariance,
+)
 from pipelines.raters.statistical._ordinal import (
     OrdinalModel,
     calibrate,
@@ -19,13 +28,14 @@ from pipelines.raters.statistical._ordinal import (
 from pipelines.raters.statistical._people import (
     HumanRows,
     collect_rows,
+    genre_surplus,
     source_scale,
     stand_ins,
 )
 from pipelines.raters.statistical._profiles import EFFECTS, Catalogue, pair_features
 from pipelines.raters.statistical._quality import ItemTable, QualityModel, fit_quality, item_table
 from pipelines.raters.statistical._rater import StatisticalRater, width_of
-from pipelines.raters.statistical._tastes import TasteModel, Tastes, fit_tastes
+from pipelines.raters.statistical._tastes import TasteModel, Tastes, fit_tastes, genre_beliefs
 from pipelines.scales import RatingScale, scale_named, to_answers
 
 __all__ = ["RATERS", "fit_rater", "fit_statistical"]
@@ -39,7 +49,12 @@ MAX_FIT_USERS = 3_000
 #: Weights of the effects without any rating, in the order of `EFFECTS` (set by hand, in logits
 #: per rating unit, per genre share and per standard deviation of similarity). What is said about
 #: marks is in logits already: people of the data sets say nothing, and its weight stays 1.
-PRIOR_WEIGHTS = (2.0, 2.0, 0.5, 0.5, 0.1, 2.0, 1.0)
+PRIOR_WEIGHTS = (2.0, 2.0, 0.5, 0.5, 0.1, 2.0, 1.0, 2.0)
+#: Users and ratings below which the covariance of tastes is pooled with the packaged one, and how
+#: many people that counts for (set by hand).
+MIN_USERS, MIN_RATINGS, POOLED_PEOPLE = 200, 5_000, 50.0
+#: Length of the scale that the packaged fit is in (0.5-5).
+_PACKAGED_RANGE = 4.5
 #: Earlier share of each user's training ratings that makes the profile; the later ones are
 #: what the weights are fitted on, so that no rating explains itself.
 _PROFILE_SHARE = 0.7
@@ -58,6 +73,7 @@ def fit_rater(
     item_embeddings: pl.DataFrame | None = None,
     persona_embeddings: pl.DataFrame | None = None,
     seed: int = 0,
+    taste: str = "drawn",
 ) -> Rater:
     """The rater of that name, fitted on the training split where it learns anything.
 
@@ -71,7 +87,10 @@ def fit_rater(
         Tables of those names; the embeddings may be missing (no text similarity then). The
         large ones may be lazy.
     seed
-        Decides personas' leniency, together with their ids.
+        Decides personas' leniency and taste, together with their ids.
+    taste
+        `drawn`: a persona's taste is a draw from people's; `mean`: it is the mean of what its
+        statements tell, for ablation.
 
     Raises
     ------
@@ -95,6 +114,7 @@ def fit_rater(
             item_embeddings=item_embeddings,
             persona_embeddings=persona_embeddings,
             seed=seed,
+            taste=taste,
         )
     raise ConfigError("unknown rater", where=name, hint=f"one of {', '.join(RATERS)}")
 
@@ -109,6 +129,7 @@ def fit_statistical(
     item_embeddings: pl.DataFrame | None = None,
     persona_embeddings: pl.DataFrame | None = None,
     seed: int = 0,
+    taste: str = "drawn",
 ) -> StatisticalRater:
     """Fit the statistical rater; the same tables give the same rater.
 
@@ -132,8 +153,11 @@ def fit_statistical(
         )
     late = _later(rows)
     early, target = rows.take(~late), rows.take(late)
+    packaged = packaged_prior()
+    few = len(rows.users) < MIN_USERS or len(rows) < MIN_RATINGS
+    pooled = _pooled(packaged, flat, source) if few else None
     # What is fitted must not have entered the quality that explains it.
-    first = learn(early, flat, _without(table, target))
+    first = learn(early, flat, _without(table, target), pooled=pooled)
     pairs = np.stack([target.user, target.item], axis=1)
     # People gave no answers between those of their scale: a finer one is made of the fitted one.
     finer = len(scale) > len(source)
@@ -163,7 +187,10 @@ def fit_statistical(
         cutpoints = finer_cutpoints(cutpoints, source, scale)
     # As lenient as the user behind a random rating: that is what the histogram is made of.
     leniency = np.quantile(first.believed.mean[early.user, 0], np.linspace(0, 1, 201))
-    whole = learn(rows, flat, table, start=first.tastes, rounds=2)
+    whole = learn(rows, flat, table, start=first.tastes, rounds=2, pooled=pooled)
+    statements = _statements(rows, whole, table.counts, packaged if few else None)
+    residual = _residuals(first, target)
+    own = None if pooled is not None else fit_width_spread(target.user, residual)
     return StatisticalRater(
         scale=scale,
         source=source,
@@ -174,13 +201,19 @@ def fit_statistical(
         leniency_quantiles=leniency,
         usual_variance=usual,
         persona_vectors=persona_embeddings,
+        statements=statements,
+        width_spread=packaged.width_spread if own is None else own,
         fitted_on={
             "users": len(rows.users),
             "ratings": len(rows),
             "weights_on": len(target),
             "split": "train",
+            "taste_prior": "its own people"
+            if pooled is None
+            else f"pooled with {packaged.people} people of {packaged.source}",
         },
         seed=seed,
+        taste=taste,
     )
 
 
@@ -201,6 +234,7 @@ def learn(
     *,
     start: TasteModel | None = None,
     rounds: int = 3,
+    pooled: Floats | None = None,
 ) -> Learned:
     """Fit qualities and tastes in turn: each explains what the other leaves.
 
@@ -214,6 +248,8 @@ def learn(
         Tastes to start from.
     rounds
         Rounds of quality, then tastes (count).
+    pooled
+        Covariance that the tastes are pooled with, where the world is too small for its own.
     """
     size, people = len(table.counts), len(rows.users)
     mean = float(table.totals.sum() / table.counts.sum())
@@ -232,9 +268,11 @@ def learn(
         quality = fit_quality(own, flat.features, noise, mean)
         catalogue = flat.judged(quality.of(own, flat.features))
         surplus = rows.rating - mean - catalogue.quality[rows.item]
-        tastes = fit_tastes(
-            catalogue.taste, rows.user[fitted], rows.item[fitted], surplus[fitted], start=tastes
-        )
+        known = (catalogue.taste, rows.user[fitted], rows.item[fitted], surplus[fitted])
+        if pooled is None:
+            tastes = fit_tastes(*known, start=tastes)
+        else:
+            tastes = fit_tastes(*known, start=tastes, prior=pooled, prior_people=POOLED_PEOPLE)
         noise = tastes.noise
         believed = tastes.posterior(catalogue.taste, people, rows.user, rows.item, surplus)
         explained = np.einsum("ij,ij->i", catalogue.taste[rows.item], believed.mean[rows.user])
@@ -242,6 +280,39 @@ def learn(
     assert quality is not None
     assert believed is not None
     return Learned(catalogue, quality, tastes, believed)
+
+
+def _pooled(prior: Prior, flat: Catalogue, source: RatingScale) -> Floats:
+    """The packaged covariance for this world's columns, in its rating units."""
+    components = flat.features.shape[1] - len(flat.genres) - 2
+    unit = (source.high - source.low) / _PACKAGED_RANGE
+    # A flat direction can't be inverted.
+    floor = 1e-4 * np.eye(flat.taste.shape[1])
+    return (pooled_covariance(prior, flat.genres, components) + floor) * unit**2
+
+
+def _statements(
+    rows: HumanRows, whole: Learned, counts: Floats, packaged: Prior | None
+) -> StatementModel:
+    """The observation model of stated genres, fitted on the people or the packaged one."""
+    catalogue = whole.catalogue
+    contrasts = genre_contrasts(catalogue.taste, (catalogue.shares > 0).astype(np.float64), counts)
+    if packaged is not None:
+        return StatementModel(contrasts, *packaged.statements)
+    mean = whole.quality.mean
+    affinity, _ = genre_surplus(rows, catalogue, mean, whole.believed.mean[:, 0])
+    surplus = rows.rating - mean - catalogue.quality[rows.item]
+    who, first, second = genre_beliefs(
+        whole.tastes, catalogue.taste, contrasts, (rows.user, rows.item, surplus)
+    )
+    return fit_statements(whole.tastes, contrasts, affinity[who], first, second)
+
+
+def _residuals(learned: Learned, rows: HumanRows) -> Floats:
+    """What neither quality nor taste explains of ratings, in rating units."""
+    catalogue, believed = learned.catalogue, learned.believed
+    felt = np.einsum("ij,ij->i", catalogue.taste[rows.item], believed.mean[rows.user])
+    return np.asarray(rows.rating - learned.quality.mean - catalogue.quality[rows.item] - felt)
 
 
 def _later(rows: HumanRows) -> np.ndarray:

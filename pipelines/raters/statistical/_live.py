@@ -69,8 +69,12 @@ class LiveStatistical:
         self._inner = inner
         self._lower00 = float(lower[0, 0])
         self._prior = float((model.covariance * model.typical).sum())
-        self._most = model.taste_variance
-        self._unread = width_of(np.array([self._most]), model, rater.usual_variance)[0]
+        self._most = self._profiles.variance
+        self._unread = rater._widths(self._profiles)
+        drawn = self._profiles.stated
+        self._drawn = np.zeros(len(self._unread), dtype=np.bool_)
+        if drawn is not None:
+            self._drawn = drawn.variance > 0
 
     @property
     def name(self) -> str:
@@ -105,26 +109,26 @@ class LiveStatistical:
         static = self._static.of(personas, items)
         # Who remembers nothing gets this from what follows too, to the last bit.
         if not past.size or int(past.max()) < 0:
-            width = np.full(len(personas), self._unread)
-            return self._batch(static, width)
+            return self._batch(static, self._unread[personas])
         taste, variance = self.beliefs(personas, past, ratings)
-        return self._batch(static + self._moved(taste, items), self._widths(variance))
+        return self._batch(static + self._moved(taste, items), self._widths(personas, variance))
 
     def sweep(self, persona: int, past: Ints, ratings: Floats) -> RatingBatch:
         """Rate every item for one persona with one memory of shape (k,)."""
         everything = np.arange(len(self._rows), dtype=np.int64)
         static = self._static.of(np.full(len(everything), persona), everything)
         if not len(past):
-            return self._batch(static, np.full(len(everything), self._unread))
+            return self._batch(static, np.full(len(everything), self._unread[persona]))
         taste, variance = self.beliefs(np.array([persona]), past[None], ratings[None])
         moved = self._moved(np.broadcast_to(taste, (len(everything), taste.shape[1])), everything)
-        return self._batch(static + moved, np.repeat(self._widths(variance), len(everything)))
+        width = self._widths(np.array([persona]), variance)
+        return self._batch(static + moved, np.repeat(width, len(everything)))
 
     def effects(self, persona: int, item: int, past: Ints, ratings: Floats) -> dict[str, float]:
         """How far each effect moves the expected rating of one pair, by name, on the scale."""
         pair = np.array([[persona, self._rows[item]]])
         parts = pair_features(self._profiles, self._catalogue, pair)[0] * self._weights
-        width = np.array([self._unread])
+        width = self._unread[[persona]]
         if len(past):
             one = np.array([persona])
             taste, variance = self.beliefs(one, past[None], ratings[None])
@@ -132,7 +136,7 @@ class LiveStatistical:
             whole = float(np.vecdot(self._items_white[item], taste[0]))
             parts[_LENIENCY] += self._weights[_LENIENCY] * leniency
             parts[_HISTORY] = self._weights[_HISTORY] * (whole - leniency)
-            width = self._widths(variance)
+            width = self._widths(one, variance)
         # Row 0 is the whole, the others are without one effect each.
         location = parts.sum() - np.concatenate([[0.0], parts])
         expected = self._batch(location, np.repeat(width, len(location))).expected
@@ -185,7 +189,8 @@ class LiveStatistical:
             solved = np.linalg.solve(gram, np.concatenate([moment, inner], axis=2))
             taste = np.ascontiguousarray(solved[:, :, 0])
             variance = np.einsum("nii->n", solved[:, :, 1:])
-        return taste, np.where(there.any(axis=1), np.minimum(variance, self._most), self._most)
+        most = self._most[personas]
+        return taste, np.where(there.any(axis=1), np.minimum(variance, most), most)
 
     def _moved(self, taste: Floats, items: Ints) -> Floats:
         """What beliefs add to locations: leniency by its weight, the rest by history's."""
@@ -196,8 +201,10 @@ class LiveStatistical:
             np.float64,
         )
 
-    def _widths(self, variance: Floats) -> Floats:
-        return width_of(variance, self._rater.tastes, self._rater.usual_variance)
+    def _widths(self, personas: Ints, variance: Floats) -> Floats:
+        # A drawn taste is known: ratings leave no less unknown.
+        width = width_of(variance, self._rater.tastes, self._rater.usual_variance)
+        return np.asarray(np.where(self._drawn[personas], self._unread[personas], width))
 
     def _batch(self, location: Floats, width: Floats) -> RatingBatch:
         return RatingBatch(
@@ -217,7 +224,11 @@ class _Static:
         self._quality = catalogue.quality[rows] * weights[0]
         self._blank = self._of_nothing()
         self._word = weights[EFFECTS.index("word")]
-        self._genres = profiles.likes * weights[2] - profiles.dislikes * weights[3]
+        assert profiles.stated is not None
+        self._felt = (
+            profiles.stated.liked + profiles.stated.disliked + profiles.stated.drawn
+        ) * weights[EFFECTS.index("taste")]
+        self._columns = catalogue.taste[rows]
         self._shares = catalogue.shares[rows].astype(np.float64)
         self._textual = bool(profiles.vectors.shape[1] and catalogue.vectors.shape[1])
         if self._textual:
@@ -259,7 +270,7 @@ class _Static:
             return self._table[personas, items]
         out = self._quality[items] + self._lenient[personas]
         shares = self._shares[items]
-        out = out + np.vecdot(self._genres[personas], shares)
+        out = out + np.vecdot(self._felt[personas], self._columns[items])
         if self._profiles.spoken is not None:
             spoken = self._profiles.spoken
             praised = np.vecdot(spoken.praised[personas], shares)

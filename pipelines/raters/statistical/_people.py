@@ -20,7 +20,7 @@ from pipelines.raters.statistical._tastes import Tastes
 from pipelines.scales import SCALES, RatingScale
 from pipelines.seeding import hash_ids
 
-__all__ = ["HumanRows", "collect_rows", "source_scale", "stand_ins"]
+__all__ = ["HumanRows", "collect_rows", "genre_surplus", "source_scale", "stand_ins"]
 
 #: Shrunken mean surplus (rating units) from which a genre counts as liked or disliked, and
 #: the pseudo-ratings of surplus 0 that it is shrunk with (both set by hand).
@@ -134,6 +134,32 @@ def collect_rows(
     return HumanRows(chosen.to_list(), user.to_numpy(), item.to_numpy(), rows["rating"].to_numpy())
 
 
+def genre_surplus(
+    rows: HumanRows, catalogue: Catalogue, mean: float, leniency: Floats
+) -> tuple[Floats, Floats]:
+    """Shrunken mean surplus of people by genre, and the surplus of each rating.
+
+    Parameters
+    ----------
+    rows, catalogue, mean
+        As for :func:`stand_ins`.
+    leniency
+        Of each user, of shape (users,).
+
+    Returns
+    -------
+    Arrays of shape (users, genres) and (ratings,), in rating units.
+    """
+    # What leniency does not explain is taste.
+    rest = rows.rating - mean - catalogue.quality[rows.item] - leniency[rows.user]
+    cells = (rows.user, rows.item)
+    shape = (len(rows.users), len(catalogue.index))
+    listed = (catalogue.shares > 0).astype(np.float64)
+    by_genre = csr_matrix((rest, cells), shape=shape) @ listed
+    seen = csr_matrix((np.ones(len(rows)), cells), shape=shape) @ listed
+    return np.asarray(by_genre / (seen + GENRE_STRENGTH)), np.asarray(rest)
+
+
 def stand_ins(rows: HumanRows, catalogue: Catalogue, mean: float, tastes: Tastes) -> Profiles:
     """Profiles of the users of `rows` as if they had stated their genres and told their taste.
 
@@ -152,14 +178,9 @@ def stand_ins(rows: HumanRows, catalogue: Catalogue, mean: float, tastes: Tastes
     """
     size = len(rows.users)
     leniency = tastes.mean[:, 0]
-    # What leniency does not explain is taste.
-    rest = rows.rating - mean - catalogue.quality[rows.item] - leniency[rows.user]
+    affinity, rest = genre_surplus(rows, catalogue, mean, leniency)
     cells = (rows.user, rows.item)
     shape = (size, len(catalogue.index))
-    listed = (catalogue.shares > 0).astype(np.float64)
-    by_genre = csr_matrix((rest, cells), shape=shape) @ listed
-    seen = csr_matrix((np.ones(len(rows)), cells), shape=shape) @ listed
-    affinity = by_genre / (seen + GENRE_STRENGTH)
     liked = csr_matrix(((rest > 0).astype(np.float32), cells), shape=shape)
     vectors = np.asarray(liked @ catalogue.vectors, dtype=np.float32)
     length = np.linalg.norm(vectors, axis=1, keepdims=True)

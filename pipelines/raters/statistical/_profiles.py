@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
 from pipelines.raters.protocol import Floats, Ints
+from pipelines.raters.statistical._drawn import PersonaTastes
 from pipelines.raters.statistical._tastes import Basis
 
 __all__ = [
@@ -25,8 +26,19 @@ __all__ = [
 
 Singles: TypeAlias = npt.NDArray[np.float32]
 
+_Real = TypeVar("_Real", Singles, Floats)
+
 #: What a rating is made of, in the order of the feature columns and weights.
-EFFECTS = ("quality", "leniency", "agreement", "conflict", "similarity", "history", "word")
+EFFECTS = (
+    "quality",
+    "leniency",
+    "agreement",
+    "conflict",
+    "similarity",
+    "history",
+    "word",
+    "taste",
+)
 #: Standardised similarity beyond this is cut (set by hand).
 _MOST_SIMILAR = 4.0
 #: All pairs of the rows at hand are computed if that is at most this many times the pairs
@@ -176,6 +188,9 @@ class Profiles:
         of shape (n,).
     spoken
         What is said about marks; None if nobody says anything.
+    stated
+        What likes and dislikes tell of taste, and the draw around it; None where `likes` and
+        `dislikes` enter as shares of the item's genres.
     """
 
     leniency: Floats
@@ -185,6 +200,7 @@ class Profiles:
     tastes: Floats
     variance: Floats
     spoken: Spoken | None = None
+    stated: PersonaTastes | None = None
 
     def standard(self, catalogue: Catalogue) -> tuple[Singles, Singles]:
         """Mean and spread of each profile's similarity over the catalogue, each (n,)."""
@@ -236,8 +252,10 @@ def vector_matrix(ids: pl.Series, embeddings: pl.DataFrame | None, key: str) -> 
 def pair_features(profiles: Profiles, catalogue: Catalogue, pairs: Ints) -> Floats:
     """What the model knows of each pair, shape (pairs, effects), in the order of `EFFECTS`.
 
-    `agreement` and `conflict` are the shares of the item's genres that are liked and disliked
-    (conflict enters negatively, so that every weight is at least 0); `similarity` is the
+    `agreement` and `conflict` are what liked and disliked genres tell of taste, in rating units;
+    for stand-ins of people the shares of the item's genres that are liked and disliked
+    (conflict enters negatively, so that every weight is at least 0). `taste` is the draw of a
+    persona's taste, in rating units; `similarity` is the
     cosine of taste and item text, standardised over the catalogue for each profile; `history`
     is what ratings of similar items say, in rating units; `word` is what is said about marks,
     in logits.
@@ -247,13 +265,19 @@ def pair_features(profiles: Profiles, catalogue: Catalogue, pairs: Ints) -> Floa
     out[:, 0] = catalogue.quality[item]
     out[:, 1] = profiles.leniency[person]
     block = _Block.of(pairs)
-    out[:, 2] = block.products(profiles.likes, catalogue.shares)
-    out[:, 3] = -block.products(profiles.dislikes, catalogue.shares)
-    out[:, 5] = (
-        block.products(profiles.tastes.astype(np.float32), catalogue.taste.astype(np.float32))
-        if profiles.tastes.any()
-        else 0.0
-    )
+
+    def felt(weights: Floats) -> Floats | float:
+        return block.products(weights, catalogue.taste) if weights.any() else 0.0
+
+    if profiles.stated is None:
+        out[:, 2] = block.products(profiles.likes, catalogue.shares)
+        out[:, 3] = -block.products(profiles.dislikes, catalogue.shares)
+        out[:, 7] = 0.0
+    else:
+        out[:, 2] = felt(profiles.stated.liked)
+        out[:, 3] = felt(profiles.stated.disliked)
+        out[:, 7] = felt(profiles.stated.drawn)
+    out[:, 5] = felt(profiles.tastes)
     out[:, 6] = 0.0
     if profiles.spoken is not None:
         out[:, 6] = profiles.spoken.of(
@@ -288,12 +312,12 @@ class _Block:
         things, thing = np.unique(pairs[:, 1], return_inverse=True)
         return cls(pairs, people, person, things, thing)
 
-    def products(self, left: Singles, right: Singles) -> Singles:
+    def products(self, left: _Real, right: _Real) -> _Real:
         """Inner products of the two rows of each pair, of shape (pairs,)."""
         if len(self.people) * len(self.things) <= _DENSE_FACTOR * len(self.pairs):
             dense = _rows_of(left, self.people) @ _rows_of(right, self.things).T
-            return np.asarray(dense[self.person, self.thing])
-        out = np.empty(len(self.pairs), dtype=np.float32)
+            return dense[self.person, self.thing]
+        out = np.empty(len(self.pairs), dtype=left.dtype)
         for start in range(0, len(self.pairs), 32_768):
             part = self.pairs[start : start + 32_768]
             out[start : start + len(part)] = np.einsum(
@@ -302,6 +326,6 @@ class _Block:
         return out
 
 
-def _rows_of(matrix: Singles, rows: Ints) -> Singles:
+def _rows_of(matrix: _Real, rows: Ints) -> _Real:
     # Distinct sorted rows as many as the matrix has are all of it: no copy.
     return matrix if len(rows) == len(matrix) else matrix[rows]

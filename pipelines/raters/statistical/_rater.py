@@ -11,12 +11,14 @@ import polars as pl
 
 from pipelines.errors import ContractError
 from pipelines.raters.protocol import OK, Floats, Ints, RatingBatch, all_pairs
+from pipelines.raters.statistical._drawn import Conditioner, PersonaTastes, StatementModel
 from pipelines.raters.statistical._ordinal import OrdinalModel
 from pipelines.raters.statistical._people import GENRE_STRENGTH, GENRE_THRESHOLD
 from pipelines.raters.statistical._profiles import (
     EFFECTS,
     Catalogue,
     Profiles,
+    Singles,
     Spoken,
     genre_matrix,
     pair_features,
@@ -41,6 +43,11 @@ MANNER_SHARE = 0.25
 #: (share), and what they mean, as shares of the scale's length: from the first on the best
 #: marks, from the second on good ones, and as far from the other end bad ones (set by hand).
 KEPT, BEST, GOOD = 0.9, 0.8, 0.6
+#: Reciprocal of the variance of the standard logistic distribution.
+_LOGISTIC = 3.0 / np.pi**2
+#: Width that no distribution falls below (set by hand).
+_NARROWEST = 0.4
+_HISTORY = EFFECTS.index("history")
 #: What the column `origin` says of people of the data set, such as those that a report is about.
 HUMAN = "human"
 
@@ -71,8 +78,11 @@ class StatisticalRater:
     leniency_quantiles: Floats
     usual_variance: float
     persona_vectors: pl.DataFrame | None
+    statements: StatementModel
+    width_spread: float
     fitted_on: dict[str, Any] = field(default_factory=dict)
     seed: int = 0
+    taste: str = "drawn"
     name: str = "statistical"
 
     def rate(
@@ -128,12 +138,28 @@ class StatisticalRater:
         profiles = self._profiles(personas, histories)
         placed = np.stack([pairs[:, 0], rows[pairs[:, 1]]], axis=1).astype(np.int64)
         parts = pair_features(profiles, catalogue, placed) * self._weights
-        return parts, width_of(profiles.variance, self.tastes, self.usual_variance)[placed[:, 0]]
+        return parts, self._widths(profiles)[placed[:, 0]]
+
+    def _widths(self, profiles: Profiles) -> Floats:
+        """Width of each profile's distributions, of shape (n,)."""
+        stated = profiles.stated
+        if stated is None:
+            return width_of(profiles.variance, self.tastes, self.usual_variance)
+        # A drawn taste is known whatever ratings there are: without its spread the logistic
+        # distribution is narrower, so that the mean over draws is the one at the mean taste.
+        drawn = stated.variance > 0
+        unknown = np.where(drawn, stated.variance, profiles.variance)
+        width = width_of(unknown, self.tastes, self.usual_variance)
+        spread = _LOGISTIC * self._weights[_HISTORY] ** 2 * stated.variance
+        return np.asarray(np.sqrt(np.maximum(width**2 - spread, _NARROWEST**2)) * stated.width)
 
     @property
     def _weights(self) -> Floats:
         weights = self.model.weights.copy()
         weights[EFFECTS.index("similarity")] *= TEXT_TRUST
+        # What is stated and drawn is taste, as what a history tells is.
+        for effect in ("agreement", "conflict", "taste"):
+            weights[EFFECTS.index(effect)] = weights[_HISTORY]
         return weights
 
     def facts(self) -> dict[str, Any]:
@@ -150,6 +176,13 @@ class StatisticalRater:
                 "vote_weight": round(self.quality.vote_weight, 6),
                 "taste_spread": round(float(np.sqrt(self.tastes.taste_variance)), 6),
                 "noise_spread": round(float(np.sqrt(self.tastes.noise)), 6),
+                "taste": self.taste,
+                "statements": {
+                    "liked": round(self.statements.liked, 6),
+                    "disliked": round(self.statements.disliked, 6),
+                    "noise": round(self.statements.noise, 6),
+                },
+                "width_spread": round(self.width_spread, 6),
                 "leniency_spread": round(float(self.leniency_quantiles.std()), 6),
             },
             "by_hand": {
@@ -195,31 +228,54 @@ class StatisticalRater:
             # Into the most or least lenient share, in the same order: 1 stays 1, 0 stays 0.
             narrow = np.where(manner == 0, 1.0, MANNER_SHARE)
             draw = draw * narrow + np.where(manner > 0, 1.0 - MANNER_SHARE, 0.0)
-            stated = personas["likes"].fill_null([]).to_list()
+            listed = personas["likes"].fill_null([]).to_list()
             words = [
                 read_words(text, genres, tuple(liked))
-                for text, liked in zip(texts, stated, strict=True)
+                for text, liked in zip(texts, listed, strict=True)
             ]
             told_marks = np.array([bool(w) for w in words], dtype=np.bool_)
             spoken = self._spoken(words) if told_marks.any() else None
+        human = np.zeros(personas.height, dtype=np.bool_)
+        if "origin" in personas.columns:
+            human = (personas["origin"] == HUMAN).fill_null(value=False).to_numpy()
         steps = len(self.leniency_quantiles) - 1
         leniency = np.interp(draw * steps, np.arange(steps + 1), self.leniency_quantiles)
-        leniency[told_marks] = 0.0
-        if "origin" in personas.columns:
-            # Nothing is drawn for people: what their ratings don't tell is not known.
-            leniency[(personas["origin"] == HUMAN).fill_null(value=False).to_numpy()] = 0.0
+        # Nothing is drawn for people: what their ratings don't tell is not known.
+        leniency[told_marks | human] = 0.0
+        stated, unknown = self._stated(personas["persona_id"], likes, dislikes, told_marks | human)
         profiles = Profiles(
             leniency=leniency,
             likes=likes,
             dislikes=dislikes,
             vectors=vector_matrix(personas["persona_id"], self.persona_vectors, "persona_id"),
             tastes=np.zeros((personas.height, self.catalogue.taste.shape[1])),
-            variance=np.full(personas.height, self.tastes.taste_variance),
+            variance=np.where(human, self.tastes.taste_variance, unknown),
             spoken=spoken,
+            stated=stated,
         )
         if histories is None or not histories.height:
             return profiles
         return self._moved(profiles, personas, histories)
+
+    def _stated(
+        self, ids: pl.Series, likes: Singles, dislikes: Singles, fixed: npt.NDArray[np.bool_]
+    ) -> tuple[PersonaTastes, Floats]:
+        """Tastes given stated genres, and what these leave unknown (n,); `fixed` are not drawn."""
+        found = Conditioner.of(self.tastes, self.statements).of_personas(
+            likes.astype(np.float64),
+            dislikes.astype(np.float64),
+            hash_ids(ids),
+            self.seed,
+            width_spread=self.width_spread,
+        )
+        known = fixed | (self.taste != "drawn")
+        made = replace(
+            found,
+            drawn=np.where(known[:, None], 0.0, found.drawn),
+            variance=np.where(known, 0.0, found.variance),
+            width=np.where(known, 1.0, found.width),
+        )
+        return made, found.variance
 
     def _spoken(self, words: list[Words]) -> Spoken:
         """Statements about marks as shifts of the location."""
@@ -289,7 +345,7 @@ class StatisticalRater:
             profiles,
             leniency=profiles.leniency + learned.mean[:, 0],
             tastes=tastes,
-            variance=np.minimum(learned.variance, self.tastes.taste_variance),
+            variance=np.minimum(learned.variance, profiles.variance),
         )
 
 

@@ -20,7 +20,7 @@ import polars as pl
 
 from pipelines.raters.protocol import Floats, Ints
 
-__all__ = ["Basis", "TasteModel", "Tastes", "fit_tastes"]
+__all__ = ["Basis", "TasteModel", "Tastes", "fit_tastes", "genre_beliefs"]
 
 Singles = npt.NDArray[np.float32]
 
@@ -155,6 +155,35 @@ class TasteModel:
         return Tastes(mean, variance)
 
 
+def genre_beliefs(
+    model: TasteModel, features: Floats, contrasts: Floats, rows: tuple[Ints, Ints, Floats]
+) -> tuple[Ints, Floats, Floats]:
+    """Posterior mean and mean square of people's affinities to genres.
+
+    Parameters
+    ----------
+    model, features
+        The prior, and the taste columns of all items.
+    contrasts
+        Taste columns that an affinity is the product with, of shape (genres, 1 + features).
+    rows
+        Person, item and surplus of each rating.
+
+    Returns
+    -------
+    Who (people with a rating), means and mean squares, each of shape (people, genres).
+    """
+    inverse = np.linalg.inv(model.covariance)
+    who, means, squares = [], [], []
+    for people, gram, moment, _ in _moments(features, *rows):
+        spread = np.linalg.inv(inverse + gram / model.noise)
+        mean = np.einsum("nij,nj->ni", spread, moment / model.noise) @ contrasts.T
+        who.append(people)
+        means.append(mean)
+        squares.append(mean**2 + np.einsum("gi,nij,gj->ng", contrasts, spread, contrasts))
+    return np.concatenate(who), np.concatenate(means), np.concatenate(squares)
+
+
 def fit_tastes(
     features: Floats,
     person: Ints,
@@ -163,6 +192,8 @@ def fit_tastes(
     *,
     start: TasteModel | None = None,
     passes: int = _PASSES,
+    prior: Floats | None = None,
+    prior_people: float = _PRIOR_PEOPLE,
 ) -> TasteModel:
     """Covariance and noise under which the surpluses are most likely, or nearly so.
 
@@ -175,9 +206,12 @@ def fit_tastes(
     passes
         Passes of expectation maximisation (count). Few are used on purpose: stopping early
         keeps directions that the ratings say little about near the prior.
+    prior, prior_people
+        Covariance that the fit is pooled with, and how many people it counts for.
     """
     size = features.shape[1]
-    prior = np.diag([_PRIOR_INTERCEPT, *[_PRIOR_VARIANCE] * (size - 1)])
+    if prior is None:
+        prior = np.diag([_PRIOR_INTERCEPT, *[_PRIOR_VARIANCE] * (size - 1)])
     seen = features[item]
     typical = seen.T @ seen / max(len(item), 1)
     covariance, noise = (start.covariance, start.noise) if start else (prior, 0.75)
@@ -192,7 +226,7 @@ def fit_tastes(
             wrong += float(square.sum() - 2 * (mean * moment).sum() + (mean * fitted).sum())
             wrong += float((spread * gram).sum())
             people += len(who)
-        covariance = (outer + _PRIOR_PEOPLE * prior) / (people + _PRIOR_PEOPLE)
+        covariance = (outer + prior_people * prior) / (people + prior_people)
         # The prior's people also give ten ratings each: no world is without noise.
         weight = 10.0 * _PRIOR_PEOPLE
         noise = (wrong + weight * 0.75) / (len(item) + weight)

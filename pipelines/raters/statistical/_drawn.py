@@ -1,0 +1,370 @@
+"""Tastes of personas: drawn from the covariance of people's, given the genres that are stated.
+
+People's weights over item features are normal with a fitted covariance
+(:mod:`pipelines.raters.statistical._tastes`). A stated genre is a noisy observation of the
+persona's affinity to that genre, in standard deviations of people's affinities; its value and
+noise are fitted on people, whose statements are the genres with their largest shrunken
+surpluses. The draw conditions a draw from the prior on these observations (Matheron's rule:
+Journel and Huijbregts, "Mining Geostatistics", 1978, section VII.A.1), which gives exact draws
+from the posterior without a factorisation per persona.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+import numpy as np
+from scipy.special import ndtri, polygamma
+
+from pipelines.raters.protocol import Floats, Ints
+from pipelines.raters.statistical._tastes import TasteModel
+from pipelines.seeding import U64, uniform
+
+__all__ = [
+    "Conditioner",
+    "PersonaTastes",
+    "Prior",
+    "StatementModel",
+    "fit_statements",
+    "fit_width_spread",
+    "genre_contrasts",
+    "packaged_prior",
+    "pooled_covariance",
+    "stated_genres",
+]
+
+#: Genres that a person of the data set states at most: those with the largest and the smallest
+#: shrunken surplus (counts, about as many as personas state).
+MAX_LIKES, MAX_DISLIKES = 4, 2
+#: Parts of a draw, as keys of the generator.
+_TASTE, _STATEMENT, _WIDTH = 101, 102, 103
+#: Observation noises that are tried, in standard deviations of affinity.
+_NOISES = np.geomspace(0.1, 4.0, 24)
+#: Residuals and people that the spread of widths needs (counts).
+_MIN_RESIDUALS, _MIN_PEOPLE = 10, 50
+#: Personas that are conditioned at once (count); bounds memory.
+_CHUNK = 4_096
+
+
+@dataclass(frozen=True)
+class StatementModel:
+    """Observation model of stated genres.
+
+    Attributes
+    ----------
+    contrasts
+        Mean taste columns of each genre's rated items minus those of all rated items, of shape
+        (genres, 1 + features); the first column is 0.
+    liked, disliked
+        Observed affinity of a genre that is liked (disliked), in standard deviations of
+        people's affinities to it.
+    noise
+        Standard deviation of these observations, in the same unit.
+    """
+
+    contrasts: Floats
+    liked: float
+    disliked: float
+    noise: float
+
+
+@dataclass(frozen=True)
+class PersonaTastes:
+    """Tastes of personas, over the catalogue's taste columns, each of shape (n, 1 + features).
+
+    Attributes
+    ----------
+    liked, disliked
+        Posterior mean that liked (disliked) genres contribute; their sum is the mean taste.
+    drawn
+        Draw around that mean; zero in expectation.
+    variance
+        Variance of the draw's surplus over a typical item, of shape (n,); 0 where nothing is drawn.
+    width
+        Factor of the width of each persona's distributions, of shape (n,); the mean of its
+        square over people is 1.
+    """
+
+    liked: Floats
+    disliked: Floats
+    drawn: Floats
+    variance: Floats
+    width: Floats
+
+
+@dataclass(frozen=True)
+class Prior:
+    """Packaged aggregates of a data set that small worlds are pooled with."""
+
+    source: str
+    people: int
+    ratings: int
+    genres: tuple[str, ...]
+    covariance: Floats
+    component: float
+    noise: float
+    statements: tuple[float, float, float]
+    width_spread: float
+    terms: str = ""
+    facts: dict[str, Any] = field(default_factory=dict)
+
+
+def genre_contrasts(taste: Floats, listed: Floats, counts: Floats) -> Floats:
+    """Mean taste columns of each genre's items minus those of all, weighted by ratings.
+
+    Parameters
+    ----------
+    taste
+        Taste columns of the items, of shape (items, 1 + features).
+    listed
+        Whether an item has a genre, of shape (items, genres).
+    counts
+        Training ratings of each item, of shape (items,).
+    """
+    weight = counts + 1e-6
+    by_genre = listed * weight[:, None]
+    total = np.maximum(by_genre.sum(axis=0), 1e-12)
+    out = (by_genre.T @ taste) / total[:, None] - weight @ taste / weight.sum()
+    out[:, 0] = 0.0
+    return np.asarray(out)
+
+
+def stated_genres(affinity: Floats) -> tuple[Floats, Floats]:
+    """Genres that people would state: largest positive and smallest negative affinities.
+
+    Parameters
+    ----------
+    affinity
+        Shrunken mean surplus by genre, of shape (people, genres).
+
+    Returns
+    -------
+    Likes and dislikes of that shape, 0 or 1.
+
+    Examples
+    --------
+    >>> likes, dislikes = stated_genres(np.array([[0.4, -0.2, 0.1, 0.0]]))
+    >>> likes.tolist(), dislikes.tolist()
+    ([[1.0, 0.0, 1.0, 0.0]], [[0.0, 1.0, 0.0, 0.0]])
+    """
+
+    def top(value: Floats, most: int) -> Floats:
+        rank = np.argsort(np.argsort(-value, axis=1, kind="stable"), axis=1)
+        return np.asarray((rank < most) & (value > 0), np.float64)
+
+    return top(affinity, MAX_LIKES), top(-affinity, MAX_DISLIKES)
+
+
+@dataclass(frozen=True)
+class Conditioner:
+    """Posterior of taste given stated genres, for one covariance and observation model."""
+
+    covariance: Floats
+    typical: Floats
+    model: StatementModel
+
+    @classmethod
+    def of(cls, tastes: TasteModel, model: StatementModel) -> Conditioner:
+        """Leave leniency out: it is drawn by itself."""
+        covariance = tastes.covariance.copy()
+        covariance[0, :] = covariance[:, 0] = 0.0
+        return cls(covariance, tastes.typical, model)
+
+    def gains(self, likes: Floats, dislikes: Floats) -> tuple[Floats, Floats, Floats]:
+        """Gains of the observations, the observations, and what they leave unknown.
+
+        Returns
+        -------
+        Arrays of shape (n, 1 + features, genres) and (n, genres), and the posterior variance of
+        the surplus over a typical item, of shape (n,).
+        """
+        model = self.model
+        cross = model.contrasts @ self.covariance
+        affinity = cross @ model.contrasts.T
+        scale = np.sqrt(np.maximum(np.diag(affinity), 1e-12))
+        stated = ((likes + dislikes) > 0).astype(np.float64)
+        system = affinity * stated[:, :, None] * stated[:, None, :]
+        # A genre that is not stated is observed with noise only: it changes nothing.
+        np.einsum("nii->ni", system)[...] += (model.noise * scale) ** 2 + 1e-9
+        inverse = np.linalg.inv(system) * stated[:, :, None] * stated[:, None, :]
+        gain = np.matmul(cross.T, inverse)
+        value = (likes * model.liked - dislikes * model.disliked) * scale * stated
+        explained = np.einsum("nij,ji->n", inverse, cross @ self.typical @ cross.T)
+        whole = float((self.covariance * self.typical).sum())
+        return gain, value, np.maximum(whole - explained, 0.0)
+
+    def of_personas(
+        self, likes: Floats, dislikes: Floats, ids: U64, seed: int, *, width_spread: float
+    ) -> PersonaTastes:
+        """Posterior means, and draws fixed by id and seed.
+
+        Parameters
+        ----------
+        likes, dislikes
+            Stated genres, of shape (n, genres), 0 or 1.
+        ids, seed
+            Hashes of the personas' ids, of shape (n,), and the seed.
+        width_spread
+            Standard deviation of the logarithm of people's widths.
+        """
+        size, genres = len(self.covariance), likes.shape[1]
+        model = self.model
+        values, vectors = np.linalg.eigh(self.covariance)
+        root = vectors * np.sqrt(np.maximum(values, 0.0))
+        scale = np.sqrt(
+            np.maximum(
+                np.einsum("gi,ij,gj->g", model.contrasts, self.covariance, model.contrasts), 1e-12
+            )
+        )
+        out = [np.empty((len(ids), size)) for _ in range(3)]
+        variance = np.empty(len(ids))
+        for start in range(0, len(ids), _CHUNK):
+            part = slice(start, start + _CHUNK)
+            gain, value, variance[part] = self.gains(likes[part], dislikes[part])
+            key = ids[part][:, None]
+            plain = _normal(seed, key, _TASTE, np.arange(size)) @ root.T
+            error = _normal(seed, key, _STATEMENT, np.arange(genres)) * model.noise * scale
+            seen = plain @ model.contrasts.T + error
+            # The gain of a genre that is not stated is 0.
+            out[0][part] = np.einsum("nij,nj->ni", gain, np.maximum(value, 0.0))
+            out[1][part] = np.einsum("nij,nj->ni", gain, np.minimum(value, 0.0))
+            out[2][part] = plain - np.einsum("nij,nj->ni", gain, seen)
+        normal = _normal(seed, ids, _WIDTH)
+        width = np.exp(width_spread * normal - width_spread**2)
+        return PersonaTastes(out[0], out[1], out[2], variance, width)
+
+
+def fit_statements(
+    tastes: TasteModel,
+    contrasts: Floats,
+    affinity: Floats,
+    mean: Floats,
+    second: Floats,
+) -> StatementModel:
+    """Fit the observation model on people by the method of moments.
+
+    For each observation noise that is tried, the two observed values are those under which the
+    mean affinity to stated genres is people's (least squares); the noise is the one under which
+    the mean square of these affinities is people's, too.
+
+    Parameters
+    ----------
+    tastes, contrasts
+        The prior and the genres' contrasts (:func:`genre_contrasts`).
+    affinity
+        Shrunken mean surplus of people by genre: decides what they state, (people, genres).
+    mean, second
+        Posterior mean and mean square of people's affinities, of shape (people, genres).
+    """
+    likes, dislikes = stated_genres(affinity)
+    best, wrong = StatementModel(contrasts, 1.0, 1.0, 1.0), np.inf
+    for noise in _NOISES:
+        unit = StatementModel(contrasts, 1.0, 1.0, float(noise))
+        made = Conditioner.of(tastes, unit)
+        gain, _, _ = made.gains(likes, dislikes)
+        affine = np.matmul(contrasts, gain)
+        scale = np.sqrt(
+            np.maximum(np.einsum("gi,ij,gj->g", contrasts, made.covariance, contrasts), 1e-12)
+        )
+        by_like = np.einsum("nij,nj->ni", affine, likes * scale) / scale
+        by_dislike = -np.einsum("nij,nj->ni", affine, dislikes * scale) / scale
+        standard = mean / scale
+        rows = np.array([_average(by_like, w) for w in (likes, dislikes)])
+        more = np.array([_average(by_dislike, w) for w in (likes, dislikes)])
+        goal = np.array([_average(standard, w) for w in (likes, dislikes)])
+        found = np.linalg.lstsq(np.column_stack([rows, more]), goal, rcond=None)[0]
+        values = np.maximum(found, 0.0)
+        expected = by_like * values[0] + by_dislike * values[1]
+        cross = made.model.contrasts @ made.covariance
+        prior = cross @ contrasts.T
+        spread = 1.0 - np.einsum("nij,ji->ni", affine, prior) / scale**2
+        stated = likes + dislikes
+        gap = abs(_average(expected**2 + spread, stated) - _average(second / scale**2, stated))
+        if gap < wrong:
+            best, wrong = (
+                StatementModel(contrasts, float(values[0]), float(values[1]), float(noise)),
+                gap,
+            )
+    return best
+
+
+def fit_width_spread(user: Ints, residual: Floats) -> float | None:
+    """Standard deviation of the logarithm of people's widths, beyond sampling noise.
+
+    The variance of log sample variances is that of the true ones plus trigamma((n - 1) / 2)
+    (Bartlett and Kendall, 1946, for normal residuals).
+
+    Parameters
+    ----------
+    user, residual
+        Of ratings that the model did not learn from, of shape (ratings,).
+
+    Returns
+    -------
+    None with too few people to tell.
+    """
+    count = np.bincount(user)
+    kept = count >= _MIN_RESIDUALS
+    if kept.sum() < _MIN_PEOPLE:
+        return None
+    mean = np.bincount(user, residual)[kept] / count[kept]
+    square = np.bincount(user, residual**2)[kept]
+    variance = (square - count[kept] * mean**2) / (count[kept] - 1)
+    beyond = np.log(np.maximum(variance, 1e-6)).var() - polygamma(1, (count[kept] - 1) / 2).mean()
+    return float(np.sqrt(max(beyond, 0.0)) / 2)
+
+
+@cache
+def packaged_prior() -> Prior:
+    """Aggregates fitted on ml-latest-small (``benchmarks/raters/package_prior.py``)."""
+    text = files("pipelines.raters.statistical").joinpath("data/taste_prior.json").read_text()
+    told = json.loads(text)
+    return Prior(
+        told["source"],
+        told["people"],
+        told["ratings"],
+        tuple(told["genres"]),
+        np.array(told["covariance"]),
+        told["component"],
+        told["noise"],
+        tuple(told["statements"]),
+        told["width_spread"],
+        told["terms"],
+    )
+
+
+def pooled_covariance(prior: Prior, genres: Sequence[str], components: int) -> Floats:
+    """The packaged covariance for the taste columns of another world.
+
+    Columns are the intercept, `genres`, text components, year, popularity and quality. Genres
+    that the packaged fit does not have get the mean variance of its genres and no covariance,
+    text components (which differ between worlds) the packaged components' mean variance.
+    """
+    place = {name: n + 1 for n, name in enumerate(prior.genres)}
+    known = len(prior.genres)
+    source = [
+        0,
+        *(place.get(g, -1) for g in genres),
+        *[-2] * components,
+        *range(known + 1, known + 4),
+    ]
+    usual = float(np.diag(prior.covariance)[1 : known + 1].mean())
+    index = np.array(source)
+    both = (index[:, None] >= 0) & (index[None, :] >= 0)
+    out = np.where(both, prior.covariance[np.ix_(index, index)], 0.0)
+    diagonal = np.where(index == -1, usual, np.where(index == -2, prior.component, 0.0))
+    return np.asarray(out + np.diag(diagonal))
+
+
+def _average(values: Floats, weight: Floats) -> float:
+    return float((values * weight).sum() / max(float(weight.sum()), 1.0))
+
+
+def _normal(*keys: Any) -> Floats:
+    """Standard normal numbers that depend on the keys only."""
+    return np.asarray(ndtri(np.clip(uniform(*keys), 2**-53, 1 - 2**-53)))

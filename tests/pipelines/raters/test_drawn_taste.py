@@ -1,0 +1,182 @@
+"""Tastes of personas are draws from people's, given what they state."""
+
+from dataclasses import replace
+
+import numpy as np
+import polars as pl
+import pytest
+
+from pipelines.raters import fit_rater
+from pipelines.raters.statistical._drawn import (
+    Conditioner,
+    StatementModel,
+    fit_statements,
+    fit_width_spread,
+    packaged_prior,
+    pooled_covariance,
+    stated_genres,
+)
+from pipelines.raters.statistical._tastes import TasteModel, fit_tastes, genre_beliefs
+
+
+@pytest.fixture(scope="module")
+def rater(small_world):
+    found = fit_rater("statistical", scale="1-10", **small_world.tables)
+    # One leniency for everybody: these tests are about taste.
+    return replace(found, leniency_quantiles=np.zeros(201))
+
+
+def personas(count, likes=("Comedy",), dislikes=("Horror",), text=""):
+    return pl.DataFrame(
+        {
+            "persona_id": [f"persona:drawn:{n:07d}" for n in range(count)],
+            "likes": [list(likes)] * count,
+            "dislikes": [list(dislikes)] * count,
+            "description": [text] * count,
+        },
+        schema_overrides={"likes": pl.List(pl.String), "dislikes": pl.List(pl.String)},
+    )
+
+
+@pytest.mark.parametrize(("likes", "dislikes"), [((), ()), (("Comedy",), ("Horror",))])
+def test_mean_over_draws_is_the_rating_at_the_mean(rater, small_world, likes, dislikes):
+    people = personas(1_500, likes, dislikes)
+    drawn = rater.rate(people, small_world.items).expected.reshape(1_500, -1)
+    mean = replace(rater, taste="mean").rate(people[:1], small_world.items).expected
+    error = drawn.std(axis=0, ddof=1) / np.sqrt(len(drawn))
+    # Five standard errors, and what a mixture of logistic distributions differs from one.
+    assert (np.abs(drawn.mean(axis=0) - mean) < 5 * error + 0.03).all()
+    assert drawn.std(axis=0).mean() > 0.1, "draws differ"
+
+
+def test_draw_is_fixed_by_id_and_seed(rater, small_world):
+    people = personas(40)
+    first = rater.rate(people, small_world.items).expected.reshape(40, -1)
+    alone = rater.rate(people[7:8], small_world.items).expected
+    np.testing.assert_allclose(alone, first[7], rtol=0, atol=1e-9)
+    other = replace(rater, seed=1).rate(people, small_world.items).expected.reshape(40, -1)
+    assert (np.abs(other - first).max(axis=1) > 1e-3).all()
+
+
+def test_personas_with_equal_fields_differ(rater, small_world):
+    two = rater.rate(personas(2), small_world.items).expected.reshape(2, -1)
+    order = np.corrcoef(two - two.mean(axis=1, keepdims=True))[0, 1]
+    assert order < 1 - 1e-4, "not by a shift only"
+    same = replace(rater, taste="mean").rate(personas(2), small_world.items).expected
+    np.testing.assert_array_equal(same.reshape(2, -1)[0], same.reshape(2, -1)[1])
+
+
+def test_persona_that_states_its_marks_is_not_drawn(rater, small_world):
+    people = personas(2, (), (), "Rates every film with the lowest marks.")
+    found = rater.rate(people, small_world.items).expected.reshape(2, -1)
+    np.testing.assert_array_equal(found[0], found[1])
+
+
+@pytest.mark.parametrize(("likes", "dislikes"), [(18, 0), (0, 0), (0, 18)])
+def test_every_genre_liked_or_none_works(rater, small_world, likes, dislikes):
+    genres = list(rater.catalogue.genres)
+    found = rater.rate(personas(5, genres[:likes], genres[:dislikes]), small_world.items)
+    assert np.isfinite(found.probabilities).all()
+
+
+def planted(people=1_200, seed=3):
+    """Tastes over an intercept and four genres, drawn from a known covariance, and ratings."""
+    rng = np.random.default_rng(seed)
+    root = rng.normal(0, 0.25, (4, 4)) + 0.35 * np.eye(4)
+    covariance = np.zeros((5, 5))
+    covariance[0, 0] = 0.15
+    covariance[1:, 1:] = root @ root.T
+    features = np.column_stack([np.ones(200), rng.random((200, 4)) < 0.4])
+    features[:, 1:] -= features[:, 1:].mean(axis=0)
+    taste = rng.multivariate_normal(np.zeros(5), covariance, people)
+    person = np.repeat(np.arange(people), 60)
+    item = rng.integers(0, 200, len(person))
+    surplus = (features[item] * taste[person]).sum(axis=1) + rng.normal(0, 0.7, len(person))
+    return covariance, features, taste, person, item, surplus
+
+
+CONTRASTS = np.column_stack([np.zeros(4), np.eye(4)])
+
+
+def test_draws_recover_a_planted_covariance():
+    covariance, features, taste, person, item, surplus = planted()
+    model = fit_tastes(features, person, item, surplus)
+    made = Conditioner.of(model, StatementModel(CONTRASTS, 1.0, 1.0, 1.0))
+    none = np.zeros((6_000, 4))
+    ids = np.arange(6_000, dtype=np.uint64)
+    drawn = made.of_personas(none, none, ids, 0, width_spread=0.0).drawn
+    # 95 % interval of the people's own covariance, by bootstrap over people.
+    rng = np.random.default_rng(0)
+    spread = np.array(
+        [np.cov(taste[rng.integers(0, len(taste), len(taste)), 1:].T) for _ in range(200)]
+    ).std(axis=0)
+    gap = np.abs(np.cov(drawn[:, 1:].T) - covariance[1:, 1:])
+    assert (gap < 4 * spread + 0.01).all()
+
+
+def test_conditioned_draws_have_the_posterior_covariance():
+    covariance, features, *_ = planted(people=20)
+    typical = features.T @ features / len(features)
+    made = Conditioner.of(
+        TasteModel(covariance, 0.5, typical), StatementModel(CONTRASTS, 1.5, 1.2, 0.7)
+    )
+    size = 20_000
+    likes, dislikes = np.zeros((size, 4)), np.zeros((size, 4))
+    likes[:, 1] = dislikes[:, 3] = 1.0
+    found = made.of_personas(likes, dislikes, np.arange(size, dtype=np.uint64), 0, width_spread=0.2)
+    # The textbook posterior of the two observations.
+    prior = covariance.copy()
+    prior[0] = prior[:, 0] = 0.0
+    seen = CONTRASTS[[1, 3]]
+    scale = np.sqrt(np.diag(seen @ prior @ seen.T))
+    gain = prior @ seen.T @ np.linalg.inv(seen @ prior @ seen.T + np.diag((0.7 * scale) ** 2))
+    after = prior - gain @ seen @ prior
+    mean = gain @ (np.array([1.5, -1.2]) * scale)
+    np.testing.assert_allclose((found.liked + found.disliked)[0], mean, atol=1e-6)
+    np.testing.assert_allclose(np.cov(found.drawn.T), after, atol=0.012)
+    np.testing.assert_allclose(found.drawn.mean(axis=0), 0.0, atol=0.02)
+    np.testing.assert_allclose(found.variance, (after * typical).sum(), rtol=1e-5)
+    assert (found.width**2).mean() == pytest.approx(1.0, abs=0.02)
+
+
+def test_statements_are_fitted_to_the_people_who_make_them():
+    _, features, _, person, item, surplus = planted()
+    model = fit_tastes(features, person, item, surplus)
+    who, mean, second = genre_beliefs(model, features, CONTRASTS, (person, item, surplus))
+    assert who.tolist() == list(range(1_200))
+    found = fit_statements(model, CONTRASTS, mean, mean, second)
+    likes, dislikes = stated_genres(mean)
+    made = Conditioner.of(model, found).of_personas(
+        likes, dislikes, np.arange(1_200, dtype=np.uint64), 0, width_spread=0.0
+    )
+    told = (made.liked + made.disliked) @ CONTRASTS.T
+    for stated in (likes, dislikes):
+        assert (told * stated).sum() == pytest.approx((mean * stated).sum(), rel=0.1)
+
+
+def test_width_spread_is_that_of_the_people():
+    rng = np.random.default_rng(1)
+    width = np.exp(rng.normal(0, 0.3, 500))
+    user = np.repeat(np.arange(500), 30)
+    found = fit_width_spread(user, rng.normal(0, 1, len(user)) * width[user])
+    assert found == pytest.approx(0.3, abs=0.05)
+    assert fit_width_spread(user, rng.normal(0, 1, len(user))) < 0.12
+    assert fit_width_spread(user[:60], np.ones(60)) is None
+
+
+def test_small_world_says_that_its_prior_is_pooled(rater):
+    told = rater.facts()["fitted"]["taste_prior"]
+    assert told == "pooled with 610 people of ml-latest-small"
+
+
+def test_packaged_covariance_is_laid_out_for_other_genres():
+    prior = packaged_prior()
+    first = prior.genres[0]
+    found = pooled_covariance(prior, ("Nowhere", first), 3)
+    assert found.shape == (1 + 2 + 3 + 3,) * 2
+    assert found[0, 0] == prior.covariance[0, 0]
+    assert found[2, 0] == prior.covariance[1, 0]
+    assert found[1, 2] == 0.0 < found[1, 1]
+    assert np.diag(found)[3:6].tolist() == [prior.component] * 3
+    assert found[-1, -1] == prior.covariance[-1, -1]
+    assert np.linalg.eigvalsh(found).min() > -1e-9

@@ -1,0 +1,73 @@
+"""Figures of a population, by hand on small arrays."""
+
+import numpy as np
+import pytest
+
+from pipelines.raters.report import (
+    genre_gap,
+    headroom,
+    ks_distance,
+    split_half_covariance,
+    user_moments,
+    variance_shares,
+)
+
+
+def test_variance_shares_of_a_table_by_hand():
+    # Persons 0 and 2 apart, items 1 and -1 apart, an interaction of half a point.
+    table = np.array([[5.5, 2.5], [6.5, 5.5]])
+    found = variance_shares(table, np.full((2, 2), 2.75))
+    assert (found.person, found.item, found.interaction, found.noise) == pytest.approx(
+        np.array([1.0, 1.0, 0.25, 2.75]) / 5.0
+    )
+
+
+def test_shuffling_persons_takes_the_interaction_away():
+    rng = np.random.default_rng(0)
+    table = rng.normal(0, 1, (80, 60))
+    mixed = np.take_along_axis(table, np.argsort(rng.random((80, 60)), axis=0), axis=0)
+    one = variance_shares(table, np.zeros_like(table)).interaction
+    assert one > 0.95
+    # Two raters' tables of the same persons share their interaction, shuffled ones do not.
+    rest = table - table.mean(0) - table.mean(1, keepdims=True) + table.mean()
+    other = mixed - mixed.mean(0) - mixed.mean(1, keepdims=True) + mixed.mean()
+    assert abs((rest * other).mean()) < 0.05 < (rest * rest).mean()
+
+
+def test_headroom_by_hand():
+    found = headroom(np.array([[9.0, 1.0, 5.0], [1.0, 9.0, 6.0]]), size=1)
+    assert (found.oracle, found.common, found.gain) == (9.0, 5.5, 3.5)
+    assert found.random == pytest.approx(31 / 6)
+
+
+def test_gap_leaves_items_of_both_out():
+    genres = np.array([[1, 0], [0, 1], [1, 1]])
+    expected = np.array([[8.0, 4.0, 1.0], [6.0, 6.0, 1.0]])
+    gap, items = genre_gap(expected, np.array([[1, 0], [0, 0]]), np.array([[0, 1], [0, 0]]), genres)
+    assert (gap, items) == (4.0, 2.0)
+    assert np.isnan(genre_gap(expected, np.zeros((2, 2)), np.zeros((2, 2)), genres)[0])
+
+
+def test_split_half_covariance_finds_planted_tastes():
+    rng = np.random.default_rng(1)
+    genres = np.eye(2)[np.arange(60) % 2]
+    taste = rng.normal(0, 1, 900)
+    user = np.repeat(np.arange(900), 40)
+    item = rng.integers(0, 60, len(user))
+    signs = np.where(genres[item, 0] > 0, 1.0, -1.0)
+    rating = 6 + taste[user] * signs + rng.normal(0, 1, len(user))
+    found, control = split_half_covariance(user, item, rating, genres)
+    # A genre's deviation is plus or minus the taste: variance 1.
+    assert found == pytest.approx(1.0, abs=0.2)
+    assert abs(control) < 0.15
+    nothing, _ = split_half_covariance(user, item, rng.normal(0, 1, len(user)), genres)
+    # Taking off a user's own mean of 40 ratings costs a fortieth of their variance.
+    assert abs(nothing) < 0.05
+
+
+def test_user_moments_and_distance_by_hand():
+    user = np.repeat([0, 1], [12, 3])
+    mean, spread = user_moments(user, np.array([1.0, 3.0] * 6 + [5.0, 5.0, 5.0]))
+    assert mean.tolist() == [2.0]
+    assert spread[0] == pytest.approx(np.sqrt(12 / 11))
+    assert ks_distance(np.array([1.0, 3.0]), np.array([2.0, 4.0])) == 0.5
