@@ -30,6 +30,9 @@ class Newest:
         return lists
 """
 
+#: Fewer passes than by default: the seam is tested, not the quality.
+FAST = {"bpr": {"iterations": 5}, "multvae": {"epochs": 3}, "lightgcn": {"epochs": 5}}
+
 
 @pytest.fixture(params=[*RECOMMENDERS, "plug-in"])
 def name(request: pytest.FixtureRequest, tmp_path: Path) -> str:
@@ -43,7 +46,7 @@ def name(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 def fitted(name: str, release: Release) -> Recommender:
     try:
-        return open_recommender(name).fit(release)
+        return open_recommender(name, **FAST.get(name, {})).fit(release)
     except ConfigError as error:
         if "is not installed" in str(error):
             pytest.skip(str(error))
