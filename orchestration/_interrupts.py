@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import select
 import signal
 import threading
 import time
@@ -22,9 +21,10 @@ INTERRUPTED = 130
 def bounded_end(grace: float, message: str = "") -> Iterator[None]:
     """End this process at most ``grace`` seconds after SIGINT or SIGTERM.
 
-    Both raise `KeyboardInterrupt`. If the block has not ended by then, because a library holds
-    the signal back or a call into C does not return, the process kills its descendants and exits.
-    A forced end is safe: it is one of the moments at which a kill leaves a whole store.
+    Both raise `KeyboardInterrupt`. If the process has not ended by then, because a library holds
+    the signal back, a call into C does not return or the interpreter takes long to shut down, it
+    kills its descendants and exits. A forced end is safe: it is one of the moments at which a
+    kill leaves a whole store.
 
     Parameters
     ----------
@@ -42,46 +42,37 @@ def bounded_end(grace: float, message: str = "") -> Iterator[None]:
     # replaces the handlers while a run executes.
     before = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
     handler = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    args = (reader, grace, message)
-    watcher = threading.Thread(target=_watch, args=args, name="interrupt-watch", daemon=True)
-    watcher.start()
+    left = threading.Event()
+    args = (reader, left, grace, message)
+    threading.Thread(target=_watch, args=args, name="interrupt-watch", daemon=True).start()
     try:
         yield
     finally:
+        left.set()
         signal.signal(signal.SIGTERM, handler)
         signal.set_wakeup_fd(before)
         os.close(writer)
-        watcher.join()
-        os.close(reader)
 
 
-def _watch(reader: int, grace: float, message: str) -> None:
-    """Force the end ``grace`` seconds after a signal, unless the pipe is closed before."""
+def _watch(reader: int, left: threading.Event, grace: float, message: str) -> None:
+    """Force the end ``grace`` seconds after a signal; without one, end with the block."""
     received = 0
     while received not in {signal.SIGINT, signal.SIGTERM}:
         data = os.read(reader, 1)
         if not data:
+            os.close(reader)
             return
         received = data[0]
-    if _closed_within(reader, grace / 2):
-        return
-    # An exception raised in a finalizer is only logged: once more, in case it was.
-    os.kill(os.getpid(), signal.SIGINT)
-    if _closed_within(reader, grace / 2):
-        return
+    deadline = time.monotonic() + grace
+    if not left.wait(grace / 2):
+        # An exception raised in a finalizer is only logged: once more, in case it was.
+        os.kill(os.getpid(), signal.SIGINT)
+    time.sleep(max(0.0, deadline - time.monotonic()))
     kill_descendants()
-    if message:
+    if message and not left.is_set():
         with suppress(OSError):
             os.write(2, f"\n{message}\n".encode())
     os._exit(INTERRUPTED)
-
-
-def _closed_within(reader: int, seconds: float) -> bool:
-    deadline = time.monotonic() + seconds
-    while select.select([reader], [], [], max(0.0, deadline - time.monotonic()))[0]:
-        if not os.read(reader, 1):
-            return True
-    return False
 
 
 def kill_descendants() -> None:

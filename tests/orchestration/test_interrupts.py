@@ -19,6 +19,16 @@ with bounded_end(1.0, "error: interrupted"), capture_interrupts():
     for _ in range(600):
         time.sleep(0.1)
 """
+SLOW_TO_CLOSE = """
+import time
+from orchestration._interrupts import bounded_end
+try:
+    with bounded_end(1.0):
+        print(0, flush=True)
+        time.sleep(60)
+finally:
+    time.sleep(60)
+"""
 ORDERLY = """
 import time
 from orchestration._interrupts import bounded_end
@@ -49,6 +59,15 @@ def test_process_that_holds_signals_back_is_ended_with_its_children(number: sign
     assert printed.strip() == "error: interrupted"
     _, alive = psutil.wait_procs([child], timeout=30)
     assert not [p for p in alive if p.status() != psutil.STATUS_ZOMBIE]
+
+
+def test_process_that_is_slow_to_close_is_ended() -> None:
+    with start(SLOW_TO_CLOSE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        _, printed = process.communicate(timeout=30)
+    assert (process.returncode, printed) == (130, "")
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
