@@ -12,7 +12,7 @@ WORKERS ?= 2
 RUN_ARGS := $(if $(DATA),--data "$(DATA)") $(if $(SOURCE),--source $(SOURCE)) \
             $(if $(HOME_DIR),--home "$(HOME_DIR)") $(ARGS)
 
-.PHONY: help install run ui test test-fast test-ui test-vllm lint types imports format docs bench clean
+.PHONY: help install run ui test test-fast soak test-ui test-vllm lint types imports format docs bench clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -48,6 +48,9 @@ test: lint types imports  ## everything that CI runs: lint, types, import contra
 test-fast: $(STAMP)  ## the tests that take seconds
 	@$(BIN)/python -m pytest -q -n $(WORKERS) -m "not slow and not ui and not integration"
 
+soak: $(STAMP)  ## kill runs at named steps and random moments for MINUTES (30), then verify
+	@$(BIN)/python benchmarks/soak/soak.py --minutes $(or $(MINUTES),30) $(ARGS)
+
 test-ui: $(STAMP)  ## the browser test alone (needs chromium and its driver)
 	@$(BIN)/python -m pytest -q -m ui
 
@@ -68,8 +71,9 @@ format: $(STAMP)  ## rewrite in the house style
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
-docs: $(STAMP)  ## regenerate the reference pages (tables, settings, command line)
+docs: $(STAMP)  ## regenerate the reference pages and the table of docs/reliability.md
 	@$(BIN)/python docs/generate.py
+	@$(BIN)/python tests/support/promises.py
 
 bench: $(STAMP)  ## the pipeline benchmark on the sample world (see benchmarks/pipeline)
 	@$(BIN)/python benchmarks/pipeline/run.py --world sample

@@ -12,9 +12,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from pipelines.config import SampleSettings
-from pipelines.errors import SourceError, StoreError
+from pipelines.errors import SourceError
 from pipelines.sample_world._generate import Generator, Progress
 from pipelines.sample_world._world import KEY_FILE, SampleWorld
+from pipelines.store.files import storage_errors
 
 __all__ = ["CODE_VERSION", "write_sample_world"]
 
@@ -88,18 +89,11 @@ def write_sample_world(
             where=str(folder),
             hint="choose an absent or empty folder",
         )
-    try:
-        with _aside(folder) as partial:
-            world = Generator(settings, broken_rows, report, CODE_VERSION).write(partial)
-            (partial / KEY_FILE).write_bytes(world.to_json())
-            _sync(partial)
-            _take_name(partial, folder, settings, broken_rows)
-    except OSError as error:
-        raise StoreError(
-            f"the sample world can't be written ({error.strerror or type(error).__name__})",
-            where=str(folder),
-            hint="check free space and permissions",
-        ) from error
+    with storage_errors(folder), _aside(folder) as partial:
+        world = Generator(settings, broken_rows, report, CODE_VERSION).write(partial)
+        (partial / KEY_FILE).write_bytes(world.to_json())
+        _sync(partial)
+        _take_name(partial, folder, settings, broken_rows)
     return world
 
 

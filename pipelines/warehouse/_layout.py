@@ -9,7 +9,8 @@ from typing import Any
 
 import orjson
 
-from pipelines.errors import IntegrityError, StoreError
+from pipelines.errors import IntegrityError
+from pipelines.store.files import storage_errors
 
 __all__ = ["WarehouseLayout", "read_record", "write_record"]
 
@@ -81,18 +82,17 @@ def write_record(path: Path, content: dict[str, Any]) -> None:
     # One writer at a time (the warehouse lock), but two homes may share a process.
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     data = orjson.dumps(content, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with temporary.open("wb") as stream:
-            stream.write(data + b"\n")
-            stream.flush()
-            os.fsync(stream.fileno())
-        temporary.replace(path)
-    except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise StoreError(
-            f"the warehouse can't be written ({error.strerror or error})", where=str(path)
-        ) from error
+    with storage_errors(path):
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with temporary.open("wb") as stream:
+                stream.write(data + b"\n")
+                stream.flush()
+                os.fsync(stream.fileno())
+            temporary.replace(path)
+        except OSError:
+            temporary.unlink(missing_ok=True)
+            raise
 
 
 def read_record(path: Path) -> dict[str, Any] | None:

@@ -101,7 +101,9 @@ def test_prompt_keeps_a_hostile_title_in_its_line(title: str) -> None:
         assert "{{ config }} {% for x in y %} {title} ${HOME}" in asked
 
 
-@pytest.mark.parametrize("words", [["release", "show", "--card"], ["status"]], ids=" ".join)
+@pytest.mark.parametrize(
+    "words", [["episode", "--steps", "8"], ["release", "show", "--card"], ["status"]], ids=" ".join
+)
 def test_terminal_gets_no_active_characters(home: Path, words: list[str]) -> None:
     result = CliRunner().invoke(app, [*words, "--home", str(home)])
     assert result.exit_code == 0, result.output

@@ -1,0 +1,154 @@
+"""SIGKILL of a whole run at every step by name, and disks that fill up, on shared homes.
+
+Each test resumes where the one before it left the home, and is killed at its own step. The first
+home was begun by an older version, on a disk of 200 MB where one can be mounted. `make soak` kills
+in steps of all domains, each from a fresh home.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tarfile
+from collections.abc import Iterator
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from support.disks import small_disk
+from support.fork_server import ForkServer
+from support.step_graph import steps_of_job, upstream
+from support.steps import StartedRun
+
+from pipelines.sources import SOURCES
+from pipelines.store import Store
+
+pytestmark = [pytest.mark.faults, pytest.mark.slow, pytest.mark.integration]
+
+#: No smaller than what the older version released: a table that shrinks blocks.
+TINY = (
+    *("--set", "personas.count=6", "--set", "world.sample.films=30"),
+    *("--set", "world.sample.users=40", "--set", "world.sample.ratings=700"),
+)
+#: One domain from files to release, and every source; the other domains are made by the same
+#: functions.
+STEPS = [
+    *steps_of_job("movies"),
+    *(n for n in steps_of_job() if n.startswith("ingest_") and n not in steps_of_job("movies")),
+]
+
+
+@dataclass
+class Chain:
+    """One home, the runs on it, and the steps that have ended."""
+
+    home: Path
+    server: ForkServer
+    done: set[str] = field(default_factory=set)
+
+    def start(self, *options: str) -> StartedRun:
+        log = self.home.with_suffix(".log")
+        words = ["run", "--home", str(self.home), *TINY, *options]
+        return StartedRun(self.server.start(words, log), self.home, log)
+
+    def kill_at(self, name: str) -> None:
+        """Run what a step needs and is not made yet; kill everything within the step."""
+        steps = steps_of_job()
+        needed = upstream(steps, name)
+        assets = {a for n in {name, *needed} - self.done for a in steps[n].assets}
+        run = self.start(*(word for asset in sorted(assets) for word in ("--select", asset)))
+        try:
+            run.wait_for_step(name)
+            if name.startswith("dbt_"):
+                run.wait_for_child("dbt")
+        finally:
+            run.kill()
+        assert run.process.wait(1) < 0, run.output()
+        self.done |= needed
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[ForkServer]:
+    with ForkServer() as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def chain(tmp_path_factory: pytest.TempPathFactory, server: ForkServer) -> Iterator[Chain]:
+    folder = tmp_path_factory.mktemp("kills")
+    old = Path(__file__).with_name("data") / "home_without_format.tar.xz"
+    with ExitStack() as stack:
+        with suppress(pytest.skip.Exception):  # kills need no disk of their own
+            folder = stack.enter_context(small_disk(folder / "disk", megabytes=200))
+        with tarfile.open(old) as archive:
+            archive.extractall(folder, filter="data")
+        yield Chain(folder / "home", server)
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory, server: ForkServer) -> Iterator[Chain]:
+    """A fresh home on a disk of 60 MB."""
+    with small_disk(tmp_path_factory.mktemp("full") / "disk", megabytes=60) as disk:
+        yield Chain(disk / "home", server)
+
+
+def assert_whole(home: Path) -> None:
+    """Every current table and release is what was committed."""
+    store = Store(home)
+    for dataset in store.datasets():
+        store.current(dataset).verify()
+    for release in store.releases():
+        assert store.verify(release, lineage=True).problems == ()
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_kill_at_step_leaves_whole_tables(chain: Chain, step: str) -> None:
+    chain.kill_at(step)
+    assert_whole(chain.home)
+
+
+def test_plain_rerun_after_all_kills_publishes(chain: Chain) -> None:
+    run = chain.start("--job", "movies", "--json")
+    assert run.process.wait(300) == 0, run.output()[-3000:]
+    store = Store(chain.home)
+    output = run.output()
+    (published,) = json.loads(output[output.index("{\n") :])["releases"]
+    release = store.release(published["release"])
+    assert store.verify(release, lineage=True).problems == ()
+    assert store.release("movies@latest") == release
+    # The release of the older version is still there and whole.
+    assert len(store.releases("movies")) == 2
+    assert_whole(chain.home)
+    assert not list((chain.home / "_staging").iterdir())
+
+
+@pytest.mark.parametrize("megabytes", [0.05, 2.0, 12.0])
+def test_disk_that_fills_up_ends_run_with_exit_5(small: Chain, megabytes: float) -> None:
+    filler = small.home.with_name("filler")
+    state = os.statvfs(filler.parent)
+    space = state.f_bavail * state.f_frsize - int(megabytes * 2**20)
+    with filler.open("wb") as stream:
+        os.posix_fallocate(stream.fileno(), 0, space)
+    try:
+        run = small.start("--job", "movies")
+        assert run.process.wait(300) == 5, run.output()
+    finally:
+        filler.unlink()
+    last = run.output().splitlines()[-1]
+    assert "no space left on the disk" in last
+    assert "bytes are free" in last
+    if small.home.exists():
+        assert_whole(small.home)
+        assert not Store(small.home).releases()
+
+
+def test_run_after_space_was_made_publishes_on_60_mb(small: Chain) -> None:
+    run = small.start("--job", "movies")
+    assert run.process.wait(300) == 0, run.output()[-3000:]
+    assert Store(small.home).verify("movies@latest", lineage=True).problems == ()
+    assert not list((small.home / "_staging").iterdir())
+
+
+def test_kills_cover_every_registered_source() -> None:
+    assert {f"ingest_{name}" for name in SOURCES} <= set(STEPS)

@@ -1,0 +1,71 @@
+"""Ctrl-C typed at a terminal while a run works in several processes."""
+
+from __future__ import annotations
+
+import os
+import pty
+import select
+import subprocess
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+from support.steps import steps_of
+
+from pipelines.store import Store
+
+pytestmark = [pytest.mark.faults, pytest.mark.slow, pytest.mark.integration]
+
+TINY = (
+    *("--set", "personas.count=6", "--set", "world.sample.films=30"),
+    *("--set", "world.sample.users=40", "--set", "world.sample.ratings=700"),
+)
+#: How long a run may take to end after Ctrl-C (seconds), on a machine that does other work too.
+GRACE = 60.0
+
+
+def test_ctrl_c_at_terminal_ends_parallel_work(tmp_path: Path, understudy: Path) -> None:
+    home = tmp_path / "home"
+    ours, theirs = pty.openpty()
+    # The terminal is the program's controlling one: Ctrl-C reaches its foreground group.
+    command = ["setsid", "--ctty", "--wait", understudy, "run", "--home", home]
+    process = subprocess.Popen(
+        [*command, *TINY, "--set", "runtime.lanes=2"], stdin=theirs, stdout=theirs, stderr=theirs
+    )
+    os.close(theirs)
+    shown = b""
+
+    def read(until: float) -> bool:
+        nonlocal shown
+        while time.monotonic() < until:
+            if select.select([ours], [], [], 0.1)[0]:
+                try:
+                    shown += os.read(ours, 65536)
+                except OSError:  # the last process of the terminal has ended
+                    return True
+            else:
+                return process.poll() is not None
+        raise AssertionError(shown.decode(errors="replace")[-500:])
+
+    deadline = time.monotonic() + 300
+    while not any(step.startswith(("ingest_", "dbt_")) for step in steps_of(home)):
+        assert not read(deadline), shown.decode(errors="replace")
+    started = psutil.Process(process.pid).children(recursive=True)
+    workers = [p for p in started if "multiprocessing.spawn" in " ".join(p.cmdline())]
+    assert len(workers) == 2
+    os.write(ours, b"\x03")
+    deadline = time.monotonic() + GRACE
+    while not read(deadline):
+        pass
+    assert process.wait(GRACE) == 130, shown.decode(errors="replace")
+    os.close(ours)
+    assert b"interrupted" in shown
+    _, alive = psutil.wait_procs(started, timeout=GRACE)
+    assert not alive
+    store = Store(home)
+    for dataset in store.datasets():
+        store.current(dataset).verify()
+    with store.run_lock():
+        store.sweep()
+    assert not list((home / "_staging").iterdir())
