@@ -130,7 +130,8 @@ def materialize(
     Carries the data version, row count, size, place, preview, statistics and plots, and the
     contract check (the store validated every row before it committed them).
     """
-    from pipelines.quality import preview_markdown, to_markdown_image
+    from pipelines.figures import to_markdown_image
+    from pipelines.markdown import preview_markdown
 
     checks = []
     if contract_checked:

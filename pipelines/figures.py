@@ -137,7 +137,7 @@ def to_markdown_image(image: bytes, alt: str) -> str:
     >>> to_markdown_image(b"png", "ratings")
     '![ratings](data:image/png;base64,cG5n)'
     """
-    from pipelines.quality._preview import escape_markdown
+    from pipelines.markdown import escape_markdown
 
     return f"![{escape_markdown(alt)}](data:image/png;base64,{base64.b64encode(image).decode()})"
 

@@ -25,7 +25,7 @@ from orchestration.workbench import Workbench, environment
 from pipelines import warehouse
 from pipelines.domains import DOMAINS
 from pipelines.errors import StoreError
-from pipelines.quality import preview_markdown
+from pipelines.markdown import preview_markdown
 from pipelines.sources import prepare_world
 from pipelines.store.files import full_disk_error, full_disk_now
 

@@ -1,7 +1,7 @@
-"""What a published dataset must look like as a whole, and the pages that show it.
+"""Checks of published datasets as a whole, drift, release summaries and dataset cards.
 
-Suites are declared as data (:data:`SUITES`) and run by great-expectations over small views of
-a snapshot; importing this package loads none of it.
+Suites are data (``suites.yaml``, :data:`SUITES`) and run by great-expectations over small views
+of a snapshot; importing this package loads none of it.
 
 >>> from pipelines.quality import SUITES
 >>> [e.name for e in SUITES["movies.score_plan"] if e.severity == "error"]
@@ -10,14 +10,13 @@ a snapshot; importing this package loads none of it.
 
 from pipelines.quality._card import dataset_card
 from pipelines.quality._check import check_dataset, pandera_record
-from pipelines.quality._plots import PLOTS, plots_for, to_markdown_image
-from pipelines.quality._preview import escape_markdown, preview_markdown
-from pipelines.quality._previous import previous_snapshot, world_of
+from pipelines.quality._drift import previous_snapshot, world_of
+from pipelines.quality._plots import PLOTS, plots_for
 from pipelines.quality._render import render_summary
 from pipelines.quality._spec import Expectation, Fact, Setting
 from pipelines.quality._suites import CONTRACT_CHECK, SUITES, required_checks
 from pipelines.quality._summary import release_summary
-from pipelines.quality._targets import PersonaTargets, persona_targets
+from pipelines.quality._views_personas import PersonaTargets, persona_targets
 
 __all__ = [
     "CONTRACT_CHECK",
@@ -29,15 +28,12 @@ __all__ = [
     "Setting",
     "check_dataset",
     "dataset_card",
-    "escape_markdown",
     "pandera_record",
     "persona_targets",
     "plots_for",
-    "preview_markdown",
     "previous_snapshot",
     "release_summary",
     "render_summary",
     "required_checks",
-    "to_markdown_image",
     "world_of",
 ]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import yaml
 
-from pipelines.quality._preview import UNPRINTABLE, escape_markdown
+from pipelines.markdown import UNPRINTABLE, escape_markdown
 from pipelines.quality._summary import RATER_TABLES
 from pipelines.renames import current_name
 

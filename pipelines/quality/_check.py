@@ -16,14 +16,13 @@ from pipelines.quality._spec import (
     Setting,
     View,
     ViewFunction,
-    of_dataset,
 )
 from pipelines.quality._suites import CONTRACT_CHECK, SUITES
 
 if TYPE_CHECKING:
     from pipelines.config import Settings
     from pipelines.contracts import Contract
-    from pipelines.quality._targets import PersonaTargets
+    from pipelines.quality._views_personas import PersonaTargets
     from pipelines.store import CheckRecord, Snapshot, Store
 
 __all__ = ["check_dataset", "pandera_record", "view_functions"]
@@ -103,28 +102,24 @@ def check_dataset(
 
 def view_functions(dataset: str) -> dict[str, ViewFunction]:
     """The views of a dataset by name."""
-    # Only here: views bring polars and numpy, which reading the suites needs neither of.
+    # Only here: views bring numpy, scipy and the graph, which reading the suites does not need.
     from pipelines.quality._views_catalogue import CATALOGUE_VIEWS
     from pipelines.quality._views_choice_sets import CHOICE_SET_VIEWS
-    from pipelines.quality._views_domains import DOMAIN_VIEWS
     from pipelines.quality._views_graph import GRAPH_VIEWS
     from pipelines.quality._views_personas import PERSONA_VIEWS
     from pipelines.quality._views_scores import SCORE_VIEWS
-    from pipelines.quality._views_similarity import SIMILARITY_VIEWS
     from pipelines.quality._views_vectors import VECTOR_VIEWS
 
-    own: dict[str, ViewFunction] = {}
-    for group in (
+    table = dataset.rpartition(".")[2]
+    groups = (
         CATALOGUE_VIEWS,
-        DOMAIN_VIEWS,
         CHOICE_SET_VIEWS,
-        PERSONA_VIEWS,
-        VECTOR_VIEWS,
-        SCORE_VIEWS,
         GRAPH_VIEWS,
-        SIMILARITY_VIEWS,
-    ):
-        own.update(of_dataset(group, dataset) or {})
+        PERSONA_VIEWS,
+        SCORE_VIEWS,
+        VECTOR_VIEWS,
+    )
+    own = {name: view for group in groups for name, view in group.get(table, {}).items()}
     return own | drift_views(dataset)
 
 

@@ -26,7 +26,7 @@ _EXTREMES = {"ExpectColumnValuesToBeBetween", "ExpectColumnPairValuesAToBeGreate
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of one expectation on one frame."""
+    """Result of one expectation on one frame."""
 
     passed: bool
     observed: Any

@@ -19,17 +19,16 @@ from pipelines.figures import (
     grouped_bars,
     png,
     share,
-    to_markdown_image,
 )
 from pipelines.quality._spec import Evidence, of_dataset
 from pipelines.quality._views_scores import human_histogram, score_histogram
 
 if TYPE_CHECKING:
     from pipelines.config import Settings
-    from pipelines.quality._targets import PersonaTargets
+    from pipelines.quality._views_personas import PersonaTargets
     from pipelines.store import Snapshot, Store
 
-__all__ = ["PLOTS", "plots_for", "to_markdown_image"]
+__all__ = ["PLOTS", "plots_for"]
 
 #: Genres or relations drawn at most.
 MOST = 24

@@ -1,4 +1,4 @@
-"""How a check on a whole dataset is declared, and what it is checked against.
+"""Declaration of a check on a whole dataset, and the tables it is checked against.
 
 A suite is data: each :class:`Expectation` names a *view* (a small frame computed from the
 snapshot in bounded memory), the great-expectations class that judges it, and its bounds. Bounds
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from pipelines.config import Settings
-    from pipelines.quality._targets import PersonaTargets
+    from pipelines.quality._views_personas import PersonaTargets
     from pipelines.store import Snapshot, Store
 
 __all__ = ["Evidence", "Expectation", "Fact", "Setting", "View", "ViewFunction", "of_dataset"]
@@ -119,7 +119,7 @@ class View:
 
 @dataclass(frozen=True)
 class Evidence:
-    """What the views of one check run may look at.
+    """Tables and settings that the views of one check run read.
 
     Attributes
     ----------
@@ -144,7 +144,7 @@ class Evidence:
     _used: dict[str, str] = field(default_factory=dict, repr=False)
 
     def once(self, name: str, make: Callable[[], Any]) -> Any:
-        """What ``make`` returns, made on the first call; views share what is dear."""
+        """Cache the result of ``make`` so that views share expensive intermediates."""
         if name not in self._made:
             self._made[name] = make()
         return self._made[name]
@@ -188,7 +188,7 @@ class Evidence:
     @cached_property
     def targets(self) -> PersonaTargets:
         """The shares that personas are sampled from."""
-        from pipelines.quality._targets import persona_targets
+        from pipelines.quality._views_personas import persona_targets
 
         return self.persona_targets or persona_targets()
 
@@ -199,7 +199,7 @@ Entry = TypeVar("Entry")
 
 
 def of_dataset(registry: Mapping[str, Entry], dataset: str) -> Entry | None:
-    """What a registry holds for a dataset: under its full name, else under its table's name.
+    """Entry of a registry for a dataset: under its full name, else under its table's name.
 
     >>> of_dataset({"items": 1, "books.items": 2}, "books.items")
     2

@@ -1,73 +1,73 @@
-"""The suites: what each published table must look like as a whole, declared as data.
-
-Row ranges, keys and nulls are pandera's (``pipelines.contracts``); relations between SQL tables
-are dbt's. Nothing of that is repeated here.
-"""
+"""Suites: what each published table must look like as a whole, read from ``suites.yaml``."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
 
-from pipelines.quality._applies import APPLIES_FROM
+import yaml
+
 from pipelines.quality._drift import drift_expectations
-from pipelines.quality._spec import Expectation, of_dataset
-from pipelines.quality._suites_catalogue import (
-    HUMAN_USERS,
-    INTERACTIONS,
-    ITEM_STATS,
-    ITEMS,
-    SPLITS,
-    USER_TRAITS,
-)
-from pipelines.quality._suites_choice_sets import CHOICE_SETS
-from pipelines.quality._suites_domains import domain_suites
-from pipelines.quality._suites_graph import SIMILARITY
-from pipelines.quality._suites_synthetic import (
-    EMBEDDINGS,
-    GRAPH,
-    PERSONA_EMBEDDINGS,
-    PERSONAS,
-    SCORE_PLAN,
-    SCORES,
-)
+from pipelines.quality._spec import Expectation, Fact, Setting
 
 __all__ = ["CONTRACT_CHECK", "SUITES", "required_checks"]
 
 #: Name of the record that says a version passed its pandera contract.
 CONTRACT_CHECK = "contract"
 
-#: In the order in which the tables are made.
-_OWN: Mapping[str, tuple[Expectation, ...]] = {
-    "movies.items": ITEMS,
-    "movies.interactions": INTERACTIONS,
-    "movies.splits": SPLITS,
-    "movies.item_stats": ITEM_STATS,
-    "movies.human_users": HUMAN_USERS,
-    "movies.user_traits": USER_TRAITS,
-    "personas": PERSONAS,
-    "persona_embeddings": PERSONA_EMBEDDINGS,
-    "movies.item_embeddings": EMBEDDINGS,
-    "movies.score_plan": SCORE_PLAN,
-    "movies.preference_scores": SCORES,
-    "movies.graph_triples": GRAPH,
-    "movies.item_similarity": SIMILARITY,
-    **domain_suites("books"),
-    **domain_suites("games"),
-    **domain_suites("products", graph=False, personas=False),
-    **CHOICE_SETS,
-}
+_COLUMN_KIND, _TABLE_KIND = "ExpectColumnValuesToBeBetween", "ExpectTableRowCountToBeBetween"
 
 
-def _suite(dataset: str) -> tuple[Expectation, ...]:
-    """Expectations of a dataset with the numbers of rows from which they apply."""
-    numbers = of_dataset(APPLIES_FROM, dataset) or {}
-    own = (replace(e, applies_from=numbers.get(e.name)) for e in _OWN[dataset])
-    return (*own, *drift_expectations(dataset))
+def _suites() -> dict[str, tuple[Expectation, ...]]:
+    """Expectations of every dataset, those against the last release included."""
+    declared = yaml.safe_load(Path(__file__).with_name("suites.yaml").read_text("utf-8"))
+    tables = [("", table) for table in declared["shared"]]
+    tables += [(name, table) for name, names in declared["domains"].items() for table in names]
+    suites = {}
+    for domain, table in tables:
+        own = _of_domain(declared["checks"][table], domain, declared["groups"])
+        dataset = f"{domain}.{table}" if domain else table
+        suites[dataset] = (*own, *drift_expectations(dataset))
+    return suites
 
 
-#: Expectations by dataset: its own and those against the last release.
-SUITES: Mapping[str, tuple[Expectation, ...]] = {dataset: _suite(dataset) for dataset in _OWN}
+def _of_domain(
+    checks: Mapping[str, Mapping[str, Any]], domain: str, groups: Mapping[str, list[str]]
+) -> Iterator[Expectation]:
+    """Expectations of a table in one domain."""
+    member = {domain, *(group for group, domains in groups.items() if domain in domains)}
+    for name, declared in checks.items():
+        fields = {k: v for k, v in declared.items() if k not in groups}
+        for group in member & set(declared):
+            fields |= declared[group]
+        if fields.pop("only", domain) in member:
+            yield _expectation(name, fields)
+
+
+def _expectation(name: str, fields: dict[str, Any]) -> Expectation:
+    kind = fields.pop("kind", _COLUMN_KIND if "column" in fields else _TABLE_KIND)
+    counted = fields.pop("applies_from", None)
+    return Expectation(
+        name=name,
+        severity=fields.pop("severity", "error"),
+        view=fields.pop("view"),
+        kind=kind,
+        because=fields.pop("because"),
+        applies_from=next(iter(counted.items())) if counted else None,
+        arguments={key: _bound(value) for key, value in fields.items()},
+    )
+
+
+def _bound(value: Any) -> Any:
+    if isinstance(value, dict):
+        ((source, name),) = value.items()
+        return {"setting": Setting, "fact": Fact}[source](name)
+    return value
+
+
+#: Expectations by dataset.
+SUITES: Mapping[str, tuple[Expectation, ...]] = _suites()
 
 
 def required_checks(dataset: str) -> frozenset[str]:

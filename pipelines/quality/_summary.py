@@ -1,4 +1,4 @@
-"""What a release holds, in figures: for the terminal, the card and machines."""
+"""Release summary: counts, coverage, checks and quality figures."""
 
 from __future__ import annotations
 

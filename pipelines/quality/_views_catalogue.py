@@ -20,6 +20,10 @@ __all__ = ["CATALOGUE_VIEWS"]
 MAX_USER_SHARE = 0.05
 #: Least Gini coefficient of item popularity in a sparse table.
 MIN_GINI = 0.3
+#: Ratings per item below which chance alone decides how unequal items are.
+ENOUGH_RATINGS = 5
+#: Where a story line or description stands; the first that there is.
+_PROSE = ("overview", "description")
 
 
 def _items(evidence: Evidence) -> View:
@@ -143,7 +147,8 @@ def _interactions(evidence: Evidence) -> View:
     # The fuller the matrix, the less can some items be ahead of others: at density d the
     # coefficient is at most 1 - d. Set by hand between what equally liked items give by chance
     # (0.06 in the default sample world, density 1/3) and what is found there (0.33).
-    return View(frame, facts={"min_gini": MIN_GINI * (1 - density) ** 2})
+    judged = rows >= ENOUGH_RATINGS * items
+    return View(frame, facts={"min_gini": MIN_GINI * (1 - density) ** 2 if judged else 0.0})
 
 
 def _item_stats(evidence: Evidence) -> View:
@@ -227,7 +232,66 @@ def _human_users(evidence: Evidence) -> View:
     return View(frame)
 
 
-#: View functions by dataset, then by name.
+def _prose(evidence: Evidence) -> View:
+    """One row per item: the length of its plot or description."""
+    columns = evidence.snapshot.scan().collect_schema()
+    names = [name for name in _PROSE if name in columns]
+    if not names:
+        return View.skip("this domain's items have no text")
+    length = pl.col(names[0]).str.strip_chars().str.len_chars().fill_null(0)
+    frame = (
+        evidence.snapshot.scan()
+        .select("item_id", "title", characters=length)
+        .collect(engine="streaming")
+    )
+    return View(frame) if frame["characters"].sum() else View.skip("no item has a text")
+
+
+def _genre_counts(evidence: Evidence) -> View:
+    """One row per item: how many genres it has."""
+    frame = (
+        evidence.snapshot.scan()
+        .select("item_id", "title", genres=pl.col("genres").list.len().fill_null(0))
+        .collect(engine="streaming")
+    )
+    return View(frame) if frame["genres"].sum() else View.skip("no item has a genre")
+
+
+def _genres_if_any(evidence: Evidence) -> View:
+    """The same as `_genres`, for sources whose items may have no genre at all."""
+    view = _genres(evidence)
+    empty = view.frame is not None and view.frame.is_empty()
+    return View.skip("no item has a genre") if empty else view
+
+
+def _titles(evidence: Evidence) -> View:
+    """One row per item with a title; an unknown year is 0."""
+    scan = evidence.snapshot.scan().drop_nulls("title")
+    return View(
+        scan.select("item_id", "title", year=pl.col("year").fill_null(0)).collect(
+            engine="streaming"
+        )
+    )
+
+
+def _tiers(column: str, value: str, trait: str | None = None) -> ViewFunction:
+    def view(evidence: Evidence) -> View:
+        """One row per tier with its users; none where the users' values leave a single tier."""
+        scan = evidence.snapshot.scan()
+        # A value equal to the first quantile is in the first tier: if the largest value is, so
+        # are all users.
+        first = getattr(evidence.settings.traits, trait)[0] if trait else 0.0
+        at_most = scan.select((pl.col(value) == pl.col(value).max()).mean())
+        share = at_most.collect(engine="streaming").item()
+        if share is not None and share >= 1 - first:
+            return View.skip(f"{share:.0%} of the users have the same value of {value}")
+        tiers = scan.group_by(column).agg(users=pl.len()).collect(engine="streaming")
+        return View(tiers.sort(column))
+
+    return view
+
+
+#: View functions by table, then by name.
 CATALOGUE_VIEWS: Mapping[str, Mapping[str, ViewFunction]] = {
     "items": {
         "items": _items,
@@ -235,6 +299,10 @@ CATALOGUE_VIEWS: Mapping[str, Mapping[str, ViewFunction]] = {
         "genres": _genres,
         "years": _years,
         "per_year": _per_year,
+        "prose": _prose,
+        "genre_counts": _genre_counts,
+        "genres_if_any": _genres_if_any,
+        "titles": _titles,
     },
     "interactions": {
         "ratings": _interactions,
@@ -244,4 +312,9 @@ CATALOGUE_VIEWS: Mapping[str, Mapping[str, ViewFunction]] = {
     "item_stats": {"items": _item_stats},
     "splits": {"parts": _splits},
     "human_users": {"users": _human_users},
+    "user_traits": {
+        "activity": _tiers("activity_tier", "activity", "activity"),
+        "conformity": _tiers("conformity_tier", "conformity", "conformity"),
+        "pickiness": _tiers("pickiness", "mean_rating"),
+    },
 }

@@ -1,4 +1,4 @@
-"""Views of the choice-set tables; see ``_suites_choice_sets``."""
+"""Views of the choice-set tables."""
 
 from __future__ import annotations
 
@@ -108,13 +108,13 @@ def _strays(evidence: Evidence) -> View:
     return View(frame.sort("item_id", "category_id"))
 
 
-#: View functions by dataset, then by name.
+#: View functions by table, then by name.
 CHOICE_SET_VIEWS: Mapping[str, Mapping[str, ViewFunction]] = {
-    "products.products": {
+    "products": {
         "matching": _matching,
         "leaves": _leaves,
         "leaf_shares": _leaf_shares,
     },
-    "products.categories": {"sizes": _sizes, "orphans": _orphans, "counts": _counts},
-    "products.product_category": {"strays": _strays},
+    "categories": {"sizes": _sizes, "orphans": _orphans, "counts": _counts},
+    "product_category": {"strays": _strays},
 }

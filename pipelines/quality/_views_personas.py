@@ -1,8 +1,11 @@
-"""Views of the personas: what a cohort looks like against what it is sampled from."""
+"""Views of the personas: a cohort against the shares it is sampled from, and its descriptions."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import polars as pl
@@ -14,21 +17,113 @@ from pipelines.quality._stats import (
     total_variation,
     tv_allowance,
 )
-from pipelines.quality._views_persona_texts import TEXT_VIEWS
 from pipelines.renames import RENAMED
 
-__all__ = ["PERSONA_VIEWS"]
+__all__ = ["PERSONA_VIEWS", "PersonaTargets", "persona_targets"]
 
 #: How far a correctly sampled share may be off its target beyond chance.
 MARGIN = 0.02
 #: Who would like nothing likes one genre after all, which moves the shares a little.
 GENRE_MARGIN = 0.03
-#: First age (years) whose opinions follow the targets: children lack some likings.
+#: First age (years) of adults' jobs and hobbies, and of opinions that follow the targets: children
+#: lack some likings.
 ADULT = 18
 #: Imported personas whose description only lists what is known of them.
 LISTED = (pl.col("origin") == "imported") & (pl.col("writer").replace(RENAMED) == "statistical")
 #: Largest probability of one first name that the name list may give.
 NAME_SHARE = 0.01
+#: Rows listed at most.
+MOST = 1_000
+
+#: What has no place in a description: why, and a pattern (Rust's dialect).
+FOREIGN = {
+    "control character": r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\x{200b}-\x{200f}\x{202a}-\x{202e}]",
+    "template token": r"<\|[^|]*\|>|\[/?INST\]|<</?SYS>>|</?s>|<(start|end)_of_turn>",
+    "unfilled slot": r"\{[A-Za-z_ ]*\}|\[(name|age|job|hobby|genre)\]",
+    "leaked instruction": r"(?i)\bas an ai\b|\blanguage model\b|\bthe user (asked|wants)\b"
+    r"|\bhere is (a|the) (description|persona)\b|\bthis persona\b|^\s*(system|assistant|user):",
+    "markup": r"```|^#{1,6} |\*\*",
+}
+
+#: What only texts that were written here must not have.
+OURS = ("leaked instruction", "markup")
+
+#: Words by which a sentence says that its subject is not liked.
+AVERSION = (
+    r"(?i)\b(avoids?|dislikes?|hates?|loathes?|detests?|despises?|bored by|tired of"
+    r"|can(?:no|'|’)t stand|has no (?:patience|time|love) for|stays? away from|can do without"
+    r"|refuses? to (?:watch|read|play))\b"
+)
+
+#: How texts spell genres whose adjective or short form differs from the name.
+SPELLINGS = {
+    "Animation": r"animat(?:ed|ion)",
+    "Comedy": r"comed(?:y|ies)",
+    "Children": r"children.s",
+    "Documentary": r"documentar(?:y|ies)",
+    "Fantasy": r"fantas(?:y|ies)",
+    "Mystery": r"myster(?:y|ies)",
+    "Romance": r"roman(?:ce|ces|tic)",
+    "Sci-Fi": r"sci-fi|science[ -]fiction",
+    "Strategy": r"strateg(?:y|ies|ic)",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class PersonaTargets:
+    """What personas are sampled from.
+
+    Attributes
+    ----------
+    ages
+        Bands as (first age, last age, share), both ages included (years); shares sum to 1.
+    genders
+        Share per gender; they sum to 1.
+    favourable
+        Per domain and genre: the share of opinions (liked or disliked) that are favourable, of
+        adults (children are not given a liking for some genres).
+    """
+
+    ages: tuple[tuple[int, int, float], ...]
+    genders: Mapping[str, float]
+    favourable: Mapping[str, Mapping[str, float]]
+
+
+@cache
+def persona_targets() -> PersonaTargets:
+    """Targets from the packaged census and preference lists.
+
+    Raises
+    ------
+    ConfigError
+        If the packaged bands leave a gap.
+    """
+    import numpy as np
+
+    from pipelines.domains import DOMAINS
+    from pipelines.personas import load_lists
+
+    lists = load_lists()
+    by_domain = {name: load_lists(name) for name, d in DOMAINS.items() if d.personas}
+    ages = tuple(
+        (int(low), int(high), float(share))
+        for low, high, share in zip(
+            lists.age_bands.low, lists.age_bands.high, lists.age_shares, strict=True
+        )
+    )
+    male = 0.0
+    for low, high, share in ages:
+        years = np.arange(low, high + 1)
+        # Gender bands are wider than age bands and their edges need not meet.
+        male += share * float(lists.male_shares[lists.gender_bands.of(years)].mean())
+    return PersonaTargets(
+        ages=ages,
+        genders={"female": 1.0 - male, "male": male},
+        favourable={
+            name: dict(zip(own.genres, map(float, own.genre_shares), strict=True))
+            for name, own in by_domain.items()
+        },
+    )
 
 
 def _sampled(evidence: Evidence) -> pl.LazyFrame:
@@ -211,7 +306,124 @@ def _persona_genres(evidence: Evidence) -> View:
     return View(frame.with_columns(allowed=pl.Series(allowed)).sort("distance", descending=True))
 
 
-#: View functions by dataset, then by name.
+def _language(evidence: Evidence) -> View:
+    """One row per description with something that does not belong there (the first thousand).
+
+    Imported texts are not ours: they may speak of "this persona" and have mark-up.
+    """
+    text = pl.col("description")
+    ours = pl.col("origin") != "imported"
+    found = pl.coalesce(
+        pl.when(text.str.contains(pattern) & (ours | pl.lit(why not in OURS))).then(pl.lit(why))
+        for why, pattern in FOREIGN.items()
+    )
+    return View(
+        evidence.snapshot.scan()
+        .select("persona_id", problem=found, starts=text.str.slice(0, 160))
+        .drop_nulls("problem")
+        .head(MOST)
+        .collect(engine="streaming")
+    )
+
+
+def _agreement(evidence: Evidence) -> View:
+    """One row per persona with fields: whether its text names the job or the hobby."""
+    text = pl.col("description").str.to_lowercase()
+    stated = pl.col("job").is_not_null() | pl.col("hobby").is_not_null()
+    named = pl.any_horizontal(
+        text.str.contains(pl.col(c).str.to_lowercase(), literal=True).fill_null(False)
+        for c in ("job", "hobby")
+    )
+    frame = (
+        evidence.snapshot.scan()
+        .filter(stated & pl.col("origin").ne("imported"))
+        .select(
+            "persona_id",
+            "job",
+            "hobby",
+            named=named.cast(pl.Int64),
+            starts=pl.col("description").str.slice(0, 160),
+        )
+        .collect(engine="streaming")
+    )
+    if not frame.height:
+        return View.skip("no persona states a job or hobby")
+    return View(frame, examples=frame.filter(pl.col("named") == 0).head(10))
+
+
+def _contradictions(evidence: Evidence) -> View:
+    """One row: share of personas whose text speaks ill of a genre that they like."""
+    scan = evidence.snapshot.scan().filter(pl.col("likes").list.len() > 0)
+    total = int(scan.select(pl.len()).collect(engine="streaming").item())
+    if not total:
+        return View.skip("no persona states what it likes")
+    averse = (
+        scan.select(
+            "persona_id", "likes", "dislikes", sentence=pl.col("description").str.split(". ")
+        )
+        .explode("sentence")
+        .filter(pl.col("sentence").str.contains(AVERSION))
+        .collect(engine="streaming")
+    )
+    found = []
+    for genre in sorted({g for row in averse["likes"] for g in row}):
+        mine = averse.filter(pl.col("likes").list.contains(genre))
+        about = pl.col("sentence").str.contains(spelling(genre))
+        # A sentence that is about a disliked genre may mention a liked one in passing.
+        others = pl.any_horizontal(
+            pl.col("dislikes").list.contains(g) & pl.col("sentence").str.contains(spelling(g))
+            for g in sorted({g for row in mine["dislikes"] for g in row}) or [genre]
+        )
+        found.append(mine.filter(about & ~others).with_columns(genre=pl.lit(genre)))
+    rows = pl.concat(found).select("persona_id", "genre", "sentence") if found else averse.head(0)
+    share = rows["persona_id"].n_unique() / total
+    return View(pl.DataFrame({"share": [share]}), examples=rows.head(10))
+
+
+@cache
+def spelling(genre: str) -> str:
+    """Pattern of a genre in running text: its name, other forms of it, and our writers' words.
+
+    >>> bool(re.search(spelling("Comedy"), "She avoids comedies"))
+    True
+    """
+    from pipelines.domains import DOMAINS
+    from pipelines.personas import genre_phrase
+
+    forms = {re.escape(genre.lower()) + "s?"}
+    forms |= {re.escape(genre_phrase(genre, d).lower()) for d in DOMAINS if DOMAINS[d].personas}
+    if genre in SPELLINGS:
+        forms.add(SPELLINGS[genre])
+    return rf"(?i)\b(?:{'|'.join(sorted(forms))})\b"
+
+
+def _minors(evidence: Evidence) -> View:
+    """One row per minor with a job, or with a hobby that only adults have."""
+    from pipelines.personas import load_lists
+
+    lists = load_lists()
+    # A hobby may be listed twice, for children and for adults.
+    spans = zip(lists.hobbies, lists.hobby_ages, strict=True)
+    childrens = {hobby for hobby, (low, _) in spans if low < ADULT}
+    adult = sorted(set(lists.hobbies) - childrens)
+    working = pl.col("job").is_not_null() & (pl.col("job") != "student")
+    problem = (
+        pl.when(working)
+        .then(pl.lit("has a job"))
+        .when(pl.col("hobby").is_in(adult))
+        .then(pl.lit("has a hobby of adults"))
+    )
+    return View(
+        evidence.snapshot.scan()
+        .filter(pl.col("age") < ADULT)
+        .select("persona_id", "age", "job", "hobby", problem=problem)
+        .drop_nulls("problem")
+        .head(MOST)
+        .collect(engine="streaming")
+    )
+
+
+#: View functions by table, then by name.
 PERSONA_VIEWS: Mapping[str, Mapping[str, ViewFunction]] = {
     "personas": {
         "personas": _personas,
@@ -220,6 +432,9 @@ PERSONA_VIEWS: Mapping[str, Mapping[str, ViewFunction]] = {
         "names": _names,
         "genres": _persona_genres,
         "sizes": _sizes,
-        **TEXT_VIEWS,
+        "language": _language,
+        "agreement": _agreement,
+        "contradictions": _contradictions,
+        "minors": _minors,
     }
 }

@@ -8,7 +8,6 @@ from pathlib import Path
 
 #: Imports of another package's private module that are left to remove. It may only get shorter.
 REMAINING: set[tuple[str, str]] = {
-    ("pipelines.figures", "pipelines.quality._preview"),
     ("pipelines.personas._cohorts", "pipelines.sources._scratch"),
 }
 

@@ -15,16 +15,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
+from pipelines.figures import to_markdown_image
+from pipelines.markdown import escape_markdown, preview_markdown
 from pipelines.quality import (
     PLOTS,
     dataset_card,
-    escape_markdown,
     persona_targets,
     plots_for,
-    preview_markdown,
     release_summary,
     render_summary,
-    to_markdown_image,
 )
 from pipelines.quality._plots import item_popularity, rating_histogram
 from pipelines.quality._views_scores import human_histogram
