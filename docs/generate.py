@@ -1,4 +1,4 @@
-"""Write the reference pages from the code they describe; ``--check`` only compares.
+"""Write reference pages and dbt's YAML of the marts from the code; ``--check`` only compares.
 
 python docs/generate.py [--check]
 """
@@ -10,13 +10,17 @@ import sys
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin
 
+import yaml
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
 from pipelines.config import Section, Settings
 from pipelines.contracts import ABLATIONS, PUBLISHED, RAW, TRAINING, Contract
+from pipelines.contracts.dbt import mart_models
+from pipelines.domains import DOMAINS
 
-REFERENCE = Path(__file__).resolve().parent / "reference"
+ROOT = Path(__file__).resolve().parents[1]
+DBT = ROOT / "dbt"
 NOTE = "<!-- Written by docs/generate.py; change the code, then run `make docs`. -->\n\n"
 
 
@@ -105,21 +109,34 @@ def _first_line(section: type[BaseModel]) -> str:
     return (section.__doc__ or "").strip().splitlines()[0]
 
 
-PAGES = {"tables.md": tables, "settings.md": settings}
+def marts(domain: str) -> str:
+    """Dbt's models of a domain's published tables: from the contracts and the declared tests."""
+    tests = yaml.safe_load((DBT / "mart_tests.yml").read_text(encoding="utf-8"))
+    declared = {table: PUBLISHED[f"{domain}.{table}"] for table in tests}
+    note = "# Written by `make docs` from pipelines/contracts and dbt/mart_tests.yml.\n"
+    return note + mart_models(domain, declared, tests)
+
+
+def files() -> dict[Path, str]:
+    """Content of every generated file."""
+    return {
+        ROOT / "docs/reference/tables.md": tables(),
+        ROOT / "docs/reference/settings.md": settings(),
+        **{DBT / f"models/marts/_{d}__models.yml": marts(d) for d in DOMAINS},
+    }
 
 
 def main() -> int:
-    """Write or compare the pages; exit code 1 if a page is out of date."""
+    """Write or compare the files; exit code 1 if one is out of date."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="compare, write nothing")
     check = parser.parse_args().check
     stale = []
-    REFERENCE.mkdir(exist_ok=True)
-    for name, render in PAGES.items():
-        path, text = REFERENCE / name, render()
+    for path, text in files().items():
         if not path.exists() or path.read_text(encoding="utf-8") != text:
-            stale.append(name)
+            stale.append(str(path.relative_to(ROOT)))
             if not check:
+                path.parent.mkdir(exist_ok=True)
                 path.write_text(text, encoding="utf-8")
     if check and stale:
         print(f"out of date: {', '.join(stale)} (run `make docs`)", file=sys.stderr)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from pipelines.contracts import PUBLISHED, Contract
+from pipelines.contracts.dbt import duckdb_type
 from pipelines.errors import ContractError, StoreError
 from pipelines.store import CheckRecord, Snapshot, Store, build_key
 from pipelines.warehouse._database import columns_of, last_builds, open_warehouse, plain_rows
@@ -17,7 +18,6 @@ from pipelines.warehouse._links import linked_sources
 
 if TYPE_CHECKING:
     import duckdb
-    import polars as pl
     import pyarrow as pa
 
     from pipelines.config import Settings
@@ -179,7 +179,7 @@ def _check_columns(
         raise StoreError(
             "the mart is not in the warehouse", where=relation, hint="run dbt build again"
         )
-    wanted = {name: _duckdb_type(dtype) for name, dtype in contract.polars_schema().items()}
+    wanted = {name: duckdb_type(dtype) for name, dtype in contract.polars_schema().items()}
     if list(found.items()) != list(wanted.items()):
         differing = sorted(
             {n for n in {*found, *wanted} if found.get(n) != wanted.get(n)} or {"the order"}
@@ -187,32 +187,9 @@ def _check_columns(
         raise ContractError(
             f"the mart's columns differ from the contract in {', '.join(differing)}",
             where=dataset,
-            hint="dbt/models/marts and pipelines/contracts/published.py must agree",
+            hint="run make docs, and select these columns in dbt/models/marts",
             details={"found": found, "expected": wanted},
         )
-
-
-def _duckdb_type(dtype: pl.DataType) -> str:
-    """DuckDB's name of a polars type.
-
-    >>> import polars as pl
-    >>> _duckdb_type(pl.List(pl.String()))
-    'VARCHAR[]'
-    """
-    import polars as pl
-
-    if isinstance(dtype, pl.List):
-        inner = dtype.inner
-        return f"{_duckdb_type(inner if isinstance(inner, pl.DataType) else inner())}[]"
-    names: dict[pl.DataType, str] = {
-        pl.String(): "VARCHAR",
-        pl.Int64(): "BIGINT",
-        pl.Float64(): "DOUBLE",
-        pl.Boolean(): "BOOLEAN",
-        pl.Date(): "DATE",
-        pl.Datetime("us", "UTC"): "TIMESTAMP WITH TIME ZONE",
-    }
-    return names[dtype]
 
 
 def _batches(

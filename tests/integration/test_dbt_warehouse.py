@@ -626,8 +626,8 @@ def test_unknown_tests_are_named_with_the_nearest_one(built: Path) -> None:
 
 
 def test_contract_types_are_all_known_to_the_export() -> None:
-    from pipelines.warehouse._export import _duckdb_type
+    from pipelines.contracts.dbt import duckdb_type
 
     marts: list[Contract] = [PUBLISHED[name] for name in MARTS]
-    types = {_duckdb_type(t) for c in marts for t in c.polars_schema().values()}
+    types = {duckdb_type(t) for c in marts for t in c.polars_schema().values()}
     assert "VARCHAR[]" in types

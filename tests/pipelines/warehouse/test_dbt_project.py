@@ -6,16 +6,12 @@ import re
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 
-from pipelines.contracts import CONTRACTS, PUBLISHED
-from pipelines.warehouse import MARTS, SOURCES
-from pipelines.warehouse._export import _duckdb_type
+from pipelines.contracts import CONTRACTS
+from pipelines.warehouse import SOURCES
 
 PROJECT = Path(__file__).resolve().parents[3] / "dbt"
-#: How dbt's files spell DuckDB's types.
-SPELLING = {"TIMESTAMP WITH TIME ZONE": "timestamp with time zone"}
 
 
 def documents() -> list[dict[str, Any]]:
@@ -32,16 +28,6 @@ def own_tests(model: dict[str, Any]) -> list[dict[str, Any]]:
     for column in model["columns"]:
         listed += column.get("data_tests", [])
     return [spec for test in listed for spec in test.values()]
-
-
-@pytest.mark.parametrize("dataset", MARTS)
-def test_a_mart_has_exactly_the_contract_s_columns(dataset: str) -> None:
-    contract, model = PUBLISHED[dataset], models()[MARTS[dataset]]
-    assert model["description"] == contract.description
-    said = [(c["name"], c["data_type"], c["description"]) for c in model["columns"]]
-    types = contract.polars_schema()
-    names = {n: SPELLING.get(_duckdb_type(t), _duckdb_type(t).lower()) for n, t in types.items()}
-    assert said == [(c.name, names[c.name], c.description) for c in contract.columns()]
 
 
 def test_sources_have_exactly_the_raw_contracts_columns() -> None:
