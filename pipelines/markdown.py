@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import polars as pl
 
-__all__ = ["escape_markdown", "preview_markdown"]
+__all__ = ["code_span", "escape_markdown", "preview_markdown", "terminal_text"]
 
 #: Characters shown of one cell.
 CELL = 80
@@ -16,9 +16,11 @@ CELL = 80
 #: Underscores within words are not markup, and names would be hard to read without them.
 _MARKUP = re.compile(r"[&<>|`*~\[\]\\$@]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")
 #: Control, format, surrogate and separator characters: line breaks, bidirectional overrides.
-UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u00ad\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]")
+_UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u00ad\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]")
 #: What viewers turn into links by themselves: its last character but the slashes is escaped.
 _AUTOLINK = re.compile(r"\bwww\.|:(?=//)", re.IGNORECASE)
+#: An escaped character: those of `_MARKUP` and `_AUTOLINK` are below 128.
+_ENTITY = re.compile(r"&#(\d{2,3});")
 
 
 def escape_markdown(text: str) -> str:
@@ -27,9 +29,28 @@ def escape_markdown(text: str) -> str:
     >>> escape_markdown("a|b <i>`x`")
     'a&#124;b &#60;i&#62;&#96;x&#96;'
     """
-    one_line = " ".join(UNPRINTABLE.sub(" ", text).split())
+    one_line = " ".join(_UNPRINTABLE.sub(" ", text).split())
     escaped = _MARKUP.sub(lambda m: f"&#{ord(m.group())};", one_line)
     return _AUTOLINK.sub(lambda m: f"{m.group()[:-1]}&#{ord(m.group()[-1])};", escaped)
+
+
+def code_span(text: str) -> str:
+    """Text for a code span in a table cell: one line, no back-ticks, no cell breaks.
+
+    >>> code_span("a`b|c")
+    "a'b/c"
+    """
+    return " ".join(_UNPRINTABLE.sub(" ", text).replace("`", "'").replace("|", "/").split())
+
+
+def terminal_text(markdown: str) -> str:
+    """Markdown with escaped characters as they are, and without control characters.
+
+    >>> terminal_text(escape_markdown("R&D [beta]"))
+    'R&D [beta]'
+    """
+    lines = (_ENTITY.sub(lambda m: chr(int(m[1])), line) for line in markdown.split("\n"))
+    return "\n".join(_UNPRINTABLE.sub(" ", line) for line in lines)
 
 
 def preview_markdown(frame: pl.DataFrame, rows: int = 10, *, cell: int = CELL) -> str:

@@ -24,6 +24,7 @@ from pipelines.cli.options import (
     table,
 )
 from pipelines.errors import IntegrityError, ReleaseError
+from pipelines.markdown import terminal_text
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -106,7 +107,7 @@ def show(
 
     def render(screen: Console) -> None:
         _render_release(payload, screen)
-        whole = payload["card"].rstrip()
+        whole = terminal_text(payload["card"]).rstrip()
         # What a release is stands before the card's first section.
         excerpt = whole if card else whole.partition("\n## ")[0].partition("\n")[2].strip()
         screen.print()

@@ -12,10 +12,9 @@ from pipelines.quality._card import dataset_card
 from pipelines.quality._check import check_dataset, pandera_record
 from pipelines.quality._drift import previous_snapshot, world_of
 from pipelines.quality._plots import PLOTS, plots_for
-from pipelines.quality._render import render_summary
 from pipelines.quality._spec import Expectation, Fact, Setting
 from pipelines.quality._suites import CONTRACT_CHECK, SUITES, required_checks
-from pipelines.quality._summary import release_summary
+from pipelines.quality._summary import release_summary, render_summary
 from pipelines.quality._views_personas import PersonaTargets, persona_targets
 
 __all__ = [

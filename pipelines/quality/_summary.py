@@ -11,9 +11,12 @@ from pipelines.domains import DOMAINS
 from pipelines.quality._stats import mean_interval
 
 if TYPE_CHECKING:
+    from rich.console import Group
+    from rich.table import Table
+
     from pipelines.store import Snapshot, Store
 
-__all__ = ["RATER_TABLES", "release_summary"]
+__all__ = ["RATER_TABLES", "means_of", "release_summary", "render_summary"]
 
 #: Tables in the raters' figures: key, column of names, column of the measure, what it is.
 RATER_TABLES = (
@@ -55,7 +58,8 @@ def release_summary(
         one is called), ``items``, ``items_with`` (counts of the catalogue, which are exact),
         ``ratings``, ``users``, ``mean_rating``, ``personas``, ``pairs`` (by status),
         ``mean_score`` (per scale), ``triples`` (by relation), ``checks`` (passed, failed,
-        warned, not applicable, per table and failing names) and ``raters``. Means come as
+        warned, not applicable, per table, and the names of those that failed or do not apply)
+        and ``raters``. Means come as
         ``{"value", "low", "high", "n"}`` with a 95 % interval over users or personas, which
         are the independent draws (ratings of one user are not).
     """
@@ -197,6 +201,7 @@ def _checks(store: Store, tables: Mapping[str, Snapshot]) -> dict[str, Any]:
         "warned": 0,
         "not_applicable": 0,
         "failing": [],
+        "unjudged": [],
         "tables": {},
     }
     for name, snapshot in sorted(tables.items()):
@@ -204,6 +209,8 @@ def _checks(store: Store, tables: Mapping[str, Snapshot]) -> dict[str, Any]:
         for record in store.checks(snapshot.dataset, snapshot.version).values():
             if record.passed is not False:
                 counts["passed" if record.passed else "not_applicable"] += 1
+                if record.passed is None:
+                    out["unjudged"].append(f"{name}.{record.name}")
                 continue
             counts["failed" if record.severity == "error" else "warned"] += 1
             out["failing"].append(f"{name}.{record.name}")
@@ -211,3 +218,92 @@ def _checks(store: Store, tables: Mapping[str, Snapshot]) -> dict[str, Any]:
         for key, number in counts.items():
             out[key] += number
     return out
+
+
+def means_of(summary: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Means of a summary with their intervals, by what they are of."""
+    means = {"human ratings (scale of the source)": summary.get("mean_rating")}
+    for scale, mean in summary.get("mean_score", {}).items():
+        means[f"persona scores (scale {scale})"] = mean
+    return {label: mean for label, mean in means.items() if mean}
+
+
+def render_summary(summary: Mapping[str, Any]) -> Group:
+    """What a release holds and how good it is, as tables for a rich console.
+
+    Parameters
+    ----------
+    summary
+        Of :func:`~pipelines.quality.release_summary`.
+    """
+    from rich.console import Group
+    from rich.text import Text
+
+    parts = [("Contents", _contents(summary))]
+    known = [{"mean of": k, **m} for k, m in means_of(summary).items()]
+    if known:
+        parts.append(("Means", _estimates("mean of", "value", known)))
+    raters = summary.get("raters") or {}
+    parts += [
+        (text, _estimates(who, measure, raters[key]))
+        for key, who, measure, text in RATER_TABLES
+        if raters.get(key)
+    ]
+    # A table's own title would wrap at the table's width.
+    return Group(
+        *(line for title, table in parts for line in (Text(f"\n{title}", style="bold"), table))
+    )
+
+
+def _contents(summary: Mapping[str, Any]) -> Table:
+    from rich.text import Text
+
+    table = _table(("what", "count", "share"))
+    items, item = summary.get("items"), summary.get("item", "item")
+    lines: list[tuple[str, int, int | None]] = []
+    if items is not None:
+        lines.append((f"{item}s", items, None))
+        features = summary.get("items_with", {})
+        lines += [
+            (f"  with {k.replace('_', ' ').replace('tmdb', 'TMDB')}", n, items)
+            for k, n in features.items()
+        ]
+    lines += [
+        (label, summary[key], None)
+        for key, label in (
+            ("ratings", "human ratings"),
+            ("users", "human users"),
+            ("personas", "personas"),
+        )
+        if summary.get(key) is not None
+    ]
+    pairs = summary.get("pairs")
+    if pairs:
+        lines.append(("scored pairs", pairs["scored"], pairs["planned"]))
+    if summary.get("triples"):
+        lines.append(("graph triples", sum(summary["triples"].values()), None))
+    for label, count, whole in lines:
+        share = "" if not whole else f"{count / whole:.1%}"
+        # Text, not markup: a bracket in a name is a bracket.
+        table.add_row(Text(label), f"{count:,}", share)
+    return table
+
+
+def _estimates(who: str, measure: str, rows: list[dict[str, Any]]) -> Table:
+    from rich.text import Text
+
+    table = _table((who, measure, "95 % interval"))
+    for row in rows:
+        interval = f"{row['low']:.3f} to {row['high']:.3f}"
+        table.add_row(Text(str(row[who])), f"{row[measure]:.3f}", interval)
+    return table
+
+
+def _table(columns: tuple[str, str, str]) -> Table:
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False)
+    table.add_column(columns[0])
+    for name in columns[1:]:
+        table.add_column(name, justify="right")
+    return table

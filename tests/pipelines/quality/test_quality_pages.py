@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from pipelines.figures import to_markdown_image
-from pipelines.markdown import escape_markdown, preview_markdown
+from pipelines.markdown import code_span, escape_markdown, preview_markdown, terminal_text
 from pipelines.quality import (
     PLOTS,
     dataset_card,
@@ -379,6 +379,28 @@ def test_hostile_licences_and_names_stay_text(world: Any) -> None:
     page = _Cells(html)
     assert {"script", "img", "b", "i"}.isdisjoint(page.tags)
     assert html.count("<h1>") == 1
+
+
+@pytest.mark.parametrize(
+    "text", ["R&D [beta] <i>", "&#27;[31m", "www.x.example", "50 $ | `x` _a_ *b*"]
+)
+def test_terminal_shows_escaped_text_as_it_was(text: str) -> None:
+    assert terminal_text(escape_markdown(text)) == text
+
+
+@pytest.mark.parametrize("hidden", ["\x1b[31m", "\u202e", "\x07", "&#27;", "&#155;"])
+def test_terminal_gets_no_control_characters(hidden: str) -> None:
+    shown = terminal_text(f"{escape_markdown(hidden)} `{code_span(hidden)}` {hidden}\nnext")
+    assert all(c.isprintable() or c == "\n" for c in shown)
+    assert shown.endswith("\nnext")
+
+
+def test_card_names_checks_that_do_not_apply(world: Any) -> None:
+    summary = release_summary(world.store, _tables(world))
+    summary["checks"] |= {"not_applicable": 1, "unjudged": ["items.genre_share"]}
+    card = _card(world, summary=summary)
+    assert "1 not applicable." in card
+    assert "nothing to compare with): `items.genre_share`." in card
 
 
 def test_secrets_and_machine_settings_are_not_in_the_card(world: Any) -> None:
