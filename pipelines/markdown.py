@@ -16,7 +16,11 @@ CELL = 80
 #: Underscores within words are not markup, and names would be hard to read without them.
 _MARKUP = re.compile(r"[&<>|`*~\[\]\\$@]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")
 #: Control, format, surrogate and separator characters: line breaks, bidirectional overrides.
-_UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u00ad\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]")
+_UNPRINTABLE = re.compile(
+    
+)
+    r"[\x00-\x1f\x7f-\x9f\u00ad\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]"
+)
 #: What viewers turn into links by themselves: its last character but the slashes is escaped.
 _AUTOLINK = re.compile(r"\bwww\.|:(?=//)", re.IGNORECASE)
 #: An escaped character: those of `_MARKUP` and `_AUTOLINK` are below 128.
