@@ -17,8 +17,6 @@ CELL = 80
 _MARKUP = re.compile(r"[&<>|`*~\[\]\\$@]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")
 #: Control, format, surrogate and separator characters: line breaks, bidirectional overrides.
 _UNPRINTABLE = re.compile(
-    
-)
     r"[\x00-\x1f\x7f-\x9f\u00ad\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]"
 )
 #: What viewers turn into links by themselves: its last character but the slashes is escaped.
