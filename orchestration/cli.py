@@ -223,7 +223,8 @@ def plan_jobs(job: str, tree: Settings, progress: Any = None) -> Plan:
     from orchestration.headless import JobRun
     from orchestration.naming import asset_key
     from pipelines.errors import ConfigError
-    from pipelines.sources import SOURCES, prepare_world
+    from pipelines.sources import SOURCES
+    from pipelines.worlds import prepare_world
 
     domains = ready_domains()
     known = ("everything", *domains, "personas")

@@ -11,8 +11,9 @@ from orchestration.naming import asset_spec
 from orchestration.results import contract_spec, materialize, reported
 from orchestration.workbench import Workbench
 from pipelines import embeddings, personas
-from pipelines.sources import ingest, prepare_world
+from pipelines.sources import ingest
 from pipelines.store import Snapshot, build_key
+from pipelines.worlds import prepare_world
 
 __all__ = ["COHORTS", "persona_assets"]
 

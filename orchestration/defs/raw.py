@@ -11,7 +11,8 @@ from orchestration.naming import asset_spec
 from orchestration.results import contract_spec, materialize, reported, transient_retry
 from orchestration.workbench import Workbench
 from pipelines import __version__
-from pipelines.sources import SOURCES, World, ingest, inventory, open_source, prepare_world
+from pipelines.sources import SOURCES, World, ingest, inventory, open_source
+from pipelines.worlds import prepare_world
 
 __all__ = ["raw_assets", "world_files"]
 

@@ -14,7 +14,8 @@ from orchestration.workbench import Workbench
 from pipelines import __version__, embeddings, personas, quality, warehouse
 from pipelines.config import Settings
 from pipelines.domains import Domain
-from pipelines.sources import SOURCES, Licence
+from pipelines.licences import Licence
+from pipelines.sources import SOURCES
 from pipelines.store import Release
 
 __all__ = ["publish", "release_assets", "release_name"]

@@ -26,8 +26,8 @@ from pipelines import warehouse
 from pipelines.domains import DOMAINS
 from pipelines.errors import StoreError
 from pipelines.markdown import preview_markdown
-from pipelines.sources import prepare_world
 from pipelines.store.files import full_disk_error, full_disk_now
+from pipelines.worlds import prepare_world
 
 __all__ = ["DUCKDB_POOL", "GROUPS", "dbt_resource", "model_assets", "warehouse_assets"]
 

@@ -133,7 +133,8 @@ def _write(tree: Settings, *, quiet: bool) -> dict[str, Any]:
 
 
 def _raw(store: Store, tree: Settings) -> Snapshot | None:
-    from pipelines.sources import ingest, prepare_world
+    from pipelines.sources import ingest
+    from pipelines.worlds import prepare_world
 
     world = prepare_world(tree)
     if not world.has("persona_files"):

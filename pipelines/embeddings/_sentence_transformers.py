@@ -15,7 +15,7 @@ import numpy.typing as npt
 from pipelines.config import EmbeddingSettings, RuntimeSettings
 from pipelines.embeddings._protocol import Embedder, Progress
 from pipelines.errors import EngineError, IntegrityError
-from pipelines.sources import Licence
+from pipelines.licences import Licence
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer

@@ -14,7 +14,7 @@ from pipelines.errors import ConfigError, LockedError
 from pipelines.personas._generate import generate_batches
 from pipelines.personas._imported import IMPORT_VERSION, imported_batches
 from pipelines.personas._writers import Writer, load_writer
-from pipelines.sources._scratch import scratch_folder
+from pipelines.scratch import scratch_folder
 
 if TYPE_CHECKING:
     from pipelines.config import Settings

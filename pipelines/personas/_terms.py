@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pipelines.sources import Licence
+from pipelines.licences import Licence
 
 __all__ = ["LICENCES"]
 

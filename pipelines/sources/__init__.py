@@ -7,7 +7,6 @@
 
 from pipelines.sources._ingest import ingest, inventory
 from pipelines.sources._protocol import (
-    Licence,
     Progress,
     RawTable,
     Source,
@@ -16,20 +15,32 @@ from pipelines.sources._protocol import (
 )
 from pipelines.sources._registry import SOURCES, open_source
 from pipelines.sources._rejects import RejectLog
-from pipelines.sources._world import World, prepare_world
+from pipelines.sources._world import (
+    GENERATED,
+    GIVEN,
+    MOVIELENS_URL,
+    World,
+    download_folder,
+    given_folder,
+    open_world,
+)
 
 __all__ = [
+    "GENERATED",
+    "GIVEN",
+    "MOVIELENS_URL",
     "SOURCES",
-    "Licence",
     "Progress",
     "RawTable",
     "RejectLog",
     "Source",
     "Workspace",
     "World",
+    "download_folder",
+    "given_folder",
     "ingest",
     "inventory",
     "no_progress",
     "open_source",
-    "prepare_world",
+    "open_world",
 ]

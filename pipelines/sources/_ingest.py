@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from pipelines.config import Settings
 from pipelines.errors import SourceError
+from pipelines.scratch import scratch_folder
 from pipelines.sources._memory import give_large_blocks_back
 from pipelines.sources._original import sha256_of
 from pipelines.sources._protocol import Progress, RawTable, Source, Workspace, no_progress
 from pipelines.sources._registry import open_source
 from pipelines.sources._rejects import RejectLog
-from pipelines.sources._scratch import scratch_folder
 from pipelines.sources._world import GENERATED, World
 from pipelines.store import Snapshot, Store, build_key
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipelines.sources._scratch import scratch_errors
+from pipelines.scratch import scratch_errors
 
 if TYPE_CHECKING:
     import polars as pl

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from pipelines.config import Settings
 from pipelines.errors import SourceError
+from pipelines.licences import Licence
 from pipelines.sources._folders import has_folder
 from pipelines.sources._original import Original, UnpackLimits, any_file
 from pipelines.sources._rejects import RejectLog
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     import polars as pl
 
 __all__ = [
-    "Licence",
     "Progress",
     "RawTable",
     "Source",
@@ -41,33 +41,6 @@ class Progress(Protocol):
 
 def no_progress(stage: str, done: int, total: int | None, /) -> None:
     """Report to nobody."""
-
-
-@dataclass(frozen=True, slots=True)
-class Licence:
-    """The terms a source's files come under.
-
-    Attributes
-    ----------
-    name
-        Short name, such as ``GroupLens research terms``.
-    url
-        Where the terms can be read.
-    terms
-        One or two sentences: what they allow and ask for.
-    citation
-        How to cite the data, or an empty string.
-    """
-
-    name: str
-    url: str
-    terms: str
-    citation: str = ""
-
-    @property
-    def line(self) -> str:
-        """Name, terms and address in one line."""
-        return f"{self.name}: {self.terms} {self.url}".strip()
 
 
 def _nothing_filtered() -> Mapping[str, int]:

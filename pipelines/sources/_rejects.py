@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipelines.sources._scratch import scratch_errors
+from pipelines.scratch import scratch_errors
 
 if TYPE_CHECKING:
     import polars as pl

@@ -2,28 +2,32 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipelines.config import Settings, identity_hash
+from pipelines.config import Settings
 from pipelines.domains import DOMAINS
-from pipelines.errors import ConfigError, LockedError, SourceError, StoreError
+from pipelines.errors import ConfigError, SourceError
 from pipelines.sources._download import fetch
 from pipelines.sources._folders import entries, has_folder, unread
 from pipelines.sources._protocol import Progress, no_progress
 from pipelines.sources._registry import SOURCES, open_source
 
-__all__ = ["GENERATED", "GIVEN", "World", "prepare_world"]
+__all__ = [
+    "GENERATED",
+    "GIVEN",
+    "MOVIELENS_URL",
+    "World",
+    "download_folder",
+    "given_folder",
+    "open_world",
+]
 
 GENERATED = "generated"
 GIVEN = "given"
 #: Where GroupLens publishes.
 MOVIELENS_URL = "https://files.grouplens.org"
-#: Seconds to wait for another process that generates the same world.
-_PATIENCE = 600.0
 #: Names that an error text shows.
 _SHOWN = 5
 
@@ -72,44 +76,27 @@ class World:
         return path.name
 
 
-def prepare_world(
-    settings: Settings,
-    *,
-    progress: Progress | None = None,
-    base_url: str = MOVIELENS_URL,
+def open_world(
+    folder: Path, origin: str, settings: Settings, progress: Progress = no_progress
 ) -> World:
-    """Have the configured original files on disk.
-
-    A given folder is used as it is. The sample world is generated once per size, seed and
-    generator version into ``<home>/worlds``; a published archive is downloaded, resumed and
-    verified into ``<home>/downloads``.
+    """Find the original files of a data folder.
 
     Parameters
     ----------
+    folder
+        The data folder.
+    origin
+        ``generated``, ``given``, or the address it was downloaded from.
     settings
-        ``world`` says which; ``runtime.home`` says where to.
+        The settings tree; ``data`` names files that lie elsewhere.
     progress
-        Called with (stage, done, total or None).
-    base_url
-        The publisher's address.
+        Called with (stage, done, total or None) while those are downloaded.
 
     Raises
     ------
     SourceError
-        If files are missing, or (:class:`SourceUnavailableError`) can't be downloaded.
-    StoreError
-        If the home can't be written.
+        If no domain can be made of the files, or one can't be read.
     """
-    report = progress or no_progress
-    world = settings.world
-    if world.folder is not None:
-        return _open(_given(world.folder), GIVEN, settings, report)
-    if world.source == "sample":
-        return _open(_sample(settings, report), GENERATED, settings, report)
-    return _open(*_downloaded(settings, report, base_url), settings, report)
-
-
-def _open(folder: Path, origin: str, settings: Settings, progress: Progress) -> World:
     sources = {name: open_source(name, settings, progress=progress) for name in SOURCES}
     files = {
         name: tuple(source.files(folder)) if source.present(folder) else ()
@@ -148,7 +135,14 @@ def _name(folder: Path, origin: str, domains: frozenset[str], settings: Settings
     return folder.name if origin == GIVEN else origin
 
 
-def _given(folder: Path) -> Path:
+def given_folder(folder: Path) -> Path:
+    """Return the absolute path of a data folder that can be read.
+
+    Raises
+    ------
+    SourceError
+        If it is missing, no folder, or can't be read.
+    """
     folder = folder.expanduser().absolute()
     expected = "a data folder as described in docs/data.md"
     if not has_folder(folder, expected):
@@ -157,51 +151,18 @@ def _given(folder: Path) -> Path:
     return folder
 
 
-def _sample(settings: Settings, progress: Progress) -> Path:
-    import filelock
+def download_folder(
+    settings: Settings, progress: Progress = no_progress, base_url: str = MOVIELENS_URL
+) -> tuple[Path, str]:
+    """Download the configured archive; return its data folder and address.
 
-    from pipelines.sample_world import CODE_VERSION, SampleWorld, write_sample_world
-
-    sample = settings.world.sample
-    digest = identity_hash({"settings": sample.model_dump(mode="json"), "code": CODE_VERSION})
-    worlds = settings.runtime.home.expanduser().absolute() / "worlds"
-    target = worlds / f"sample-{digest[:12]}"
-    if SampleWorld.read(target) is not None:
-        return target
-    making = worlds / f"{target.name}.making"
-    try:
-        worlds.mkdir(parents=True, exist_ok=True)
-        with filelock.FileLock(worlds / f"{target.name}.lock", timeout=_PATIENCE):
-            if SampleWorld.read(target) is None:
-                # What a killed run left, or someone damaged; the lock says that nobody is
-                # writing it.
-                shutil.rmtree(making, ignore_errors=True)
-                shutil.rmtree(target, ignore_errors=True)
-                making.mkdir()
-                write_sample_world(making, sample, progress=progress)
-                _sync(making)
-                making.rename(target)
-    except filelock.Timeout:
-        raise LockedError("another process is generating this world", where=str(target)) from None
-    except OSError as error:
-        shutil.rmtree(making, ignore_errors=True)
-        raise StoreError(
-            f"the sample world can't be written ({error.strerror or type(error).__name__})",
-            where=str(worlds),
-            hint="check the disk's free space and the folder's permissions",
-        ) from None
-    return target
-
-
-def _sync(folder: Path) -> None:
-    """Have the bytes on disk before the name that promises them."""
-    for path in folder.rglob("*"):
-        if path.is_file():
-            with path.open("rb") as file:
-                os.fsync(file.fileno())
-
-
-def _downloaded(settings: Settings, progress: Progress, base_url: str) -> tuple[Path, str]:
+    Raises
+    ------
+    ConfigError
+        If there is no such archive.
+    SourceError
+        If it can't be downloaded or has another checksum than published.
+    """
     from pipelines.sources.movielens import ARCHIVES
 
     name = settings.world.source

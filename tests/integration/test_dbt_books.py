@@ -15,7 +15,7 @@ from support.amazon_files import meta_2018, meta_2023, review_2018, review_2023,
 
 from pipelines.config import Settings
 from pipelines.quality import SUITES, check_dataset
-from pipelines.sources import ingest, prepare_world
+from pipelines.sources import ingest
 from pipelines.store import Snapshot, Store
 from pipelines.warehouse import (
     MARTS,
@@ -26,6 +26,7 @@ from pipelines.warehouse import (
     record_dbt_run,
     warehouse_lock,
 )
+from pipelines.worlds import prepare_world
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 

@@ -18,7 +18,7 @@ from pipelines.personas import imported_batches
 from pipelines.products import build_choice_sets
 from pipelines.sample_world import SampleWorld
 from pipelines.sample_world._shelves import PRODUCT_SHELVES
-from pipelines.sources import ingest, prepare_world
+from pipelines.sources import ingest
 from pipelines.store import Store
 from pipelines.warehouse import (
     MARTS,
@@ -28,6 +28,7 @@ from pipelines.warehouse import (
     link_sources,
     record_dbt_run,
 )
+from pipelines.worlds import prepare_world
 
 pytestmark = pytest.mark.slow
 

@@ -10,7 +10,7 @@ import pytest
 from support.running import run_understudy
 
 from pipelines.config import Settings
-from pipelines.sources import prepare_world
+from pipelines.worlds import prepare_world
 from sim import open_release
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]

@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from pipelines.errors import SourceError
+from pipelines.licences import Licence
 from pipelines.sources._given import given_files
 from pipelines.sources._json_lines import JsonBatch, JsonLinesReader
 from pipelines.sources._lines import ahead
-from pipelines.sources._protocol import Licence, RawTable, Source, Workspace
+from pipelines.sources._protocol import RawTable, Source, Workspace
 from pipelines.sources.amazon._fields import TABLES, Table
 from pipelines.sources.amazon._layout import (
     BOOK_CATEGORIES,

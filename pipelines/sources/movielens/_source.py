@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import ClassVar
 
-from pipelines.sources._protocol import Licence, RawTable, Source, Workspace, unpack_limits
+from pipelines.licences import Licence
+from pipelines.sources._protocol import RawTable, Source, Workspace, unpack_limits
 from pipelines.sources.movielens._formats import READERS
 from pipelines.sources.movielens._layout import EXPECTED, Layout, find_layout
 

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from pipelines.errors import SourceError
+from pipelines.licences import Licence
 from pipelines.sources._folders import check_file, pick_files
 from pipelines.sources._given import given_files, relative_name
 from pipelines.sources._lines import MAX_LINE, numbered_lines
-from pipelines.sources._protocol import Licence, RawTable, Source, Workspace
+from pipelines.sources._protocol import RawTable, Source, Workspace
 from pipelines.sources.persona_files._records import (
     PersonaRow,
     RecordFaultError,

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import ClassVar
 
 from pipelines.errors import SourceError
-from pipelines.sources._protocol import Licence, RawTable, Source, Workspace
+from pipelines.licences import Licence
+from pipelines.sources._protocol import RawTable, Source, Workspace
 from pipelines.sources.steam._games import games_table
 from pipelines.sources.steam._layout import EXPECTED, find_files
 from pipelines.sources.steam._lists import playtime_table, reviews_table

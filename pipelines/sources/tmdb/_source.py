@@ -12,10 +12,11 @@ import polars as pl
 
 from pipelines.config import Settings
 from pipelines.errors import SourceError
+from pipelines.licences import Licence
 from pipelines.sources._folders import pick_files
 from pipelines.sources._lines import MAX_LINE, numbered_lines
 from pipelines.sources._ordered import OrderedRows
-from pipelines.sources._protocol import Licence, Progress, RawTable, Source, Workspace, no_progress
+from pipelines.sources._protocol import Progress, RawTable, Source, Workspace, no_progress
 from pipelines.sources.tmdb._cache import TmdbCache
 from pipelines.sources.tmdb._identity import WantedFilms
 from pipelines.sources.tmdb._records import (

@@ -16,8 +16,9 @@ from pipelines.cli._errors import guarded
 from pipelines.cli._terminal import console, progress_bar
 from pipelines.config import Settings
 from pipelines.errors import SourceError
-from pipelines.sources import ingest, prepare_world
+from pipelines.sources import ingest
 from pipelines.store import Store
+from pipelines.worlds import prepare_world
 
 HOSTILE = "\x1b]0;owned\x07\x1b[2J\x9b31m\x7f\rtitle\u202e[bold]"
 

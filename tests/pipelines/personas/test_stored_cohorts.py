@@ -13,7 +13,7 @@ from pipelines.cli.main import app
 from pipelines.config import Settings
 from pipelines.errors import ConfigError, LockedError
 from pipelines.personas import CODE_VERSION, Cohort, write_cohort
-from pipelines.sources._scratch import scratch_folder
+from pipelines.scratch import scratch_folder
 from pipelines.store import Store
 
 

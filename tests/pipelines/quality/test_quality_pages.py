@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from pipelines.figures import to_markdown_image
+from pipelines.licences import Licence
 from pipelines.markdown import code_span, escape_markdown, preview_markdown, terminal_text
 from pipelines.quality import (
     PLOTS,
@@ -27,7 +28,7 @@ from pipelines.quality import (
 )
 from pipelines.quality._plots import item_popularity, rating_histogram
 from pipelines.quality._views_scores import human_histogram
-from pipelines.sources import SOURCES, Licence
+from pipelines.sources import SOURCES
 
 HOSTILE = [
     "a | b || c",

@@ -9,8 +9,9 @@ import pytest
 
 from pipelines.config import Settings
 from pipelines.sample_world import SampleWorld
-from pipelines.sources import ingest, prepare_world
+from pipelines.sources import ingest
 from pipelines.store import Store
+from pipelines.worlds import prepare_world
 
 SOURCES = ("movielens", "tmdb", "amazon")
 

@@ -13,9 +13,10 @@ from support.amazon_files import meta_2018, meta_2023, review_2018, review_2023,
 
 from pipelines.config import Settings
 from pipelines.errors import SourceError
-from pipelines.sources import ingest, prepare_world
+from pipelines.sources import ingest
 from pipelines.sources.amazon import AmazonSource, find_files
 from pipelines.store import Snapshot, Store
+from pipelines.worlds import prepare_world
 
 A, B = "000000000A", "B00000000B"
 

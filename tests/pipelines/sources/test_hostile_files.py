@@ -16,12 +16,13 @@ from support.given_worlds import GivenWorld
 
 from pipelines.config import Settings
 from pipelines.errors import SourceError, StoreError
-from pipelines.sources import SOURCES, open_source, prepare_world
+from pipelines.sources import SOURCES, open_source
 from pipelines.sources import _lines as lines_module
 from pipelines.sources import _original as original_module
 from pipelines.sources import _rows as rows_module
 from pipelines.sources._original import open_file
 from pipelines.sources.tmdb import TmdbCache
+from pipelines.worlds import prepare_world
 
 ASIN = "B000000001"
 GAME = "{'id': '10', 'app_name': 'Game'}\n"

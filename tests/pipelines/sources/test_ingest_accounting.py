@@ -18,9 +18,10 @@ import pytest
 from pipelines.config import Settings
 from pipelines.contracts import CONTRACTS
 from pipelines.errors import LockedError, SourceError, StoreError
-from pipelines.sources import RawTable, RejectLog, Workspace, ingest, inventory, prepare_world
+from pipelines.sources import RawTable, RejectLog, Workspace, ingest, inventory
 from pipelines.sources.movielens import MovielensSource
 from pipelines.store import Snapshot, Store
+from pipelines.worlds import prepare_world
 
 N = 400
 
@@ -245,7 +246,8 @@ def test_a_killed_ingest_leaves_nothing_that_the_next_one_minds(setup: Setup) ->
     code = f"""
         import os, signal
         from pipelines.config import Settings
-        from pipelines.sources import ingest, prepare_world
+        from pipelines.sources import ingest
+        from pipelines.worlds import prepare_world
         from pipelines.store import Store
         tree = Settings(world={{"folder": {str(setup.data)!r}}})
         def die(stage, done, total):

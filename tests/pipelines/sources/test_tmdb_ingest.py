@@ -9,8 +9,9 @@ from support.tmdb_server import TOKEN, TmdbServer, make_record, status
 
 from pipelines.config import Settings
 from pipelines.errors import SourceUnavailableError
-from pipelines.sources import ingest, prepare_world
+from pipelines.sources import ingest
 from pipelines.store import Store
+from pipelines.worlds import prepare_world
 
 FILMS = range(1, 41)
 

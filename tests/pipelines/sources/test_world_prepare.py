@@ -13,9 +13,10 @@ import pytest
 
 from pipelines.config import Settings
 from pipelines.errors import ConfigError, SourceError, StoreError
-from pipelines.sources import SOURCES, open_source, prepare_world
+from pipelines.sources import SOURCES, open_source
 from pipelines.sources._download import Download
 from pipelines.sources.movielens import ARCHIVES
+from pipelines.worlds import prepare_world
 
 SAMPLE = {"films": 30, "users": 20, "ratings": 400}
 
