@@ -10,9 +10,9 @@ from typing import Any, TypeVar
 
 from pipelines.errors import EngineError
 from pipelines.llm.engines._protocol import Message
-from pipelines.llm.engines.openai._abilities import Abilities
 from pipelines.llm.engines.openai._budget import Usage, is_over_budget
-from pipelines.llm.engines.openai._http import Connection, Estimate, Fault, Got, Mode
+from pipelines.llm.engines.openai._capabilities import Capabilities
+from pipelines.llm.engines.openai._http import Connection, Estimate, Failure, Mode, Response
 from pipelines.llm.engines.openai._replies import Reply, read_replies, split_usage
 
 __all__ = ["NOT_ASKED", "SERVED_BY", "Client", "Cost", "One", "together"]
@@ -27,7 +27,7 @@ MAX_NAMES = 16
 _TURN = 64
 
 #: What a prompt gets that was not sent because the budget is spent: no answer at all.
-NOT_ASKED = Fault("engine_error", "not asked: the budget is spent", reached=False)
+NOT_ASKED = Failure("engine_error", "not asked: the budget is spent", reached=False)
 
 T = TypeVar("T")
 
@@ -78,7 +78,7 @@ class Client:
     ----------
     connection
         To the server.
-    abilities
+    capabilities
         What it can do; filled by the probes.
     exact
         Whether a reply by another model than the one asked for ends the run
@@ -91,10 +91,10 @@ class Client:
     """
 
     def __init__(
-        self, connection: Connection, abilities: Abilities, *, exact: bool = False
+        self, connection: Connection, capabilities: Capabilities, *, exact: bool = False
     ) -> None:
         self.connection = connection
-        self.abilities = abilities
+        self.capabilities = capabilities
         self._exact = exact
         self.spent: EngineError | None = None
 
@@ -107,7 +107,7 @@ class Client:
         tries: int | None = None,
         mode: Mode = "run",
         divide: bool = True,
-    ) -> list[One | Fault]:
+    ) -> list[One | Failure]:
         """One reply or fault per prompt, from one request to the completions endpoint.
 
         A request that fails is divided, so that only the prompt at fault has the fault.
@@ -125,13 +125,13 @@ class Client:
         divide
             Whether to divide a request that fails.
         """
-        if len(prompts) > 1 and not self.abilities.many:
+        if len(prompts) > 1 and not self.capabilities.many:
             parts = [self.complete([p], fields, limit, tries=tries, mode=mode) for p in prompts]
             return [one for part in await together(parts) for one in part]
         nested = [list(p) for p in prompts]
         body = {
-            "model": self.abilities.model,
-            "prompt": nested if self.abilities.many else nested[0],
+            "model": self.capabilities.model,
+            "prompt": nested if self.capabilities.many else nested[0],
             **fields,
         }
         sizes = [len(p) for p in prompts]
@@ -144,7 +144,7 @@ class Client:
             return first + await self.complete(
                 prompts[half:], fields, limit, tries=tries, mode=mode
             )
-        if not isinstance(sent, Fault):
+        if not isinstance(sent, Failure):
             return self._divide(sent, sizes, limit)
         if len(prompts) == 1 or not divide or not _one_may_be_at_fault(sent):
             return [sent] * len(prompts)
@@ -164,10 +164,10 @@ class Client:
         *,
         tries: int | None = None,
         mode: Mode = "run",
-    ) -> One | Fault:
+    ) -> One | Failure:
         """The reply to a conversation."""
         body = {
-            "model": self.abilities.model,
+            "model": self.capabilities.model,
             "messages": [{"role": m.role, "content": m.content} for m in messages],
             **fields,
         }
@@ -175,7 +175,7 @@ class Client:
         most = sum(len(m.content.encode()) + _TURN for m in messages)
         estimate = Estimate(most, limit)
         sent = await self._send("/chat/completions", body, estimate, 1, tries, mode)
-        return sent if isinstance(sent, Fault) else self._divide(sent, [1], limit)[0]
+        return sent if isinstance(sent, Failure) else self._divide(sent, [1], limit)[0]
 
     async def _send(
         self,
@@ -185,7 +185,7 @@ class Client:
         count: int,
         tries: int | None,
         mode: Mode,
-    ) -> Got | Fault:
+    ) -> Response | Failure:
         def wrong(answer: dict[str, Any]) -> str:
             found = read_replies(answer, count)
             return found if isinstance(found, str) else ""
@@ -201,7 +201,7 @@ class Client:
             self.spent = fault
             return NOT_ASKED
 
-    def _divide(self, got: Got, sizes: list[int], limit: int) -> list[One | Fault]:
+    def _divide(self, got: Response, sizes: list[int], limit: int) -> list[One | Failure]:
         replies = read_replies(got.body, len(sizes))
         assert not isinstance(replies, str)
         served_by = self._origin(got.body)
@@ -227,7 +227,7 @@ class Client:
         EngineError
             If the model must be exactly the one asked for and is not.
         """
-        quote, can = self.connection.address.quote, self.abilities
+        quote, can = self.connection.address.quote, self.capabilities
         named, fingerprint = body.get("model"), body.get("system_fingerprint")
         model = quote(named) if isinstance(named, str) else ""
         mark = quote(fingerprint) if isinstance(fingerprint, str) else ""
@@ -258,7 +258,7 @@ def _length(reply: Reply, limit: int) -> int:
     return limit if reply.finish == "length" else min(limit, text)
 
 
-def _one_may_be_at_fault(fault: Fault) -> bool:
+def _one_may_be_at_fault(fault: Failure) -> bool:
     """Whether a request may have failed because of one of its prompts."""
     if fault.status in ("invalid", "refused"):
         return True

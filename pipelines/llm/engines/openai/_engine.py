@@ -10,14 +10,13 @@ from typing import Any
 from pipelines.config import EngineSettings, ServingSettings
 from pipelines.errors import ConfigError, EngineError
 from pipelines.llm.engines._protocol import Answer, EngineIdentity, Request
-from pipelines.llm.engines.openai._abilities import Abilities
 from pipelines.llm.engines.openai._address import open_address
 from pipelines.llm.engines.openai._budget import Budget
+from pipelines.llm.engines.openai._capabilities import Capabilities
 from pipelines.llm.engines.openai._client import Client
 from pipelines.llm.engines.openai._http import Connection
 from pipelines.llm.engines.openai._loop import LoopThread
-from pipelines.llm.engines.openai._probe import Prober
-from pipelines.llm.engines.openai._probe_server import find_server
+from pipelines.llm.engines.openai._probe import CapabilityProbe, find_server
 from pipelines.llm.engines.openai._run import Run
 
 __all__ = ["OpenAIEngine"]
@@ -59,11 +58,11 @@ class OpenAIEngine:
         self._serving = serving
         self._address = open_address(serving)
         self._budget = Budget(serving)
-        self._can = Abilities()
+        self._can = Capabilities()
         self._closed = False
         self._loop = LoopThread("understudy-openai")
         try:
-            self._client, self._prober = self._loop.run(self._connect(pause))
+            self._client, self._probe = self._loop.run(self._connect(pause))
         except BaseException:
             self._loop.stop()
             raise
@@ -107,7 +106,7 @@ class OpenAIEngine:
         """
         if self._closed:
             raise EngineError("the engine is closed", where=f"openai:{self._engine.model}")
-        run = Run(self._loop, self._client, self._prober, self._serving.window)
+        run = Run(self._loop, self._client, self._probe, self._serving.window)
         return run.answers(iter(requests))
 
     def facts(self) -> dict[str, Any]:
@@ -143,18 +142,18 @@ class OpenAIEngine:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    async def _connect(self, pause: float) -> tuple[Client, Prober]:
+    async def _connect(self, pause: float) -> tuple[Client, CapabilityProbe]:
         connection = Connection(self._address, self._serving, self._budget, pause=pause)
         try:
             await find_server(connection, self._can, self._engine, self._serving)
             exact = self._engine.require_model == "exact"
             client = Client(connection, self._can, exact=exact)
-            prober = Prober(client, self._engine, self._serving)
-            await prober.run()
+            probe = CapabilityProbe(client, self._engine, self._serving)
+            await probe.run()
         except BaseException:
             await connection.close()
             raise
-        return client, prober
+        return client, probe
 
     async def _disconnect(self) -> None:
         flying = [t for t in asyncio.all_tasks() if t is not asyncio.current_task()]
@@ -175,7 +174,7 @@ class OpenAIEngine:
             can.version or "of unknown version",
             can.distributions,
         )
-        for name, outcome in sorted(can.tried.items()):
+        for name, outcome in sorted(can.probed.items()):
             _log.info("probe %s: %s", name, outcome)
 
 

@@ -1,13 +1,13 @@
-"""One request to the server: its slot, its tries, and what an answer means."""
+"""HTTP requests to the server: slots, attempts, and what a response means."""
 
 from __future__ import annotations
 
 import asyncio
 import math
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import httpx
 import orjson
@@ -15,13 +15,12 @@ import orjson
 from pipelines.config import ServingSettings
 from pipelines.errors import EngineError
 from pipelines.llm.engines._protocol import Status
-from pipelines.llm.engines.openai._address import Address
-from pipelines.llm.engines.openai._budget import Budget, Reservation
+from pipelines.llm.engines.openai._address import KEY_VARIABLE, Address
+from pipelines.llm.engines.openai._budget import Budget, Reservation, Usage
 from pipelines.llm.engines.openai._limiter import ConcurrencyLimiter
-from pipelines.llm.engines.openai._verdict import Got, Mode, Try, judge
-from pipelines.retrying import backoff
+from pipelines.retrying import backoff, retry_after
 
-__all__ = ["Connection", "Estimate", "Fault", "Got", "Mode"]
+__all__ = ["Connection", "Estimate", "Failure", "Mode", "Response"]
 
 #: Says what is wrong with an object, or "".
 Check = Callable[[dict[str, Any]], str]
@@ -29,6 +28,71 @@ Check = Callable[[dict[str, Any]], str]
 MAX_BODY = 64 << 20
 #: Requests in a row that failed after all their tries, after which the server counts as dead.
 MAX_FAILED = 8
+
+
+#: What a status that no further try can change means. ``run``: the end of the run. ``probe``:
+#: the server may not know the address. ``soft``: any status is an answer, as of a page that is
+#: not of the OpenAI interface.
+Mode = Literal["run", "probe", "soft"]
+
+#: Below 500; from there on all but these are worth another try.
+_TRANSIENT = frozenset({408, 409, 425})
+_UNKNOWN = frozenset({404, 405, 501, 505})
+_OF_THE_REQUEST = frozenset({400, 413, 422})
+#: Codes of servers for a request or an answer that their rules forbid, and for an empty account.
+_FILTERED = ("content_filter", "content_policy", "moderation", "responsibleaipolicy")
+_NO_CREDIT = ("insufficient_quota", "billing_hard_limit", "insufficient_credit")
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """A JSON object that the server sent.
+
+    Attributes
+    ----------
+    body
+        The object.
+    usage
+        Its token counts; None where it has none.
+    seconds
+        From sending to the last byte.
+    """
+
+    body: dict[str, Any]
+    usage: Usage | None
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """How one attempt ended.
+
+    Attributes
+    ----------
+    kind
+        ``answered``; ``final``: another attempt gives the same; ``transient``; ``throttled``;
+        ``lost``: the server worked, and billed, but its answer can't be used.
+    response
+        What came.
+    detail
+        One line about what is wrong.
+    status
+        What the rows of a final fault become.
+    code
+        HTTP status, or 0.
+    wait
+        Seconds that the server asks to wait, if it says.
+    reached
+        Whether the request came through to the server.
+    """
+
+    kind: Literal["answered", "final", "transient", "throttled", "lost"]
+    response: Response | None = None
+    detail: str = ""
+    status: Status = "engine_error"
+    code: int = 0
+    wait: float | None = None
+    reached: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +104,7 @@ class Estimate:
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class Failure:
     """Why one request has no answer.
 
     Attributes
@@ -112,7 +176,7 @@ class Connection:
         """Close every connection."""
         await self._client.aclose()
 
-    async def get(self, url: str, *, mode: Mode = "soft") -> Got | Fault:
+    async def get(self, url: str, *, mode: Mode = "soft") -> Response | Failure:
         """Ask for a JSON object that costs nothing; two tries."""
         return await self._ask("GET", url, None, Estimate(0, 0), tries=2, mode=mode)
 
@@ -125,7 +189,7 @@ class Connection:
         mode: Mode = "run",
         tries: int | None = None,
         check: Check | None = None,
-    ) -> Got | Fault:
+    ) -> Response | Failure:
         """Send a request and return what came, or why nothing did.
 
         Parameters
@@ -163,26 +227,26 @@ class Connection:
         tries: int,
         mode: Mode,
         check: Check | None = None,
-    ) -> Got | Fault:
+    ) -> Response | Failure:
         began = asyncio.get_running_loop().time()
         done, again = 0, False
         while True:
-            tried = await self._try(method, url, content, estimate, mode, again=again)
-            if tried.got is not None:
-                wrong = check(tried.got.body) if check else ""
+            attempt = await self._try(method, url, content, estimate, mode, again=again)
+            if attempt.response is not None:
+                wrong = check(attempt.response.body) if check else ""
                 if not wrong:
-                    return tried.got
-                tried = Try("lost", detail=self.address.quote(wrong))
-            if tried.kind == "final":
-                return Fault(tried.status, tried.detail, tried.code)
+                    return attempt.response
+                attempt = Attempt("lost", detail=self.address.quote(wrong))
+            if attempt.kind == "final":
+                return Failure(attempt.status, attempt.detail, attempt.code)
             self.retried += 1
             again = True
-            if tried.kind == "throttled":
+            if attempt.kind == "throttled":
                 continue  # the limiter holds it, and gives up if need be
             done += 1
             if done >= tries:
                 self.retried -= 1
-                return self._give_up(tried, began, done)
+                return self._give_up(attempt, began, done)
             await asyncio.sleep(backoff(done, self._pause))
 
     async def _try(
@@ -194,19 +258,19 @@ class Connection:
         mode: Mode,
         *,
         again: bool,
-    ) -> Try:
+    ) -> Attempt:
         loop = asyncio.get_running_loop()
         await self.limiter.acquire(retry=again)
         try:
             reservation = await self._reserve(estimate)
             started = loop.time()
-            tried: Try | None = None
+            attempt: Attempt | None = None
             try:
-                tried = await self._once(method, url, content, mode)
+                attempt = await self._once(method, url, content, mode)
             finally:
-                self._book(reservation, tried)
-            self._note(tried, started)
-            return tried
+                self._book(reservation, attempt)
+            self._note(attempt, started)
+            return attempt
         finally:
             self.limiter.release()
 
@@ -215,10 +279,14 @@ class Connection:
             await self._settled.wait()
         return held
 
-    def _book(self, reservation: Reservation, tried: Try | None) -> None:
-        if tried is not None and tried.got is not None and tried.got.usage is not None:
-            self._budget.settle(reservation, tried.got.usage)
-        elif tried is not None and tried.kind not in ("lost", "got"):
+    def _book(self, reservation: Reservation, attempt: Attempt | None) -> None:
+        if (
+            attempt is not None
+            and attempt.response is not None
+            and attempt.response.usage is not None
+        ):
+            self._budget.settle(reservation, attempt.response.usage)
+        elif attempt is not None and attempt.kind not in ("lost", "answered"):
             self._budget.release(reservation)
         elif reservation.completion:
             self._budget.settle(reservation, None)
@@ -227,26 +295,26 @@ class Connection:
         done, self._settled = self._settled, asyncio.Event()
         done.set()
 
-    def _note(self, tried: Try, started: float) -> None:
+    def _note(self, attempt: Attempt, started: float) -> None:
         now = asyncio.get_running_loop().time()
-        if tried.got is not None:
+        if attempt.response is not None:
             self._failed_in_a_row = 0
             self._last_answer = now
             self.limiter.answered()
-        elif tried.kind == "throttled":
-            self.limiter.throttled(tried.wait, started=started, now=now)
+        elif attempt.kind == "throttled":
+            self.limiter.throttled(attempt.wait, started=started, now=now)
 
-    def _give_up(self, tried: Try, began: float, tries: int) -> Fault:
+    def _give_up(self, attempt: Attempt, began: float, tries: int) -> Failure:
         self._failed_in_a_row += 1
         silent = self._last_answer < began
-        if silent and (not tried.reached or self._failed_in_a_row >= MAX_FAILED):
+        if silent and (not attempt.reached or self._failed_in_a_row >= MAX_FAILED):
             raise EngineError(
-                f"the server does not answer: {tried.detail} after {tries} tries",
+                f"the server does not answer: {attempt.detail} after {tries} tries",
                 where=self.address.api,
                 hint="start it, or set serving.base_url; answers that came are kept: run again",
             )
-        return Fault(
-            "engine_error", f"{tried.detail} after {tries} tries", tried.code, tried.reached
+        return Failure(
+            "engine_error", f"{attempt.detail} after {tries} tries", attempt.code, attempt.reached
         )
 
     def _unconnected(self, error: httpx.ConnectError) -> str:
@@ -275,7 +343,7 @@ class Connection:
             )
         return f"the TLS handshake failed ({tls.reason or type(tls).__name__})"
 
-    async def _once(self, method: str, url: str, content: bytes | None, mode: Mode) -> Try:
+    async def _once(self, method: str, url: str, content: bytes | None, mode: Mode) -> Attempt:
         loop = asyncio.get_running_loop()
         started = loop.time()
         self.sent += 1
@@ -289,13 +357,13 @@ class Connection:
             ):
                 body = await _read(response)
         except httpx.ConnectError as error:
-            return Try("transient", detail=self._unconnected(error), reached=False)
+            return Attempt("transient", detail=self._unconnected(error), reached=False)
         except (TimeoutError, httpx.TimeoutException):
-            return Try("lost", detail="timeout")
+            return Attempt("lost", detail="timeout")
         except httpx.RequestError as error:
-            return Try("lost", detail=f"the connection broke ({type(error).__name__})")
+            return Attempt("lost", detail=f"the connection broke ({type(error).__name__})")
         if body is None:
-            return Try("final", detail=f"the answer is larger than {MAX_BODY >> 20} MiB")
+            return Attempt("final", detail=f"the answer is larger than {MAX_BODY >> 20} MiB")
         if response.status_code == 200 and self.address.leaks(body):
             # A debugging proxy, or worse: nothing of it may reach a file. Faults may repeat the
             # key, as servers do that refuse it; their words are quoted without it.
@@ -304,7 +372,7 @@ class Connection:
                 where=self.address.api,
                 hint="check what answers at serving.base_url",
             )
-        return judge(
+        return classify_response(
             self.address,
             response.status_code,
             response.headers,
@@ -331,3 +399,133 @@ async def _read(response: httpx.Response) -> bytes | None:
             return None
         parts.append(part)
     return b"".join(parts)
+
+
+def classify_response(
+    address: Address,
+    code: int,
+    headers: Mapping[str, str],
+    body: bytes,
+    *,
+    seconds: float,
+    mode: Mode,
+) -> Attempt:
+    """What a response means.
+
+    Raises
+    ------
+    EngineError
+        If, in mode ``run`` or ``probe``, no request can succeed.
+    """
+    parsed = _parse(body)
+    if code == 200:
+        if parsed is None:
+            return Attempt("lost", detail=_not_json(headers, body), code=code)
+        if parsed.get("error") is None:
+            return Attempt("answered", Response(parsed, _usage(parsed), seconds))
+        # Some routers say 200 and put the fault, and its code, into the body.
+        inner = parsed["error"]
+        found = inner.get("code") if isinstance(inner, dict) else None
+        code = found if isinstance(found, int) and 400 <= found < 600 else 502
+    said = address.quote(_message(parsed, body))
+    detail = f"HTTP {code}: {said}" if said else f"HTTP {code}"
+    words = _codes(parsed)
+    if 400 <= code < 500 and any(word in words for word in _FILTERED):
+        return Attempt("final", detail=detail, status="refused", code=code)
+    if code in (429, 503):
+        return _throttled(address, code, headers, detail, words)
+    if code in _TRANSIENT or (code >= 500 and code not in _UNKNOWN):
+        return Attempt("transient", detail=detail, code=code)
+    if code in _OF_THE_REQUEST or mode == "soft" or (mode == "probe" and code in _UNKNOWN):
+        return Attempt("final", detail=detail, status="invalid", code=code)
+    raise _end(address, code, detail)
+
+
+def _throttled(
+    address: Address, code: int, headers: Mapping[str, str], detail: str, words: str
+) -> Attempt:
+    if any(word in words for word in _NO_CREDIT):
+        raise EngineError(
+            f"the account has no credit left ({detail})",
+            where=address.api,
+            hint="answers that came are kept: run again when it has",
+        )
+    wait = _wait(headers)
+    if code == 429 or wait is not None:
+        return Attempt("throttled", detail=detail, code=code, wait=wait)
+    return Attempt("transient", detail=detail, code=code)
+
+
+def _end(address: Address, code: int, detail: str) -> EngineError:
+    what, hint = f"the server can't be used ({detail})", "check serving.base_url"
+    if 300 <= code < 400:
+        # Not followed: the key goes to no other host.
+        what = f"the server redirects (HTTP {code})"
+        hint = "set serving.base_url to where it really is"
+    elif code in (401, 403):
+        what = f"the server refuses the key (HTTP {code})"
+        hint = f"set {KEY_VARIABLE} to a key that it takes"
+    elif code in _UNKNOWN:
+        what = f"the server does not know what it is asked ({detail})"
+        hint = "check serving.base_url and engine.model"
+    return EngineError(what, where=address.api, hint=hint)
+
+
+def _parse(body: bytes) -> dict[str, Any] | None:
+    try:
+        parsed = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        return None
+    return parsed if isinstance(parsed, dict) else None
+
+
+def _not_json(headers: Mapping[str, str], body: bytes) -> str:
+    if not body.strip():
+        return "the answer is empty"
+    kind = headers.get("Content-Type", "").split(";")[0].strip().lower()
+    if kind == "text/html" or body.lstrip()[:1] == b"<":
+        return "the answer is an HTML page"
+    if kind == "text/event-stream":
+        return "the answer is a stream of events, which was not asked for"
+    return "the answer is not a JSON object"
+
+
+def _message(parsed: dict[str, Any] | None, body: bytes) -> str:
+    if parsed is None:
+        return "an HTML page" if body.lstrip()[:1] == b"<" else ""
+    error = parsed.get("error", parsed.get("detail", parsed.get("message", "")))
+    if isinstance(error, dict):
+        error = error.get("message", "")
+    return error if isinstance(error, str) else ""
+
+
+def _codes(parsed: dict[str, Any] | None) -> str:
+    """The machine's words for a fault: its code and type, in lower case."""
+    error = parsed.get("error") if parsed else None
+    if not isinstance(error, dict):
+        return ""
+    inner = error.get("innererror")
+    found = [error.get("code"), error.get("type")]
+    found.append(inner.get("code") if isinstance(inner, dict) else None)
+    return " ".join(str(word).lower() for word in found if word)
+
+
+def _wait(headers: Mapping[str, str]) -> float | None:
+    exact = retry_after(headers.get("Retry-After-Ms"))
+    return retry_after(headers.get("Retry-After")) if exact is None else exact / 1000.0
+
+
+def _usage(parsed: dict[str, Any]) -> Usage | None:
+    usage = parsed.get("usage")
+    if not isinstance(usage, dict):
+        return None
+    prompt, completion = _count(usage.get("prompt_tokens")), _count(usage.get("completion_tokens"))
+    if prompt is None:
+        return None
+    details = usage.get("prompt_tokens_details")
+    cached = _count(details.get("cached_tokens")) if isinstance(details, dict) else None
+    return Usage(prompt, completion or 0, min(cached or 0, prompt))
+
+
+def _count(value: Any) -> int | None:
+    return value if type(value) is int and value >= 0 else None

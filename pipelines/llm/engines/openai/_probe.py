@@ -7,6 +7,7 @@ another answer than one with it.
 
 from __future__ import annotations
 
+import difflib
 import json
 import math
 from collections.abc import Sequence
@@ -23,14 +24,19 @@ from pipelines.llm.engines._protocol import (
     Regex,
     Sampling,
 )
-from pipelines.llm.engines.openai._abilities import Abilities, Endpoint
+from pipelines.llm.engines.openai._capabilities import Capabilities, Endpoint
 from pipelines.llm.engines.openai._client import Client, One
-from pipelines.llm.engines.openai._dialect import SPELLINGS, Spelling, neutral, sampling_fields
-from pipelines.llm.engines.openai._http import Fault
+from pipelines.llm.engines.openai._encodings import (
+    ENCODINGS,
+    ConstraintEncoding,
+    neutral,
+    sampling_fields,
+)
+from pipelines.llm.engines.openai._http import Connection, Failure
 from pipelines.llm.engines.openai._replies import Place
 from pipelines.llm.engines.openai._tokens import LlamaCppTokens, LocalTokens, Tokens, VllmTokens
 
-__all__ = ["Prober"]
+__all__ = ["CapabilityProbe", "find_server"]
 
 _ASKED = (Message("user", "Name a colour."),)
 _BARE = "The sky is"
@@ -58,20 +64,20 @@ _WANTED: dict[str, tuple[Constraint, str]] = {
 }
 
 
-class Prober:
+class CapabilityProbe:
     """Finds out what a server can do.
 
     Parameters
     ----------
     client
-        The server; its abilities are filled in.
+        The server; its capabilities are filled in.
     engine, serving
         The settings.
     """
 
     def __init__(self, client: Client, engine: EngineSettings, serving: ServingSettings) -> None:
         self._client = client
-        self._can: Abilities = client.abilities
+        self._can: Capabilities = client.capabilities
         self._engine = engine
         self._serving = serving
         self._prompt: list[int] | None = None
@@ -98,7 +104,7 @@ class Prober:
         if self._can.reading == "draws":
             kinds.append("choice")
         for kind in kinds:
-            await self._can.spelling(self._can.endpoint, kind, self.find_spelling)
+            await self._can.encoding(self._can.endpoint, kind, self.find_encoding)
         await self._find_seed(prompt)
         if self._client.spent is not None:
             raise self._client.spent
@@ -118,7 +124,7 @@ class Prober:
                     where=f"serving.tokenizer is {self._serving.tokenizer}",
                     hint="give the tokenizer of the model, or leave it out to use the server's",
                 )
-            self._can.tried["tokenizer"] = "the same as the server's"
+            self._can.probed["tokenizer"] = "the same as the server's"
         return local
 
     async def _server_tokens(self) -> Tokens | None:
@@ -131,8 +137,8 @@ class Prober:
         else:
             return None
         spelled = await tokens.spell([_BARE])
-        if isinstance(spelled, Fault) or not spelled[0]:
-            self._can.tried["server's tokens"] = _why(spelled)
+        if isinstance(spelled, Failure) or not spelled[0]:
+            self._can.probed["server's tokens"] = _why(spelled)
             return None
         return tokens
 
@@ -140,11 +146,11 @@ class Prober:
         if self._can.tokens is None:
             return None
         rendered = await self._can.tokens.render(_ASKED)
-        if not isinstance(rendered, Fault) and rendered:
+        if not isinstance(rendered, Failure) and rendered:
             return rendered
-        self._can.tried["chat template"] = _why(rendered)
+        self._can.probed["chat template"] = _why(rendered)
         spelled = await self._can.tokens.spell([_BARE])
-        return None if isinstance(spelled, Fault) else spelled[0]
+        return None if isinstance(spelled, Failure) else spelled[0]
 
     # Endpoints ---------------------------------------------------------------------------
 
@@ -158,16 +164,16 @@ class Prober:
                 prompts, fields, 1, tries=2, mode="probe", divide=False
             )
             name = "many prompts" if many else "token ids"
-            fault = next((one for one in sent if isinstance(one, Fault)), None)
+            fault = next((one for one in sent if isinstance(one, Failure)), None)
             if fault is None:
                 counts = sum(one.cost.usage.prompt for one in sent if isinstance(one, One))
                 # A server that took the ids for text would count other tokens.
                 if counts == sum(map(len, prompts)):
-                    self._can.tried[name] = "honoured"
+                    self._can.probed[name] = "honoured"
                     return True
-                self._can.tried[name] = f"misread: {counts} tokens for {sum(map(len, prompts))}"
+                self._can.probed[name] = f"misread: {counts} tokens for {sum(map(len, prompts))}"
             else:
-                self._can.tried[name] = fault.detail
+                self._can.probed[name] = fault.detail
         return False
 
     async def _chats(self) -> None:
@@ -175,13 +181,13 @@ class Prober:
         for field in ("max_tokens", "max_completion_tokens"):
             fields = {field: 4}
             one = await self._client.chat(_ASKED, fields, 4, tries=2, mode="probe")
-            if not isinstance(one, Fault):
+            if not isinstance(one, Failure):
                 self._can.limit_field = field
-                self._can.tried["chat"] = f"honoured ({field})"
+                self._can.probed["chat"] = f"honoured ({field})"
                 return
-            self._can.tried["chat"] = one.detail
+            self._can.probed["chat"] = one.detail
         raise EngineError(
-            f"the server answers neither completions nor chat ({self._can.tried['chat']})",
+            f"the server answers neither completions nor chat ({self._can.probed['chat']})",
             where=self._client.connection.address.api,
             hint="check serving.base_url and engine.model",
         )
@@ -214,7 +220,7 @@ class Prober:
         """Ask for tokens that no list of the most probable would hold; twice, overlapping."""
         wanted = await self._unlikely()
         if len(wanted) < 4:
-            self._can.tried[_BY_IDS] = "no tokens to try it with"
+            self._can.probed[_BY_IDS] = "no tokens to try it with"
             return False
         places = []
         for ids in (wanted[:3], wanted[1:4]):
@@ -224,24 +230,24 @@ class Prober:
                 "return_tokens_as_token_ids": True,
             }
             one = await self._first(prompt, fields)
-            if isinstance(one, Fault):
-                self._can.tried[_BY_IDS] = one.detail
+            if isinstance(one, Failure):
+                self._can.probed[_BY_IDS] = one.detail
                 return False
             place = one.reply.places[0] if one.reply.places else Place(None)
             if any(t not in place.ids for t in ids):
-                self._can.tried[_BY_IDS] = "ignored without a word"
+                self._can.probed[_BY_IDS] = "ignored without a word"
                 return False
             places.append({t: place.ids[t] for t in ids})
         one_said, other = places
         same = all(abs(one_said[t] - other[t]) <= _SAME for t in wanted[1:3])
         sane = all(_is_distribution(p.values()) for p in places)
-        self._can.tried[_BY_IDS] = "honoured" if same and sane else "no probabilities"
+        self._can.probed[_BY_IDS] = "honoured" if same and sane else "no probabilities"
         return same and sane
 
     async def _unlikely(self) -> list[int]:
         assert self._can.tokens is not None
         spelled = await self._can.tokens.spell(_UNLIKELY)
-        if isinstance(spelled, Fault):
+        if isinstance(spelled, Failure):
             return []
         return list(dict.fromkeys(s[0] for s in spelled if s))
 
@@ -251,29 +257,31 @@ class Prober:
             if self._can.server == "vllm":
                 fields["return_tokens_as_token_ids"] = True
             one = await self._first(prompt, fields)
-            if isinstance(one, Fault):
-                self._can.tried["logprobs"] = one.detail
+            if isinstance(one, Failure):
+                self._can.probed["logprobs"] = one.detail
                 continue
             place = one.reply.places[0] if one.reply.places else Place(None)
             if _is_list(place.ids.values()):
                 self._can.ranks = most
-                self._can.tried["logprobs"] = f"honoured ({len(place.ids)} tokens)"
+                self._can.probed["logprobs"] = f"honoured ({len(place.ids)} tokens)"
                 return True
             named = len(place.texts) > 1 and not place.ids
-            self._can.tried["logprobs"] = "without token ids" if named else "ignored without a word"
+            self._can.probed["logprobs"] = (
+                "without token ids" if named else "ignored without a word"
+            )
             return False
         return False
 
     async def _echoes(self, prompt: list[int]) -> bool:
         one = await self._first(prompt, {"echo": True, "logprobs": 1})
-        if isinstance(one, Fault):
-            self._can.tried["echo"] = one.detail
+        if isinstance(one, Failure):
+            self._can.probed["echo"] = one.detail
             return False
         places = one.reply.places
         values = [p.logprob for p in places[1 : len(prompt)] if p.logprob is not None]
         enough = len(places) >= len(prompt) and len(values) == len(prompt) - 1
         right = enough and len(set(values)) > 1 and max(values) <= 1e-3
-        self._can.tried["echo"] = "honoured" if right else "ignored without a word"
+        self._can.probed["echo"] = "honoured" if right else "ignored without a word"
         return right
 
     async def _chat_ranks(self) -> bool:
@@ -281,52 +289,52 @@ class Prober:
             fields = sampling_fields(_FIRST, None, self._can.limit_field)
             fields |= neutral(self._can.server) | {"logprobs": True, "top_logprobs": most}
             one = await self._client.chat(_ASKED, fields, 1, tries=2, mode="probe")
-            if isinstance(one, Fault):
-                self._can.tried["top_logprobs (chat)"] = one.detail
+            if isinstance(one, Failure):
+                self._can.probed["top_logprobs (chat)"] = one.detail
                 continue
             place = one.reply.places[0] if one.reply.places else Place(None)
             if _is_list(place.texts.values()):
                 self._can.ranks = most
                 said = f"honoured ({len(place.texts)} tokens)"
-                self._can.tried["top_logprobs (chat)"] = said
+                self._can.probed["top_logprobs (chat)"] = said
                 return True
-            self._can.tried["top_logprobs (chat)"] = "ignored without a word"
+            self._can.probed["top_logprobs (chat)"] = "ignored without a word"
             return False
         return False
 
-    async def _first(self, prompt: Sequence[int], fields: dict[str, Any]) -> One | Fault:
+    async def _first(self, prompt: Sequence[int], fields: dict[str, Any]) -> One | Failure:
         body = sampling_fields(_FIRST, None, "max_tokens") | neutral(self._can.server) | fields
         [one] = await self._client.complete([prompt], body, 1, tries=2, mode="probe")
         return one
 
     # Constraints -------------------------------------------------------------------------
 
-    async def find_spelling(self, endpoint: Endpoint, kind: str) -> Spelling | None:
+    async def find_encoding(self, endpoint: Endpoint, kind: str) -> ConstraintEncoding | None:
         """The first way to say a kind of constraint that the server honours."""
         constraint, wanted = _WANTED[kind]
         outcomes = []
-        for spelling in SPELLINGS[kind]:
-            one = await self._constrained(endpoint, spelling.fields(constraint))
-            if isinstance(one, Fault):
-                outcomes.append(f"{spelling.name} refused")
+        for encoding in ENCODINGS[kind]:
+            one = await self._constrained(endpoint, encoding.fields(constraint))
+            if isinstance(one, Failure):
+                outcomes.append(f"{encoding.name} refused")
                 continue
             said = "".join((one.reply.text or "").split())
             if said.startswith(wanted) or (one.reply.finish == "length" and _begun(said, wanted)):
-                outcomes.append(f"{spelling.name} honoured")
-                self._can.tried[f"{kind} ({endpoint})"] = "; ".join(outcomes)
-                return spelling
-            outcomes.append(f"{spelling.name} ignored without a word")
-        self._can.tried[f"{kind} ({endpoint})"] = "; ".join(outcomes)
+                outcomes.append(f"{encoding.name} honoured")
+                self._can.probed[f"{kind} ({endpoint})"] = "; ".join(outcomes)
+                return encoding
+            outcomes.append(f"{encoding.name} ignored without a word")
+        self._can.probed[f"{kind} ({endpoint})"] = "; ".join(outcomes)
         return None
 
-    async def _constrained(self, endpoint: Endpoint, extra: dict[str, Any]) -> One | Fault:
+    async def _constrained(self, endpoint: Endpoint, extra: dict[str, Any]) -> One | Failure:
         greedy = Sampling(temperature=0.0, max_tokens=24)
         field = self._can.limit_field if endpoint == "chat" else "max_tokens"
         fields = sampling_fields(greedy, None, field) | neutral(self._can.server) | extra
         if endpoint == "chat":
             return await self._client.chat(_ASKED, fields, 24, tries=1, mode="probe")
         if self._prompt is None:
-            return Fault("invalid", "no prompt to try it with")
+            return Failure("invalid", "no prompt to try it with")
         [one] = await self._client.complete([self._prompt], fields, 24, tries=1, mode="probe")
         return one
 
@@ -344,13 +352,13 @@ class Prober:
             else:
                 fields |= sampling_fields(drawn, 11, self._can.limit_field)
                 one = await self._client.chat(_ASKED, fields, 8, tries=2, mode="probe")
-            texts.append(None if isinstance(one, Fault) else one.reply.text)
+            texts.append(None if isinstance(one, Failure) else one.reply.text)
         same = texts[0] is not None and texts[0] == texts[1]
-        self._can.tried["seed"] = "repeats" if same else "does not repeat"
+        self._can.probed["seed"] = "repeats" if same else "does not repeat"
 
 
 def _why(found: Any) -> str:
-    return found.detail if isinstance(found, Fault) else "no token ids"
+    return found.detail if isinstance(found, Failure) else "no token ids"
 
 
 def _is_list(values: Any) -> bool:
@@ -369,3 +377,88 @@ def _is_distribution(values: Any) -> bool:
 def _begun(said: str, wanted: str) -> bool:
     """Whether a cut answer is on the way: a model may fill JSON with white space."""
     return len(said) >= 5 and json.dumps(wanted[: len(said)]) == json.dumps(said)
+
+
+# Server and model ------------------------------------------------------------
+
+_OWNERS = {"vllm": "vllm", "llamacpp": "llama.cpp", "library": "ollama"}
+
+
+async def find_server(
+    connection: Connection,
+    capabilities: Capabilities,
+    engine: EngineSettings,
+    serving: ServingSettings,
+) -> None:
+    """Fill in server, version, model and context.
+
+    Raises
+    ------
+    ConfigError
+        If the server lists its models and the configured one is not among them.
+    EngineError
+        If nothing answers, or the key is refused.
+    """
+    api, root = connection.address.api, connection.address.root
+    listed = await connection.get(api + "/models", mode="probe")
+    models: list[dict[str, Any]] = []
+    if not isinstance(listed, Failure):
+        data = listed.body.get("data")
+        models = [m for m in data if isinstance(m, dict)] if isinstance(data, list) else []
+    owners = {m.get("owned_by") for m in models}
+    capabilities.server = next((k for o, k in _OWNERS.items() if o in owners), "other")
+    if capabilities.server == "vllm":
+        capabilities.version = await _text(connection, root + "/version", "version")
+    elif capabilities.server in ("llama.cpp", "other"):
+        await _llama_cpp(connection, capabilities)
+    if capabilities.server in ("ollama", "other"):
+        version = await _text(connection, root + "/api/version", "version")
+        if version:
+            capabilities.server, capabilities.version = "ollama", version
+    capabilities.model = _model(engine.model, models, capabilities, connection.address.api)
+    own = next((m for m in models if m.get("id") == capabilities.model), {})
+    _limit(capabilities, own.get("max_model_len"))
+    _limit(capabilities, serving.max_context)
+
+
+async def _llama_cpp(connection: Connection, capabilities: Capabilities) -> None:
+    got = await connection.get(connection.address.root + "/props")
+    if isinstance(got, Failure):
+        return
+    settings = got.body.get("default_generation_settings")
+    if isinstance(settings, dict):
+        capabilities.server = "llama.cpp"
+        build = got.body.get("build_info")
+        capabilities.version = build if isinstance(build, str) else ""
+        _limit(capabilities, settings.get("n_ctx"))
+
+
+async def _text(connection: Connection, url: str, field: str) -> str:
+    got = await connection.get(url)
+    value = None if isinstance(got, Failure) else got.body.get(field)
+    return connection.address.quote(value) if isinstance(value, str) else ""
+
+
+def _model(
+    wanted: str, models: list[dict[str, Any]], capabilities: Capabilities, where: str
+) -> str:
+    names = [m["id"] for m in models if isinstance(m.get("id"), str)]
+    same = [n for n in names if wanted in (n, n.rsplit("/", 1)[-1], n.removesuffix(":latest"))]
+    if wanted in names or len(same) == 1:
+        capabilities.probed["model"] = "listed"
+        return wanted if wanted in names else same[0]
+    if names and capabilities.server != "other":
+        close = difflib.get_close_matches(wanted, names, n=3, cutoff=0.3) or names[:3]
+        raise ConfigError(
+            f"the server has no model {wanted}",
+            where=f"engine.model; {where}",
+            hint=f"it lists {', '.join(close)}",
+        )
+    # Hosted servers have names for models that they don't list.
+    capabilities.probed["model"] = "not listed" if names else "the server lists no models"
+    return wanted
+
+
+def _limit(capabilities: Capabilities, value: Any) -> None:
+    if type(value) is int and value > 0:
+        capabilities.context = min(value, capabilities.context or value)

@@ -10,13 +10,13 @@ from typing import Any
 from pipelines.errors import AnswerError
 from pipelines.llm.engines._protocol import Answer, Choice, Request, Sampling
 from pipelines.llm.engines.choices import OptionTree, check_logprobs
-from pipelines.llm.engines.openai._abilities import Reading
 from pipelines.llm.engines.openai._budget import Usage
+from pipelines.llm.engines.openai._capabilities import Reading
 from pipelines.llm.engines.openai._client import SERVED_BY, Client, Cost, One, together
-from pipelines.llm.engines.openai._dialect import neutral, sampling_fields
-from pipelines.llm.engines.openai._http import Fault
+from pipelines.llm.engines.openai._encodings import neutral, sampling_fields
+from pipelines.llm.engines.openai._http import Failure
 from pipelines.llm.engines.openai._replies import FLOOR, Place
-from pipelines.llm.engines.openai._texts import Row, answer_of_fault, drawn_seed, write
+from pipelines.llm.engines.openai._texts import Row, drawn_seed, failed_answer, write
 
 __all__ = ["UNSEEN", "read_choices"]
 
@@ -44,7 +44,7 @@ class _Reading:
     cost: Cost
 
 
-_Found = _Reading | Fault
+_Found = _Reading | Failure
 
 
 async def read_choices(client: Client, rows: Sequence[Row], extra: dict[str, Any]) -> list[Answer]:
@@ -53,13 +53,13 @@ async def read_choices(client: Client, rows: Sequence[Row], extra: dict[str, Any
     Parameters
     ----------
     client
-        The server; its abilities say how a choice is read.
+        The server; its capabilities say how a choice is read.
     rows
         At least one.
     extra
         Fields that tell the server the options; used where answers are drawn.
     """
-    reading = client.abilities.reading
+    reading = client.capabilities.reading
     if reading == "none":
         detail = (
             "the server shows no probabilities: set engine.draws to estimate them from answers "
@@ -74,19 +74,21 @@ async def read_choices(client: Client, rows: Sequence[Row], extra: dict[str, Any
 
 
 async def _by_tokens(client: Client, rows: Sequence[Row], reading: Reading) -> list[Answer]:
-    assert client.abilities.tokens is not None
+    assert client.capabilities.tokens is not None
     options = _options(rows[0].request)
-    spelled = await client.abilities.tokens.spell(options)
-    if isinstance(spelled, Fault):
-        return [answer_of_fault(row.request, spelled) for row in rows]
+    spelled = await client.capabilities.tokens.spell(options)
+    if isinstance(spelled, Failure):
+        return [failed_answer(row.request, spelled) for row in rows]
     try:
         tree = OptionTree.of(spelled)
     except ValueError as error:
         detail = f"the model's tokenizer can't tell the options apart: {error}"
         return [Answer(row.request, "invalid", detail=detail) for row in rows]
     found = await _READERS[reading](client, rows, tree)
-    again = [n for n, one in enumerate(found) if not isinstance(one, Fault) and one.unseen > UNSEEN]
-    fallback = client.abilities.fallback
+    again = [
+        n for n, one in enumerate(found) if not isinstance(one, Failure) and one.unseen > UNSEEN
+    ]
+    fallback = client.capabilities.fallback
     if again and fallback != "none":
         second = await _READERS[fallback](client, [rows[n] for n in again], tree)
         for n, one in zip(again, second, strict=True):
@@ -95,8 +97,8 @@ async def _by_tokens(client: Client, rows: Sequence[Row], reading: Reading) -> l
 
 
 def _settled(request: Request, found: _Found, tree: OptionTree) -> Answer:
-    if isinstance(found, Fault):
-        return answer_of_fault(request, found)
+    if isinstance(found, Failure):
+        return failed_answer(request, found)
     if found.unseen > UNSEEN:
         return _unread(request, _open(found.unseen), found.cost)
     try:
@@ -157,30 +159,32 @@ async def _token_ids(client: Client, rows: Sequence[Row], tree: OptionTree) -> l
         cost, fault = Cost(), None
         for (nodes, ids), ones in zip(asked, results, strict=True):
             for node, one in zip(nodes, ones[n], strict=True):
-                if isinstance(one, Fault):
+                if isinstance(one, Failure):
                     fault = one
                     break
                 place = _first_place(one)
-                if isinstance(place, Fault):
+                if isinstance(place, Failure):
                     fault = place
                     break
                 merged[node] |= {t: place.ids[t] for t in ids if t in place.ids}
                 cost += one.cost
         missing = any(t not in merged[n] for n, step in enumerate(tree.steps) for t in step)
         if fault is None and missing:
-            fault = Fault("engine_error", "the server left out probabilities that it was asked for")
+            fault = Failure(
+                "engine_error", "the server left out probabilities that it was asked for"
+            )
         found.append(fault or _Reading([*merged], 0.0, cost))
     return found
 
 
-def _first_place(one: One) -> Place | Fault:
+def _first_place(one: One) -> Place | Failure:
     """Log-probabilities at the first position of a reply, checked."""
     place = one.reply.places[0] if one.reply.places else Place(None)
     try:
         check_logprobs(place.ids.values())
         check_logprobs(place.texts.values())
     except AnswerError as error:
-        return Fault("invalid", one.cost.describe(_impossible(error)))
+        return Failure("invalid", one.cost.describe(_impossible(error)))
     return place
 
 
@@ -190,23 +194,23 @@ def _exact(ids: Sequence[int]) -> dict[str, Any]:
 
 async def _ranks(client: Client, rows: Sequence[Row], tree: OptionTree) -> list[_Found]:
     """Look for the options' tokens among the most probable ones, at every node."""
-    fields = {"logprobs": client.abilities.ranks, "return_tokens_as_token_ids": True}
-    if client.abilities.server != "vllm":
+    fields = {"logprobs": client.capabilities.ranks, "return_tokens_as_token_ids": True}
+    if client.capabilities.server != "vllm":
         del fields["return_tokens_as_token_ids"]
     results = await _at_nodes(client, rows, tree, list(range(len(tree.nodes))), fields)
     return [_ranked(tree, ones) for ones in results]
 
 
-def _ranked(tree: OptionTree, ones: Sequence[One | Fault]) -> _Found:
+def _ranked(tree: OptionTree, ones: Sequence[One | Failure]) -> _Found:
     nodes: list[_Node] = []
     cost = Cost()
     bounds: dict[tuple[int, ...], float] = {(): 0.0}
     unknown = 0.0
     for node, step, one in zip(tree.nodes, tree.steps, ones, strict=True):
-        if isinstance(one, Fault):
+        if isinstance(one, Failure):
             return one
         place = _first_place(one)
-        if isinstance(place, Fault):
+        if isinstance(place, Failure):
             return place
         below = _below(place.ids.values())
         row = {token: place.ids.get(token, FLOOR) for token in step}
@@ -236,9 +240,9 @@ async def _at_nodes(
     tree: OptionTree,
     nodes: Sequence[int],
     fields: dict[str, Any],
-) -> list[list[One | Fault]]:
+) -> list[list[One | Failure]]:
     """One reply per row and node, in as few requests as they fit into."""
-    body = sampling_fields(_ONE, None, "max_tokens") | neutral(client.abilities.server) | fields
+    body = sampling_fields(_ONE, None, "max_tokens") | neutral(client.capabilities.server) | fields
     prompts = [(*row.ids, *tree.nodes[n]) for row in rows for n in nodes if row.ids is not None]
     flat = await _in_parts(client, prompts, body)
     return [flat[at : at + len(nodes)] for at in range(0, len(flat), len(nodes))]
@@ -246,7 +250,7 @@ async def _at_nodes(
 
 async def _in_parts(
     client: Client, prompts: Sequence[tuple[int, ...]], body: dict[str, Any]
-) -> list[One | Fault]:
+) -> list[One | Failure]:
     parts = [prompts[at : at + MAX_PROMPTS] for at in range(0, len(prompts), MAX_PROMPTS)]
     results = await together([client.complete(part, body, 1) for part in parts])
     return [one for part in results for one in part]
@@ -254,7 +258,7 @@ async def _in_parts(
 
 async def _echo(client: Client, rows: Sequence[Row], tree: OptionTree) -> list[_Found]:
     """Send every option as a part of the prompt and read its tokens' log-probabilities."""
-    body = sampling_fields(_ONE, None, "max_tokens") | neutral(client.abilities.server)
+    body = sampling_fields(_ONE, None, "max_tokens") | neutral(client.capabilities.server)
     body |= {"echo": True, "logprobs": 1}
     prompts = [(*row.ids, *option) for row in rows if row.ids for option in tree.options]
     flat = await _in_parts(client, prompts, body)
@@ -262,17 +266,17 @@ async def _echo(client: Client, rows: Sequence[Row], tree: OptionTree) -> list[_
     return [_echoed(row, tree, flat[n * step : (n + 1) * step]) for n, row in enumerate(rows)]
 
 
-def _echoed(row: Row, tree: OptionTree, ones: Sequence[One | Fault]) -> _Found:
+def _echoed(row: Row, tree: OptionTree, ones: Sequence[One | Failure]) -> _Found:
     at = {node: n for n, node in enumerate(tree.nodes)}
     nodes: list[dict[int, float]] = [{} for _ in tree.nodes]
     cost, begin = Cost(), len(row.ids or ())
     for option, one in zip(tree.options, ones, strict=True):
-        if isinstance(one, Fault):
+        if isinstance(one, Failure):
             return one
         places = one.reply.places[begin : begin + len(option)]
         values = [place.logprob for place in places]
         if len(values) < len(option) or None in values:
-            return Fault("engine_error", "the server did not echo the prompt's probabilities")
+            return Failure("engine_error", "the server did not echo the prompt's probabilities")
         for n, value in enumerate(values):
             assert value is not None
             nodes[at[option[:n]]][option[n]] = value
@@ -286,19 +290,19 @@ _READERS = {"token_ids": _token_ids, "ranks": _ranks, "echo": _echo}
 async def _chat(client: Client, row: Row) -> Answer:
     """Look for the options' texts among the most probable first tokens of a chat's answer."""
     request = row.request
-    fields = sampling_fields(_ONE, None, client.abilities.limit_field)
-    fields |= neutral(client.abilities.server)
-    fields |= {"logprobs": True, "top_logprobs": client.abilities.ranks}
+    fields = sampling_fields(_ONE, None, client.capabilities.limit_field)
+    fields |= neutral(client.capabilities.server)
+    fields |= {"logprobs": True, "top_logprobs": client.capabilities.ranks}
     one = await client.chat(request.messages, fields, 1)
-    if isinstance(one, Fault):
-        return answer_of_fault(request, one)
+    if isinstance(one, Failure):
+        return failed_answer(request, one)
     if one.reply.refusal:
         detail = one.cost.describe(one.reply.refusal[:120])
         return Answer(request, "refused", detail=detail, latency=one.cost.seconds)
     options = _options(request)
     place = _first_place(one)
-    if isinstance(place, Fault):
-        return replace(answer_of_fault(request, place), latency=one.cost.seconds)
+    if isinstance(place, Failure):
+        return replace(failed_answer(request, place), latency=one.cost.seconds)
     seen = {text: math.exp(value) for text, value in place.texts.items()}
     known = sum(seen.get(option, 0.0) for option in options)
     unknown = sum(_may_be(option, seen) for option in options if option not in seen)
@@ -320,7 +324,7 @@ def _may_be(option: str, seen: Mapping[str, float]) -> float:
 
 async def _estimate(client: Client, row: Row, extra: dict[str, Any]) -> Answer:
     """Draw answers and count them."""
-    request, draws = row.request, client.abilities.draws
+    request, draws = row.request, client.capabilities.draws
     options = _options(request)
     longest = max(len(option.encode()) for option in options) + 2
     drawn = [

@@ -13,12 +13,12 @@ from pipelines.llm.engines._protocol import Answer, Choice, Request
 from pipelines.llm.engines.constraints import request_fault
 from pipelines.llm.engines.openai._budget import is_over_budget
 from pipelines.llm.engines.openai._client import NOT_ASKED, Client, together
-from pipelines.llm.engines.openai._dialect import constraint_kind
-from pipelines.llm.engines.openai._http import Fault
+from pipelines.llm.engines.openai._encodings import constraint_kind
+from pipelines.llm.engines.openai._http import Failure
 from pipelines.llm.engines.openai._loop import LoopThread
-from pipelines.llm.engines.openai._probe import Prober
+from pipelines.llm.engines.openai._probe import CapabilityProbe
 from pipelines.llm.engines.openai._read import read_choices
-from pipelines.llm.engines.openai._texts import Row, answer_of_fault, drawn_seed, endpoint_of, write
+from pipelines.llm.engines.openai._texts import Row, drawn_seed, endpoint_of, failed_answer, write
 
 __all__ = ["Run"]
 
@@ -51,16 +51,18 @@ class Run:
         The engine's thread.
     client
         The server.
-    prober
-        For constraints on an endpoint that has not been tried yet.
+    probe
+        For constraints on an endpoint that has not been probed yet.
     window
         Most requests in flight or waiting.
     """
 
-    def __init__(self, loop: LoopThread, client: Client, prober: Prober, window: int) -> None:
+    def __init__(
+        self, loop: LoopThread, client: Client, probe: CapabilityProbe, window: int
+    ) -> None:
         self._loop = loop
         self._client = client
-        self._prober = prober
+        self._probe = probe
         self._window = window
         self._done: queue.SimpleQueue[_Came] = queue.SimpleQueue()
         self._tasks: set[asyncio.Task[_Came]] = set()
@@ -120,7 +122,7 @@ class Run:
 
     def _key(self, request: Request) -> Any:
         """What requests must have in common to share a body; None: nothing can."""
-        can = self._client.abilities
+        can = self._client.capabilities
         if not can.many:
             return None
         if isinstance(request.constraint, Choice):
@@ -191,7 +193,7 @@ class Run:
         return answers
 
     async def _row(self, request: Request) -> Row | Answer:
-        can = self._client.abilities
+        can = self._client.capabilities
         choice = isinstance(request.constraint, Choice)
         endpoint = can.choice_endpoint if choice else can.endpoint
         if request.tokens:
@@ -204,12 +206,12 @@ class Run:
                 return Answer(request, "invalid", detail=detail)
             return Row(request, None)
         ids = await can.tokens.render(request.messages)
-        if isinstance(ids, Fault):
-            return answer_of_fault(request, ids)
+        if isinstance(ids, Failure):
+            return failed_answer(request, ids)
         return self._fitting(Row(request, tuple(ids)))
 
     def _fitting(self, row: Row) -> Row | Answer:
-        context = self._client.abilities.context
+        context = self._client.capabilities.context
         size = len(row.ids or ())
         if context is None or size < context:
             return row
@@ -219,17 +221,17 @@ class Run:
     async def _asked(self, rows: list[Row]) -> list[Answer]:
         constraint = rows[0].request.constraint
         choice = isinstance(constraint, Choice)
-        if constraint is None or (choice and self._client.abilities.reading != "draws"):
+        if constraint is None or (choice and self._client.capabilities.reading != "draws"):
             extra: dict[str, Any] = {}
         else:
             kind = constraint_kind(constraint)
-            spelling = await self._client.abilities.spelling(
-                endpoint_of(rows[0]), kind, self._prober.find_spelling
+            encoding = await self._client.capabilities.encoding(
+                endpoint_of(rows[0]), kind, self._probe.find_encoding
             )
-            if spelling is None and not choice:
+            if encoding is None and not choice:
                 detail = f"the server honours no way to give a constraint of this kind ({kind})"
                 return [Answer(row.request, "invalid", detail=detail) for row in rows]
-            extra = spelling.fields(constraint) if spelling else {}
+            extra = encoding.fields(constraint) if encoding else {}
         if choice:
             return await read_choices(self._client, rows, extra)
         return await write(self._client, rows, extra)

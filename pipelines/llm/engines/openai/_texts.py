@@ -17,12 +17,12 @@ from pipelines.llm.engines._protocol import (
     Status,
 )
 from pipelines.llm.engines.constraints import obeys
-from pipelines.llm.engines.openai._abilities import Endpoint
+from pipelines.llm.engines.openai._capabilities import Endpoint
 from pipelines.llm.engines.openai._client import Client, One, together
-from pipelines.llm.engines.openai._dialect import constraint_kind, neutral, sampling_fields
-from pipelines.llm.engines.openai._http import Fault
+from pipelines.llm.engines.openai._encodings import constraint_kind, neutral, sampling_fields
+from pipelines.llm.engines.openai._http import Failure
 
-__all__ = ["Row", "answer_of_fault", "drawn_seed", "endpoint_of", "write"]
+__all__ = ["Row", "drawn_seed", "endpoint_of", "failed_answer", "write"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ def endpoint_of(row: Row) -> Endpoint:
     return "chat" if row.ids is None else "completions"
 
 
-def answer_of_fault(request: Request, fault: Fault) -> Answer:
+def failed_answer(request: Request, fault: Failure) -> Answer:
     """The answer of a request that failed."""
     return Answer(request, fault.status, detail=fault.detail)
 
@@ -79,9 +79,9 @@ async def write(client: Client, rows: Sequence[Row], extra: dict[str, Any]) -> l
     """
     first = rows[0].request
     seed = drawn_seed(first.seed, first.replicate)
-    results: list[One | Fault]
+    results: list[One | Failure]
     if rows[0].ids is None:
-        fields = _fields(client, first.sampling, seed, client.abilities.limit_field) | extra
+        fields = _fields(client, first.sampling, seed, client.capabilities.limit_field) | extra
         results = await together(
             [client.chat(r.request.messages, fields, first.sampling.max_tokens) for r in rows]
         )
@@ -102,18 +102,18 @@ async def write(client: Client, rows: Sequence[Row], extra: dict[str, Any]) -> l
 
 def _room(client: Client, row: Row) -> int:
     """Longest answer that the context has room for (tokens, at least 1)."""
-    most, context = row.request.sampling.max_tokens, client.abilities.context
+    most, context = row.request.sampling.max_tokens, client.capabilities.context
     assert row.ids is not None
     return most if context is None else max(1, min(most, context - len(row.ids)))
 
 
 def _fields(client: Client, sampling: Sampling, seed: int, limit_field: str) -> dict[str, Any]:
-    return sampling_fields(sampling, seed, limit_field) | neutral(client.abilities.server)
+    return sampling_fields(sampling, seed, limit_field) | neutral(client.capabilities.server)
 
 
-def _answer(request: Request, one: One | Fault) -> Answer:
-    if isinstance(one, Fault):
-        return answer_of_fault(request, one)
+def _answer(request: Request, one: One | Failure) -> Answer:
+    if isinstance(one, Failure):
+        return failed_answer(request, one)
     reply = one.reply
     text, cut = reply.text, _stopped(reply.text or "", request.sampling.stop)
     if reply.refusal:

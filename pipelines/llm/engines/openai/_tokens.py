@@ -14,7 +14,7 @@ from pipelines.errors import AnswerError
 from pipelines.llm.engines._protocol import Message
 from pipelines.llm.engines.chat import read_template, render
 from pipelines.llm.engines.checkpoints import Checkpoint
-from pipelines.llm.engines.openai._http import Connection, Estimate, Fault, Got
+from pipelines.llm.engines.openai._http import Connection, Estimate, Failure, Response
 from pipelines.llm.engines.tokens import encode_on, load_tokenizer
 
 __all__ = ["LlamaCppTokens", "LocalTokens", "Tokens", "VllmTokens"]
@@ -37,11 +37,11 @@ class Tokens(Protocol):
         """SHA-256 (hex) of the tokenizer's files; "" where they are the server's."""
         ...
 
-    async def render(self, messages: Sequence[Message]) -> list[int] | Fault:
+    async def render(self, messages: Sequence[Message]) -> list[int] | Failure:
         """The prompt of a conversation; a last assistant message is continued."""
         ...
 
-    async def spell(self, options: Sequence[str]) -> list[list[int]] | Fault:
+    async def spell(self, options: Sequence[str]) -> list[list[int]] | Failure:
         """Each option's tokens as they follow a prompt."""
         ...
 
@@ -68,14 +68,14 @@ class LocalTokens:
         self._template = read_template(serving.chat_template)
         self.digest = _digest(serving.tokenizer, self._template)
 
-    async def render(self, messages: Sequence[Message]) -> list[int] | Fault:
+    async def render(self, messages: Sequence[Message]) -> list[int] | Failure:
         """The prompt of a conversation."""
         try:
             return render(self._tokenizer, messages, self._template)
         except AnswerError as error:
-            return Fault("invalid", str(error))
+            return Failure("invalid", str(error))
 
-    async def spell(self, options: Sequence[str]) -> list[list[int]] | Fault:
+    async def spell(self, options: Sequence[str]) -> list[list[int]] | Failure:
         """Each option's tokens."""
         return [encode_on(self._tokenizer, option) for option in options]
 
@@ -93,46 +93,46 @@ class _ServerTokens(ABC):
         self._spaced: bool | None = None
 
     @abstractmethod
-    async def encode(self, text: str) -> list[int] | Fault:
+    async def encode(self, text: str) -> list[int] | Failure:
         """Token ids of a text, without any that the tokenizer adds by itself."""
 
     @abstractmethod
-    async def render(self, messages: Sequence[Message]) -> list[int] | Fault:
+    async def render(self, messages: Sequence[Message]) -> list[int] | Failure:
         """The prompt of a conversation."""
 
-    async def spell(self, options: Sequence[str]) -> list[list[int]] | Fault:
+    async def spell(self, options: Sequence[str]) -> list[list[int]] | Failure:
         """Each option's tokens; asked for once."""
         new = [o for o in dict.fromkeys(options) if o not in self._spelled]
         for option, tokens in zip(
             new, await asyncio.gather(*(self._spell(o) for o in new)), strict=True
         ):
-            if isinstance(tokens, Fault):
+            if isinstance(tokens, Failure):
                 return tokens
             self._spelled[option] = tokens
         return [self._spelled[o] for o in options]
 
-    async def _spell(self, option: str) -> list[int] | Fault:
+    async def _spell(self, option: str) -> list[int] | Failure:
         plain = await self.encode(option)
-        if isinstance(plain, Fault):
+        if isinstance(plain, Failure):
             return plain
         anchor = await self.encode(_ANCHOR)
-        if isinstance(anchor, Fault) or not await self._begins_with_space(anchor):
+        if isinstance(anchor, Failure) or not await self._begins_with_space(anchor):
             return plain
         # SentencePiece puts a space before every text; behind a prompt there is none.
         anchored = await self.encode(_ANCHOR + option)
-        if isinstance(anchored, Fault) or anchored[: len(anchor)] != anchor:
+        if isinstance(anchored, Failure) or anchored[: len(anchor)] != anchor:
             return plain
         return anchored[len(anchor) :]
 
     async def _begins_with_space(self, anchor: list[int]) -> bool:
         if self._spaced is None:
             both, one = await self.encode(_ANCHOR + _TRIED), await self.encode(_TRIED)
-            if isinstance(both, Fault) or isinstance(one, Fault):
+            if isinstance(both, Failure) or isinstance(one, Failure):
                 return False
             self._spaced = both != anchor + one
         return self._spaced
 
-    async def _post(self, path: str, body: dict[str, Any]) -> Got | Fault:
+    async def _post(self, path: str, body: dict[str, Any]) -> Response | Failure:
         return await self._connection.post(
             self._connection.address.root + path, body, _FREE, mode="soft"
         )
@@ -143,12 +143,12 @@ class VllmTokens(_ServerTokens):
 
     where = "the server's /tokenize"
 
-    async def encode(self, text: str) -> list[int] | Fault:
+    async def encode(self, text: str) -> list[int] | Failure:
         """Token ids of a text."""
         body = {"model": self._model, "prompt": text, "add_special_tokens": False}
         return _ids(await self._post("/tokenize", body))
 
-    async def render(self, messages: Sequence[Message]) -> list[int] | Fault:
+    async def render(self, messages: Sequence[Message]) -> list[int] | Failure:
         """The prompt of a conversation."""
         continued = messages[-1].role == "assistant"
         body = {
@@ -165,36 +165,36 @@ class LlamaCppTokens(_ServerTokens):
 
     where = "the server's /apply-template and /tokenize"
 
-    async def encode(self, text: str) -> list[int] | Fault:
+    async def encode(self, text: str) -> list[int] | Failure:
         """Token ids of a text."""
         return await self._encode(text, begin=False)
 
-    async def render(self, messages: Sequence[Message]) -> list[int] | Fault:
+    async def render(self, messages: Sequence[Message]) -> list[int] | Failure:
         """The prompt of a conversation."""
         body = {"messages": [{"role": m.role, "content": m.content} for m in messages]}
         got = await self._post("/apply-template", body)
-        if isinstance(got, Fault):
+        if isinstance(got, Failure):
             return got
         prompt = got.body.get("prompt")
         if not isinstance(prompt, str):
-            return Fault("engine_error", "the server's template gave no prompt")
+            return Failure("engine_error", "the server's template gave no prompt")
         last = messages[-1]
         if last.role == "assistant" and not prompt.rstrip().endswith(last.content.rstrip()):
-            return Fault("invalid", "the server's template does not go on from a begun answer")
+            return Failure("invalid", "the server's template does not go on from a begun answer")
         # Templates spell the token that begins a text; the tokenizer must not add another.
         return await self._encode(prompt, begin=False)
 
-    async def _encode(self, text: str, *, begin: bool) -> list[int] | Fault:
+    async def _encode(self, text: str, *, begin: bool) -> list[int] | Failure:
         body = {"content": text, "add_special": begin, "parse_special": True}
         return _ids(await self._post("/tokenize", body))
 
 
-def _ids(got: Got | Fault) -> list[int] | Fault:
-    if isinstance(got, Fault):
+def _ids(got: Response | Failure) -> list[int] | Failure:
+    if isinstance(got, Failure):
         return got
     tokens = got.body.get("tokens")
     if not isinstance(tokens, list) or not all(type(t) is int for t in tokens):
-        return Fault("engine_error", "the server's tokenizer gave no token ids")
+        return Failure("engine_error", "the server's tokenizer gave no token ids")
     return tokens
 
 

@@ -18,13 +18,13 @@ from pipelines.llm.engines._protocol import (
 )
 from pipelines.llm.engines.constraints import llguidance_grammar
 
-__all__ = ["SPELLINGS", "Spelling", "constraint_kind", "neutral", "sampling_fields"]
+__all__ = ["ENCODINGS", "ConstraintEncoding", "constraint_kind", "neutral", "sampling_fields"]
 
 Kind = str
 
 
 @dataclass(frozen=True, slots=True)
-class Spelling:
+class ConstraintEncoding:
     """One way to tell a server what an answer may be.
 
     Attributes
@@ -93,14 +93,14 @@ def constraint_kind(constraint: Constraint) -> Kind:
     return kinds[type(constraint)]
 
 
-def _vllm(field: str, value: Callable[[Any], Any]) -> Spelling:
-    return Spelling(
+def _vllm(field: str, value: Callable[[Any], Any]) -> ConstraintEncoding:
+    return ConstraintEncoding(
         f"structured_outputs.{field}", lambda c: {"structured_outputs": {field: value(c)}}
     )
 
 
-def _guided(field: str, value: Callable[[Any], Any]) -> Spelling:
-    return Spelling(f"guided_{field}", lambda c: {f"guided_{field}": value(c)})
+def _guided(field: str, value: Callable[[Any], Any]) -> ConstraintEncoding:
+    return ConstraintEncoding(f"guided_{field}", lambda c: {f"guided_{field}": value(c)})
 
 
 def _response_format(constraint: JsonSchema) -> dict[str, Any]:
@@ -132,24 +132,24 @@ def _lark(constraint: Any) -> str:
     return f"%llguidance {{}}\n\nstart: {rule}"
 
 
-_LLAMA_CPP = Spelling("grammar (llguidance)", lambda c: {"grammar": _lark(c)})
+_LLAMA_CPP = ConstraintEncoding("grammar (llguidance)", lambda c: {"grammar": _lark(c)})
 
 #: Per kind of constraint the ways to say it, in the order in which they are tried. What is not
 #: probed is not used: some servers leave out a field that they don't know without a word.
 #: A grammar comes first: with it white space in JSON is bounded as on the engines of this
 #: process, and a regular expression is read in the same dialect.
-SPELLINGS: dict[Kind, tuple[Spelling, ...]] = {
+ENCODINGS: dict[Kind, tuple[ConstraintEncoding, ...]] = {
     "choice": (
         _vllm("choice", lambda c: list(c.options)),
         _guided("choice", lambda c: list(c.options)),
-        Spelling("grammar (GBNF)", _gbnf_choice),
+        ConstraintEncoding("grammar (GBNF)", _gbnf_choice),
     ),
     "json": (
         _vllm("grammar", _lark),
         _vllm("json", lambda c: json.loads(c.schema)),
         _LLAMA_CPP,
-        Spelling("response_format", _response_format),
-        Spelling("json_schema", lambda c: {"json_schema": json.loads(c.schema)}),
+        ConstraintEncoding("response_format", _response_format),
+        ConstraintEncoding("json_schema", lambda c: {"json_schema": json.loads(c.schema)}),
         _guided("json", lambda c: json.loads(c.schema)),
     ),
     "regex": (

@@ -7,10 +7,10 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from pipelines.llm.engines.openai._dialect import Spelling
+from pipelines.llm.engines.openai._encodings import ConstraintEncoding
 from pipelines.llm.engines.openai._tokens import Tokens
 
-__all__ = ["Abilities", "Endpoint", "Reading"]
+__all__ = ["Capabilities", "Endpoint", "Reading"]
 
 Endpoint = Literal["completions", "chat"]
 
@@ -31,8 +31,8 @@ _DISTRIBUTIONS: dict[Reading, str] = {
 
 
 @dataclass(slots=True)
-class Abilities:
-    """Findings of the probes; all but ``spellings`` is fixed once the engine is open.
+class Capabilities:
+    """Findings of the probes; all but ``encodings`` is fixed once the engine is open.
 
     Attributes
     ----------
@@ -56,7 +56,7 @@ class Abilities:
         Answers drawn per choice where it is estimated.
     limit_field
         Name of the field for the longest answer.
-    tried
+    probed
         Outcome of every probe, by its name.
     answered_by, fingerprints
         Models and configurations that the server's replies name.
@@ -75,10 +75,10 @@ class Abilities:
     ranks: int = 0
     draws: int = 0
     limit_field: str = "max_tokens"
-    tried: dict[str, str] = field(default_factory=dict)
+    probed: dict[str, str] = field(default_factory=dict)
     answered_by: set[str] = field(default_factory=set)
     fingerprints: set[str] = field(default_factory=set)
-    _spellings: dict[tuple[Endpoint, str], Spelling | None] = field(default_factory=dict)
+    _encodings: dict[tuple[Endpoint, str], ConstraintEncoding | None] = field(default_factory=dict)
     _locks: dict[tuple[Endpoint, str], asyncio.Lock] = field(default_factory=dict)
 
     @property
@@ -89,24 +89,24 @@ class Abilities:
             said += "; where they do not settle it, " + _DISTRIBUTIONS[self.fallback]
         return said
 
-    async def spelling(
+    async def encoding(
         self,
         endpoint: Endpoint,
         kind: str,
-        probe: Callable[[Endpoint, str], Awaitable[Spelling | None]],
-    ) -> Spelling | None:
+        probe: Callable[[Endpoint, str], Awaitable[ConstraintEncoding | None]],
+    ) -> ConstraintEncoding | None:
         """How the server is told a kind of constraint, or None; probed once."""
         place = (endpoint, kind)
         async with self._locks.setdefault(place, asyncio.Lock()):
-            if place not in self._spellings:
-                self._spellings[place] = await probe(endpoint, kind)
-        return self._spellings[place]
+            if place not in self._encodings:
+                self._encodings[place] = await probe(endpoint, kind)
+        return self._encodings[place]
 
     def facts(self) -> dict[str, Any]:
         """JSON-ready."""
         named = {
-            f"{kind} ({endpoint})": spelling.name if spelling else None
-            for (endpoint, kind), spelling in sorted(self._spellings.items())
+            f"{kind} ({endpoint})": encoding.name if encoding else None
+            for (endpoint, kind), encoding in sorted(self._encodings.items())
         }
         return {
             "server": self.server,
@@ -121,7 +121,7 @@ class Abilities:
             "fallback": self.fallback,
             "distributions": self.distributions,
             "constraints": named,
-            "probes": dict(sorted(self.tried.items())),
+            "probes": dict(sorted(self.probed.items())),
             "answered_by": sorted(self.answered_by),
             "fingerprints": sorted(self.fingerprints),
         }
