@@ -83,7 +83,7 @@ def model_findings(settings: Settings) -> Iterator[tuple[str, Finding]]:
             Finding(
                 "ok",
                 "none configured: everything uses the statistical implementations; to use one set "
-                f"engine.kind ({', '.join(ENGINES)}) and engine.model",
+                f"engine.kind ({', '.join(ENGINES)}) and engine.model; {_offer(settings)}",
             ),
         )
         return
@@ -97,6 +97,17 @@ def model_findings(settings: Settings) -> Iterator[tuple[str, Finding]]:
         yield "language model", _loaded(engine, time.perf_counter() - began)
         yield from _scale_findings(settings)
         yield "smoke test", _smoke(engine)
+
+
+def _offer(settings: Settings) -> str:
+    """Which checkpoints are here already, or how to get one."""
+    from pipelines.llm.models import PUBLISHED, ModelFolder
+
+    models = settings.serving.models
+    here = [] if models is None else [stored.name for stored in ModelFolder(models).list()]
+    if here:
+        return f"here: {', '.join(here)} (such as engine.kind transformers, engine.model {here[0]})"
+    return f"`understudy models get {next(iter(PUBLISHED))}` fetches one that runs on any CPU"
 
 
 def _failed(error: UnderstudyError) -> Finding:
@@ -161,7 +172,8 @@ def _tokenizer(settings: Settings) -> Any:
 
     engine = settings.engine
     if engine.kind in ("transformers", "vllm", "guidance"):
-        return load_tokenizer(find_checkpoint(engine.model, engine.revision).folder)
+        found = find_checkpoint(engine.model, engine.revision, settings.serving.models)
+        return load_tokenizer(found.folder)
     given = settings.serving.tokenizer
     return None if given is None else load_tokenizer(given)
 

@@ -28,7 +28,8 @@ class EngineSettings(Section):
     )
     model: str = Field(
         "",
-        description="Folder of a Hugging Face checkpoint, or the model's name on the server.",
+        description="Name of a model fetched with `understudy models get`, folder of a Hugging "
+        "Face checkpoint, `maker/model` on the hub, or the model's name on the server.",
     )
     revision: str = Field("", description="Commit or tag of the model, where it has one.")
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
@@ -120,6 +121,9 @@ class ServingSettings(Section):
         False,
         description="Store the question beside each answer, for people to read; prompts are most "
         "of what a store then holds.",
+    )
+    models: Path | None = Field(
+        None, description="Folder of fetched models; default: `models` in the store's folder."
     )
     chat_template: Path | None = Field(
         None, description="Jinja file with a chat template, for models that bring none."

@@ -8,11 +8,11 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, Self, get_args
 
 import orjson
 import yaml
-from pydantic import BaseModel, Field, SecretStr, ValidationError
+from pydantic import BaseModel, Field, SecretStr, ValidationError, model_validator
 from pydantic_settings import (
     BaseSettings,
     PydanticBaseSettingsSource,
@@ -99,6 +99,15 @@ class Settings(BaseSettings):
         # Only what the caller passes: `load_settings` merges file and environment itself, so
         # that a bare `Settings()` in a test never depends on the machine it runs on.
         return (init_settings,)
+
+    @model_validator(mode="after")
+    def _place_models(self) -> Self:
+        # Engines are opened from `engine` and `serving` alone and know of no home.
+        if self.serving.models is None:
+            models = self.runtime.home.expanduser() / "models"
+            # The tree is frozen; this is still its construction.
+            object.__setattr__(self, "serving", self.serving.model_copy(update={"models": models}))
+        return self
 
     def identity(self, *sections: str) -> dict[str, Any]:
         """Values of the named identity sections (all of them if none is named), JSON-ready.

@@ -7,7 +7,7 @@ from typing import Protocol, runtime_checkable
 
 import polars as pl
 
-from pipelines.config import EngineSettings, Settings
+from pipelines.config import EngineSettings, ServingSettings, Settings
 from pipelines.errors import ConfigError
 from pipelines.personas._grammar import StatisticalWriter
 
@@ -69,21 +69,22 @@ def _model(settings: Settings | None) -> Writer:
             settings.personas,
             store=AnswerStore(settings.runtime.home, settings.serving),
             serving=settings.serving,
-            tokenizer=_tokenizer(settings.engine),
+            tokenizer=_tokenizer(settings.engine, settings.serving),
         )
     except BaseException:
         engine.close()
         raise
 
 
-def _tokenizer(engine: EngineSettings) -> object | None:
+def _tokenizer(engine: EngineSettings, serving: ServingSettings) -> object | None:
     """The model's tokenizer, where its files are on this machine."""
     if engine.kind not in ("transformers", "vllm", "guidance"):
         return None
     from pipelines.llm.engines.checkpoints import find_checkpoint
     from pipelines.llm.engines.tokens import load_tokenizer
 
-    tokenizer: object = load_tokenizer(find_checkpoint(engine.model, engine.revision).folder)
+    found = find_checkpoint(engine.model, engine.revision, serving.models)
+    tokenizer: object = load_tokenizer(found.folder)
     return tokenizer
 
 

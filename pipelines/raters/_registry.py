@@ -130,7 +130,7 @@ def model_tokenizer(engine: EngineSettings, serving: ServingSettings) -> Any:
     from pipelines.llm.engines.tokens import load_tokenizer
 
     if engine.kind in ("transformers", "vllm", "guidance"):
-        return load_tokenizer(find_checkpoint(engine.model, engine.revision).folder)
+        return load_tokenizer(find_checkpoint(engine.model, engine.revision, serving.models).folder)
     if engine.kind == "openai" and serving.tokenizer is not None:
         return load_tokenizer(serving.tokenizer)
     return None

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from pipelines.downloads import Download, fetch
 from pipelines.errors import ConfigError
-from pipelines.sources._download import Download, fetch
 from pipelines.sources._protocol import Progress, no_progress
 
 if TYPE_CHECKING:

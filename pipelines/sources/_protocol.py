@@ -11,9 +11,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pipelines.config import Settings
+from pipelines.downloads import Progress, no_progress
 from pipelines.errors import SourceError
 from pipelines.licences import Licence
 from pipelines.sources._folders import has_folder
@@ -33,14 +34,6 @@ __all__ = [
 ]
 
 
-class Progress(Protocol):
-    """Called often with a stage's name, the units done and, where known, the total."""
-
-    def __call__(self, stage: str, done: int, total: int | None, /) -> None: ...
-
-
-def no_progress(stage: str, done: int, total: int | None, /) -> None:
-    """Report to nobody."""
 
 
 def _nothing_filtered() -> Mapping[str, int]:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from pipelines.config import Settings
 from pipelines.domains import DOMAINS
+from pipelines.downloads import fetch
 from pipelines.errors import ConfigError, SourceError
-from pipelines.sources._download import fetch
 from pipelines.sources._folders import entries, has_folder, unread
 from pipelines.sources._protocol import Progress, no_progress
 from pipelines.sources._registry import SOURCES, open_source

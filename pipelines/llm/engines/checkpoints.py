@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pipelines.errors import ConfigError, EngineError
 
-__all__ = ["Checkpoint", "find_checkpoint"]
+__all__ = ["CHECKPOINT_FILES", "Checkpoint", "find_checkpoint"]
 
 #: Files that decide what a model computes.
 _WEIGHTS = ("*.safetensors", "config.json", "generation_config.json")
@@ -24,8 +24,8 @@ _TOKENIZER = (
     "merges.txt",
     "chat_template.*",
 )
-#: What is fetched of a model that is named, not given as a folder. No pickled weights.
-_WANTED = [*_WEIGHTS, *_TOKENIZER, "*.safetensors.index.json"]
+#: Files of a checkpoint, as patterns; no pickled weights, no code.
+CHECKPOINT_FILES = (*_WEIGHTS, *_TOKENIZER, "*.safetensors.index.json")
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,24 +88,30 @@ def _file_digest(path: str, size: int, modified: int) -> str:  # noqa: ARG001 (c
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def find_checkpoint(model: str, revision: str = "") -> Checkpoint:
+def find_checkpoint(model: str, revision: str = "", models: Path | None = None) -> Checkpoint:
     """The checkpoint that ``engine.model`` names.
 
     Parameters
     ----------
     model
-        A folder; or a name on the Hugging Face hub, whose files are taken from the local cache
-        or fetched, unless ``HF_HUB_OFFLINE`` forbids it.
+        The name of a checkpoint that ``understudy models get`` fetched; a folder; or
+        ``maker/model`` on the Hugging Face hub, whose files are taken from the local cache or
+        fetched, unless ``HF_HUB_OFFLINE`` forbids it.
     revision
-        Commit or tag, for a name.
+        Commit or tag, for a name on the hub.
+    models
+        Folder of fetched checkpoints (``serving.models``).
 
     Raises
     ------
     ConfigError
-        If a folder is given that is none, or holds no model.
+        If there is no checkpoint of that name or in that folder.
     EngineError
-        If a named model can't be had.
+        If a named model can't be had from the hub.
     """
+    bare = "/" not in model and not model.startswith((".", "~"))
+    if bare and models is not None and (models / model / "config.json").is_file():
+        return Checkpoint(models / model, model)
     folder = Path(model).expanduser()
     if folder.is_dir():
         if not (folder / "config.json").is_file():
@@ -113,6 +119,12 @@ def find_checkpoint(model: str, revision: str = "") -> Checkpoint:
         return Checkpoint(folder, folder.resolve().name)
     if model.startswith(("/", ".", "~")) or model.count("/") > 1:
         raise ConfigError("there is no such folder", where=f"engine.model is {model}")
+    if bare:
+        raise ConfigError(
+            "no checkpoint of this name is on this machine",
+            where=f"engine.model is {model}",
+            hint=f"understudy models get {model}; or a folder, or maker/model on the hub",
+        )
     return Checkpoint(_fetched(model, revision), model)
 
 
@@ -121,7 +133,9 @@ def _fetched(model: str, revision: str) -> Path:
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
     try:
-        return Path(snapshot_download(model, revision=revision or None, allow_patterns=_WANTED))
+        return Path(
+            snapshot_download(model, revision=revision or None, allow_patterns=[*CHECKPOINT_FILES])
+        )
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
         line = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
         raise EngineError(

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from pipelines.downloads import Download
 from pipelines.errors import SourceError
-from pipelines.sources._download import Download
 from pipelines.sources._folders import (
     check_file,
     entries,

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from pipelines.config import Settings
+from pipelines.downloads import Download
 from pipelines.errors import ConfigError, SourceError, StoreError
 from pipelines.sources import SOURCES, open_source
-from pipelines.sources._download import Download
 from pipelines.sources.movielens import ARCHIVES
 from pipelines.worlds import prepare_world
 

