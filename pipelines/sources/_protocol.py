@@ -34,8 +34,6 @@ __all__ = [
 ]
 
 
-
-
 def _nothing_filtered() -> Mapping[str, int]:
     return {}
 

@@ -11,8 +11,9 @@ import pytest
 
 from pipelines.config import Settings
 from pipelines.errors import SourceError
-from pipelines.sources import SOURCES, ingest, prepare_world
+from pipelines.sources import SOURCES, ingest
 from pipelines.store import Store
+from pipelines.worlds import prepare_world
 
 pytestmark = pytest.mark.faults
 
