@@ -27,7 +27,7 @@ EXIT_CODES: dict[int, str] = {
     6: "a release (unknown, refused)",
     7: "a model run",
     130: "interrupted",
-    141: "the reader of the output has gone",
+    141: "broken pipe",
 }
 
 
