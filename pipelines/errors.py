@@ -28,6 +28,7 @@ __all__ = [
     "EngineError",
     "IntegrityError",
     "LockedError",
+    "NoChoiceSetError",
     "ReleaseError",
     "SourceError",
     "SourceUnavailableError",
@@ -120,6 +121,10 @@ class ContractError(UnderstudyError):
     """Rows break a table's contract, or a blocking check did not pass."""
 
     exit_code = 4
+
+
+class NoChoiceSetError(ContractError):
+    """The products and the tree give no choice set: the tables, which are optional, are absent."""
 
 
 class StoreError(UnderstudyError):

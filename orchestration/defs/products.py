@@ -11,6 +11,7 @@ from orchestration.naming import asset_spec
 from orchestration.results import absent, contract_spec, materialize, reported
 from orchestration.workbench import Workbench
 from pipelines import products
+from pipelines.errors import NoChoiceSetError
 
 __all__ = ["choice_set_assets"]
 
@@ -43,7 +44,7 @@ def _choice_sets(run_id: str, workbench: Workbench) -> list[dg.MaterializeResult
     """Draw products, match their categories to the tree, cut what is too small."""
     try:
         made = products.build_choice_sets(workbench.store, workbench.settings, run_id=run_id)
-    except products.NoChoiceSetError as error:
+    except NoChoiceSetError as error:
         return [absent(dataset, str(error)) for dataset in products.DATASETS]
     return [
         materialize(

@@ -7,7 +7,7 @@
 """
 
 from pipelines.products._build import CODE_VERSION, DATASETS, INPUTS, build_choice_sets
-from pipelines.products._choice_sets import ChoiceSets, NoChoiceSetError, choice_sets
+from pipelines.products._choice_sets import ChoiceSets, choice_sets
 from pipelines.products._match import HEURISTICS, Heuristic, PathMatch, PathMatcher, PathMiss
 from pipelines.products._tree import CategoryNode, CategoryTree
 
@@ -20,7 +20,6 @@ __all__ = [
     "CategoryTree",
     "ChoiceSets",
     "Heuristic",
-    "NoChoiceSetError",
     "PathMatch",
     "PathMatcher",
     "PathMiss",

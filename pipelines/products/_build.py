@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pipelines.errors import StoreError
-from pipelines.products._choice_sets import NoChoiceSetError, choice_sets
+from pipelines.errors import NoChoiceSetError, StoreError
+from pipelines.products._choice_sets import choice_sets
 from pipelines.products._tree import CategoryTree
 from pipelines.store import Snapshot, Store, build_key
 

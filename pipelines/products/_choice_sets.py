@@ -9,7 +9,7 @@ from typing import Any
 import polars as pl
 
 from pipelines.config import ProductsSettings
-from pipelines.errors import ContractError
+from pipelines.errors import ContractError, NoChoiceSetError
 from pipelines.products._cut import Cut
 from pipelines.products._facts import choice_facts
 from pipelines.products._match import PathMatch, PathMatcher
@@ -17,7 +17,7 @@ from pipelines.products._paths import Routed, match_routes, route
 from pipelines.products._sample import sample_mask
 from pipelines.products._tree import CategoryTree
 
-__all__ = ["ChoiceSets", "NoChoiceSetError", "choice_sets"]
+__all__ = ["ChoiceSets", "choice_sets"]
 
 _BATCH = 100_000
 _EMPTY = {
@@ -38,10 +38,6 @@ _KEPT = (
     "rating_number",
     "category",
 )
-
-
-class NoChoiceSetError(ContractError):
-    """The products and the tree give no choice set: the tables, which are optional, are absent."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -135,11 +135,13 @@ class Release:
         """The release with the version that follows from its content.
 
         Times, run, details of checks and hashes of manifests (which hold times) don't enter:
-        the same content published anywhere is the same version.
+        the same content published anywhere is the same version. A check that does not apply
+        counts like one that passed: whether there was an earlier release to compare with is
+        no content.
         """
         tables = {n: [t.dataset, t.version] for n, t in self.tables.items()}
         checks = {
-            dataset: {c.name: [c.kind, c.severity, c.passed] for c in records.values()}
+            dataset: {c.name: [c.kind, c.severity, c.passed is not False] for c in records.values()}
             for dataset, records in self.checks.items()
         }
         content = {

@@ -25,6 +25,14 @@ TINY = (
 GRACE = 60.0
 
 
+def command_line(process: psutil.Process) -> str:
+    """Command line of a process; empty once it has ended."""
+    try:
+        return " ".join(process.cmdline())
+    except psutil.NoSuchProcess:
+        return ""
+
+
 def test_ctrl_c_at_terminal_ends_parallel_work(tmp_path: Path, understudy: Path) -> None:
     home = tmp_path / "home"
     ours, theirs = pty.openpty()
@@ -49,11 +57,12 @@ def test_ctrl_c_at_terminal_ends_parallel_work(tmp_path: Path, understudy: Path)
         raise AssertionError(shown.decode(errors="replace")[-500:])
 
     deadline = time.monotonic() + 300
-    while not any(step.startswith(("ingest_", "dbt_")) for step in steps_of(home)):
+    started: list[psutil.Process] = []
+    workers: list[psutil.Process] = []
+    while len(workers) < 2 or not any(s.startswith(("ingest_", "dbt_")) for s in steps_of(home)):
         assert not read(deadline), shown.decode(errors="replace")
-    started = psutil.Process(process.pid).children(recursive=True)
-    workers = [p for p in started if "multiprocessing.spawn" in " ".join(p.cmdline())]
-    assert len(workers) == 2
+        started = psutil.Process(process.pid).children(recursive=True)
+        workers = [p for p in started if "multiprocessing.spawn" in command_line(p)]
     os.write(ours, b"\x03")
     deadline = time.monotonic() + GRACE
     while not read(deadline):

@@ -17,11 +17,10 @@ from hypothesis import strategies as st
 
 from pipelines.config import ProductsSettings, Settings
 from pipelines.contracts import CONTRACTS
-from pipelines.errors import ContractError, StoreError
+from pipelines.errors import ContractError, NoChoiceSetError, StoreError
 from pipelines.products import (
     CategoryTree,
     ChoiceSets,
-    NoChoiceSetError,
     build_choice_sets,
     choice_sets,
 )

@@ -213,7 +213,7 @@ def test_a_file_of_another_shape_is_an_error_that_shows_both_headers(
 def test_a_file_without_line_ends_is_refused_in_bounded_memory(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("pipelines.sources._rows._MAX_RECORD", 1000)
+    monkeypatch.setattr("pipelines.sources._rows.MAX_RECORD", 1000)
     with pytest.raises(SourceError, match="a line is longer"):
         Read(header(RATINGS) + b"1" * 5000, RATINGS, block=100)
 

@@ -165,7 +165,7 @@ def test_the_record_of_a_staging_says_whose_it_is(tmp_path: Path) -> None:
         (errno.EFBIG, r"the file size limit is reached for up to 1,234 bytes: .*/x"),
         (errno.EACCES, r"not allowed to write \(Permission denied\): .*/x \(check the owner"),
         (errno.EROFS, r"not allowed to write \(Read-only file system\): .*/x"),
-        (errno.EIO, r"the store can't be written \(Input/output error\): .*/x"),
+        (errno.EIO, r"the disk reports an error for up to 1,234 bytes: .*/x"),
     ],
 )
 def test_what_the_system_says_becomes_one_line(tmp_path: Path, number: int, message: str) -> None:

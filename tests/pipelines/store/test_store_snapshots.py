@@ -8,6 +8,7 @@ import stat
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pandera.polars as pa_polars
@@ -435,7 +436,11 @@ def test_exported_names_exist_and_are_all_that_is_exported() -> None:
     assert sorted(store_package.__all__) == list(store_package.__all__)
     for name in store_package.__all__:
         assert hasattr(store_package, name)
-    public = {n for n in vars(store_package) if not n.startswith("_")}
+    public = {
+        name
+        for name, value in vars(store_package).items()
+        if not name.startswith("_") and not isinstance(value, ModuleType)
+    }
     assert public == set(store_package.__all__)
 
 

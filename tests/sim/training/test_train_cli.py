@@ -46,7 +46,7 @@ def test_a_pair_without_a_stored_score_stops_a_replay_and_is_named(
     # Two films have no score of persona:default:1.
     result = run(home, *SHORT, "--steps", "3200", "--out", str(tmp_path), "--rater", "replay")
     assert result.exit_code == 7
-    assert "no rating (missing" in result.output
+    assert "no rating (invalid" in result.output
     assert "persona:default:1" in result.output
 
 
