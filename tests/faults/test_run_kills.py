@@ -21,7 +21,7 @@ from sim import open_release
 pytestmark = [pytest.mark.faults, pytest.mark.slow, pytest.mark.timeout(1200)]
 
 #: A run ends within 10 s of an interrupt; the rest is for a machine that does other things too.
-ENDS_WITHIN = 120.0
+ENDS_WITHIN = 30.0
 
 
 @pytest.fixture(scope="module")
