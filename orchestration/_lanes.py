@@ -20,7 +20,7 @@ from pipelines.errors import UnderstudyError
 
 __all__ = ["Lanes", "Task", "Tell", "Work", "open_lanes"]
 
-#: How long lanes may take to end by themselves before they are killed (seconds).
+#: Time for lanes to end before they are killed (seconds).
 GRACE = 60.0
 #: The same after an interrupt: a lane's own limit, and the coordinator's for all of them.
 INTERRUPTED_GRACE = 5.0

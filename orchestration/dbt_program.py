@@ -13,7 +13,7 @@ import time
 
 __all__ = ["main"]
 
-#: How often the parent process is looked for (seconds).
+#: Interval between checks of the parent process (seconds).
 _POLL = 0.25
 
 

@@ -117,7 +117,7 @@ _FINISHED = {
 
 
 def _processes_gone(instance: dg.DagsterInstance, run_id: str) -> bool:
-    """Whether the run's log names processes and none of them is alive."""
+    """Return True if the run's event log names processes and all have exited."""
     started: dict[int, float] = {}
     for entry in instance.all_logs(run_id, of_type=dg.DagsterEventType.ENGINE_EVENT):
         event = entry.dagster_event
@@ -128,7 +128,7 @@ def _processes_gone(instance: dg.DagsterInstance, run_id: str) -> bool:
 
 
 def _alive(pid: int, seen: float) -> bool:
-    """Whether the process that had this id at a time (seconds since 1970) still runs."""
+    """Return True if the process that had this id at a time (seconds since 1970) still runs."""
     try:
         process = psutil.Process(pid)
         return bool(process.create_time() <= seen + 1 and process.status() != psutil.STATUS_ZOMBIE)

@@ -1,4 +1,4 @@
-"""What to say about a name that nobody knows."""
+"""Hints for unknown names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much personas differ from each other beside people, with drawn and with mean tastes.
+"""Differences between personas beside those between people, with drawn and mean tastes.
 
     python benchmarks/raters/population.py --home HOME
 

@@ -91,7 +91,7 @@ class Soak:
     def at_random(self, number: int, home: Path, understudy: Path, seconds: float) -> None:
         """One kill of the program with parallel work, at any moment; every third time a rerun."""
         words = [*self.options, "--set", "runtime.lanes=2"]
-        # What one home publishes changes from time to time, so that there is always work left.
+        # Settings change between cycles so that each run has steps to build.
         words += ["--set", f"personas.seed={number // 12}"]
         home.parent.mkdir(exist_ok=True)
         for _ in range(3):

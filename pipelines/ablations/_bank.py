@@ -54,7 +54,7 @@ class RaterSpec:
 
     @property
     def name(self) -> str:
-        """What tables say: ``statistical``, ``llm:<model>``."""
+        """Value of the ``rater`` column: ``statistical``, ``llm:<model>``."""
         if self.engine is None:
             return self.kind
         return f"llm:{self.engine.model or self.engine.kind}"

@@ -37,7 +37,7 @@ models_app = typer.Typer(no_args_is_help=True)
 
 
 class Source(StrEnum):
-    """Where a published model is fetched from, as the option takes it."""
+    """Value of ``--source``: the place to fetch a published model from."""
 
     AUTO = "auto"
     HUB = "hub"

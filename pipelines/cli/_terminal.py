@@ -33,7 +33,7 @@ __all__ = [
     "write_json",
 ]
 
-#: What terminals act on and JSON need not escape: delete, C1 controls, marks that reorder text.
+#: Characters that terminals interpret and JSON need not escape: delete, C1, bidirectional marks.
 _ESCAPED = {
     c: f"\\u{c:04x}"
     for c in (0x7F, *range(0x80, 0xA0), *range(0x202A, 0x202F), *range(0x2066, 0x206A))

@@ -47,7 +47,7 @@ class SampleSettings(Section):
 class WorldSettings(Section):
     """Which original files the pipeline starts from."""
 
-    # What counts is the content of its files, which enters as input versions.
+    # Identity is the content of the files, which enters as input versions.
     runtime_fields = frozenset({"folder"})
 
     source: Literal["sample", "ml-latest-small", "ml-25m", "ml-32m", "ml-1m", "ml-100k"] = Field(

@@ -31,16 +31,16 @@ from pipelines.scales import SCALES, RatingScale, rescale
 
 __all__ = ["Basis", "GraphMemory", "Neighbour", "Parts", "RatingOf"]
 
-#: What a neighbour was found by: `paths` join it to the query; none does, but to the `user`;
+#: Evidence for a neighbour: `paths` join it to the query; none does, but to the `user`;
 #: or there is only its `embedding` (always so if the query has no edge that a path begins with).
 Basis = Literal["paths", "user", "embedding"]
-#: Whose rating a neighbour carries.
+#: Author of a neighbour's rating.
 RatingOf = Literal["own", "others"]
 
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What the score of a neighbour y of the query x for the user u is made of.
+    """Components of the score of a neighbour y of the query x for the user u.
 
     ``score = alpha * pathsim + (1 - alpha) * user_similarity + embedding_weight * cosine``
     (SimUSER, formula 5 and appendix D); a part that is None counts as 0.
@@ -105,7 +105,7 @@ _GRAPH_SCALE = SCALES["1-5"]
 
 @dataclass(frozen=True)
 class RatingMeaning:
-    """What ratings on one scale are in a domain's graph.
+    """Edges that a rating on one scale stands for in a domain's graph.
 
     Attributes
     ----------
@@ -275,7 +275,7 @@ def _counts(query: Query) -> Vector:
 
 
 class _Shares:
-    """How much each path has in the counts between the query and a neighbour."""
+    """Share of each path in the counts between the query and a neighbour."""
 
     def __init__(self, query: Query) -> None:
         base, x = query.base, query.item

@@ -24,7 +24,7 @@ class Writer(Protocol):
 
     @property
     def name(self) -> str:
-        """What the ``writer`` column says: `statistical`, or a model's id."""
+        """Value of the ``writer`` column: `statistical`, or a model's id."""
         ...
 
     def write(self, attributes: pl.DataFrame) -> pl.DataFrame:

@@ -71,7 +71,7 @@ SPELLINGS = {
 
 @dataclass(frozen=True, slots=True)
 class PersonaTargets:
-    """What personas are sampled from.
+    """Distributions that personas are sampled from.
 
     Attributes
     ----------

@@ -31,7 +31,7 @@ class LiveRater(Protocol):
 
     @property
     def name(self) -> str:
-        """What the ``rater`` column says."""
+        """Value of the ``rater`` column."""
         ...
 
     @property
@@ -41,7 +41,7 @@ class LiveRater(Protocol):
 
     @property
     def items(self) -> int:
-        """How many items there are (count)."""
+        """Number of items."""
         ...
 
     def rate(
@@ -98,7 +98,7 @@ class LiveTables:
 
     @property
     def name(self) -> str:
-        """What the ``rater`` column says."""
+        """Value of the ``rater`` column."""
         return self._rater.name
 
     @property
@@ -108,7 +108,7 @@ class LiveTables:
 
     @property
     def items(self) -> int:
-        """How many items there are (count)."""
+        """Number of items."""
         return self._items.height
 
     def rate(
@@ -162,7 +162,7 @@ class LiveTables:
 
 
 def layers(values: Ints) -> Ints:
-    """How often each value stood before its row.
+    """Number of earlier rows with the same value.
 
     >>> layers(np.array([4, 2, 4, 4])).tolist()
     [0, 0, 1, 2]

@@ -164,7 +164,7 @@ class LiveReplay:
 
     @property
     def name(self) -> str:
-        """What the ``rater`` column says."""
+        """Value of the ``rater`` column."""
         return self._rater.name
 
     @property

@@ -90,7 +90,7 @@ class Rater(Protocol):
 
     @property
     def name(self) -> str:
-        """What the ``rater`` column says."""
+        """Value of the ``rater`` column."""
         ...
 
     @property

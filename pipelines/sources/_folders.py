@@ -25,7 +25,7 @@ __all__ = [
     "unread",
 ]
 
-#: What browsers and file managers add to a name: `Books (1).json`, `Books [old].json`.
+#: Suffixes that browsers and file managers add to a name: `Books (1).json`, `Books [old].json`.
 _ADDED = re.compile(r"[ _-]*(?:\([^)]*\)|\[[^\]]*\])|\s+")
 _KINDS = (
     (stat.S_ISDIR, "a folder"),

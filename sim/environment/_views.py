@@ -1,4 +1,4 @@
-"""What the single and the vector environment show of their world."""
+"""Properties shared by the single and the vector environment."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class WorldViews:
 
     @property
     def rater(self) -> StepRater:
-        """Who rates; can be handed to other environments."""
+        """The rater; can be shared with other environments."""
         return self.world.rater
 
     @property
@@ -57,5 +57,5 @@ class WorldViews:
 
     @property
     def history_length(self) -> int:
-        """How many past items an observation tells of (count)."""
+        """Past items in an observation (count)."""
         return self.core.options.history_length

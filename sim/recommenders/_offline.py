@@ -124,7 +124,7 @@ def people_release(release: Release, users: Sequence[str]) -> Release:
 
 @dataclass(frozen=True)
 class OfflineRow:
-    """How one recommender did.
+    """Figures of one recommender.
 
     Attributes
     ----------
@@ -308,7 +308,7 @@ def _order(name: str) -> tuple[bool, int]:
 
 
 def _hits(lists: Ints, truth: Ints, items: int) -> Any:
-    """Whether each recommended item is held out, of the shape of the lists."""
+    """Hits: True where a recommended item is held out, of the shape of the lists."""
     row = np.arange(len(lists))[:, None] * items
     return np.isin(row + lists, (row + truth)[truth >= 0]) & (lists >= 0)
 

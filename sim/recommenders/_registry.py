@@ -37,7 +37,7 @@ __all__ = [
 #: Entry-point group of recommenders in other distributions: name = ``module:Class``.
 GROUP = "understudy.recommenders"
 
-#: Where the project's own recommenders are, by name; imported when they are opened.
+#: Modules of the project's own recommenders by name; imported on first use.
 RECOMMENDERS: dict[str, str] = {
     "random": "sim.recommenders._baselines:RandomRecommender",
     "popular": "sim.recommenders._baselines:PopularRecommender",

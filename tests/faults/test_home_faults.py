@@ -88,7 +88,7 @@ def test_clock_one_day_back_does_not_hide_newest_release(
     assert open_release("latest", home=tmp_path).ref == str(newest)
     assert store.current("raw.tmdb_missing").rows == 2
     assert store.verify(newest, lineage=True).ok
-    # What was built before the clock went back is still found and reused.
+    # Builds from before the clock change are still found and reused.
     assert publish(store, 1).version != newest.version
     assert store.release("movies@latest").tables["missing"].rows == 1
     assert not list((tmp_path / "_staging").iterdir())

@@ -24,7 +24,7 @@ def dangle(file: Path) -> None:
     file.symlink_to(file.with_name("nowhere"))
 
 
-#: What stands where a file should.
+#: Kinds of non-files in place of a source file.
 NO_FILES: dict[str, Callable[[Path], None]] = {
     "dangling link": dangle,
     "FIFO": os.mkfifo,

@@ -20,7 +20,7 @@ from typing import Any, Self
 
 __all__ = ["ForkServer", "ForkedProcess"]
 
-#: What takes long to import; none of it starts a pool of threads before it is used.
+#: Slow imports that start no thread pool before use.
 _PRELOAD = (
     "orchestration.cli",
     "orchestration.headless",

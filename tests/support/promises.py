@@ -42,7 +42,7 @@ def step_kinds() -> dict[str, list[str]]:
     return kinds
 
 
-#: What faults are injected into, by the name of its axis.
+#: Members of each axis of the fault table, by the name of the axis.
 SUBJECTS: dict[str, Callable[[], list[str]]] = {
     "steps": lambda: [step for job in JOBS for step in steps_of_job(job)],
     "sources": lambda: list(SOURCES),

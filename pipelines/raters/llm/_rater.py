@@ -138,7 +138,7 @@ class LLMRater:
 
     @property
     def name(self) -> str:
-        """What the ``rater`` column says."""
+        """Value of the ``rater`` column."""
         return self._name
 
     @property

@@ -1,4 +1,4 @@
-"""How good raters are: figures on held-out ratings of people; summaries of scores."""
+"""Evaluation of raters on held-out ratings of people, and summaries of scores."""
 
 from pipelines.raters.report._held_out import persona_rows
 from pipelines.raters.report._metrics import (

@@ -1,4 +1,4 @@
-"""How much simulated users differ from each other, in figures that people have too.
+"""Differences between simulated users, in figures that are defined for people too.
 
 Every function takes arrays, so that the ratings of people and of personas go through the same
 code. Ratings are in units of their own scale.
@@ -145,7 +145,7 @@ class Headroom:
 
     @property
     def gain(self) -> float:
-        """What personalisation can earn over the best common list."""
+        """Headroom: gain of personal lists over the best common list."""
         return self.oracle - self.common
 
 

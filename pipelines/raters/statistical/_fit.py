@@ -309,7 +309,7 @@ def _statements(
 
 
 def _residuals(learned: Learned, rows: HumanRows) -> Floats:
-    """What neither quality nor taste explains of ratings, in rating units."""
+    """Residual of ratings after quality and taste, in rating units."""
     catalogue, believed = learned.catalogue, learned.believed
     felt = np.einsum("ij,ij->i", catalogue.taste[rows.item], believed.mean[rows.user])
     return np.asarray(rows.rating - learned.quality.mean - catalogue.quality[rows.item] - felt)

@@ -78,7 +78,7 @@ class LiveStatistical:
 
     @property
     def name(self) -> str:
-        """What the ``rater`` column says."""
+        """Value of the ``rater`` column."""
         return self._rater.name
 
     @property
@@ -88,7 +88,7 @@ class LiveStatistical:
 
     @property
     def items(self) -> int:
-        """How many items there are (count)."""
+        """Number of items."""
         return len(self._rows)
 
     def rate(

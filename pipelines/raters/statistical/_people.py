@@ -150,7 +150,7 @@ def genre_surplus(
     -------
     Arrays of shape (users, genres) and (ratings,), in rating units.
     """
-    # What leniency does not explain is taste.
+    # Residuals after leniency are taste.
     rest = rows.rating - mean - catalogue.quality[rows.item] - leniency[rows.user]
     cells = (rows.user, rows.item)
     shape = (len(rows.users), len(catalogue.index))

@@ -157,7 +157,7 @@ class StatisticalRater:
     def _weights(self) -> Floats:
         weights = self.model.weights.copy()
         weights[EFFECTS.index("similarity")] *= TEXT_TRUST
-        # What is stated and drawn is taste, as what a history tells is.
+        # Stated and drawn taste count as taste, like the taste inferred from a history.
         for effect in ("agreement", "conflict", "taste"):
             weights[EFFECTS.index(effect)] = weights[_HISTORY]
         return weights

@@ -231,6 +231,6 @@ def test_every_command_takes_json_home_and_config() -> None:
     assert len(found) >= 7
     for path, command in found:
         options = {o for p in command.params for o in p.opts}  # type: ignore[attr-defined]
-        # What is registered is no matter of a home.
+        # The registry does not depend on a home.
         wanted = {"--json"} if path == "recommend list" else {"--json", "--home", "--config"}
         assert wanted <= options, path

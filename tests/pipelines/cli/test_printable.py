@@ -32,7 +32,7 @@ def crash() -> None:
 
 
 def clean(text: str) -> bool:
-    """Whether no control character but those of lines and tabs is left."""
+    """Return True if no control character other than line ends and tabs is left."""
     return not any(c in text for c in "\x1b\x07\x9b\x7f\r\u202e")
 
 

@@ -65,7 +65,7 @@ class Response:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """How one attempt ended.
+    """Outcome of one attempt.
 
     Attributes
     ----------
@@ -97,7 +97,7 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """What a request can take at most (tokens)."""
+    """Upper bound of the tokens of a request."""
 
     prompt: int
     completion: int
@@ -410,7 +410,7 @@ def classify_response(
     seconds: float,
     mode: Mode,
 ) -> Attempt:
-    """What a response means.
+    """Classification of a response.
 
     Raises
     ------
