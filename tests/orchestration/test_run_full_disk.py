@@ -143,15 +143,22 @@ def test_other_faults_are_not_taken_for_a_full_disk(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("limit", "where"),
+    [
+        pytest.param(100_000, "", id="Dagster's log meets it"),
+        pytest.param(1_228_800, "dbt_movies: ", id="dbt meets it", marks=pytest.mark.slow),
+    ],
+)
 def test_run_under_a_file_size_limit_ends_with_the_code_of_the_store(
-    understudy: Path, tmp_path: Path
+    understudy: Path, tmp_path: Path, limit: int, where: str
 ) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
     try:
         run = start_run(understudy, tmp_path / "home", *SMALL)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert run.process.wait(300) == 5
-    assert "error: the file size limit is reached" in run.output()
+    assert f"error: {where}the file size limit is reached" in run.output()
     assert "Traceback" not in run.output()
