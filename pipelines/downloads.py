@@ -38,7 +38,7 @@ class Progress(Protocol):
 
 
 def no_progress(stage: str, done: int, total: int | None, /) -> None:
-    """Report to nobody."""
+    """Discard progress."""
 
 
 @dataclass(frozen=True, slots=True)

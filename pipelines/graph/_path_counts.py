@@ -84,7 +84,7 @@ class CountCache:
             return found
 
     def put(self, key: int, value: Vector) -> Vector:
-        """Keep a result, which nobody may write to from here on, and return it."""
+        """Store a result as read-only, and return it."""
         value.flags.writeable = False
         with self._lock:
             self._values[key] = value
@@ -100,7 +100,7 @@ class CountCache:
 
 
 def frozen(values: Vector) -> Vector:
-    """The same array, which nobody can write to any more."""
+    """The same array, made read-only."""
     values.flags.writeable = False
     return values
 

@@ -191,6 +191,6 @@ def aggregate(parts: Sequence[TestScore]) -> TestScore:
 
 def _over_seeds(seeds: Floats) -> tuple[float, float]:
     """95 % interval of the mean over independent seeds; NaN for a single one."""
-    low, high = over_seeds(seeds.tolist(), least=2)
+    low, high = over_seeds(seeds.tolist(), min_seeds=2)
     nan = float("nan")
     return nan if low is None else low, nan if high is None else high

@@ -13,7 +13,7 @@ __all__ = ["RESAMPLES", "Figure", "mean_with_interval", "over_seeds", "user_weig
 #: Resamples of the bootstrap (count).
 RESAMPLES = 1_000
 #: Least seeds that an interval over seeds is given for (count).
-LEAST_SEEDS = 3
+MIN_SEEDS = 3
 
 
 @dataclass(frozen=True)
@@ -52,9 +52,9 @@ class Figure:
 
 
 def over_seeds(
-    values: Sequence[float], *, least: int = LEAST_SEEDS
+    values: Sequence[float], *, min_seeds: int = MIN_SEEDS
 ) -> tuple[float | None, float | None]:
-    """95 % interval of the mean of independent runs (Student's t), None for fewer than `least`.
+    """95 % interval of the mean of independent runs (Student's t), None for fewer than `min_seeds`.
 
     >>> low, high = over_seeds([7.0, 8.0, 9.0])  # 8 ± 4.303 · 1 / sqrt(3)
     >>> round(low, 2), round(high, 2)
@@ -62,7 +62,7 @@ def over_seeds(
     >>> over_seeds([7.0, 8.0])
     (None, None)
     """
-    if len(values) < least:
+    if len(values) < min_seeds:
         return None, None
     from scipy import stats
 

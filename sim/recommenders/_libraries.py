@@ -130,7 +130,7 @@ class _ItemWeights(CollaborativeRecommender):
         return self._of_histories(self._matrix[rows])
 
     def _of_histories(self, histories: Any) -> Floats:
-        # A sparse product sums in the order of the items, whoever else is in the batch.
+        # A sparse product sums in the order of the items, independent of the rest of the batch.
         scores = histories.astype(np.float64) @ self._weights
         return np.asarray(scores.todense() if hasattr(scores, "todense") else scores)
 

@@ -173,8 +173,8 @@ def checked_request(
             f"for {len(who)} users",
             where=name,
         )
-    for what, values, least, count in (("user", who, 0, personas), ("item", past, -1, items)):
-        wrong = (values < least) | (values >= count)
+    for what, values, low, count in (("user", who, 0, personas), ("item", past, -1, items)):
+        wrong = (values < low) | (values >= count)
         if wrong.any():
             raise ConfigError(
                 f"there is no {what} {int(values[wrong][0])}",

@@ -59,7 +59,7 @@ def variance_shares(expected: Floats, within: Floats) -> VarianceShares:
 
 
 def split_half_covariance(
-    user: Ints, item: Ints, rating: Floats, genres: Floats, *, seed: int = 0, least: int = 4
+    user: Ints, item: Ints, rating: Floats, genres: Floats, *, seed: int = 0, min_ratings: int = 4
 ) -> tuple[float, float]:
     """Covariance between halves of users' genre deviations, net of other users'.
 
@@ -75,7 +75,7 @@ def split_half_covariance(
         Whether an item has a genre, of shape (items, genres).
     seed
         Of the split.
-    least
+    min_ratings
         Ratings of a genre that a half needs (count).
 
     Returns
@@ -97,7 +97,7 @@ def split_half_covariance(
         sums.append(total)
         counts.append(count)
     first, second = (s / np.maximum(c, 1) for s, c in zip(sums, counts, strict=True))
-    there, here = (c >= least for c in counts)
+    there, here = (c >= min_ratings for c in counts)
     own = _covariance(first, second, there & here)
     other = _covariance(first, np.roll(second, 1, axis=0), there & np.roll(here, 1, axis=0))
     return own - other, other
@@ -170,10 +170,10 @@ def headroom(expected: Floats, *, size: int = 10) -> Headroom:
     return Headroom(float(own.mean()), float(common.mean()), float(expected.mean()))
 
 
-def user_moments(user: Ints, rating: Floats, *, least: int = 10) -> tuple[Floats, Floats]:
-    """Mean and standard deviation of each user with at least `least` ratings (count)."""
+def user_moments(user: Ints, rating: Floats, *, min_ratings: int = 10) -> tuple[Floats, Floats]:
+    """Mean and standard deviation of each user with `min_ratings` ratings or more."""
     count = np.bincount(user)
-    kept = count >= least
+    kept = count >= min_ratings
     mean = _means(user, rating)
     square = np.bincount(user, (rating - mean[user]) ** 2, minlength=len(count))
     return mean[kept], np.sqrt(square[kept] / (count[kept] - 1))

@@ -323,18 +323,18 @@ def fit_width_spread(user: Ints, residual: Floats) -> float | None:
 def packaged_prior() -> Prior:
     """Aggregates fitted on ml-latest-small (``benchmarks/raters/package_prior.py``)."""
     text = files("pipelines.raters.statistical").joinpath("data/taste_prior.json").read_text()
-    told = json.loads(text)
+    content = json.loads(text)
     return Prior(
-        told["source"],
-        told["people"],
-        told["ratings"],
-        tuple(told["genres"]),
-        np.array(told["covariance"]),
-        told["component"],
-        told["noise"],
-        tuple(told["statements"]),
-        told["width_spread"],
-        told["terms"],
+        content["source"],
+        content["people"],
+        content["ratings"],
+        tuple(content["genres"]),
+        np.array(content["covariance"]),
+        content["component"],
+        content["noise"],
+        tuple(content["statements"]),
+        content["width_spread"],
+        content["terms"],
     )
 
 

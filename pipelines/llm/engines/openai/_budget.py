@@ -152,7 +152,7 @@ class Budget:
             f"the budget is spent: {self.prompt} tokens in, {self.completion} out, cost "
             f"{self.cost:.4f}; the next request can take up to {prompt} in and {completion} out",
             where=", ".join(limits),
-            hint="answers that came are kept: raise the limit and run again to go on",
+            hint="received answers are stored: raise the limit and run again to go on",
             details={"over_budget": True, **self.facts()},
         )
 

@@ -73,7 +73,7 @@ class Attempt:
         ``answered``; ``final``: another attempt gives the same; ``transient``; ``throttled``;
         ``lost``: the server worked, and billed, but its answer can't be used.
     response
-        What came.
+        The response.
     detail
         One line about what is wrong.
     status
@@ -83,7 +83,7 @@ class Attempt:
     wait
         Seconds that the server asks to wait, if it says.
     reached
-        Whether the request came through to the server.
+        Whether the server received the request.
     """
 
     kind: Literal["answered", "final", "transient", "throttled", "lost"]
@@ -190,7 +190,7 @@ class Connection:
         tries: int | None = None,
         check: Check | None = None,
     ) -> Response | Failure:
-        """Send a request and return what came, or why nothing did.
+        """Send a request; return the response, or the failure.
 
         Parameters
         ----------
@@ -199,7 +199,7 @@ class Connection:
         body
             The JSON object to send.
         estimate
-            Tokens that it can take at most.
+            Upper bound of its tokens.
         mode
             ``run``: what the server does not know ends the run. ``probe``: it may not know the
             address. ``soft``: it may answer with any status, as a page that is not of the
@@ -215,8 +215,8 @@ class Connection:
             If no request can succeed: no server, the key refused, the model unknown, the
             budget spent, the wait too long.
         """
-        most = 1 + self._serving.retries if tries is None else tries
-        return await self._ask("POST", url, orjson.dumps(body), estimate, most, mode, check)
+        max_tries = 1 + self._serving.retries if tries is None else tries
+        return await self._ask("POST", url, orjson.dumps(body), estimate, max_tries, mode, check)
 
     async def _ask(
         self,
@@ -311,7 +311,7 @@ class Connection:
             raise EngineError(
                 f"the server does not answer: {attempt.detail} after {tries} tries",
                 where=self.address.api,
-                hint="start it, or set serving.base_url; answers that came are kept: run again",
+                hint="start it, or set serving.base_url; received answers are stored: run again",
             )
         return Failure(
             "engine_error", f"{attempt.detail} after {tries} tries", attempt.code, attempt.reached
@@ -448,7 +448,7 @@ def _throttled(
         raise EngineError(
             f"the account has no credit left ({detail})",
             where=address.api,
-            hint="answers that came are kept: run again when it has",
+            hint="received answers are stored: run again when it has",
         )
     wait = _wait(headers)
     if code == 429 or wait is not None:

@@ -118,13 +118,13 @@ class ConcurrencyLimiter:
                 f"the server asks to wait {wait:.0f} s, longer than serving.max_wait "
                 f"({self._max_wait:.0f} s)",
                 where=self._where,
-                hint="run again later: answers that came are kept; or raise serving.max_wait",
+                hint="run again later: received answers are stored; or raise serving.max_wait",
             )
         if fresh and self._pauses > self._max_pauses:
             raise EngineError(
                 f"the server still limits the rate after {self._max_pauses} pauses in a row",
                 where=self._where,
-                hint="run again later: answers that came are kept; or lower serving.concurrency",
+                hint="run again later: received answers are stored; or lower serving.concurrency",
             )
         until = max(self._until, now + wait)
         self.paused += until - max(self._until, now)

@@ -332,7 +332,7 @@ def test_a_server_that_dies_ends_the_run_after_the_answers_that_came(serve: Serv
         )
         came = [next(answers) for _ in range(10)]
         server.stop()
-        with pytest.raises(EngineError, match=r"does not answer.*answers that came are kept"):
+        with pytest.raises(EngineError, match=r"does not answer.*received answers are stored"):
             came.extend(answers)
     assert 10 <= len(came) < 99
 
