@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import asdict
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
+from pipelines.cli._doctor_checks import Finding
 from pipelines.cli.options import (
     ConfigOption,
     HomeOption,
@@ -18,13 +23,215 @@ from pipelines.cli.options import (
     progress_bar,
     table,
 )
+from pipelines.errors import UnderstudyError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from pipelines.cli._doctor_checks import Finding
+    from pipelines.config import Settings
+    from pipelines.llm.engines import Answer, Engine
 
 __all__ = ["doctor"]
+
+
+#: Scales whose reading is shown: those that answers are asked on.
+_SCALES = ("0-9", "1-10", "one-ten", "1-5", "0-100")
+#: Share of its probability below which a model hardly answers with one of the options.
+_LITTLE = 0.1
+
+
+def check_engines(settings: Settings, home: Path) -> Finding:
+    """Which engines can run here, and on what."""
+    del settings, home
+    from pipelines.llm.engines import ENGINES
+    from pipelines.llm.engines.vllm import vllm_version
+
+    vllm = vllm_version()
+    ready = {
+        "transformers": _transformers(),
+        "vllm": f"{vllm} ({_vllm_device()})" if vllm else "not installed",
+        "openai": f"httpx {_version('httpx')}, needs a server",
+        "guidance": f"{_version('guidance')}, one answer at a time",
+        "scripted": "built in",
+    }
+    return Finding("ok", "; ".join(f"{name}: {ready.get(name, 'known')}" for name in ENGINES))
+
+
+def _version(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return "missing"
+
+
+def _transformers() -> str:
+    try:
+        import torch
+    except ImportError:
+        return "torch can't be imported"
+    devices = ["cpu"]
+    if torch.cuda.is_available():
+        devices += [f"cuda:{n}" for n in range(torch.cuda.device_count())]
+    return f"{_version('transformers')}, torch {torch.__version__} ({', '.join(devices)})"
+
+
+def _vllm_device() -> str:
+    """By its distribution: importing vLLM takes ten seconds."""
+    return "cpu" if _version("vllm") == "missing" else "gpu"
+
+
+def model_findings(settings: Settings) -> Iterator[tuple[str, Finding]]:
+    """What can be said of the configured model: one named finding after the other.
+
+    With no engine configured that is one line. Otherwise the model is loaded (or the server
+    asked), its tokenizer's reading of every rating scale is shown, and one prompt is answered.
+
+    Yields
+    ------
+    tuple
+        Name of the line, and what was found.
+    """
+    from pipelines.llm.engines import ENGINES, load_engine
+
+    if settings.engine.kind == "none":
+        yield (
+            "language model",
+            Finding(
+                "ok",
+                "none configured: everything uses the statistical implementations; to use one set "
+                f"engine.kind ({', '.join(ENGINES)}) and engine.model; {_offer(settings)}",
+            ),
+        )
+        return
+    began = time.perf_counter()
+    try:
+        engine = load_engine(settings.engine, settings.serving)
+    except UnderstudyError as error:
+        yield "language model", _failed(error)
+        return
+    with closing(engine):
+        yield "language model", _loaded(engine, time.perf_counter() - began)
+        yield from _scale_findings(settings)
+        yield "smoke test", _smoke(engine)
+
+
+def _offer(settings: Settings) -> str:
+    """Which checkpoints are here already, or how to get one."""
+    from pipelines.llm.models import PUBLISHED, ModelFolder
+
+    models = settings.serving.models
+    here = [] if models is None else [stored.name for stored in ModelFolder(models).list()]
+    if here:
+        return f"here: {', '.join(here)} (such as engine.kind transformers, engine.model {here[0]})"
+    return f"`understudy models get {next(iter(PUBLISHED))}` fetches one that runs on any CPU"
+
+
+def _failed(error: UnderstudyError) -> Finding:
+    found = error.what + (f": {error.where}" if error.where else "")
+    return Finding("fail", " ".join(found.split()), error.hint or "see docs/engines.md")
+
+
+def _loaded(engine: Engine, seconds: float) -> Finding:
+    identity, facts = engine.identity, engine.facts()
+    parts = [f"{identity.engine} {identity.engine_version}", identity.model]
+    parts += [str(p) for p in (identity.revision, identity.dtype) if p]
+    if identity.quantisation != "none":
+        parts.append(identity.quantisation)
+    if identity.weights:
+        parts.append(f"weights {identity.weights[:12]}")
+    parts.append(f"device {facts.get('device', 'unknown')}")
+    if facts.get("context"):
+        parts.append(f"context {facts['context']:,} tokens")
+    parts.append(f"ready in {seconds:.1f} s")
+    found = "; ".join(parts) + f"; distributions by {facts.get('distributions', 'unknown')}"
+    return Finding("ok", found)
+
+
+def _scale_findings(settings: Settings) -> Iterator[tuple[str, Finding]]:
+    """How the model's tokenizer cuts the answers of each scale, where it is to be had."""
+    from pipelines.llm.engines import Message
+    from pipelines.llm.engines.chat import read_template, render_text
+    from pipelines.prompts import answer_start, scale_report
+    from pipelines.scales import SCALES
+
+    try:
+        tokenizer = _tokenizer(settings)
+        if tokenizer is None:
+            yield (
+                "rating scales",
+                Finding("ok", "the server's own tokenizer reads them; see how it reads choices"),
+            )
+            return
+        template = read_template(settings.serving.chat_template)
+        question = render_text(tokenizer, [Message("user", "How many stars?")], template)
+    except UnderstudyError as error:
+        yield "rating scales", _failed(error)
+        return
+    for name in _SCALES:
+        scale = SCALES[name]
+        try:
+            reading = scale_report(tokenizer, scale, question + answer_start(scale))
+        except UnderstudyError as error:
+            yield f"scale {name}", _failed(error)
+            continue
+        if reading.adds_up:
+            yield f"scale {name}", Finding("ok", reading.describe())
+        else:
+            advice = "end the prompt where a new token begins, on a line break or a space"
+            yield f"scale {name}", Finding("warn", reading.describe(), advice)
+
+
+def _tokenizer(settings: Settings) -> Any:
+    """The configured model's tokenizer; None if only a server has it, or there is none."""
+    from pipelines.llm.engines.checkpoints import find_checkpoint
+    from pipelines.llm.engines.tokens import load_tokenizer
+
+    engine = settings.engine
+    if engine.kind in ("transformers", "vllm", "guidance"):
+        found = find_checkpoint(engine.model, engine.revision, settings.serving.models)
+        return load_tokenizer(found.folder)
+    given = settings.serving.tokenizer
+    return None if given is None else load_tokenizer(given)
+
+
+def _smoke(engine: Engine) -> Finding:
+    """One prompt, answered."""
+    from pipelines.llm.engines import Choice, Message, Request
+
+    options = tuple("12345")
+    request = Request(
+        (
+            Message("system", "You rate films with 1 to 5 stars. Answer with the number alone."),
+            Message("user", "A quiet drama about two friends and a boat. How many stars?"),
+        ),
+        constraint=Choice(options),
+    )
+    began = time.perf_counter()
+    try:
+        [answer] = engine.submit([request])
+    except UnderstudyError as error:
+        return _failed(error)
+    return _judged(answer, time.perf_counter() - began)
+
+
+def _judged(answer: Answer, seconds: float) -> Finding:
+    if answer.status != "ok" or answer.probabilities is None:
+        found = f"the answer is {answer.status}: {answer.detail or answer.finish_reason}"
+        return Finding("fail", found, "see docs/engines.md for what the engine needs")
+    best = max(answer.probabilities)
+    found = f'"{answer.text}" of 1-5 with {best:.0%}, {answer.prompt_tokens} tokens'
+    found += f" in {seconds * 1000:,.0f} ms"
+    if answer.mass is None:
+        return Finding("ok", found)
+    found += f"; {answer.mass:.0%} of the model's probability is on the five answers"
+    if answer.mass >= _LITTLE:
+        return Finding("ok", found)
+    return Finding(
+        "warn",
+        found,
+        "the model hardly answers like this: is it instruction-tuned, and its chat template right?",
+    )
+
 
 _STYLE = {"ok": "green", "warn": "yellow", "fail": "bold red"}
 
@@ -40,7 +247,6 @@ def doctor(
     "advice"}], "summary": {"ok", "warn", "fail"}}.
     """
     from pipelines.cli._doctor_checks import CHECKS
-    from pipelines.cli._doctor_engines import check_engines, model_findings
 
     settings = open_settings(home, config)
     checks = {**CHECKS, "engines": check_engines}

@@ -1,4 +1,7 @@
-"""Choice sets: sampled products, matched to the tree, flattened into three tables."""
+"""Choice sets: sampled products, matched to the tree, flattened into three tables.
+
+Products are sampled over categories in proportion to their sizes (BIEL, appendix C).
+"""
 
 from __future__ import annotations
 
@@ -6,18 +9,194 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import polars as pl
 
 from pipelines.config import ProductsSettings
 from pipelines.errors import ContractError, NoChoiceSetError
 from pipelines.products._cut import Cut
-from pipelines.products._facts import choice_facts
-from pipelines.products._match import PathMatch, PathMatcher
+from pipelines.products._match import PathMatch, PathMatcher, PathMiss
+from pipelines.products._names import SEPARATOR
 from pipelines.products._paths import Routed, match_routes, route
-from pipelines.products._sample import sample_mask
 from pipelines.products._tree import CategoryTree
+from pipelines.seeding import U64, combine
 
 __all__ = ["ChoiceSets", "choice_sets"]
+
+
+def quotas(sizes: Mapping[str, int], total: int) -> dict[str, int]:
+    """How many to draw of each category: its share of ``total``, to within one.
+
+    Largest remainders, ties by name; all of everything if there are no more than ``total``.
+
+    >>> quotas({"Books": 60, "Toys": 30, "Games": 10}, 9)
+    {'Books': 5, 'Toys': 3, 'Games': 1}
+    """
+    everything = sum(sizes.values())
+    if total >= everything:
+        return dict(sizes)
+    shares = {name: divmod(size * total, everything) for name, size in sizes.items()}
+    drawn = {name: whole for name, (whole, _) in shares.items()}
+    order = sorted(shares, key=lambda name: (-shares[name][1], name))
+    for name in order[: total - sum(drawn.values())]:
+        drawn[name] += 1
+    return drawn
+
+
+def row_keys(ids: pl.Series, seed: int) -> U64:
+    """A pseudo-random number for each (ASCII) id, from (seed, id) alone; of shape (n,).
+
+    The same for the same id whatever other ids there are, and on every machine.
+    """
+    if ids.is_empty():
+        return np.zeros(0, dtype=np.uint64)
+    width = -(-int(ids.str.len_bytes().max()) // 8) * 8  # type: ignore[arg-type]  # not empty
+    raw = str(ids.str.pad_end(width, "\0").str.join("").item()).encode()
+    blocks = np.frombuffer(raw, dtype="<u8").reshape(len(ids), width // 8)
+    keys = combine(seed, np.zeros(len(ids), dtype=np.uint64))
+    for column in blocks.T:
+        # A block of padding changes nothing, so that a longer id elsewhere changes no key.
+        keys = np.where(column == 0, keys, combine(keys, column))
+    return keys
+
+
+def sample_mask(ids: pl.Series, categories: pl.Series, total: int, seed: int) -> pl.Series:
+    """Which products are drawn: of each category its quota, those with the least keys.
+
+    Parameters
+    ----------
+    ids, categories
+        Of each product, of shape (n,); ids are unique.
+    total
+        Products to draw over all categories (count); 0 draws all.
+    seed
+        Seed of the draw.
+
+    Returns
+    -------
+    Boolean series of shape (n,).
+    """
+    if not total or total >= len(ids):
+        return pl.Series("drawn", [True], dtype=pl.Boolean).new_from_index(0, len(ids))
+    frame = pl.DataFrame({"category": categories.cast(pl.String), "key": row_keys(ids, seed)})
+    sizes = dict(frame.group_by("category").len().sort("category").iter_rows())
+    allowed = pl.DataFrame(
+        list(quotas(sizes, total).items()),
+        schema={"category": pl.String, "quota": pl.UInt32},
+        orient="row",
+    )
+    return (
+        frame.with_columns(rank=pl.col("key").rank("ordinal").over("category"))
+        .join(allowed, on="category", how="left", maintain_order="left")
+        .select(drawn=pl.col("rank") <= pl.col("quota"))
+        .to_series()
+    )
+
+
+#: Paths without a match that are listed, those of most products first.
+_SHOWN_MISSES = 20
+
+
+def choice_facts(
+    frame: pl.DataFrame,
+    asked: pl.DataFrame,
+    routed: Mapping[str, Routed],
+    products: Mapping[str, int],
+    waived: Mapping[str, list[str]],
+    cut: Cut,
+    settings: ProductsSettings,
+) -> dict[str, Any]:
+    """Facts of one run, JSON-ready.
+
+    Parameters
+    ----------
+    frame
+        Every product: ``file``, whether ``drawn``, and the first essential field it ``lacks``.
+    asked
+        Those that were drawn and lack nothing, with their match (``node``) and ``leaf``.
+    routed
+        What each distinct path led to.
+    products
+        Products of each distinct path (count).
+    waived
+        By file, the fields that were not asked of it.
+    cut
+        What was cut.
+    settings
+        The settings.
+    """
+    drawn = frame.filter("drawn")
+    matched = asked.filter(pl.col("node").is_not_null())
+    lost = matched.filter(pl.col("leaf").is_null()).height
+    return {
+        "read": frame.height,
+        "drawn": drawn.height,
+        "not_drawn": frame.height - drawn.height,
+        "dropped_without": dict(
+            drawn.drop_nulls("lacks").group_by("lacks").len().sort("lacks").iter_rows()
+        ),
+        "demands_not_made": waived,
+        "asked": asked.height,
+        "matched": matched.height,
+        "match_rate": _share(matched.height, asked.height),
+        "matched_by": _counts(matched, "heuristic"),
+        "paths_from": _counts(asked, "path_from"),
+        "matched_from": _counts(matched, "path_from"),
+        "bridged": matched.filter(pl.col("bridged") > 0).height,
+        "distinct_paths": len(routed),
+        "distinct_paths_matched": sum(isinstance(r.outcome, PathMatch) for r in routed.values()),
+        "matched_outside_choice_sets": lost,
+        "in_choice_sets": matched.height - lost,
+        "categories_met": cut.candidates,
+        "categories": len(cut),
+        "cut_levels": settings.cut_levels,
+        "min_category_size": settings.min_category_size,
+        "by_file": _by_file(frame, asked),
+        "misses": _misses(routed, products),
+    }
+
+
+def _share(part: int, whole: int) -> float:
+    return round(part / whole, 4) if whole else 0.0
+
+
+def _counts(frame: pl.DataFrame, column: str) -> dict[str, int]:
+    return dict(frame.group_by(column).len().sort(column).iter_rows())
+
+
+def _by_file(frame: pl.DataFrame, asked: pl.DataFrame) -> list[dict[str, Any]]:
+    read = frame.group_by("file").agg(read=pl.len(), drawn=pl.col("drawn").sum())
+    told = asked.group_by("file").agg(
+        asked=pl.len(),
+        matched=pl.col("node").is_not_null().sum(),
+        in_choice_sets=pl.col("leaf").is_not_null().sum(),
+    )
+    return (
+        read.join(told, on="file", how="left")
+        .with_columns(pl.col("file").cast(pl.String), pl.exclude("file").fill_null(0))
+        .with_columns(match_rate=(pl.col("matched") / pl.col("asked").clip(1)).round(4))
+        .sort("file")
+        .to_dicts()
+    )
+
+
+def _misses(routed: Mapping[str, Routed], products: Mapping[str, int]) -> list[dict[str, Any]]:
+    missed: dict[tuple[str, ...], tuple[int, PathMiss]] = {}
+    for text, one in routed.items():
+        if isinstance(one.outcome, PathMiss):
+            # Products of several files may have the same department.
+            before = missed.get(one.path, (0, one.outcome))[0]
+            missed[one.path] = (before + products[text], one.outcome)
+    return [
+        {
+            "path": SEPARATOR.join(path) or "(no path)",
+            "products": count,
+            "level": miss.level,
+            "matched_levels": miss.matched,
+        }
+        for path, (count, miss) in sorted(missed.items(), key=lambda m: (-m[1][0], m[0]))
+    ][:_SHOWN_MISSES]
+
 
 _BATCH = 100_000
 _EMPTY = {

@@ -15,7 +15,7 @@ from pipelines.quality._plots import PLOTS, plots_for
 from pipelines.quality._spec import Expectation, Fact, Setting
 from pipelines.quality._suites import CONTRACT_CHECK, SUITES, required_checks
 from pipelines.quality._summary import release_summary, render_summary
-from pipelines.quality._views_personas import PersonaTargets, persona_targets
+from pipelines.quality._targets import PersonaTargets, persona_targets
 
 __all__ = [
     "CONTRACT_CHECK",

@@ -25,7 +25,7 @@ from pipelines.quality._views_scores import human_histogram, score_histogram
 
 if TYPE_CHECKING:
     from pipelines.config import Settings
-    from pipelines.quality._views_personas import PersonaTargets
+    from pipelines.quality._targets import PersonaTargets
     from pipelines.store import Snapshot, Store
 
 __all__ = ["PLOTS", "plots_for"]

@@ -12,11 +12,12 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
+from pipelines.quality._targets import PersonaTargets, persona_targets
+
 if TYPE_CHECKING:
     import polars as pl
 
     from pipelines.config import Settings
-    from pipelines.quality._views_personas import PersonaTargets
     from pipelines.store import Snapshot, Store
 
 __all__ = ["Evidence", "Expectation", "Fact", "Setting", "View", "ViewFunction", "of_dataset"]
@@ -188,8 +189,6 @@ class Evidence:
     @cached_property
     def targets(self) -> PersonaTargets:
         """The shares that personas are sampled from."""
-        from pipelines.quality._views_personas import persona_targets
-
         return self.persona_targets or persona_targets()
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pipelines.scales import SCALES
 from sim import Release
 from sim.environment import RecommendationEnv, RecommendationVectorEnv, World
-from sim.environment._draws import Draws
+from sim.environment._core import Draws
 from sim.environment._memory import Memory
 from sim.environment.noise import perturb, shape
 

@@ -15,7 +15,7 @@ import typer
 from typer.testing import CliRunner
 
 import pipelines.errors as errors
-from pipelines.cli._errors import EXIT_CODES
+from pipelines.cli.group import EXIT_CODES
 from pipelines.cli.main import app
 
 Understudy = Callable[..., subprocess.CompletedProcess[str]]

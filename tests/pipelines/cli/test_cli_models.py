@@ -61,7 +61,7 @@ def test_settings_place_models_beside_the_store(tmp_path: Path, tiny_model: Path
 
 
 def test_doctor_offers_a_model_and_opens_one_by_name(tmp_path: Path, tiny_model: Path) -> None:
-    from pipelines.cli._doctor_engines import model_findings
+    from pipelines.cli._doctor import model_findings
     from pipelines.config import load_settings
 
     place = {"runtime": {"home": str(tmp_path)}}

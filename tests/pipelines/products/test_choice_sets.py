@@ -24,7 +24,7 @@ from pipelines.products import (
     build_choice_sets,
     choice_sets,
 )
-from pipelines.products._sample import quotas, row_keys, sample_mask
+from pipelines.products._choice_sets import quotas, row_keys, sample_mask
 from pipelines.store import Store
 
 TREE = CategoryTree(

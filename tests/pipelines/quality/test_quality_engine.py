@@ -12,7 +12,7 @@ import pytest
 
 from pipelines.errors import ContractError
 from pipelines.quality import Expectation
-from pipelines.quality._engine import run_expectations
+from pipelines.quality._check import run_expectations
 
 # Audit hooks see every file opened for writing and every connection, whoever makes them.
 _WATCHED = """
@@ -31,7 +31,7 @@ def watch(event, args):
 sys.addaudithook(watch)
 import polars as pl
 from pipelines.quality import Expectation
-from pipelines.quality._engine import run_expectations
+from pipelines.quality._check import run_expectations
 spec = Expectation("n", "error", "v", "ExpectColumnValuesToBeBetween", {"column": "a"}, "b")
 arguments = {"column": "a", "min_value": 1, "mostly": 0.5}
 frame = pl.DataFrame({"a": [0, 1, 2]})

@@ -16,10 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.store import FileEntry, Store, build_key
-from pipelines.store import _parquet as parquet
+from pipelines.store import _writer as parquet
 from pipelines.store._lineage import resolve_lineage
-from pipelines.store._parquet import PartWriter
-from pipelines.store._rows import RowGroups
+from pipelines.store._writer import PartWriter, RowGroups
 
 COLUMNS = {
     "number": st.none() | st.integers(-(2**63), 2**63 - 1),

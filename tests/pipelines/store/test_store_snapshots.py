@@ -284,8 +284,8 @@ def test_every_contract_keeps_its_types_through_the_store(store: Store, dataset:
 def test_an_exception_after_row_groups_were_written_leaves_nothing(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pipelines.store._parquet.ROW_GROUP", 1)
-    monkeypatch.setattr("pipelines.store._parquet.GROUPS_PER_FILE", 2)
+    monkeypatch.setattr("pipelines.store._writer.ROW_GROUP", 1)
+    monkeypatch.setattr("pipelines.store._writer.GROUPS_PER_FILE", 2)
     with pytest.raises(ContractError, match="share a key"):
         append(store, SPLITS, THREE, THREE.tail(1))
     assert not list((store.home / "_staging").iterdir())

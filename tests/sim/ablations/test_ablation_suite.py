@@ -22,8 +22,8 @@ from pipelines.raters import OK, RatingBatch
 from pipelines.scales import SCALES
 from pipelines.store import Store
 from sim.ablations import Options, comparisons, markdown, run_suite, scores_frame, table
-from sim.ablations._ask import answers, blocks, recall
 from sim.ablations._cases import TESTS
+from sim.ablations._workshop import answers, blocks, recall
 
 BASE = Options("1-10", "-", "-", "embedding", "none")
 STATISTICAL = RaterSpec("statistical")

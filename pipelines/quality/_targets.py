@@ -1,0 +1,66 @@
+"""Target distributions of a sampled cohort: ages, genders and opinions on genres."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+
+__all__ = ["PersonaTargets", "persona_targets"]
+
+
+@dataclass(frozen=True, slots=True)
+class PersonaTargets:
+    """Distributions that personas are sampled from.
+
+    Attributes
+    ----------
+    ages
+        Bands as (first age, last age, share), both ages included (years); shares sum to 1.
+    genders
+        Share per gender; they sum to 1.
+    favourable
+        Per domain and genre: the share of opinions (liked or disliked) that are favourable, of
+        adults (children are not given a liking for some genres).
+    """
+
+    ages: tuple[tuple[int, int, float], ...]
+    genders: Mapping[str, float]
+    favourable: Mapping[str, Mapping[str, float]]
+
+
+@cache
+def persona_targets() -> PersonaTargets:
+    """Targets from the packaged census and preference lists.
+
+    Raises
+    ------
+    ConfigError
+        If the packaged bands leave a gap.
+    """
+    import numpy as np
+
+    from pipelines.domains import DOMAINS
+    from pipelines.personas import load_lists
+
+    lists = load_lists()
+    by_domain = {name: load_lists(name) for name, d in DOMAINS.items() if d.personas}
+    ages = tuple(
+        (int(low), int(high), float(share))
+        for low, high, share in zip(
+            lists.age_bands.low, lists.age_bands.high, lists.age_shares, strict=True
+        )
+    )
+    male = 0.0
+    for low, high, share in ages:
+        years = np.arange(low, high + 1)
+        # Gender bands are wider than age bands and their edges need not meet.
+        male += share * float(lists.male_shares[lists.gender_bands.of(years)].mean())
+    return PersonaTargets(
+        ages=ages,
+        genders={"female": 1.0 - male, "male": male},
+        favourable={
+            name: dict(zip(own.genres, map(float, own.genre_shares), strict=True))
+            for name, own in by_domain.items()
+        },
+    )
