@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Sequence
+import threading
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -23,6 +25,7 @@ from pipelines.cli.options import (
     emit,
     human_bytes,
     human_count,
+    human_seconds,
     open_settings,
     overrides_of,
     table,
@@ -39,6 +42,8 @@ __all__ = ["run", "ui"]
 
 #: Unread names that a run shows; all are in its JSON and in the inventory of files.
 _SHOWN = 10
+#: Time between two lines about a running step, where there is no terminal (seconds).
+_EVERY = 10.0
 #: Longest time between Ctrl-C or SIGTERM and the end of a run (seconds).
 END_AFTER = 8.0
 
@@ -259,25 +264,63 @@ def plan_jobs(job: str, tree: Settings, progress: Any = None) -> Plan:
 
 
 class _Steps:
-    """Step lines on stderr, with a live line for the running one where there is a terminal."""
+    """Step lines on stderr, and what is running now with its elapsed and remaining time.
 
-    def __init__(self, *, quiet: bool) -> None:
+    On a terminal a live line shows it; elsewhere a line is printed every ten seconds.
+    """
+
+    def __init__(self, *, quiet: bool, clock: Callable[[], float] = time.monotonic) -> None:
         self.screen = console(stderr=True)
         self.quiet = quiet
+        self.clock = clock
         self.live: Any = None
+        self.running: dict[str, float] = {}
+        self.stage: tuple[str, int, int | None, float] | None = None
+        self._ended = threading.Event()
+        self._lock = threading.Lock()
 
     def __enter__(self) -> None:
-        if not self.quiet and self.screen.is_terminal:
+        if self.quiet:
+            return
+        if self.screen.is_terminal:
             self.live = self.screen.status("loading")
             self.live.start()
+        threading.Thread(target=self._repeat, name="progress", daemon=True).start()
 
     def __exit__(self, *_: object) -> None:
+        self._ended.set()
         if self.live:
             self.live.stop()
+
+    def _repeat(self) -> None:
+        while not self._ended.wait(1.0 if self.live else _EVERY):
+            self.tick()
+
+    def tick(self) -> None:
+        """Show what is running."""
+        with self._lock:
+            now = self.clock()
+            name = min(self.running, key=self.running.__getitem__, default=None)
+            if name is None:
+                return
+            seconds = now - self.running[name]
+            text = escape(name)
+            if self.stage:
+                text += f"  [dim]{escape(stage_line(*self.stage[:3], now - self.stage[3]))}[/]"
+            if self.live:
+                self.live.update(f"{text}  {human_seconds(seconds)}")
+            else:
+                self.screen.print(f"… {seconds:6.1f} s  {text}")
 
     def step(self, event: str, name: str, seconds: float, detail: str) -> None:
         if self.quiet:
             return
+        with self._lock:
+            if event == "start":
+                self.running[name] = self.clock()
+            elif event != "check":
+                self.running.pop(name, None)
+                self.stage = None
         if event == "start":
             if self.live:
                 self.live.update(escape(name))
@@ -304,9 +347,25 @@ class _Steps:
             self.screen.print(f"[yellow]-[/]           {escape(text)}")
 
     def progress(self, stage: str, done: int, total: int | None) -> None:
-        if self.live:
-            of = f" of {total:,}" if total else ""
-            self.live.update(escape(f"{stage}: {done:,}{of}"))
+        with self._lock:
+            began = self.stage[3] if self.stage and self.stage[0] == stage else self.clock()
+            self.stage = (stage, done, total, began)
+            if self.live:
+                self.live.update(escape(stage_line(stage, done, total, self.clock() - began)))
+
+
+def stage_line(stage: str, done: int, total: int | None, seconds: float) -> str:
+    """How far a slow step is, with an estimate of what remains.
+
+    >>> stage_line("movies: scoring", 1_000, 4_000, 30.0)
+    'movies: scoring 1,000 of 4,000, about 1 min 30 s left'
+    >>> stage_line("downloading", 512, None, 3.0)
+    'downloading 512'
+    """
+    if not total:
+        return f"{stage} {done:,}"
+    left = f", about {human_seconds(seconds * (total - done) / done)} left" if done else ""
+    return f"{stage} {done:,} of {total:,}{left if seconds >= 1 else ''}"
 
 
 def _payload(

@@ -9,6 +9,7 @@
 │   ├── ``LockedError``     another process holds what this one needs
 │   └── ``IntegrityError``  stored bytes are not the bytes that were committed
 ├── ``ReleaseError``    a release can't be found, made or trusted (exit 6)
+│   └── ``UnknownTableError``  a release has no table of this name; a ``KeyError`` too
 ├── ``EngineError``     the model run as a whole: dead, over budget (exit 7)
 └── ``AnswerError``     one row of a model run: truncated, invalid, refused (exit 7)
 
@@ -34,6 +35,7 @@ __all__ = [
     "SourceUnavailableError",
     "StoreError",
     "UnderstudyError",
+    "UnknownTableError",
 ]
 
 
@@ -147,6 +149,10 @@ class ReleaseError(UnderstudyError):
     """A release is unknown, incomplete, inconsistent, or refused by its blocking checks."""
 
     exit_code = 6
+
+
+class UnknownTableError(ReleaseError, KeyError):
+    """A release has no table of this name; a ``KeyError``, as mappings raise."""
 
 
 class EngineError(UnderstudyError):

@@ -40,8 +40,10 @@ def _entry(form: str, domain: str) -> Entry:
 ENVIRONMENTS: dict[str, Entry] = {
     "Understudy/Movies-v0": _entry("RecommendationEnv", "movies"),
     "Understudy/Books-v0": _entry("RecommendationEnv", "books"),
+    "Understudy/Games-v0": _entry("RecommendationEnv", "games"),
     "Understudy/MoviesSlate-v0": _entry("SlateEnv", "movies"),
     "Understudy/BooksSlate-v0": _entry("SlateEnv", "books"),
+    "Understudy/GamesSlate-v0": _entry("SlateEnv", "games"),
 }
 
 

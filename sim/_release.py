@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipelines.errors import IntegrityError, ReleaseError
+from pipelines.errors import IntegrityError, ReleaseError, UnknownTableError
 
 if TYPE_CHECKING:
     import duckdb
@@ -295,9 +295,9 @@ class Release(Mapping[str, Table]):
                 details={"missing": missing, "present": list(self)},
             )
 
-    def _unknown(self, name: str) -> ReleaseError:
+    def _unknown(self, name: str) -> UnknownTableError:
         near = difflib.get_close_matches(str(name), list(self), n=3, cutoff=0.4)
-        return ReleaseError(
+        return UnknownTableError(
             f"no table {name!r}",
             where=self.ref,
             hint=f"nearest: {', '.join(near)}" if near else f"it has {_list(self)}",

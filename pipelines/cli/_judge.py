@@ -101,7 +101,9 @@ def _scores(releases: list[Release]) -> dict[str, pl.DataFrame]:
 
 
 def _render_export(screen: Console, payload: dict[str, Any]) -> None:
-    screen.print(f"Wrote {len(payload['pages'])} questionnaires to {payload['folder']}")
+    number = len(payload["pages"])
+    noun = "questionnaire" if number == 1 else "questionnaires"
+    screen.print(f"Wrote {number} {noun} to {payload['folder']}")
     screen.print(f"  {payload['entries']} entries each; raters: {', '.join(payload['raters'])}")
     if not payload["explained"]:
         screen.print("  Ratings are shown without explanations: not every rater gave them.")

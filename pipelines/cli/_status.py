@@ -5,7 +5,9 @@ from __future__ import annotations
 import fcntl
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from pipelines.cli.options import (
     ConfigOption,
@@ -29,7 +31,12 @@ __all__ = ["disk_use", "stagings", "status"]
 
 
 def status(
-    home: HomeOption = None, config: ConfigOption = None, as_json: JsonOption = False
+    releases: Annotated[
+        bool, typer.Option("--releases", help="Only the latest releases, without tables.")
+    ] = False,
+    home: HomeOption = None,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Show what the store holds: tables, releases, unfinished writes, disk use.
 
@@ -37,14 +44,15 @@ def status(
     "bytes", "created_at", "problem"}], "releases": [{"name", "version",
     "world", "created_at", "tables", "problem"}], "unfinished": [{"path",
     "bytes", "modified_at", "in_progress"}], "disk": {"total", "folders"}}.
-    Where "problem" says that something is damaged, the rest is null.
+    Where "problem" says that something is damaged, the rest is null. With
+    --releases "snapshots" is empty.
     """
     settings = open_settings(home, config)
-    payload = _collect(Path(settings.runtime.home))
-    emit(payload, lambda screen: _render(payload, screen), as_json=as_json)
+    payload = _collect(Path(settings.runtime.home), tables=not releases)
+    emit(payload, lambda screen: _render(payload, screen, tables=not releases), as_json=as_json)
 
 
-def _collect(home: Path) -> dict[str, Any]:
+def _collect(home: Path, *, tables: bool) -> dict[str, Any]:
     out: dict[str, Any] = {
         "home": str(home.absolute()),
         "exists": home.is_dir(),
@@ -58,7 +66,8 @@ def _collect(home: Path) -> dict[str, Any]:
     from pipelines.store import Store
 
     store = Store(home)
-    out["snapshots"] = [_snapshot(store, dataset) for dataset in sorted(store.datasets())]
+    if tables:
+        out["snapshots"] = [_snapshot(store, dataset) for dataset in sorted(store.datasets())]
     pointers = (home / "refs" / "releases").glob("*.json")
     out["releases"] = [_release(store, name) for name in sorted(p.stem for p in pointers)]
     out["unfinished"] = stagings(home)
@@ -153,7 +162,7 @@ def _size(path: Path, seen: set[tuple[int, int]]) -> int:
     return info.st_size
 
 
-def _render(payload: dict[str, Any], screen: Console) -> None:
+def _render(payload: dict[str, Any], screen: Console, *, tables: bool) -> None:
     screen.print(f"home  {payload['home']}", markup=False, soft_wrap=True)
     if not payload["exists"]:
         screen.print("It does not exist yet: `understudy run` makes it.")
@@ -174,7 +183,9 @@ def _render(payload: dict[str, Any], screen: Console) -> None:
     else:
         screen.print("No release yet: `understudy run` makes one.")
     screen.print()
-    if payload["snapshots"]:
+    if not tables:
+        pass
+    elif payload["snapshots"]:
         grid = table("table", "version", "rows", "size", "age", numeric=["rows", "size", "age"])
         for s in payload["snapshots"]:
             if s["problem"]:

@@ -26,6 +26,7 @@ __all__ = [
     "human_age",
     "human_bytes",
     "human_count",
+    "human_seconds",
     "log_printable",
     "printable",
     "progress_bar",
@@ -203,6 +204,22 @@ def human_bytes(count: int) -> str:
             return f"{count} B" if unit == "B" else f"{size:.1f} {unit}"
         size /= 1024
     return f"{size:.1f} TiB"
+
+
+def human_seconds(seconds: float) -> str:
+    """A duration in the two largest units.
+
+    >>> human_seconds(42.4), human_seconds(90), human_seconds(3_700)
+    ('42 s', '1 min 30 s', '1 h 1 min')
+    """
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    minutes, rest = divmod(whole, 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s" if rest else f"{minutes} min"
+    hours, rest = divmod(minutes, 60)
+    return f"{hours} h {rest} min" if rest else f"{hours} h"
 
 
 def human_count(count: int) -> str:

@@ -21,6 +21,7 @@ from sim.environment._options import (
     Options,
     Perturbation,
     Unrated,
+    check_arguments,
     check_keys,
 )
 from sim.environment._raters import StepRater
@@ -45,7 +46,7 @@ _ONE = np.zeros(1, np.int64)
 class RecommendationEnv(WorldViews, gymnasium.Env[Observation, Any]):
     """Recommend items, one at a time, to a persona that rates each and leaves at some point.
 
-    Registered as `Understudy/Movies-v0` and `Understudy/Books-v0`; the vector form is
+    Registered as `Understudy/Movies-v0`, `…/Books-v0` and `…/Games-v0`; the vector form is
     `RecommendationVectorEnv`, the form that shows several items at a step `SlateEnv`.
 
     ## Description
@@ -146,9 +147,7 @@ class RecommendationEnv(WorldViews, gymnasium.Env[Observation, Any]):
     trajectory, alone and in the vector form. Numbers are drawn from it some hundred at a time.
 
     ## Version History
-    - v0: first version; the interface may still change. Since 0.9: retrieval, lasting memory,
-      perturbation, shaping, other observations, language models. The memory holds an item
-      once, with its newest rating. A failed rating is asked for twice.
+    - v0: first version; the interface may still change.
     """
 
     metadata: ClassVar[dict[str, Any]] = {"render_modes": ["ansi"], "render_fps": 1}  # type: ignore[misc]
@@ -177,7 +176,9 @@ class RecommendationEnv(WorldViews, gymnasium.Env[Observation, Any]):
         explain: bool = False,
         world: World | None = None,
         render_mode: Literal["ansi"] | None = None,
+        **unknown: Any,
     ) -> None:
+        check_arguments(type(self), unknown)
         options = Options(
             length_limit=length_limit,
             leave_probability=leave_probability,

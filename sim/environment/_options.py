@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -9,7 +11,15 @@ from pipelines.errors import ConfigError
 from pipelines.hints import nearest
 from sim.environment.noise import PERTURBATIONS
 
-__all__ = ["MemoryKind", "ObservationKind", "Options", "Perturbation", "Unrated", "check_keys"]
+__all__ = [
+    "MemoryKind",
+    "ObservationKind",
+    "Options",
+    "Perturbation",
+    "Unrated",
+    "check_arguments",
+    "check_keys",
+]
 
 MemoryKind = Literal["episode", "persistent"]
 ObservationKind = Literal["recent", "ratings", "compact"]
@@ -71,6 +81,30 @@ def check_keys(options: dict[str, object], known: tuple[str, ...]) -> None:
         if key not in known:
             hint = nearest(key, known, cutoff=0.4)
             raise ConfigError(f"unknown option {key!r}", where="reset(options=…)", hint=hint)
+
+
+def check_arguments(environment: type, unknown: Mapping[str, object]) -> None:
+    """Refuse unknown keyword arguments of an environment.
+
+    Raises
+    ------
+    ConfigError
+        Naming the nearest known one.
+    """
+    if unknown:
+        known = dict.fromkeys(
+            name
+            for kind in environment.__mro__
+            if "__init__" in vars(kind)
+            for name, parameter in inspect.signature(kind).parameters.items()
+            if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
+        )
+        first = next(iter(unknown))
+        raise ConfigError(
+            f"unknown argument {first!r}",
+            where=environment.__name__,
+            hint=nearest(first, known, cutoff=0.4),
+        )
 
 
 def _within(name: str, value: float, low: float, high: float | None) -> None:

@@ -22,7 +22,7 @@ __all__ = ["SlateEnv", "SlateVectorEnv"]
 class SlateEnv(RecommendationEnv):
     """Show a slate of items; the persona takes one of them and rates it.
 
-    Registered as `Understudy/MoviesSlate-v0` and `Understudy/BooksSlate-v0`.
+    Registered as `Understudy/MoviesSlate-v0`, `…/BooksSlate-v0` and `…/GamesSlate-v0`.
 
     ## Description
     As `RecommendationEnv`, but at every step the agent shows `slate_size` items. The persona

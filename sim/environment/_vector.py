@@ -23,6 +23,7 @@ from sim.environment._options import (
     Options,
     Perturbation,
     Unrated,
+    check_arguments,
     check_keys,
 )
 from sim.environment._raters import StepRater
@@ -114,7 +115,9 @@ history_length, on_unrated
         world: World | None = None,
         slots: int = 1,
         temperature: float = 1.0,
+        **unknown: Any,
     ) -> None:
+        check_arguments(type(self), unknown)
         if num_envs < 1:
             raise ConfigError(f"num_envs is {num_envs}", where="environment", hint="at least 1")
         options = Options(

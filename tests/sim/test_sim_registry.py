@@ -14,7 +14,7 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import AutoresetMode
 
-from pipelines.errors import ReleaseError
+from pipelines.errors import ConfigError, ReleaseError
 from sim import ENVIRONMENTS
 from sim.environment import PersonaText, RecommendationEnv, RecommendationVectorEnv, SlateEnv
 
@@ -36,9 +36,11 @@ def homes(
     small: ModuleType, home: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, Path]:
     """A store of each domain."""
-    books = tmp_path_factory.mktemp("books") / "home"
-    small.build_books(books)
-    return {"movies": home, "books": books}
+    homes = {"movies": home}
+    for domain in ("books", "games"):
+        homes[domain] = tmp_path_factory.mktemp(domain) / "home"
+        small.build_domain(homes[domain], domain)
+    return homes
 
 
 @pytest.fixture(scope="session")
@@ -133,6 +135,17 @@ def test_every_registered_environment_has_its_own_vector_form(
 def test_a_release_of_another_domain_is_refused(homes: dict[str, Path]) -> None:
     with pytest.raises(ReleaseError, match="of movies, not of books"):
         gymnasium.make("Understudy/Books-v0", release="movies@latest", home=homes["movies"])
+
+
+@pytest.mark.parametrize("name", sorted(ENVIRONMENTS))
+def test_misspelled_argument_names_nearest(name: str, homes: dict[str, Path]) -> None:
+    where = {"release": f"{domain_of(name)}@latest", "home": homes[domain_of(name)]}
+    with pytest.raises(ConfigError, match=r"'retreiver'.*did you mean retriever\?"):
+        gymnasium.make(name, retreiver="none", **where)
+    with pytest.raises(ConfigError, match=r"'retreiver'.*did you mean retriever\?"):
+        gymnasium.make_vec(
+            name, num_envs=2, vectorization_mode="vector_entry_point", retreiver="none", **where
+        )
 
 
 def test_books_are_rated_on_the_scale_they_were_scored_on(

@@ -88,6 +88,8 @@ def test_an_unknown_table_is_a_release_error_listing_the_nearest(release: Releas
         release["item"]
     with pytest.raises(ReleaseError, match=r"it has .*personas"):
         release["zzz"]
+    with pytest.raises(KeyError):
+        release["zzz"]
 
 
 def test_require_names_every_missing_table(release: Release) -> None:

@@ -235,41 +235,56 @@ def build(
     )
 
 
-def build_books(home: Path) -> Release:
-    """A release of books, made of the same people and stories: rated on 1-5, with authors."""
+#: Of a domain: an item's and a user's id, the word in titles, and columns of its own.
+_FORMS: dict[str, tuple[str, str, str, dict[str, pl.Expr]]] = {
+    "books": (
+        "asin:{}",
+        "amazon-user:{}",
+        "Book",
+        {
+            "description": pl.col("overview"),
+            "authors": pl.col("directors"),
+            "category": pl.lit("Books"),
+            "edition": pl.lit("2023"),
+        },
+    ),
+    "games": (
+        "steam:1{}",
+        "steam-user:{}",
+        "Game",
+        {"developer": pl.col("directors").list.first()},
+    ),
+}
+
+
+def build_domain(home: Path, domain: str) -> Release:
+    """A release of books or games, made of the same people and stories: rated on 1-5."""
+    item, user, word, own = _FORMS[domain]
     movies = frames()
-    rename = pl.format("asin:{}", pl.col("item_id").str.slice(3).str.zfill(10))
+    rename = pl.format(item, pl.col("item_id").str.slice(3).str.zfill(10)).alias("item_id")
+    rename_user = pl.format(user, pl.col("user_id").str.slice(8)).alias("user_id")
     items = movies["movies.items"].select(
-        rename.alias("item_id"),
-        pl.col("title").str.replace("Film", "Book"),
-        "year",
-        "genres",
-        description="overview",
-        authors="directors",
-        category=pl.lit("Books"),
-        edition=pl.lit("2023"),
+        rename, pl.col("title").str.replace("Film", word), "year", "genres", **own
     )
     interactions = movies["movies.interactions"].with_columns(
-        rename.alias("item_id"),
-        user_id=pl.format("amazon-user:{}", pl.col("user_id").str.slice(8)),
+        rename,
+        rename_user,
         rating=pl.col("rating").ceil(),
         scale=pl.lit("1-5"),
+        recommended=pl.col("rating") > 2.5,
     )
+    if domain == "books":
+        interactions = interactions.drop("recommended")
     stats = movies["movies.item_stats"].with_columns(
-        rename.alias("item_id"), pl.col("mean_rating", "train_mean_rating").clip(1, 5)
+        rename, pl.col("mean_rating", "train_mean_rating").clip(1, 5)
     )
-    splits = movies["movies.splits"].with_columns(
-        rename.alias("item_id"),
-        user_id=pl.format("amazon-user:{}", pl.col("user_id").str.slice(8)),
-    )
-    scores = movies["movies.preference_scores"].with_columns(rename.alias("item_id"))
     tables = {
-        "books.items": items,
-        "books.interactions": interactions,
-        "books.item_stats": stats,
-        "books.splits": splits,
-        "books.preference_scores": scores,
-        "personas": movies["personas"].with_columns(domain=pl.lit("books")),
+        f"{domain}.items": items,
+        f"{domain}.interactions": interactions,
+        f"{domain}.item_stats": stats,
+        f"{domain}.splits": movies["movies.splits"].with_columns(rename, rename_user),
+        f"{domain}.preference_scores": movies["movies.preference_scores"].with_columns(rename),
+        "personas": movies["personas"].with_columns(domain=pl.lit(domain)),
     }
     store = Store(home)
     pinned: dict[str, Snapshot] = {}
@@ -280,6 +295,6 @@ def build_books(home: Path) -> Release:
         store.record_checks(dataset, snapshot.version, [CheckRecord(f"{short}_is_complete", True)])
         pinned[short], required[dataset] = snapshot, [f"{short}_is_complete"]
     return store.publish(
-        "books", pinned, world="sample", required=required, card="# Books\n",
+        domain, pinned, world="sample", required=required, card=f"# {domain.title()}\n",
         settings={"scoring": {"scale": "1-5", "seed": 2}},
     )  # fmt: skip

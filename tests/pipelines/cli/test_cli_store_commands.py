@@ -81,6 +81,13 @@ def test_status_lists_current_tables_and_the_latest_release(
     assert max(map(len, text.splitlines()[1:])) <= 80
 
 
+def test_status_of_releases_leaves_out_tables(own_home: Path) -> None:
+    found = payload(own_home, "status", "--releases")
+    assert found["snapshots"] == []
+    assert [r["name"] for r in found["releases"]] == ["movies"]
+    assert "interactions" not in call(own_home, "status", "--releases").stdout
+
+
 def test_status_tells_a_write_in_progress_from_one_that_was_killed(tmp_path: Path) -> None:
     home = tmp_path / "home"
     code = (

@@ -1,0 +1,52 @@
+"""What `understudy run` prints while a step is slow and there is no terminal."""
+
+from __future__ import annotations
+
+import pytest
+
+from orchestration.cli import _Steps
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_running_step_is_shown_with_elapsed_and_remaining_time(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    clock = Clock()
+    steps = _Steps(quiet=False, clock=clock)
+    steps.step("start", "movies_preference_scores", 0.0, "")
+    clock.now = 2.0
+    steps.progress("scoring", 0, 4_000)
+    clock.now = 12.0
+    steps.progress("scoring", 1_000, 4_000)
+    steps.tick()
+    line = " ".join(capsys.readouterr().err.split())
+    assert line == "… 12.0 s movies_preference_scores scoring 1,000 of 4,000, about 30 s left"
+
+
+def test_longest_running_step_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    clock = Clock()
+    steps = _Steps(quiet=False, clock=clock)
+    steps.step("start", "first", 0.0, "")
+    clock.now = 5.0
+    steps.step("start", "second", 0.0, "")
+    clock.now = 11.0
+    steps.tick()
+    steps.step("done", "first", 11.0, "3 rows")
+    steps.tick()
+    lines = [" ".join(line.split()) for line in capsys.readouterr().err.splitlines()]
+    assert lines == ["… 11.0 s first", "✓ 11.0 s first 3 rows", "… 6.0 s second"]
+
+
+def test_nothing_is_shown_between_steps_or_if_quiet(capsys: pytest.CaptureFixture[str]) -> None:
+    steps = _Steps(quiet=False)
+    steps.tick()
+    quiet = _Steps(quiet=True)
+    with quiet:
+        quiet.step("start", "first", 0.0, "")
+    assert capsys.readouterr().err == ""
