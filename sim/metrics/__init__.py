@@ -11,6 +11,7 @@ array([0.5556])
 """
 
 from sim.metrics._evaluation import FIGURES, Played, evaluate
+from sim.metrics._headroom import headroom_share
 from sim.metrics._lists import (
     average_precision,
     average_reward,
@@ -33,6 +34,7 @@ __all__ = [
     "average_reward",
     "evaluate",
     "genre_share",
+    "headroom_share",
     "liked_and_disliked",
     "mean_with_interval",
     "ndcg",

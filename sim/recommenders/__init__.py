@@ -13,6 +13,7 @@ from sim.recommenders._baselines import (
     RandomRecommender,
     genre_tables,
 )
+from sim.recommenders._ceiling import CommonListRecommender, OracleRecommender
 from sim.recommenders._interactions import InteractionMatrix, known_items, persona_users
 from sim.recommenders._libraries import CollaborativeRecommender
 from sim.recommenders._offline import OfflineReport, OfflineRow, evaluate_offline, people_release
@@ -31,6 +32,7 @@ __all__ = [
     "RECOMMENDERS",
     "CheckedRecommender",
     "CollaborativeRecommender",
+    "CommonListRecommender",
     "ContentRecommender",
     "Floats",
     "InteractionMatrix",
@@ -38,6 +40,7 @@ __all__ = [
     "MeanRatingRecommender",
     "OfflineReport",
     "OfflineRow",
+    "OracleRecommender",
     "PopularRecommender",
     "RandomRecommender",
     "Recommender",
