@@ -7,13 +7,14 @@
 
 from pipelines.sources._ingest import ingest, inventory
 from pipelines.sources._protocol import (
+    SOURCES,
     Progress,
     RawTable,
     Source,
     Workspace,
     no_progress,
+    open_source,
 )
-from pipelines.sources._registry import SOURCES, open_source
 from pipelines.sources._rejects import RejectLog
 from pipelines.sources._world import (
     GENERATED,

@@ -6,13 +6,20 @@ or a named pipe is reported alike for all sources and never looks like an absent
 
 from __future__ import annotations
 
+import hashlib
 import re
 import stat
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
-from pipelines.errors import SourceError
+from pipelines.downloads import Download, Progress, fetch, no_progress
+from pipelines.errors import ConfigError, SourceError
+
+if TYPE_CHECKING:
+    from pipelines.config import Settings
 
 __all__ = [
     "check_file",
@@ -24,6 +31,50 @@ __all__ = [
     "unclear_name",
     "unread",
 ]
+
+
+def given_files(
+    names: Iterable[str], settings: Settings, *, progress: Progress = no_progress
+) -> list[Path]:
+    """The named files, on disk.
+
+    An address (``http://…``, ``https://…``) is downloaded once into ``<home>/downloads/given``,
+    resumed if it was cut; remove the file there to fetch it anew. Nobody publishes a checksum
+    for it: the one of what arrived is in the inventory of the world's files.
+
+    Raises
+    ------
+    ConfigError
+        If an address has no file name.
+    SourceError
+        If a download is refused or (:class:`SourceUnavailableError`) does not succeed.
+    """
+    return [_located(name, settings, progress) for name in names]
+
+
+def relative_name(path: Path, folder: Path) -> str:
+    """A file's name relative to the data folder; of one that lies elsewhere, its own name."""
+    return path.relative_to(folder).as_posix() if path.is_relative_to(folder) else path.name
+
+
+def _located(name: str, settings: Settings, progress: Progress) -> Path:
+    address = urlsplit(name)
+    if address.scheme not in ("http", "https"):
+        return Path(name).expanduser().absolute()
+    base = address.path.rpartition("/")[2]
+    if not base:
+        raise ConfigError("the address names no file", where=name)
+    # A folder per address, so that files of one name don't stand for each other.
+    place = hashlib.sha256(name.encode()).hexdigest()[:12]
+    home = settings.runtime.home.expanduser().absolute()
+    query = f"?{address.query}" if address.query else ""
+    return fetch(
+        Download(base, f"{address.path.lstrip('/')}{query}", "sha256", ""),
+        home / "downloads" / "given" / place,
+        base_url=f"{address.scheme}://{address.netloc}",
+        progress=progress,
+    )
+
 
 #: Suffixes that browsers and file managers add to a name: `Books (1).json`, `Books [old].json`.
 _ADDED = re.compile(r"[ _-]*(?:\([^)]*\)|\[[^\]]*\])|\s+")

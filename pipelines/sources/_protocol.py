@@ -7,6 +7,7 @@ what goes in and out, and commits all of its tables together.
 
 from __future__ import annotations
 
+import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -15,23 +16,16 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pipelines.config import Settings
 from pipelines.downloads import Progress, no_progress
-from pipelines.errors import SourceError
+from pipelines.errors import ConfigError, SourceError
 from pipelines.licences import Licence
 from pipelines.sources._folders import has_folder
-from pipelines.sources._original import Original, UnpackLimits, any_file
 from pipelines.sources._rejects import RejectLog
+from pipelines.sources.formats.files import Original, UnpackLimits, any_file
 
 if TYPE_CHECKING:
     import polars as pl
 
-__all__ = [
-    "Progress",
-    "RawTable",
-    "Source",
-    "Workspace",
-    "no_progress",
-    "unpack_limits",
-]
+__all__ = ["Progress", "RawTable", "Source", "Workspace", "no_progress", "unpack_limits"]
 
 
 def _nothing_filtered() -> Mapping[str, int]:
@@ -229,3 +223,45 @@ class Source(ABC):
         ``False`` for what is fetched from a live service: ``ingest`` then never skips.
         """
         return True
+
+
+class _Registry(Mapping[str, type[Source]]):
+    def __init__(self, places: Mapping[str, str]) -> None:
+        self._places = dict(places)
+
+    def __getitem__(self, name: str) -> type[Source]:
+        module, _, attribute = self._places[name].partition(":")
+        found: type[Source] = getattr(importlib.import_module(module), attribute)
+        return found
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._places)
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+
+#: In the order of ingest: a source comes after those whose tables it needs.
+SOURCES: Mapping[str, type[Source]] = _Registry(
+    {
+        "movielens": "pipelines.sources.movielens:MovielensSource",
+        "tmdb": "pipelines.sources.tmdb:TmdbSource",
+        "steam": "pipelines.sources.steam:SteamSource",
+        "amazon": "pipelines.sources.amazon:AmazonSource",
+        "taxonomy": "pipelines.sources.taxonomy:TaxonomySource",
+        "persona_files": "pipelines.sources.persona_files:PersonaFilesSource",
+    }
+)
+
+
+def open_source(name: str, settings: Settings, *, progress: Progress = no_progress) -> Source:
+    """Return the source of this name; downloads of its files report to ``progress``.
+
+    Raises
+    ------
+    ConfigError
+        If there is none, listing the known ones.
+    """
+    if name not in SOURCES:
+        raise ConfigError(f"unknown source {name}", hint=f"known: {', '.join(SOURCES)}")
+    return SOURCES[name](settings, progress=progress)

@@ -11,8 +11,7 @@ from pipelines.domains import DOMAINS
 from pipelines.downloads import fetch
 from pipelines.errors import ConfigError, SourceError
 from pipelines.sources._folders import entries, has_folder, unread
-from pipelines.sources._protocol import Progress, no_progress
-from pipelines.sources._registry import SOURCES, open_source
+from pipelines.sources._protocol import SOURCES, Progress, no_progress, open_source
 
 __all__ = [
     "GENERATED",

@@ -49,7 +49,7 @@ for look in (source.present, source.feeds, source.files):
 """
 
 READ_FIRST = """
-from pipelines.sources._original import sha256_of
+from pipelines.sources.formats.files import sha256_of
 def read_first(folder):
     return [sha256_of(path) for path in source.files(folder)]
 """

@@ -14,7 +14,7 @@ from support.given_worlds import GivenWorld
 from pipelines.config import Settings
 from pipelines.errors import ConfigError, SourceError
 from pipelines.sources import open_source
-from pipelines.sources._given import given_files, relative_name
+from pipelines.sources._folders import given_files, relative_name
 from pipelines.worlds import prepare_world
 
 TREE = b"".join(b"Toys > Kind %d\n" % n for n in range(2000))

@@ -17,11 +17,11 @@ from support.given_worlds import GivenWorld
 from pipelines.config import Settings
 from pipelines.errors import SourceError, StoreError
 from pipelines.sources import SOURCES, open_source
-from pipelines.sources import _lines as lines_module
-from pipelines.sources import _original as original_module
-from pipelines.sources import _rows as rows_module
-from pipelines.sources._original import open_file
-from pipelines.sources.tmdb import TmdbCache
+from pipelines.sources.formats import delimited as rows_module
+from pipelines.sources.formats import files as original_module
+from pipelines.sources.formats import lines as lines_module
+from pipelines.sources.formats.files import open_file
+from pipelines.sources.tmdb_api import TmdbCache
 from pipelines.worlds import prepare_world
 
 ASIN = "B000000001"

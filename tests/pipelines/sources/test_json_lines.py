@@ -16,10 +16,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.errors import SourceError
-from pipelines.sources._json_lines import JsonField, JsonLinesReader
-from pipelines.sources._lines import ahead
-from pipelines.sources._memory import give_large_blocks_back
-from pipelines.sources._original import any_file
+from pipelines.sources._ingest import give_large_blocks_back
+from pipelines.sources.formats.files import any_file
+from pipelines.sources.formats.json_lines import JsonField, JsonLinesReader
+from pipelines.sources.formats.lines import ahead
 
 FIELDS = (
     JsonField("stars", "rating", "number", "bad_rating", required=True),
@@ -153,7 +153,7 @@ def test_one_json_array_is_refused(tmp_path: Path) -> None:
 def test_a_file_without_line_ends_is_refused_in_bounded_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pipelines.sources._lines.MAX_RECORD", 1 << 16)
+    monkeypatch.setattr("pipelines.sources.formats.lines.MAX_RECORD", 1 << 16)
     path = tmp_path / "b.jsonl"
     path.write_bytes(b'{"stars":1}\n' + b" " * 300_000)
     with pytest.raises(SourceError, match=r"a line is longer.*b\.jsonl:2"):
@@ -196,7 +196,7 @@ def both_ways(
 ) -> tuple[Any, Any]:  # in bulk where that is possible, and never
     found = read(path, fields, block=block)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("pipelines.sources._json_lines.bulk_rows", lambda *_: None)
+        patch.setattr("pipelines.sources.formats.json_lines.bulk_rows", lambda *_: None)
         return found, read(path, fields, block=block)
 
 

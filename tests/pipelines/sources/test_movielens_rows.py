@@ -12,12 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.errors import SourceError
-from pipelines.sources._original import Original, Stream, plain_file
-from pipelines.sources._record import (
+from pipelines.sources.formats.delimited import (
     BROKEN,
     OPEN,
     SPLIT,
     Column,
+    CsvReader,
     RowFault,
     convert,
     integer,
@@ -25,7 +25,7 @@ from pipelines.sources._record import (
     split_record,
     text,
 )
-from pipelines.sources._rows import CsvReader
+from pipelines.sources.formats.files import Original, Stream, plain_file
 
 _ID = integer("bad_id")
 RATINGS = (
@@ -213,7 +213,7 @@ def test_a_file_of_another_shape_is_an_error_that_shows_both_headers(
 def test_a_file_without_line_ends_is_refused_in_bounded_memory(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("pipelines.sources._rows.MAX_RECORD", 1000)
+    monkeypatch.setattr("pipelines.sources.formats.delimited.MAX_RECORD", 1000)
     with pytest.raises(SourceError, match="a line is longer"):
         Read(header(RATINGS) + b"1" * 5000, RATINGS, block=100)
 

@@ -13,7 +13,7 @@ from pipelines.config import Settings
 from pipelines.contracts import CONTRACTS
 from pipelines.errors import SourceError, StoreError
 from pipelines.sources import RejectLog, Workspace, open_source
-from pipelines.sources._ordered import OrderedRows
+from pipelines.sources.formats.ordered import OrderedRows
 from pipelines.sources.movielens import find_layout
 
 MOVIES = [
@@ -370,7 +370,7 @@ def test_rows_are_ordered_and_keys_unique_across_parts(tmp_path: Path) -> None:
 def test_the_last_of_equal_keys_is_found_across_batches(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pipelines.sources._ordered._BATCH", 2)
+    monkeypatch.setattr("pipelines.sources.formats.ordered._BATCH", 2)
     rows = OrderedRows(tmp_path / "o", ("k",), (("line", False),), memory_limit_mb=256, threads=1)
     keys = [3] * 4100 + [1] * 4100 + [2]
     rows.append(pl.DataFrame({"k": keys, "line": range(len(keys))}))

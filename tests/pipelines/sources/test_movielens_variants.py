@@ -214,9 +214,8 @@ def test_each_bad_row_of_ml_100k_is_rejected_for_its_reason(data: Path, scratch:
 
 
 def test_a_row_is_what_its_line_is_however_the_bytes_are_cut(data: Path, scratch: Path) -> None:
-    from pipelines.sources._delimited import DelimitedReader, latin1
-    from pipelines.sources._original import plain_file
-    from pipelines.sources._record import Column, integer, text
+    from pipelines.sources.formats.delimited import Column, DelimitedReader, integer, latin1, text
+    from pipelines.sources.formats.files import plain_file
 
     path = scratch / "movies.dat"
     path.parent.mkdir(parents=True)

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pipelines.sources._lines import line_blocks
-from pipelines.sources._original import Original, Stream, plain_file
+from pipelines.sources.formats.files import Original, Stream, plain_file
+from pipelines.sources.formats.lines import line_blocks
+from pipelines.sources.formats.literals import literal_lines
 from pipelines.sources.steam import as_json
-from pipelines.sources.steam._literals import literal_lines
 
 #: Text with everything that a string's spelling depends on.
 TEXT = st.text(

@@ -16,7 +16,7 @@ from support.tmdb_server import TOKEN, TmdbServer, make_record, status
 
 from pipelines.config import Settings, TmdbSettings
 from pipelines.errors import ConfigError, SourceError
-from pipelines.sources.tmdb import TmdbCache, TmdbClient
+from pipelines.sources.tmdb_api import TmdbCache, TmdbClient
 
 FILMS = range(101, 141)
 
@@ -223,7 +223,7 @@ _FETCH = textwrap.dedent(
     import sys
     from pathlib import Path
     from pipelines.config import load_settings
-    from pipelines.sources.tmdb import TmdbClient
+    from pipelines.sources.tmdb_api import TmdbClient
     settings = load_settings(overrides={"tmdb": {"base_url": sys.argv[1], "concurrency": 4}})
     TmdbClient(settings.tmdb, Path(sys.argv[2])).fetch(range(1, 301))
     """

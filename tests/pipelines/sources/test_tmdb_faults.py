@@ -27,8 +27,7 @@ from support.tmdb_server import (
 from pipelines.config import TmdbSettings
 from pipelines.errors import SourceError, SourceUnavailableError, StoreError
 from pipelines.retrying import backoff, retry_after
-from pipelines.sources.tmdb import TmdbCache, TmdbClient
-from pipelines.sources.tmdb._client import MAX_BODY
+from pipelines.sources.tmdb_api import MAX_BODY, TmdbCache, TmdbClient
 
 pytestmark = pytest.mark.faults
 

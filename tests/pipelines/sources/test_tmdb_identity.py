@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.sources.tmdb import WantedFilms
-from pipelines.sources.tmdb._identity import imdb_number, title_forms
+from pipelines.sources.tmdb import WantedFilms, imdb_number, title_forms
 
 
 def wanted(*films: tuple[int, str | None, str | None]) -> WantedFilms:

@@ -15,8 +15,8 @@ from support.tmdb_server import TmdbServer
 from pipelines.config import Settings, TmdbSettings
 from pipelines.contracts import RAW
 from pipelines.sources import RejectLog, Workspace
-from pipelines.sources.tmdb import TmdbClient, TmdbSource, WantedFilms, flatten
-from pipelines.sources.tmdb._identity import title_forms
+from pipelines.sources.tmdb import TmdbSource, WantedFilms, flatten, title_forms
+from pipelines.sources.tmdb_api import TmdbClient
 
 pytestmark = pytest.mark.shared_data
 

@@ -16,8 +16,8 @@ from pipelines.config import Settings
 from pipelines.contracts import RAW
 from pipelines.errors import SourceError
 from pipelines.sources import RejectLog, Workspace
+from pipelines.sources import tmdb as source_module
 from pipelines.sources.tmdb import TmdbSource
-from pipelines.sources.tmdb import _source as source_module
 
 _counter = itertools.count()
 

@@ -12,20 +12,107 @@ from __future__ import annotations
 import ast
 import itertools
 import re
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from pipelines.downloads import Progress, no_progress
 from pipelines.errors import SourceError
-from pipelines.sources._lines import MAX_RECORD, line_starts
-from pipelines.sources._original import MadeStream, Original, Stream
+from pipelines.sources.formats.files import MadeStream, Original, Stream
+from pipelines.sources.formats.json_lines import JsonBatch, JsonField, JsonLinesReader
+from pipelines.sources.formats.lines import MAX_RECORD, line_starts, lines_at
 
 if TYPE_CHECKING:
     import numpy as np
+    import polars as pl
 
-__all__ = ["as_json", "literal_lines"]
+__all__ = ["LiteralReader", "as_json", "literal_lines"]
+
+
+_BLOCK = 8 << 20
+#: A line holds all of a user's games (bytes): of the longest published list about 1 MiB.
+_MAX_LINE = 16 << 20
+
+
+class LiteralReader:
+    """Rows of one file of literals; iterate once.
+
+    Parameters
+    ----------
+    original
+        The file.
+    fields
+        Fields to take of each record.
+    reject
+        Called with frames ``file``, ``line``, ``reason``, ``text`` by :meth:`close`. Only then
+        are the texts fetched: the parsed JSON is not the line as it stands in the file.
+    progress, threads
+        As for :class:`JsonLinesReader`.
+
+    Attributes
+    ----------
+    name
+        The file's name, for rejections.
+    lines
+        Lines read so far (count).
+    rejected
+        Lines rejected so far (count).
+    """
+
+    def __init__(
+        self,
+        original: Original,
+        fields: Sequence[JsonField],
+        reject: Callable[[pl.DataFrame], None],
+        *,
+        progress: Progress = no_progress,
+        threads: int = 0,
+    ) -> None:
+        self.name = original.name
+        self.rejected = 0
+        self._original = original
+        self._list_rejects = reject
+        self._faults: list[pl.DataFrame] = []
+        self._reader = JsonLinesReader(
+            literal_lines(original),
+            fields,
+            self.reject,
+            progress=progress,
+            threads=threads,
+            max_line=_MAX_LINE,
+        )
+
+    @property
+    def lines(self) -> int:
+        """Lines read so far (count)."""
+        return self._reader.rows_read
+
+    def __iter__(self) -> Iterator[JsonBatch]:
+        """Batches of rows, without the rejected ones."""
+        return iter(self._reader)
+
+    def reject(self, faults: pl.DataFrame) -> None:
+        """Reject whole lines: ``line``, ``reason``."""
+        self.rejected += faults.height
+        if faults.height:
+            self._faults.append(faults.select("line", "reason"))
+
+    def close(self) -> None:
+        """List the rejected lines as they stand in the file."""
+        import polars as pl
+
+        if not self._faults:
+            return
+        faults = pl.concat(self._faults).sort("line")
+        texts = [text for _, text in lines_at(self._original, faults["line"].to_numpy(), _BLOCK)]
+        self._list_rejects(
+            faults.with_columns(file=pl.lit(self.name), text=pl.Series(texts, dtype=pl.String))
+        )
+        self._faults = []
+
 
 _SINGLE, _DOUBLE, _SLASH, _SPACE = b"'\"\\ "
 _PREFIXES = list(b"uU")

@@ -7,9 +7,9 @@ from collections.abc import Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from pipelines.downloads import Progress, no_progress
 from pipelines.errors import SourceError
-from pipelines.sources._original import Block, Original
-from pipelines.sources._protocol import Progress, no_progress
+from pipelines.sources.formats.files import Block, Original
 
 if TYPE_CHECKING:
     import numpy as np

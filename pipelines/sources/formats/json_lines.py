@@ -2,9 +2,15 @@
 
 One record per line, plain or gzip. DuckDB's and polars' own readers are fast, but a record they
 can't take ends the read or becomes a row of nulls, without its line; they also take ``"5"`` for
-the number 5. So lines are found first, in blocks of a few MiB, and DuckDB is asked about the lines
-of a block as values and types (``_json_sql``). Nothing is done line by line in Python but for
-rejected lines. Records are read in bulk where nothing is wrong (``_json_bulk``).
+the number 5. So lines are found first, in blocks of a few MiB, and DuckDB returns the values of the
+declared fields of a block's lines and the JSON types that they had. Types are encoded as one number
+per combination: a file has few, and each is checked once. Nothing is done line by line in Python
+but for rejected lines.
+
+Blocks of sound records are read in bulk by Arrow, in half the time. Its reader is strict about
+types and text, but reports neither the line that it could not take nor the line of a row. So its
+rows are taken only where every line is surely one row of the declared types; other blocks, and
+values that are kept as JSON text, are DuckDB's.
 """
 
 from __future__ import annotations
@@ -12,21 +18,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import orjson
 
+from pipelines.downloads import Progress, no_progress
 from pipelines.errors import SourceError
-from pipelines.sources._json_bulk import bulk_rows
-from pipelines.sources._json_sql import (
-    SHAPE,
-    JsonField,
-    Shape,
-    kept_query,
-    shape_query,
-    types_query,
-)
-from pipelines.sources._lines import (
+from pipelines.sources.formats.files import Block, Original
+from pipelines.sources.formats.lines import (
     MAX_LINE,
     ahead,
     decoded,
@@ -35,8 +34,6 @@ from pipelines.sources._lines import (
     line_starts,
     lines_at,
 )
-from pipelines.sources._original import Block, Original
-from pipelines.sources._protocol import Progress, no_progress
 
 if TYPE_CHECKING:
     import duckdb
@@ -45,6 +42,243 @@ if TYPE_CHECKING:
     import pyarrow
 
 __all__ = ["JsonBatch", "JsonField", "JsonLinesReader"]
+
+
+#: Bytes that one thread of Arrow takes at a time.
+_BULK_PIECE = 2 << 20
+_OPEN, _CLOSE, _RETURN = ord("{"), ord("}"), ord("\r")
+
+
+def bulk_rows(
+    body: Block, starts: np.ndarray[Any, Any], fields: Sequence[JsonField]
+) -> pl.DataFrame | None:
+    """The rows of a block of lines, or None if any line needs a closer look.
+
+    Parameters
+    ----------
+    body
+        Whole lines of UTF-8.
+    starts
+        Where each begins, and the end.
+    fields
+        What to take; those kept as JSON text are left out of the rows.
+    """
+    import polars as pl
+    import pyarrow as pa
+    from pyarrow import json
+
+    if not _objects(body, starts):
+        return None
+    taken = [f for f in fields if f.kind != "json"]
+    try:
+        table = json.read_json(
+            pa.BufferReader(pa.py_buffer(body)),
+            read_options=json.ReadOptions(
+                block_size=max(_BULK_PIECE, int((starts[1:] - starts[:-1]).max()))
+            ),
+            parse_options=json.ParseOptions(
+                explicit_schema=pa.schema([(f.key, _arrow_type(f)) for f in taken]),
+                unexpected_field_behavior="ignore",
+            ),
+        )
+    except pa.ArrowInvalid:
+        return None
+    # Every line begins an object and ends one, so that as many rows as lines are one of each: a
+    # second object on a line would need another line that has none.
+    if table.num_rows != len(starts) - 1 or any(
+        f.required and table[f.key].null_count for f in taken
+    ):
+        return None
+    frame = pl.DataFrame(table).select(_column(f) for f in taken)
+    numbers = [pl.col(f.name).is_finite().all() for f in taken if f.kind == "number"]
+    return frame if not numbers or all(frame.select(numbers).row(0)) else None
+
+
+def _arrow_type(field: JsonField) -> pyarrow.DataType:
+    import pyarrow as pa
+
+    types = {
+        "text": pa.string(),
+        "number": pa.float64(),
+        "integer": pa.int64(),
+        "boolean": pa.bool_(),
+        "texts": pa.list_(pa.string()),
+    }
+    return types[field.kind]
+
+
+def _column(field: JsonField) -> pl.Expr:
+    import polars as pl
+
+    value = pl.col(field.key).alias(field.name)
+    return value.fill_null([]) if field.kind == "texts" else value
+
+
+def _objects(body: Block, starts: np.ndarray[Any, Any]) -> bool:
+    """Whether every line begins with ``{`` and ends with ``}``."""
+    import numpy as np
+
+    data = np.frombuffer(body, dtype=np.uint8)
+    ends = starts[1:] - 1
+    if data[-1] != ord("\n"):
+        ends[-1] += 1
+    last = data[np.maximum(ends - 1, 0)]
+    last = np.where(last == _RETURN, data[np.maximum(ends - 2, 0)], last)
+    return bool((data[starts[:-1]] == _OPEN).all() and (last == _CLOSE).all())
+
+
+#: The column that numbers combinations of JSON types.
+SHAPE = "_shape"
+
+Kind = Literal["text", "number", "integer", "boolean", "texts", "json"]
+
+#: DuckDB's name of the column's type, and the JSON types that a field may have.
+_KINDS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "text": ("VARCHAR", ("VARCHAR",)),
+    "number": ("DOUBLE", ("DOUBLE", "UBIGINT", "BIGINT", "HUGEINT", "UHUGEINT")),
+    "integer": ("BIGINT", ("UBIGINT", "BIGINT")),
+    "boolean": ("BOOLEAN", ("BOOLEAN",)),
+    "texts": ("VARCHAR[]", ("ARRAY",)),
+    "json": ("JSON", ()),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class JsonField:
+    """A field of the record and the column it becomes.
+
+    Attributes
+    ----------
+    key
+        The record's key, at its top level.
+    name
+        The column.
+    kind
+        ``text``, ``number`` (float64), ``integer`` (int64), ``boolean``, ``texts`` (list of
+        text; an absent one is empty, a single text a list of one), or ``json``: the value as
+        JSON text, whatever it is.
+    reason
+        Reason code of a row whose field has another type (or, if required, is absent).
+    required
+        Whether a record without it, or with null, is rejected.
+    """
+
+    key: str
+    name: str
+    kind: Kind = "text"
+    reason: str = "wrong_type"
+    required: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What a combination of JSON types means.
+
+    Attributes
+    ----------
+    reason
+        Why such a record is rejected; None if it isn't.
+    present
+        Keys that are there, with another value than null.
+    single
+        Keys with a text where a list is expected.
+    """
+
+    reason: str | None
+    present: frozenset[str] = frozenset()
+    single: frozenset[str] = frozenset()
+
+    @classmethod
+    def of(cls, kinds: Sequence[str | None] | None, fields: Sequence[JsonField]) -> Shape:
+        """Judge the types of a record and of its fields, as DuckDB names them."""
+        if kinds is None:
+            return cls("not_json")
+        if kinds[0] != "OBJECT":
+            return cls("not_object")
+        present, single = set(), set()
+        for field, kind in zip(fields, kinds[1:], strict=True):
+            if kind is None or kind == "NULL":
+                if field.required:
+                    return cls(field.reason)
+                continue
+            present.add(field.key)
+            if field.kind == "texts" and kind == "VARCHAR":
+                single.add(field.key)
+            elif field.kind != "json" and kind not in _KINDS[field.kind][1]:
+                return cls(field.reason)
+        return cls(None, frozenset(present), frozenset(single))
+
+
+def types_query(fields: Sequence[JsonField]) -> str:
+    """The JSON types of one record, given as a parameter, and of its fields."""
+    return f"select {_types(fields, '?')}"
+
+
+def _types(fields: Sequence[JsonField], record: str) -> str:
+    """The JSON types of a record and of its fields; null if it is not JSON."""
+    paths = ", ".join(_path(f.key) for f in fields)
+    return f"try(json_type({record}, ['$', {paths}]))"
+
+
+def shape_query(fields: Sequence[JsonField]) -> str:
+    """Each line of ``block`` with its values and a number for the types of its fields."""
+    structure = orjson.dumps({f.key: _KINDS[f.kind][0] for f in fields}).decode()
+    structure = structure.replace('"VARCHAR[]"', '["VARCHAR"]')
+    columns = []
+    for field in fields:
+        value = f"got[{_text(field.key)}]"
+        if field.kind == "texts":
+            value = f"coalesce({value}, [])"
+        elif field.kind == "json":
+            value = f"cast(nullif({value}, 'null') as varchar)"
+        columns.append(f'{value} as "{field.name}"')
+    return f"""
+        with made as (
+            select
+                line,
+                hash({_types(fields, "record")}) as {SHAPE},
+                try(json_transform(record, {_text(structure)})) as got
+            from block
+        )
+        select line, {SHAPE}, {", ".join(columns)} from made
+    """  # noqa: S608 (fields are declared in code)
+
+
+def kept_query(fields: Sequence[JsonField]) -> str | None:
+    """Each line of ``block`` with what is kept as JSON text of it; None if nothing is.
+
+    An error if a record is no JSON.
+    """
+    kept = [f for f in fields if f.kind == "json"]
+    if not kept:
+        return None
+    paths = ", ".join(_path(f.key) for f in kept)
+    columns = [
+        f"cast(nullif(got[{n}], 'null') as varchar) as \"{f.name}\"" for n, f in enumerate(kept, 1)
+    ]
+    return f"""
+        with made as (select line, json_extract(record, [{paths}]) as got from block)
+        select line, {", ".join(columns)} from made
+    """  # noqa: S608 (fields are declared in code)
+
+
+def _path(key: str) -> str:
+    """The JSON path of a key of the record, as a SQL string.
+
+    >>> print(_path("also_buy"))
+    '$."also_buy"'
+    """
+    return _text(f'$."{key}"')
+
+
+def _text(value: str) -> str:
+    """A SQL string.
+
+    >>> _text("it's")
+    "'it''s'"
+    """
+    return "'" + value.replace("'", "''") + "'"
+
 
 _BLOCK = 8 << 20
 #: Lines that one DuckDB thread takes at a time.

@@ -6,16 +6,23 @@ after a quoted line break, lists some rows twice and replaces bytes that are not
 lines are found first, in blocks of a few MiB; the lines of a block that match the table's
 plain form (nearly always all of them) are parsed in bulk by Arrow, and only the others one
 by one.
+
+:class:`DelimitedReader` reads text without quoting, such as MovieLens' ``::`` and tab separated
+files: a line is a row, so that a fault in one row can't reach into the next.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Final, Literal
 
+from pipelines.downloads import Progress, no_progress
 from pipelines.errors import SourceError
-from pipelines.sources._lines import (
+from pipelines.sources.formats.files import MadeStream, Original, Stream
+from pipelines.sources.formats.lines import (
     MAX_LINE,
     MAX_RECORD,
     decoded,
@@ -23,9 +30,6 @@ from pipelines.sources._lines import (
     line_starts,
     lines_at,
 )
-from pipelines.sources._original import Original
-from pipelines.sources._protocol import Progress, no_progress
-from pipelines.sources._record import OPEN, SPLIT, Column, RowFault, convert, split_record
 
 if TYPE_CHECKING:
     import numpy as np
@@ -34,7 +38,182 @@ if TYPE_CHECKING:
 
 __all__ = ["Batch", "CsvReader"]
 
+
 _BLOCK = 8 << 20
+#: Stands for a separator of several characters where one is needed; no text has it.
+_UNIT = "\x1f"
+
+
+def latin1(original: Original) -> Original:
+    """The same file as UTF-8: its bytes are ISO-8859-1, in which every byte is a character."""
+
+    def opened() -> Stream:
+        return _Latin1(original.open())
+
+    return replace(original, open=opened)
+
+
+class _Latin1(MadeStream):
+    def read(self, size: int) -> bytes:
+        data = self._stream.read(size)
+        return data if data.isascii() else data.decode("latin-1").encode()
+
+
+class _Fault(Enum):
+    OPEN = "a quoted field does not end"
+    BROKEN = "text after a closing quote"
+    SPLIT = "a carriage return in an unquoted field"
+
+
+OPEN: Final = _Fault.OPEN
+BROKEN: Final = _Fault.BROKEN
+SPLIT: Final = _Fault.SPLIT
+
+
+@dataclass(frozen=True, slots=True)
+class RowFault:
+    """Why a row can't be taken: a short code such as ``bad_rating``."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What a column holds.
+
+    Attributes
+    ----------
+    plain
+        Regular expression (Rust syntax) of the form that Arrow parses to the same value as
+        ``parse`` does.
+    parse
+        Value of a field, or :class:`RowFault`.
+    optional
+        Whether an empty field is a null rather than a fault.
+    text
+        Whether it holds free text.
+    """
+
+    plain: str
+    parse: Callable[[str], Any]
+    optional: bool
+    text: bool
+    type_name: Literal["int64", "float64", "string"]
+
+    def polars(self) -> pl.DataType:
+        """The column's polars type."""
+        import polars as pl
+
+        kinds = {"int64": pl.Int64(), "float64": pl.Float64(), "string": pl.String()}
+        return kinds[self.type_name]
+
+    def arrow(self) -> pyarrow.DataType:
+        """The column's Arrow type."""
+        import pyarrow as pa
+
+        kinds = {"int64": pa.int64(), "float64": pa.float64(), "string": pa.string()}
+        return kinds[self.type_name]
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of the file: its header, the name it gets, and what it holds."""
+
+    header: str
+    name: str
+    kind: Kind
+
+
+_INTEGER = re.compile(r"-?[0-9]+", re.ASCII)
+_NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?", re.ASCII)
+
+
+def integer(reason: str, *, optional: bool = False) -> Kind:
+    """Whole numbers that fit 64 bits; anything else is rejected for ``reason``."""
+
+    def parse(field: str) -> int | RowFault | None:
+        if optional and not field:
+            return None
+        if not _INTEGER.fullmatch(field) or len(field) > 40 or abs(int(field)) >= 1 << 63:
+            return RowFault(reason)
+        return int(field)
+
+    return Kind("[0-9]{0,18}" if optional else "[0-9]{1,18}", parse, optional, False, "int64")
+
+
+def number(reason: str) -> Kind:
+    """Decimal numbers; anything else is rejected for ``reason``."""
+
+    def parse(field: str) -> float | RowFault:
+        return float(field) if _NUMBER.fullmatch(field) else RowFault(reason)
+
+    return Kind(r"[0-9]{1,9}\.?[0-9]{0,9}|\.[0-9]{1,9}", parse, False, False, "float64")
+
+
+def text() -> Kind:
+    """Free text, quoted or not, kept as it is."""
+    plain = r'[^",\r\n]*|"(?:[^"\r\n]|"")*"'
+    return Kind(plain, lambda field: field, False, True, "string")
+
+
+def split_record(record: str) -> list[str] | _Fault:
+    """Split by RFC 4180; a quote inside an unquoted field is a plain character.
+
+    >>> split_record('7,"Good, Bad","a ""b"" c"')
+    ['7', 'Good, Bad', 'a "b" c']
+    >>> split_record('7,5" disk,')
+    ['7', '5" disk', '']
+    >>> split_record('7,"never closed').name
+    'OPEN'
+    >>> split_record('7,"closed"early').name
+    'BROKEN'
+    """
+    fields: list[str] = []
+    position, end = 0, len(record)
+    while True:
+        if position < end and record[position] == '"':
+            parts = []
+            position += 1
+            while True:
+                quote = record.find('"', position)
+                if quote < 0:
+                    return OPEN
+                doubled = record.startswith('"', quote + 1)
+                parts.append(record[position : quote + doubled])
+                position = quote + 1 + doubled
+                if not doubled:
+                    break
+            if position < end and record[position] != ",":
+                return BROKEN
+            fields.append("".join(parts))
+        else:
+            comma = record.find(",", position)
+            comma = end if comma < 0 else comma
+            field = record[position:comma]
+            if "\n" in field or "\r" in field:
+                return SPLIT
+            fields.append(field)
+            position = comma
+        if position >= end:
+            return fields
+        position += 1
+
+
+def convert(fields: Sequence[str], columns: Sequence[Column]) -> tuple[Any, ...] | RowFault:
+    """Values of a row, or why it can't be taken (the first reason, from the left)."""
+    if len(fields) == 1 and not fields[0].strip():
+        return RowFault("blank_line")
+    if len(fields) != len(columns):
+        return RowFault("wrong_columns")
+    values = []
+    for field, column in zip(fields, columns, strict=True):
+        value = column.kind.parse(field)
+        if isinstance(value, RowFault):
+            return value
+        values.append(value)
+    return tuple(values)
+
+
 #: A quoted field may span this many lines; past them its quote counts as never closed.
 _MAX_SPAN = 20
 #: Bytes of nothing but numbers that Arrow takes at a time: they stay in the processor's cache.
@@ -327,4 +506,82 @@ class CsvReader:
             column_types={c.name: c.kind.arrow() for c in self.columns},
             null_values=[""],
             strings_can_be_null=False,
+        )
+
+
+class DelimitedReader(CsvReader):
+    """Rows of one file without header and quotes; iterate once per pass.
+
+    Rejected are, by reason: ``wrong_columns``, ``blank_line``, ``bare_return`` (a carriage
+    return inside the line), ``invalid_utf8``, and the reason of the first field that is not
+    what its column holds.
+
+    Parameters
+    ----------
+    original
+        The file, as UTF-8 (see :func:`latin1`).
+    columns
+        What each line holds, in order; their headers only name them.
+    separator
+        What stands between fields, one or more characters.
+    reject, progress, block
+        As for :class:`CsvReader`.
+    """
+
+    def __init__(
+        self,
+        original: Original,
+        columns: tuple[Column, ...],
+        separator: str,
+        reject: Reject,
+        *,
+        progress: Progress = no_progress,
+        block: int = _BLOCK,
+    ) -> None:
+        super().__init__(original, columns, reject, progress=progress, block=block)
+        self.separator = separator
+        # What stands in a field: nothing that could begin a separator, or Arrow's own one.
+        text = rf"[^{re.escape(separator[0])}{_UNIT}\r\n]*"
+        if len(separator) > 1:
+            text = rf"(?:{text}(?:{re.escape(separator[0])}[^{re.escape(separator)}{_UNIT}\r\n])?)*"
+        fields = [text if c.kind.text else c.kind.plain for c in columns]
+        self._plain = rf"^{re.escape(separator).join(f'(?:{f})' for f in fields)}\r?\n?$"
+        self._numerals = f"0123456789.{separator}\r\n".encode()
+
+    def _skip_header(self, body: bytes) -> bytes:
+        if not body:
+            names = self.separator.join(c.header for c in self.columns)
+            raise SourceError(
+                "the file is empty", where=self.original.name, hint=f"expected lines of {names}"
+            )
+        self._line = 1
+        return body
+
+    def _parse_record(
+        self, body: bytes, offsets: np.ndarray[Any, Any], n: int, *, final: bool
+    ) -> tuple[int, tuple[Any, ...] | RowFault]:
+        del final
+        try:
+            text = body[offsets[n] : offsets[n + 1]].decode("utf-8")
+        except UnicodeDecodeError:
+            return 1, RowFault("invalid_utf8")
+        text = text.removesuffix("\n").removesuffix("\r")
+        if "\r" in text:
+            return 1, RowFault("bare_return")
+        return 1, convert(text.split(self.separator), self.columns)
+
+    def _arrow(self, data: bytes | pyarrow.Buffer, piece: int | None = None) -> pyarrow.Table:
+        import pyarrow as pa
+        from pyarrow import csv
+
+        delimiter = self.separator
+        if len(delimiter) > 1:
+            data, delimiter = bytes(data).replace(delimiter.encode(), _UNIT.encode()), _UNIT
+        return csv.read_csv(
+            pa.BufferReader(data),
+            read_options=self._reading(piece),
+            parse_options=csv.ParseOptions(
+                delimiter=delimiter, quote_char=False, double_quote=False, ignore_empty_lines=False
+            ),
+            convert_options=self._conversion(),
         )

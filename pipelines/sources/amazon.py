@@ -1,0 +1,480 @@
+"""Amazon reviews: the editions of 2018 and 2023, in the files their publishers offer."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from pipelines.config import AmazonData
+from pipelines.errors import SourceError
+from pipelines.licences import Licence
+from pipelines.sources._folders import check_file, given_files, pick_files
+from pipelines.sources._protocol import RawTable, Source, Workspace
+from pipelines.sources.formats.json_lines import JsonBatch, JsonField, JsonLinesReader
+from pipelines.sources.formats.lines import ahead
+
+if TYPE_CHECKING:
+    import polars as pl
+
+__all__ = ["AmazonFile", "AmazonSource", "find_files"]
+
+
+Edition = Literal["2018", "2023"]
+Kind = Literal["reviews", "meta"]
+
+EDITIONS: tuple[Edition, ...] = ("2018", "2023")
+#: Categories, by file name, that the domain of books is made from.
+BOOK_CATEGORIES = frozenset({"Books", "Kindle_Store"})
+
+_FOLDER = "amazon"
+#: `meta_Books.json.gz`, `Books_5.json.gz` (users and items with five reviews), `Books.jsonl`.
+_NAME = re.compile(r"(?P<meta>meta_)?(?P<category>[A-Za-z0-9_]+?)(?P<core>_5)?\.jsonl?(?:\.gz)?")
+_RESEMBLES = re.compile(r".*\.jsonl?(?:\.gz)?", re.IGNORECASE)
+#: The names of files, for error texts.
+EXPECTED = (
+    "amazon/2018/<Category>.json.gz and meta_<Category>.json.gz, or "
+    "amazon/2023/<Category>.jsonl.gz and meta_<Category>.jsonl.gz"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class AmazonFile:
+    """One file.
+
+    Attributes
+    ----------
+    path, name
+        Where it is, and its name relative to the data folder.
+    edition, kind
+        Which format it has.
+    category
+        As published in its name, such as ``Books``.
+    """
+
+    path: Path
+    name: str
+    edition: Edition
+    kind: Kind
+    category: str
+
+
+def find_files(
+    folder: Path, settings: AmazonData, given: Mapping[Kind, Sequence[Path]] | None = None
+) -> list[AmazonFile]:
+    """Find the Amazon files of a data folder, or sort out the given ones.
+
+    Parameters
+    ----------
+    folder
+        The data folder; its ``amazon/2018`` and ``amazon/2023`` (or ``amazon`` itself, where
+        ``.json`` is 2018 and ``.jsonl`` is 2023) are looked at.
+    settings
+        Edition and categories to take.
+    given
+        Files of a kind to take instead of those in the folder.
+
+    Returns
+    -------
+    list
+        By name; empty if there are none and none were asked for.
+
+    Raises
+    ------
+    SourceError
+        If the folder can't be read, a given file has no name of a known form, two files have
+        the same edition, kind and category, or a category that was asked for is not there.
+    """
+    given = {kind: paths for kind, paths in (given or {}).items() if paths}
+    named = [_sorted_out(path, kind, settings) for kind, paths in given.items() for path in paths]
+    lying = [f for f in _in_folder(folder) if f.kind not in given]
+    if settings.edition != "auto":
+        lying = [f for f in lying if f.edition == settings.edition]
+    found: dict[tuple[str, str, str], AmazonFile] = {}
+    for file in (*named, *lying):
+        key = (file.edition, file.kind, file.category)
+        if key in found:
+            raise SourceError(
+                f"two files of {file.category} ({file.kind}, {file.edition})",
+                where=f"{found[key].name} and {file.name}",
+                hint="keep one of them",
+            )
+        found[key] = file
+    known = sorted({f.category for f in found.values()})
+    absent = [c for c in settings.categories if c not in known]
+    if absent:
+        raise SourceError(
+            f"no files of {', '.join(absent)}",
+            where=str(folder / _FOLDER),
+            hint=f"data.amazon.categories names them; found: {', '.join(known) or 'none'}",
+        )
+    wanted = settings.categories or known
+    return sorted((f for f in found.values() if f.category in wanted), key=lambda f: f.name)
+
+
+def _sorted_out(path: Path, kind: Kind, settings: AmazonData) -> AmazonFile:
+    """A file that the settings name."""
+    file = _named(path, path.name, None if settings.edition == "auto" else settings.edition)
+    if file is None or file.kind != kind:
+        raise SourceError(
+            f"not the name of a file of {kind}",
+            where=str(path),
+            hint=f"data.amazon.{kind} names it; expected {EXPECTED}",
+        )
+    check_file(path, EXPECTED)
+    return file
+
+
+def _in_folder(folder: Path) -> Iterator[AmazonFile]:
+    here = folder / _FOLDER
+    places: list[tuple[Path, Edition | None]] = [(here, None), *((here / e, e) for e in EDITIONS)]
+    for place, edition in places:
+        for path in pick_files(place, _is_name, EXPECTED, resembles=_resembles):
+            file = _named(path, path.relative_to(folder).as_posix(), edition)
+            if file is not None:
+                yield file
+
+
+def _is_name(name: str) -> bool:
+    return _NAME.fullmatch(name) is not None
+
+
+def _resembles(name: str) -> bool:
+    return _RESEMBLES.fullmatch(name) is not None
+
+
+def _named(path: Path, name: str, edition: Edition | None) -> AmazonFile | None:
+    """A file by what it is called; None if it is called otherwise."""
+    match = _NAME.fullmatch(path.name)
+    if match is None:
+        return None
+    if edition is None:
+        edition = "2023" if ".jsonl" in path.name else "2018"
+    kind: Kind = "meta" if match["meta"] else "reviews"
+    return AmazonFile(path, name, edition, kind, match["category"])
+
+
+#: 2100-01-01; a later time is in another unit, or nonsense.
+_LAST_SECOND = 4_102_444_800
+_ASIN = "^[0-9A-Z]{10}$"
+#: Some reviewers of 2018 are called `#oc-R…`, some of 2023 have `_1` at the end.
+_USER = "^[0-9A-Za-z_#-]{1,64}$"
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """One raw table.
+
+    Attributes
+    ----------
+    dataset
+        Its name in the store.
+    fields
+        What is taken of each record.
+    faults
+        The reason why a typed row is rejected all the same, or null.
+    """
+
+    dataset: str
+    fields: tuple[JsonField, ...]
+    faults: Callable[[], pl.Expr]
+
+
+def _id(key: str, name: str) -> JsonField:
+    return JsonField(key, name, "text", "bad_id", required=True)
+
+
+def _rating(key: str, name: str) -> JsonField:
+    return JsonField(key, name, "number", "bad_rating", required=True)
+
+
+def _time(key: str, name: str) -> JsonField:
+    return JsonField(key, name, "integer", "bad_timestamp", required=True)
+
+
+def _reviews(user: str, item: str, rating: str, time: str, unit: int) -> Callable[[], pl.Expr]:
+    """Faults of reviews whose times count ``unit`` to a second."""
+
+    def faults() -> pl.Expr:
+        import polars as pl
+
+        stars = pl.col(rating)
+        return _first(
+            ("bad_id", ~(pl.col(user).str.contains(_USER) & pl.col(item).str.contains(_ASIN))),
+            ("off_scale", ~stars.is_between(1, 5) | (stars != stars.round())),
+            ("bad_timestamp", ~pl.col(time).is_between(1, _LAST_SECOND * unit)),
+        )
+
+    return faults
+
+
+def _meta(item: str) -> Callable[[], pl.Expr]:
+    def faults() -> pl.Expr:
+        import polars as pl
+
+        return _first(("bad_id", ~pl.col(item).str.contains(_ASIN)))
+
+    return faults
+
+
+def _first(*faults: tuple[str, pl.Expr]) -> pl.Expr:
+    """Build the reason of the first condition that holds, or null."""
+    import polars as pl
+
+    none = pl.lit(None, dtype=pl.String)
+    return pl.coalesce(
+        *(pl.when(is_fault).then(pl.lit(reason)).otherwise(none) for reason, is_fault in faults)
+    )
+
+
+#: In the order in which they are read.
+TABLES: Mapping[tuple[Edition, Kind], Table] = {
+    ("2018", "reviews"): Table(
+        "raw.amazon_reviews_2018",
+        (
+            _id("reviewerID", "reviewer_id"),
+            _id("asin", "asin"),
+            _rating("overall", "overall"),
+            _time("unixReviewTime", "unix_review_time"),
+            JsonField("verified", "verified", "boolean"),
+            JsonField("vote", "vote", "json"),
+            JsonField("summary", "summary"),
+            JsonField("reviewText", "review_text"),
+            JsonField("style", "style", "json"),
+        ),
+        _reviews("reviewer_id", "asin", "overall", "unix_review_time", 1),
+    ),
+    ("2018", "meta"): Table(
+        "raw.amazon_meta_2018",
+        (
+            _id("asin", "asin"),
+            JsonField("title", "title"),
+            JsonField("brand", "brand"),
+            JsonField("main_cat", "main_cat"),
+            JsonField("category", "category_path", "texts"),
+            JsonField("description", "description", "texts"),
+            JsonField("feature", "feature", "texts"),
+            JsonField("also_buy", "also_buy", "texts"),
+            JsonField("also_view", "also_view", "texts"),
+            JsonField("price", "price", "json"),
+            JsonField("date", "date", "json"),
+            JsonField("rank", "rank", "json"),
+            JsonField("details", "details", "json"),
+        ),
+        _meta("asin"),
+    ),
+    ("2023", "reviews"): Table(
+        "raw.amazon_reviews_2023",
+        (
+            _id("user_id", "user_id"),
+            _id("parent_asin", "parent_asin"),
+            JsonField("asin", "asin"),
+            _rating("rating", "rating"),
+            _time("timestamp", "timestamp"),
+            JsonField("verified_purchase", "verified_purchase", "boolean"),
+            JsonField("helpful_vote", "helpful_vote", "integer"),
+            JsonField("title", "title"),
+            JsonField("text", "text"),
+        ),
+        _reviews("user_id", "parent_asin", "rating", "timestamp", 1000),
+    ),
+    ("2023", "meta"): Table(
+        "raw.amazon_meta_2023",
+        (
+            _id("parent_asin", "parent_asin"),
+            JsonField("main_category", "main_category"),
+            JsonField("title", "title"),
+            JsonField("subtitle", "subtitle"),
+            JsonField("store", "store"),
+            JsonField("author", "author", "json"),
+            JsonField("average_rating", "average_rating", "number"),
+            JsonField("rating_number", "rating_number", "integer"),
+            JsonField("price", "price", "json"),
+            JsonField("categories", "categories", "texts"),
+            JsonField("description", "description", "texts"),
+            JsonField("features", "features", "texts"),
+            JsonField("bought_together", "bought_together", "json"),
+            JsonField("details", "details", "json"),
+        ),
+        _meta("parent_asin"),
+    ),
+}
+
+
+#: Rows handed on at a time (count): the store checks and writes large batches faster.
+_BATCH = 131_072
+
+
+class AmazonSource(Source):
+    """Amazon reviews and products, editions 2018 and 2023, JSON lines, plain or gzip.
+
+    Rows come out as published, by file and line; repeated records and mark-up in titles are
+    dbt's to clean and count. Rejected are lines that the JSON-lines reader can't take
+    (``blank_line``, ``too_long``, ``invalid_utf8``, ``not_json``, ``not_object``) and, by reason:
+
+    =================  =====================================================================
+    ``bad_id``         a user or item that is missing, no text, or has characters of no id
+    ``bad_rating``     a rating that is missing or no number
+    ``off_scale``      a rating that is not 1, 2, 3, 4 or 5
+    ``bad_timestamp``  a time that is missing, no whole number, or not from 1970 to 2100
+    ``wrong_type``     another field with a value of another type than published
+    =================  =====================================================================
+    """
+
+    name: ClassVar[str] = "amazon"
+    expected: ClassVar[str] = EXPECTED
+    code_version: ClassVar[str] = "amazon-1"
+    datasets: ClassVar[tuple[str, ...]] = (
+        *(table.dataset for table in TABLES.values()),
+        "raw.amazon_rejected",
+    )
+    domains: ClassVar[frozenset[str]] = frozenset({"books", "products"})
+    licence: ClassVar[Licence] = Licence(
+        name="Amazon review data of the McAuley lab",
+        url="https://cseweb.ucsd.edu/~jmcauley/datasets.html",
+        terms="For academic use; cite the paper of the edition. The reviews are their writers'.",
+        citation="J. Ni, J. Li, J. McAuley. Justifying Recommendations using Distantly-Labeled "
+        "Reviews and Fine-Grained Aspects. EMNLP 2019 (2018 edition). Y. Hou, J. Li, Z. He, "
+        "A. Yan, X. Chen, J. McAuley. Bridging Language and Items for Retrieval and "
+        "Recommendation. arXiv:2403.03952, 2024 (2023 edition).",
+    )
+
+    def present(self, folder: Path) -> bool:
+        """Whether files are named in the settings or lie in ``folder/amazon``."""
+        data = self.settings.data.amazon
+        return bool(data.reviews or data.meta or self._found(folder))
+
+    def files(self, folder: Path) -> list[Path]:
+        """Return the files that are read, by name."""
+        return [file.path for file in self._found(folder)]
+
+    def feeds(self, folder: Path) -> frozenset[str]:
+        """Books if there are products of a category of books, products if there are others."""
+        return frozenset(_domain(f) for f in self._found(folder) if f.kind == "meta")
+
+    def lacks(self, folder: Path) -> SourceError | None:
+        """Name reviews of a domain that has no product records at all."""
+        found = self._found(folder)
+        known = {_domain(f) for f in found if f.kind == "meta"}
+        alone = [f for f in found if _domain(f) not in known]
+        if not alone:
+            return None
+        records = dict.fromkeys(f"meta_{f.category}" for f in alone)
+        return SourceError(
+            "reviews without product records",
+            where=", ".join(f.name for f in alone),
+            hint=f"put {', '.join(records)} (.json.gz or .jsonl.gz) beside them or name it in "
+            "data.amazon.meta; data.amazon.categories leaves categories out",
+        )
+
+    def identity(self, folder: Path) -> Mapping[str, Any]:
+        """Return how each file is read: its edition is a setting where its name leaves it open."""
+        return {"editions": {file.name: file.edition for file in self._found(folder)}}
+
+    def read(self, folder: Path, work: Workspace) -> Iterator[RawTable]:
+        """Read reviews and products of 2018, then of 2023."""
+        found = self._found(folder)
+        if not found:
+            raise SourceError(
+                "no Amazon files", where=str(folder / self.name), hint="see docs/data.md"
+            )
+        for (edition, kind), table in TABLES.items():
+            files = [f for f in found if (f.edition, f.kind) == (edition, kind)]
+            reading = _Reading(table, files, work)
+            yield RawTable(
+                dataset=table.dataset,
+                batches=ahead(reading.batches()),
+                file=f"amazon/{edition} {kind}",
+                rows_read=lambda r=reading: sum(r.rows_read.values()),  # type: ignore[misc]
+                stats=reading.stats,
+                allow_empty=not files,
+                files=lambda r=reading: dict(r.rows_read),  # type: ignore[misc]
+            )
+
+    def _found(self, folder: Path) -> list[AmazonFile]:
+        data = self.settings.data.amazon
+        given: dict[Kind, list[Path]] = {
+            "reviews": given_files(data.reviews, self.settings, progress=self.progress),
+            "meta": given_files(data.meta, self.settings, progress=self.progress),
+        }
+        return find_files(folder, data, given)
+
+
+def _domain(file: AmazonFile) -> str:
+    return "books" if file.category in BOOK_CATEGORIES else "products"
+
+
+class _Reading:
+    """One pass over the files of a table."""
+
+    def __init__(self, table: Table, files: Sequence[AmazonFile], work: Workspace) -> None:
+        self.rows_read: dict[str, int] = {f.name: 0 for f in files}
+        self._table = table
+        self._files = files
+        self._work = work
+        self._filled: Counter[str] = Counter()
+
+    def batches(self) -> Iterator[pl.DataFrame]:
+        """Frames with the contract's columns."""
+        import polars as pl
+
+        held: list[pl.DataFrame] = []
+        for frame in self._frames():
+            held.append(frame)
+            if sum(f.height for f in held) >= _BATCH:
+                yield pl.concat(held)
+                held = []
+        if held:
+            yield pl.concat(held)
+
+    def _frames(self) -> Iterator[pl.DataFrame]:
+        import polars as pl
+
+        names = ["category", "file", "line", *(f.name for f in self._table.fields)]
+        for file in self._files:
+            reader = JsonLinesReader(
+                self._work.original(file.path, file.name),
+                self._table.fields,
+                self._work.reject_frame,
+                progress=self._work.progress,
+                threads=self._work.settings.runtime.threads,
+            )
+            for batch in reader:
+                frame = self._sound(batch, file)
+                self.rows_read[file.name] = reader.rows_read
+                self._count(frame)
+                if frame.height:
+                    yield frame.with_columns(
+                        category=pl.lit(file.category), file=pl.lit(file.name)
+                    ).select(names)
+
+    def _sound(self, batch: JsonBatch, file: AmazonFile) -> pl.DataFrame:
+        """The rows without faults; the others are rejected."""
+        import polars as pl
+
+        reason = batch.frame.select(reason=self._table.faults())["reason"]
+        if reason.null_count() == len(reason):
+            return batch.frame
+        bad = reason.is_not_null()
+        lines = batch.frame["line"].filter(bad)
+        faults = {"line": lines, "reason": reason.filter(bad), "text": batch.at(lines)}
+        self._work.reject_frame(pl.DataFrame(faults).with_columns(file=pl.lit(file.name)))
+        return batch.frame.filter(~bad)
+
+    def _count(self, frame: pl.DataFrame) -> None:
+        import polars as pl
+
+        filled = {
+            f.name: (pl.col(f.name).list.len() > 0).sum()
+            if f.kind == "texts"
+            else pl.col(f.name).is_not_null().sum()
+            for f in self._table.fields
+        }
+        self._filled.update(frame.select(**filled).row(0, named=True))
+
+    def stats(self) -> dict[str, Any]:
+        """Rows that have a value, by column."""
+        return {"filled": dict(self._filled)}

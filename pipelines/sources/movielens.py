@@ -1,0 +1,717 @@
+"""MovieLens (GroupLens, University of Minnesota): films, ratings, links and tags."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from pipelines.downloads import Download
+from pipelines.errors import SourceError
+from pipelines.licences import Licence
+from pipelines.scales import SCALES, RatingScale
+from pipelines.sources._folders import (
+    check_file,
+    entries,
+    has_folder,
+    pick_files,
+    resembling,
+    unclear_name,
+)
+from pipelines.sources._protocol import RawTable, Source, Workspace, unpack_limits
+from pipelines.sources.formats.delimited import (
+    Column,
+    CsvReader,
+    DelimitedReader,
+    Kind,
+    RowFault,
+    integer,
+    latin1,
+    number,
+    text,
+)
+from pipelines.sources.formats.files import (
+    UNPACK_LIMITS,
+    Original,
+    UnpackLimits,
+    plain_file,
+    zip_members,
+)
+from pipelines.sources.formats.lines import ahead
+from pipelines.sources.formats.ordered import OrderedRows
+
+if TYPE_CHECKING:
+    import polars as pl
+
+__all__ = ["ARCHIVES", "Layout", "MovielensSource", "find_layout"]
+
+
+Format = Literal["csv", "dat", "u"]
+
+#: The files of each layout, in the order in which they are read. The tag genome of the large
+#: archives is not used, nor are ML-100K's prepared splits and its lists of names.
+FILES: Mapping[Format, tuple[str, ...]] = {
+    "csv": ("movies.csv", "ratings.csv", "links.csv", "tags.csv"),
+    "dat": ("movies.dat", "users.dat", "ratings.dat"),
+    "u": ("u.item", "u.user", "u.data"),
+}
+
+#: Published archives. The MD5 sums are those GroupLens publishes beside each archive.
+#: ml-latest-small was compared with a real copy; the others are quoted from public code that
+#: compared its own downloads with them, and were not verified against the files here.
+#: GroupLens may regenerate ml-latest-small; the others are frozen.
+ARCHIVES: Mapping[str, Download] = {
+    "ml-latest-small": Download(
+        name="ml-latest-small.zip",
+        path="datasets/movielens/ml-latest-small.zip",
+        algorithm="md5",
+        checksum="31a303aabbc519bd33d025e44d6c2570",
+    ),
+    "ml-25m": Download(
+        name="ml-25m.zip",
+        path="datasets/movielens/ml-25m.zip",
+        algorithm="md5",
+        checksum="6b51fb2759a8657d3bfcbfc42b592ada",
+    ),
+    "ml-32m": Download(
+        name="ml-32m.zip",
+        path="datasets/movielens/ml-32m.zip",
+        algorithm="md5",
+        checksum="d472be332d4daa821edc399621853b57",
+    ),
+    "ml-1m": Download(
+        name="ml-1m.zip",
+        path="datasets/movielens/ml-1m.zip",
+        algorithm="md5",
+        checksum="c4d9eecfca2ab87c1945afe126590906",
+    ),
+    "ml-100k": Download(
+        name="ml-100k.zip",
+        path="datasets/movielens/ml-100k.zip",
+        algorithm="md5",
+        checksum="0e33842e24a9c977be4e0107933c0723",
+    ),
+}
+
+_FOLDER = "movielens"
+#: The names of files, for error texts.
+EXPECTED = "movielens/ml-latest-small.zip or movielens/<variant>/movies.csv"
+#: The layout of each; in the order in which `auto` prefers them.
+_VARIANTS: Mapping[str, Format] = {
+    "ml-latest-small": "csv",
+    "sample": "csv",
+    "ml-25m": "csv",
+    "ml-32m": "csv",
+    "ml-1m": "dat",
+    "ml-100k": "u",
+}
+#: Files directly in the folder have no name; they are in the CSV layout.
+_BARE = "movielens"
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """One variant of MovieLens in a data folder.
+
+    Attributes
+    ----------
+    variant
+        Its name, such as ``ml-25m``.
+    path
+        The archive, or the folder of its files.
+    format
+        Which layout they are in: ``csv``, ``dat`` (ML-1M) or ``u`` (ML-100K).
+    """
+
+    variant: str
+    path: Path
+    format: Format = "csv"
+
+    @property
+    def name(self) -> str:
+        """Name relative to the data folder."""
+        return _FOLDER if self.variant == _BARE else f"{_FOLDER}/{self.path.name}"
+
+    def paths(self) -> list[Path]:
+        """Return the files on disk that are read: the archive, or its files.
+
+        Raises
+        ------
+        SourceError
+            If one is missing or can't be read.
+        """
+        return [self.path] if self._packed else list(self._files().values())
+
+    def originals(self, limits: UnpackLimits = UNPACK_LIMITS) -> dict[str, Original]:
+        """Return the files by base name.
+
+        Raises
+        ------
+        SourceError
+            If the archive is corrupt or exceeds the limits, or a file is missing.
+        """
+        if not self._packed:
+            return {n: plain_file(p, f"{self.name}/{n}") for n, p in self._files().items()}
+        found = zip_members(self.path, self.name, FILES[self.format], limits)
+        self._refuse_missing(found)
+        return found
+
+    @property
+    def _packed(self) -> bool:
+        return self.path.suffix == ".zip"
+
+    def _files(self) -> dict[str, Path]:
+        names = FILES[self.format]
+        picked = pick_files(self.path, names.__contains__, ", ".join(names))
+        found = {path.name: path for path in picked}
+        self._refuse_missing(found)
+        return {name: found[name] for name in names}
+
+    def _refuse_missing(self, found: Collection[str]) -> None:
+        names = FILES[self.format]
+        missing = [name for name in names if name not in found]
+        if missing:
+            raise SourceError(
+                f"{', '.join(missing)} missing",
+                where=str(self.path),
+                hint=f"expected {', '.join(names)}",
+            )
+
+
+def find_layout(folder: Path, variant: str = "auto") -> Layout:
+    """Find the MovieLens files of a data folder.
+
+    Parameters
+    ----------
+    folder
+        The data folder: ``movielens/<variant>.zip``, ``movielens/<variant>/`` or the CSV
+        files directly in ``movielens/``. An archive wins over a folder of the same name. A
+        part of a published archive may be called ``<variant>-<anything>.zip``; it is taken
+        if the whole one is not there.
+    variant
+        Which one; ``auto`` takes the only one, or ml-latest-small among several.
+
+    Raises
+    ------
+    SourceError
+        If there is none, not the one asked for, or several to choose from.
+    """
+    here = folder / _FOLDER
+    if not has_folder(here, EXPECTED):
+        raise SourceError(
+            "no folder with MovieLens files",
+            where=str(here),
+            hint=f"expected {EXPECTED}; see docs/data.md",
+        )
+    inside = {path.name: path for path in entries(here, EXPECTED)}
+    found: dict[str, Layout] = {}
+    for name, layout in _VARIANTS.items():
+        parts = [n for n in inside if n.startswith(f"{name}-") and n.endswith(".zip")]
+        for each in (f"{name}.zip", name, *parts):
+            if each in inside and name not in found:
+                path = inside[each]
+                if path.suffix == ".zip":
+                    check_file(path, EXPECTED)
+                else:
+                    has_folder(path, EXPECTED)
+                found[name] = Layout(name, path, layout)
+    known = {*_VARIANTS, *(f"{name}.zip" for name in _VARIANTS), *FILES["csv"]}
+    for path in inside.values():
+        if path.name not in known and resembling(path.name) in known:
+            raise unclear_name(path, EXPECTED)
+    if _VARIANTS.get(variant, "csv") == "csv" and any(name in inside for name in FILES["csv"]):
+        bare = _BARE if variant == "auto" else variant
+        found.setdefault(bare, Layout(bare, here))
+    listed = ", ".join(found) or "none"
+    if variant != "auto":
+        if variant not in found:
+            raise SourceError(
+                f"no {variant} here (found: {listed})",
+                where=str(here),
+                hint=f"expected {variant}.zip or {variant}/",
+            )
+        return found[variant]
+    if "ml-latest-small" in found:
+        return found["ml-latest-small"]
+    if len(found) == 1:
+        return next(iter(found.values()))
+    raise SourceError(
+        f"which MovieLens variant? found: {listed}" if found else "no MovieLens files",
+        where=str(here),
+        hint="set world.variant"
+        if found
+        else f"expected {', '.join(f'{name}.zip' for name in ARCHIVES)} or their files",
+    )
+
+
+#: 2100-01-01; a later time is milliseconds or nonsense.
+_LAST_SECOND = 4_102_444_800
+
+#: The first row in the file stays: last in descending order of lines.
+_FIRST = (("line", True),)
+
+Faults = Callable[[], "pl.Expr"]
+
+
+def raw_table(
+    dataset: str,
+    reader: CsvReader,
+    faults: Faults,
+    work: Workspace,
+    *,
+    key: tuple[str, ...],
+    prefer: tuple[tuple[str, bool], ...] = _FIRST,
+    seen: Callable[[pl.DataFrame], None] | None = None,
+    finish: Callable[[pl.DataFrame], pl.DataFrame] | None = None,
+    allow_empty: bool = False,
+) -> RawTable:
+    """A table of one file.
+
+    Parameters
+    ----------
+    dataset
+        Name of the raw dataset.
+    reader
+        Its file's rows.
+    faults
+        Makes the expression of a row's reason, null if it is fine.
+    work
+        Where rejected rows go.
+    key
+        Columns that identify a row; the order of the table.
+    prefer
+        Which row of a key stays, as for :class:`OrderedRows`.
+    seen
+        Told of every batch.
+    finish
+        Makes a batch into the contract's columns.
+    allow_empty
+        Whether the table may have no rows.
+    """
+    original, columns = reader.original, reader.columns
+
+    def batches() -> Iterator[pl.DataFrame]:
+        import polars as pl
+
+        rows = OrderedRows(
+            work.scratch / dataset,
+            key,
+            prefer,
+            memory_limit_mb=work.settings.runtime.memory_limit_mb,
+            threads=work.settings.runtime.threads,
+        )
+        for batch in reader:
+            reason = batch.frame.select(reason=faults())["reason"]
+            if reason.null_count() < len(reason):
+                bad = reason.is_not_null()
+                work.reject_frame(
+                    pl.DataFrame(
+                        {
+                            "line": batch.frame["line"].filter(bad),
+                            "reason": reason.filter(bad),
+                            "text": batch.texts(bad),
+                        }
+                    ).with_columns(file=pl.lit(original.name))
+                )
+                rows.append(batch.frame.filter(~bad))
+            else:
+                rows.append(batch.frame)
+        names = [c.name for c in columns]
+        total, done = reader.rows_read, 0
+        for frame in rows.batches():
+            done += frame.height
+            work.progress(f"ordering {original.name}", done, total)
+            out = frame.select(names)
+            if seen is not None:
+                seen(out)
+            yield out if finish is None else finish(out)
+        _reject_doubled(reader, rows.doubled, work)
+
+    return RawTable(
+        dataset=dataset,
+        batches=ahead(batches()),
+        file=original.name,
+        rows_read=lambda: reader.rows_read,
+        allow_empty=allow_empty,
+    )
+
+
+def absent_table(dataset: str) -> RawTable:
+    """A table that this variant has no file for: no rows."""
+    return RawTable(dataset, iter(()), None, rows_read=lambda: 0)
+
+
+def _reject_doubled(reader: CsvReader, doubled: list[pl.Series], work: Workspace) -> None:
+    if not doubled:
+        return
+    import polars as pl
+
+    # Only now is it known which rows lose; their text is fetched in one more pass.
+    numbers = pl.concat(doubled).sort().to_numpy()
+    for line, row in reader.lines(numbers):
+        work.reject(reader.original.name, line, "duplicate_key", row)
+
+
+def first_reason(*faults: tuple[str, pl.Expr]) -> pl.Expr:
+    """Build the reason of the first condition that holds, or null."""
+    import polars as pl
+
+    none = pl.lit(None, dtype=pl.String)
+    return pl.coalesce(
+        *(pl.when(is_fault).then(pl.lit(reason)).otherwise(none) for reason, is_fault in faults)
+    )
+
+
+def _below_one(*names: str) -> pl.Expr:
+    import polars as pl
+
+    return pl.any_horizontal(pl.col(name) < 1 for name in names)
+
+
+def _bad_time() -> pl.Expr:
+    import polars as pl
+
+    return ~pl.col("timestamp").is_between(0, _LAST_SECOND)
+
+
+def movie_faults() -> pl.Expr:
+    """Faults of a film's row."""
+    import polars as pl
+
+    return first_reason(
+        ("bad_id", _below_one("movie_id")),
+        ("missing_title", pl.col("title").str.strip_chars() == ""),
+    )
+
+
+def user_faults(ages: frozenset[int] | range, occupations: range | None) -> pl.Expr:
+    """Faults of a user's row whose age, and occupation if it is a number, must be one of these."""
+    import polars as pl
+
+    occupation = pl.col("occupation")
+    return first_reason(
+        ("bad_id", _below_one("user_id")),
+        ("bad_gender", ~pl.col("gender").is_in(["F", "M"])),
+        ("bad_age", ~pl.col("age").is_in(sorted(ages))),
+        (
+            "bad_occupation",
+            occupation.str.strip_chars() == ""
+            if occupations is None
+            else ~occupation.is_in(list(occupations)),
+        ),
+    )
+
+
+class Films:
+    """The films of the world, for the files that refer to them."""
+
+    def __init__(self) -> None:
+        self._batches: list[pl.Series] = []
+        self._known: pl.Series | None = None
+
+    def add(self, frame: pl.DataFrame) -> None:
+        """Know the films of a batch."""
+        self._batches.append(frame["movie_id"])
+
+    def close(self) -> None:
+        """Say that there are no more."""
+        import polars as pl
+
+        self._known = pl.concat(self._batches) if self._batches else pl.Series(dtype=pl.Int64)
+        self._batches = []
+
+    def _unknown(self) -> pl.Expr:
+        import polars as pl
+
+        assert self._known is not None, "films are read first"
+        return ~pl.col("movie_id").is_in(self._known.implode())
+
+    def rating_faults(self, scale: RatingScale) -> pl.Expr:
+        """Faults of a rating on this scale."""
+        import polars as pl
+
+        rating = pl.col("rating")
+        steps = (rating - scale.low) / scale.step
+        off = ~rating.is_between(scale.low, scale.high) | (steps != steps.round())
+        return first_reason(
+            ("bad_id", _below_one("user_id", "movie_id")),
+            ("off_scale", off),
+            ("bad_timestamp", _bad_time()),
+            ("unknown_film", self._unknown()),
+        )
+
+    def link_faults(self) -> pl.Expr:
+        """Faults of a link."""
+        import polars as pl
+
+        return first_reason(
+            ("bad_id", _below_one("movie_id")),
+            ("bad_id", ~pl.col("imdb_id").str.contains("^[0-9]*$")),
+            ("bad_id", (pl.col("tmdb_id") < 1).fill_null(value=False)),
+            ("unknown_film", self._unknown()),
+        )
+
+    def tag_faults(self) -> pl.Expr:
+        """Faults of a tag."""
+        import polars as pl
+
+        return first_reason(
+            ("bad_id", _below_one("user_id", "movie_id")),
+            ("missing_tag", pl.col("tag").str.strip_chars() == ""),
+            ("bad_timestamp", _bad_time()),
+            ("unknown_film", self._unknown()),
+        )
+
+
+_USER = Column("userId", "user_id", integer("bad_id"))
+_MOVIE = Column("movieId", "movie_id", integer("bad_id"))
+_RATING = Column("rating", "rating", number("bad_rating"))
+_TIME = Column("timestamp", "timestamp", integer("bad_timestamp"))
+_TITLE = Column("title", "title", text())
+_GENRES = Column("genres", "genres", text())
+_GENDER = Column("gender", "gender", text())
+_AGE = Column("age", "age", integer("bad_age"))
+_ZIP = Column("zip", "zip", text())
+
+_LINKS = (
+    _MOVIE,
+    Column("imdbId", "imdb_id", text()),
+    Column("tmdbId", "tmdb_id", integer("bad_id", optional=True)),
+)
+_TAGS = (_USER, _MOVIE, Column("tag", "tag", text()), _TIME)
+
+#: ML-1M: the lowest age of each band, 1 for the youngest; occupations are numbered from 0.
+_AGE_CODES = frozenset({1, 18, 25, 35, 45, 50, 56})
+_OCCUPATION_CODES = range(21)
+#: ML-100K: the flags at the end of each line of u.item, in this order.
+GENRE_FLAGS = (
+    "unknown", "Action", "Adventure", "Animation", "Children's", "Comedy", "Crime", "Documentary",
+    "Drama", "Fantasy", "Film-Noir", "Horror", "Musical", "Mystery", "Romance", "Sci-Fi",
+    "Thriller", "War", "Western",
+)  # fmt: skip
+_NO_GENRES = "(no genres listed)"
+_AGES = range(1, 121)
+
+Originals = Mapping[str, Original]
+
+
+def _flag() -> Kind:
+    def parse(field: str) -> int | RowFault:
+        return int(field) if field in ("0", "1") else RowFault("bad_genre_flag")
+
+    return Kind("[01]", parse, optional=False, text=False, type_name="int64")
+
+
+_ITEM = (
+    _MOVIE,
+    _TITLE,
+    Column("release date", "release_date", text()),
+    Column("video release date", "video_date", text()),
+    Column("IMDb URL", "url", text()),
+    *(Column(genre, f"flag {genre}", _flag()) for genre in GENRE_FLAGS),
+)
+
+
+def _read_csv(originals: Originals, work: Workspace) -> Iterator[RawTable]:
+    def reader(name: str, *columns: Column) -> CsvReader:
+        return CsvReader(originals[name], columns, work.reject, progress=work.progress)
+
+    films = Films()
+    yield _films(reader("movies.csv", _MOVIE, _TITLE, _GENRES), films, work)
+    yield _ratings(
+        reader("ratings.csv", _USER, _MOVIE, _RATING, _TIME), films, SCALES["0.5-5"], work
+    )
+    yield raw_table(
+        "raw.movielens_links", reader("links.csv", *_LINKS), films.link_faults, work,
+        key=("movie_id",), finish=_links_published,
+    )  # fmt: skip
+    yield raw_table(
+        "raw.movielens_tags", reader("tags.csv", *_TAGS), films.tag_faults, work,
+        key=("user_id", "movie_id", "tag", "timestamp"), allow_empty=True,
+    )  # fmt: skip
+    yield absent_table("raw.movielens_users")
+
+
+def _read_dat(originals: Originals, work: Workspace) -> Iterator[RawTable]:
+    def reader(name: str, *columns: Column) -> CsvReader:
+        original = latin1(originals[name])
+        return DelimitedReader(original, columns, "::", work.reject, progress=work.progress)
+
+    films = Films()
+    yield _films(reader("movies.dat", _MOVIE, _TITLE, _GENRES), films, work)
+    yield _ratings(reader("ratings.dat", _USER, _MOVIE, _RATING, _TIME), films, SCALES["1-5"], work)
+    yield absent_table("raw.movielens_links")
+    yield absent_table("raw.movielens_tags")
+    occupation = Column("occupation", "occupation", integer("bad_occupation"))
+    yield raw_table(
+        "raw.movielens_users",
+        reader("users.dat", _USER, _GENDER, _AGE, occupation, _ZIP),
+        partial(user_faults, _AGE_CODES, _OCCUPATION_CODES),
+        work,
+        key=("user_id",),
+        finish=lambda frame: _users_published(frame, coded=True),
+    )
+
+
+def _read_u(originals: Originals, work: Workspace) -> Iterator[RawTable]:
+    def reader(name: str, separator: str, *columns: Column) -> CsvReader:
+        original = latin1(originals[name])
+        return DelimitedReader(original, columns, separator, work.reject, progress=work.progress)
+
+    films = Films()
+    yield _films(reader("u.item", "|", *_ITEM), films, work, finish=_flags_published)
+    yield _ratings(
+        reader("u.data", "\t", _USER, _MOVIE, _RATING, _TIME), films, SCALES["1-5"], work
+    )
+    yield absent_table("raw.movielens_links")
+    yield absent_table("raw.movielens_tags")
+    occupation = Column("occupation", "occupation", text())
+    yield raw_table(
+        "raw.movielens_users",
+        reader("u.user", "|", _USER, _AGE, _GENDER, occupation, _ZIP),
+        partial(user_faults, _AGES, None),
+        work,
+        key=("user_id",),
+        finish=lambda frame: _users_published(frame, coded=False),
+    )
+
+
+#: How the originals of each layout become the source's tables.
+READERS: Mapping[Format, Callable[[Originals, Workspace], Iterator[RawTable]]] = {
+    "csv": _read_csv,
+    "dat": _read_dat,
+    "u": _read_u,
+}
+
+
+def _films(
+    reader: CsvReader,
+    films: Films,
+    work: Workspace,
+    *,
+    finish: Callable[[pl.DataFrame], pl.DataFrame] | None = None,
+) -> RawTable:
+    return raw_table(
+        "raw.movielens_movies", reader, movie_faults, work,
+        key=("movie_id",), seen=films.add, finish=finish,
+    )  # fmt: skip
+
+
+def _ratings(reader: CsvReader, films: Films, scale: RatingScale, work: Workspace) -> RawTable:
+    import polars as pl
+
+    films.close()
+    named = pl.lit(scale.name).alias("scale")
+    return raw_table(
+        "raw.movielens_ratings",
+        reader,
+        lambda: films.rating_faults(scale),
+        work,
+        key=("user_id", "movie_id"),
+        prefer=(("timestamp", False), ("line", False)),
+        finish=lambda frame: frame.select("user_id", "movie_id", "rating", named, "timestamp"),
+    )
+
+
+def _links_published(frame: pl.DataFrame) -> pl.DataFrame:
+    import polars as pl
+
+    return frame.with_columns(pl.col("imdb_id").replace("", None))
+
+
+def _flags_published(frame: pl.DataFrame) -> pl.DataFrame:
+    """Genre flags as the other variants write genres."""
+    import polars as pl
+
+    named = [pl.when(pl.col(f"flag {g}") == 1).then(pl.lit(g)) for g in GENRE_FLAGS[1:]]
+    genres = pl.concat_str(named, separator="|", ignore_nulls=True).replace("", _NO_GENRES)
+    return frame.select("movie_id", "title", genres=genres)
+
+
+def _users_published(frame: pl.DataFrame, *, coded: bool) -> pl.DataFrame:
+    """What the variant says of its users: codes (ML-1M) or years and words (ML-100K)."""
+    import polars as pl
+
+    none, nothing = pl.lit(None, dtype=pl.Int64), pl.lit(None, dtype=pl.String)
+    return frame.select(
+        "user_id",
+        "gender",
+        age=none if coded else pl.col("age"),
+        age_code=pl.col("age") if coded else none,
+        occupation=nothing if coded else pl.col("occupation"),
+        occupation_code=pl.col("occupation") if coded else none,
+        zip=pl.col("zip").replace("", None),
+    )
+
+
+class MovielensSource(Source):
+    """MovieLens, as an archive or as a folder of its files.
+
+    The CSV layout of ml-latest-small, ml-25m and ml-32m has links and tags but no users;
+    ML-1M (``::``) and ML-100K (``u.*``), both ISO-8859-1 and rated in whole stars, have users
+    but neither links nor tags. ML-100K's release dates (a day that mostly stands for the year
+    in the title) and IMDb search addresses are not taken.
+
+    Rows come out as published. Rejected are rows that can't be parsed and, by reason:
+
+    ========================  ==============================================================
+    ``wrong_columns``         more or fewer fields than the header
+    ``blank_line``            nothing on the line
+    ``bad_quotes``            a quoted field that does not end, or with text after its end
+    ``bare_return``           a carriage return inside the line
+    ``invalid_utf8``          bytes that are not UTF-8
+    ``too_long``              a line of more than 1 MiB
+    ``bad_id``                an id that is not a whole number from 1
+    ``bad_rating``            a rating that is not a number
+    ``off_scale``             a rating that is not 0.5, 1.0, ..., 5.0 (or 1, 2, ..., 5)
+    ``bad_timestamp``         a time that is not whole seconds between 1970 and 2100
+    ``missing_title``         a film without a title
+    ``missing_tag``           a tag without text
+    ``bad_genre_flag``        a genre flag that is neither 0 nor 1
+    ``bad_gender``            a gender that is neither F nor M
+    ``bad_age``               an age code of no band, or years beyond 1-120
+    ``bad_occupation``        an occupation code of no occupation, or no word
+    ``unknown_film``          a rating, link or tag of a film that is not in the list
+    ``duplicate_key``         a second row of a film, user, link, tag, or of a user's rating of
+                              a film; of ratings the latest stays (then the last in the file),
+                              elsewhere the first in the file
+    ========================  ==============================================================
+    """
+
+    name: ClassVar[str] = "movielens"
+    expected: ClassVar[str] = EXPECTED
+    domains: ClassVar[frozenset[str]] = frozenset({"movies"})
+    code_version: ClassVar[str] = "movielens-2"
+    datasets: ClassVar[tuple[str, ...]] = (
+        "raw.movielens_movies",
+        "raw.movielens_ratings",
+        "raw.movielens_links",
+        "raw.movielens_tags",
+        "raw.movielens_users",
+        "raw.movielens_rejected",
+    )
+    licence: ClassVar[Licence] = Licence(
+        name="GroupLens research terms",
+        url="https://grouplens.org/datasets/movielens/",
+        terms="For research, with acknowledgement and without implied endorsement; commercial "
+        "use needs GroupLens's permission, and each archive's README says whether it may be "
+        "passed on.",
+        citation="F. M. Harper, J. A. Konstan. The MovieLens Datasets: History and Context. "
+        "ACM TiiS 5(4), 2015. doi:10.1145/2827872",
+    )
+
+    def files(self, folder: Path) -> list[Path]:
+        """Return the archive, or its files."""
+        return self._layout(folder).paths()
+
+    def _layout(self, folder: Path) -> Layout:
+        # The variant is a choice among what a given folder holds; other worlds hold one.
+        given = self.settings.world.folder is not None
+        return find_layout(folder, self.settings.world.variant if given else "auto")
+
+    def read(self, folder: Path, work: Workspace) -> Iterator[RawTable]:
+        """Read films, ratings, links, tags and users, in this order."""
+        layout = self._layout(folder)
+        yield from READERS[layout.format](layout.originals(unpack_limits(self.settings)), work)

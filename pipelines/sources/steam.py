@@ -1,0 +1,477 @@
+"""Steam (Kang and McAuley): games, reviews and time played."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from pipelines.config import Settings
+from pipelines.errors import SourceError
+from pipelines.licences import Licence
+from pipelines.sources._folders import check_file, given_files, pick_files, relative_name
+from pipelines.sources._protocol import Progress, RawTable, Source, Workspace, no_progress
+from pipelines.sources.formats.json_lines import JsonField
+from pipelines.sources.formats.lines import ahead
+from pipelines.sources.formats.literals import LiteralReader, as_json
+from pipelines.sources.formats.ordered import OrderedRows
+
+if TYPE_CHECKING:
+    import duckdb
+    import polars as pl
+
+__all__ = ["SteamSource", "as_json"]
+
+
+Kind = Literal["games", "reviews", "items"]
+
+_FOLDER = "steam"
+#: The published names; `.gz` may be missing.
+_NAMES: Mapping[Kind, str] = {
+    "games": "steam_games.json",
+    "reviews": "australian_user_reviews.json",
+    "items": "australian_users_items.json",
+}
+EXPECTED = " or ".join(f"{name}.gz" for name in _NAMES.values())
+#: Play time refines what a review says; the others are the domain.
+REQUIRED: tuple[Kind, ...] = ("games", "reviews")
+
+
+@dataclass(frozen=True, slots=True)
+class SteamFile:
+    """One file: where it is, and its name relative to the data folder."""
+
+    path: Path
+    name: str
+
+
+def find_files(
+    folder: Path, settings: Settings, *, progress: Progress = no_progress
+) -> dict[Kind, SteamFile]:
+    """The Steam files that there are, in the order games, reviews, items.
+
+    Parameters
+    ----------
+    folder
+        The data folder, with ``steam/steam_games.json[.gz]`` and so on.
+    settings
+        ``data.steam`` names files that lie elsewhere.
+    progress
+        Told of downloads of those that have an address.
+
+    Raises
+    ------
+    SourceError
+        If there is a packed and a plain file of one kind, if a required one is missing beside
+        the other, or if the folder can't be read.
+    """
+    data = settings.data.steam
+    found: dict[Kind, SteamFile] = {}
+    for kind, name in _NAMES.items():
+        given = getattr(data, kind)
+        paths = (
+            [check_file(p, name) for p in given_files([given], settings, progress=progress)]
+            if given
+            else _lying(folder / _FOLDER, name)
+        )
+        if len(paths) > 1:
+            raise SourceError(
+                "a packed and a plain file of the same name",
+                where=str(paths[0]),
+                hint="keep one of them",
+            )
+        for path in paths:
+            found[kind] = SteamFile(path, relative_name(path, folder))
+    missing = [kind for kind in REQUIRED if kind not in found]
+    if found and missing:
+        raise SourceError(
+            f"the Steam {missing[0]} are missing",
+            where=str(folder / _FOLDER),
+            hint=f"expected {_NAMES[missing[0]]}.gz there, or its place in data.steam."
+            f"{missing[0]}; found {', '.join(f.name for f in found.values())}",
+        )
+    return found
+
+
+def _lying(folder: Path, name: str) -> list[Path]:
+    return pick_files(folder, (f"{name}.gz", name).__contains__, f"{name}.gz")
+
+
+#: Fields whose values are numbers in most records and texts in some.
+_MIXED = ("game_id", "price", "discount_price", "metascore")
+_LISTS = ("genres", "tags", "specs")
+_FIELDS = (
+    JsonField("id", "game_id", "json"),
+    JsonField("app_name", "app_name"),
+    JsonField("title", "title"),
+    JsonField("url", "url"),
+    JsonField("publisher", "publisher"),
+    JsonField("developer", "developer"),
+    JsonField("genres", "genres", "texts"),
+    JsonField("tags", "tags", "texts"),
+    JsonField("specs", "specs", "texts"),
+    JsonField("release_date", "release_date"),
+    JsonField("price", "price", "json"),
+    JsonField("discount_price", "discount_price", "json"),
+    JsonField("early_access", "early_access", "boolean"),
+    JsonField("sentiment", "sentiment"),
+    JsonField("metascore", "metascore", "json"),
+)
+_ID = "^[1-9][0-9]{0,17}$"
+
+
+def _literal_reader(file: SteamFile, fields: Sequence[JsonField], work: Workspace) -> LiteralReader:
+    return LiteralReader(
+        work.original(file.path, file.name),
+        fields,
+        work.reject_frame,
+        progress=work.progress,
+        threads=work.settings.runtime.threads,
+    )
+
+
+def games_table(file: SteamFile, work: Workspace) -> RawTable:
+    """``raw.steam_games``, by number."""
+    reader = _literal_reader(file, _FIELDS, work)
+    reading = _Games(reader, work)
+    return RawTable(
+        dataset="raw.steam_games",
+        batches=ahead(reading.batches()),
+        file=file.name,
+        rows_read=lambda: reader.lines,
+        filtered=reading.filtered,
+    )
+
+
+class _Games:
+    def __init__(self, reader: LiteralReader, work: Workspace) -> None:
+        self._reader = reader
+        self._work = work
+        self._empty = 0
+
+    def filtered(self) -> Mapping[str, int]:
+        return {"empty_record": self._empty} if self._empty else {}
+
+    def batches(self) -> Iterator[pl.DataFrame]:
+        import polars as pl
+
+        runtime = self._work.settings.runtime
+        rows = OrderedRows(
+            self._work.scratch / "steam_games",
+            ("game_id",),
+            (("line", True),),
+            memory_limit_mb=runtime.memory_limit_mb,
+            threads=runtime.threads,
+        )
+        for batch in self._reader:
+            frame = batch.frame.with_columns(_unquoted(name) for name in _MIXED)
+            empty = frame.select(empty=_nothing())["empty"]
+            self._empty += int(empty.sum())
+            known = frame["game_id"].str.contains(_ID).fill_null(value=False)
+            bad = ~(empty | known)
+            self._reader.reject(frame.filter(bad).select("line", reason=pl.lit("bad_id")))
+            rows.append(frame.filter(known).with_columns(pl.col("game_id").cast(pl.Int64)))
+        names = [f.name for f in _FIELDS]
+        for frame in rows.batches():
+            yield frame.select(names)
+        for doubled in rows.doubled:
+            self._reader.reject(doubled.to_frame().with_columns(reason=pl.lit("duplicate_key")))
+        self._reader.close()
+
+
+def _unquoted(name: str) -> pl.Expr:
+    """The text of a value that is a JSON text or a JSON number."""
+    import polars as pl
+
+    value = pl.col(name)
+    text = pl.when(value.str.starts_with('"')).then(value)
+    return pl.coalesce(text.otherwise(None).str.json_decode(pl.String), value).alias(name)
+
+
+def _nothing() -> pl.Expr:
+    """Whether the record says nothing at all."""
+    import polars as pl
+
+    lists = [pl.col(name).list.len() == 0 for name in _LISTS]
+    others = [pl.col(f.name).is_null() for f in _FIELDS if f.name not in _LISTS]
+    return pl.all_horizontal(*lists, *others)
+
+
+_USER = "^[^\\s/]{1,128}$"
+_MINUTES = "^[0-9]{1,15}$"
+#: Rows handed on at a time (count): the store checks and writes large batches faster.
+_BATCH = 65_536
+
+
+@dataclass(frozen=True, slots=True)
+class _List:
+    """What is in a user's list.
+
+    Attributes
+    ----------
+    key
+        The list's key in the user's record.
+    fields
+        Keys of an entry, with DuckDB's types, and the columns they become. ``JSON`` keeps a
+        value's spelling, so that ``"yes"`` is not taken for true, nor ``1.5`` for 2.
+    faults
+        The reason why an entry is rejected, or null.
+    typed
+        Columns with another type than text.
+    """
+
+    key: str
+    fields: Mapping[str, tuple[str, str]]
+    faults: Callable[[], pl.Expr]
+    typed: Callable[[], list[pl.Expr]]
+
+
+def _reason(*faults: tuple[str, pl.Expr]) -> pl.Expr:
+    import polars as pl
+
+    none = pl.lit(None, dtype=pl.String)
+    return pl.coalesce(
+        *(
+            pl.when(is_fault.fill_null(value=True)).then(pl.lit(reason)).otherwise(none)
+            for reason, is_fault in faults
+        )
+    )
+
+
+def _review_faults() -> pl.Expr:
+    import polars as pl
+
+    return _reason(
+        ("bad_id", ~pl.col("game_id").str.contains(_ID)),
+        ("bad_recommend", ~pl.col("recommend").is_in(["true", "false"])),
+    )
+
+
+def _review_types() -> list[pl.Expr]:
+    import polars as pl
+
+    return [pl.col("game_id").cast(pl.Int64), pl.col("recommend") == "true"]
+
+
+def _playtime_faults() -> pl.Expr:
+    import polars as pl
+
+    recent = pl.col("playtime_2weeks").fill_null("0")
+    return _reason(
+        ("bad_id", ~pl.col("game_id").str.contains(_ID)),
+        ("bad_playtime", ~pl.col("playtime_forever").str.contains(_MINUTES)),
+        ("bad_playtime", ~recent.str.contains(_MINUTES)),
+    )
+
+
+def _playtime_types() -> list[pl.Expr]:
+    import polars as pl
+
+    return [pl.col("game_id", "playtime_forever", "playtime_2weeks").cast(pl.Int64)]
+
+
+_REVIEWS = _List(
+    "reviews",
+    {
+        "item_id": ("VARCHAR", "game_id"),
+        "recommend": ("JSON", "recommend"),
+        "posted": ("VARCHAR", "posted"),
+        "last_edited": ("VARCHAR", "last_edited"),
+        "funny": ("VARCHAR", "funny"),
+        "helpful": ("VARCHAR", "helpful"),
+        "review": ("VARCHAR", "review"),
+    },
+    _review_faults,
+    _review_types,
+)
+_PLAYTIME = _List(
+    "items",
+    {
+        "item_id": ("VARCHAR", "game_id"),
+        "playtime_forever": ("JSON", "playtime_forever"),
+        "playtime_2weeks": ("JSON", "playtime_2weeks"),
+    },
+    _playtime_faults,
+    _playtime_types,
+)
+
+
+def reviews_table(file: SteamFile, work: Workspace) -> RawTable:
+    """``raw.steam_reviews``, by place."""
+    return _table("raw.steam_reviews", _REVIEWS, file, work, allow_empty=False)
+
+
+def playtime_table(file: SteamFile | None, work: Workspace) -> RawTable:
+    """``raw.steam_playtime``, by place; no rows if there is no file."""
+    if file is None:
+        return RawTable("raw.steam_playtime", iter(()), None, rows_read=lambda: 0)
+    return _table("raw.steam_playtime", _PLAYTIME, file, work, allow_empty=True)
+
+
+def _table(
+    dataset: str, entries: _List, file: SteamFile, work: Workspace, *, allow_empty: bool
+) -> RawTable:
+    reading = _Entries(entries, file, work)
+    return RawTable(
+        dataset=dataset,
+        batches=ahead(reading.batches()),
+        file=file.name,
+        rows_read=lambda: reading.entries + reading.reader.rejected,
+        stats=lambda: {"users": reading.reader.lines - reading.reader.rejected},
+        allow_empty=allow_empty,
+    )
+
+
+class _Entries:
+    """The entries of all users' lists."""
+
+    def __init__(self, entries: _List, file: SteamFile, work: Workspace) -> None:
+        fields = (
+            JsonField("user_id", "user_id", "text", "bad_id", required=True),
+            JsonField(entries.key, "entries", "json", "wrong_type", required=True),
+        )
+        self.reader = _literal_reader(file, fields, work)
+        self.entries = 0
+        self._list = entries
+        self._work = work
+        # `?` would need the structure as a parameter of every call; it is declared in code.
+        structure = ", ".join(f'"{key}": "{kind}"' for key, (kind, _) in entries.fields.items())
+        columns = ", ".join(
+            f"""cast(nullif(entry."{k}", 'null') as varchar) as "{n}\""""
+            for k, (_, n) in entries.fields.items()
+        )
+        self._query = f"""
+            with lists as (
+                select line, user_id, from_json(entries, '[{{{structure}}}]') as made from block
+            ),
+            entries as (
+                select
+                    line, user_id, unnest(made) as entry, generate_subscripts(made, 1) as position
+                from lists
+            )
+            select line, position, user_id, {columns}
+            from entries
+        """  # noqa: S608
+
+    def batches(self) -> Iterator[pl.DataFrame]:
+        """Frames with the contract's columns."""
+        import duckdb
+        import polars as pl
+
+        held: list[pl.DataFrame] = []
+        config: dict[str, str | bool | int | float | list[str]] = {"memory_limit": "1GiB"}
+        if self._work.settings.runtime.threads:
+            config["threads"] = self._work.settings.runtime.threads
+        with duckdb.connect(config=config) as connection:
+            for batch in self.reader:
+                held.append(self._taken(connection, batch.frame))
+                if sum(f.height for f in held) >= _BATCH:
+                    yield pl.concat(held)
+                    held = []
+        if held:
+            yield pl.concat(held)
+        self.reader.close()
+
+    def _taken(self, connection: duckdb.DuckDBPyConnection, users: pl.DataFrame) -> pl.DataFrame:
+        """The sound entries of some users."""
+        import polars as pl
+
+        wrong = users.select(
+            "line",
+            reason=pl.when(~pl.col("user_id").str.contains(_USER))
+            .then(pl.lit("bad_id"))
+            .when(~pl.col("entries").str.starts_with("["))
+            .then(pl.lit("wrong_type")),
+        )
+        self.reader.reject(wrong.drop_nulls("reason"))
+        connection.register("block", users.filter(wrong["reason"].is_null()).to_arrow())
+        found = pl.from_arrow(connection.execute(self._query).to_arrow_table())
+        assert isinstance(found, pl.DataFrame)
+        self.entries += found.height
+        reason = found.select(reason=self._list.faults())["reason"]
+        if reason.null_count() < len(reason):
+            self._reject(found.with_columns(reason=reason).drop_nulls("reason"))
+            found = found.filter(reason.is_null())
+        return found.with_columns(self._list.typed())
+
+    def _reject(self, faults: pl.DataFrame) -> None:
+        import polars as pl
+
+        names = [name for _, name in self._list.fields.values()]
+        nothing = pl.all_horizontal(pl.col(name).is_null() for name in names)
+        self._work.reject_frame(
+            faults.select(
+                "line",
+                file=pl.lit(self.reader.name),
+                reason=pl.when(nothing).then(pl.lit("not_object")).otherwise("reason"),
+                text=pl.format(
+                    f"{self._list.key}[{{}}]: {{}}",
+                    "position",
+                    pl.struct(names).struct.json_encode(),
+                ),
+            )
+        )
+
+
+class SteamSource(Source):
+    """Steam's games, reviews and, if there, time played: one Python literal a line.
+
+    Lines are Python's or JSON's spelling of a dictionary; they are never evaluated. Games come
+    out by number, reviews and time played by their place in the file, all as published. Games
+    without any value (the published file begins with thousands) are filtered as
+    ``empty_record``. Rejected are lines that hold no dictionary (``blank_line``,
+    ``too_long``, ``invalid_utf8``, ``not_json``, ``not_object``) and, by reason:
+
+    =================  =====================================================================
+    ``bad_id``         a game or user that is missing or has characters of no id
+    ``bad_recommend``  a review that neither recommends nor doesn't
+    ``bad_playtime``   a time played that is missing, no whole number, or negative
+    ``duplicate_key``  a second record of a game; the first in the file stays
+    ``wrong_type``     another field with a value of another type than published
+    =================  =====================================================================
+
+    A rejected review or time played has the line of its user; its text begins with its number
+    in the user's list. A user whose list is empty makes no row.
+    """
+
+    name: ClassVar[str] = "steam"
+    expected: ClassVar[str] = EXPECTED
+    code_version: ClassVar[str] = "steam-1"
+    datasets: ClassVar[tuple[str, ...]] = (
+        "raw.steam_games",
+        "raw.steam_reviews",
+        "raw.steam_playtime",
+        "raw.steam_rejected",
+    )
+    domains: ClassVar[frozenset[str]] = frozenset({"games"})
+    licence: ClassVar[Licence] = Licence(
+        name="Steam data of Kang and McAuley",
+        url="https://cseweb.ucsd.edu/~jmcauley/datasets.html#steam_data",
+        terms="For academic use; cite the papers. The reviews are their writers', the store's "
+        "texts Valve's and the publishers'.",
+        citation="W.-C. Kang, J. McAuley. Self-Attentive Sequential Recommendation. ICDM 2018. "
+        "A. Pathak, K. Gupta, J. McAuley. Generating and Personalizing Bundle Recommendations on "
+        "Steam. SIGIR 2017.",
+    )
+
+    def present(self, folder: Path) -> bool:
+        """Whether files are named in the settings or lie in ``folder/steam``."""
+        return bool(find_files(folder, self.settings, progress=self.progress))
+
+    def files(self, folder: Path) -> list[Path]:
+        """Return the files that are read: games, reviews and, if there, items."""
+        return [
+            file.path for file in find_files(folder, self.settings, progress=self.progress).values()
+        ]
+
+    def read(self, folder: Path, work: Workspace) -> Iterator[RawTable]:
+        """Read games, reviews and time played."""
+        found = find_files(folder, self.settings, progress=self.progress)
+        if not found:
+            raise SourceError(
+                "no Steam files", where=str(folder / self.name), hint="see docs/data.md"
+            )
+        yield games_table(found["games"], work)
+        yield reviews_table(found["reviews"], work)
+        yield playtime_table(found.get("items"), work)
