@@ -111,7 +111,7 @@ def tables(run: int, args: argparse.Namespace) -> tuple[Any, Any, Any]:
 
     from pipelines.config import PersonaSettings
     from pipelines.personas import generate
-    from pipelines.sample_world._catalogue import draw_films
+    from pipelines.sample_world._films import draw_films
     from pipelines.scales import scale_named
 
     films = draw_films(seed=2, count=args.items + 200)

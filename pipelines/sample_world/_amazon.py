@@ -2,20 +2,487 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
 
 from pipelines.config import SampleSettings
-from pipelines.sample_world._broken import ROWS_PER_FAULT
-from pipelines.sample_world._dice import Dice
-from pipelines.sample_world._shop import Ware, draw_books, draw_products, link
-from pipelines.sample_world._shop_records import meta_2018, meta_2023
-from pipelines.sample_world._shop_reviews import Review, draw_reviews, review_2018, review_2023
-from pipelines.sample_world._world import BrokenRow
+from pipelines.sample_world._text import Dice, NameBook, Story, overview, title, town_name
+from pipelines.sample_world._world import ROWS_PER_FAULT, BrokenRow
 
 __all__ = ["AmazonFiles", "amazon_files"]
+
+
+#: By the genre that sets a story's tone: paths below the root, likeliest first.
+BOOK_SHELVES: Mapping[str, tuple[tuple[str, ...], ...]] = {
+    "Mystery": (
+        ("Mystery, Thriller & Suspense", "Mystery", "Traditional Detectives"),
+        ("Mystery, Thriller & Suspense", "Mystery"),
+    ),
+    "Thriller": (
+        ("Mystery, Thriller & Suspense", "Thrillers & Suspense", "Spies & Politics"),
+        ("Mystery, Thriller & Suspense", "Thrillers & Suspense"),
+    ),
+    "Sci-Fi": (
+        ("Science Fiction & Fantasy", "Science Fiction", "Space Travel"),
+        ("Science Fiction & Fantasy", "Science Fiction"),
+    ),
+    "Fantasy": (
+        ("Science Fiction & Fantasy", "Fantasy", "Sagas"),
+        ("Science Fiction & Fantasy", "Fantasy"),
+    ),
+    "Romance": (("Romance", "Small Towns"), ("Romance", "Historical")),
+    "Drama": (("Literature & Fiction", "Family Life"), ("Literature & Fiction", "Genre Fiction")),
+    "Comedy": (("Humor & Entertainment", "Humor"), ("Literature & Fiction", "Humor & Satire")),
+    "Horror": (("Literature & Fiction", "Horror", "Haunted Houses"),),
+    "War": (("History", "Military"), ("Literature & Fiction", "War Stories")),
+    "Western": (("Literature & Fiction", "Westerns"),),
+    "Children": (("Children's Books", "Growing Up"), ("Children's Books", "Animals")),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Shelf:
+    """Products of one kind."""
+
+    path: tuple[str, ...]
+    nouns: tuple[str, ...]
+
+
+def _shelf(path: str, *nouns: str) -> Shelf:
+    return Shelf(tuple(path.split(" > ")), nouns)
+
+
+#: By category, as file names have them.
+PRODUCT_SHELVES: Mapping[str, tuple[Shelf, ...]] = {
+    "Toys_and_Games": (
+        _shelf("Toys & Games > Games > Board Games", "Board Game", "Strategy Game", "Dice Game"),
+        _shelf("Toys & Games > Games > Card Games", "Card Game", "Trick-Taking Deck"),
+        _shelf("Toys & Games > Puzzles > Jigsaw Puzzles", "Jigsaw Puzzle", "Panorama Puzzle"),
+        _shelf("Toys & Games > Toys > Building Toys > Wooden Blocks", "Block Set", "Arch Blocks"),
+        _shelf("Toys & Games > Toys > Dolls, Playsets & Toy Figures", "Rag Doll", "Dollhouse"),
+        _shelf("Toys & Games > Collector's Corner > Oddities", "Clockwork Curio", "Tin Oddity"),
+    ),
+    "Musical_Instruments": (
+        _shelf(
+            "Musical Instruments > String Instruments > Guitars", "Acoustic Guitar", "Travel Guitar"
+        ),
+        _shelf("Musical Instruments > String Instruments > Violins", "Violin", "Student Violin"),
+        _shelf("Musical Instruments > Woodwinds > Harmonicas", "Harmonica", "Chromatic Harmonica"),
+        _shelf("Musical Instruments > Percussion > Hand Drums", "Frame Drum", "Pair of Bongos"),
+        _shelf("Musical Instruments > Stage Effects > Fog Machines", "Fog Machine", "Haze Maker"),
+    ),
+    "Patio_Lawn_and_Garden": (
+        _shelf(
+            "Patio, Lawn &amp; Garden > Gardening > Hand Tools > Trowels", "Trowel", "Bulb Planter"
+        ),
+        _shelf("Patio, Lawn &amp; Garden > Gardening > Pots & Planters", "Planter", "Clay Pot"),
+        _shelf(
+            "Patio, Lawn &amp; Garden > Outdoor Decor > Wind Chimes", "Wind Chime", "Bell Chime"
+        ),
+        _shelf("Patio, Lawn &amp; Garden > Watering > Garden Hoses", "Garden Hose", "Coil Hose"),
+        _shelf("Patio, Lawn &amp; Garden > Seasonal Specials", "Snow Lantern", "Harvest Wreath"),
+    ),
+}
+
+
+_TONES = tuple(BOOK_SHELVES)
+_IMPRINTS = ("House", "Press", "Books", "& Daughters", "Editions", "Publishing")
+_FIRST_YEAR, _LAST_YEAR = 1985, 2022
+#: Share of wares without a description, a date, a path; of titles that are a piece of a page.
+_NO_TEXT, _NO_DATE, _NO_PATH, _JUNK = 0.05, 0.04, 0.02, 0.03
+_LOOKS = ("Blue", "Copper", "Tall", "Folding", "Hand-Painted", "Small", "Classic", "Striped")
+_CLAIMS = (
+    "Made of {wood} and finished by hand.",
+    "Comes with a spare part and a cotton bag.",
+    "Wipe it with a damp cloth; it is ready again in a minute.",
+    "Packed flat, and put together without tools.",
+    "Tested in the workshop in {town} for a whole {season}.",
+    "The {wood} will darken a little with use.",
+)
+_POINTS = (
+    "Solid {wood}",
+    "Two-year promise",
+    "From {town}",
+    "For ages six and up",
+    "Weighs little",
+)
+_WOODS = ("beech", "walnut", "birch", "ash", "cherry wood", "tin", "brass")
+
+
+@dataclass(slots=True)
+class Ware:
+    """A book or a product."""
+
+    asin: str
+    category: str
+    title: str
+    path: tuple[str, ...]
+    description: tuple[str, ...]
+    features: tuple[str, ...]
+    maker: str
+    price: float | None
+    kind: str
+    quality: float
+    author: str = ""
+    date: tuple[int, int, int] | None = None
+    junk: bool = False
+    also_bought: list[str] = field(default_factory=list)
+    also_viewed: list[str] = field(default_factory=list)
+
+
+def draw_books(seed: int, count: int) -> list[Ware]:
+    """Books; a third of them are sold for the Kindle. No two share title and author."""
+    dice, people = Dice(seed, "books"), NameBook(seed, "book people")
+    authors = NameBook(seed, "authors")
+    houses = [f"{town_name(dice)} {dice.pick(_IMPRINTS)}" for _ in range(max(6, count // 25))]
+    books: list[Ware] = []
+    taken: set[str] = set()
+    while len(books) < count:
+        tone = dice.pick(_TONES)
+        story = Story.draw(dice, tone, (), people)
+        name = title(story, dice)
+        writer = authors.person(dice.skewed(max(10, count // 3), 1.3)).name
+        if f"{name}/{writer}" in taken:
+            continue
+        taken.add(f"{name}/{writer}")
+        kindle = dice.chance(1 / 3)
+        number = len(books)
+        paths = BOOK_SHELVES[tone]
+        path = paths[min(int(dice.exponential(0.7)), len(paths) - 1)]
+        # ISBNs of books printed before 2007 are their ASINs; the last digit is a check.
+        asin = f"B0{number:05d}KND" if kindle else _isbn(100_000_000 + number * 37)
+        text = overview(story, dice)
+        root = ("Kindle Store", "Kindle eBooks") if kindle else ("Books",)
+        books.append(
+            Ware(
+                asin=asin,
+                category="Kindle_Store" if kindle else "Books",
+                title=name,
+                path=() if dice.chance(_NO_PATH) else (*root, *path),
+                description=() if dice.chance(_NO_TEXT) else (text,),
+                features=(),
+                maker=houses[dice.skewed(len(houses), 1.5)],
+                price=round(1.99 + dice.below(28), 2) if dice.chance(0.85) else None,
+                kind=tone,
+                quality=0.35 * _bell(dice),
+                author=writer,
+                date=None if dice.chance(_NO_DATE) else _day(dice),
+                junk=dice.chance(_JUNK),
+            )
+        )
+    return books
+
+
+def draw_products(seed: int, count: int) -> list[Ware]:
+    """``count`` products of every category."""
+    wares: list[Ware] = []
+    for category, shelves in PRODUCT_SHELVES.items():
+        dice = Dice(seed, "products", category)
+        brands = [town_name(dice) for _ in range(8)]
+        for number in range(count):
+            shelf = shelves[number % len(shelves)]
+            brand, wood, town = dice.pick(brands), dice.pick(_WOODS), town_name(dice)
+
+            def filled(text: str, wood: str = wood, town: str = town) -> str:
+                return text.format(wood=wood, town=town, season="winter")
+
+            claims = tuple(filled(t) for t in dice.sample(_CLAIMS, 1 + dice.below(3)))
+            look = dice.pick(_LOOKS)
+            wares.append(
+                Ware(
+                    asin=f"B{'TMP'[len(wares) // count]}{number:06d}XY",
+                    category=category,
+                    title=f"{brand} {look} {dice.pick(shelf.nouns)}, No. {number + 1}",
+                    path=() if dice.chance(_NO_PATH) else shelf.path,
+                    description=() if dice.chance(_NO_TEXT) else claims,
+                    features=tuple(filled(p) for p in dice.sample(_POINTS, dice.below(4))),
+                    maker=brand,
+                    price=round(4.5 + 90 * dice.roll() ** 2, 2) if dice.chance(0.8) else None,
+                    kind=shelf.path[-1],
+                    quality=0.35 * _bell(dice),
+                    junk=dice.chance(_JUNK),
+                )
+            )
+    return wares
+
+
+def link(dice: Dice, wares: Sequence[Ware]) -> None:
+    """Fill the lists of what is bought and viewed too: mostly wares of the same kind."""
+    kinds: dict[str, list[str]] = {}
+    for ware in wares:
+        kinds.setdefault(ware.kind, []).append(ware.asin)
+    everything = [ware.asin for ware in wares]
+    for ware in wares:
+        for listed, most in ((ware.also_bought, 8), (ware.also_viewed, 5)):
+            if dice.chance(0.3):
+                continue
+            for _ in range(1 + dice.below(most)):
+                other = dice.pick(kinds[ware.kind] if dice.chance(0.8) else everything)
+                # Some of what is listed is not in the catalogue, as at the origin.
+                other = f"B9{dice.below(10**7):07d}Z" if dice.chance(0.1) else other
+                if other != ware.asin and other not in listed:
+                    listed.append(other)
+
+
+def _bell(dice: Dice) -> float:
+    """About a standard normal number."""
+    return sum(dice.roll() for _ in range(12)) - 6
+
+
+def _day(dice: Dice) -> tuple[int, int, int]:
+    age = int(dice.exponential(9))
+    return max(_FIRST_YEAR, _LAST_YEAR - age), dice.between(1, 12), dice.between(1, 28)
+
+
+def _isbn(digits: int) -> str:
+    """An ISBN-10: nine digits and their check digit.
+
+    >>> _isbn(30640615)
+    '0306406152'
+    """
+    nine = f"{digits:09d}"
+    check = sum(n * int(d) for n, d in zip(itertools.count(1), nine, strict=False)) % 11
+    return nine + ("X" if check == 10 else str(check))
+
+
+#: What the 2018 crawl put where a title was not found.
+JUNK_TITLES = (
+    '<span class="a-size-medium a-color-secondary"',
+    "\n    var aPageStart = (new Date()).getTime();\n  var ue_t0=ue_t0||+new Date();",
+)
+_MONTHS = (
+    "January", "February", "March", "April", "May", "June", "July", "August", "September",
+    "October", "November", "December",
+)  # fmt: skip
+
+
+def _escaped(text: str) -> str:
+    """HTML entities, as the 2018 crawl left them."""
+    return text.replace("&amp;", "&").replace("&", "&amp;").replace("'", "&#39;")
+
+
+def _date_text(date: tuple[int, int, int]) -> str:
+    year, month, day = date
+    return f"{_MONTHS[month - 1]} {day}, {year}"
+
+
+def meta_2018(ware: Ware, dice: Dice) -> dict[str, Any]:
+    """A product as the 2018 edition has it."""
+    details: dict[str, str] = {}
+    if ware.author:
+        edition = "; 1st edition" if dice.chance(0.4) else ""
+        dated = f" ({_date_text(ware.date)})" if ware.date else ""
+        details["Publisher:"] = f"{ware.maker}{edition}{dated}"
+        details["Language:"] = "English"
+        details["ISBN-10:" if ware.asin.isdigit() else "ASIN:"] = ware.asin
+    path = [_escaped(name) for name in ware.path]
+    if ware.author and path and dice.chance(0.2):
+        path.append("</span></span></span>")
+    rank: list[str] | str = (
+        f"{1 + dice.below(900_000):,} in {ware.path[0] if ware.path else 'All'} ("
+    )
+    if not ware.author:
+        rank = [f">#{1 + dice.below(90_000):,} in {' > '.join(ware.path)}"] if ware.path else []
+    price = "" if ware.price is None else f"${ware.price:.2f}"
+    if dice.chance(0.02):
+        price = ".a-box-inner{background-color:#fff}#alohaBuyBoxWidget .selected{"
+    brand = ware.maker
+    if ware.author:
+        brand = f"Visit Amazon's {ware.author} Page" if dice.chance(0.5) else ware.author
+    return {
+        "category": path,
+        "tech1": "",
+        "description": [*ware.description, ""] if dice.chance(0.2) else list(ware.description),
+        "fit": "",
+        "title": dice.pick(JUNK_TITLES) if ware.junk else _escaped(ware.title),
+        "also_buy": list(ware.also_bought),
+        "image": [],
+        "tech2": "",
+        "brand": brand,
+        "feature": list(ware.features),
+        "rank": rank,
+        "also_view": list(ware.also_viewed),
+        "details": details,
+        "main_cat": "Books" if ware.author else _escaped(ware.category.replace("_", " ")),
+        "similar_item": "",
+        "date": "",
+        "price": price,
+        "asin": ware.asin,
+    }
+
+
+def meta_2023(ware: Ware, dice: Dice, ratings: list[int]) -> dict[str, Any]:
+    """A product as the 2023 edition has it; ``ratings`` are those of its reviews."""
+    details: dict[str, Any] = {}
+    record: dict[str, Any] = {
+        "main_category": "Buy a Kindle" if ware.category == "Kindle_Store" else "Books",
+        "title": ware.title,
+        "average_rating": round(sum(ratings) / len(ratings), 1) if ratings else 4.0,
+        "rating_number": len(ratings),
+        "features": list(ware.features),
+        "description": list(ware.description),
+        "price": ware.price,
+        "images": [],
+        "videos": [],
+        "store": ware.maker,
+        "categories": list(ware.path),
+        "details": details,
+        "parent_asin": ware.asin,
+        "bought_together": None,
+    }
+    if ware.price is not None and dice.chance(0.04):
+        record["price"] = f"from {ware.price:.2f}"
+    if ware.author:
+        record["store"] = f"{ware.author} (Author)"
+        record["subtitle"] = None if ware.category == "Kindle_Store" else "Paperback"
+        record["author"] = None
+        if dice.chance(0.6):
+            record["author"] = {"avatar": "", "name": ware.author, "about": []}
+        if ware.date and ware.category == "Kindle_Store":
+            details["Publisher"] = ware.maker
+            details["Publication date"] = _date_text(ware.date)
+        elif ware.date:
+            details["Publisher"] = f"{ware.maker} ({_date_text(ware.date)})"
+        details["Language"] = "English"
+    else:
+        record["main_category"] = ware.category.replace("_", " ").replace(" and ", " & ")
+        details["Brand"] = ware.maker
+        details["Date First Available"] = _date_text((2005 + dice.below(15), 1 + dice.below(12), 9))
+    if ware.junk:
+        record["title"] = "" if dice.chance(0.5) else None
+    return record
+
+
+_DAY = 86_400
+_ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567"
+#: First and last second of the reviews of an edition.
+_SPANS = {"2018": (1_230_768_000, 1_538_352_000), "2023": (1_356_998_400, 1_677_628_800)}
+#: Share of reviewers who wrote fewer than five reviews.
+_RARE = 0.12
+_HEADINGS = {
+    1: ("Not for me", "Sent it back", "A waste"),
+    2: ("Meh", "Expected more", "Only just"),
+    3: ("It is all right", "Does its job", "Fine, no more"),
+    4: ("Good", "Glad I have it", "Better than I thought"),
+    5: ("Wonderful", "Could not be happier", "Five stars"),
+}
+_TEXTS = (
+    "I took {title} along on a journey and {verdict}",
+    "My neighbour told me about {title}. I tried it for a week, and {verdict}",
+    'It says "{title}" on the outside, but inside, {verdict}',
+    "{title}: {verdict}<br />I would say the same a second time.",
+)
+_VERDICTS = {
+    1: "I gave up on the first evening.",
+    2: "there was little to like.",
+    3: "it was neither good nor bad.",
+    4: "it was nearly everything that I had hoped for.",
+    5: "I want nothing else any more.",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Review:
+    """One review."""
+
+    user: int
+    ware: Ware
+    stars: int
+    second: int
+
+
+def draw_reviews(
+    dice: Dice, edition: str, wares: Sequence[Ware], users: int, count: int
+) -> list[Review]:
+    """Reviews of an edition, by user and time; nobody reviews a ware twice.
+
+    Stars come from the ware's quality, the reviewer's mood and taste, and chance. At most
+    ``count`` reviews are written; fewer where reviewers have run out of wares.
+    """
+    kinds: dict[str, list[Ware]] = {}
+    for ware in wares:
+        kinds.setdefault(ware.kind, []).append(ware)
+    names = sorted(kinds)
+    first, last = _SPANS[edition]
+    weights = [0.15 if dice.chance(_RARE) else 1 + dice.exponential(1.2) for _ in range(users)]
+    reviews: list[Review] = []
+    for user, weight in enumerate(weights):
+        due = max(1, round(count * weight / sum(weights)))
+        due = min(due, 4) if weight < 1 else max(due, 5)
+        taste = set(dice.sample(names, 1 + dice.below(3)))
+        mood = 0.5 * (dice.roll() + dice.roll() - 1)
+        seen: dict[str, Ware] = {}
+        for _ in range(3 * due):
+            pool = kinds[dice.pick(sorted(taste))] if dice.chance(0.65) else wares
+            ware = pool[dice.skewed(len(pool), 1.8)]
+            seen.setdefault(ware.asin, ware)
+            if len(seen) == min(due, len(wares)):
+                break
+        # In order of time; 2018 knows days only.
+        step = _DAY if edition == "2018" else 1
+        times = sorted(first + dice.below((last - first) // step) * step for _ in seen)
+        for ware, second in zip(seen.values(), times, strict=True):
+            liking = 0.9 if ware.kind in taste else -0.5
+            noise = 1.1 * (dice.roll() + dice.roll() + dice.roll() - 1.5)
+            stars = round(3.7 + ware.quality + mood + liking + noise)
+            reviews.append(Review(user, ware, min(5, max(1, stars)), second))
+    return reviews
+
+
+def _code(dice: Dice, prefix: str, length: int) -> str:
+    return prefix + "".join(dice.pick(_ALPHABET) for _ in range(length))
+
+
+def _text(review: Review, dice: Dice) -> str:
+    return dice.pick(_TEXTS).format(title=review.ware.title, verdict=_VERDICTS[review.stars])
+
+
+def _user(review: Review, seed: int, prefix: str, length: int) -> str:
+    """A reviewer's id; those of the two editions have nothing in common."""
+    return _code(Dice(seed, "reviewer", prefix, review.user), prefix, length)
+
+
+def review_2018(review: Review, dice: Dice, seed: int, people: str) -> dict[str, Any]:
+    """A review as the 2018 edition has it; ``people`` sets pools of reviewers apart."""
+    record: dict[str, Any] = {
+        "overall": float(review.stars),
+        "verified": dice.chance(0.75),
+        "reviewerID": _user(review, seed, f"A{people}", 12),
+        "asin": review.ware.asin,
+        "style": {"Format:": " Hardcover" if dice.chance(0.3) else " Paperback"},
+        "reviewerName": "A. Reader",
+        "reviewText": _text(review, dice),
+        "summary": dice.pick(_HEADINGS[review.stars]),
+        "unixReviewTime": review.second,
+    }
+    if not review.ware.author:
+        del record["style"]
+    if dice.chance(0.05):
+        del record["reviewText"]
+    if dice.chance(0.1):
+        record["vote"] = f"{1 + dice.below(1_200):,}"
+    return record
+
+
+def review_2023(review: Review, dice: Dice, seed: int, people: str) -> dict[str, Any]:
+    """A review as the 2023 edition has it."""
+    return {
+        "rating": float(review.stars),
+        "title": dice.pick(_HEADINGS[review.stars]),
+        "text": _text(review, dice),
+        "images": [],
+        "asin": review.ware.asin,
+        "parent_asin": review.ware.asin,
+        "user_id": _user(review, seed, f"AE{people}", 25),
+        "timestamp": review.second * 1000 + dice.below(1000),
+        "helpful_vote": int(dice.exponential(0.8)),
+        "verified_purchase": dice.chance(0.8),
+    }
+
 
 #: Most books, products of a category, and reviews: beyond them the shop does not grow.
 _MOST = {"books": 6_000, "products": 5_000, "reviews": 100_000}
@@ -42,18 +509,7 @@ _FAULTS: Mapping[str, tuple[Fault, ...]] = {
 
 
 class AmazonFiles:
-    """What is in each file.
-
-    Attributes
-    ----------
-    lines
-        By file name relative to the world's folder.
-    broken
-        Rows that are wrong on purpose.
-    counts
-        What is true of the files: records by edition and kind (broken ones left out), those of
-        2018 that are repeated, titles lost to mark-up, different books and products.
-    """
+    """What is in each file."""
 
     def __init__(self) -> None:
         self.lines: dict[str, list[bytes]] = {}

@@ -12,9 +12,8 @@ from collections.abc import Iterator, Mapping
 import orjson
 
 from pipelines.config import PersonaSettings, SampleSettings
-from pipelines.sample_world._broken import ROWS_PER_FAULT
-from pipelines.sample_world._dice import Dice
-from pipelines.sample_world._world import BrokenRow
+from pipelines.sample_world._text import Dice
+from pipelines.sample_world._world import ROWS_PER_FAULT, BrokenRow
 
 __all__ = ["TREE", "GivenFiles", "given_files"]
 
@@ -97,17 +96,7 @@ Office Products
 
 
 class GivenFiles:
-    """What is in each file.
-
-    Attributes
-    ----------
-    lines
-        By file name relative to the world's folder.
-    broken
-        Rows that are wrong on purpose.
-    counts
-        What is true of the files, by source (broken rows left out).
-    """
+    """What is in each file."""
 
     def __init__(self) -> None:
         self.lines: dict[str, list[bytes]] = {}

@@ -27,16 +27,250 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pipelines.sample_world._dice import stream_seed
-from pipelines.sample_world._films import Film
-from pipelines.sample_world._genres import GENRES
-from pipelines.sample_world._popularity import user_activity, weights_and_quality
-from pipelines.sample_world._sessions import Sessions
+from pipelines.errors import ConfigError
+from pipelines.sample_world._films import GENRES, Film, keyword_numbers
+from pipelines.sample_world._text import lexicon, stream_seed
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 __all__ = ["BLOCK", "RatingBlock", "RatingModel"]
+
+
+#: Ratings every user has at least, if the world is large enough.
+MIN_ACTIVITY = 20
+_EXPONENT = 1.85
+_ACTIVITY_SIGMA = 1.43
+#: Spread of film quality (stars) and how much of a film's fame comes from it.
+_QUALITY_SD = 0.43
+_FAME_FROM_QUALITY = 0.6
+
+
+def gini(counts: NDArray[np.integer]) -> float:
+    """Gini coefficient of counts: 0 if all are equal, near 1 if one has everything.
+
+    >>> round(gini(np.array([1, 1, 1, 1])), 3), round(gini(np.array([0, 0, 0, 4])), 3)
+    (0.0, 0.75)
+    """
+    x = np.sort(counts.astype(np.float64))
+    n = len(x)
+    ranks = np.arange(1, n + 1)
+    return float(2 * (ranks * x).sum() / (n * x.sum()) - (n + 1) / n)
+
+
+def weights_and_quality(
+    seed: int, films: Sequence[Film], density: float
+) -> tuple[NDArray[np.float64], NDArray[np.float32]]:
+    """Sampling weight (sums to 1) and quality (stars above the mean film) of every film.
+
+    A film is better known if it is good, recent, or the sequel of a well-known film, though
+    every sequel is a little worse and less seen than the one before.
+    """
+    rng = np.random.Generator(np.random.PCG64(stream_seed(seed, "popularity")))
+    n = len(films)
+    z = rng.standard_normal(n)
+    fame = rng.standard_normal(n)
+    first: dict[int, int] = {}
+    for i, film in enumerate(films):
+        if film.collection is not None and film.part == 1:
+            first[film.collection.id] = i
+    for i, film in enumerate(films):
+        if film.collection is not None:
+            j = first[film.collection.id]
+            fame[j] = max(fame[j], 0.3)  # nobody films the sequel of a film nobody saw
+            if i != j:
+                fame[i] = fame[j] - 0.25 * (film.part - 1) + 0.3 * fame[i]
+                z[i] = z[j] - 0.3 * (film.part - 1) + 0.5 * z[i]
+    years = np.array([film.year for film in films], dtype=np.float64)
+    recency = (years - years.mean()) / max(years.std(), 1.0)
+    score = fame + _FAME_FROM_QUALITY * z + 0.25 * recency
+    rank = np.empty(n, dtype=np.int64)
+    rank[np.argsort(-score, kind="stable")] = np.arange(n)
+    q = min(300.0, n / 32)
+    weight = (rank + 1 + q) ** -(_EXPONENT * (1 + 2 * density))
+    return weight / weight.sum(), (_QUALITY_SD * z).astype(np.float32)
+
+
+def user_activity(seed: int, users: int, ratings: int, films: int) -> NDArray[np.int64]:
+    """Ratings of every user; they sum to ``ratings`` exactly, none exceeds ``films``."""
+    if not users <= ratings <= users * films:
+        raise ConfigError(
+            f"{users} users can't have {ratings} ratings of {films} films",
+            where="world.sample",
+            hint=f"ratings must be between {users} and {users * films}",
+        )
+    low = min(MIN_ACTIVITY, ratings // users)
+    mean = ratings / users
+    # Nobody sees everything, unless the world is too full for anything else.
+    high = films if mean > 0.6 * films else max(int(0.8 * films), low + 1)
+    rng = np.random.Generator(np.random.PCG64(stream_seed(seed, "activity")))
+    excess = np.exp(_ACTIVITY_SIGMA * rng.standard_normal(users))
+    total = ratings - low * users
+    # Scaling and capping in turns: what the capped lose, the others get.
+    room = float(high - low)
+    share = np.zeros(users)
+    free = np.ones(users, dtype=bool)
+    for _ in range(64):
+        left = total - share[~free].sum()
+        share[free] = excess[free] * (left / excess[free].sum())
+        over = free & (share >= room)
+        if not over.any():
+            break
+        share[over] = room
+        free &= ~over
+        if not free.any():
+            break
+    counts = low + np.floor(share).astype(np.int64)
+    # The remainder goes to the largest fractions first, then to whoever has room.
+    missing = ratings - int(counts.sum())
+    order = np.argsort(-(share - np.floor(share)), kind="stable")
+    while missing > 0:
+        able = order[counts[order] < high][:missing]
+        counts[able] += 1
+        missing -= len(able)
+    return counts
+
+
+#: Share of users who tag at all (ml-latest-small: 58 of 610), and how much of what they rate.
+_TAGGERS = 0.095
+_TAGGED = 0.2
+#: Share of tags that are an opinion and not a keyword.
+_OPINIONS = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class TagBlock:
+    """Tags of consecutive users, by user, film and text.
+
+    ``text`` is a position in :attr:`TagModel.texts`; ``film`` one in the catalogue.
+    """
+
+    user: NDArray[np.int64]
+    film: NDArray[np.int64]
+    text: NDArray[np.int64]
+    timestamp: NDArray[np.int64]
+
+
+class TagModel:
+    """The tags of a world."""
+
+    def __init__(self, films: Sequence[Film], model: RatingModel) -> None:
+        self._model = model
+        keywords = list(keyword_numbers())
+        opinions = list(lexicon()["tags"])
+        # Some people capitalise.
+        texts = keywords + [k.capitalize() for k in keywords] + opinions
+        order = sorted(range(len(texts)), key=lambda i: (texts[i].lower(), texts[i]))
+        self.texts = [texts[i] for i in order]
+        self._place = np.empty(len(texts), dtype=np.int64)
+        self._place[order] = np.arange(len(texts))
+        self._n_keywords, self._n_opinions = len(keywords), len(opinions)
+        self._count = np.array([len(f.keywords) for f in films], dtype=np.int64)
+        self._table = np.zeros((len(films), max(1, int(self._count.max()))), dtype=np.int64)
+        for i, film in enumerate(films):
+            self._table[i, : len(film.keywords)] = film.keywords
+
+    def block(self, block: int, ratings: RatingBlock) -> TagBlock:
+        """Tags on the ratings of one block of users."""
+        rng = self._model.rng(block, "tags")
+        user = ratings.user - ratings.user[0]
+        people = int(user[-1]) + 1
+        # A tagger's zeal differs: most tag a little, a few tag nearly everything.
+        zeal = np.where(rng.random(people) < _TAGGERS, rng.beta(0.6, 0.6 / _TAGGED, people), 0.0)
+        capitals = rng.random(people) < 0.2
+        row = np.flatnonzero(rng.random(len(user)) < zeal[user])
+        count = 1 + rng.poisson(0.9, len(row))
+        row = np.repeat(row, count)
+        film = ratings.film[row]
+        which = self._table[film, (rng.random(len(row)) * self._count[film]).astype(np.int64)]
+        which = which + np.where(capitals[user[row]], self._n_keywords, 0)
+        opinion = (rng.random(len(row)) < _OPINIONS) | (self._count[film] == 0)
+        said = 2 * self._n_keywords + rng.integers(0, self._n_opinions, len(row))
+        text = self._place[np.where(opinion, said, which)]
+        # The same tag twice on a film says nothing more.
+        key = row * len(self.texts) + text
+        key, first = np.unique(key, return_index=True)
+        row, text = row[first], text[first]
+        time = ratings.timestamp[row] + rng.integers(5, 120, len(row))
+        return TagBlock(ratings.user[row], ratings.film[row], text, time)
+
+
+_DAY = 86_400
+#: 1998-01-01 and 2024-12-31, seconds since 1970 (UTC): nobody rates before or after.
+FIRST_SECOND = 883_612_800
+LAST_SECOND = 1_735_603_200
+#: Ratings per sitting (ml-latest-small has about 21).
+_PER_SESSION = 21
+_MEDIAN_GAP_DAYS = 15.0
+
+
+def _year_of(second: NDArray[np.int64]) -> NDArray[np.int64]:
+    years: NDArray[np.int64] = (
+        second.astype("datetime64[s]").astype("datetime64[Y]").astype(np.int64)
+    )
+    return years + 1970
+
+
+@dataclass(frozen=True, slots=True)
+class Sessions:
+    """The sittings of some users."""
+
+    start: NDArray[np.int64]
+    offset: NDArray[np.int64]
+    last_year: NDArray[np.int64]
+
+    @classmethod
+    def draw(
+        cls, rng: np.random.Generator, activity: NDArray[np.int64], years: NDArray[np.int64]
+    ) -> Sessions:
+        """Sittings for users who rate so many films."""
+        n = len(activity)
+        count = 1 + rng.poisson(rng.exponential(1.0, n) * activity / _PER_SESSION)
+        count = np.minimum(count, activity)
+        offset = np.concatenate([[0], np.cumsum(count)])
+        owner = np.repeat(np.arange(n), count)
+        gap = _DAY * np.exp(rng.normal(np.log(_MEDIAN_GAP_DAYS), 1.6, len(owner)))
+        gap[offset[:-1]] = 0
+        passed = np.cumsum(gap)
+        passed -= passed[offset[:-1]][owner]
+        begin = FIRST_SECOND + rng.random(n) * (LAST_SECOND - 2 * _DAY - FIRST_SECOND)
+        span = passed[offset[1:] - 1]
+        # A life that would go on after the end is compressed into what is left.
+        left = LAST_SECOND - 2 * _DAY - begin
+        shrink = np.where(span > left, left / np.maximum(span, 1), 1.0)
+        start = (begin[owner] + passed * shrink[owner]).astype(np.int64)
+        # With a tenth to spare, so that popularity still matters to who fills the list.
+        ordered = np.sort(years)
+        needed = np.minimum((activity * 11) // 10 + 1, len(ordered))
+        earliest = ordered[needed - 1] + 1
+        late = np.maximum(earliest - _year_of(start[offset[1:] - 1]), 0)
+        start = start + (late * 366 * _DAY)[owner]
+        start = np.minimum(start, LAST_SECOND - 2 * _DAY)
+        return cls(start, offset, _year_of(start[offset[1:] - 1]))
+
+    def assign(
+        self,
+        rng: np.random.Generator,
+        local: NDArray[np.int64],
+        years: NDArray[np.int64],
+    ) -> NDArray[np.int64]:
+        """A time for every rating: in one of its user's sittings, after the film's release."""
+        count = np.diff(self.offset)
+        session = self.offset[local] + (rng.random(len(local)) * count[local]).astype(np.int64)
+        too_early = _year_of(self.start)[session] <= years
+        session[too_early] = self.offset[local + 1][too_early] - 1
+        order = np.lexsort((rng.random(len(local)), session))
+        pause = np.exp(rng.normal(np.log(11.0), 1.3, len(local))).clip(1, 3_600)
+        passed = np.cumsum(pause)
+        sorted_session = session[order]
+        begins = np.searchsorted(sorted_session, sorted_session, side="left")
+        passed -= passed[begins]
+        # Sittings last a day at most.
+        time = self.start[sorted_session] + np.minimum(passed, _DAY).astype(np.int64)
+        out = np.empty(len(local), dtype=np.int64)
+        out[order] = time
+        return out
+
 
 #: Users per block; part of what the seed means, so changing it changes every world.
 BLOCK = 1024
@@ -58,19 +292,7 @@ HALF_STARS_SINCE = 1_045_526_400
 
 @dataclass(frozen=True, slots=True)
 class RatingBlock:
-    """The ratings of consecutive users, by user and then film.
-
-    Attributes
-    ----------
-    user
-        User ids, int64.
-    film
-        Positions in the catalogue, int64.
-    half_stars
-        Ratings in half stars, 1-10, int8.
-    timestamp
-        Seconds since 1970 (UTC), int64.
-    """
+    """The ratings of consecutive users, by user and then film."""
 
     user: NDArray[np.int64]
     film: NDArray[np.int64]
@@ -91,22 +313,7 @@ class _Users:
 
 
 class RatingModel:
-    """The ratings of a world.
-
-    Parameters
-    ----------
-    seed
-        The generator's seed.
-    films
-        The catalogue, by MovieLens id.
-    users, ratings
-        Size (counts); every rating is valid.
-
-    Raises
-    ------
-    ConfigError
-        If so many ratings don't fit, see :func:`user_activity`.
-    """
+    """The ratings of a world."""
 
     def __init__(self, seed: int, films: Sequence[Film], users: int, ratings: int) -> None:
         self.seed = seed

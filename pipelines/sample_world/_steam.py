@@ -11,10 +11,8 @@ from typing import Any
 import orjson
 
 from pipelines.config import SampleSettings
-from pipelines.sample_world._broken import ROWS_PER_FAULT
-from pipelines.sample_world._dice import Dice
-from pipelines.sample_world._names import town_name
-from pipelines.sample_world._world import BrokenRow
+from pipelines.sample_world._text import Dice, town_name
+from pipelines.sample_world._world import ROWS_PER_FAULT, BrokenRow
 
 __all__ = ["SteamFiles", "steam_files"]
 
@@ -80,19 +78,7 @@ class _Game:
 
 
 class SteamFiles:
-    """What is in each file.
-
-    Attributes
-    ----------
-    lines
-        By file name relative to the world's folder.
-    broken
-        Rows that are wrong on purpose.
-    counts
-        What is true of the files: ``games`` (``games_empty`` records not among them;
-        ``games_unnamed``), ``users``, ``reviews`` (among them ``reviews_repeated``,
-        ``reviews_undated``, ``reviews_unlisted``) and ``times`` played; rejected rows left out.
-    """
+    """What is in each file."""
 
     def __init__(self) -> None:
         self.lines: dict[str, list[bytes]] = {GAMES: [], REVIEWS: [], ITEMS: []}

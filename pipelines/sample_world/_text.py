@@ -7,17 +7,197 @@ agree with each other and with the film's genres.
 
 from __future__ import annotations
 
+import hashlib
+import math
+import random
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import resources
-from typing import Any
-
-from pipelines.sample_world._dice import Dice
-from pipelines.sample_world._names import NameBook, Person, town_name
+from typing import Any, TypeVar
 
 __all__ = ["Story", "article_last", "expand", "lexicon", "overview", "title", "with_article"]
+
+
+T = TypeVar("T")
+
+
+def stream_seed(seed: int, *parts: int | str) -> int:
+    """A 64-bit seed of its own for every named stream of choices.
+
+    >>> stream_seed(1, "films") != stream_seed(1, "users") != stream_seed(2, "users")
+    True
+    """
+    text = "/".join(str(p) for p in (seed, *parts))
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
+
+
+class Dice:
+    """A seeded source of choices for text and structure.
+
+    ``random.Random.random`` gives the same numbers on every Python version; ``choice`` and
+    ``shuffle`` do not promise that, so everything here is made of the former.
+    """
+
+    def __init__(self, seed: int, *parts: int | str) -> None:
+        self.roll = random.Random(stream_seed(seed, *parts)).random  # noqa: S311 (not secrets)
+
+    def below(self, n: int) -> int:
+        """A whole number from 0 to ``n`` - 1."""
+        return int(self.roll() * n)
+
+    def between(self, low: int, high: int) -> int:
+        """A whole number from ``low`` to ``high``, both included."""
+        return low + self.below(high - low + 1)
+
+    def chance(self, probability: float) -> bool:
+        """Whether something of this probability (0-1) happens."""
+        return self.roll() < probability
+
+    def pick(self, options: Sequence[T]) -> T:
+        """One of the options, all equally likely."""
+        return options[self.below(len(options))]
+
+    def weighted(self, cumulative: Sequence[float]) -> int:
+        """An index, by a cumulative weight table (ascending; the last entry is the total)."""
+        point = self.roll() * cumulative[-1]
+        low, high = 0, len(cumulative) - 1
+        while low < high:
+            middle = (low + high) // 2
+            if cumulative[middle] > point:
+                high = middle
+            else:
+                low = middle + 1
+        return low
+
+    def sample(self, options: Sequence[T], n: int) -> list[T]:
+        """Up to ``n`` different options, in random order."""
+        pool = list(options)
+        out = []
+        for _ in range(min(n, len(pool))):
+            i = self.below(len(pool))
+            pool[i], pool[-1] = pool[-1], pool[i]
+            out.append(pool.pop())
+        return out
+
+    def exponential(self, mean: float) -> float:
+        """A waiting time of the given mean."""
+        return -mean * math.log(1.0 - self.roll())
+
+    def skewed(self, n: int, power: float) -> int:
+        """An index below ``n``, low ones likelier the larger ``power`` is (1 is uniform)."""
+        return int(n * self.roll() ** power)
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(text.split())
+
+
+_FEMALE = _words(
+    "Ada Agnes Alma Amira Anneke Antonia Aoife Astrid Beatriz Bronwen Camille Carmen Chiara Cleo "
+    "Dagny Daria Delphine Dolores Edith Eilidh Elif Elsa Esther Fatima Freya Gemma Greta Hana "
+    "Harriet Helga Ida Imani Ines Ingrid Iris Isolde Jasmin Josefa Judith Kaisa Katya Keiko Lena "
+    "Leonor Lidia Linnea Lucia Mabel Magda Maren Marisol Matilda Mei Mina Miriam Nadia Naomi "
+    "Nell Nora Odile Olga Ottilie Paloma Petra Pilar Priya Quinn Ramona Renée Rhea Rosalind Ruth "
+    "Salome Saoirse Selma Signe Sofía Sunniva Sylvie Tamsin Tara Thelma Ursula Valeria Vera "
+    "Viola Wanda Willa Xenia Yara Yvonne Zadie Zora Zuzana Chloé Noémie Anaïs Zoë Åsa"
+)
+_MALE = _words(
+    "Abel Adrian Alasdair Ambrose Anders Anton Arlo Bastian Benedek Bruno Caleb Casimir Cedric "
+    "Ciaran Cormac Cyril Damian Dario Desmond Dmitri Eamon Edgar Elias Emeka Emil Enzo Ezra "
+    "Felix Fergus Florian Gaspard Gideon Giles Gustav Hamid Hector Henrik Hiro Hugo Ignacio Ivo "
+    "Jarvis Jasper Joaquín Jonas Kaspar Kenji Kofi Lars Leander Leopold Linus Lorenzo Luca Magnus "
+    "Marcel Matteo Milan Milo Moritz Nico Nils Noah Octavio Olaf Omar Oskar Otto Pascal Percy "
+    "Quentin Rafael Ravi Reuben Rhys Roman Rufus Samir Sandor Silas Sven Tadeo Tariq Theo Tobias "
+    "Ulrich Umberto Vasco Viktor Walter Wendell Xavier Yusuf Zeno André Jérôme Sébastien Björn René"
+)
+_LAST_FIRST = _words(
+    "Abel Ash Bar Beck Berg Birn Black Bram Brand Brook Carl Cass Clay Cold Corn Dahl Dal Dorn "
+    "Dray East Eld Elm Fair Farn Fen Field Finn Frost Gold Gran Green Hal Hart Hazel Hed Holm "
+    "Horn Kel Kirk Lang Lind Loch Lund Mar Mel Mill Moor Nord Oak Orm Pen Quill Rand Rav Red "
+    "Rod Rose Sand Sel Skov Stan Stein Sund Tarn Thorn Ul Vald Var Wald Wen West Whit Wick Wyn"
+)
+_LAST_SECOND = _words(
+    "aby acre ari aro berg borough bridge bury by combe croft dale den don ell er ett ev field "
+    "ford gate grave ham haven holm ias in ing ison kov land ley lind low man mark mere mond "
+    "more ner ness ova quist rath ridge roth sen shaw son stad stead ster stone strand thorpe "
+    "ton vik wall ward well wick win wood worth yard"
+)
+_TOWN_FIRST = _words(
+    "Al Amber Arden Ash Bell Birch Bran Brim Cal Cedar Cinder Clear Corr Crane Dun Eden Elder "
+    "Fallow Fern Gal Gilder Grim Hale Harrow Haver Hollin Iron Juniper Kest Lark Loam Lorn "
+    "Mallow Marl Merrin Mist Nettle Orrin Otter Pell Quarrel Raven Rill Rook Salt Sorrel "
+    "Stark Tallow Tamar Teasel Umber Vale Vesper Wether Whistle Willow Winter Wren Yarrow"
+)
+_TOWN_SECOND = _words(
+    "bourne bridge brook burn by cliff combe cross dale den fell field ford gate ham haven hurst "
+    "ley marsh mere mond moor mouth ness pool port reach ridge rock shore stead ton vale view "
+    "wall water well wick wold wood worth"
+)
+#: Coprime to the number of combinations, so that stepping by it visits each once.
+_STRIDE = 1_000_003
+
+
+@dataclass(frozen=True, slots=True)
+class Person:
+    """Somebody in the cast, the crew or the story."""
+
+    id: int
+    first: str
+    last: str
+    female: bool
+
+    @property
+    def name(self) -> str:
+        """First and last name."""
+        return f"{self.first} {self.last}"
+
+
+class NameBook:
+    """A numbering of invented people: number ``n`` is always the same, no two share a name."""
+
+    def __init__(self, seed: int, stream: str) -> None:
+        self._offset = Dice(seed, "names", stream).below(1 << 30)
+        self._last = sorted({a + b for a in _LAST_FIRST for b in _LAST_SECOND if a[-1] != b[0]})
+        self._firsts = (_FEMALE, _MALE)
+        self._pairs = sum(len(f) for f in self._firsts) * len(self._last)
+
+    def person(self, n: int) -> Person:
+        """Person number ``n`` (from 0); after all pairs are used a middle initial is added."""
+        round_, k = divmod(n, self._pairs)
+        k = (self._offset + k * _STRIDE) % self._pairs
+        first_index, last_index = divmod(k, len(self._last))
+        female = first_index < len(_FEMALE)
+        first = _FEMALE[first_index] if female else _MALE[first_index - len(_FEMALE)]
+        middle = f" {_initials(round_)}" if round_ else ""
+        return Person(n + 1, first + middle, self._last[last_index], female)
+
+
+def _initials(n: int) -> str:
+    """A., B., … Z., A. A., … for n from 1."""
+    out = ""
+    while n:
+        n, rest = divmod(n - 1, 26)
+        out = f"{chr(65 + rest)}. {out}".strip()
+    return out
+
+
+def town_name(dice: Dice) -> str:
+    """An invented place name.
+
+    >>> town_name(Dice(3, "doc")) == town_name(Dice(3, "doc"))
+    True
+    """
+    while True:
+        first, second = dice.pick(_TOWN_FIRST), dice.pick(_TOWN_SECOND)
+        if first[-1] != second[0] and not (first + second).lower().endswith(first.lower()):
+            break
+    name = first + second
+    if dice.chance(0.15):
+        return f"{dice.pick(('Port', 'Saint', 'New', 'Old', 'Upper', 'Lower'))} {name}"
+    return name
+
 
 _SLOT = re.compile(r"\{([^{}]+)\}")
 _CONSONANT_SOUND = re.compile(r"(?i)(one\b|one-|uni[^nm]|use|euro)")
@@ -35,21 +215,7 @@ def lexicon() -> Mapping[str, Any]:
 
 @dataclass(slots=True)
 class Story:
-    """Who a film is about, where, and against whom.
-
-    Attributes
-    ----------
-    genre
-        The MovieLens genre that sets the tone.
-    flavours
-        The film's other genres that have a vocabulary.
-    hero, ally, foe
-        The three leading characters.
-    town
-        An invented place.
-    slots
-        Phrases bound for the whole film (``role``, ``place``, …).
-    """
+    """Who a film is about, where, and against whom."""
 
     genre: str
     flavours: tuple[str, ...]
@@ -61,19 +227,7 @@ class Story:
 
     @classmethod
     def draw(cls, dice: Dice, genre: str, flavours: Sequence[str], people: NameBook) -> Story:
-        """A new story.
-
-        Parameters
-        ----------
-        dice
-            Where choices come from.
-        genre
-            A genre of the lexicon.
-        flavours
-            Further genres of the film.
-        people
-            Names of characters.
-        """
+        """A new story."""
         words = lexicon()
         hero, ally, foe = (people.person(dice.below(60_000)) for _ in range(3))
         story = cls(genre, tuple(flavours), hero, ally, foe, town_name(dice))
@@ -133,17 +287,7 @@ def expand(template: str, dice: Dice, slots: Mapping[str, str]) -> str:
 
 
 def overview(story: Story, dice: Dice, part: int = 1) -> str:
-    """One to three sentences about a film of this story.
-
-    Parameters
-    ----------
-    story
-        Who and where.
-    dice
-        Where choices come from.
-    part
-        1 for a first film; sequels refer back to it.
-    """
+    """One to three sentences about a film of this story."""
     words = lexicon()
     main = words["genres"][story.genre]
     second = words["genres"][story.flavours[0]] if story.flavours else main

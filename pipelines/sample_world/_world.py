@@ -11,10 +11,13 @@ import orjson
 
 from pipelines.config import SampleSettings
 
-__all__ = ["KEY_FILE", "BrokenRow", "FileFacts", "SampleWorld"]
+__all__ = ["KEY_FILE", "ROWS_PER_FAULT", "BrokenRow", "FileFacts", "SampleWorld"]
 
 #: The answer key's name in the world's folder.
 KEY_FILE = "sample_world.json"
+#: Rows a file must have for every row in it that is to be rejected (0.77 % of the file), so that
+#: small worlds don't exceed a loader's limit.
+ROWS_PER_FAULT = 130
 
 
 @dataclass(frozen=True, slots=True)

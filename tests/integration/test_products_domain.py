@@ -17,7 +17,7 @@ from pipelines.contracts import CONTRACTS
 from pipelines.personas import imported_batches
 from pipelines.products import build_choice_sets
 from pipelines.sample_world import SampleWorld
-from pipelines.sample_world._shelves import PRODUCT_SHELVES
+from pipelines.sample_world._amazon import PRODUCT_SHELVES
 from pipelines.sources import ingest
 from pipelines.store import Store
 from pipelines.warehouse import (

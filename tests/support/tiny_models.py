@@ -113,7 +113,7 @@ def _tokenizer() -> Any:
 
 def _lines() -> Iterator[str]:
     """Text of the sample world's films, as its generator draws them."""
-    from pipelines.sample_world._catalogue import draw_films
+    from pipelines.sample_world._films import draw_films
 
     for film in draw_films(seed=1, count=600):
         yield f"{film.title}. {', '.join(film.genres)}. {film.overview}\n"

@@ -19,7 +19,7 @@ import pytest
 from pipelines.config import SampleSettings
 from pipelines.errors import ConfigError
 from pipelines.sample_world import KEY_FILE, SampleWorld, write_sample_world
-from pipelines.sample_world._broken import ROWS_PER_FAULT
+from pipelines.sample_world._world import ROWS_PER_FAULT
 
 SMALL = SampleSettings(films=60, users=25, ratings=900, seed=5)
 CSV_FILES = ("movies", "ratings", "links", "tags")

@@ -21,12 +21,15 @@ from hypothesis import strategies as st
 from pipelines.config import SampleSettings
 from pipelines.errors import ConfigError
 from pipelines.sample_world import write_sample_world
-from pipelines.sample_world._catalogue import draw_films
-from pipelines.sample_world._dice import Dice
-from pipelines.sample_world._genres import GENRES
-from pipelines.sample_world._popularity import gini, user_activity
-from pipelines.sample_world._ratings import BLOCK, HALF_STARS_SINCE, RatingModel
-from pipelines.sample_world._text import article_last, lexicon, with_article
+from pipelines.sample_world._films import GENRES, draw_films
+from pipelines.sample_world._ratings import (
+    BLOCK,
+    HALF_STARS_SINCE,
+    RatingModel,
+    gini,
+    user_activity,
+)
+from pipelines.sample_world._text import Dice, article_last, lexicon, with_article
 
 
 @pytest.fixture(scope="module")
