@@ -33,7 +33,7 @@ def main() -> None:
     tables = {name: store.current(f"movies.{name}").read() for name in names}
     rater = fit_statistical(scale=scale_named("1-10"), **tables)
     genres = len(rater.catalogue.genres)
-    covariance = rater.tastes.covariance
+    covariance = rater.drawn.covariance
     kept = [*range(genres + 1), *range(len(covariance) - 3, len(covariance))]
     text = np.diag(covariance)[genres + 1 : -3]
     told = {

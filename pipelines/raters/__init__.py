@@ -19,13 +19,22 @@ from pipelines.raters.protocol import OK, Rater, RatingBatch, all_pairs
 from pipelines.raters.report import (
     BASELINES,
     BIAS,
+    COMPARED,
     CONTEXT,
+    MIN_PERSONAS,
+    MIN_RATINGS,
+    MIN_USERS,
+    POPULATION_FIGURES,
     HeldOut,
+    PopulationReport,
     Predictions,
     RaterReport,
     evaluate,
     paired_difference,
     persona_rows,
+    population_markdown,
+    population_pictures,
+    population_report,
     quality_summary,
     rater_report,
     reliability,
@@ -47,16 +56,21 @@ from pipelines.raters.statistical import (
 from pipelines.scales import SCALES, RatingScale, rescale, scale_named, to_answers
 
 #: Bumped whenever the same tables and settings give other scores.
-CODE_VERSION = "5"
+CODE_VERSION = "6"
 
 __all__ = [
     "BASELINES",
     "BIAS",
     "CODE_VERSION",
+    "COMPARED",
     "CONTEXT",
     "EXPLANATIONS",
+    "MIN_PERSONAS",
+    "MIN_RATINGS",
+    "MIN_USERS",
     "OK",
     "OPENED",
+    "POPULATION_FIGURES",
     "RATERS",
     "SCALES",
     "STRATA",
@@ -68,6 +82,7 @@ __all__ = [
     "LiveStatistical",
     "LiveTables",
     "MeanRater",
+    "PopulationReport",
     "Predictions",
     "RandomRater",
     "Rater",
@@ -93,6 +108,9 @@ __all__ = [
     "paired_difference",
     "persona_rows",
     "plan_pairs",
+    "population_markdown",
+    "population_pictures",
+    "population_report",
     "prompt_examples",
     "quality_summary",
     "rater_report",

@@ -1,27 +1,137 @@
 """Differences between simulated users, in figures that are defined for people too.
 
 Every function takes arrays, so that the ratings of people and of personas go through the same
-code. Ratings are in units of their own scale.
+code. Ratings are in units of their own scale. Figures of rated lists (:class:`Lists`) are drawn
+with a bootstrap over the independent raters: a person, or a persona with all lists it rates.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from pipelines.raters.protocol import Floats, Ints
+from pipelines.raters.statistical import component_sums, components, other_mean_surplus
 
 __all__ = [
+    "Drawn",
     "Headroom",
+    "Lists",
     "VarianceShares",
+    "genre_correlation",
     "genre_gap",
     "headroom",
+    "headroom_by_person",
+    "histogram_similarity",
     "ks_distance",
+    "liked_gap",
+    "moments",
+    "popularity_slope",
+    "split_half",
     "split_half_covariance",
+    "taste_shares",
     "user_moments",
     "variance_shares",
 ]
+
+#: Raters are put into at most this many groups, drawn with replacement as wholes (count).
+_BLOCKS = 1_000
+#: Ratings of an item above which its pairs of ratings count for less (set by hand).
+_MANY = 50.0
+#: Random splits into halves, and ratings of a genre that a half needs (counts).
+_SPLITS, _MIN_HALF = 4, 4
+#: Ratings of a user that a mean and a spread need (count).
+_MIN_RATINGS = 10
+#: Pseudo-ratings at no surplus that genre deviations are shrunk with (count).
+_STRENGTH = 4.0
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A figure, and its values in a bootstrap, of shape (draws,)."""
+
+    value: float
+    draws: Floats
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """95 % interval: the value plus or minus 1.96 standard errors; NaN without draws."""
+        known = self.draws[np.isfinite(self.draws)]
+        if len(known) < 2 or not np.isfinite(self.value):
+            return float("nan"), float("nan")
+        margin = 1.96 * float(known.std())
+        return self.value - margin, self.value + margin
+
+    def over(self, other: Drawn) -> tuple[float, float, float]:
+        """Ratio of two independent figures, and the percentiles of its draws."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratio = self.draws / other.draws
+            value = float(np.float64(self.value) / other.value)
+        known = ratio[np.isfinite(ratio)]
+        if len(known) < 2:
+            return value, float("nan"), float("nan")
+        low, high = np.quantile(known, [0.025, 0.975])
+        return value, float(low), float(high)
+
+
+@dataclass(frozen=True)
+class Lists:
+    """Lists of rated items.
+
+    Attributes
+    ----------
+    user, item, rating
+        List, item and rating of each row, of shape (ratings,).
+    rater
+        Who rated each list, of shape (lists,); a persona may rate several. Neighbouring lists
+        are of different raters.
+    weights
+        How often each group of raters is drawn, of shape (draws, groups).
+    group
+        Group of each list, of shape (lists,).
+    """
+
+    user: Ints
+    item: Ints
+    rating: Floats
+    rater: Ints
+    weights: Floats
+    group: Ints
+
+    @classmethod
+    def of(
+        cls,
+        user: Ints,
+        item: Ints,
+        rating: Floats,
+        rater: Ints | None = None,
+        *,
+        draws: int = 200,
+        seed: int = 0,
+    ) -> Lists:
+        """Lists with a bootstrap over raters; each list has a rater of its own by default."""
+        who = np.arange(int(user.max()) + 1 if len(user) else 0) if rater is None else rater
+        group = np.unique(who, return_inverse=True)[1] % _BLOCKS
+        size = int(group.max()) + 1 if len(group) else 1
+        rng = np.random.default_rng(seed)
+        weights = rng.multinomial(size, np.full(size, 1.0 / size), size=draws)
+        return cls(user, item, rating, who, weights.astype(np.float64), group)
+
+    def shuffled(self, seed: int = 0) -> Lists:
+        """The same with the ratings of each item shuffled among the lists that hold it."""
+        order = np.lexsort((np.random.default_rng(seed).random(len(self.item)), self.item))
+        rating = np.empty_like(self.rating)
+        rating[np.argsort(self.item, kind="stable")] = self.rating[order]
+        return replace(self, rating=rating)
+
+    def drawn(self, sums: Floats, figure: Callable[[Floats], Floats]) -> Drawn:
+        """A figure of sums over lists, given these sums per list, of shape (lists, columns)."""
+        grouped = np.zeros((self.weights.shape[1], sums.shape[1]))
+        np.add.at(grouped, self.group, sums)
+        whole = figure(grouped.sum(axis=0, keepdims=True))
+        return Drawn(float(whole[0]), np.asarray(figure(self.weights @ grouped)))
 
 
 @dataclass(frozen=True)
@@ -34,15 +144,19 @@ class VarianceShares:
     noise: float
 
 
-def variance_shares(expected: Floats, within: Floats) -> VarianceShares:
-    """Decompose the variance of ratings drawn from a full table of distributions.
+def variance_shares(expected: Floats, within: Floats, *, passes: int = 20) -> VarianceShares:
+    """Decompose the variance of ratings drawn from a table of distributions.
 
     Parameters
     ----------
     expected
-        Expected ratings of every person for every item, of shape (persons, items).
+        Expected ratings of every person for every item, of shape (persons, items); NaN where
+        there is none. Then effects are fitted by least squares, and the interaction is that of
+        its degrees of freedom.
     within
         Variances of the distributions, of that shape.
+    passes
+        Alternating passes of the fit of an incomplete table (count).
 
     Examples
     --------
@@ -50,10 +164,26 @@ def variance_shares(expected: Floats, within: Floats) -> VarianceShares:
     >>> variance_shares(table, np.zeros((2, 2))).interaction
     1.0
     """
-    mean = expected.mean()
-    person, item = expected.mean(axis=1) - mean, expected.mean(axis=0) - mean
-    rest = expected - mean - person[:, None] - item[None, :]
-    parts = np.array([(person**2).mean(), (item**2).mean(), (rest**2).mean(), within.mean()])
+    there = ~np.isnan(expected)
+    count = int(there.sum())
+    by_row, by_column = np.maximum(there.sum(axis=1), 1), np.maximum(there.sum(axis=0), 1)
+    rest = np.where(there, expected - np.nanmean(expected), 0.0)
+    person, item = np.zeros(len(expected)), np.zeros(expected.shape[1])
+    complete = count == expected.size
+    for _ in range(1 if complete else passes):
+        step = rest.sum(axis=1) / by_row
+        rest, person = np.where(there, rest - step[:, None], 0.0), person + step
+        step = rest.sum(axis=0) / by_column
+        rest, item = np.where(there, rest - step, 0.0), item + step
+    free = count - (0 if complete else int((by_row > 0).sum() + there.any(axis=0).sum() - 1))
+    parts = np.array(
+        [
+            by_row @ person**2 / count,
+            there.sum(axis=0) @ item**2 / count,
+            (rest**2).sum() / max(free, 1),
+            float(within[there].mean()),
+        ]
+    )
     total = float(parts.sum())
     return VarianceShares(*(parts / total if total > 0 else parts).tolist())
 
@@ -82,25 +212,249 @@ def split_half_covariance(
     -------
     The covariance less the control, in squared rating units, and the control.
     """
+    sums = _halves(user, item, rating, genres, seed, min_ratings).sum(axis=0)
+    return float(_net_covariance(sums)), float(_covariance_of(sums[4:]))
+
+
+def split_half(lists: Lists, genres: Floats, *, seed: int = 0) -> Drawn:
+    """Split-half covariance (:func:`split_half_covariance`) over several random splits."""
+    columns = (lists.user, lists.item, lists.rating, genres)
+    sums = np.sum([_halves(*columns, seed + n, _MIN_HALF) for n in range(_SPLITS)], axis=0)
+    return lists.drawn(sums, _net_covariance)
+
+
+def _halves(
+    user: Ints, item: Ints, rating: Floats, genres: Floats, seed: int, min_ratings: int
+) -> Floats:
+    """Sums per user of n, ab, a, b over genres, for its own halves and against the next user."""
     rng = np.random.default_rng(seed)
     people = int(user.max()) + 1 if len(user) else 0
     surplus = rating - _means(item, rating)[item]
     surplus = surplus - _means(user, surplus)[user]
     half = rng.integers(0, 2, len(user))
-    sums, counts = [], []
+    means, there = [], []
     for side in (0, 1):
         kept = half == side
-        has = genres[item[kept]]
-        total, count = np.zeros((people, genres.shape[1])), np.zeros((people, genres.shape[1]))
-        np.add.at(total, user[kept], has * surplus[kept, None])
-        np.add.at(count, user[kept], has)
-        sums.append(total)
-        counts.append(count)
-    first, second = (s / np.maximum(c, 1) for s, c in zip(sums, counts, strict=True))
-    there, here = (c >= min_ratings for c in counts)
-    own = _covariance(first, second, there & here)
-    other = _covariance(first, np.roll(second, 1, axis=0), there & np.roll(here, 1, axis=0))
-    return own - other, other
+        total, count = _by_genre(user[kept], item[kept], surplus[kept], genres, people)
+        means.append(total / np.maximum(count, 1))
+        there.append(count >= min_ratings)
+    out = []
+    for shift in (0, 1):
+        a, b = means[0], np.roll(means[1], shift, axis=0)
+        both = (there[0] & np.roll(there[1], shift, axis=0)).astype(np.float64)
+        out += [both.sum(1), (both * a * b).sum(1), (both * a).sum(1), (both * b).sum(1)]
+    return np.stack(out, axis=1)
+
+
+def _by_genre(
+    user: Ints, item: Ints, value: Floats, genres: Floats, people: int
+) -> tuple[Floats, Floats]:
+    """Sums of a value and numbers of ratings by user and genre, each of shape (people, genres)."""
+    from scipy.sparse import csr_matrix
+
+    shape = (people, len(genres))
+    sums = csr_matrix((value, (user, item)), shape=shape) @ genres
+    return np.asarray(sums), np.asarray(
+        csr_matrix((np.ones(len(user)), (user, item)), shape=shape) @ genres
+    )
+
+
+def _net_covariance(sums: Floats) -> Floats:
+    return np.asarray(_covariance_of(sums[..., :4]) - _covariance_of(sums[..., 4:]))
+
+
+def _covariance_of(sums: Floats) -> Floats:
+    count = np.where(sums[..., 0] > 0, sums[..., 0], np.nan)
+    return np.asarray(sums[..., 1] / count - sums[..., 2] * sums[..., 3] / count**2)
+
+
+def taste_shares(lists: Lists, features: Floats, groups: Sequence[Ints]) -> dict[str, Drawn]:
+    """Shares of the variance of ratings: leniency, taste (item x person), items, and the rest.
+
+    Variance components by the method of moments
+    (:mod:`pipelines.raters.statistical._components`), of ratings less the mean of the item's
+    other ratings. Taste is what is linear in the features: a lower bound of all that is
+    item x person, for people and personas alike. Chance is 0.
+
+    Parameters
+    ----------
+    lists
+        Rated lists.
+    features
+        Of all items, the intercept first, of shape (items, 1 + features).
+    groups
+        Columns of `features` that share a variance each; the intercept has one of its own.
+
+    Returns
+    -------
+    ``leniency``, ``taste``, ``item`` and ``rest``, which sum to 1; one may be negative by chance.
+    """
+    columns = [np.array([0]), *(g for g in groups if len(g))]
+    size = len(lists.group)
+    surplus = other_mean_surplus(lists.item, lists.rating)
+    of_groups = component_sums(lists.user, lists.item, surplus, features, columns, size)
+    powers = [np.ones(len(surplus)), lists.rating, lists.rating**2]
+    totals = [np.bincount(lists.user, w, minlength=size) for w in powers]
+    sums = np.column_stack([*totals, of_groups])
+
+    def shares(s: Floats) -> Floats:
+        variance = s[:, 2] / s[:, 0] - (s[:, 1] / s[:, 0]) ** 2
+        return np.asarray(components(s[:, 3:]) / variance[:, None])
+
+    leniency = lists.drawn(sums, lambda s: shares(s)[:, 0])
+    taste = lists.drawn(sums, lambda s: shares(s)[:, 1:].sum(axis=1))
+    item = _item_share(lists)
+    rest = Drawn(
+        1.0 - leniency.value - taste.value - item.value,
+        1.0 - leniency.draws - taste.draws - item.draws,
+    )
+    return {"leniency": leniency, "taste": taste, "item": item, "rest": rest}
+
+
+def _item_share(lists: Lists) -> Drawn:
+    """Share of the variance between items: products of ratings of one item by different raters."""
+    key = lists.item * lists.weights.shape[1] + lists.group[lists.user]
+    own, cell = np.unique(key, return_inverse=True)
+    item_of = own // lists.weights.shape[1]
+
+    def apart(value: Floats) -> Floats:
+        """Sum of products of two raters' values, by item."""
+        every = np.bincount(lists.item, value) ** 2
+        return np.asarray(every - np.bincount(item_of, np.bincount(cell, value) ** 2))
+
+    def share(weight: Floats) -> float:
+        of_row = weight[lists.group[lists.user]]
+        total = of_row.sum()
+        off = lists.rating - (of_row @ lists.rating) / total
+        cross, pairs = apart(of_row * off), apart(of_row)
+        # Pairs of an item count for less where it has many, as those of a rater do.
+        shrink = 1.0 / (np.bincount(lists.item, of_row) + _MANY) ** 2
+        variance = (of_row @ off**2) / total
+        return float((shrink @ cross) / max(float(shrink @ pairs), 1e-300) / variance)
+
+    value = share(np.ones(lists.weights.shape[1]))
+    return Drawn(value, np.array([share(w) for w in lists.weights]))
+
+
+def liked_gap(lists: Lists, likes: Floats, dislikes: Floats, genres: Floats) -> tuple[Drawn, Drawn]:
+    """Mean rating of items of liked genres minus that of disliked ones, within lists.
+
+    Parameters
+    ----------
+    lists
+        Rated lists.
+    likes, dislikes
+        Of each list's rater, of shape (lists, genres), 0 or 1.
+    genres
+        Of shape (items, genres), 0 or 1.
+
+    Returns
+    -------
+    The mean gap over lists with both, and how much of it is the items' own means. Items of a
+    liked and a disliked genre are left out.
+    """
+    usual = _means(lists.item, lists.rating)[lists.item]
+    liked, disliked = (
+        np.einsum("ij,ij->i", stated[lists.user], genres[lists.item]) > 0
+        for stated in (likes, dislikes)
+    )
+    size = len(lists.group)
+    only, other = (liked & ~disliked).astype(float), (disliked & ~liked).astype(float)
+    counts = [np.bincount(lists.user, w, minlength=size) for w in (only, other)]
+    both = (counts[0] > 0) & (counts[1] > 0)
+    out: list[Drawn] = []
+    for value in (lists.rating, usual):
+        first, second = (
+            np.bincount(lists.user, w * value, minlength=size) / np.maximum(c, 1)
+            for w, c in zip((only, other), counts, strict=True)
+        )
+        gap = np.where(both, first - second, 0.0)
+        out.append(lists.drawn(np.stack([both.astype(np.float64), gap], axis=1), _ratio))
+    return out[0], out[1]
+
+
+def moments(lists: Lists) -> dict[str, tuple[Floats, Drawn, Drawn]]:
+    """Users' means and standard deviations: values, their mean and their spread.
+
+    Returns
+    -------
+    By name (``mean``, ``spread``): the values of lists long enough, of shape (kept,), the mean
+    over lists and the standard deviation between them.
+    """
+    size = len(lists.group)
+    count = np.bincount(lists.user, minlength=size)
+    kept = count >= _MIN_RATINGS
+    mean = np.bincount(lists.user, lists.rating, minlength=size) / np.maximum(count, 1)
+    square = np.bincount(lists.user, (lists.rating - mean[lists.user]) ** 2, minlength=size)
+    spread = np.sqrt(square / np.maximum(count - 1, 1))
+
+    def deviation(s: Floats) -> Floats:
+        return np.asarray(np.sqrt(np.maximum(s[:, 2] / s[:, 0] - (s[:, 1] / s[:, 0]) ** 2, 0.0)))
+
+    out = {}
+    for name, value in (("mean", mean), ("spread", spread)):
+        sums = np.stack([kept, kept * value, kept * value**2], axis=1).astype(float)
+        out[name] = (value[kept], lists.drawn(sums, _ratio), lists.drawn(sums, deviation))
+    return out
+
+
+def popularity_slope(lists: Lists, counts: Floats) -> Drawn:
+    """Rating units that a tenfold number of training ratings adds, by least squares.
+
+    `counts` are the items' training ratings, of shape (items,).
+    """
+    x, y = np.log10(1.0 + counts[lists.item]), lists.rating
+    size = len(lists.group)
+    sums = np.stack(
+        [np.bincount(lists.user, w, minlength=size) for w in (np.ones(len(x)), x, y, x * x, x * y)],
+        axis=1,
+        dtype=np.float64,
+    )
+
+    def slope(s: Floats) -> Floats:
+        n, sx, sy, sxx, sxy = s.T
+        return np.asarray((sxy - sx * sy / n) / np.maximum(sxx - sx * sx / n, 1e-12))
+
+    return lists.drawn(sums, slope)
+
+
+def histogram_similarity(lists: Lists, other: Lists, answers: Floats) -> Drawn:
+    """1 - total variation of two sides' ratings, each taken to the nearest of `answers`."""
+
+    def counted(side: Lists) -> Floats:
+        edges = (answers[1:] + answers[:-1]) / 2
+        cell = side.user * len(answers) + np.searchsorted(edges, side.rating)
+        size = len(side.group) * len(answers)
+        sums = np.bincount(cell, minlength=size).reshape(-1, len(answers)).astype(float)
+        grouped = np.zeros((side.weights.shape[1], len(answers)))
+        np.add.at(grouped, side.group, sums)
+        drawn = np.concatenate([grouped.sum(axis=0, keepdims=True), side.weights @ grouped])
+        return np.asarray(drawn / drawn.sum(axis=1, keepdims=True))
+
+    same = 1.0 - 0.5 * np.abs(counted(lists) - counted(other)).sum(axis=1)
+    return Drawn(float(same[0]), same[1:])
+
+
+def genre_correlation(lists: Lists, genres: Floats) -> Floats:
+    """Correlation between genres of users' shrunken mean surplus, of shape (genres, genres).
+
+    The surplus is over the item's and the user's mean; users with a rating of both genres count.
+    """
+    surplus = lists.rating - _means(lists.item, lists.rating)[lists.item]
+    surplus = surplus - _means(lists.user, surplus)[lists.user]
+    total, count = _by_genre(lists.user, lists.item, surplus, genres, len(lists.group))
+    deviation = np.where(count > 0, total / (count + _STRENGTH), np.nan)
+    seen = np.isfinite(deviation)
+    filled = np.where(seen, deviation - np.nanmean(np.where(seen, deviation, 0.0), axis=0), 0.0)
+    cross = filled.T @ filled
+    square = (filled**2).T @ seen
+    scale = np.sqrt(square * square.T)
+    return np.asarray(np.where(scale > 0, cross / np.maximum(scale, 1e-12), 0.0))
+
+
+def _ratio(sums: Floats) -> Floats:
+    """Second column over the first, NaN without any."""
+    return np.asarray(sums[:, 1] / np.where(sums[:, 0] > 0, sums[:, 0], np.nan))
 
 
 def genre_gap(
@@ -155,7 +509,9 @@ def headroom(expected: Floats, *, size: int = 10) -> Headroom:
     Parameters
     ----------
     expected
-        Of shape (persons, items).
+        Of shape (persons, items); NaN where there is none. A list is then made of the items that
+        a person has a rating of, and items are ordered for everybody by their mean surplus over
+        the persons' means.
     size
         Items of a list (count).
 
@@ -164,10 +520,22 @@ def headroom(expected: Floats, *, size: int = 10) -> Headroom:
     >>> headroom(np.array([[5.0, 1.0], [1.0, 5.0]]), size=1)
     Headroom(oracle=5.0, common=3.0, random=3.0)
     """
-    own = np.partition(expected, -size, axis=1)[:, -size:]
-    usual = expected.mean(axis=0)
-    common = expected[:, np.argsort(-usual, kind="stable")[:size]]
-    return Headroom(float(own.mean()), float(common.mean()), float(expected.mean()))
+    return Headroom(*headroom_by_person(expected, size=size).mean(axis=0).tolist())
+
+
+def headroom_by_person(expected: Floats, *, size: int = 10) -> Floats:
+    """Means of a person's own best items, of the best for everybody, and of all: (persons, 3)."""
+    there = ~np.isnan(expected)
+    size = min(size, int(there.sum(axis=1).min()))
+    own = np.partition(np.where(there, expected, -np.inf), -size, axis=1)[:, -size:]
+    mean = np.nanmean(expected, axis=1)
+    surplus = np.where(there, expected - mean[:, None], 0.0).sum(axis=0)
+    usual = np.where(there.any(axis=0), surplus / np.maximum(there.sum(axis=0), 1), -np.inf)
+    order = np.argsort(-usual, kind="stable")
+    rank = np.cumsum(there[:, order], axis=1)
+    first = (rank <= size) & there[:, order]
+    common = np.where(first, np.nan_to_num(expected[:, order]), 0.0).sum(axis=1) / size
+    return np.stack([own.mean(axis=1), common, mean], axis=1)
 
 
 def user_moments(user: Ints, rating: Floats, *, min_ratings: int = 10) -> tuple[Floats, Floats]:
@@ -192,10 +560,3 @@ def ks_distance(first: Floats, second: Floats) -> float:
 
 def _means(group: Ints, value: Floats) -> Floats:
     return np.asarray(np.bincount(group, value) / np.maximum(np.bincount(group), 1))
-
-
-def _covariance(first: Floats, second: Floats, kept: np.ndarray) -> float:
-    if not kept.any():
-        return float("nan")
-    a, b = first[kept], second[kept]
-    return float((a * b).mean() - a.mean() * b.mean())

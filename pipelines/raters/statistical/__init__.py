@@ -1,10 +1,12 @@
 """The statistical rater, its parts, and the raters that know nothing of the persona."""
 
 from pipelines.raters.statistical._baselines import MeanRater, RandomRater
+from pipelines.raters.statistical._components import component_sums, components, other_mean_surplus
+from pipelines.raters.statistical._drawn import stated_genres
 from pipelines.raters.statistical._fit import RATERS, fit_rater, fit_statistical
 from pipelines.raters.statistical._live import LiveStatistical
 from pipelines.raters.statistical._people import HumanRows, collect_rows, source_scale
-from pipelines.raters.statistical._profiles import Catalogue
+from pipelines.raters.statistical._profiles import Catalogue, genre_matrix
 from pipelines.raters.statistical._rater import HUMAN, StatisticalRater
 from pipelines.raters.statistical._reading import Reading, read_text
 
@@ -19,8 +21,13 @@ __all__ = [
     "Reading",
     "StatisticalRater",
     "collect_rows",
+    "component_sums",
+    "components",
     "fit_rater",
     "fit_statistical",
+    "genre_matrix",
+    "other_mean_surplus",
     "read_text",
     "source_scale",
+    "stated_genres",
 ]

@@ -22,6 +22,7 @@ import numpy as np
 from scipy.special import ndtri, polygamma
 
 from pipelines.raters.protocol import Floats, Ints
+from pipelines.raters.statistical._components import component_sums, components, other_mean_surplus
 from pipelines.raters.statistical._tastes import TasteModel
 from pipelines.seeding import U64, uniform
 
@@ -30,6 +31,7 @@ __all__ = [
     "PersonaTastes",
     "Prior",
     "StatementModel",
+    "drawn_covariance",
     "fit_statements",
     "fit_width_spread",
     "genre_contrasts",
@@ -47,6 +49,8 @@ _TASTE, _STATEMENT, _WIDTH = 101, 102, 103
 _NOISES = np.geomspace(0.1, 4.0, 24)
 #: Residuals and people that the spread of widths needs (counts).
 _MIN_RESIDUALS, _MIN_PEOPLE = 10, 50
+#: Bounds of the factor by which moments correct a variance of the early-stopped fit.
+_LEAST_FACTOR, _MOST_FACTOR = 0.25, 4.0
 #: Personas that are conditioned at once (count); bounds memory.
 _CHUNK = 4_096
 
@@ -291,6 +295,43 @@ def fit_statements(
                 gap,
             )
     return best
+
+
+def drawn_covariance(
+    tastes: TasteModel,
+    features: Floats,
+    groups: Sequence[Ints],
+    rows: tuple[Ints, Ints, Floats],
+    users: int,
+) -> Floats:
+    """Covariance that tastes are drawn from: fitted correlations, variances by moments.
+
+    Expectation maximisation is stopped early, which serves the prediction of people's ratings and
+    leaves variances near where they started. Moments have no such pull: each group's variance is
+    scaled to theirs.
+
+    Parameters
+    ----------
+    tastes, features
+        The fit, and the taste columns of all items.
+    groups
+        Columns that share a factor each.
+    rows
+        User, item and rating of people's ratings.
+    users
+        Number of users.
+    """
+    user, item, rating = rows
+    kept = [np.array([0]), *groups]
+    surplus = other_mean_surplus(item, rating)
+    sums = component_sums(user, item, surplus, features, kept, users)
+    found = components(sums.sum(axis=0, keepdims=True))[0]
+    factor = np.ones(len(tastes.covariance))
+    for columns, variance in zip(groups, found[1:], strict=True):
+        fitted = float((np.diag(tastes.covariance) * np.diag(tastes.typical))[columns].sum())
+        ratio = np.clip(variance / max(fitted, 1e-9), _LEAST_FACTOR, _MOST_FACTOR)
+        factor[columns] = np.sqrt(ratio)
+    return np.asarray(tastes.covariance * factor[:, None] * factor[None, :])
 
 
 def fit_width_spread(user: Ints, residual: Floats) -> float | None:

@@ -13,6 +13,7 @@ from pipelines.raters.statistical._baselines import MeanRater, RandomRater
 from pipelines.raters.statistical._drawn import (
     Prior,
     StatementModel,
+    drawn_covariance,
     fit_statements,
     fit_width_spread,
     genre_contrasts,
@@ -185,9 +186,11 @@ def fit_statistical(
         cutpoints = calibrate(features @ weights, share, width)
     if finer:
         cutpoints = finer_cutpoints(cutpoints, source, scale)
-    # As lenient as the user behind a random rating: that is what the histogram is made of.
-    leniency = np.quantile(first.believed.mean[early.user, 0], np.linspace(0, 1, 201))
+    # A persona is one person, so each user counts once, however many ratings it gave.
+    leniency = np.quantile(first.believed.mean[np.unique(early.user), 0], np.linspace(0, 1, 201))
     whole = learn(rows, flat, table, start=first.tastes, rounds=2, pooled=pooled)
+    # Few people: the packaged variances stand.
+    drawn = whole.tastes.covariance if few else _drawn(rows, whole)
     statements = _statements(rows, whole, table.counts, packaged if few else None)
     residual = _residuals(first, target)
     own = None if pooled is not None else fit_width_spread(target.user, residual)
@@ -202,6 +205,7 @@ def fit_statistical(
         usual_variance=usual,
         persona_vectors=persona_embeddings,
         statements=statements,
+        drawn=replace(whole.tastes, covariance=drawn),
         width_spread=packaged.width_spread if own is None else own,
         fitted_on={
             "users": len(rows.users),
@@ -289,6 +293,18 @@ def _pooled(prior: Prior, flat: Catalogue, source: RatingScale) -> Floats:
     # A flat direction can't be inverted.
     floor = 1e-4 * np.eye(flat.taste.shape[1])
     return (pooled_covariance(prior, flat.genres, components) + floor) * unit**2
+
+
+def _drawn(rows: HumanRows, whole: Learned) -> Floats:
+    """The covariance of drawn tastes, its variances by moments."""
+    catalogue = whole.catalogue
+    return drawn_covariance(
+        whole.tastes,
+        catalogue.taste,
+        catalogue.taste_groups,
+        (rows.user, rows.item, rows.rating),
+        len(rows.users),
+    )
 
 
 def _statements(

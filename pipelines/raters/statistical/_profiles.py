@@ -113,6 +113,13 @@ class Catalogue:
             np.zeros((len(ids), 0)),
         ).judged(np.zeros(len(ids)))
 
+    @property
+    def taste_groups(self) -> tuple[Ints, ...]:
+        """Columns of `taste` by kind: genres, text components, year, popularity, quality."""
+        genres, size = len(self.genres) + 1, self.taste.shape[1]
+        groups = [np.arange(1, genres), np.arange(genres, size - 3)]
+        return tuple(g for g in (*groups, *np.arange(size - 3, size)[:, None]) if len(g))
+
     def judged(self, quality: Floats) -> Catalogue:
         """The same items with these qualities."""
         return replace(

@@ -13,7 +13,13 @@ from pipelines.errors import ContractError
 from pipelines.raters.protocol import OK, Floats, Ints, RatingBatch, all_pairs
 from pipelines.raters.statistical._drawn import Conditioner, PersonaTastes, StatementModel
 from pipelines.raters.statistical._ordinal import OrdinalModel
-from pipelines.raters.statistical._people import GENRE_STRENGTH, GENRE_THRESHOLD
+from pipelines.raters.statistical._people import (
+    GENRE_STRENGTH,
+    GENRE_THRESHOLD,
+    HumanRows,
+    collect_rows,
+    genre_surplus,
+)
 from pipelines.raters.statistical._profiles import (
     EFFECTS,
     Catalogue,
@@ -47,7 +53,7 @@ KEPT, BEST, GOOD = 0.9, 0.8, 0.6
 _LOGISTIC = 3.0 / np.pi**2
 #: Width that no distribution falls below (set by hand).
 _NARROWEST = 0.4
-_HISTORY = EFFECTS.index("history")
+_TASTE = EFFECTS.index("taste")
 #: What the column `origin` says of people of the data set, such as those that a report is about.
 HUMAN = "human"
 
@@ -79,6 +85,7 @@ class StatisticalRater:
     usual_variance: float
     persona_vectors: pl.DataFrame | None
     statements: StatementModel
+    drawn: TasteModel
     width_spread: float
     fitted_on: dict[str, Any] = field(default_factory=dict)
     seed: int = 0
@@ -124,6 +131,41 @@ class StatisticalRater:
             for n, effect in enumerate(EFFECTS)
         }
 
+    def training_rows(
+        self,
+        interactions: pl.DataFrame | pl.LazyFrame,
+        splits: pl.DataFrame | pl.LazyFrame,
+        *,
+        users: list[str] | None = None,
+        most_users: int | None = None,
+    ) -> HumanRows:
+        """Training ratings of these users, or of the first of them in the order of a hash."""
+        if users is None:
+            train = splits.lazy().filter(pl.col("split") == "train").select("user_id").unique()
+            known = train.collect(engine="streaming")["user_id"]
+            order = np.argsort(hash_ids(known), kind="stable")
+            users = known.gather(order[:most_users]).sort().to_list()
+        return collect_rows(interactions, splits, "train", self.catalogue, users=users)
+
+    def genre_affinity(
+        self,
+        interactions: pl.DataFrame | pl.LazyFrame,
+        splits: pl.DataFrame | pl.LazyFrame,
+        users: list[str],
+    ) -> Floats:
+        """Shrunken mean surplus of users' training ratings by genre, of shape (users, genres)."""
+        rows = self.training_rows(interactions, splits, users=users)
+        surplus = rows.rating - self.quality.mean - self.catalogue.quality[rows.item]
+        known = (self.catalogue.taste, len(rows.users), rows.user, rows.item, surplus)
+        leniency = self.tastes.posterior(*known).mean[:, 0]
+        found, _ = genre_surplus(rows, self.catalogue, self.quality.mean, leniency)
+        place = {user: n for n, user in enumerate(rows.users)}
+        out = np.zeros((len(users), found.shape[1]))
+        for n, user in enumerate(users):
+            if user in place:
+                out[n] = found[place[user]]
+        return out
+
     def _parts(
         self,
         personas: pl.DataFrame,
@@ -150,16 +192,17 @@ class StatisticalRater:
         drawn = stated.variance > 0
         unknown = np.where(drawn, stated.variance, profiles.variance)
         width = width_of(unknown, self.tastes, self.usual_variance)
-        spread = _LOGISTIC * self._weights[_HISTORY] ** 2 * stated.variance
+        spread = _LOGISTIC * self._weights[_TASTE] ** 2 * stated.variance
         return np.asarray(np.sqrt(np.maximum(width**2 - spread, _NARROWEST**2)) * stated.width)
 
     @property
     def _weights(self) -> Floats:
         weights = self.model.weights.copy()
         weights[EFFECTS.index("similarity")] *= TEXT_TRUST
-        # Stated and drawn taste count as taste, like the taste inferred from a history.
+        # Stated and drawn tastes are in rating units, as the quality is. (A history's weight is
+        # lower: its posterior means miss later changes of taste.)
         for effect in ("agreement", "conflict", "taste"):
-            weights[EFFECTS.index(effect)] = weights[_HISTORY]
+            weights[EFFECTS.index(effect)] = weights[0]
         return weights
 
     def facts(self) -> dict[str, Any]:
@@ -175,6 +218,7 @@ class StatisticalRater:
                 "quality_strength": round(self.quality.strength, 6),
                 "vote_weight": round(self.quality.vote_weight, 6),
                 "taste_spread": round(float(np.sqrt(self.tastes.taste_variance)), 6),
+                "drawn_spread": round(float(np.sqrt(self.drawn.taste_variance)), 6),
                 "noise_spread": round(float(np.sqrt(self.tastes.noise)), 6),
                 "taste": self.taste,
                 "statements": {
@@ -261,7 +305,7 @@ class StatisticalRater:
         self, ids: pl.Series, likes: Singles, dislikes: Singles, fixed: npt.NDArray[np.bool_]
     ) -> tuple[PersonaTastes, Floats]:
         """Tastes given stated genres, and what these leave unknown (n,); `fixed` are not drawn."""
-        found = Conditioner.of(self.tastes, self.statements).of_personas(
+        found = Conditioner.of(self.drawn, self.statements).of_personas(
             likes.astype(np.float64),
             dislikes.astype(np.float64),
             hash_ids(ids),

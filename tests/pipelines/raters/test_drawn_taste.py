@@ -10,6 +10,7 @@ from pipelines.raters import fit_rater
 from pipelines.raters.statistical._drawn import (
     Conditioner,
     StatementModel,
+    drawn_covariance,
     fit_statements,
     fit_width_spread,
     packaged_prior,
@@ -112,6 +113,21 @@ def test_draws_recover_a_planted_covariance():
     ).std(axis=0)
     gap = np.abs(np.cov(drawn[:, 1:].T) - covariance[1:, 1:])
     assert (gap < 4 * spread + 0.01).all()
+
+
+def test_moments_correct_the_variances_of_an_early_stopped_fit():
+    covariance, features, taste, person, item, surplus = planted()
+    stopped = fit_tastes(features, person, item, surplus, passes=2)
+    quality = np.random.default_rng(8).normal(0, 0.5, len(features))
+    rows = (person, item, 3.5 + quality[item] + surplus)
+    found = drawn_covariance(stopped, features, [np.arange(1, 5)], rows, len(taste))
+    typical = np.diag(stopped.typical)[1:]
+    truth = (np.diag(covariance)[1:] * typical).sum()
+    before, after = ((np.diag(c)[1:] * typical).sum() for c in (stopped.covariance, found))
+    assert abs(after - truth) < min(0.15 * truth, abs(before - truth))
+    np.testing.assert_allclose(
+        found[1:, 1:] / stopped.covariance[1:, 1:], found[1, 1] / stopped.covariance[1, 1]
+    )
 
 
 def test_conditioned_draws_have_the_posterior_covariance():

@@ -1,0 +1,561 @@
+"""A release's simulated users beside people: one table, one page with pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from pipelines.errors import ContractError
+from pipelines.raters.protocol import OK, Floats, Ints
+from pipelines.raters.report._held_out import Table, persona_rows
+from pipelines.raters.report._population import (
+    Drawn,
+    Lists,
+    genre_correlation,
+    headroom_by_person,
+    histogram_similarity,
+    ks_distance,
+    liked_gap,
+    moments,
+    popularity_slope,
+    split_half,
+    taste_shares,
+    variance_shares,
+)
+from pipelines.raters.statistical import StatisticalRater, genre_matrix, stated_genres
+from pipelines.scales import RatingScale, rescale, scale_named
+from pipelines.seeding import combine, hash_ids
+
+__all__ = [
+    "COMPARED",
+    "MIN_PERSONAS",
+    "MIN_RATINGS",
+    "MIN_USERS",
+    "POPULATION_FIGURES",
+    "PopulationReport",
+    "population_markdown",
+    "population_pictures",
+    "population_report",
+]
+
+#: Figures by name: what they are called, and their unit.
+POPULATION_FIGURES: dict[str, tuple[str, str]] = {
+    "item_person_share": ("item x person share of the variance", "share"),
+    "leniency_share": ("person share of the variance (leniency)", "share"),
+    "item_share": ("item share of the variance", "share"),
+    "rest_share": ("the rest of the variance", "share"),
+    "split_half_covariance": ("split-half covariance of users' genre deviations", "points²"),
+    "genre_gap": ("liked minus disliked genres", "points"),
+    "genre_gap_items": ("of it items' own means", "points"),
+    "mean_rating": ("mean of users' means", "points"),
+    "user_mean_spread": ("standard deviation of users' means", "points"),
+    "user_spread_mean": ("mean of users' standard deviations", "points"),
+    "user_spread_spread": ("standard deviation of users' standard deviations", "points"),
+    "user_mean_ks": ("KS distance of users' means", "distance"),
+    "user_spread_ks": ("KS distance of users' standard deviations", "distance"),
+    "popularity_slope": ("rating per tenfold popularity", "points"),
+    "similarity": ("1 - total variation of the ratings", "share"),
+    "genre_correlation": ("agreement of the correlations between genres", "correlation"),
+    "headroom": ("headroom: own top ten over the common one", "points"),
+    "oracle": ("mean rating of own top ten", "points"),
+    "common_list": ("mean rating of the best common ten", "points"),
+    "random_items": ("mean rating of any item", "points"),
+    "table_item_person_share": ("item x person share, all scored pairs", "share"),
+}
+#: Figures whose ratio to people's is bounded (`quality.max_taste_ratio`).
+COMPARED = ("item_person_share", "split_half_covariance")
+#: Users, ratings of people and personas from which figures are compared (counts): as many as a
+#: covariance of tastes is fitted on.
+MIN_USERS, MIN_RATINGS, MIN_PERSONAS = 200, 5_000, 50
+#: People's ratings that are compared at most, and cells of the table of expected ratings (counts).
+_MAX_RATINGS, _MAX_CELLS = 200_000, 4_000_000
+#: Personas and people in that table at most (count).
+_MAX_TABLE = 300
+#: Items of a list (count).
+_LIST = 10
+#: Draws of the bootstrap (count).
+_DRAWS = 200
+
+
+@dataclass(frozen=True)
+class PopulationReport:
+    """The report.
+
+    Attributes
+    ----------
+    table
+        The `population` contract, in its order.
+    facts
+        Counts, statement and what the pictures show; ready for JSON.
+    """
+
+    table: pl.DataFrame
+    facts: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class _Sides:
+    """Lists with the ratings of people and of personas, and who is behind them."""
+
+    people: Lists
+    personas: Lists
+    users: list[str]
+    persona: Ints
+    held_out: np.ndarray
+
+
+def population_report(
+    scores: Table,
+    *,
+    personas: pl.DataFrame,
+    items: pl.DataFrame,
+    interactions: Table,
+    splits: Table,
+    rater: StatisticalRater,
+    seed: int = 0,
+    draws: int = _DRAWS,
+) -> PopulationReport:
+    """Compare the scores of a release's personas with people's ratings of the same lists.
+
+    Each person's list of rated items is given to a persona, so that both sides rate the same
+    items in lists of the same lengths and differ in nothing but who rates. A persona may get
+    several lists; intervals are bootstraps over people and over personas. Pairs that have no
+    score are left out of both sides.
+
+    Parameters
+    ----------
+    scores
+        Rows of the `preference_scores` contract of one scale; may be lazy.
+    personas, items, interactions, splits
+        Tables of those names; the large ones may be lazy.
+    rater
+        A statistical rater fitted on the same tables: gives items their features, and says what
+        people's own training ratings tell of their headroom.
+    seed, draws
+        Of the assignment of lists, and draws of the bootstraps (count).
+
+    Raises
+    ------
+    ContractError
+        If no persona has a score, or no person rated a scored item.
+    """
+    scored = scores.lazy().filter(pl.col("status") == OK)
+    scale = _scale_of(scored)
+    ids = scored.select(pl.col("persona_id").unique()).collect(engine="streaming")["persona_id"]
+    people = personas.filter(pl.col("persona_id").is_in(ids.implode())).sort("persona_id")
+    if not people.height:
+        raise ContractError("no persona has a score", where="preference_scores")
+    sides = _sides(scored, people, interactions, splits, rater, scale, seed, draws)
+    rows: dict[str, dict[str, Any]] = {}
+
+    def add(name: str, own: Drawn, human: Drawn | None, control: Drawn | None = None) -> None:
+        rows[name] = _row(name, own, human, control)
+
+    features, groups = rater.catalogue.taste, rater.catalogue.taste_groups
+    shares, human = (taste_shares(s, features, groups) for s in (sides.personas, sides.people))
+    mixed = sides.personas.shuffled(seed)
+    chance = taste_shares(mixed, features, groups)
+    for name, part in (
+        ("item_person_share", "taste"),
+        ("leniency_share", "leniency"),
+        ("item_share", "item"),
+        ("rest_share", "rest"),
+    ):
+        add(name, shares[part], human[part], chance[part] if part == "taste" else None)
+    has = (rater.catalogue.shares > 0).astype(np.float64)
+    own, theirs, none = (
+        split_half(s, has, seed=seed) for s in (sides.personas, sides.people, mixed)
+    )
+    add("split_half_covariance", own, theirs, none)
+    for name, gap, human_gap in _gaps(sides, people, interactions, splits, rater, has, draws):
+        add(name, gap, human_gap)
+    facts = _moments(sides, add, seed, scale)
+    weights = np.expm1(_popularity(rater))
+    add("popularity_slope", *(popularity_slope(s, weights) for s in (sides.personas, sides.people)))
+    facts["genres"] = list(rater.catalogue.genres)
+    facts["correlations"] = _correlations(sides, has, add, seed)
+    _tables(scored, people, items, interactions, splits, rater, scale, add, seed, draws)
+    counts = {
+        "personas": people.height,
+        "people": len(np.unique(sides.people.rater)),
+        "ratings": len(sides.people.rating),
+    }
+    table = pl.DataFrame([rows[name] for name in POPULATION_FIGURES if name in rows], _SCHEMA)
+    table = table.with_columns(**{key: pl.lit(value, pl.Int64) for key, value in counts.items()})
+    facts |= counts | {"scale": scale.name, "statement": _statement(counts, scale)}
+    return PopulationReport(table.sort("figure"), facts)
+
+
+_NUMBERS = [
+    *(f"{side}{end}" for side in ("personas_", "people_") for end in ("value", "low", "high")),
+    *("ratio", "ratio_low", "ratio_high", "chance"),
+]
+_SCHEMA = {"figure": pl.String, "unit": pl.String, **dict.fromkeys(_NUMBERS, pl.Float64)}
+
+
+def _row(name: str, own: Drawn, human: Drawn | None, control: Drawn | None) -> dict[str, Any]:
+    out: dict[str, Any] = {"figure": name, "unit": POPULATION_FIGURES[name][1]}
+    for side, drawn in (("personas_", own), ("people_", human)):
+        values = (None,) * 3 if drawn is None else (drawn.value, *drawn.interval)
+        out |= dict(zip((f"{side}value", f"{side}low", f"{side}high"), values, strict=True))
+    ratio = own.over(human) if human is not None and name in COMPARED else (None,) * 3
+    out |= dict(zip(("ratio", "ratio_low", "ratio_high"), ratio, strict=True))
+    out["chance"] = None if control is None else control.value
+    return {k: None if isinstance(v, float) and not np.isfinite(v) else v for k, v in out.items()}
+
+
+def _scale_of(scored: pl.LazyFrame) -> RatingScale:
+    names = scored.select(pl.col("scale").unique()).collect(engine="streaming")["scale"].to_list()
+    if len(names) != 1:
+        raise ContractError(
+            f"scores on {len(names)} scales" if names else "there is no score to compare",
+            where="preference_scores",
+        )
+    return scale_named(str(names[0]))
+
+
+def _sides(
+    scored: pl.LazyFrame,
+    people: pl.DataFrame,
+    interactions: Table,
+    splits: Table,
+    rater: StatisticalRater,
+    scale: RatingScale,
+    seed: int,
+    draws: int,
+) -> _Sides:
+    counts = interactions.lazy().group_by("user_id").len().collect(engine="streaming")
+    order = combine(seed, hash_ids(counts["user_id"]))
+    counts = counts.with_columns(pl.Series("order", order)).sort("order")
+    counts = counts.filter(pl.col("len").cast(pl.Int64).cum_sum() <= _MAX_RATINGS)
+    # Neighbouring lists go to different personas.
+    chosen = counts.select("user_id").with_row_index("list")
+    chosen = chosen.with_columns(person=pl.col("list").cast(pl.Int64) % people.height)
+    named = people.select("persona_id").with_row_index("person").cast({"person": pl.Int64})
+    wanted = (
+        interactions.lazy()
+        .select("user_id", "item_id", "rating")
+        .join(chosen.join(named, on="person").lazy(), on="user_id")
+        .join(splits.lazy().select("user_id", "item_id", "split"), on=["user_id", "item_id"])
+    )
+    rows = (
+        wanted.join(scored.select("persona_id", "item_id", "sample"), on=["persona_id", "item_id"])
+        .collect(engine="streaming")
+        .sort("list", "item_id")
+    )
+    if not rows.height:
+        raise ContractError("no person rated a scored item", where="preference_scores")
+    item = rows["item_id"].replace_strict(rater.catalogue.index, return_dtype=pl.Int64).to_numpy()
+    kept, user = np.unique(rows["list"].to_numpy(), return_inverse=True)
+    user = user.astype(np.int64)
+    persona = chosen["person"].to_numpy()[kept]
+    stars = np.asarray(rescale(rows["rating"].to_numpy(), rater.source, scale), np.float64)
+    given = rows["sample"].cast(pl.Float64).to_numpy()
+    return _Sides(
+        Lists.of(user, item, stars, draws=draws, seed=seed),
+        Lists.of(user, item, given, persona, draws=draws, seed=seed + 1),
+        chosen["user_id"].gather(kept).to_list(),
+        persona,
+        (rows["split"] != "train").to_numpy(),
+    )
+
+
+def _gaps(
+    sides: _Sides,
+    people: pl.DataFrame,
+    interactions: Table,
+    splits: Table,
+    rater: StatisticalRater,
+    has: Floats,
+    draws: int,
+) -> list[tuple[str, Drawn, Drawn]]:
+    """Gap between liked and disliked genres; people's are those of their training ratings."""
+    genres = rater.catalogue.genres
+    fields = (genre_matrix(people[c], genres)[sides.persona] for c in ("likes", "dislikes"))
+    likes, dislikes = (np.asarray(field, np.float64) for field in fields)
+    own = liked_gap(sides.personas, likes, dislikes, has)
+    affinity = rater.genre_affinity(interactions, splits, sides.users)
+    theirs = stated_genres(affinity)
+    side, late = sides.people, sides.held_out
+    # Ratings that told which genres a person likes can't also say how much more it gives them.
+    held = Lists.of(side.user[late], side.item[late], side.rating[late], side.rater, draws=draws)
+    human = liked_gap(held, *theirs, has)
+    return [("genre_gap", own[0], human[0]), ("genre_gap_items", own[1], human[1])]
+
+
+def _moments(sides: _Sides, add: Any, seed: int, scale: RatingScale) -> dict[str, Any]:
+    own, human = moments(sides.personas), moments(sides.people)
+    add("mean_rating", own["mean"][1], human["mean"][1])
+    add("user_mean_spread", own["mean"][2], human["mean"][2])
+    add("user_spread_mean", own["spread"][1], human["spread"][1])
+    add("user_spread_spread", own["spread"][2], human["spread"][2])
+    facts: dict[str, Any] = {}
+    shares = np.linspace(0.0, 1.0, 51)
+    for name in ("mean", "spread"):
+        a, b = own[name][0], human[name][0]
+        add(f"user_{name}_ks", _ks(a, b, seed), _ks_of_halves(b, seed))
+        facts[f"user_{name}s"] = {
+            side: [round(float(v), 4) for v in np.quantile(values, shares)] if len(values) else []
+            for side, values in (("personas", a), ("people", b))
+        }
+    add(
+        "similarity",
+        histogram_similarity(sides.personas, sides.people, scale.answers),
+        histogram_similarity(*_halves(sides.people, seed), scale.answers),
+    )
+    return facts
+
+
+def _ks(first: Floats, second: Floats, seed: int) -> Drawn:
+    if not len(first) or not len(second):
+        return Drawn(float("nan"), np.zeros(0))
+    rng = np.random.default_rng(seed)
+    drawn = [ks_distance(rng.choice(first, len(first)), second) for _ in range(100)]
+    return Drawn(ks_distance(first, second), np.array(drawn))
+
+
+def _ks_of_halves(values: Floats, seed: int) -> Drawn:
+    """Mean distance between random halves of the values: what chance gives."""
+    if len(values) < 4:
+        return Drawn(float("nan"), np.zeros(0))
+    rng = np.random.default_rng(seed)
+    parts = (rng.permutation(values) for _ in range(100))
+    drawn = np.array([ks_distance(p[: len(p) // 2], p[len(p) // 2 :]) for p in parts])
+    return Drawn(float(drawn.mean()), drawn)
+
+
+def _halves(lists: Lists, seed: int) -> tuple[Lists, Lists]:
+    """Two sides of a random half of the raters each."""
+    rng = np.random.default_rng(seed)
+    first = rng.permutation(len(lists.rater)) % 2 == 0
+    out = []
+    for side in (first, ~first):
+        kept = side[lists.user]
+        place = np.cumsum(side) - 1
+        rows = (place[lists.user[kept]], lists.item[kept], lists.rating[kept])
+        out.append(Lists.of(*rows, lists.rater[side], draws=len(lists.weights), seed=seed))
+    return out[0], out[1]
+
+
+def _correlations(sides: _Sides, has: Floats, add: Any, seed: int) -> dict[str, list[list[float]]]:
+    own, human = (genre_correlation(s, has) for s in (sides.personas, sides.people))
+    apart = np.triu_indices(len(own), 1)
+    if len(apart[0]) > 2:
+        first, second = (genre_correlation(s, has)[apart] for s in _halves(sides.people, seed))
+        none = np.zeros(0)
+        add(
+            "genre_correlation",
+            Drawn(_correlation(own[apart], human[apart]), none),
+            Drawn(_correlation(first, second), none),
+        )
+    return {name: m.round(4).tolist() for name, m in (("personas", own), ("people", human))}
+
+
+def _correlation(first: Floats, second: Floats) -> float:
+    if first.std() == 0 or second.std() == 0:
+        return float("nan")
+    return float(np.corrcoef(first, second)[0, 1])
+
+
+def _popularity(rater: StatisticalRater) -> Floats:
+    """log(1 + training ratings) of every item."""
+    basis, features = rater.catalogue.basis, rater.catalogue.features
+    return np.asarray(np.maximum(features[:, -1] + basis.popularity, 0.0))
+
+
+def _tables(
+    scored: pl.LazyFrame,
+    people: pl.DataFrame,
+    items: pl.DataFrame,
+    interactions: Table,
+    splits: Table,
+    rater: StatisticalRater,
+    scale: RatingScale,
+    add: Any,
+    seed: int,
+    draws: int,
+) -> None:
+    """Figures of every persona's expected rating of every item."""
+    most = min(_MAX_TABLE, max(2, _MAX_CELLS // max(items.height, 1)))
+    order = np.argsort(combine(seed, hash_ids(people["persona_id"])), kind="stable")
+    chosen = people["persona_id"].gather(np.sort(order[:most]))
+    rows = (
+        scored.filter(pl.col("persona_id").is_in(chosen.implode()))
+        .select("persona_id", "item_id", "expected", "probabilities")
+        .collect(engine="streaming")
+    )
+    person = rows["persona_id"].replace_strict({p: n for n, p in enumerate(chosen)})
+    item = rows["item_id"].replace_strict(rater.catalogue.index)
+    place = person.cast(pl.Int64).to_numpy(), item.cast(pl.Int64).to_numpy()
+    expected, within = np.full((2, len(chosen), len(rater.catalogue.index)), np.nan)
+    expected[place] = rows["expected"].to_numpy()
+    chances = rows["probabilities"].explode().to_numpy().reshape(rows.height, -1)
+    within[place] = chances @ scale.answers**2 - expected[place] ** 2
+    enough = (~np.isnan(expected)).sum(axis=1) >= _LIST
+    if enough.sum() < 2:
+        return
+    own = _headroom(expected[enough], draws, seed)
+    human = _headroom(_expected_of_people(interactions, splits, rater, items, most), draws, seed)
+    for name in ("headroom", "oracle", "common_list", "random_items"):
+        add(name, own[name], human[name])
+    exact = variance_shares(expected[enough], within[enough]).interaction
+    add("table_item_person_share", Drawn(exact, np.zeros(0)), None)
+
+
+def _headroom(expected: Floats, draws: int, seed: int) -> dict[str, Drawn]:
+    """Headroom and its parts, with a bootstrap over the persons of the table."""
+    by_person = headroom_by_person(expected, size=_LIST)
+    size = len(by_person)
+    rng = np.random.default_rng(seed)
+    means = rng.multinomial(size, np.full(size, 1.0 / size), size=draws) @ by_person / size
+    parts = np.vstack([by_person.mean(axis=0), means]).T
+    named = {"oracle": parts[0], "common_list": parts[1], "random_items": parts[2]}
+    named["headroom"] = parts[0] - parts[1]
+    return {name: Drawn(float(v[0]), v[1:]) for name, v in named.items()}
+
+
+def _expected_of_people(
+    interactions: Table,
+    splits: Table,
+    rater: StatisticalRater,
+    items: pl.DataFrame,
+    most: int,
+) -> Floats:
+    """Expected ratings of people of all items, given their training ratings."""
+    rows = rater.training_rows(interactions, splits, most_users=most)
+    stars = np.asarray(rescale(rows.rating, rater.source, rater.scale), np.float64)
+    users = pl.Series(rows.users, dtype=pl.String)
+    ids = pl.Series(list(rater.catalogue.index), dtype=pl.String)
+    histories = pl.DataFrame(
+        {"persona_id": users.gather(rows.user), "item_id": ids.gather(rows.item), "rating": stars}
+    )
+    batch = rater.rate(persona_rows(rows.users, None), items, histories)
+    return batch.expected.reshape(len(rows.users), -1)
+
+
+def _statement(counts: Mapping[str, int], scale: RatingScale) -> str:
+    return (
+        f"{counts['personas']:,} personas and {counts['people']:,} people on the same lists, "
+        f"{counts['ratings']:,} ratings on {scale.name}: each person's list of rated items is "
+        "given to a persona."
+    )
+
+
+def population_markdown(table: pl.DataFrame, facts: Mapping[str, Any]) -> str:
+    """The report as a table for people, with what the figures mean."""
+    lines = [
+        str(facts["statement"]),
+        "",
+        "| figure | unit | personas | people | ratio |",
+        "| --- | --- | ---: | ---: | ---: |",
+    ]
+    known = {row["figure"]: row for row in table.iter_rows(named=True)}
+    for name, (title, unit) in POPULATION_FIGURES.items():
+        if name in known:
+            row = known[name]
+            cells = [_cell(row, "personas_"), _cell(row, "people_"), _ratio_cell(row)]
+            lines.append(f"| {title} | {unit} | " + " | ".join(cells) + " |")
+    chance = known.get("item_person_share", {}).get("chance")
+    lines += [
+        "",
+        "Intervals: 95 %, bootstrap over people and over personas. Shares of the variance are "
+        "moments of products of ratings (Haseman and Elston, 1972); taste is what is linear in "
+        "genres, text, year, popularity and quality, for both sides."
+        + (
+            f" With personas shuffled among the scores of each item it is {chance:.3f}."
+            if chance is not None
+            else ""
+        ),
+        "",
+        "For distances, similarity and agreement of correlations, the column of people compares "
+        "random halves of the people: what chance gives. People's gap is on held-out ratings, the "
+        "genres being those of the largest and smallest surpluses in training. People's headroom "
+        "is as far as their training ratings tell, a lower bound.",
+    ]
+    return "\n".join(lines)
+
+
+def _cell(row: Mapping[str, Any], side: str) -> str:
+    value, low, high = (row[f"{side}{end}"] for end in ("value", "low", "high"))
+    if value is None:
+        return "-"
+    return f"{value:.3f}" + ("" if low is None else f" [{low:.3f}, {high:.3f}]")
+
+
+def _ratio_cell(row: Mapping[str, Any]) -> str:
+    if row["ratio"] is None:
+        return ""
+    return f"{row['ratio']:.2f}" + (
+        "" if row["ratio_low"] is None else f" [{row['ratio_low']:.2f}, {row['ratio_high']:.2f}]"
+    )
+
+
+def population_pictures(table: pl.DataFrame, facts: Mapping[str, Any]) -> dict[str, bytes]:
+    """PNG pictures by title."""
+    from pipelines.figures import grouped_bars
+
+    known = {row["figure"]: row for row in table.iter_rows(named=True)}
+
+    def bars(title: str, y: str, names: Sequence[str], labels: Sequence[str]) -> bytes:
+        sides = [
+            (side, [float(known[n][f"{side}_value"] or 0.0) if n in known else 0.0 for n in names])
+            for side in ("personas", "people")
+        ]
+        return grouped_bars(title, "", y, labels, sides)
+
+    shares = ("item_share", "leniency_share", "item_person_share", "rest_share")
+    lists = ("random_items", "common_list", "oracle")
+    return {
+        "variance": bars(
+            "Shares of the variance of ratings",
+            "share",
+            shares,
+            ("item", "leniency", "item x person", "rest"),
+        ),
+        "headroom": bars(
+            "Mean expected rating of ten items",
+            f"rating on {facts['scale']}",
+            lists,
+            ("any", "best for all", "own best"),
+        ),
+        **{
+            f"user {name}s": _distributions(f"Users' {title}", facts[f"user_{name}s"])
+            for name, title in (("mean", "means"), ("spread", "standard deviations"))
+        },
+        "genres": _heatmaps(facts["genres"], facts["correlations"]),
+    }
+
+
+def _distributions(title: str, quantiles: Mapping[str, Sequence[float]]) -> bytes:
+    from pipelines.figures import BLUE, ORANGE, canvas, empty, png
+
+    if not quantiles["personas"] or not quantiles["people"]:
+        return empty(title)
+    figure, axes = canvas(title, "points", "share of users below")
+    for (side, values), colour in zip(quantiles.items(), (BLUE, ORANGE), strict=True):
+        axes.plot(values, np.linspace(0, 1, len(values)), color=colour, label=side, linewidth=2)
+    axes.legend(fontsize=9, frameon=False)
+    return png(figure)
+
+
+def _heatmaps(genres: Sequence[str], correlations: Mapping[str, Any]) -> bytes:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    from pipelines.figures import label, png
+
+    figure = Figure(figsize=(10, 5), dpi=100, layout="constrained")
+    FigureCanvasAgg(figure)
+    names = [label(g) for g in genres]
+    for n, (side, matrix) in enumerate(correlations.items()):
+        axes: Any = figure.add_subplot(1, 2, n + 1)
+        drawn = axes.imshow(np.array(matrix), vmin=-1, vmax=1, cmap="RdBu_r")
+        axes.set_title(f"Correlation of genres: {side}", fontsize=11, loc="left")
+        axes.set_xticks(range(len(names)), names, rotation=90, fontsize=7)
+        axes.set_yticks(range(len(names)), names, fontsize=7)
+    figure.colorbar(drawn, ax=figure.axes, shrink=0.7)
+    return png(figure)

@@ -1,0 +1,119 @@
+"""The population report on a small world of known ratings."""
+
+import numpy as np
+import polars as pl
+import pytest
+
+from pipelines.errors import ContractError
+from pipelines.raters import (
+    POPULATION_FIGURES,
+    fit_statistical,
+    population_markdown,
+    population_pictures,
+    population_report,
+    scale_named,
+    score_pairs,
+)
+from pipelines.raters.report import headroom, variance_shares
+
+
+@pytest.fixture(scope="module")
+def scored(small_world):
+    rater = fit_statistical(scale=scale_named("1-10"), **small_world.tables)
+    people, items = small_world.personas.sort("persona_id"), small_world.items
+    plan = people.select("persona_id").join(items.select("item_id"), how="cross")
+    return rater, pl.concat(score_pairs(rater, plan, people, items))
+
+
+def report_of(world, rater, scores, **more):
+    return population_report(
+        scores.lazy(),
+        personas=world.personas,
+        items=world.items,
+        interactions=world.interactions.lazy(),
+        splits=world.splits.lazy(),
+        rater=rater,
+        **more,
+    )
+
+
+@pytest.fixture(scope="module")
+def report(small_world, scored):
+    return report_of(small_world, *scored)
+
+
+def figure(report, name):
+    return report.table.row(by_predicate=pl.col("figure") == name, named=True)
+
+
+def test_headroom_and_shares_equal_those_of_the_whole_table(report, scored, small_world):
+    rater, scores = scored
+    table = scores.sort("persona_id", "item_id")["expected"].to_numpy().reshape(20, -1)
+    exact = headroom(table)
+    assert figure(report, "headroom")["personas_value"] == pytest.approx(exact.gain)
+    assert figure(report, "oracle")["personas_value"] == pytest.approx(exact.oracle)
+    batch = rater.rate(small_world.personas.sort("persona_id"), small_world.items)
+    within = (batch.probabilities @ rater.scale.answers**2).reshape(table.shape) - table**2
+    found = figure(report, "table_item_person_share")["personas_value"]
+    assert found == pytest.approx(variance_shares(table, within).interaction)
+
+
+def test_both_sides_rate_the_same_lists(report, small_world):
+    assert report.facts["ratings"] == small_world.interactions.height
+    assert report.facts["people"] == 150
+    assert report.facts["personas"] == 20
+
+
+def test_intervals_hold_their_value(report):
+    known = report.table.drop_nulls(["personas_low"])
+    assert known.height >= 15
+    assert (known["personas_low"] <= known["personas_value"]).all()
+    assert (known["personas_value"] <= known["personas_high"]).all()
+
+
+def test_shuffled_personas_have_no_taste(report):
+    row = figure(report, "item_person_share")
+    assert abs(row["chance"]) < 0.03 < row["personas_value"]
+
+
+def test_personas_without_a_drawn_taste_are_told_apart(small_world, scored):
+    rater = fit_statistical(scale=scale_named("1-10"), **small_world.tables, taste="mean")
+    people, items = small_world.personas.sort("persona_id"), small_world.items
+    plan = people.select("persona_id").join(items.select("item_id"), how="cross")
+    alike = report_of(small_world, rater, pl.concat(score_pairs(rater, plan, people, items)))
+    drawn = report_of(small_world, *scored)
+    name = "table_item_person_share"
+    assert figure(alike, name)["personas_value"] < 0.5 * figure(drawn, name)["personas_value"]
+
+
+def test_table_and_page_hold_the_same_figures(report):
+    text = population_markdown(report.table, report.facts)
+    assert f"{figure(report, 'headroom')['personas_value']:.3f}" in text
+    assert set(report.table["figure"]) <= set(POPULATION_FIGURES)
+    for picture in population_pictures(report.table, report.facts).values():
+        assert picture.startswith(b"\x89PNG")
+
+
+def test_failed_scores_are_on_neither_side(small_world, scored):
+    rater, scores = scored
+    values = ("probabilities", "expected", "mode", "sample", "entropy")
+    bad = pl.col("item_id") == small_world.items["item_id"][0]
+    failed = scores.with_columns(
+        pl.when(bad).then(pl.lit("invalid")).otherwise("status").alias("status"),
+        *(pl.when(~bad).then(c).alias(c) for c in values),
+    )
+    found = report_of(small_world, rater, failed, draws=20)
+    first = small_world.interactions.filter(item_id=small_world.items["item_id"][0]).height
+    assert found.facts["ratings"] == small_world.interactions.height - first
+
+
+def test_nothing_scored_is_an_error(small_world, scored):
+    rater, scores = scored
+    with pytest.raises(ContractError, match="no score"):
+        report_of(small_world, rater, scores.clear())
+
+
+def test_equal_input_gives_equal_figures(report, small_world, scored):
+    again = report_of(small_world, *scored)
+    assert again.table.equals(report.table)
+    assert np.isfinite(report.table["personas_value"].to_numpy()).all()
