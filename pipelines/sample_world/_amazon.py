@@ -2,115 +2,29 @@
 
 from __future__ import annotations
 
+import calendar
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
 from pipelines.config import SampleSettings
-from pipelines.sample_world._text import Dice, NameBook, Story, overview, title, town_name
-from pipelines.sample_world._world import ROWS_PER_FAULT, BrokenRow
+from pipelines.sample_world._text import Dice, NameBook, Story, overview, table, title, town_name
+from pipelines.sample_world._world import ROWS_PER_FAULT, SourceFiles
 
-__all__ = ["AmazonFiles", "amazon_files"]
-
-
-#: By the genre that sets a story's tone: paths below the root, likeliest first.
-BOOK_SHELVES: Mapping[str, tuple[tuple[str, ...], ...]] = {
-    "Mystery": (
-        ("Mystery, Thriller & Suspense", "Mystery", "Traditional Detectives"),
-        ("Mystery, Thriller & Suspense", "Mystery"),
-    ),
-    "Thriller": (
-        ("Mystery, Thriller & Suspense", "Thrillers & Suspense", "Spies & Politics"),
-        ("Mystery, Thriller & Suspense", "Thrillers & Suspense"),
-    ),
-    "Sci-Fi": (
-        ("Science Fiction & Fantasy", "Science Fiction", "Space Travel"),
-        ("Science Fiction & Fantasy", "Science Fiction"),
-    ),
-    "Fantasy": (
-        ("Science Fiction & Fantasy", "Fantasy", "Sagas"),
-        ("Science Fiction & Fantasy", "Fantasy"),
-    ),
-    "Romance": (("Romance", "Small Towns"), ("Romance", "Historical")),
-    "Drama": (("Literature & Fiction", "Family Life"), ("Literature & Fiction", "Genre Fiction")),
-    "Comedy": (("Humor & Entertainment", "Humor"), ("Literature & Fiction", "Humor & Satire")),
-    "Horror": (("Literature & Fiction", "Horror", "Haunted Houses"),),
-    "War": (("History", "Military"), ("Literature & Fiction", "War Stories")),
-    "Western": (("Literature & Fiction", "Westerns"),),
-    "Children": (("Children's Books", "Growing Up"), ("Children's Books", "Animals")),
-}
+__all__ = ["amazon_files"]
 
 
-@dataclass(frozen=True, slots=True)
-class Shelf:
-    """Products of one kind."""
-
-    path: tuple[str, ...]
-    nouns: tuple[str, ...]
-
-
-def _shelf(path: str, *nouns: str) -> Shelf:
-    return Shelf(tuple(path.split(" > ")), nouns)
-
-
-#: By category, as file names have them.
-PRODUCT_SHELVES: Mapping[str, tuple[Shelf, ...]] = {
-    "Toys_and_Games": (
-        _shelf("Toys & Games > Games > Board Games", "Board Game", "Strategy Game", "Dice Game"),
-        _shelf("Toys & Games > Games > Card Games", "Card Game", "Trick-Taking Deck"),
-        _shelf("Toys & Games > Puzzles > Jigsaw Puzzles", "Jigsaw Puzzle", "Panorama Puzzle"),
-        _shelf("Toys & Games > Toys > Building Toys > Wooden Blocks", "Block Set", "Arch Blocks"),
-        _shelf("Toys & Games > Toys > Dolls, Playsets & Toy Figures", "Rag Doll", "Dollhouse"),
-        _shelf("Toys & Games > Collector's Corner > Oddities", "Clockwork Curio", "Tin Oddity"),
-    ),
-    "Musical_Instruments": (
-        _shelf(
-            "Musical Instruments > String Instruments > Guitars", "Acoustic Guitar", "Travel Guitar"
-        ),
-        _shelf("Musical Instruments > String Instruments > Violins", "Violin", "Student Violin"),
-        _shelf("Musical Instruments > Woodwinds > Harmonicas", "Harmonica", "Chromatic Harmonica"),
-        _shelf("Musical Instruments > Percussion > Hand Drums", "Frame Drum", "Pair of Bongos"),
-        _shelf("Musical Instruments > Stage Effects > Fog Machines", "Fog Machine", "Haze Maker"),
-    ),
-    "Patio_Lawn_and_Garden": (
-        _shelf(
-            "Patio, Lawn &amp; Garden > Gardening > Hand Tools > Trowels", "Trowel", "Bulb Planter"
-        ),
-        _shelf("Patio, Lawn &amp; Garden > Gardening > Pots & Planters", "Planter", "Clay Pot"),
-        _shelf(
-            "Patio, Lawn &amp; Garden > Outdoor Decor > Wind Chimes", "Wind Chime", "Bell Chime"
-        ),
-        _shelf("Patio, Lawn &amp; Garden > Watering > Garden Hoses", "Garden Hose", "Coil Hose"),
-        _shelf("Patio, Lawn &amp; Garden > Seasonal Specials", "Snow Lantern", "Harvest Wreath"),
-    ),
-}
-
-
-_TONES = tuple(BOOK_SHELVES)
-_IMPRINTS = ("House", "Press", "Books", "& Daughters", "Editions", "Publishing")
+_TABLES = table("tables")
+_SHOP = _TABLES["shop"]
+#: By category, as file names have them: paths and what the products are called.
+PRODUCT_SHELVES: Mapping[str, Mapping[str, Sequence[str]]] = _TABLES["product_shelves"]
+_TONES = tuple(_TABLES["book_shelves"])
 _FIRST_YEAR, _LAST_YEAR = 1985, 2022
 #: Share of wares without a description, a date, a path; of titles that are a piece of a page.
 _NO_TEXT, _NO_DATE, _NO_PATH, _JUNK = 0.05, 0.04, 0.02, 0.03
-_LOOKS = ("Blue", "Copper", "Tall", "Folding", "Hand-Painted", "Small", "Classic", "Striped")
-_CLAIMS = (
-    "Made of {wood} and finished by hand.",
-    "Comes with a spare part and a cotton bag.",
-    "Wipe it with a damp cloth; it is ready again in a minute.",
-    "Packed flat, and put together without tools.",
-    "Tested in the workshop in {town} for a whole {season}.",
-    "The {wood} will darken a little with use.",
-)
-_POINTS = (
-    "Solid {wood}",
-    "Two-year promise",
-    "From {town}",
-    "For ages six and up",
-    "Weighs little",
-)
-_WOODS = ("beech", "walnut", "birch", "ash", "cherry wood", "tin", "brass")
 
 
 @dataclass(slots=True)
@@ -138,7 +52,9 @@ def draw_books(seed: int, count: int) -> list[Ware]:
     """Books; a third of them are sold for the Kindle. No two share title and author."""
     dice, people = Dice(seed, "books"), NameBook(seed, "book people")
     authors = NameBook(seed, "authors")
-    houses = [f"{town_name(dice)} {dice.pick(_IMPRINTS)}" for _ in range(max(6, count // 25))]
+    houses = [
+        f"{town_name(dice)} {dice.pick(_SHOP['imprints'])}" for _ in range(max(6, count // 25))
+    ]
     books: list[Ware] = []
     taken: set[str] = set()
     while len(books) < count:
@@ -151,7 +67,7 @@ def draw_books(seed: int, count: int) -> list[Ware]:
         taken.add(f"{name}/{writer}")
         kindle = dice.chance(1 / 3)
         number = len(books)
-        paths = BOOK_SHELVES[tone]
+        paths = _TABLES["book_shelves"][tone]
         path = paths[min(int(dice.exponential(0.7)), len(paths) - 1)]
         # ISBNs of books printed before 2007 are their ASINs; the last digit is a check.
         asin = f"B0{number:05d}KND" if kindle else _isbn(100_000_000 + number * 37)
@@ -162,7 +78,7 @@ def draw_books(seed: int, count: int) -> list[Ware]:
                 asin=asin,
                 category="Kindle_Store" if kindle else "Books",
                 title=name,
-                path=() if dice.chance(_NO_PATH) else (*root, *path),
+                path=() if dice.chance(_NO_PATH) else (*root, *path.split(" > ")),
                 description=() if dice.chance(_NO_TEXT) else (text,),
                 features=(),
                 maker=houses[dice.skewed(len(houses), 1.5)],
@@ -184,30 +100,32 @@ def draw_products(seed: int, count: int) -> list[Ware]:
         dice = Dice(seed, "products", category)
         brands = [town_name(dice) for _ in range(8)]
         for number in range(count):
-            shelf = shelves[number % len(shelves)]
-            brand, wood, town = dice.pick(brands), dice.pick(_WOODS), town_name(dice)
-
-            def filled(text: str, wood: str = wood, town: str = town) -> str:
-                return text.format(wood=wood, town=town, season="winter")
-
-            claims = tuple(filled(t) for t in dice.sample(_CLAIMS, 1 + dice.below(3)))
-            look = dice.pick(_LOOKS)
+            shelf, nouns = list(shelves.items())[number % len(shelves)]
+            path = tuple(shelf.split(" > "))
+            brand = dice.pick(brands)
+            slots = {"wood": dice.pick(_SHOP["woods"]), "town": town_name(dice), "season": "winter"}
+            claims = _filled(dice.sample(_SHOP["claims"], 1 + dice.below(3)), slots)
+            look = dice.pick(_SHOP["looks"])
             wares.append(
                 Ware(
                     asin=f"B{'TMP'[len(wares) // count]}{number:06d}XY",
                     category=category,
-                    title=f"{brand} {look} {dice.pick(shelf.nouns)}, No. {number + 1}",
-                    path=() if dice.chance(_NO_PATH) else shelf.path,
+                    title=f"{brand} {look} {dice.pick(nouns)}, No. {number + 1}",
+                    path=() if dice.chance(_NO_PATH) else path,
                     description=() if dice.chance(_NO_TEXT) else claims,
-                    features=tuple(filled(p) for p in dice.sample(_POINTS, dice.below(4))),
+                    features=_filled(dice.sample(_SHOP["points"], dice.below(4)), slots),
                     maker=brand,
                     price=round(4.5 + 90 * dice.roll() ** 2, 2) if dice.chance(0.8) else None,
-                    kind=shelf.path[-1],
+                    kind=path[-1],
                     quality=0.35 * _bell(dice),
                     junk=dice.chance(_JUNK),
                 )
             )
     return wares
+
+
+def _filled(texts: Sequence[str], slots: Mapping[str, str]) -> tuple[str, ...]:
+    return tuple(text.format_map(slots) for text in texts)
 
 
 def link(dice: Dice, wares: Sequence[Ware]) -> None:
@@ -249,17 +167,6 @@ def _isbn(digits: int) -> str:
     return nine + ("X" if check == 10 else str(check))
 
 
-#: What the 2018 crawl put where a title was not found.
-JUNK_TITLES = (
-    '<span class="a-size-medium a-color-secondary"',
-    "\n    var aPageStart = (new Date()).getTime();\n  var ue_t0=ue_t0||+new Date();",
-)
-_MONTHS = (
-    "January", "February", "March", "April", "May", "June", "July", "August", "September",
-    "October", "November", "December",
-)  # fmt: skip
-
-
 def _escaped(text: str) -> str:
     """HTML entities, as the 2018 crawl left them."""
     return text.replace("&amp;", "&").replace("&", "&amp;").replace("'", "&#39;")
@@ -267,7 +174,7 @@ def _escaped(text: str) -> str:
 
 def _date_text(date: tuple[int, int, int]) -> str:
     year, month, day = date
-    return f"{_MONTHS[month - 1]} {day}, {year}"
+    return f"{calendar.month_name[month]} {day}, {year}"
 
 
 def meta_2018(ware: Ware, dice: Dice) -> dict[str, Any]:
@@ -298,7 +205,7 @@ def meta_2018(ware: Ware, dice: Dice) -> dict[str, Any]:
         "tech1": "",
         "description": [*ware.description, ""] if dice.chance(0.2) else list(ware.description),
         "fit": "",
-        "title": dice.pick(JUNK_TITLES) if ware.junk else _escaped(ware.title),
+        "title": dice.pick(_SHOP["junk_titles"]) if ware.junk else _escaped(ware.title),
         "also_buy": list(ware.also_bought),
         "image": [],
         "tech2": "",
@@ -363,30 +270,9 @@ _ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567"
 _SPANS = {"2018": (1_230_768_000, 1_538_352_000), "2023": (1_356_998_400, 1_677_628_800)}
 #: Share of reviewers who wrote fewer than five reviews.
 _RARE = 0.12
-_HEADINGS = {
-    1: ("Not for me", "Sent it back", "A waste"),
-    2: ("Meh", "Expected more", "Only just"),
-    3: ("It is all right", "Does its job", "Fine, no more"),
-    4: ("Good", "Glad I have it", "Better than I thought"),
-    5: ("Wonderful", "Could not be happier", "Five stars"),
-}
-_TEXTS = (
-    "I took {title} along on a journey and {verdict}",
-    "My neighbour told me about {title}. I tried it for a week, and {verdict}",
-    'It says "{title}" on the outside, but inside, {verdict}',
-    "{title}: {verdict}<br />I would say the same a second time.",
-)
-_VERDICTS = {
-    1: "I gave up on the first evening.",
-    2: "there was little to like.",
-    3: "it was neither good nor bad.",
-    4: "it was nearly everything that I had hoped for.",
-    5: "I want nothing else any more.",
-}
 
 
-@dataclass(frozen=True, slots=True)
-class Review:
+class Review(NamedTuple):
     """One review."""
 
     user: int
@@ -438,7 +324,9 @@ def _code(dice: Dice, prefix: str, length: int) -> str:
 
 
 def _text(review: Review, dice: Dice) -> str:
-    return dice.pick(_TEXTS).format(title=review.ware.title, verdict=_VERDICTS[review.stars])
+    verdict, texts = _SHOP["verdicts"][review.stars], _SHOP["texts"]
+    text: str = dice.pick(texts)
+    return text.format(title=review.ware.title, verdict=verdict)
 
 
 def _user(review: Review, seed: int, prefix: str, length: int) -> str:
@@ -456,7 +344,7 @@ def review_2018(review: Review, dice: Dice, seed: int, people: str) -> dict[str,
         "style": {"Format:": " Hardcover" if dice.chance(0.3) else " Paperback"},
         "reviewerName": "A. Reader",
         "reviewText": _text(review, dice),
-        "summary": dice.pick(_HEADINGS[review.stars]),
+        "summary": dice.pick(_SHOP["headings"][review.stars]),
         "unixReviewTime": review.second,
     }
     if not review.ware.author:
@@ -472,7 +360,7 @@ def review_2023(review: Review, dice: Dice, seed: int, people: str) -> dict[str,
     """A review as the 2023 edition has it."""
     return {
         "rating": float(review.stars),
-        "title": dice.pick(_HEADINGS[review.stars]),
+        "title": dice.pick(_SHOP["headings"][review.stars]),
         "text": _text(review, dice),
         "images": [],
         "asin": review.ware.asin,
@@ -508,44 +396,32 @@ _FAULTS: Mapping[str, tuple[Fault, ...]] = {
 }  # fmt: skip
 
 
-class AmazonFiles:
-    """What is in each file."""
-
-    def __init__(self) -> None:
-        self.lines: dict[str, list[bytes]] = {}
-        self.broken: list[BrokenRow] = []
-        self.counts: dict[str, int] = {}
-
-    def add(self, name: str, rows: Iterable[Mapping[str, Any]], dice: Dice, faulty: bool) -> None:
-        """One file of these records; those of 2018 are repeated now and then."""
-        edition, kind = name.split("/")[1], "meta" if "meta_" in name else "reviews"
-        lines = self.lines.setdefault(name, [])
-        for row in rows:
-            lines.append(orjson.dumps(row))
-            if edition == "2018" and dice.chance(_REPEATED):
-                lines.append(lines[-1])
-                self._count(f"{kind}_2018_repeated")
-        self._count(f"{kind}_{edition}", len(lines))
-        faults = _FAULTS.get(name, ())[: len(lines) // ROWS_PER_FAULT] if faulty else ()
-        for n, (reason, spoil) in enumerate(faults, start=1):
-            at = len(lines) * n // (len(faults) + 1)
-            lines.insert(at, spoil(lines[at]))
-            self.broken.append(
-                BrokenRow(name, at + 1, reason, True, lines[at].decode("utf-8", "replace")[:500])
-            )
-
-    def _count(self, what: str, more: int = 1) -> None:
-        self.counts[what] = self.counts.get(what, 0) + more
+def _add(
+    out: SourceFiles, name: str, rows: Iterable[Mapping[str, Any]], dice: Dice, faulty: bool
+) -> None:
+    """Add one file of these records; those of 2018 are repeated now and then."""
+    edition, kind = name.split("/")[1], "meta" if "meta_" in name else "reviews"
+    lines = out.lines.setdefault(name, [])
+    for row in rows:
+        lines.append(orjson.dumps(row))
+        if edition == "2018" and dice.chance(_REPEATED):
+            lines.append(lines[-1])
+            out.count(f"{kind}_2018_repeated")
+    out.count(f"{kind}_{edition}", len(lines))
+    faults = _FAULTS.get(name, ())[: len(lines) // ROWS_PER_FAULT] if faulty else ()
+    for n, (reason, spoilt) in enumerate(faults, start=1):
+        at = len(lines) * n // (len(faults) + 1)
+        out.spoil(name, at, reason, spoilt(lines[at]))
 
 
-def amazon_files(settings: SampleSettings, *, broken_rows: bool) -> AmazonFiles:
+def amazon_files(settings: SampleSettings, *, broken_rows: bool) -> SourceFiles:
     """Every Amazon file of a world.
 
     Sizes follow the world's: half as many books again as films, a quarter as many reviews of
     them as ratings, a tenth as many of products; never fewer than make the tables of both
     domains worth looking at, nor more than :data:`_MOST`.
     """
-    seed, out = settings.seed, AmazonFiles()
+    seed, out = settings.seed, SourceFiles()
     books = draw_books(seed, _within(settings.films * 3 // 2, 90, _MOST["books"]))
     products = draw_products(seed, _within(settings.films * 2 // 5, 100, _MOST["products"]))
     for name, wares in (("books", books), ("products", products)):
@@ -564,7 +440,7 @@ def _within(value: int, low: int, high: int) -> int:
 
 
 def _add_domain(
-    out: AmazonFiles,
+    out: SourceFiles,
     name: str,
     wares: Sequence[Ware],
     users: int,
@@ -575,8 +451,7 @@ def _add_domain(
 ) -> None:
     old, new = _editions(wares, dice)
     out.counts[f"{name}_in_both"] = len({w.asin for w in old} & {w.asin for w in new})
-    titles = sum(w.junk for w in old)
-    out.counts["titles_2018_lost"] = out.counts.get("titles_2018_lost", 0) + titles
+    out.count("titles_2018_lost", sum(w.junk for w in old))
     share = len(old) / (len(old) + len(new))
     people = name[0].upper()
     mine, theirs = max(10, round(users * share)), max(10, round(users * (1 - share)))
@@ -584,29 +459,22 @@ def _add_domain(
         "2018": draw_reviews(dice, "2018", old, mine, round(count * share)),
         "2023": draw_reviews(dice, "2023", new, theirs, round(count * (1 - share))),
     }
-    for category in sorted({w.category for w in old}):
-        core = "_5" if category == "Books" else ""
-        chosen = [r for r in reviews["2018"] if r.ware.category == category]
-        out.add(
-            f"amazon/2018/{category}{core}.json.gz",
-            (review_2018(r, dice, seed, people) for r in chosen),
-            dice,
-            faulty,
-        )
-        meta = (meta_2018(w, dice) for w in old if w.category == category)
-        out.add(f"amazon/2018/meta_{category}.json.gz", meta, dice, faulty)
     stars = _stars(reviews["2023"])
-    for category in sorted({w.category for w in new}):
-        chosen = [r for r in reviews["2023"] if r.ware.category == category]
-        out.add(
-            f"amazon/2023/{category}.jsonl.gz",
-            (review_2023(r, dice, seed, people) for r in chosen),
-            dice,
-            faulty,
-        )
-        mine_too = (w for w in new if w.category == category)
-        meta = (meta_2023(w, dice, stars.get(w.asin, [])) for w in mine_too)
-        out.add(f"amazon/2023/meta_{category}.jsonl.gz", meta, dice, faulty)
+    for edition, wares, suffix in (("2018", old, ".json.gz"), ("2023", new, ".jsonl.gz")):
+        for category in sorted({w.category for w in wares}):
+            chosen = [r for r in reviews[edition] if r.ware.category == category]
+            mine_too = [w for w in wares if w.category == category]
+            reviewed: Iterable[Mapping[str, Any]]
+            meta: Iterable[Mapping[str, Any]]
+            if edition == "2018":
+                reviewed = (review_2018(r, dice, seed, people) for r in chosen)
+                meta = (meta_2018(w, dice) for w in mine_too)
+            else:
+                reviewed = (review_2023(r, dice, seed, people) for r in chosen)
+                meta = (meta_2023(w, dice, stars.get(w.asin, [])) for w in mine_too)
+            core = "_5" if (edition, category) == ("2018", "Books") else ""
+            _add(out, f"amazon/{edition}/{category}{core}{suffix}", reviewed, dice, faulty)
+            _add(out, f"amazon/{edition}/meta_{category}{suffix}", meta, dice, faulty)
 
 
 def _editions(wares: Sequence[Ware], dice: Dice) -> tuple[list[Ware], list[Ware]]:

@@ -8,8 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
 from functools import cache
-from importlib import resources
-from typing import Any
+from typing import Any, NamedTuple
 
 from pipelines.sample_world._text import (
     Dice,
@@ -19,101 +18,42 @@ from pipelines.sample_world._text import (
     article_last,
     lexicon,
     overview,
+    table,
     title,
 )
 
 __all__ = ["draw_films"]
 
 
+_TABLES = table("tables")
 #: MovieLens' genres in its (alphabetical) order.
-GENRES: tuple[str, ...] = (
-    "Action", "Adventure", "Animation", "Children", "Comedy", "Crime", "Documentary", "Drama",
-    "Fantasy", "Film-Noir", "Horror", "IMAX", "Musical", "Mystery", "Romance", "Sci-Fi",
-    "Thriller", "War", "Western",
-)  # fmt: skip
-
+GENRES: tuple[str, ...] = tuple(_TABLES["genres"])
 #: What MovieLens writes instead of an empty list.
 NO_GENRES = "(no genres listed)"
-
-#: Share of films whose tone a genre sets (relative weights). IMAX is a format: never a lead.
-LEAD_SHARES: dict[str, float] = {
-    "Drama": 24, "Comedy": 21, "Action": 9, "Thriller": 8, "Horror": 7, "Crime": 6,
-    "Documentary": 4.5, "Adventure": 5, "Romance": 6, "Sci-Fi": 5, "Children": 3,
-    "Animation": 4, "Fantasy": 3.5, "Mystery": 2.5, "War": 2, "Musical": 2, "Western": 1.8,
-    "Film-Noir": 0.9,
-}  # fmt: skip
-
-#: Genres that join a lead, likeliest first (geometric weights).
-COMPANIONS: dict[str, tuple[str, ...]] = {
-    "Action": ("Thriller", "Adventure", "Crime", "Sci-Fi", "Drama", "Comedy", "War", "IMAX"),
-    "Adventure": ("Action", "Comedy", "Fantasy", "Drama", "Sci-Fi", "Children", "IMAX"),
-    "Animation": ("Children", "Comedy", "Adventure", "Fantasy", "Musical", "IMAX"),
-    "Children": ("Comedy", "Adventure", "Fantasy", "Animation", "Drama", "Musical"),
-    "Comedy": ("Romance", "Drama", "Crime", "Action", "Adventure", "Fantasy", "Musical"),
-    "Crime": ("Drama", "Thriller", "Action", "Comedy", "Mystery"),
-    "Documentary": ("Drama", "Musical", "War", "IMAX"),
-    "Drama": ("Romance", "Comedy", "Crime", "Thriller", "War", "Mystery", "Musical"),
-    "Fantasy": ("Adventure", "Drama", "Romance", "Comedy", "Action", "Horror", "IMAX"),
-    "Film-Noir": ("Crime", "Thriller", "Drama", "Mystery"),
-    "Horror": ("Thriller", "Sci-Fi", "Comedy", "Mystery", "Fantasy", "Drama"),
-    "Musical": ("Comedy", "Romance", "Drama", "Fantasy"),
-    "Mystery": ("Thriller", "Crime", "Drama", "Horror"),
-    "Romance": ("Drama", "Comedy", "Fantasy", "War"),
-    "Sci-Fi": ("Action", "Thriller", "Adventure", "Horror", "Drama", "Comedy", "IMAX"),
-    "Thriller": ("Drama", "Crime", "Mystery", "Action", "Horror", "Sci-Fi"),
-    "War": ("Drama", "Action", "Romance", "Adventure"),
-    "Western": ("Drama", "Action", "Adventure", "Comedy"),
-}
-
-#: TMDB's genre id and name for a MovieLens genre. Film-Noir has none there (such films are
-#: listed under crime), nor has IMAX, which is a format.
-TMDB_GENRES: dict[str, tuple[int, str]] = {
-    "Action": (28, "Action"),
-    "Adventure": (12, "Adventure"),
-    "Animation": (16, "Animation"),
-    "Children": (10751, "Family"),
-    "Comedy": (35, "Comedy"),
-    "Crime": (80, "Crime"),
-    "Documentary": (99, "Documentary"),
-    "Drama": (18, "Drama"),
-    "Fantasy": (14, "Fantasy"),
-    "Film-Noir": (80, "Crime"),
-    "Horror": (27, "Horror"),
-    "Musical": (10402, "Music"),
-    "Mystery": (9648, "Mystery"),
-    "Romance": (10749, "Romance"),
-    "Sci-Fi": (878, "Science Fiction"),
-    "Thriller": (53, "Thriller"),
-    "War": (10752, "War"),
-    "Western": (37, "Western"),
-}
-
-
+#: Genres that set the tone of a film, and their cumulative weights.
+_LEADS = tuple(_TABLES["lead_shares"])
+_LEAD_WEIGHTS = tuple(itertools.accumulate(_TABLES["lead_shares"].values()))
 #: No film is younger, so that users who are active in the year after can have seen all.
 LAST_YEAR = 2023
-_LEADS = tuple(LEAD_SHARES)
 #: How unequally work is shared out among people (1: equally).
 _FAME = 1.2
 
 
-@dataclass(frozen=True, slots=True)
-class Collection:
+class Collection(NamedTuple):
     """A series of films."""
 
     id: int
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class Role:
+class Role(NamedTuple):
     """An actor and the character they play."""
 
     actor: Person
     character: str
 
 
-@dataclass(frozen=True, slots=True)
-class Credit:
+class Credit(NamedTuple):
     """A member of the crew."""
 
     person: Person
@@ -221,8 +161,7 @@ _LANGUAGES = ("fr", "es", "it", "de", "ja")
 _CUMULATIVE = (0.38, 0.55, 0.69, 0.79, 1.0)
 
 
-@dataclass(frozen=True, slots=True)
-class ForeignTitle:
+class ForeignTitle(NamedTuple):
     """One title twice."""
 
     language: str
@@ -231,18 +170,9 @@ class ForeignTitle:
     listed: str
 
 
-@cache
-def _words() -> Mapping[str, Any]:
-    import yaml
-
-    text = resources.files("pipelines.sample_world").joinpath("foreign.yaml").read_text("utf-8")
-    words: dict[str, Any] = yaml.safe_load(text)
-    return words
-
-
 def foreign_title(dice: Dice, name: str) -> ForeignTitle:
     """A title of two concepts ("The Harbor of the Rain"), or of ``name``."""
-    words = _words()
+    words = table("foreign")
     language = _LANGUAGES[dice.weighted(_CUMULATIVE)]
     if language != "ja" and dice.chance(0.35):
         named = dice.pick(words["named"])
@@ -269,21 +199,20 @@ def tmdb_record(
     film: Film, dice: Dice, *, fame: float, quality: float, keywords: Sequence[str]
 ) -> dict[str, Any]:
     """The record of a film."""
-    genres = dict(TMDB_GENRES[g] for g in film.genres if g in TMDB_GENRES)
+    names = _TABLES["tmdb_genres"]
+    genres = dict(names[g] for g in film.genres if g in names)
     known = not dice.chance(0.35)
     budget = round(10 ** (6.2 + 1.4 * dice.roll()) * (0.4 + min(fame, 8.0)), -5) if known else 0
     revenue = budget * (0.2 + dice.exponential(1.8)) * (1 + 0.4 * quality) if known else 0
-    collection = film.collection
+    collection = film.collection and {
+        "id": film.collection.id,
+        "name": film.collection.name,
+        "poster_path": None,
+        "backdrop_path": None,
+    }
     return {
         "adult": False,
-        "belongs_to_collection": None
-        if collection is None
-        else {
-            "id": collection.id,
-            "name": collection.name,
-            "poster_path": None,
-            "backdrop_path": None,
-        },
+        "belongs_to_collection": collection,
         "budget": int(budget),
         "genres": [{"id": number, "name": name} for number, name in genres.items()],
         "id": film.tmdb_id,
@@ -302,22 +231,12 @@ def tmdb_record(
         "vote_count": int(3 + 400 * fame * (0.5 + dice.roll())),
         "credits": {
             "cast": [
-                {
-                    "id": role.actor.id,
-                    "name": role.actor.name,
-                    "character": role.character,
-                    "order": order,
-                }
-                for order, role in enumerate(film.cast)
+                {"id": actor.id, "name": actor.name, "character": character, "order": order}
+                for order, (actor, character) in enumerate(film.cast)
             ],
             "crew": [
-                {
-                    "id": credit.person.id,
-                    "name": credit.person.name,
-                    "job": credit.job,
-                    "department": credit.department,
-                }
-                for credit in film.crew
+                {"id": who.id, "name": who.name, "job": job, "department": department}
+                for who, job, department in film.crew
             ],
         },
         "keywords": {
@@ -331,7 +250,6 @@ _ROMAN = ("", "I", "II", "III", "IV", "V")
 _FOREIGN_LEADS = frozenset(
     ("Drama", "Romance", "Comedy", "Crime", "Mystery", "Horror", "War", "Fantasy", "Thriller")
 )
-_LEAD_WEIGHTS = tuple(itertools.accumulate(LEAD_SHARES.values()))
 #: Cumulative share of films with up to one, two, … genres (ml-latest-small has 29, 33, 24,
 #: 10 and 4 %; a companion drawn twice counts once, hence the shift to more).
 _GENRE_COUNTS = (0.24, 0.52, 0.79, 0.94, 1.0)
@@ -439,7 +357,7 @@ class _Maker:
         return films
 
     def _genres(self, lead: str) -> tuple[str, ...]:
-        companions = COMPANIONS[lead]
+        companions = _TABLES["companions"][lead]
         genres = {lead}
         for _ in range(self._dice.weighted(_GENRE_COUNTS)):
             genres.add(companions[min(int(self._dice.exponential(2.0)), len(companions) - 1)])

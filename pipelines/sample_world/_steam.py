@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
 from pipelines.config import SampleSettings
-from pipelines.sample_world._text import Dice, town_name
-from pipelines.sample_world._world import ROWS_PER_FAULT, BrokenRow
+from pipelines.sample_world._text import Dice, table, town_name
+from pipelines.sample_world._world import ROWS_PER_FAULT, SourceFiles
 
-__all__ = ["SteamFiles", "steam_files"]
+__all__ = ["steam_files"]
 
 GAMES = "steam/steam_games.json.gz"
 REVIEWS = "steam/australian_user_reviews.json.gz"
@@ -28,81 +27,22 @@ _EMPTY, _UNNAMED, _FREE, _WORDS = 0.05, 0.005, 0.07, 0.08
 _REPEATED, _YEARLESS, _UNLISTED, _RARE = 0.015, 0.1, 0.03, 0.15
 _FIRST, _LAST = datetime(2011, 1, 1, tzinfo=UTC), datetime(2015, 12, 31, tzinfo=UTC)
 
-_GENRES = (
-    "Action", "Adventure", "Casual", "Indie", "Massively Multiplayer", "RPG", "Racing",
-    "Simulation", "Sports", "Strategy", "Design &amp; Illustration",
-)  # fmt: skip
-_TAGS: Mapping[str, tuple[str, ...]] = {
-    "Action": ("Platformer", "Shooter", "Fast-Paced", "Beat 'em up"),
-    "Adventure": ("Story Rich", "Exploration", "Point & Click"),
-    "Casual": ("Puzzle", "Hidden Object", "Relaxing"),
-    "Indie": ("Pixel Graphics", "Hand-drawn", "Short"),
-    "Massively Multiplayer": ("Online", "Team-Based"),
-    "RPG": ("Turn-Based", "Character Customization", "Fantasy"),
-    "Racing": ("Driving", "Split Screen"),
-    "Simulation": ("Management", "Sandbox", "Building"),
-    "Sports": ("Local Multiplayer", "Football"),
-    "Strategy": ("Tactical", "4X", "Real Time"),
-    "Design &amp; Illustration": ("Utilities",),
-}
-_SPECS = ("Single-player", "Multi-player", "Co-op", "Full controller support", "Cloud saves")
-_FIRSTS = (
-    "Lantern", "Copper", "Hollow", "Paper", "Silent", "Outer", "Salt", "Clockwork", "Winter",
-    "Crooked", "Little", "Ember", "Moss", "Velvet", "Rust", "Seven",
-)  # fmt: skip
-_SECONDS = (
-    "Harbour", "Orbit", "Wardens", "Cartographer", "Rally", "Kingdoms", "Depths", "Gardener",
-    "Signal", "Duel", "Caravan", "Beasts", "Tower", "Express", "Hockey", "Reactor",
-)  # fmt: skip
-_HOUSES = ("Works", "Interactive", "Forge", "Arcade", "& Sons", "Studios")
-_PRAISE = (
-    "I can't stop playing {title}.",
-    'My brother said "one more turn" and it was morning.',
-    "{title} runs fine on my old machine, and it's a joy.",
-    "Finished it in a weekend.\nWould do so again.",
-    "Worth every cent \u2605\u2605\u2605",
-)
-_BLAME = (
-    "{title} froze in the second level and I didn't go back.",
-    'They call it "early"; I call it not done.',
-    "Pretty, but there's nothing to do after the first hour.",
-)
+_TABLES = table("tables")["steam"]
+#: Genres; the last is that of programs that are no games.
+_GENRES = _TABLES["genres"]
 
 
-@dataclass(frozen=True, slots=True)
-class _Game:
+class _Game(NamedTuple):
     number: int
     title: str
     genres: tuple[str, ...]
     quality: float
 
 
-class SteamFiles:
-    """What is in each file."""
-
-    def __init__(self) -> None:
-        self.lines: dict[str, list[bytes]] = {GAMES: [], REVIEWS: [], ITEMS: []}
-        self.broken: list[BrokenRow] = []
-        self.counts: dict[str, int] = {}
-
-    def count(self, what: str, more: int = 1) -> None:
-        """Count something that the files hold."""
-        self.counts[what] = self.counts.get(what, 0) + more
-
-    def spoil(self, name: str, at: int, reason: str, line: bytes) -> None:
-        """Put a wrong line before line ``at`` (from 0), if the file has rows enough for it.
-
-        Faults of a file are added from the front on, so that none moves another.
-        """
-        lines, faults = self.lines[name], sum(row.file == name for row in self.broken)
-        if len(lines) >= (faults + 1) * ROWS_PER_FAULT:
-            lines.insert(at, line)
-            self.broken.append(BrokenRow(name, at + 1, reason, True, line.decode()[:500]))
-
-
-def steam_files(settings: SampleSettings, *, broken_rows: bool) -> SteamFiles:
+def steam_files(settings: SampleSettings, *, broken_rows: bool) -> SourceFiles:
     """The Steam files of a world: as many games as films, a tenth as many reviews as ratings."""
-    dice, out = Dice(settings.seed, "steam"), SteamFiles()
+    dice, out = Dice(settings.seed, "steam"), SourceFiles()
+    out.lines = {GAMES: [], REVIEWS: [], ITEMS: []}
     games = _add_games(out, _within(settings.films, *_GAMES), dice)
     reviews = _within(settings.ratings // 10, *_REVIEWS)
     _add_users(out, games, _within(settings.users, 40, reviews // 8), reviews, dice)
@@ -115,24 +55,30 @@ def _within(value: int, low: int, high: int) -> int:
     return max(low, min(value, high))
 
 
-def _spoil(out: SteamFiles, games: Sequence[_Game]) -> None:
+def _spoil(out: SourceFiles, games: Sequence[_Game]) -> None:
     """Some rows that can't be taken."""
     doubled = next(
         n for n, line in enumerate(out.lines[GAMES]) if line.startswith(b'{"publisher": "')
     )
-    line = out.lines[GAMES][doubled]
-    out.spoil(GAMES, doubled + 1, "duplicate_key", line)
     user = _user(9_999_999)
     cut = _literal({"user_id": user, "reviews": []})[:-12]
-    out.spoil(REVIEWS, 3, "not_json", cut)
     # Neither recommended nor not.
     entry = {"item_id": str(games[0].number), "posted": "Posted May 5, 2014.", "review": ""}
-    line = _literal({"user_id": user, "reviews": [entry | {"recommend": None}]})
-    out.spoil(REVIEWS, 9, "bad_recommend", line)
+    undecided = _literal({"user_id": user, "reviews": [entry | {"recommend": None}]})
+    faults = (
+        (GAMES, doubled + 1, "duplicate_key", out.lines[GAMES][doubled], 1),
+        (REVIEWS, 3, "not_json", cut, 1),
+        (REVIEWS, 9, "bad_recommend", undecided, 2),
+    )
+    for name, at, reason, line, nth in faults:
+        if len(out.lines[name]) >= nth * ROWS_PER_FAULT:
+            out.spoil(name, at, reason, line)
 
 
-def _add_games(out: SteamFiles, count: int, dice: Dice) -> list[_Game]:
-    houses = [f"{town_name(dice)} {dice.pick(_HOUSES)}" for _ in range(max(8, count // 12))]
+def _add_games(out: SourceFiles, count: int, dice: Dice) -> list[_Game]:
+    houses = [
+        f"{town_name(dice)} {dice.pick(_TABLES['houses'])}" for _ in range(max(8, count // 12))
+    ]
     lines = out.lines[GAMES]
     keys = (
         "publisher", "genres", "app_name", "title", "url", "release_date", "tags", "reviews_url",
@@ -144,9 +90,9 @@ def _add_games(out: SteamFiles, count: int, dice: Dice) -> list[_Game]:
     games: list[_Game] = []
     taken: set[str] = set()
     while len(games) < count:
-        title = f"{dice.pick(_FIRSTS)} {dice.pick(_SECONDS)}"
+        title = f"{dice.pick(_TABLES['firsts'])} {dice.pick(_TABLES['seconds'])}"
         if dice.chance(0.3):
-            title = f"{dice.pick(_SECONDS)} of {town_name(dice)}"
+            title = f"{dice.pick(_TABLES['seconds'])} of {town_name(dice)}"
         if title in taken:
             title = f"{title} {2 + len(games) % 7}"
         if title in taken:
@@ -176,7 +122,7 @@ def _game_record(
         price = dice.pick(("Free To Play", "Free", "Play for Free!"))
     elif dice.chance(0.03):
         price = dice.pick((math.nan, "Third-party"))
-    tags = [t for genre in game.genres for t in (genre, *_TAGS[genre])]
+    tags = [t for genre in game.genres for t in (genre, *_TABLES["tags"][genre])]
     values = {
         "publisher": dice.pick(houses) if dice.chance(0.75) else math.nan,
         "genres": list(game.genres) if dice.chance(0.92) else math.nan,
@@ -186,7 +132,7 @@ def _game_record(
         "release_date": release,
         "tags": dice.sample(tags, 6) if dice.chance(0.97) else math.nan,
         "reviews_url": f"http://community.example/app/{game.number}/reviews/",
-        "specs": dice.sample(_SPECS, 1 + dice.below(4)),
+        "specs": dice.sample(_TABLES["specs"], 1 + dice.below(4)),
         "price": price,
         "early_access": dice.chance(0.06),
         "id": str(game.number),
@@ -196,7 +142,7 @@ def _game_record(
 
 
 def _add_users(
-    out: SteamFiles, games: Sequence[_Game], users: int, reviews: int, dice: Dice
+    out: SourceFiles, games: Sequence[_Game], users: int, reviews: int, dice: Dice
 ) -> None:
     by_genre: dict[str, list[_Game]] = {}
     for game in games:
@@ -220,7 +166,7 @@ def _add_users(
 
 
 def _add_user(
-    out: SteamFiles, user: str, games: Sequence[_Game], taste: set[str], mood: float, dice: Dice
+    out: SourceFiles, user: str, games: Sequence[_Game], taste: set[str], mood: float, dice: Dice
 ) -> None:
     entries: list[dict[str, Any]] = []
     items: list[dict[str, Any]] = []
@@ -261,7 +207,7 @@ def _item(game: _Game, minutes: int, dice: Dice) -> dict[str, Any]:
 
 
 def _entry(
-    out: SteamFiles, game: _Game, good: bool, day: datetime, dice: Dice, *, dated: bool = False
+    out: SourceFiles, game: _Game, good: bool, day: datetime, dice: Dice, *, dated: bool = False
 ) -> dict[str, Any]:
     written = f"{day:%B} {day.day}"
     if not dated and dice.chance(_YEARLESS):
@@ -277,7 +223,9 @@ def _entry(
         "item_id": str(game.number),
         "helpful": helpful if votes else "No ratings yet",
         "recommend": good,
-        "review": dice.pick(_PRAISE if good else _BLAME).format(title=game.title),
+        "review": dice.pick(_TABLES["praise"] if good else _TABLES["blame"]).format(
+            title=game.title
+        ),
     }
 
 

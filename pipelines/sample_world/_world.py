@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import gzip
+import hashlib
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -11,7 +15,15 @@ import orjson
 
 from pipelines.config import SampleSettings
 
-__all__ = ["KEY_FILE", "ROWS_PER_FAULT", "BrokenRow", "FileFacts", "SampleWorld"]
+__all__ = [
+    "KEY_FILE",
+    "ROWS_PER_FAULT",
+    "BrokenRow",
+    "FileFacts",
+    "SampleWorld",
+    "SourceFiles",
+    "WorldFolder",
+]
 
 #: The answer key's name in the world's folder.
 KEY_FILE = "sample_world.json"
@@ -138,7 +150,7 @@ class SampleWorld:
     def to_json(self) -> bytes:
         """The content of ``sample_world.json``."""
         plain = {
-            **{k: v for k, v in _shallow(self).items() if k not in ("settings", "broken", "files")},
+            **{name: getattr(self, name) for name in self.__dataclass_fields__},
             "settings": self.settings.model_dump(mode="json"),
             "broken": [asdict(row) for row in self.broken],
             "files": {name: asdict(facts) for name, facts in self.files.items()},
@@ -169,5 +181,80 @@ class SampleWorld:
         return world if all(sizes[n] == f.bytes for n, f in world.files.items()) else None
 
 
-def _shallow(world: SampleWorld) -> dict[str, Any]:
-    return {name: getattr(world, name) for name in world.__dataclass_fields__}
+class SourceFiles:
+    """Lines of a source's files before they are written.
+
+    Attributes
+    ----------
+    lines
+        By file name relative to the world's folder.
+    broken
+        Rows that are wrong on purpose.
+    counts
+        Facts of the files (counts; rejected rows left out).
+    """
+
+    def __init__(self) -> None:
+        self.lines: dict[str, list[bytes]] = {}
+        self.broken: list[BrokenRow] = []
+        self.counts: dict[str, Any] = {}
+
+    def count(self, what: str, more: int = 1) -> None:
+        """Count something that the files hold."""
+        self.counts[what] = self.counts.get(what, 0) + more
+
+    def spoil(self, name: str, at: int, reason: str, line: bytes) -> None:
+        """Put a wrong line before line ``at`` (from 0).
+
+        Faults of a file are added from the front on, so that none moves another.
+        """
+        self.lines[name].insert(at, line)
+        shown = line.decode("utf-8", "replace")[:500]
+        self.broken.append(BrokenRow(name, at + 1, reason, True, shown))
+
+
+class WorldFolder:
+    """Files below a folder, synced as they are written, with size, lines and checksum of each."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.facts: dict[str, FileFacts] = {}
+        self.broken: list[BrokenRow] = []
+
+    @contextmanager
+    def open(self, name: str) -> Iterator[LineCounter]:
+        """A new file; packed if its name ends with ``.gz``."""
+        path = self.path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("wb") as file, ExitStack() as stack:
+            target: Any = file
+            if name.endswith(".gz"):
+                # No name and no time in the header: the same content gives the same bytes.
+                packed = gzip.GzipFile("", "wb", compresslevel=6, fileobj=file, mtime=0)
+                target = stack.enter_context(packed)
+            out = LineCounter(target)
+            yield out
+        with path.open("rb") as file:
+            os.fsync(file.fileno())
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        self.facts[name] = FileFacts(path.stat().st_size, out.lines, digest)
+
+    def write(self, files: SourceFiles) -> None:
+        """Write a source's files."""
+        for name, lines in files.lines.items():
+            with self.open(name) as out:
+                out.write(b"".join(line + b"\n" for line in lines))
+        self.broken += files.broken
+
+
+class LineCounter:
+    """A binary file being written, and the lines in it so far."""
+
+    def __init__(self, file: Any) -> None:
+        self._file = file
+        self.lines = 0
+
+    def write(self, data: bytes) -> None:
+        """Write bytes."""
+        self._file.write(data)
+        self.lines += data.count(b"\n")

@@ -157,25 +157,14 @@ def test_the_sample_world_is_generated_once_per_size_and_seed(tmp_path: Path) ->
 
 
 @pytest.mark.faults
-def test_a_generation_that_was_killed_is_done_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_remains_of_a_killed_generation_are_replaced(tmp_path: Path) -> None:
     config = settings(tmp_path / "home", sample=SAMPLE)
-
-    def killed(folder: Path, *_: object, **__: object) -> None:
-        (folder / "movielens").mkdir()
-        (folder / "movielens/half.csv").write_text("half a file")
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr("pipelines.sample_world.write_sample_world", killed)
-        with pytest.raises(KeyboardInterrupt):
-            prepare_world(config)
-    worlds = tmp_path / "home/worlds"
-    assert next(p.name for p in worlds.iterdir() if p.is_dir()).endswith(".making")
     world = prepare_world(config)
-    assert not list(world.folder.rglob("half.csv"))
-    assert [p for p in worlds.iterdir() if p.is_dir()] == [world.folder]
+    left = world.folder.with_name(f".{world.folder.name}.123.partial")
+    world.folder.rename(left)
+    (left / "sample_world.json").unlink()
+    assert prepare_world(config) == world
+    assert list((tmp_path / "home/worlds").iterdir()) == [world.folder]
 
 
 @pytest.mark.faults

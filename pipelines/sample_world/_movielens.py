@@ -1,0 +1,322 @@
+"""The films' files: MovieLens' four CSV files and TMDB's records, with faults on purpose.
+
+Faults that make a loader reject a row are planned only as far as their file has at least
+``ROWS_PER_FAULT`` rows for each of them. Faults that it keeps are always there.
+"""
+
+from __future__ import annotations
+
+import html
+import io
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import orjson
+
+from pipelines.config import SampleSettings
+from pipelines.sample_world._films import NO_GENRES, Film, draw_films, keyword_numbers, tmdb_record
+from pipelines.sample_world._ratings import RatingBlock, RatingModel, TagModel
+from pipelines.sample_world._text import Dice, table
+from pipelines.sample_world._world import ROWS_PER_FAULT, BrokenRow, WorldFolder
+
+if TYPE_CHECKING:
+    import polars as pl
+
+__all__ = ["Progress", "write_films"]
+
+#: Called with a stage's name, the units done and their total.
+Progress = Callable[[str, int, int | None], None]
+
+_TMDB = "tmdb/movies.jsonl.gz"
+_RATING_FAULTS = (
+    "off_scale", "bad_timestamp", "duplicate_key", "wrong_columns", "unknown_film",
+)  # fmt: skip
+
+
+@dataclass(slots=True)
+class _Faults:
+    """What is broken where. Films are given by position in the catalogue.
+
+    ``users`` have an extra row of this fault among their ratings; ``shared`` are a film with a
+    record and one wrongly linked to it; ``repaired`` is what a loader can make of the record of
+    ``entities`` and ``double_encoded``.
+    """
+
+    users: dict[int, str] = field(default_factory=dict)
+    unknown_film: int = 0
+    link_to_unknown: bool = False
+    without_year: int | None = None
+    shared: tuple[int, int] | None = None
+    not_json: int | None = None
+    another_film: int | None = None
+    entities: int | None = None
+    double_encoded: int | None = None
+    repaired: dict[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def plan(cls, seed: int, films: Sequence[Film], users: int, ratings: int) -> _Faults:
+        """Choose what to break, and change the films so that their fields are the truth."""
+        dice, plan = Dice(seed, "faults"), cls(unknown_film=films[-1].movie_id + 7)
+        for k, reason in enumerate(_RATING_FAULTS[: ratings // ROWS_PER_FAULT]):
+            plan.users[1 + int(users * (k + 0.5) / len(_RATING_FAULTS))] = reason
+        plan.link_to_unknown = len(films) >= ROWS_PER_FAULT
+        plain = [
+            i
+            for i, f in enumerate(films)
+            if not (f.remake or f.collection or f.listed_original)
+            and (f.has_record and f.overview and f.cast and f.directors)
+        ]
+        picked = iter(dice.sample(plain, 6))
+        plan.without_year = next(picked, None)
+        if plan.without_year is not None:
+            films[plan.without_year].year_listed = False
+        first, second = next(picked, None), next(picked, None)
+        if first is not None and second is not None:
+            plan.shared = (first, second)
+            films[second].tmdb_id, films[second].has_record = films[first].tmdb_id, False
+        plan.entities = next(picked, None)
+        if plan.entities is not None:
+            film = films[plan.entities]
+            film.overview += f' "{film.story.town} & back," says the ticket, and it isn\'t a joke.'
+            plan.repaired["html_entities"] = film.overview
+        records = sum(f.has_record for f in films)
+        plan.not_json = next(picked, None) if records >= ROWS_PER_FAULT else None
+        plan.another_film = next(picked, None) if records >= 2 * ROWS_PER_FAULT else None
+        for position in (plan.not_json, plan.another_film):
+            if position is not None:
+                films[position].has_record = False
+        for i, film in enumerate(films):
+            people = film.directors + [role.actor for role in film.cast]
+            name = next((p.name for p in people if _twice(p.name) not in (None, p.name)), None)
+            if name and film.has_record and i != plan.entities:
+                plan.double_encoded, plan.repaired["double_encoded"] = i, name
+                break
+        return plan
+
+    def ratings(
+        self, block: RatingBlock, movie_ids: np.ndarray[Any, Any]
+    ) -> Iterator[tuple[int, str, str]]:
+        """Rows to insert into a block of ratings: after how many of its rows, reason and text.
+
+        A user who has rated every film gets no row that would need another film.
+        """
+        for user, reason in sorted(self.users.items()):
+            start, end = np.searchsorted(block.user, [user, user + 1])
+            if start == end:
+                continue
+            film, when = block.film[start:end], int(block.timestamp[start])
+            free = np.setdiff1d(np.arange(len(movie_ids)), film)
+            if reason == "unknown_film":
+                yield int(end), reason, f"{user},{self.unknown_film},4.0,{when}"
+            elif reason == "duplicate_key":
+                # Older than the row it repeats, which is the line before it.
+                i = (start + end) // 2
+                stars = 1.0 if block.half_stars[i] > 5 else 4.5
+                older = block.timestamp[i] - 86_400
+                yield int(i) + 1, reason, f"{user},{movie_ids[block.film[i]]},{stars},{older}"
+            elif len(free):
+                extra = int(free[len(free) // 2])
+                rest = {
+                    "off_scale": f"7.0,{when}",
+                    "bad_timestamp": "3.5,yesterday",
+                    "wrong_columns": "4.0",
+                }[reason]
+                position = int(start + np.searchsorted(film, extra))
+                yield position, reason, f"{user},{movie_ids[extra]},{rest}"
+
+    def record(self, position: int, record: dict[str, Any]) -> tuple[bytes, str | None]:
+        """A film's record as JSON, damaged as planned, and the fault."""
+        fault = None
+        if position == self.another_film:
+            fault = "record_of_another_film"
+            record["imdb_id"] = f"tt{9_900_000 + position % 99_999:07d}"
+            record["title"] = record["original_title"] = "Another Film Altogether"
+        elif position == self.entities:
+            fault = "html_entities"
+            record["overview"] = html.escape(self.repaired[fault])
+        elif position == self.double_encoded:
+            fault = "double_encoded"
+            for person in [*record["credits"]["cast"], *record["credits"]["crew"]]:
+                if person["name"] == self.repaired[fault]:
+                    person["name"] = _twice(person["name"])
+        text = orjson.dumps(record)
+        if position == self.not_json:
+            fault, text = "not_json", text[: len(text) * 3 // 5]
+        return text, fault
+
+
+def _twice(text: str) -> str | None:
+    """The text after its UTF-8 bytes were read as Windows-1252; None if they can't be.
+
+    >>> _twice("Renée")
+    'RenÃ©e'
+    """
+    try:
+        return text.encode("utf-8").decode("cp1252")
+    except UnicodeDecodeError:
+        return None
+
+
+def write_films(
+    folder: WorldFolder, settings: SampleSettings, report: Progress, *, broken_rows: bool
+) -> dict[str, Any]:
+    """Write the files; the counts of the answer key that are about them."""
+    seed, total = settings.seed, settings.films
+    films = draw_films(seed, total, lambda done: report("sample films", done, total))
+    model = RatingModel(seed, films, settings.users, settings.ratings)
+    faults = (
+        _Faults.plan(seed, films, settings.users, settings.ratings) if broken_rows else _Faults()
+    )
+    ids = np.array([f.movie_id for f in films], dtype=np.int64)
+    with folder.open("movielens/sample/README.txt") as out:
+        out.write(table("tables")["readme"].encode())
+    _write_lists(folder, films, ids, faults)
+    budgets = _write_records(folder, seed, films, model, faults, report)
+    tags, rated, stars = _write_ratings(folder, films, ids, model, faults, report)
+    own = [f for f in films if f.has_record]
+    named = ("overview", "cast", "release_date", "runtime", "keywords")
+    return {
+        "films": len(films),
+        "users": settings.users,
+        "ratings": int(stars.sum()),
+        "tags": tags,
+        "rated_films": rated,
+        "rating_counts": {str(k / 2): int(stars[k]) for k in range(1, 11)},
+        "films_linked": sum(f.tmdb_id is not None for f in films),
+        "tmdb_ids": len({f.tmdb_id for f in films if f.tmdb_id is not None}),
+        "films_with_record": len(own),
+        **{f"films_with_{name}": sum(bool(getattr(f, name)) for f in own) for name in named},
+        "films_with_director": sum(bool(f.directors) for f in own),
+        "films_with_budget": budgets,
+        "films_in_series": sum(f.collection is not None for f in own),
+        "series": len({f.collection.id for f in own if f.collection is not None}),
+        "remakes": sum(f.remake for f in films),
+        "films_without_genres": sum(not f.genres_listed for f in films),
+        "films_without_year": sum(not f.year_listed for f in films),
+    }
+
+
+def _write_lists(
+    folder: WorldFolder, films: Sequence[Film], ids: np.ndarray[Any, Any], faults: _Faults
+) -> None:
+    """Write movies.csv and links.csv."""
+    import polars as pl
+
+    movies, links = "movielens/sample/movies.csv", "movielens/sample/links.csv"
+    listed = pl.DataFrame({
+        "movieId": ids,
+        "title": [f.movielens_title for f in films],
+        "genres": ["|".join(f.genres) if f.genres_listed else NO_GENRES for f in films],
+    })  # fmt: skip
+    linked = pl.DataFrame({
+        "movieId": ids,
+        "imdbId": [f.imdb_id for f in films],
+        "tmdbId": pl.Series([f.tmdb_id for f in films], dtype=pl.Int64),
+    })  # fmt: skip
+    with folder.open(movies) as out:
+        out.write(_csv(listed, header=True))
+    with folder.open(links) as out:
+        out.write(_csv(linked, header=True))
+        if faults.link_to_unknown:
+            row = f"{faults.unknown_film},9999999,{100 + 4 * len(films)}"
+            out.write(f"{row}\r\n".encode())
+            folder.broken.append(BrokenRow(links, out.lines, "unknown_film", True, row))
+    if (i := faults.without_year) is not None:
+        row, year = _csv(listed[i : i + 1]).decode().rstrip(), str(films[i].year)
+        folder.broken.append(BrokenRow(movies, i + 2, "no_year", False, row, year))
+    if faults.shared is not None:
+        i = faults.shared[1]
+        row = _csv(linked[i : i + 1]).decode().rstrip()
+        folder.broken.append(BrokenRow(links, i + 2, "shared_tmdb_id", False, row))
+
+
+def _write_records(
+    folder: WorldFolder,
+    seed: int,
+    films: Sequence[Film],
+    model: RatingModel,
+    faults: _Faults,
+    report: Progress,
+) -> int:
+    """Write TMDB's file; how many own records have a budget."""
+    keywords, fame, with_budget = tuple(keyword_numbers()), model.weight * len(films), 0
+    with folder.open(_TMDB) as out:
+        for i, film in enumerate(films):
+            if not (film.has_record or i in (faults.not_json, faults.another_film)):
+                continue
+            dice, quality = Dice(seed, "record", i), float(model.quality[i])
+            record = tmdb_record(
+                film, dice, fame=float(fame[i]), quality=quality, keywords=keywords
+            )
+            text, fault = faults.record(i, record)
+            with_budget += film.has_record and record["budget"] > 0
+            out.write(text + b"\n")
+            if fault is not None:
+                shown, truth = text.decode("utf-8", "ignore")[:500], faults.repaired.get(fault)
+                rejected = fault not in faults.repaired
+                folder.broken.append(BrokenRow(_TMDB, out.lines, fault, rejected, shown, truth))
+            if out.lines % 5_000 == 0:
+                report("sample TMDB records", i, len(films))
+    return with_budget
+
+
+def _write_ratings(
+    folder: WorldFolder,
+    films: Sequence[Film],
+    ids: np.ndarray[Any, Any],
+    model: RatingModel,
+    faults: _Faults,
+    report: Progress,
+) -> tuple[int, int, np.ndarray[Any, Any]]:
+    """Write ratings and tags block by block: tags, rated films, ratings by half stars (0-10)."""
+    import polars as pl
+
+    name, tagging = "movielens/sample/ratings.csv", TagModel(films, model)
+    texts = pl.Series(tagging.texts)
+    per_film = np.zeros(len(films), dtype=np.int64)
+    stars = np.zeros(11, dtype=np.int64)
+    with folder.open(name) as ratings, folder.open("movielens/sample/tags.csv") as tags:
+        ratings.write(b"userId,movieId,rating,timestamp\r\n")
+        tags.write(b"userId,movieId,tag,timestamp\r\n")
+        for number in range(model.blocks):
+            block = model.block(number)
+            frame = pl.DataFrame({
+                "userId": block.user,
+                "movieId": ids[block.film],
+                "rating": block.half_stars / 2,
+                "timestamp": block.timestamp,
+            })  # fmt: skip
+            start = 0
+            for position, reason, row in sorted(faults.ratings(block, ids), key=lambda r: r[0]):
+                ratings.write(_csv(frame[start:position]) + f"{row}\r\n".encode())
+                start = position
+                folder.broken.append(BrokenRow(name, ratings.lines, reason, True, row))
+            ratings.write(_csv(frame[start:]))
+            tagged = tagging.block(number, block)
+            tags.write(_csv(pl.DataFrame({
+                "userId": tagged.user,
+                "movieId": ids[tagged.film],
+                "tag": texts.gather(tagged.text),
+                "timestamp": tagged.timestamp,
+            })))  # fmt: skip
+            per_film += np.bincount(block.film, minlength=len(per_film))
+            stars += np.bincount(block.half_stars, minlength=11)
+            report("sample ratings", int(stars.sum()), int(model.activity.sum()))
+    return tags.lines - 1, int((per_film > 0).sum()), stars
+
+
+def _csv(frame: pl.DataFrame, *, header: bool = False) -> bytes:
+    """Rows as MovieLens writes them: CRLF, quotes only where needed, one decimal."""
+    if frame.height == 0 and not header:
+        return b""
+    buffer = io.BytesIO()
+    frame.write_csv(
+        buffer,
+        include_header=header,
+        line_terminator="\r\n",
+        quote_style="necessary",
+        float_precision=1,
+    )
+    return buffer.getvalue()
