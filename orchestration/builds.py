@@ -1,25 +1,21 @@
-"""One dataset, one step: the shape that all tables written by Python share."""
+"""Assets that are not stages yet."""
 
 # No postponed annotations here: Dagster reads the types of a step when it is defined.
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import dagster as dg
 
 from orchestration.naming import asset_spec
 from orchestration.results import contract_spec, materialize, reported
-from orchestration.workbench import Workbench
-from pipelines.domains import DOMAINS, SHARED, Domain
-from pipelines.store import Snapshot, build_key
-from pipelines.warehouse import MARTS
+from pipelines.context import PipelineContext
+from pipelines.domains import SHARED
+from pipelines.quality import plots_for
+from pipelines.stages import contract_record
+from pipelines.store import Snapshot
 
-if TYPE_CHECKING:
-    from pipelines.store import SnapshotWriter
-
-__all__ = ["Build", "dataset_asset", "full_name", "ready_domains"]
+__all__ = ["committed", "dataset_asset", "full_name"]
 
 
 def full_name(domain: str, table: str) -> str:
@@ -31,78 +27,14 @@ def full_name(domain: str, table: str) -> str:
     return table if table in SHARED else f"{domain}.{table}"
 
 
-def ready_domains() -> dict[str, Domain]:
-    """The domains that there are marts of."""
-    return {name: d for name, d in DOMAINS.items() if f"{name}.items" in MARTS}
-
-
-@dataclass(frozen=True)
-class Build:
-    """What decides a dataset's content, and how it is committed.
-
-    Attributes
-    ----------
-    workbench, run_id
-        Where and for which run.
-    domain, table
-        What is made: ``<domain>.<table>``.
-    code_version, config
-        Code and identity settings.
-    tables
-        Short names of the tables that it is made from.
-    """
-
-    workbench: Workbench
-    run_id: str
-    domain: str
-    table: str
-    code_version: str
-    config: Mapping[str, Any]
-    tables: Sequence[str]
-    inputs: dict[str, Snapshot] = field(init=False)
-
-    def __post_init__(self) -> None:
-        store = self.workbench.store
-        found = {table: store.current(full_name(self.domain, table)) for table in self.tables}
-        object.__setattr__(self, "inputs", found)
-
-    @property
-    def dataset(self) -> str:
-        """Full name of what is made."""
-        return full_name(self.domain, self.table)
-
-    @property
-    def versions(self) -> dict[str, str]:
-        """Versions of the inputs by dataset."""
-        return {snapshot.dataset: snapshot.version for snapshot in self.inputs.values()}
-
-    def known(self) -> Snapshot | None:
-        """The snapshot that an equal build made before, made current again."""
-        store = self.workbench.store
-        key = build_key(self.code_version, self.config, self.versions)
-        found = store.find_build(self.dataset, key)
-        if found:
-            store.point(self.dataset, found.version)
-        return found
-
-    def writer(self) -> AbstractContextManager["SnapshotWriter"]:
-        """A writer that commits with this build's identity."""
-        return self.workbench.store.write(
-            self.dataset,
-            code_version=self.code_version,
-            config=self.config,
-            inputs=self.versions,
-            run_id=self.run_id,
-        )
-
-    def advance(self, stage: str) -> Callable[[int, int], None]:
-        """A callback that reports (done, total) of a stage of this domain."""
-        return lambda done, total: self.workbench.progress(f"{self.domain}: {stage}", done, total)
-
-    def result(self, snapshot: Snapshot, **shown: Any) -> dg.MaterializeResult[Any]:
-        """What Dagster shows of the snapshot, with the dataset's plots."""
-        shown.setdefault("plots", self.workbench.plots(snapshot))
-        return materialize(self.workbench.store, snapshot, **shown)
+def committed(
+    context: PipelineContext, snapshot: Snapshot, **shown: Any
+) -> dg.MaterializeResult[Any]:
+    """Record the contract check of a snapshot; what Dagster shows of it, with its plots."""
+    store, settings = context.store, context.settings
+    store.record_checks(snapshot.dataset, snapshot.version, [contract_record(snapshot)])
+    shown.setdefault("plots", plots_for(snapshot.dataset, snapshot, store=store, settings=settings))
+    return materialize(snapshot, **shown)
 
 
 #: Makes one dataset of a domain for a run; with a cohort for a partitioned one. None: left out.
@@ -142,7 +74,7 @@ def dataset_asset(
         can_subset=partitions_def is not None,
     )
     def step(
-        context: dg.AssetExecutionContext, workbench: dg.ResourceParam[Workbench]
+        context: dg.AssetExecutionContext, workbench: dg.ResourceParam[PipelineContext]
     ) -> Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult]:
         keys = [context.partition_key] if partitions_def is not None else []
         made = [*reported([dataset], lambda: [make(workbench, domain, context.run_id, *keys)])]

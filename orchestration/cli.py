@@ -224,21 +224,20 @@ def plan_jobs(job: str, tree: Settings, progress: Any = None) -> Plan:
     ConfigError
         If there is no such job, or no files for it.
     """
-    from orchestration.builds import ready_domains
     from orchestration.headless import JobRun
     from orchestration.naming import asset_key
+    from pipelines.domains import DOMAINS
     from pipelines.errors import ConfigError
     from pipelines.sources import SOURCES
     from pipelines.worlds import prepare_world
 
-    domains = ready_domains()
-    known = ("everything", *domains, "personas")
+    known = ("everything", *DOMAINS, "personas")
     if job not in known:
         raise ConfigError("unknown job", where=job, hint=f"known: {', '.join(known)}")
     if job == "personas":
         return Plan([JobRun("personas")], [], [])
     world = prepare_world(tree, progress=progress)
-    wanted = list(domains) if job == "everything" else [job]
+    wanted = list(DOMAINS) if job == "everything" else [job]
     there = [name for name in wanted if name in world.domains]
     if not there:
         raise ConfigError(
@@ -246,7 +245,7 @@ def plan_jobs(job: str, tree: Settings, progress: Any = None) -> Plan:
             where=str(world.folder),
             hint=f"found: {', '.join(sorted(world.domains))}; see docs/data.md",
         )
-    cohorts = {n: domains[n].cohort(tree.personas.cohort) for n in there if domains[n].personas}
+    cohorts = {n: DOMAINS[n].cohort(tree.personas.cohort) for n in there if DOMAINS[n].personas}
     before: list[JobRun] = []
     if len(there) > 1:
         given = world.has("persona_files")

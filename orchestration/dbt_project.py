@@ -6,7 +6,8 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from filelock import FileLock
 from orchestration.naming import OWNERS, asset_key
 from pipelines.errors import ConfigError
 
-__all__ = ["PROJECT", "ModelNames", "dbt_executable", "manifest_path"]
+__all__ = ["PROJECT", "ModelNames", "dbt_executable", "environment", "manifest_path"]
 
 PROJECT = Path(__file__).resolve().parents[1] / "dbt"
 
@@ -37,6 +38,21 @@ def dbt_executable() -> str:
             "dbt is not installed", where=str(beside.parent), hint="run `make install` again"
         )
     return found
+
+
+@contextmanager
+def environment(values: Mapping[str, str]) -> Iterator[None]:
+    """Set environment variables for the block only: dbt is configured through them."""
+    before = {key: os.environ.get(key) for key in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for key, value in before.items():
+            if value is None:
+                os.environ.pop(key, None)
+            else:
+                os.environ[key] = value
 
 
 def manifest_path() -> Path:

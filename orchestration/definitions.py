@@ -8,19 +8,20 @@ from typing import Any
 
 import dagster as dg
 
+from orchestration.assets import stage_asset
 from orchestration.defs.ablations import ablation_assets
 from orchestration.defs.checks import dataset_checks
-from orchestration.defs.graphs import graph_assets
 from orchestration.defs.jobs import JOBS, SCHEDULES
 from orchestration.defs.personas import persona_assets
 from orchestration.defs.products import choice_set_assets
 from orchestration.defs.raw import raw_assets
 from orchestration.defs.releases import release_assets
-from orchestration.defs.reports import report_assets
 from orchestration.defs.scoring import scoring_assets
 from orchestration.defs.training import training_assets
 from orchestration.defs.warehouse import dbt_resource, warehouse_assets
-from orchestration.workbench import Progress, Workbench
+from pipelines.context import PipelineContext
+from pipelines.downloads import Progress
+from pipelines.stages import STAGES
 
 __all__ = ["build_defs", "defs"]
 
@@ -54,16 +55,15 @@ def build_defs(
     merged: dict[str, Any] = dict(overrides or {})
     if home is not None:
         merged["runtime"] = {**merged.get("runtime", {}), "home": str(home)}
-    workbench = Workbench(merged, config, *([progress] if progress else []))
+    workbench = PipelineContext(merged, config, *([progress] if progress else []))
     return dg.Definitions(
         assets=[
             *raw_assets,
             *warehouse_assets(),
             *persona_assets,
-            *graph_assets(),
+            *map(stage_asset, STAGES),
             *choice_set_assets(),
             *scoring_assets(),
-            *report_assets(),
             *release_assets(),
             *ablation_assets(),
             *training_assets(),

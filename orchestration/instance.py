@@ -10,7 +10,7 @@ import dagster as dg
 import psutil
 from dagster._core.instance.ref import InstanceRef
 
-from orchestration.defs.personas import COHORTS
+from orchestration.assets import COHORTS
 
 __all__ = ["DAGSTER_YAML", "dagster_home", "end_dead_runs", "open_instance"]
 

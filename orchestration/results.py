@@ -10,7 +10,8 @@ import dagster as dg
 from orchestration.naming import asset_key
 from pipelines.errors import ContractError, UnderstudyError
 from pipelines.quality import CONTRACT_CHECK
-from pipelines.store import CheckRecord, Severity, Snapshot, Store
+from pipelines.stages import contract_record
+from pipelines.store import CheckRecord, Severity, Snapshot
 
 __all__ = [
     "absent",
@@ -115,35 +116,21 @@ def absent(dataset: str, reason: str) -> dg.MaterializeResult[Any]:
 
 
 def materialize(
-    store: Store,
     snapshot: Snapshot,
     *,
     reused: bool = False,
-    contract_checked: bool = True,
     metadata: Mapping[str, Any] | None = None,
     plots: Mapping[str, bytes] | None = None,
     preview: bool = True,
-    tags: Mapping[str, str] | None = None,
 ) -> dg.MaterializeResult[Any]:
     """Materialize result of a committed snapshot.
 
     Carries the data version, row count, size, place, preview, statistics and plots, and the
-    contract check (the store validated every row before it committed them).
+    contract check.
     """
     from pipelines.figures import to_markdown_image
     from pipelines.markdown import preview_markdown
 
-    checks = []
-    if contract_checked:
-        record = CheckRecord(
-            name=CONTRACT_CHECK,
-            passed=True,
-            severity="error",
-            kind="pandera",
-            details={"rows": snapshot.rows},
-        )
-        store.record_checks(snapshot.dataset, snapshot.version, [record])
-        checks.append(check_result(snapshot.dataset, record))
     shown: dict[str, Any] = {
         "dagster/row_count": snapshot.rows,
         "dagster/uri": str(snapshot.path),
@@ -153,19 +140,22 @@ def materialize(
         "reused": dg.MetadataValue.bool(reused),
         "inputs": dg.MetadataValue.json(dict(snapshot.manifest.inputs)),
     }
-    for key, value in snapshot.manifest.stats.items():
-        shown[key] = dg.MetadataValue.json(value) if isinstance(value, dict | list) else value
+    shown.update(map(_shown, snapshot.manifest.stats.items()))
     if preview and snapshot.rows:
         shown["preview"] = dg.MetadataValue.md(
             preview_markdown(snapshot.scan().head(8).collect(), rows=8)
         )
     for name, png in (plots or {}).items():
         shown[name] = dg.MetadataValue.md(to_markdown_image(png, name))
-    shown.update(metadata or {})
+    shown.update(map(_shown, (metadata or {}).items()))
     return dg.MaterializeResult(
         asset_key=asset_key(snapshot.dataset),
         metadata={k: v for k, v in shown.items() if v is not None},
         data_version=dg.DataVersion(snapshot.version),
-        check_results=checks,
-        tags=tags,
+        check_results=[check_result(snapshot.dataset, contract_record(snapshot))],
     )
+
+
+def _shown(entry: tuple[str, Any]) -> tuple[str, Any]:
+    name, value = entry
+    return name, dg.MetadataValue.json(value) if isinstance(value, dict | list) else value

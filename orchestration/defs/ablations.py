@@ -8,11 +8,12 @@ from typing import Any
 import dagster as dg
 from pydantic import Field
 
+from orchestration.builds import committed
 from orchestration.defs.releases import release_name
 from orchestration.naming import asset_key, asset_spec
-from orchestration.results import check_result, contract_spec, materialize, reported
-from orchestration.workbench import Workbench
+from orchestration.results import check_result, contract_spec, reported
 from pipelines import ablations, raters
+from pipelines.context import PipelineContext
 from pipelines.quality import CONTRACT_CHECK
 
 __all__ = ["SuiteConfig", "ablation_assets"]
@@ -63,20 +64,22 @@ def _case_table(domain: str, table: str) -> dg.AssetsDefinition:
         ],
     )
     def step(
-        context: dg.AssetExecutionContext, workbench: dg.ResourceParam[Workbench]
+        context: dg.AssetExecutionContext, workbench: dg.ResourceParam[PipelineContext]
     ) -> Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult]:
         yield from reported([dataset], lambda: [_cases(workbench, domain, table, context.run_id)])
 
     return step
 
 
-def _cases(workbench: Workbench, domain: str, table: str, run_id: str) -> dg.MaterializeResult[Any]:
+def _cases(
+    workbench: PipelineContext, domain: str, table: str, run_id: str
+) -> dg.MaterializeResult[Any]:
     store = workbench.store
     inputs = {
         name: store.current(dataset) for name, dataset in ablations.needs(table, domain).items()
     }
     snapshot, reused = ablations.write_table(store, domain, table, inputs, run_id=run_id)
-    made = materialize(store, snapshot, reused=reused)
+    made = committed(workbench, snapshot, reused=reused)
     kept = store.checks(snapshot.dataset, snapshot.version)
     shown = [
         check_result(snapshot.dataset, record)
@@ -119,7 +122,7 @@ def _scores_asset(domain: str) -> dg.AssetsDefinition:
     def step(
         context: dg.AssetExecutionContext,
         config: SuiteConfig,
-        workbench: dg.ResourceParam[Workbench],
+        workbench: dg.ResourceParam[PipelineContext],
     ) -> Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult]:
         yield from reported([dataset], lambda: [_scores(workbench, domain, config, context.run_id)])
 
@@ -127,7 +130,7 @@ def _scores_asset(domain: str) -> dg.AssetsDefinition:
 
 
 def _scores(
-    workbench: Workbench, domain: str, config: SuiteConfig, run_id: str
+    workbench: PipelineContext, domain: str, config: SuiteConfig, run_id: str
 ) -> dg.MaterializeResult[Any]:
     from pipelines.llm.answers import AnswerStore
     from sim.ablations import (
@@ -175,8 +178,8 @@ def _scores(
         run_id=run_id,
         stats={"release": result.release, "counts": result.counts},
     )
-    made = materialize(
-        store,
+    made = committed(
+        workbench,
         snapshot,
         metadata={
             "table": dg.MetadataValue.md(markdown(result, differences=comparisons(result))),

@@ -8,8 +8,8 @@ import dagster as dg
 
 from orchestration.naming import asset_key
 from orchestration.results import check_result, not_applicable, reported
-from orchestration.workbench import Workbench
 from pipelines import quality
+from pipelines.context import PipelineContext
 from pipelines.domains import DOMAINS
 from pipelines.store import CheckRecord
 
@@ -29,13 +29,13 @@ def _checks_of(dataset: str) -> dg.AssetChecksDefinition:
             for spec in quality.SUITES[dataset]
         ],
     )
-    def check(workbench: dg.ResourceParam[Workbench]) -> Iterator[dg.AssetCheckResult]:
+    def check(workbench: dg.ResourceParam[PipelineContext]) -> Iterator[dg.AssetCheckResult]:
         yield from reported([], lambda: _results(dataset, workbench))
 
     return check
 
 
-def _results(dataset: str, workbench: Workbench) -> list[dg.AssetCheckResult]:
+def _results(dataset: str, workbench: PipelineContext) -> list[dg.AssetCheckResult]:
     domain = DOMAINS.get(dataset.partition(".")[0])
     if domain and dataset in domain.optional and not workbench.store.has(dataset):
         return [
@@ -45,7 +45,7 @@ def _results(dataset: str, workbench: Workbench) -> list[dg.AssetCheckResult]:
     return [check_result(dataset, record) for record in _run(dataset, workbench)]
 
 
-def _run(dataset: str, workbench: Workbench) -> list[CheckRecord]:
+def _run(dataset: str, workbench: PipelineContext) -> list[CheckRecord]:
     store, settings = workbench.store, workbench.settings
     snapshot = store.current(dataset)
     # Personas can be made before any world was taken in; then there is nothing to drift from.

@@ -6,11 +6,10 @@ from typing import Any
 
 import dagster as dg
 
-from orchestration.builds import ready_domains
-from orchestration.defs.personas import COHORTS
+from orchestration.assets import COHORTS
 from orchestration.defs.warehouse import model_assets
 from orchestration.naming import asset_key
-from pipelines.domains import Domain
+from pipelines.domains import DOMAINS, Domain
 from pipelines.sources import SOURCES
 
 __all__ = ["JOBS", "SCHEDULES", "weekly_personas"]
@@ -48,7 +47,7 @@ domains = [
         "to a published release.",
         tags=_TAGS,
     )
-    for domain in ready_domains().values()
+    for domain in DOMAINS.values()
 ]
 personas = dg.define_asset_job(
     "personas",

@@ -7,10 +7,11 @@ from typing import Any
 
 import dagster as dg
 
+from orchestration.builds import committed
 from orchestration.naming import asset_spec
-from orchestration.results import absent, contract_spec, materialize, reported
-from orchestration.workbench import Workbench
+from orchestration.results import absent, contract_spec, reported
 from pipelines import products
+from pipelines.context import PipelineContext
 from pipelines.errors import NoChoiceSetError
 
 __all__ = ["choice_set_assets"]
@@ -33,25 +34,20 @@ def choice_set_assets() -> list[dg.AssetsDefinition]:
         check_specs=[contract_spec(dataset) for dataset in products.DATASETS],
     )
     def choice_sets(
-        context: dg.AssetExecutionContext, workbench: dg.ResourceParam[Workbench]
+        context: dg.AssetExecutionContext, workbench: dg.ResourceParam[PipelineContext]
     ) -> Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult]:
         yield from reported(products.DATASETS, lambda: _choice_sets(context.run_id, workbench))
 
     return [choice_sets]
 
 
-def _choice_sets(run_id: str, workbench: Workbench) -> list[dg.MaterializeResult[Any]]:
+def _choice_sets(run_id: str, workbench: PipelineContext) -> list[dg.MaterializeResult[Any]]:
     """Draw products, match their categories to the tree, cut what is too small."""
     try:
         made = products.build_choice_sets(workbench.store, workbench.settings, run_id=run_id)
     except NoChoiceSetError as error:
         return [absent(dataset, str(error)) for dataset in products.DATASETS]
     return [
-        materialize(
-            workbench.store,
-            snapshot,
-            reused=snapshot.manifest.run_id != run_id,
-            plots=workbench.plots(snapshot),
-        )
+        committed(workbench, snapshot, reused=snapshot.manifest.run_id != run_id)
         for snapshot in made.values()
     ]

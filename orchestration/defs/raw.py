@@ -7,10 +7,11 @@ from typing import Any
 
 import dagster as dg
 
+from orchestration.builds import committed
 from orchestration.naming import asset_spec
-from orchestration.results import contract_spec, materialize, reported, transient_retry
-from orchestration.workbench import Workbench
+from orchestration.results import contract_spec, reported, transient_retry
 from pipelines import __version__
+from pipelines.context import PipelineContext
 from pipelines.sources import SOURCES, World, ingest, inventory, open_source
 from pipelines.worlds import prepare_world
 
@@ -34,19 +35,19 @@ _WORLD = "raw.world_files"
     # No retries of the step: the download has its own, which go on where it stopped.
 )
 def world_files(
-    context: dg.AssetExecutionContext, workbench: dg.ResourceParam[Workbench]
+    context: dg.AssetExecutionContext, workbench: dg.ResourceParam[PipelineContext]
 ) -> Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult]:
     """Find, generate or download the world's files and list them."""
     yield from reported([_WORLD], lambda: [_world_files(context.run_id, workbench)])
 
 
-def _world_files(run_id: str, workbench: Workbench) -> dg.MaterializeResult[Any]:
+def _world_files(run_id: str, workbench: PipelineContext) -> dg.MaterializeResult[Any]:
     world = prepare_world(workbench.settings, progress=workbench.progress)
     snapshot = inventory(
         world, workbench.store, workbench.settings, run_id=run_id, progress=workbench.progress
     )
-    return materialize(
-        workbench.store, snapshot, metadata={"world": world.name, "folder": str(world.folder)}
+    return committed(
+        workbench, snapshot, plots={}, metadata={"world": world.name, "folder": str(world.folder)}
     )
 
 
@@ -70,7 +71,7 @@ def _source_asset(name: str) -> dg.AssetsDefinition:
         description=f"Read the original files of {name}. Terms: {source.licence.terms}",
     )
     def asset(
-        context: dg.AssetExecutionContext, workbench: dg.ResourceParam[Workbench]
+        context: dg.AssetExecutionContext, workbench: dg.ResourceParam[PipelineContext]
     ) -> Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult]:
         world = prepare_world(workbench.settings)
         if not open_source(name, workbench.settings).present(world.folder):
@@ -87,7 +88,7 @@ def _source_asset(name: str) -> dg.AssetsDefinition:
 
 
 def _ingest(
-    name: str, world: World, run_id: str, workbench: Workbench
+    name: str, world: World, run_id: str, workbench: PipelineContext
 ) -> list[dg.MaterializeResult[Any]]:
     snapshots = ingest(
         name,
@@ -99,9 +100,10 @@ def _ingest(
     )
     licence = SOURCES[name].licence
     return [
-        materialize(
-            workbench.store,
+        committed(
+            workbench,
             snapshot,
+            plots={},
             reused=snapshot.manifest.run_id != run_id,
             metadata={"licence": f"{licence.name}: {licence.url}", "terms": licence.terms},
         )

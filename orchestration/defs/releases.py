@@ -7,13 +7,12 @@ from typing import Any
 
 import dagster as dg
 
-from orchestration.builds import ready_domains
 from orchestration.naming import OWNERS, asset_key
 from orchestration.results import reported
-from orchestration.workbench import Workbench
 from pipelines import __version__, embeddings, personas, quality, warehouse
 from pipelines.config import Settings
-from pipelines.domains import Domain
+from pipelines.context import PipelineContext
+from pipelines.domains import DOMAINS, Domain
 from pipelines.licences import Licence
 from pipelines.sources import SOURCES
 from pipelines.store import Release
@@ -49,7 +48,7 @@ def _release_asset(domain: Domain) -> dg.AssetsDefinition:
         ],
     )
     def asset(
-        context: dg.AssetExecutionContext, workbench: dg.ResourceParam[Workbench]
+        context: dg.AssetExecutionContext, workbench: dg.ResourceParam[PipelineContext]
     ) -> Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult]:
         yield from reported([], lambda: [_release(key, domain, context.run_id, workbench)])
 
@@ -57,7 +56,7 @@ def _release_asset(domain: Domain) -> dg.AssetsDefinition:
 
 
 def _release(
-    key: dg.AssetKey, domain: Domain, run_id: str, workbench: Workbench
+    key: dg.AssetKey, domain: Domain, run_id: str, workbench: PipelineContext
 ) -> dg.MaterializeResult[Any]:
     release, summary = publish(workbench, domain, run_id)
     report = workbench.store.verify(release)
@@ -84,7 +83,7 @@ def _release(
 
 
 def publish(
-    workbench: Workbench, domain: Domain, run_id: str | None
+    workbench: PipelineContext, domain: Domain, run_id: str | None
 ) -> tuple[Release, dict[str, Any]]:
     """Pin the current snapshots of a domain and publish them under its name.
 
@@ -138,7 +137,7 @@ def release_name(settings: Settings, domain: str) -> str:
     return settings.release.name if domain == "movies" else domain
 
 
-def _licences(workbench: Workbench, domain: Domain) -> dict[str, Licence]:
+def _licences(workbench: PipelineContext, domain: Domain) -> dict[str, Licence]:
     """Terms of everything that went into the release."""
     settings = workbench.settings
     out = {
@@ -155,7 +154,7 @@ def _licences(workbench: Workbench, domain: Domain) -> dict[str, Licence]:
     return out
 
 
-def _dbt_gates(workbench: Workbench, dataset: str) -> set[str]:
+def _dbt_gates(workbench: PipelineContext, dataset: str) -> set[str]:
     """Names of the dbt tests that must have passed on the mart behind this dataset."""
     model = warehouse.MARTS.get(dataset)
     if model is None:
@@ -166,4 +165,4 @@ def _dbt_gates(workbench: Workbench, dataset: str) -> set[str]:
 
 def release_assets() -> list[dg.AssetsDefinition]:
     """One release per domain."""
-    return [_release_asset(domain) for domain in ready_domains().values()]
+    return [_release_asset(domain) for domain in DOMAINS.values()]

@@ -11,12 +11,11 @@ import dagster as dg
 import numpy as np
 import polars as pl
 
-from orchestration.builds import dataset_asset, full_name, ready_domains
-from orchestration.defs.personas import COHORTS
-from orchestration.results import materialize
-from orchestration.workbench import Workbench
+from orchestration.assets import COHORTS
+from orchestration.builds import committed, dataset_asset, full_name
 from pipelines import raters
-from pipelines.domains import cohort_domain
+from pipelines.context import PipelineContext
+from pipelines.domains import DOMAINS, cohort_domain
 from pipelines.errors import LockedError
 from pipelines.llm.answers import AnswerStore
 from pipelines.prompts import rating_prompt_digest
@@ -49,7 +48,7 @@ class _Learned(TypedDict):
 
 
 def score_plan(
-    workbench: Workbench, domain: str, run_id: str, cohort: str
+    workbench: PipelineContext, domain: str, run_id: str, cohort: str
 ) -> dg.MaterializeResult[Any] | None:
     """Choose the pairs of one cohort, beside those of the others."""
     store, settings = workbench.store, workbench.settings
@@ -81,11 +80,11 @@ def score_plan(
                 pairs[name] = pairs.get(name, 0) + (frame.height if name != cohort else 0)
         writer.note(pairs=pairs)
     snapshot = writer.snapshot
-    return materialize(store, snapshot, reused=snapshot.manifest.run_id != run_id)
+    return committed(workbench, snapshot, reused=snapshot.manifest.run_id != run_id, plots={})
 
 
 def preference_scores(
-    workbench: Workbench, domain: str, run_id: str, cohort: str
+    workbench: PipelineContext, domain: str, run_id: str, cohort: str
 ) -> dg.MaterializeResult[Any] | None:
     """Ask the configured rater what each persona of a cohort would give each planned item."""
     if not _rates(workbench, domain, cohort):
@@ -96,7 +95,7 @@ def preference_scores(
 
 
 def _scored(
-    workbench: Workbench, domain: str, dataset: str, run_id: str, cohort: str
+    workbench: PipelineContext, domain: str, dataset: str, run_id: str, cohort: str
 ) -> dg.MaterializeResult[Any]:
     store, settings = workbench.store, workbench.settings
     inputs = _inputs(workbench, domain, _SCORED_FROM)
@@ -108,9 +107,7 @@ def _scored(
     if known and previous and known.version == previous.version:
         noted = known.manifest.stats.get("shards", {}).get(cohort, {})
         if not noted.get("failed"):
-            return materialize(
-                store, known, reused=True, metadata={"cohort": cohort}, plots=workbench.plots(known)
-            )
+            return committed(workbench, known, reused=True, metadata={"cohort": cohort})
     people = inputs["personas"].scan().filter(pl.col("cohort") == cohort).collect()
     items = inputs["items"].read()
     shards = raters.Shards(
@@ -179,12 +176,11 @@ def _scored(
         writer.note(**stats)
     shards.clear()
     snapshot = writer.snapshot
-    return materialize(
-        store,
+    return committed(
+        workbench,
         snapshot,
         reused=not shards.scored,
         metadata={"cohort": cohort, "scored_now": shards.scored, **_shown(stats, cohort)},
-        plots=workbench.plots(snapshot),
     )
 
 
@@ -194,7 +190,7 @@ def _shown(stats: dict[str, Any], cohort: str) -> dict[str, Any]:
     return {name: v for name, v in facts.items() if isinstance(v, int | float)}
 
 
-def _rated_by(workbench: Workbench, inputs: dict[str, Snapshot]) -> dict[str, Any]:
+def _rated_by(workbench: PipelineContext, inputs: dict[str, Snapshot]) -> dict[str, Any]:
     """What decides every score of a cohort, whoever and whatever it is of."""
     settings = workbench.settings
     rater = settings.scoring.rater
@@ -215,7 +211,7 @@ def _rated_by(workbench: Workbench, inputs: dict[str, Snapshot]) -> dict[str, An
 
 
 def _about(
-    workbench: Workbench, inputs: dict[str, Snapshot], people: pl.DataFrame
+    workbench: PipelineContext, inputs: dict[str, Snapshot], people: pl.DataFrame
 ) -> dict[str, pl.DataFrame]:
     """Tables whose rows decide the scores of one persona or one item."""
     scoring = workbench.settings.scoring
@@ -228,7 +224,7 @@ def _about(
     return about
 
 
-def _batch(workbench: Workbench) -> int:
+def _batch(workbench: PipelineContext) -> int:
     """Pairs that a rater is given at once: models take longer and are asked fewer."""
     return 16_384 if workbench.settings.scoring.rater in _MODELS else 65_536
 
@@ -242,12 +238,14 @@ def _sampled_rows(shards: raters.Shards, seed: int) -> pl.DataFrame:
     return pl.concat(frame.filter(pl.col("persona_id").is_in(chosen)) for frame in shards.rows())
 
 
-def _rates(workbench: Workbench, domain: str, cohort: str) -> bool:
+def _rates(workbench: PipelineContext, domain: str, cohort: str) -> bool:
     """Whether the cohort's personas rate this domain's items."""
     return cohort_domain(cohort, workbench.settings.personas.domain) == domain
 
 
-def _inputs(workbench: Workbench, domain: str, tables: tuple[str, ...]) -> dict[str, Snapshot]:
+def _inputs(
+    workbench: PipelineContext, domain: str, tables: tuple[str, ...]
+) -> dict[str, Snapshot]:
     return {table: workbench.store.current(full_name(domain, table)) for table in tables}
 
 
@@ -257,7 +255,7 @@ def _made_from(inputs: dict[str, Snapshot]) -> dict[str, str]:
 
 @contextmanager
 def _rater(
-    workbench: Workbench,
+    workbench: PipelineContext,
     domain: str,
     inputs: dict[str, Snapshot],
     people: pl.DataFrame,
@@ -285,7 +283,7 @@ def _rater(
         yield rater
 
 
-def _answers(workbench: Workbench) -> AnswerStore | None:
+def _answers(workbench: PipelineContext) -> AnswerStore | None:
     settings = workbench.settings
     if settings.scoring.rater not in _MODELS:
         return None
@@ -301,7 +299,7 @@ def _of_cohort(vectors: Snapshot, people: pl.DataFrame) -> pl.DataFrame:
 
 
 def _in_order(
-    workbench: Workbench, dataset: str, cohort: str, made: Iterator[pl.DataFrame]
+    workbench: PipelineContext, dataset: str, cohort: str, made: Iterator[pl.DataFrame]
 ) -> Iterator[tuple[str, Iterator[pl.DataFrame]]]:
     """The cohort's new rows and the others' old ones, in the order of ids."""
     store = workbench.store
@@ -323,13 +321,13 @@ def _cohorts(snapshot: Snapshot) -> set[str]:
     return set(names["c"])
 
 
-def _current_cohorts(workbench: Workbench) -> list[str]:
+def _current_cohorts(workbench: PipelineContext) -> list[str]:
     table = workbench.store.current("personas")
     return table.scan().select(pl.col("cohort").unique()).collect()["cohort"].to_list()
 
 
 @contextmanager
-def _alone(workbench: Workbench, dataset: str, cohort: str) -> Iterator[None]:
+def _alone(workbench: PipelineContext, dataset: str, cohort: str) -> Iterator[None]:
     """One process at a time writes this table; a second one is told so at once."""
     import filelock
 
@@ -353,7 +351,7 @@ def _alone(workbench: Workbench, dataset: str, cohort: str) -> Iterator[None]:
 def scoring_assets() -> list[dg.AssetsDefinition]:
     """Plan and scores of every domain that personas rate."""
     assets = []
-    for domain in (name for name, d in ready_domains().items() if d.personas):
+    for domain in (name for name, d in DOMAINS.items() if d.personas):
         assets += [
             dataset_asset(
                 domain,

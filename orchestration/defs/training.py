@@ -7,12 +7,13 @@ from typing import Any
 
 import dagster as dg
 
-from orchestration.builds import ready_domains
+from orchestration.builds import committed
 from orchestration.defs.releases import release_name
 from orchestration.naming import asset_spec
-from orchestration.results import contract_spec, materialize, reported
-from orchestration.workbench import Workbench
+from orchestration.results import contract_spec, reported
 from pipelines.config import TrainingSettings
+from pipelines.context import PipelineContext
+from pipelines.domains import DOMAINS
 from pipelines.store import build_key
 
 __all__ = ["training_assets"]
@@ -22,7 +23,7 @@ DATASET = "trained_policy"
 CODE_VERSION = "1"
 
 
-def trained_policy(workbench: Workbench, run_id: str) -> dg.MaterializeResult[Any]:
+def trained_policy(workbench: PipelineContext, run_id: str) -> dg.MaterializeResult[Any]:
     """Train a policy per configured seed, and judge them beside the baselines.
 
     A run that died goes on from its latest checkpoint; an equal one is not repeated.
@@ -36,7 +37,7 @@ def trained_policy(workbench: Workbench, run_id: str) -> dg.MaterializeResult[An
     known = store.find_build(DATASET, key)
     if known:
         store.point(DATASET, known.version)
-        return materialize(store, known, reused=True, preview=False)
+        return committed(workbench, known, reused=True, preview=False)
     # Torch and stable-baselines3 come with these: not when definitions are loaded.
     from sim import Release
     from sim.environment import World
@@ -62,8 +63,8 @@ def trained_policy(workbench: Workbench, run_id: str) -> dg.MaterializeResult[An
         stats={"release": told["release"], "note": told["note"], "users": told["users"]},
     )
     reward = report.rows[chosen.algo]["average_reward"]
-    return materialize(
-        store,
+    return committed(
+        workbench,
         snapshot,
         preview=False,
         metadata={
@@ -83,9 +84,7 @@ def _identity(training: TrainingSettings) -> dict[str, Any]:
 
 def training_assets() -> list[dg.AssetsDefinition]:
     """The one asset of the job `train_policy`; no domain's job needs it."""
-    releases = [
-        dg.AssetKey(["releases", name]) for name, d in ready_domains().items() if d.personas
-    ]
+    releases = [dg.AssetKey(["releases", name]) for name, d in DOMAINS.items() if d.personas]
 
     @dg.multi_asset(
         name=DATASET,
@@ -101,7 +100,7 @@ def training_assets() -> list[dg.AssetsDefinition]:
         check_specs=[contract_spec(DATASET)],
     )
     def step(
-        context: dg.AssetExecutionContext, workbench: dg.ResourceParam[Workbench]
+        context: dg.AssetExecutionContext, workbench: dg.ResourceParam[PipelineContext]
     ) -> Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult]:
         yield from reported([DATASET], lambda: [trained_policy(workbench, context.run_id)])
 

@@ -17,12 +17,12 @@ from dagster_dbt import DbtCliInvocation, DbtCliResource, dbt_assets
 from packaging.version import Version
 
 from orchestration import dbt_program
-from orchestration.builds import ready_domains
-from orchestration.dbt_project import PROJECT, ModelNames, manifest_path
+from orchestration.builds import committed
+from orchestration.dbt_project import PROJECT, ModelNames, environment, manifest_path
 from orchestration.naming import asset_spec
-from orchestration.results import contract_spec, failure_of, materialize, reported, transient_retry
-from orchestration.workbench import Workbench, environment
+from orchestration.results import contract_spec, failure_of, reported, transient_retry
 from pipelines import warehouse
+from pipelines.context import PipelineContext
 from pipelines.domains import DOMAINS
 from pipelines.errors import StoreError
 from pipelines.markdown import preview_markdown
@@ -73,7 +73,7 @@ LOCK_WAIT = 3600.0
 _SHARED = "tag:amazon"
 GROUPS: dict[str, tuple[str, str | None]] = {
     "amazon": (_SHARED, None),
-    **{domain: (f"tag:{domain}", _SHARED) for domain in ready_domains()},
+    **{domain: (f"tag:{domain}", _SHARED) for domain in DOMAINS},
 }
 
 
@@ -92,7 +92,7 @@ def _models(group: str) -> dg.AssetsDefinition:
     def models(
         context: dg.AssetExecutionContext,
         dbt: DbtCliResource,
-        workbench: dg.ResourceParam[Workbench],
+        workbench: dg.ResourceParam[PipelineContext],
     ) -> Iterator[Any]:
         world = prepare_world(workbench.settings)
         if group in DOMAINS and group not in world.domains:
@@ -110,7 +110,7 @@ def model_assets() -> dict[str, dg.AssetsDefinition]:
 
 
 def _build(
-    context: dg.AssetExecutionContext, dbt: DbtCliResource, workbench: Workbench
+    context: dg.AssetExecutionContext, dbt: DbtCliResource, workbench: PipelineContext
 ) -> Iterator[Any]:
     settings, store = workbench.settings, workbench.store
     command = ["build", "--vars", json.dumps(warehouse.dbt_vars(settings))]
@@ -158,7 +158,7 @@ def _disk_fault(invocation: DbtCliInvocation, home: Path) -> StoreError | None:
     return full_disk_error(said, home)
 
 
-def _locked(workbench: Workbench) -> AbstractContextManager[None]:
+def _locked(workbench: PipelineContext) -> AbstractContextManager[None]:
     """The warehouse's lock; says whom it waits for."""
 
     def waiting(holder: str) -> None:
@@ -182,7 +182,7 @@ def _streamed(invocation: DbtCliInvocation) -> list[Any]:
 
 
 def _standing(
-    context: dg.AssetExecutionContext, workbench: Workbench
+    context: dg.AssetExecutionContext, workbench: PipelineContext
 ) -> list[dg.MaterializeResult[Any] | dg.AssetCheckResult] | None:
     """What stands of the selected models and tests, without running dbt; None if it must run."""
     settings, home = workbench.settings, workbench.store.home
@@ -284,23 +284,18 @@ def _export_asset(dataset: str, model: str) -> dg.AssetsDefinition:
         retry_policy=transient_retry,
     )
     def asset(
-        context: dg.AssetExecutionContext, workbench: dg.ResourceParam[Workbench]
+        context: dg.AssetExecutionContext, workbench: dg.ResourceParam[PipelineContext]
     ) -> Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult]:
         yield from reported([dataset], lambda: [_export(dataset, context.run_id, workbench)])
 
     return asset
 
 
-def _export(dataset: str, run_id: str, workbench: Workbench) -> dg.MaterializeResult[Any]:
+def _export(dataset: str, run_id: str, workbench: PipelineContext) -> dg.MaterializeResult[Any]:
     store = workbench.store
     with _locked(workbench):
         snapshot = warehouse.export_mart(store, dataset, workbench.settings, run_id=run_id)
-    return materialize(
-        store,
-        snapshot,
-        reused=snapshot.manifest.run_id != run_id,
-        plots=workbench.plots(snapshot),
-    )
+    return committed(workbench, snapshot, reused=snapshot.manifest.run_id != run_id)
 
 
 def warehouse_assets() -> list[dg.AssetsDefinition]:

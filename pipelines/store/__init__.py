@@ -5,6 +5,7 @@
 32
 """
 
+from pipelines.store._build import Build, Table
 from pipelines.store._checks import CheckKind, CheckRecord, CheckStatus, Severity
 from pipelines.store._diff import ReleaseDiff, TableDiff
 from pipelines.store._manifest import FileEntry, Manifest, build_key
@@ -17,6 +18,7 @@ from pipelines.store._writer import SnapshotWriter
 from pipelines.store.locks import RunLock
 
 __all__ = [
+    "Build",
     "CheckKind",
     "CheckRecord",
     "CheckStatus",
@@ -29,6 +31,7 @@ __all__ = [
     "Snapshot",
     "SnapshotWriter",
     "Store",
+    "Table",
     "TableDiff",
     "TableLock",
     "Transaction",

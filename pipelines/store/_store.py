@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipelines.errors import IntegrityError, ReleaseError, StoreError
+from pipelines.store._build import Build
 from pipelines.store._checks import CheckRecord, merge_checks, read_checks
 from pipelines.store._diff import ReleaseDiff, diff_releases
 from pipelines.store._layout import Layout
@@ -368,6 +369,53 @@ class Store:
             return open_snapshot(self._files, self._layout.snapshot(dataset, version))
         except IntegrityError:
             return None  # damaged: build it again, which also repairs it
+
+    def find(self, build: Build) -> dict[str, Snapshot] | None:
+        """The tables of an equal build by dataset, or None if one is missing or may not be used."""
+        if not build.reusable:
+            return None
+        found = {d: self.find_build(d, build.key) for d in build.datasets}
+        whole = {d: snapshot for d, snapshot in found.items() if snapshot is not None}
+        return whole if len(whole) == len(found) else None
+
+    def build(self, build: Build, *, run_id: str | None = None) -> dict[str, Snapshot]:
+        """Make the tables of an equal build current, or make and commit them together.
+
+        Parameters
+        ----------
+        build
+            What identifies the tables, and how they are made.
+        run_id
+            The run that asks.
+
+        Returns
+        -------
+        dict
+            The current snapshot of each table by dataset.
+
+        Raises
+        ------
+        ContractError, StoreError
+            As :meth:`commit`; none of the tables is replaced.
+        """
+        found = self.find(build)
+        if found is not None:
+            return {d: self.point(d, snapshot.version) for d, snapshot in found.items()}
+        with self.transaction() as transaction:
+            for table in build.make():
+                with transaction.write(
+                    table.dataset,
+                    code_version=build.code_version,
+                    config=build.config,
+                    inputs=build.inputs,
+                    run_id=run_id,
+                    allow_empty=table.allow_empty,
+                ) as writer:
+                    take = writer.append if table.ordered else writer.append_unordered
+                    for frame in table.frames:
+                        take(frame)
+                    writer.note(**table.stats())
+        return transaction.snapshots
 
     # -- checks ------------------------------------------------------------------------------
 

@@ -488,7 +488,7 @@ class SnapshotWriter:
             self._last = check_order(self._last, frame, self._order, self.dataset)
             self._take(frame)
 
-    def append_unordered(self, rows: pl.DataFrame | pa.Table) -> None:
+    def append_unordered(self, rows: pl.DataFrame | pa.Table | pa.RecordBatch) -> None:
         """Check and write a whole table whose rows may come in any order."""
         self._check_open()
         frame = self.contract.validate(to_polars(rows), dataset=self.dataset)

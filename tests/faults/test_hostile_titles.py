@@ -55,7 +55,7 @@ def test_store_keeps_hostile_titles_as_they_are(home: Path) -> None:
 
 def test_dagster_metadata_shows_hostile_titles_as_text(home: Path) -> None:
     store = Store(home)
-    shown = materialize(store, store.current("movies.items")).metadata["preview"].value
+    shown = materialize(store.current("movies.items")).metadata["preview"].value
     rows = shown.splitlines()
     assert len(rows) == 2 + 8
     # As many cells in every row: no title ends its own.

@@ -8,8 +8,8 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
+from orchestration.assets import COHORTS
 from orchestration.definitions import build_defs
-from orchestration.defs.personas import COHORTS
 from orchestration.instance import open_instance
 from orchestration.naming import asset_key
 from pipelines.contracts import ABLATIONS, CONTRACTS, PUBLISHED

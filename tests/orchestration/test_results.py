@@ -10,9 +10,9 @@ import dagster as dg
 import polars as pl
 import pytest
 
+from orchestration.dbt_project import environment
 from orchestration.naming import asset_key
 from orchestration.results import contract_spec, materialize, reported
-from orchestration.workbench import environment
 from pipelines.errors import ContractError, SourceUnavailableError, UnderstudyError
 from pipelines.store import Store
 
@@ -54,7 +54,7 @@ def test_rows_that_break_a_contract_fail_its_check_and_commit_nothing(tmp_path: 
     @dg.multi_asset(specs=[dg.AssetSpec(asset_key(dataset))], check_specs=[contract_spec(dataset)])
     def movies() -> Iterator[Any]:
         yield from reported(
-            [dataset], lambda: [materialize(store, store.commit(dataset, bad, code_version="1"))]
+            [dataset], lambda: [materialize(store.commit(dataset, bad, code_version="1"))]
         )
 
     result = dg.materialize([movies], raise_on_error=False)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from orchestration.defs.scoring import _alone
-from orchestration.workbench import Workbench
+from pipelines.context import PipelineContext
 from pipelines.errors import LockedError
 
 
 def test_the_second_run_is_refused_until_the_first_is_done(tmp_path) -> None:
-    first, second = (Workbench({"runtime": {"home": str(tmp_path)}}) for _ in range(2))
+    first, second = (PipelineContext({"runtime": {"home": str(tmp_path)}}) for _ in range(2))
     table = "movies.preference_scores"
     with _alone(first, table, "default"):
         with (

@@ -1,0 +1,44 @@
+"""The context of a pipeline: settings, store and a way to report progress."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from pipelines.config import Settings, load_settings
+from pipelines.downloads import Progress, no_progress
+from pipelines.store import Store
+
+__all__ = ["PipelineContext"]
+
+
+@dataclass(frozen=True)
+class PipelineContext:
+    """Settings and store that stages are built with.
+
+    Attributes
+    ----------
+    overrides
+        Settings that win over file and environment, nested.
+    config
+        Settings file; default as `pipelines.config.load_settings` finds it.
+    progress
+        Called with (step, done, total or None) by slow steps.
+    """
+
+    overrides: Mapping[str, Any] = field(default_factory=dict)
+    config: Path | None = None
+    progress: Progress = no_progress
+
+    @cached_property
+    def settings(self) -> Settings:
+        """Settings from file, environment and the overrides."""
+        return load_settings(self.config, self.overrides)
+
+    @cached_property
+    def store(self) -> Store:
+        """The versioned store below the configured home."""
+        return Store(self.settings.runtime.home)

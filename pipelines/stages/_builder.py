@@ -1,0 +1,215 @@
+"""The builder: every published table is found or made, checked and committed here."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from pipelines.context import PipelineContext
+from pipelines.errors import LockedError
+from pipelines.quality import CONTRACT_CHECK
+from pipelines.raters import cohort_of, in_cohort
+from pipelines.stages._stage import Inputs, Report, Stage
+from pipelines.store import Build, CheckRecord, Snapshot, Store, Table
+from pipelines.store.locks import mutex
+
+__all__ = ["Built", "build", "contract_record"]
+
+#: Seconds to wait for another process that writes its cohort into the same table.
+_PATIENCE = 120.0
+
+
+@dataclass
+class Built:
+    """The outcome of a build.
+
+    Attributes
+    ----------
+    stage
+        What was built.
+    snapshots
+        Current version of each table; empty if the stage was left out or its tables are absent.
+    reused
+        Whether an equal build made them before.
+    report
+        What the stage reported.
+    reason
+        Why there are no tables.
+    """
+
+    stage: Stage
+    snapshots: dict[str, Snapshot] = field(default_factory=dict)
+    reused: bool = False
+    report: Report = field(default_factory=Report)
+    reason: str | None = None
+    absent: bool = False
+
+
+def build(
+    stage: Stage,
+    context: PipelineContext,
+    *,
+    cohort: str | None = None,
+    run_id: str | None = None,
+) -> Built:
+    """Build the tables of a stage from the current versions of its inputs.
+
+    Tables of an equal build (code, identity settings, input versions) become current again;
+    otherwise the stage makes them, and they are checked against their contracts and committed
+    together with their lineage.
+
+    Parameters
+    ----------
+    stage
+        What to build.
+    context
+        Settings, store and progress.
+    cohort
+        For a table that is built by cohort: which one. The rows of the other cohorts are kept,
+        but for those of cohorts that are no longer among the personas.
+    run_id
+        The run that asks.
+
+    Raises
+    ------
+    StoreError
+        If an input is not in the store; :class:`LockedError` if another process builds the same
+        cohort.
+    UnderstudyError
+        As the stage raises it; the current versions stay.
+    """
+    store, settings = context.store, context.settings
+    report = Report(context.progress)
+    if stage.left_out is not None:
+        reason = stage.left_out(settings, cohort)
+        if reason is not None:
+            return Built(stage, report=report, reason=reason)
+    first = stage.datasets[0]
+    with ExitStack() as stack:
+        if stage.by_cohort:
+            stack.enter_context(_lock(store, f"{first}-{cohort}", f"{first} of {cohort}", 0))
+        inputs = Inputs(
+            context,
+            {short: store.current(dataset) for short, dataset in stage.inputs.items()},
+            stage.domain,
+            cohort,
+            store.current(first) if store.has(first) else None,
+            Path(store.home) / "scratch" / first / (cohort or ""),
+            run_id,
+        )
+        wanted = stack.enter_context(stage.opened(inputs, settings, report))
+        if stage.by_cohort:
+            wanted, reused = _beside_others(stack, store, stage, inputs, wanted, report)
+        else:
+            reused = store.find(wanted) is not None
+        try:
+            snapshots = store.build(wanted, run_id=run_id)
+        except stage.absent_on as error:
+            for dataset in stage.datasets:
+                store.withdraw(dataset)
+            return Built(stage, report=report, reason=str(error), absent=True)
+        if stage.by_cohort:
+            shutil.rmtree(inputs.scratch, ignore_errors=True)
+    for dataset, snapshot in snapshots.items():
+        own = report.checks if dataset == first else []
+        store.record_checks(dataset, snapshot.version, [contract_record(snapshot), *own])
+    # The same rows of another build keep the provenance that they were first committed with.
+    same = run_id is not None and all(s.manifest.run_id != run_id for s in snapshots.values())
+    return Built(stage, snapshots, reused or same, report)
+
+
+def contract_record(snapshot: Snapshot) -> CheckRecord:
+    """The outcome of the contract check of a committed snapshot: the store validated every row."""
+    return CheckRecord(
+        name=CONTRACT_CHECK,
+        passed=True,
+        severity="error",
+        kind="pandera",
+        details={"rows": snapshot.rows},
+    )
+
+
+def _beside_others(
+    stack: ExitStack, store: Store, stage: Stage, inputs: Inputs, own: Build, report: Report
+) -> tuple[Build, bool]:
+    """The build of a whole table from a cohort's rows and the other cohorts' committed ones.
+
+    The cohort's rows are made first; only then is the table locked, so that cohorts that are
+    built at the same time keep each other's rows.
+    """
+    (dataset,) = stage.datasets
+    name = str(inputs.partition)
+
+    def joined(before: Snapshot | None, made: Iterable[Table]) -> Build:
+        kept = _kept_cohorts(before, inputs, name)
+        configs = before.manifest.config.get("cohorts", {}) if before else {}
+        config = {
+            "cohort": name,
+            "cohorts": {**{k: v for k, v in configs.items() if k in kept}, name: dict(own.config)},
+        }
+
+        def stats() -> dict[str, Any]:
+            found = dict(before.manifest.stats) if before else {}
+            found.update(report.stats)
+            for key, value in report.cohort_stats.items():
+                others = dict(found.get(key) or {})
+                found[key] = {**{k: v for k, v in others.items() if k in kept}, name: value}
+            return found
+
+        def table() -> Iterator[Table]:
+            (mine,) = made
+            yield Table(dataset, _rows(before, kept, name, mine.frames), stats)
+
+        return replace(own, make=table, config=config)
+
+    same = joined(inputs.previous, ())
+    found = store.find(same)
+    # An older version of the table has other rows of the other cohorts.
+    if found and inputs.previous and found[dataset].version == inputs.previous.version:
+        return same, True
+    made = list(own.make())
+    stack.enter_context(_lock(store, dataset, dataset, _PATIENCE))
+    before = store.current(dataset) if store.has(dataset) else None
+    return replace(joined(before, made), reusable=False), False
+
+
+def _kept_cohorts(before: Snapshot | None, inputs: Inputs, name: str) -> set[str]:
+    """Cohorts of the last version whose rows stay: those that are still among the personas."""
+    if before is None:
+        return set()
+    cohorts = before.scan().select(cohort_of().alias("cohort")).unique().collect()["cohort"]
+    kept = set(cohorts)
+    if "personas" in inputs:
+        there = inputs["personas"].scan().select(pl.col("cohort").unique()).collect()["cohort"]
+        kept &= set(there)
+    return kept - {name}
+
+
+def _rows(
+    before: Snapshot | None, kept: set[str], name: str, frames: Iterable[Any]
+) -> Iterator[Any]:
+    """The rows of all cohorts in the order of ids."""
+    # As a text, `a` comes before `a-b` only with the colon that follows it in an id.
+    for cohort in sorted({*kept, name}, key=lambda c: f"{c}:"):
+        if cohort == name:
+            yield from frames
+        else:
+            assert before is not None
+            yield from before.scan().filter(in_cohort(cohort)).collect_batches(maintain_order=True)
+
+
+@contextmanager
+def _lock(store: Store, name: str, what: str, patience: float) -> Iterator[None]:
+    try:
+        with mutex(Path(store.home) / "_locks" / f"{name}.lock", timeout=patience):
+            yield
+    except LockedError:
+        raise LockedError(
+            f"another process is writing {what}", where=str(store.home), hint="try again later"
+        ) from None

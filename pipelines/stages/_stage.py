@@ -1,0 +1,255 @@
+"""A stage: one step of the pipeline, as data and one function."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import polars as pl
+
+from pipelines.config import Settings
+from pipelines.context import PipelineContext
+from pipelines.domains import DOMAINS, SHARED
+from pipelines.downloads import Progress, no_progress
+from pipelines.errors import UnderstudyError
+from pipelines.store import Build, CheckRecord, Snapshot, Table
+
+__all__ = ["Check", "Inputs", "Make", "Open", "Report", "Stage", "tables"]
+
+
+def tables(domain: str, *names: str) -> dict[str, str]:
+    """Datasets of a domain by the short names that a stage reads them under.
+
+    >>> tables("books", "items", "personas", "raw.taxonomy_categories")["personas"]
+    'personas'
+    >>> tables("books", "items")
+    {'items': 'books.items'}
+    """
+    return {n: n if n in SHARED or "." in n else f"{domain}.{n}" for n in names}
+
+
+@dataclass(frozen=True)
+class Inputs(Mapping[str, Snapshot]):
+    """The snapshots that a build reads, by short name.
+
+    Attributes
+    ----------
+    context
+        Settings and store.
+    snapshots
+        Current versions of the stage's inputs.
+    domain
+        Domain of the stage's tables; empty if they belong to none.
+    partition
+        Cohort that is built; None for a table without partitions.
+    previous
+        Last version of the stage's first table; None if there is none.
+    scratch
+        Folder for work in progress of this partition, which a failed build leaves and a
+        successful one removes. Not made yet.
+    run_id
+        The run that asks.
+    """
+
+    context: PipelineContext
+    snapshots: Mapping[str, Snapshot]
+    domain: str
+    partition: str | None
+    previous: Snapshot | None
+    scratch: Path
+    run_id: str | None
+
+    def __getitem__(self, name: str) -> Snapshot:
+        return self.snapshots[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.snapshots)
+
+    def __len__(self) -> int:
+        return len(self.snapshots)
+
+    @property
+    def versions(self) -> dict[str, str]:
+        """Versions by dataset: the lineage of what is made."""
+        return {snapshot.dataset: snapshot.version for snapshot in self.snapshots.values()}
+
+
+@dataclass
+class Report:
+    """What a stage reports while it works.
+
+    Attributes
+    ----------
+    progress
+        Called with (step, done, total or None).
+    stats, cohort_stats
+        Facts for the manifest (JSON): of the table, and of the cohort that is built; those of a
+        cohort are kept by its name beside those of the others.
+    shown
+        Figures of this build that are shown with it and not stored (JSON).
+    texts
+        Markdown by title, shown with the build.
+    plots
+        PNG by title, shown with the build.
+    checks
+        Outcomes of the stage's own checks.
+    """
+
+    progress: Progress = no_progress
+    stats: dict[str, Any] = field(default_factory=dict)
+    cohort_stats: dict[str, Any] = field(default_factory=dict)
+    shown: dict[str, Any] = field(default_factory=dict)
+    texts: dict[str, str] = field(default_factory=dict)
+    plots: dict[str, bytes] = field(default_factory=dict)
+    checks: list[CheckRecord] = field(default_factory=list)
+
+    def advance(self, step: str) -> Callable[[int, int], None]:
+        """A callback that takes (done, total) of a step."""
+        return lambda done, total: self.progress(step, done, total)
+
+
+#: Returns the rows of a stage's table (a frame in any order, or batches in the contract's order),
+#: or the tables of a stage that makes several.
+Make: TypeAlias = Callable[
+    [Inputs, Settings, Report], pl.DataFrame | Iterable[pl.DataFrame] | Iterable[Table]
+]
+#: Opens what identity and rows are both read from, for the time of the build.
+Open: TypeAlias = Callable[[Inputs, Settings, Report], AbstractContextManager[Build]]
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """A check of a stage's table that a contract can't express.
+
+    Attributes
+    ----------
+    name, description
+        What is checked.
+    blocking
+        Whether nothing is made from a table that failed it.
+    """
+
+    name: str
+    description: str
+    blocking: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stage:
+    """How one published table (or several that are made together) is built.
+
+    Attributes
+    ----------
+    datasets
+        Names of the tables in the store; they are committed together.
+    inputs
+        Datasets by the short names that ``make`` reads them under.
+    identity
+        Settings that decide the rows: names of identity sections, or a function that returns
+        them as JSON.
+    code_version
+        Raised whenever the same inputs and settings give other rows.
+    make
+        ``make(inputs, settings, report)`` returns the rows.
+    open
+        For a stage whose identity is not in ``inputs`` and ``identity``: a context manager that
+        yields the whole :class:`~pipelines.store.Build`.
+    name
+        Name of the step; by default the first table's.
+    after
+        Further assets that must be there before: ``<group>.<name>``.
+    kinds
+        Technologies that the asset is tagged with.
+    by_cohort
+        Whether the table is built cohort by cohort, each beside the others.
+    left_out
+        Reason why there is nothing to build for (settings, cohort), or None.
+    absent_on
+        Errors that say that the (optional) tables have no rows; they are withdrawn.
+    checks
+        Checks of the first table that the stage reports.
+    allow_empty
+        Whether no rows are fine.
+    preview
+        Whether first rows and plots of the tables are shown.
+    pool
+        Name of the resource that one build at a time uses; None for none.
+    retry
+        Whether a build that failed on a temporary fault is tried again.
+    description
+        One line; by default that of ``make``.
+    asset_description
+        Description of the tables; by default that of their contracts.
+    """
+
+    datasets: tuple[str, ...]
+    inputs: Mapping[str, str] = field(default_factory=dict)
+    identity: tuple[str, ...] | Callable[[Inputs, Settings], Mapping[str, Any]] = ()
+    code_version: str
+    make: Make | None = None
+    open: Open | None = None
+    name: str = ""
+    after: tuple[str, ...] = ()
+    kinds: tuple[str, ...] = ("python", "parquet")
+    by_cohort: bool = False
+    left_out: Callable[[Settings, str | None], str | None] | None = None
+    absent_on: tuple[type[UnderstudyError], ...] = ()
+    checks: tuple[Check, ...] = ()
+    allow_empty: bool = False
+    preview: bool = True
+    pool: str | None = None
+    retry: bool = False
+    description: str = ""
+    asset_description: str | None = None
+
+    def __post_init__(self) -> None:
+        if not self.name:
+            object.__setattr__(self, "name", self.datasets[0].replace(".", "_"))
+        documented = self.make or self.open
+        if not self.description and documented is not None:
+            text = (documented.__doc__ or "").strip().split("\n\n")[0]
+            object.__setattr__(self, "description", " ".join(text.split()))
+
+    @cached_property
+    def domain(self) -> str:
+        """Domain of the tables; empty if they belong to none.
+
+        >>> Stage(datasets=("books.items",), code_version="1").domain
+        'books'
+        """
+        first = self.datasets[0].partition(".")[0]
+        return first if first in DOMAINS else ""
+
+    @contextmanager
+    def opened(self, inputs: Inputs, settings: Settings, report: Report) -> Iterator[Build]:
+        """The build of these inputs and settings."""
+        if self.open is not None:
+            with self.open(inputs, settings, report) as build:
+                yield build
+            return
+        yield Build(
+            self.datasets,
+            lambda: self.made(inputs, settings, report),
+            self.code_version,
+            self.identity(inputs, settings)
+            if callable(self.identity)
+            else settings.identity(*self.identity)
+            if self.identity
+            else {},
+            inputs.versions,
+        )
+
+    def made(self, inputs: Inputs, settings: Settings, report: Report) -> Iterable[Table]:
+        """Call ``make``; its rows as tables."""
+        assert self.make is not None
+        made = self.make(inputs, settings, report)
+        if len(self.datasets) > 1:
+            return made  # type: ignore[return-value]
+        ordered = not isinstance(made, pl.DataFrame)
+        frames: Any = made if ordered else [made]
+        name = self.datasets[0]
+        return [Table(name, frames, lambda: report.stats, self.allow_empty, ordered)]

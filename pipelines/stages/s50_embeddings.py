@@ -1,0 +1,49 @@
+"""Vectors of every domain's items, and of the personas."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import polars as pl
+
+from pipelines import embeddings
+from pipelines.config import Settings
+from pipelines.domains import DOMAINS
+from pipelines.stages._stage import Inputs, Report, Stage
+
+__all__ = ["STAGES"]
+
+
+def _stage(source: str, target: str, key: str, text: Callable[[pl.DataFrame], pl.Series]) -> Stage:
+    def make(inputs: Inputs, settings: Settings, report: Report) -> pl.DataFrame:
+        """Encode every row's text; unchanged texts keep their vectors."""
+        frame = inputs["rows"].read()
+        embedder = embeddings.load_embedder(settings.embedding, settings.runtime)
+        report.stats.update(model=embedder.name, dimension=embedder.dimension)
+        return embeddings.embed_table(
+            frame.select(key),
+            key,
+            text(frame),
+            embedder,
+            previous=inputs.previous.read() if inputs.previous else None,
+            progress=report.advance(f"embed {source}"),
+        )
+
+    return Stage(
+        datasets=(target,),
+        inputs={"rows": source},
+        identity=("embedding",),
+        code_version=embeddings.CODE_VERSION,
+        make=make,
+        kinds=("huggingface", "parquet"),
+        preview=False,
+    )
+
+
+STAGES = [
+    _stage("personas", "persona_embeddings", "persona_id", embeddings.persona_text),
+    *(
+        _stage(f"{name}.items", f"{name}.item_embeddings", "item_id", embeddings.item_text)
+        for name in DOMAINS
+    ),
+]

@@ -1,0 +1,81 @@
+"""How good the raters of a domain are on held-out human ratings."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import polars as pl
+
+from pipelines import raters
+from pipelines.config import Settings
+from pipelines.domains import DOMAINS
+from pipelines.stages._stage import Inputs, Report, Stage, tables
+
+__all__ = ["STAGES"]
+
+#: Raters that are always in the report; the configured one comes beside them.
+_ALWAYS = ("statistical", "mean", "random")
+
+
+def rater_report(inputs: Inputs, settings: Settings, report: Report) -> list[pl.DataFrame]:
+    """Judge raters and baselines on held-out human ratings, with intervals."""
+    items = inputs["items"].read()
+    learned: dict[str, Any] = {
+        "item_stats": inputs["item_stats"].read(),
+        "interactions": inputs["interactions"].scan(),
+        "splits": inputs["splits"].scan(),
+    }
+    vectors = inputs["item_embeddings"].read()
+    scoring = settings.scoring
+    judged: list[raters.Rater] = [
+        raters.fit_rater(
+            name,
+            scale=scoring.scale,
+            items=items,
+            item_embeddings=vectors,
+            seed=scoring.seed,
+            **learned,
+        )
+        for name in _ALWAYS
+    ]
+    extra: raters.Rater | None = None
+    # A replay has scores of personas only, and nothing to say about people.
+    if scoring.rater not in (*_ALWAYS, "replay"):
+        extra = raters.open_rater(
+            settings, items=items, item_embeddings=vectors, domain=inputs.domain, **learned
+        )
+        judged.append(extra)
+    try:
+        found = raters.rater_report(
+            judged,
+            items=items,
+            interactions=learned["interactions"],
+            splits=learned["splits"],
+            human_users=inputs["human_users"].read(),
+            limits={extra.name: scoring.judged} if extra else None,
+            seed=scoring.seed,
+        )
+    finally:
+        close = getattr(extra, "close", None)
+        if close is not None:
+            close()
+    report.stats.update(report=found.facts, reliability=found.reliability)
+    report.texts["figures"] = found.markdown()
+    report.plots["reliability"] = raters.reliability_plot(found.reliability)
+    return [found.table]
+
+
+STAGES = [
+    Stage(
+        datasets=(f"{domain.name}.rater_report",),
+        inputs=tables(
+            domain.name,
+            *("items", "item_stats", "interactions", "splits", "item_embeddings", "human_users"),
+        ),
+        identity=("scoring", "engine"),
+        code_version=raters.CODE_VERSION,
+        make=rater_report,
+    )
+    for domain in DOMAINS.values()
+    if domain.personas
+]
