@@ -20,7 +20,7 @@ from pipelines.context import PipelineContext
 from pipelines.quality import plots_for
 from pipelines.stages import Built, Stage, build
 
-__all__ = ["COHORTS", "results_of", "stage_asset"]
+__all__ = ["COHORTS", "asset_options", "run_stage", "stage_asset"]
 
 #: One partition per cohort: `default`, a name given by hand, or a week such as `2026-w47`
 #: that the schedule adds. Dynamic, because both kinds must live side by side.
@@ -29,16 +29,27 @@ COHORTS = dg.DynamicPartitionsDefinition(name="cohort")
 
 def stage_asset(stage: Stage) -> dg.AssetsDefinition:
     """The asset (or the assets made together) of a stage's tables."""
-    upstream = {**stage.inputs, **{name: name for name in stage.after}}
-    partitions_def = COHORTS if stage.by_cohort else None
 
-    @dg.multi_asset(
-        name=stage.name,
-        description=stage.description,
-        specs=[
+    @dg.multi_asset(**asset_options(stage))
+    def step(
+        context: dg.AssetExecutionContext, workbench: dg.ResourceParam[PipelineContext]
+    ) -> Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult]:
+        yield from run_stage(stage, context, workbench)
+
+    return step
+
+
+def asset_options(stage: Stage) -> dict[str, Any]:
+    """A stage as the arguments of ``dg.multi_asset``."""
+    partitions_def = COHORTS if stage.by_cohort else None
+    upstream = [*stage.inputs.values(), *stage.after]
+    return {
+        "name": stage.name,
+        "description": stage.description,
+        "specs": [
             asset_spec(
                 dataset,
-                deps=list(upstream.values()),
+                deps=upstream,
                 code_version=stage.code_version,
                 kinds=set(stage.kinds),
                 partitions_def=partitions_def,
@@ -46,7 +57,7 @@ def stage_asset(stage: Stage) -> dg.AssetsDefinition:
             )
             for dataset in stage.datasets
         ],
-        check_specs=[
+        "check_specs": [
             *map(contract_spec, stage.datasets),
             *(
                 dg.AssetCheckSpec(
@@ -59,26 +70,27 @@ def stage_asset(stage: Stage) -> dg.AssetsDefinition:
             ),
         ],
         # What a stage leaves out is left out with all that needs it.
-        can_subset=stage.left_out is not None,
-        pool=stage.pool,
-        retry_policy=transient_retry if stage.retry else None,
-    )
-    def step(
-        context: dg.AssetExecutionContext, workbench: dg.ResourceParam[PipelineContext]
-    ) -> Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult]:
-        cohort = context.partition_key if stage.by_cohort else None
+        "can_subset": stage.left_out is not None,
+        "pool": stage.pool,
+        "retry_policy": transient_retry if stage.retry else None,
+    }
 
-        def make() -> list[dg.MaterializeResult[Any]]:
-            built = build(stage, workbench, cohort=cohort, run_id=context.run_id)
-            if built.reason is not None and not built.absent:
-                context.log.warning(f"{stage.datasets[0]} is left out: {built.reason}")
-            return results_of(built, workbench, **({"cohort": cohort} if cohort else {}))
 
-        for result in reported(stage.datasets, make):
-            if result.asset_key in context.selected_asset_keys:
-                yield result
+def run_stage(
+    stage: Stage, context: dg.AssetExecutionContext, workbench: PipelineContext
+) -> Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult]:
+    """Build a stage in a step of Dagster."""
+    cohort = context.partition_key if stage.by_cohort else None
 
-    return step
+    def make() -> list[dg.MaterializeResult[Any]]:
+        built = build(stage, workbench, cohort=cohort, run_id=context.run_id)
+        if built.reason is not None and not built.absent:
+            context.log.warning(f"{stage.datasets[0]} is left out: {built.reason}")
+        return results_of(built, workbench, **({"cohort": cohort} if cohort else {}))
+
+    for result in reported(stage.datasets, make):
+        if result.asset_key in context.selected_asset_keys:
+            yield result
 
 
 def results_of(

@@ -396,8 +396,8 @@ def _payload(
 
 
 def _released(store: Store, settings: Settings, domain: str) -> dict[str, Any]:
-    from orchestration.defs.releases import release_name
     from pipelines.quality import release_summary
+    from pipelines.stages import release_name
 
     release = store.release(f"{release_name(settings, domain)}@latest")
     return {

@@ -9,19 +9,15 @@ from typing import Any
 import dagster as dg
 
 from orchestration.assets import stage_asset
-from orchestration.defs.ablations import ablation_assets
+from orchestration.defs.ablations import suite_assets
 from orchestration.defs.checks import dataset_checks
 from orchestration.defs.jobs import JOBS, SCHEDULES
-from orchestration.defs.personas import persona_assets
-from orchestration.defs.products import choice_set_assets
-from orchestration.defs.raw import raw_assets
 from orchestration.defs.releases import release_assets
-from orchestration.defs.scoring import scoring_assets
-from orchestration.defs.training import training_assets
-from orchestration.defs.warehouse import dbt_resource, warehouse_assets
+from orchestration.defs.warehouse import dbt_resource, model_assets
 from pipelines.context import PipelineContext
 from pipelines.downloads import Progress
 from pipelines.stages import STAGES
+from sim.stages import POLICIES
 
 __all__ = ["build_defs", "defs"]
 
@@ -58,15 +54,10 @@ def build_defs(
     workbench = PipelineContext(merged, config, *([progress] if progress else []))
     return dg.Definitions(
         assets=[
-            *raw_assets,
-            *warehouse_assets(),
-            *persona_assets,
-            *map(stage_asset, STAGES),
-            *choice_set_assets(),
-            *scoring_assets(),
+            *(stage_asset(stage) for stage in (*STAGES, POLICIES)),
+            *model_assets().values(),
             *release_assets(),
-            *ablation_assets(),
-            *training_assets(),
+            *suite_assets(),
         ],
         asset_checks=dataset_checks(),
         jobs=JOBS,

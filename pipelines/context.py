@@ -33,6 +33,15 @@ class PipelineContext:
     config: Path | None = None
     progress: Progress = no_progress
 
+    @classmethod
+    def of(
+        cls, store: Store, settings: Settings, *, progress: Progress = no_progress
+    ) -> PipelineContext:
+        """The context of a store and settings that are open already."""
+        made = cls(progress=progress)
+        vars(made).update(store=store, settings=settings)
+        return made
+
     @cached_property
     def settings(self) -> Settings:
         """Settings from file, environment and the overrides."""

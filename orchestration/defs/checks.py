@@ -10,8 +10,7 @@ from orchestration.naming import asset_key
 from orchestration.results import check_result, not_applicable, reported
 from pipelines import quality
 from pipelines.context import PipelineContext
-from pipelines.domains import DOMAINS
-from pipelines.store import CheckRecord
+from pipelines.stages import check
 
 __all__ = ["dataset_checks"]
 
@@ -29,40 +28,20 @@ def _checks_of(dataset: str) -> dg.AssetChecksDefinition:
             for spec in quality.SUITES[dataset]
         ],
     )
-    def check(workbench: dg.ResourceParam[PipelineContext]) -> Iterator[dg.AssetCheckResult]:
+    def step(workbench: dg.ResourceParam[PipelineContext]) -> Iterator[dg.AssetCheckResult]:
         yield from reported([], lambda: _results(dataset, workbench))
 
-    return check
+    return step
 
 
 def _results(dataset: str, workbench: PipelineContext) -> list[dg.AssetCheckResult]:
-    domain = DOMAINS.get(dataset.partition(".")[0])
-    if domain and dataset in domain.optional and not workbench.store.has(dataset):
+    records = check(workbench, dataset)
+    if records is None:
         return [
             not_applicable(dataset, spec.name, "there is no such table", spec.severity)
             for spec in quality.SUITES[dataset]
         ]
-    return [check_result(dataset, record) for record in _run(dataset, workbench)]
-
-
-def _run(dataset: str, workbench: PipelineContext) -> list[CheckRecord]:
-    store, settings = workbench.store, workbench.settings
-    snapshot = store.current(dataset)
-    # Personas can be made before any world was taken in; then there is nothing to drift from.
-    previous = (
-        quality.previous_snapshot(store, dataset, settings.release.name)
-        if store.has("raw.world_files")
-        else None
-    )
-    records = quality.check_dataset(
-        dataset,
-        snapshot,
-        store=store,
-        settings=settings,
-        previous=previous,
-    )
-    store.record_checks(dataset, snapshot.version, records)
-    return records
+    return [check_result(dataset, record) for record in records]
 
 
 def dataset_checks() -> list[dg.AssetChecksDefinition]:

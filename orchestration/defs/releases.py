@@ -9,15 +9,12 @@ import dagster as dg
 
 from orchestration.naming import OWNERS, asset_key
 from orchestration.results import reported
-from pipelines import __version__, embeddings, personas, quality, warehouse
-from pipelines.config import Settings
+from pipelines import __version__
 from pipelines.context import PipelineContext
 from pipelines.domains import DOMAINS, Domain
-from pipelines.licences import Licence
-from pipelines.sources import SOURCES
-from pipelines.store import Release
+from pipelines.stages import publish
 
-__all__ = ["publish", "release_assets", "release_name"]
+__all__ = ["release_assets"]
 
 
 def _release_asset(domain: Domain) -> dg.AssetsDefinition:
@@ -58,7 +55,7 @@ def _release_asset(domain: Domain) -> dg.AssetsDefinition:
 def _release(
     key: dg.AssetKey, domain: Domain, run_id: str, workbench: PipelineContext
 ) -> dg.MaterializeResult[Any]:
-    release, summary = publish(workbench, domain, run_id)
+    release, summary = publish(workbench, domain, run_id=run_id)
     report = workbench.store.verify(release)
     return dg.MaterializeResult(
         asset_key=key,
@@ -80,87 +77,6 @@ def _release(
             )
         ],
     )
-
-
-def publish(
-    workbench: PipelineContext, domain: Domain, run_id: str | None
-) -> tuple[Release, dict[str, Any]]:
-    """Pin the current snapshots of a domain and publish them under its name.
-
-    Raises
-    ------
-    ReleaseError
-        If a blocking check of one of these versions is missing or failed, or if the snapshots
-        were not made from each other.
-    """
-    store, settings = workbench.store, workbench.settings
-    snapshots = {
-        dataset: store.current(dataset)
-        for dataset in domain.datasets()
-        if dataset not in domain.optional or store.has(dataset)
-    }
-    tables = {dataset.rpartition(".")[2]: snapshot for dataset, snapshot in snapshots.items()}
-    required = {
-        dataset: quality.required_checks(dataset) | _dbt_gates(workbench, dataset)
-        for dataset in snapshots
-    }
-    world = quality.world_of(store)
-    name = release_name(settings, domain.name)
-    summary = quality.release_summary(store, tables)
-    card = quality.dataset_card(
-        name,
-        world=world,
-        tables=tables,
-        licences=_licences(workbench, domain),
-        summary=summary,
-        settings=settings,
-    )
-    release = store.publish(
-        name,
-        tables,
-        world=world,
-        required=required,
-        card=card,
-        settings=settings.identity(),
-        run_id=run_id,
-    )
-    return release, summary
-
-
-def release_name(settings: Settings, domain: str) -> str:
-    """What a domain's release is called: the movies' name is a setting.
-
-    >>> from pipelines.config import Settings
-    >>> release_name(Settings(), "books")
-    'books'
-    """
-    return settings.release.name if domain == "movies" else domain
-
-
-def _licences(workbench: PipelineContext, domain: Domain) -> dict[str, Licence]:
-    """Terms of everything that went into the release."""
-    settings = workbench.settings
-    out = {
-        name: source.licence
-        for name, source in SOURCES.items()
-        if domain.name in source.domains or name in domain.sources
-    }
-    if "taxonomy" in out and not workbench.store.current("raw.taxonomy_categories").rows:
-        del out["taxonomy"]
-    if domain.personas:
-        out |= personas.LICENCES
-    if settings.embedding.model == embeddings.BUNDLED:
-        out[embeddings.BUNDLED] = embeddings.BUNDLED_LICENCE
-    return out
-
-
-def _dbt_gates(workbench: PipelineContext, dataset: str) -> set[str]:
-    """Names of the dbt tests that must have passed on the mart behind this dataset."""
-    model = warehouse.MARTS.get(dataset)
-    if model is None:
-        return set()
-    tests = warehouse.mart_tests(workbench.store.home, model)
-    return {test.name for test in tests if test.severity == "error"}
 
 
 def release_assets() -> list[dg.AssetsDefinition]:

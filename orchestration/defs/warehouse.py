@@ -1,4 +1,4 @@
-"""dbt's models as assets, its tests as checks, and the export of marts to snapshots."""
+"""dbt's models as assets, and its tests as checks."""
 
 # No postponed annotations here: Dagster reads the types of a step when it is defined.
 
@@ -6,7 +6,6 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -17,22 +16,18 @@ from dagster_dbt import DbtCliInvocation, DbtCliResource, dbt_assets
 from packaging.version import Version
 
 from orchestration import dbt_program
-from orchestration.builds import committed
 from orchestration.dbt_project import PROJECT, ModelNames, environment, manifest_path
-from orchestration.naming import asset_spec
-from orchestration.results import contract_spec, failure_of, reported, transient_retry
+from orchestration.results import failure_of, transient_retry
 from pipelines import warehouse
 from pipelines.context import PipelineContext
 from pipelines.domains import DOMAINS
 from pipelines.errors import StoreError
 from pipelines.markdown import preview_markdown
+from pipelines.stages.s20_marts import DUCKDB_POOL, held_warehouse
 from pipelines.store.files import full_disk_error, full_disk_now
 from pipelines.worlds import prepare_world
 
-__all__ = ["DUCKDB_POOL", "GROUPS", "dbt_resource", "model_assets", "warehouse_assets"]
-
-#: One DuckDB file has one writing process: everything that touches it runs in a pool of one.
-DUCKDB_POOL = "duckdb"
+__all__ = ["GROUPS", "dbt_resource", "model_assets"]
 
 
 class _DbtCli(DbtCliResource):
@@ -63,10 +58,6 @@ def dbt_resource() -> DbtCliResource:
 
 #: Time for dbt to end after an interrupt before it is killed (seconds).
 DBT_GRACE = 3.0
-#: How long a step waits for another process that holds the warehouse (seconds): dbt on the
-#: largest worlds takes many minutes, and a process that died holds nothing.
-LOCK_WAIT = 3600.0
-
 
 #: Models that are built together: dbt's selection and exclusion by name. A source that several
 #: domains are made from is a group of its own; everything else is its domain's.
@@ -119,7 +110,7 @@ def _build(
         command += ["--indirect-selection", "buildable"]
     with (
         environment(warehouse.dbt_environment(settings)),
-        _locked(workbench),
+        held_warehouse(workbench),
     ):
         linked = warehouse.link_sources(store)
         context.log.info(f"dbt reads {json.dumps(linked)}")
@@ -156,15 +147,6 @@ def _disk_fault(invocation: DbtCliInvocation, home: Path) -> StoreError | None:
     text = log.read_text(encoding="utf-8", errors="replace")[-20_000:] if log.exists() else ""
     said = f"{_first_failures(invocation.target_path)} {invocation.get_error()} {text}"
     return full_disk_error(said, home)
-
-
-def _locked(workbench: PipelineContext) -> AbstractContextManager[None]:
-    """The warehouse's lock; says whom it waits for."""
-
-    def waiting(holder: str) -> None:
-        workbench.progress(f"waiting for the warehouse ({holder})", 0, None)
-
-    return warehouse.warehouse_lock(workbench.store.home, timeout=LOCK_WAIT, on_wait=waiting)
 
 
 def _streamed(invocation: DbtCliInvocation) -> list[Any]:
@@ -266,39 +248,3 @@ def _first_failures(target_path: Path) -> str:
     failed = [r for r in results if r["status"] in {"error", "fail"}]
     lines = [f"{r['unique_id']}: {' '.join(str(r.get('message')).split())}" for r in failed[:3]]
     return f"{len(failed)} dbt nodes failed: " + "; ".join(lines) if failed else ""
-
-
-def _export_asset(dataset: str, model: str) -> dg.AssetsDefinition:
-    @dg.multi_asset(
-        name=dataset.replace(".", "_"),
-        specs=[
-            asset_spec(
-                dataset,
-                deps=[dg.AssetKey(["marts", model])],
-                code_version=warehouse.CODE_VERSION,
-                kinds={"duckdb", "parquet"},
-            )
-        ],
-        check_specs=[contract_spec(dataset)],
-        pool=DUCKDB_POOL,
-        retry_policy=transient_retry,
-    )
-    def asset(
-        context: dg.AssetExecutionContext, workbench: dg.ResourceParam[PipelineContext]
-    ) -> Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult]:
-        yield from reported([dataset], lambda: [_export(dataset, context.run_id, workbench)])
-
-    return asset
-
-
-def _export(dataset: str, run_id: str, workbench: PipelineContext) -> dg.MaterializeResult[Any]:
-    store = workbench.store
-    with _locked(workbench):
-        snapshot = warehouse.export_mart(store, dataset, workbench.settings, run_id=run_id)
-    return committed(workbench, snapshot, reused=snapshot.manifest.run_id != run_id)
-
-
-def warehouse_assets() -> list[dg.AssetsDefinition]:
-    """All models of the dbt project, and one export asset per mart."""
-    exports = (_export_asset(d, m) for d, m in sorted(warehouse.MARTS.items()))
-    return [*model_assets().values(), *exports]

@@ -10,8 +10,8 @@ from pipelines.ablations._build import (
     CHECKS,
     CODE_VERSION,
     check_cases,
+    make_cases,
     needs,
-    write_table,
 )
 from pipelines.ablations._cases import HumanSample, extremes, human_cases, series_cases
 from pipelines.ablations._kept import Kept
@@ -40,6 +40,7 @@ __all__ = [
     "human_cases",
     "human_personas",
     "item_sets",
+    "make_cases",
     "needs",
     "series_cases",
     "source_scale",
@@ -47,5 +48,4 @@ __all__ = [
     "suite_named",
     "suite_personas",
     "system_text",
-    "write_table",
 ]

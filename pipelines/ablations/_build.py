@@ -1,4 +1,4 @@
-"""The case tables as snapshots of the store, with checks of what a contract can't say."""
+"""The case tables: how each is made, and checks of what a contract can't express."""
 
 from __future__ import annotations
 
@@ -11,12 +11,11 @@ from pipelines.ablations._cases import human_cases, series_cases
 from pipelines.ablations._rule import CaseRule, Suite, suite_named
 from pipelines.ablations._series import find_series
 from pipelines.ablations._sets import item_sets, suite_personas
-from pipelines.errors import ContractError
 from pipelines.personas import HANDMADE_VERSION
 from pipelines.raters import source_scale
-from pipelines.store import CheckRecord, Snapshot, Store, build_key
+from pipelines.store import CheckRecord, Snapshot
 
-__all__ = ["CASE_TABLES", "CHECKS", "CODE_VERSION", "check_cases", "needs", "write_table"]
+__all__ = ["CASE_TABLES", "CHECKS", "CODE_VERSION", "check_cases", "make_cases", "needs"]
 
 #: Bumped whenever the same tables and rule give other cases.
 CODE_VERSION = f"2+{HANDMADE_VERSION}"
@@ -64,68 +63,27 @@ def needs(table: str, domain: str) -> dict[str, str]:
     }
 
 
-def write_table(
-    store: Store,
-    domain: str,
-    table: str,
-    inputs: Mapping[str, Snapshot],
-    *,
-    rule: CaseRule | None = None,
-    run_id: str | None = None,
-) -> tuple[Snapshot, bool]:
-    """Make one case table and commit it, unless it was made of the same before.
+def make_cases(
+    domain: str, table: str, inputs: Mapping[str, Snapshot], rule: CaseRule
+) -> tuple[pl.DataFrame, dict[str, Any]]:
+    """The rows of one case table, and counts for its manifest.
 
     Parameters
     ----------
-    store
-        Where to.
     domain, table
-        What: ``movies``, ``series``.
+        Such as ``movies``, ``series``.
     inputs
         Snapshots by the names of :func:`needs`.
     rule
         Sizes and seed.
-    run_id
-        Of the run that makes it.
-
-    Returns
-    -------
-    tuple of Snapshot, bool
-        The table, and whether it was there.
 
     Raises
     ------
     ContractError
-        If the tables of the domain are not what they should be, or a check fails.
+        If the tables of the domain are not what they should be.
     """
-    suite, rule = suite_named(domain), rule or CaseRule()
-    dataset = f"ablations.{domain}_{table}"
-    versions = {snapshot.dataset: snapshot.version for snapshot in inputs.values()}
-    found = store.find_build(dataset, build_key(CODE_VERSION, rule.facts(), versions))
-    if found is not None:
-        return store.point(dataset, found.version), True
-    frame, facts = _MAKERS[table](inputs, suite, rule)
-    records = check_cases(table, frame, inputs)
-    for record in records:
-        if not record.passed:
-            raise ContractError(
-                f"the check {record.name} failed: {record.details['message']}",
-                where=dataset,
-                details=record.details,
-            )
-    snapshot = store.commit(
-        dataset,
-        frame,
-        code_version=CODE_VERSION,
-        config=rule.facts(),
-        inputs=versions,
-        run_id=run_id,
-        stats={"counts": _counts(table, frame), **facts},
-        # A domain may have no series at all, or no rating outside the training split.
-        allow_empty=True,
-    )
-    store.record_checks(dataset, snapshot.version, records)
-    return snapshot, False
+    frame, facts = _MAKERS[table](inputs, suite_named(domain), rule)
+    return frame, {"counts": _counts(table, frame), **facts}
 
 
 def check_cases(

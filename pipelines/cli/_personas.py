@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from pipelines.config import Settings
-    from pipelines.personas import Cohort
-    from pipelines.store import CheckRecord, Snapshot, Store
+    from pipelines.store import CheckRecord, Snapshot
 
 __all__ = ["personas"]
 
@@ -98,61 +97,36 @@ def _settings(
 
 
 def _write(tree: Settings, *, quiet: bool) -> dict[str, Any]:
-    from pipelines.personas import CODE_VERSION, IMPORTED, write_cohort
+    from pipelines.stages import PipelineContext, build, check, stage_of
     from pipelines.store import Store
 
     store, name = Store(tree.runtime.home), tree.personas.cohort
     began = time.perf_counter()
     with _Progress(quiet=quiet) as progress:
-        written = write_cohort(
-            store,
-            tree,
-            name,
-            code_version=CODE_VERSION,
-            progress=progress.advance,
-            raw=_raw(store, tree) if name.startswith(IMPORTED) else None,
+        context = PipelineContext.of(
+            store, tree, progress=lambda _, done, total: progress.advance(done, total or done)
         )
+        built = build(stage_of("personas"), context, cohort=name)
     seconds = time.perf_counter() - began
-    checks = _check(store, tree, written.snapshot)
+    checks = check(context, "personas") or []
+    (snapshot,) = built.snapshots.values()
+    count = dict(snapshot.manifest.stats["cohorts"])[name]
     return {
         "cohort": name,
-        "personas": written.personas,
+        "personas": count,
         "seconds": round(seconds, 2),
-        "per_minute": round(60 * written.personas / max(seconds, 1e-9)),
-        "version": written.snapshot.version,
+        "per_minute": round(60 * count / max(seconds, 1e-9)),
+        "version": snapshot.version,
         "home": str(store.home),
-        "writing": written.facts,
+        "writing": {**built.report.shown.get("writing", {}), "reused": built.reused},
         "checks": {
             "passed": sum(c.passed is True for c in checks),
             "failed": [_shown(c) for c in checks if c.blocks],
             "warned": [_shown(c) for c in checks if c.passed is False and not c.blocks],
             "not_applicable": [_shown(c) for c in checks if c.passed is None],
         },
-        "sample": _sample(written, name),
+        "sample": _sample(snapshot, name),
     }
-
-
-def _raw(store: Store, tree: Settings) -> Snapshot | None:
-    from pipelines.sources import ingest
-    from pipelines.worlds import prepare_world
-
-    world = prepare_world(tree)
-    if not world.has("persona_files"):
-        return None
-    return ingest("persona_files", world, store, tree)["raw.persona_files"]
-
-
-def _check(store: Store, tree: Settings, snapshot: Snapshot) -> list[CheckRecord]:
-    from pipelines.contracts import CONTRACTS
-    from pipelines.quality import check_dataset, pandera_record
-
-    records = [
-        # The store refused rows that break the contract before it committed any.
-        pandera_record(CONTRACTS["personas"]),
-        *check_dataset("personas", snapshot, store=store, settings=tree),
-    ]
-    store.record_checks("personas", snapshot.version, records)
-    return records
 
 
 def _shown(check: CheckRecord) -> dict[str, Any]:
@@ -160,10 +134,10 @@ def _shown(check: CheckRecord) -> dict[str, Any]:
     return {"name": check.name, "message": message, "rows": check.details.get("rows", [])[:3]}
 
 
-def _sample(written: Cohort, cohort: str) -> list[dict[str, Any]]:
+def _sample(snapshot: Snapshot, cohort: str) -> list[dict[str, Any]]:
     import polars as pl
 
-    rows = written.snapshot.scan().filter(pl.col("cohort") == cohort).head(_SHOWN).collect()
+    rows = snapshot.scan().filter(pl.col("cohort") == cohort).head(_SHOWN).collect()
     return rows.to_dicts()
 
 

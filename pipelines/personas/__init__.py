@@ -10,7 +10,6 @@ the ``writer`` column.
 """
 
 from pipelines.personas._attributes import OPINIONS, sample_attributes
-from pipelines.personas._cohorts import HANDMADE, IMPORTED, Cohort, write_cohort
 from pipelines.personas._generate import generate, generate_batches
 from pipelines.personas._grammar import StatisticalWriter
 from pipelines.personas._handmade import (
@@ -34,6 +33,8 @@ from pipelines.personas._terms import LICENCES
 from pipelines.personas._variety import TextVariety, sentences, text_variety
 from pipelines.personas._writers import WRITERS, Writer, load_writer
 
+#: Cohorts whose name begins so come from the world's persona files, or were written by hand.
+IMPORTED, HANDMADE = "imported", "handmade"
 #: Bumped whenever the same settings give other personas.
 CODE_VERSION = "2"
 
@@ -50,7 +51,6 @@ __all__ = [
     "WORKING_AGE",
     "WRITERS",
     "Bands",
-    "Cohort",
     "ModelWriter",
     "PersonaLists",
     "StatisticalWriter",
@@ -70,5 +70,4 @@ __all__ = [
     "sample_attributes",
     "sentences",
     "text_variety",
-    "write_cohort",
 ]

@@ -6,16 +6,16 @@
 'category:Toys & Games > Action & Toy Figures'
 """
 
-from pipelines.products._build import CODE_VERSION, DATASETS, INPUTS, build_choice_sets
 from pipelines.products._choice_sets import ChoiceSets, choice_sets
 from pipelines.products._match import HEURISTICS, Heuristic, PathMatch, PathMatcher, PathMiss
 from pipelines.products._tree import CategoryNode, CategoryTree
 
+#: Raised when the same products, tree and settings would give other tables.
+CODE_VERSION = "choice-sets-1"
+
 __all__ = [
     "CODE_VERSION",
-    "DATASETS",
     "HEURISTICS",
-    "INPUTS",
     "CategoryNode",
     "CategoryTree",
     "ChoiceSets",
@@ -23,6 +23,5 @@ __all__ = [
     "PathMatch",
     "PathMatcher",
     "PathMiss",
-    "build_choice_sets",
     "choice_sets",
 ]

@@ -5,7 +5,7 @@
 ['movielens', 'tmdb']
 """
 
-from pipelines.sources._ingest import ingest, inventory
+from pipelines.sources._ingest import ingest, ingest_build, inventory, inventory_build
 from pipelines.sources._protocol import (
     SOURCES,
     Progress,
@@ -40,7 +40,9 @@ __all__ = [
     "download_folder",
     "given_folder",
     "ingest",
+    "ingest_build",
     "inventory",
+    "inventory_build",
     "no_progress",
     "open_source",
     "open_world",

@@ -5,8 +5,9 @@ from __future__ import annotations
 import ctypes
 import platform
 from collections import Counter
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,12 +25,12 @@ from pipelines.sources._protocol import (
 from pipelines.sources._rejects import RejectLog
 from pipelines.sources._world import GENERATED, World
 from pipelines.sources.formats.files import sha256_of
-from pipelines.store import Snapshot, Store, build_key
+from pipelines.store import Build, Snapshot, Store, Table
 
 if TYPE_CHECKING:
     import polars as pl
 
-__all__ = ["ingest", "inventory"]
+__all__ = ["ingest", "ingest_build", "inventory", "inventory_build"]
 
 
 #: `M_MMAP_THRESHOLD` of glibc's `mallopt`.
@@ -108,6 +109,20 @@ def ingest(
     LockedError
         If another process is ingesting the same source into this store.
     """
+    with ingest_build(source, world, store, settings, progress=progress) as build:
+        return store.build(build, run_id=run_id)
+
+
+@contextmanager
+def ingest_build(
+    source: str,
+    world: World,
+    store: Store,
+    settings: Settings,
+    *,
+    progress: Progress | None = None,
+) -> Iterator[Build]:
+    """The build behind :func:`ingest`, for the time that it takes."""
     give_large_blocks_back()
     report = progress or no_progress
     reader = open_source(source, settings, progress=report)
@@ -120,23 +135,9 @@ def ingest(
         **reader.identity(world.folder),
         **settings.identity("ingest"),
     }
-    key = build_key(reader.code_version, config, inputs)
-    if reader.reusable(world.folder):
-        known = {dataset: store.find_build(dataset, key) for dataset in reader.datasets}
-        if all(known.values()):
-            return {d: store.point(d, s.version) for d, s in known.items() if s is not None}
 
-    with (
-        scratch_folder(store.home, f"ingest-{source}") as scratch,
-        store.transaction() as transaction,
-    ):
-        write = partial(
-            transaction.write,
-            code_version=reader.code_version,
-            config=config,
-            inputs=inputs,
-            run_id=run_id,
-        )
+    def make() -> Iterator[Table]:
+        scratch = stack.enter_context(scratch_folder(store.home, f"ingest-{source}"))
         work = Workspace(
             scratch=scratch / "work",
             settings=settings,
@@ -145,36 +146,74 @@ def ingest(
             wanted_tmdb=_wanted_tmdb(reader, store),
         )
         work.scratch.mkdir()
-        facts = {"licence": _licence(reader, world), "world": world.name}
-        tables: list[str] = []
-        accounted = 0
-        for table in reader.read(world.folder, work):
-            tables.append(table.dataset)
-            # Without any file (an unreachable API, say) there may be nothing to read.
-            empty = table.allow_empty or table.file is None or not files
-            with write(table.dataset, allow_empty=empty) as writer:
-                for batch in table.batches:
-                    writer.append(batch)
-                stats = _account(table, writer.rows, work.rejects, empty, settings)
-                writer.note(**facts, **stats)
-            accounted += stats.get("rejected", 0)
-        if tables != list(reader.datasets[:-1]) or accounted != work.rejects.count():
-            raise SourceError(
-                f"rows lost: {work.rejects.count()} rejected, {accounted} accounted for",
-                where=source,
-                hint="this is a fault of the loader: please report it",
-            )
-        with write(reader.rejected_dataset, allow_empty=True) as writer:
-            for batch in work.rejects.batches():
-                writer.append(batch)
-            writer.note(**facts, rejected=work.rejects.count(), reasons=work.rejects.reasons())
+        yield from _tables(reader, world, work, has_files=bool(files))
         if _stamps(files) != before:
             raise SourceError(
                 "a file changed while it was read",
                 where=", ".join(str(p) for p in files),
                 hint="run again when nothing writes to it",
             )
-    return transaction.snapshots
+
+    with ExitStack() as stack:
+        yield Build(
+            tuple(reader.datasets),
+            make,
+            reader.code_version,
+            config,
+            inputs,
+            reusable=reader.reusable(world.folder),
+        )
+
+
+def _tables(reader: Source, world: World, work: Workspace, *, has_files: bool) -> Iterator[Table]:
+    """A source's tables, and the table of rejected rows; every row is accounted for."""
+    facts = {"licence": _licence(reader, world), "world": world.name}
+    rejects = work.rejects
+    read: list[_Accounted] = []
+    for table in reader.read(world.folder, work):
+        # Without any file (an unreachable API, say) there may be nothing to read.
+        empty = table.allow_empty or table.file is None or not has_files
+        read.append(_Accounted(table, work, facts, empty))
+        yield Table(table.dataset, read[-1].batches(), read[-1].stats, empty)
+    accounted = sum(table.rejected for table in read)
+    if [t.table.dataset for t in read] != list(reader.datasets[:-1]) or (
+        accounted != rejects.count()
+    ):
+        raise SourceError(
+            f"rows lost: {rejects.count()} rejected, {accounted} accounted for",
+            where=reader.name,
+            hint="this is a fault of the loader: please report it",
+        )
+    yield Table(
+        reader.rejected_dataset,
+        rejects.batches(),
+        lambda: {**facts, "rejected": rejects.count(), "reasons": rejects.reasons()},
+        allow_empty=True,
+    )
+
+
+@dataclass
+class _Accounted:
+    """A table whose rows are counted on their way out."""
+
+    table: RawTable
+    work: Workspace
+    facts: dict[str, Any]
+    may_be_empty: bool
+    rows: int = 0
+    rejected: int = 0
+
+    def batches(self) -> Iterator[pl.DataFrame]:
+        for batch in self.table.batches:
+            self.rows += batch.height
+            yield batch
+
+    def stats(self) -> dict[str, Any]:
+        found = _account(
+            self.table, self.rows, self.work.rejects, self.may_be_empty, self.work.settings
+        )
+        self.rejected = found.get("rejected", 0)
+        return {**self.facts, **found}
 
 
 def inventory(
@@ -194,6 +233,13 @@ def inventory(
     StoreError
         If the store can't be written.
     """
+    build = inventory_build(world, settings, progress=progress)
+    (snapshot,) = store.build(build, run_id=run_id).values()
+    return snapshot
+
+
+def inventory_build(world: World, settings: Settings, *, progress: Progress | None = None) -> Build:
+    """The build behind :func:`inventory`."""
     import polars as pl
 
     report = progress or no_progress
@@ -215,20 +261,20 @@ def inventory(
             }
         )
     report("checking files", len(listed), len(listed))
-    return store.commit(
-        "raw.world_files",
-        pl.DataFrame(rows),
-        code_version=_INVENTORY_VERSION,
-        config={"world": world.name, "origin": world.origin},
-        inputs={f"file:{row['file']}": str(row["sha256"]) for row in rows},
-        run_id=run_id,
-        stats={
-            "world": world.name,
-            "origin": world.origin,
-            "unread_files": len(world.unread),
-            "unread": list(world.unread[:_MAX_UNREAD]),
-            "unused": list(world.unused),
-        },
+    stats = {
+        "world": world.name,
+        "origin": world.origin,
+        "unread_files": len(world.unread),
+        "unread": list(world.unread[:_MAX_UNREAD]),
+        "unused": list(world.unused),
+    }
+    dataset = "raw.world_files"
+    return Build(
+        (dataset,),
+        lambda: [Table(dataset, [pl.DataFrame(rows)], lambda: stats, ordered=False)],
+        _INVENTORY_VERSION,
+        {"world": world.name, "origin": world.origin},
+        {f"file:{row['file']}": str(row["sha256"]) for row in rows},
     )
 
 

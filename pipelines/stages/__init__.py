@@ -12,12 +12,34 @@ is data and one function, and is built without Dagster:
 
 from pipelines.context import PipelineContext
 from pipelines.errors import StoreError
-from pipelines.stages import s50_embeddings, s60_graph, s80_reports
+from pipelines.stages import (
+    s10_sources,
+    s20_marts,
+    s30_choice_sets,
+    s40_personas,
+    s50_embeddings,
+    s60_graph,
+    s70_scores,
+    s80_reports,
+    s85_ablations,
+)
 from pipelines.stages._builder import Built, build, contract_record
 from pipelines.stages._stage import Check, Inputs, Report, Stage, tables
+from pipelines.stages.s85_ablations import case_stage
+from pipelines.stages.s90_releases import check, publish, release_name
 
 #: Every stage, each after those that it reads from.
-STAGES: list[Stage] = [*s50_embeddings.STAGES, *s60_graph.STAGES, *s80_reports.STAGES]
+STAGES: list[Stage] = [
+    *s10_sources.STAGES,
+    *s20_marts.STAGES,
+    *s30_choice_sets.STAGES,
+    *s40_personas.STAGES,
+    *s50_embeddings.STAGES,
+    *s60_graph.STAGES,
+    *s70_scores.STAGES,
+    *s80_reports.STAGES,
+    *s85_ablations.STAGES,
+]
 
 __all__ = [
     "STAGES",
@@ -28,7 +50,11 @@ __all__ = [
     "Report",
     "Stage",
     "build",
+    "case_stage",
+    "check",
     "contract_record",
+    "publish",
+    "release_name",
     "stage_of",
     "tables",
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -57,6 +57,7 @@ def build(
     *,
     cohort: str | None = None,
     run_id: str | None = None,
+    inputs: Mapping[str, Snapshot] | None = None,
 ) -> Built:
     """Build the tables of a stage from the current versions of its inputs.
 
@@ -75,6 +76,8 @@ def build(
         but for those of cohorts that are no longer among the personas.
     run_id
         The run that asks.
+    inputs
+        Snapshots by short name that are read in place of the current versions.
 
     Raises
     ------
@@ -94,18 +97,22 @@ def build(
     with ExitStack() as stack:
         if stage.by_cohort:
             stack.enter_context(_lock(store, f"{first}-{cohort}", f"{first} of {cohort}", 0))
-        inputs = Inputs(
+        given = inputs or {}
+        read = Inputs(
             context,
-            {short: store.current(dataset) for short, dataset in stage.inputs.items()},
+            {
+                short: given.get(short) or store.current(dataset)
+                for short, dataset in stage.inputs.items()
+            },
             stage.domain,
             cohort,
             store.current(first) if store.has(first) else None,
             Path(store.home) / "scratch" / first / (cohort or ""),
             run_id,
         )
-        wanted = stack.enter_context(stage.opened(inputs, settings, report))
+        wanted = stack.enter_context(stage.opened(read, settings, report))
         if stage.by_cohort:
-            wanted, reused = _beside_others(stack, store, stage, inputs, wanted, report)
+            wanted, reused = _beside_others(stack, store, stage, read, wanted, report)
         else:
             reused = store.find(wanted) is not None
         try:
@@ -115,7 +122,7 @@ def build(
                 store.withdraw(dataset)
             return Built(stage, report=report, reason=str(error), absent=True)
         if stage.by_cohort:
-            shutil.rmtree(inputs.scratch, ignore_errors=True)
+            shutil.rmtree(read.scratch, ignore_errors=True)
     for dataset, snapshot in snapshots.items():
         own = report.checks if dataset == first else []
         store.record_checks(dataset, snapshot.version, [contract_record(snapshot), *own])

@@ -166,6 +166,8 @@ class Stage:
         Technologies that the asset is tagged with.
     by_cohort
         Whether the table is built cohort by cohort, each beside the others.
+    reusable
+        Whether the tables of an equal build may be used; by default they may.
     left_out
         Reason why there is nothing to build for (settings, cohort), or None.
     absent_on
@@ -196,6 +198,7 @@ class Stage:
     after: tuple[str, ...] = ()
     kinds: tuple[str, ...] = ("python", "parquet")
     by_cohort: bool = False
+    reusable: Callable[[Inputs], bool] | None = None
     left_out: Callable[[Settings, str | None], str | None] | None = None
     absent_on: tuple[type[UnderstudyError], ...] = ()
     checks: tuple[Check, ...] = ()
@@ -241,6 +244,7 @@ class Stage:
             if self.identity
             else {},
             inputs.versions,
+            self.reusable is None or self.reusable(inputs),
         )
 
     def made(self, inputs: Inputs, settings: Settings, report: Report) -> Iterable[Table]:

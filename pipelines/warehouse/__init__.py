@@ -10,7 +10,7 @@ say was built and tested, and exports a mart only if its tests passed on exactly
 """
 
 from pipelines.warehouse._environment import dbt_environment, dbt_vars
-from pipelines.warehouse._export import CODE_VERSION, MARTS, export_mart
+from pipelines.warehouse._export import CODE_VERSION, MARTS, export_mart, mart_build
 from pipelines.warehouse._failures import failing_rows
 from pipelines.warehouse._gate import MartEvidence, MartTest, mart_tests
 from pipelines.warehouse._layout import WarehouseLayout
@@ -36,6 +36,7 @@ __all__ = [
     "failing_rows",
     "link_sources",
     "linked_sources",
+    "mart_build",
     "mart_tests",
     "record_dbt_run",
     "standing_outcomes",

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from pipelines.contracts import PUBLISHED, Contract
 from pipelines.contracts.dbt import duckdb_type
 from pipelines.errors import ContractError, StoreError
-from pipelines.store import CheckRecord, Snapshot, Store, build_key
+from pipelines.store import Build, CheckRecord, Snapshot, Store, Table
 from pipelines.warehouse._database import columns_of, last_builds, open_warehouse, plain_rows
 from pipelines.warehouse._environment import dbt_vars
 from pipelines.warehouse._gate import MartEvidence, mart_evidence
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
     from pipelines.config import Settings
 
-__all__ = ["CODE_VERSION", "MARTS", "export_mart"]
+__all__ = ["CODE_VERSION", "MARTS", "export_mart", "mart_build"]
 
 #: Version of the exporting code; the dbt models have their own, see ``MartEvidence.code``.
 CODE_VERSION = "1"
@@ -96,6 +97,20 @@ def export_mart(
         There is no such mart or warehouse, or it was built from other sources, with other
         settings, or by a run that left no record. :class:`LockedError` while dbt runs.
     """
+    with mart_build(store, dataset, settings) as (build, checks):
+        (snapshot,) = store.build(build, run_id=run_id).values()
+    store.record_checks(dataset, snapshot.version, checks)
+    return snapshot
+
+
+@contextmanager
+def mart_build(
+    store: Store, dataset: str, settings: Settings
+) -> Iterator[tuple[Build, list[CheckRecord]]]:
+    """The build behind :func:`export_mart` and the outcomes of the mart's dbt tests.
+
+    As long as it is open, no dbt can change the warehouse.
+    """
     model = MARTS.get(dataset)
     if model is None:
         raise StoreError(
@@ -117,31 +132,25 @@ def export_mart(
             in_database=last_builds(connection),
         )
         _check_columns(connection, evidence.relation, contract, dataset)
-        code_version = f"{CODE_VERSION}+{evidence.code}"
-        known = store.find_build(
-            dataset, build_key(code_version, evidence.variables, evidence.sources)
+
+        def stats() -> dict[str, Any]:
+            facts = _facts(connection, ledger, dataset)
+            left_out = _left_out(connection, ledger, dataset)
+            return {
+                "dbt_model": model, "filtered": left_out, **({"facts": facts} if facts else {})
+            }  # fmt: skip
+
+        def make() -> list[Table]:
+            return [Table(dataset, _batches(connection, evidence.relation, contract), stats)]
+
+        build = Build(
+            (dataset,),
+            make,
+            f"{CODE_VERSION}+{evidence.code}",
+            evidence.variables,
+            evidence.sources,
         )
-        if known is not None:
-            snapshot = store.point(dataset, known.version)
-        else:
-            with store.write(
-                dataset,
-                code_version=code_version,
-                config=evidence.variables,
-                inputs=evidence.sources,
-                run_id=run_id,
-                contract=contract,
-            ) as writer:
-                for batch in _batches(connection, evidence.relation, contract):
-                    writer.append(batch)
-                writer.note(dbt_model=model, filtered=_left_out(connection, ledger, dataset))
-                facts = _facts(connection, ledger, dataset)
-                if facts:
-                    writer.note(facts=facts)
-            snapshot = writer.snapshot
-        checks = _records(connection, evidence)
-    store.record_checks(dataset, snapshot.version, checks)
-    return snapshot
+        yield build, _records(connection, evidence)
 
 
 def _left_out(

@@ -269,8 +269,8 @@ class Workshop:
             RaterBank,
             needs,
             suite_named,
-            write_table,
         )
+        from pipelines.stages import PipelineContext, build, case_stage
 
         found = suite_named(suite)
         missing = [name for name in _NEEDED if name not in release.tables]
@@ -287,12 +287,14 @@ class Workshop:
             )
         tables = {name: release.snapshot(name) for name in release.tables}
         cases: dict[str, Snapshot] = {}
+        context = PipelineContext.of(store, settings)
         for table in CASE_TABLES:
             inputs = {
                 name: cases[name[1:]] if name.startswith(".") else tables[name]
                 for name in needs(table, suite)
             }
-            cases[table], _ = write_table(store, suite, table, inputs, rule=rule, run_id=run_id)
+            stage = case_stage(suite, table, rule)
+            (cases[table],) = build(stage, context, inputs=inputs, run_id=run_id).snapshots.values()
         bank = RaterBank(settings, suite, tables, answer_store, engines)
         return cls(found, release, tables, cases, bank, Kept(store.home), k, most)
 

@@ -27,12 +27,14 @@ import pyarrow.parquet  # noqa: F401
 from support.killing import asked, forked, kill_once
 
 import pipelines.contracts  # noqa: F401
+from pipelines import personas as package
 from pipelines.config import ServingSettings, Settings
 from pipelines.llm.answers import AnswerStore
 from pipelines.llm.engines import Request
 from pipelines.llm.engines.scripted import ScriptedEngine, draw_reply
 from pipelines.llm.grammars import TextLimits
-from pipelines.personas import ModelWriter, _cohorts, write_cohort
+from pipelines.personas import ModelWriter
+from pipelines.stages import PipelineContext, build, stage_of
 from pipelines.store import Store
 
 pytestmark = [pytest.mark.faults]
@@ -68,8 +70,8 @@ def write(home: Path, log: Path | None, pause: float) -> None:
             limits=TextLimits((1, 1), (10, 40)),
         )
 
-    with mock.patch.object(_cohorts, "load_writer", open_writer):
-        write_cohort(Store(home), chosen, "movies-k", code_version="1")
+    with mock.patch.object(package, "load_writer", open_writer):
+        build(stage_of("personas"), PipelineContext.of(Store(home), chosen), cohort="movies-k")
 
 
 def kill_at_random(home: Path, log: Path) -> None:

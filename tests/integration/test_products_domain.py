@@ -15,10 +15,10 @@ import pytest
 from pipelines.config import Settings
 from pipelines.contracts import CONTRACTS
 from pipelines.personas import imported_batches
-from pipelines.products import build_choice_sets
 from pipelines.sample_world import SampleWorld
 from pipelines.sample_world._amazon import PRODUCT_SHELVES
 from pipelines.sources import ingest
+from pipelines.stages import PipelineContext, build, stage_of
 from pipelines.store import Store
 from pipelines.warehouse import (
     MARTS,
@@ -61,7 +61,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Store, Settings, Sam
     for dataset in MARTS:
         if dataset.startswith("products."):
             export_mart(store, dataset, settings)
-    build_choice_sets(store, settings)
+    build(stage_of("products.products"), PipelineContext.of(store, settings))
     key = SampleWorld.read(world.folder)
     assert key is not None
     return store, settings, key

@@ -8,6 +8,7 @@ from typing import Any
 import polars as pl
 import pytest
 
+from pipelines import stages
 from pipelines.ablations import (
     CASE_TABLES,
     CaseRule,
@@ -18,10 +19,11 @@ from pipelines.ablations import (
     suite_named,
     suite_personas,
     system_text,
-    write_table,
 )
+from pipelines.config import Settings
 from pipelines.contracts import CONTRACTS
 from pipelines.errors import ConfigError, ContractError
+from pipelines.stages import PipelineContext, case_stage
 from pipelines.store import Store
 
 MOVIES = suite_named("movies")
@@ -275,7 +277,9 @@ def build(store: Store, release: Any, rule: CaseRule) -> dict[str, Any]:
             name: out[name[1:]][0] if name.startswith(".") else release.snapshot(name)
             for name in needs(table, "movies")
         }
-        out[table] = write_table(store, "movies", table, inputs, rule=rule)
+        context = PipelineContext.of(store, Settings())
+        built = stages.build(case_stage("movies", table, rule), context, inputs=inputs)
+        out[table] = next(iter(built.snapshots.values())), built.reused
     return out
 
 

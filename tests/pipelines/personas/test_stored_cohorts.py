@@ -11,21 +11,23 @@ from typer.testing import CliRunner
 
 from pipelines.cli.main import app
 from pipelines.config import Settings
+from pipelines.downloads import Progress, no_progress
 from pipelines.errors import ConfigError, LockedError
-from pipelines.personas import CODE_VERSION, Cohort, write_cohort
-from pipelines.scratch import scratch_folder
-from pipelines.store import Store
+from pipelines.stages import PipelineContext, build, stage_of
+from pipelines.store import Snapshot, Store
+from pipelines.store.locks import mutex
 
 
-def _write(home: Path, cohort: str, count: int = 20, **options: object) -> Cohort:
+def _write(home: Path, cohort: str, count: int = 20, progress: Progress = no_progress) -> Snapshot:
     settings = Settings(personas={"count": count}, runtime={"home": str(home)})
-    return write_cohort(Store(home), settings, cohort, code_version=CODE_VERSION, **options)  # type: ignore[arg-type]
+    context = PipelineContext.of(Store(home), settings, progress=progress)
+    return build(stage_of("personas"), context, cohort=cohort).snapshots["personas"]
 
 
 def test_a_cohort_joins_those_that_are_there(tmp_path: Path) -> None:
     _write(tmp_path, "b")
     _write(tmp_path, "a", 5)
-    table = _write(tmp_path, "a-b", 7).snapshot.read()
+    table = _write(tmp_path, "a-b", 7).read()
     assert dict(table.group_by("cohort").len().iter_rows()) == {"a": 5, "a-b": 7, "b": 20}
     assert table["persona_id"].is_sorted()
 
@@ -33,13 +35,13 @@ def test_a_cohort_joins_those_that_are_there(tmp_path: Path) -> None:
 def test_making_a_cohort_again_gives_the_version_that_is_there(tmp_path: Path) -> None:
     first = _write(tmp_path, "a")
     _write(tmp_path, "b")
-    both = _write(tmp_path, "a").snapshot
-    assert both.version == _write(tmp_path, "b").snapshot.version
-    assert both.version != first.snapshot.version
+    both = _write(tmp_path, "a")
+    assert both.version == _write(tmp_path, "b").version
+    assert both.version != first.version
 
 
 def test_other_settings_make_a_new_version_and_leave_the_old_one(tmp_path: Path) -> None:
-    old, new = _write(tmp_path, "a").snapshot, _write(tmp_path, "a", 21).snapshot
+    old, new = _write(tmp_path, "a"), _write(tmp_path, "a", 21)
     assert (old.rows, new.rows) == (20, 21)
     assert Store(tmp_path).get("personas", old.version).read().height == 20
 
@@ -47,15 +49,16 @@ def test_other_settings_make_a_new_version_and_leave_the_old_one(tmp_path: Path)
 def test_the_name_says_the_domain(tmp_path: Path) -> None:
     _write(tmp_path, "books-pilot", 3)
     _write(tmp_path, "games", 3)
-    table = _write(tmp_path, "pilot", 3).snapshot.read()
+    table = _write(tmp_path, "pilot", 3).read()
     found = dict(table.select("cohort", "domain").unique().iter_rows())
     assert found == {"books-pilot": "books", "games": "games", "pilot": "movies"}
 
 
 def test_handmade_people_are_a_cohort_like_others(tmp_path: Path) -> None:
     made = _write(tmp_path, "handmade-movies")
-    assert set(made.snapshot.read()["origin"]) == {"handmade"}
-    assert made.personas == made.snapshot.rows >= 40
+    assert set(made.read()["origin"]) == {"handmade"}
+    assert made.manifest.stats["cohorts"] == {"handmade-movies": made.rows}
+    assert made.rows >= 40
 
 
 def test_an_imported_cohort_needs_files(tmp_path: Path) -> None:
@@ -65,9 +68,10 @@ def test_an_imported_cohort_needs_files(tmp_path: Path) -> None:
 
 
 def test_two_processes_don_t_make_one_cohort_at_once(tmp_path: Path) -> None:
-    with scratch_folder(tmp_path, "cohort-a"), pytest.raises(LockedError):
+    lock = tmp_path / "_locks" / "personas-a.lock"
+    with mutex(lock), pytest.raises(LockedError, match="another process is writing personas of a"):
         _write(tmp_path, "a")
-    assert _write(tmp_path, "a").personas == 20
+    assert _write(tmp_path, "a").rows == 20
 
 
 def test_cohorts_made_at_the_same_time_don_t_lose_each_other(tmp_path: Path) -> None:
@@ -83,8 +87,8 @@ def test_cohorts_made_at_the_same_time_don_t_lose_each_other(tmp_path: Path) -> 
 
 
 def test_progress_ends_at_the_planned_number(tmp_path: Path) -> None:
-    seen: list[tuple[int, int]] = []
-    _write(tmp_path, "a", 30, progress=lambda done, total: seen.append((done, total)))
+    seen: list[tuple[int, int | None]] = []
+    _write(tmp_path, "a", 30, progress=lambda _, done, total: seen.append((done, total)))
     assert seen[-1] == (30, 30)
 
 

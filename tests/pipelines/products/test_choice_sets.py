@@ -17,15 +17,15 @@ from hypothesis import strategies as st
 
 from pipelines.config import ProductsSettings, Settings
 from pipelines.contracts import CONTRACTS
-from pipelines.errors import ContractError, NoChoiceSetError, StoreError
+from pipelines.errors import ContractError, StoreError
 from pipelines.products import (
     CategoryTree,
     ChoiceSets,
-    build_choice_sets,
     choice_sets,
 )
 from pipelines.products._choice_sets import quotas, row_keys, sample_mask
-from pipelines.store import Store
+from pipelines.stages import PipelineContext, build, stage_of
+from pipelines.store import Snapshot, Store
 
 TREE = CategoryTree(
     ["Home > Kitchen > Pans > Woks", "Home > Kitchen > Pans > Grill Pans", "Home > Kitchen > Pots"]
@@ -300,6 +300,13 @@ def filled(home: Path, rows: list[dict[str, Any]]) -> Store:
     return store
 
 
+def build_choice_sets(
+    store: Store, settings: Settings, run_id: str | None = None
+) -> dict[str, Snapshot]:
+    stage = stage_of("products.products")
+    return build(stage, PipelineContext.of(store, settings), run_id=run_id).snapshots
+
+
 def test_the_tables_are_committed_together_and_not_made_twice(tmp_path: Path) -> None:
     store = filled(tmp_path, [item(n, POTS) for n in range(20)])
     tree = Settings(products={"min_category_size": 15})  # type: ignore[arg-type]
@@ -319,7 +326,7 @@ def test_the_tables_are_committed_together_and_not_made_twice(tmp_path: Path) ->
 
 
 def test_a_store_without_products_or_a_tree_says_what_is_missing(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match=r"raw.taxonomy_categories .*docs/products"):
+    with pytest.raises(StoreError, match=r"no products\.items in this store"):
         build_choice_sets(Store(tmp_path), Settings())
 
 
@@ -328,8 +335,9 @@ def test_tables_are_withdrawn_when_no_choice_set_is_left(tmp_path: Path) -> None
     tree = Settings(products={"min_category_size": 15})  # type: ignore[arg-type]
     made_before = build_choice_sets(store, tree)
     strict = Settings(products={"min_category_size": 30})  # type: ignore[arg-type]
-    with pytest.raises(NoChoiceSetError, match="no choice set is left"):
-        build_choice_sets(store, strict)
+    absent = build(stage_of("products.products"), PipelineContext.of(store, strict))
+    assert absent.absent
+    assert "no choice set is left" in str(absent.reason)
     assert not any(store.has(dataset) for dataset in made_before)
     # The snapshots stay, and are current again when they are asked for again.
     again = build_choice_sets(store, tree)
@@ -343,6 +351,6 @@ def test_without_a_tree_there_are_no_choice_sets(tmp_path: Path) -> None:
     made_before = build_choice_sets(store, Settings())
     empty = store.current("raw.taxonomy_categories").read().clear()
     store.commit("raw.taxonomy_categories", empty, code_version="t", allow_empty=True)
-    with pytest.raises(NoChoiceSetError, match="there is no category tree"):
-        build_choice_sets(store, Settings())
+    absent = build(stage_of("products.products"), PipelineContext.of(store, Settings()))
+    assert "there is no category tree" in str(absent.reason)
     assert not any(store.has(dataset) for dataset in made_before)

@@ -1,0 +1,50 @@
+"""Product choice sets: products in the categories of a tree (BIEL, section 4 and appendix C)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pipelines import products
+from pipelines.config import Settings
+from pipelines.errors import NoChoiceSetError
+from pipelines.stages._stage import Inputs, Report, Stage
+from pipelines.store import Table
+
+__all__ = ["STAGES"]
+
+_ITEMS, _TREE = "products.items", "raw.taxonomy_categories"
+_TABLES = ("products.products", "products.categories", "products.product_category")
+
+
+def choice_sets(inputs: Inputs, settings: Settings, report: Report) -> Iterator[Table]:
+    """Draw products, match their categories to the tree, cut what is too small.
+
+    Each table's statistics are the facts of :class:`pipelines.products.ChoiceSets`, the match
+    rate and a list of the commonest misses among them.
+    """
+    items, taxonomy = inputs[_ITEMS], inputs[_TREE]
+    if not taxonomy.rows:
+        raise NoChoiceSetError(
+            "there is no category tree",
+            where=taxonomy.dataset,
+            hint="choice sets need one: data.taxonomy.file, or a file in taxonomy/",
+        )
+    tree = products.CategoryTree(taxonomy.read(["path"])["path"])
+    found = products.choice_sets(items.scan(), tree, settings.products)
+    facts = {**found.stats, "tree_categories": len(tree), "tree_implied": tree.implied}
+    rows = (found.products(items.scan()), [found.categories], [found.links])
+    for dataset, frames in zip(_TABLES, rows, strict=True):
+        yield Table(dataset, frames, lambda: facts)
+
+
+STAGES = [
+    Stage(
+        datasets=_TABLES,
+        inputs={_ITEMS: _ITEMS, _TREE: _TREE},
+        identity=("products",),
+        code_version=products.CODE_VERSION,
+        make=choice_sets,
+        name="products_choice_sets",
+        absent_on=(NoChoiceSetError,),
+    )
+]

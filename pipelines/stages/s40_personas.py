@@ -1,0 +1,129 @@
+"""Synthetic users: cohorts, each generated, imported or written by hand."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from pipelines import personas
+from pipelines.config import Settings
+from pipelines.domains import cohort_domain
+from pipelines.errors import ConfigError
+from pipelines.personas import HANDMADE, IMPORTED
+from pipelines.scratch import scratch_errors
+from pipelines.stages._stage import Inputs, Report, Stage
+from pipelines.store import Build, Snapshot, Table
+
+__all__ = ["STAGES"]
+
+#: Personas per step of a generation: what is lost of the statistical writer's work by a kill (a
+#: model's replies are kept one by one in the answer store), and how often progress is reported.
+_STEP = 2_000
+
+
+@contextmanager
+def cohort(inputs: Inputs, settings: Settings, report: Report) -> Iterator[Build]:
+    """Generate one cohort and put it beside the others in a new version of the table.
+
+    ``imported...`` takes the world's persona files, ``handmade...`` the personas of the test
+    suites; any other name is generated for the domain that it says.
+    """
+    name = str(inputs.partition)
+    raw = _persona_files(inputs, report) if name.startswith(IMPORTED) else None
+    domain = cohort_domain(name.removeprefix(f"{HANDMADE}-"), settings.personas.domain)
+    identity: dict[str, Any]
+    if raw is not None:
+        identity = {"files": raw.version, "code": personas.IMPORT_VERSION, "domain": domain}
+    elif name.startswith(HANDMADE):
+        identity = {"code": personas.HANDMADE_VERSION}
+    else:
+        identity = settings.personas.model_dump(mode="json", exclude={"cohort"})
+        identity["domain"] = domain
+        if settings.personas.writer == "model":
+            identity["engine"] = settings.engine.identity_values()
+        report.shown["writing"] = {"writer": settings.personas.writer}
+
+    def make() -> list[Table]:
+        parts = _written(inputs, settings, domain, raw, report)
+        return [Table("personas", map(pl.read_parquet, parts))]
+
+    yield Build(("personas",), make, personas.CODE_VERSION, identity, {})
+
+
+def _persona_files(inputs: Inputs, report: Report) -> Snapshot:
+    """The world's persona files, read now.
+
+    As an input of the stage they would leave out every cohort where there are no files.
+    """
+    from pipelines.sources import ingest
+    from pipelines.worlds import prepare_world
+
+    settings = inputs.context.settings
+    world = prepare_world(settings)
+    if not world.has("persona_files"):
+        raise ConfigError(
+            "there are no persona files to import",
+            where=f"cohort {inputs.partition}",
+            hint="put them into personas/ of the data folder, or set data.personas.files",
+        )
+    store = inputs.context.store
+    made = ingest(
+        "persona_files", world, store, settings, run_id=inputs.run_id, progress=report.progress
+    )
+    return made["raw.persona_files"]
+
+
+def _written(
+    inputs: Inputs, settings: Settings, domain: str, raw: Snapshot | None, report: Report
+) -> list[Path]:
+    """Parquet parts of the cohort, in the table's order."""
+    name, writer = str(inputs.partition), None
+    # What a killed run left: a cohort is generated as a whole.
+    shutil.rmtree(inputs.scratch, ignore_errors=True)
+    with scratch_errors(inputs.scratch):
+        inputs.scratch.mkdir(parents=True)
+    parts: list[Path] = []
+    total = 0
+    chosen = settings.personas.model_copy(update={"cohort": name, "domain": domain})
+    if raw is not None:
+        frames = personas.imported_batches(raw, name, domain=domain)
+    elif name.startswith(HANDMADE):
+        frames = iter([personas.handmade_personas(domain, cohort=name)])
+    else:
+        writer = personas.load_writer(chosen.writer, settings)
+        step = settings.serving.window if chosen.writer == "model" else _STEP
+        frames = personas.generate_batches(chosen, writer=writer, batch=step)
+    try:
+        for frame in frames:
+            parts.append(inputs.scratch / f"{len(parts):06d}.parquet")
+            with scratch_errors(inputs.scratch):
+                frame.write_parquet(parts[-1])
+            total += frame.height
+            planned = raw.rows if raw is not None else chosen.count
+            report.progress(f"personas of {name}", total, max(planned, total))
+        facts = getattr(writer, "facts", None)
+        report.shown["writing"] = (
+            dict(facts()) if facts else {"writer": getattr(writer, "name", "none")}
+        )
+    finally:
+        close = getattr(writer, "close", None)
+        if close is not None:
+            close()
+    report.cohort_stats["cohorts"] = total
+    return parts
+
+
+STAGES = [
+    Stage(
+        datasets=("personas",),
+        code_version=personas.CODE_VERSION,
+        open=cohort,
+        name="write_personas",
+        by_cohort=True,
+    )
+]

@@ -1,0 +1,127 @@
+"""Releases: a lock file over snapshots, published only if every blocking check passed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pipelines import embeddings, personas, quality, warehouse
+from pipelines.config import Settings
+from pipelines.context import PipelineContext
+from pipelines.domains import DOMAINS, Domain
+from pipelines.licences import Licence
+from pipelines.sources import SOURCES
+from pipelines.store import CheckRecord, Release
+
+__all__ = ["check", "publish", "release_name"]
+
+
+def check(context: PipelineContext, dataset: str) -> list[CheckRecord] | None:
+    """Check the current version of a dataset as a whole, and record the outcomes with it.
+
+    Returns
+    -------
+    list or None
+        The outcomes; None if the dataset is optional and absent.
+
+    Raises
+    ------
+    StoreError
+        If the dataset is not in the store, and should be.
+    """
+    store, settings = context.store, context.settings
+    domain = DOMAINS.get(dataset.partition(".")[0])
+    if domain and dataset in domain.optional and not store.has(dataset):
+        return None
+    snapshot = store.current(dataset)
+    # Personas can be made before any world was taken in; then there is nothing to drift from.
+    previous = (
+        quality.previous_snapshot(store, dataset, settings.release.name)
+        if store.has("raw.world_files")
+        else None
+    )
+    records = quality.check_dataset(
+        dataset, snapshot, store=store, settings=settings, previous=previous
+    )
+    store.record_checks(dataset, snapshot.version, records)
+    return records
+
+
+def publish(
+    context: PipelineContext, domain: Domain, *, run_id: str | None = None
+) -> tuple[Release, dict[str, Any]]:
+    """Pin the current snapshots of a domain and publish them under its name.
+
+    Raises
+    ------
+    ReleaseError
+        If a blocking check of one of these versions is missing or failed, or if the snapshots
+        were not made from each other.
+    """
+    store, settings = context.store, context.settings
+    snapshots = {
+        dataset: store.current(dataset)
+        for dataset in domain.datasets()
+        if dataset not in domain.optional or store.has(dataset)
+    }
+    tables = {dataset.rpartition(".")[2]: snapshot for dataset, snapshot in snapshots.items()}
+    required = {
+        dataset: quality.required_checks(dataset) | _dbt_gates(context, dataset)
+        for dataset in snapshots
+    }
+    world = quality.world_of(store)
+    name = release_name(settings, domain.name)
+    summary = quality.release_summary(store, tables)
+    card = quality.dataset_card(
+        name,
+        world=world,
+        tables=tables,
+        licences=_licences(context, domain),
+        summary=summary,
+        settings=settings,
+    )
+    release = store.publish(
+        name,
+        tables,
+        world=world,
+        required=required,
+        card=card,
+        settings=settings.identity(),
+        run_id=run_id,
+    )
+    return release, summary
+
+
+def release_name(settings: Settings, domain: str) -> str:
+    """Name of a domain's release: that of the movies is a setting.
+
+    >>> from pipelines.config import Settings
+    >>> release_name(Settings(), "books")
+    'books'
+    """
+    return settings.release.name if domain == "movies" else domain
+
+
+def _licences(context: PipelineContext, domain: Domain) -> dict[str, Licence]:
+    """Terms of everything that went into the release."""
+    settings = context.settings
+    out = {
+        name: source.licence
+        for name, source in SOURCES.items()
+        if domain.name in source.domains or name in domain.sources
+    }
+    if "taxonomy" in out and not context.store.current("raw.taxonomy_categories").rows:
+        del out["taxonomy"]
+    if domain.personas:
+        out |= personas.LICENCES
+    if settings.embedding.model == embeddings.BUNDLED:
+        out[embeddings.BUNDLED] = embeddings.BUNDLED_LICENCE
+    return out
+
+
+def _dbt_gates(context: PipelineContext, dataset: str) -> set[str]:
+    """Names of the dbt tests that must have passed on the mart behind this dataset."""
+    model = warehouse.MARTS.get(dataset)
+    if model is None:
+        return set()
+    tests = warehouse.mart_tests(context.store.home, model)
+    return {test.name for test in tests if test.severity == "error"}

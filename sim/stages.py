@@ -1,0 +1,185 @@
+"""Tables that are made from releases: trained policies, and scores of the ablation suites."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from pipelines import ablations, raters
+from pipelines.config import Settings
+from pipelines.domains import DOMAINS
+from pipelines.stages import Check, Inputs, Report, Stage, release_name
+from pipelines.store import Build, CheckRecord, Table, build_key
+
+__all__ = ["POLICIES", "scores_stage"]
+
+#: Raised whenever the same release and settings give other policies.
+_POLICIES_VERSION = "1"
+
+
+@contextmanager
+def trained_policy(inputs: Inputs, settings: Settings, report: Report) -> Iterator[Build]:
+    """Train a policy per configured seed, and judge them beside the baselines.
+
+    A run that died goes on from its latest checkpoint; an equal one is not repeated.
+    """
+    chosen, store = settings.training, inputs.context.store
+    stored = store.release(f"{release_name(settings, chosen.domain)}@latest")
+    # How often checkpoints are written decides no policy.
+    config = {"training": chosen.model_dump(mode="json", exclude={"checkpoint_every"})}
+    versions = {stored.name: stored.version}
+    key = build_key(_POLICIES_VERSION, config, versions)
+
+    def make() -> Iterator[Table]:
+        # Torch and stable-baselines3 come with these: not when definitions are loaded.
+        from sim import Release
+        from sim.environment import World
+        from sim.training import policy_table, run_settings, train
+
+        world = World.open(Release(stored), rater=chosen.rater, retriever=chosen.retriever)
+        found = train(
+            world,
+            run_settings(chosen, seed=chosen.seeds[0]),
+            chosen.seeds,
+            store.home / "training" / f"{stored.name}-{chosen.algo}-{key[:12]}",
+            resume=True,
+            progress=report.advance("training"),
+        )
+        payload = found.as_json()
+        report.texts["figures"] = found.markdown()
+        report.shown.update(
+            average_reward=found.rows[chosen.algo]["average_reward"].value,
+            language_model=payload["language_model"],
+            folder=str(found.runs[0].folder.parent),
+        )
+        report.plots.update(found.pictures())
+        stats = {name: payload[name] for name in ("release", "note", "users")}
+        yield Table("trained_policy", [policy_table(found)], lambda: stats, ordered=False)
+
+    yield Build(("trained_policy",), make, _POLICIES_VERSION, config, versions)
+
+
+POLICIES = Stage(
+    datasets=("trained_policy",),
+    code_version=_POLICIES_VERSION,
+    open=trained_policy,
+    after=tuple(f"releases.{name}" for name, d in DOMAINS.items() if d.personas),
+    kinds=("pytorch", "parquet"),
+    preview=False,
+)
+
+
+def scores_stage(
+    domain: str, *, grid: str = "small", seeds: int = 3, models: Sequence[str] = ()
+) -> Stage:
+    """The stage of the scores of a suite's configurations on the latest release of a domain.
+
+    Parameters
+    ----------
+    domain
+        ``movies`` or ``books``.
+    grid
+        `small` (one option changed at a time) or `full`.
+    seeds
+        Independent seeds (count).
+    models
+        Models of the configured engine that are judged beside the raters without one; the
+        configured one is judged anyway if `scoring.rater` is `llm`.
+    """
+    dataset = f"ablations.{domain}_scores"
+    version = f"{ablations.CODE_VERSION}+{raters.CODE_VERSION}"
+
+    @contextmanager
+    def scores(inputs: Inputs, settings: Settings, report: Report) -> Iterator[Build]:
+        """Run every configuration that was not run yet on the latest release."""
+        from pipelines.llm.answers import AnswerStore
+        from sim.ablations import Workshop, comparisons, markdown, plots_of, run_suite, scores_frame
+
+        store = inputs.context.store
+        engines = [settings.engine.model_copy(update={"model": m}) for m in models]
+        if settings.scoring.rater == "llm" and settings.engine not in engines:
+            engines.insert(0, settings.engine)
+        specs = [ablations.RaterSpec("llm", engine) for engine in engines]
+        answers = AnswerStore(settings.runtime.home, settings.serving) if specs else None
+        try:
+            workshop = Workshop.open(
+                store,
+                store.release(f"{release_name(settings, domain)}@latest"),
+                domain,
+                settings,
+                answer_store=answers,
+                run_id=inputs.run_id,
+            )
+
+            def make() -> Iterator[Table]:
+                result = run_suite(
+                    workshop,
+                    specs,
+                    grid=grid,  # type: ignore[arg-type]
+                    seeds=tuple(range(seeds)),
+                    progress=lambda text, done, total: report.progress(text, int(done), total),
+                )
+                report.texts["table"] = markdown(result, differences=comparisons(result))
+                report.shown.update(cells_made=result.made, cells_reused=result.reused)
+                report.plots.update(plots_of(result))
+                report.checks += _checks(result)
+                stats = {"release": result.release, "counts": result.counts}
+                yield Table(dataset, [scores_frame(result)], lambda: stats, ordered=False)
+
+            yield Build(
+                (dataset,),
+                make,
+                version,
+                {"grid": grid, "seeds": seeds, "models": list(models)},
+                {s.dataset: s.version for s in workshop.cases.values()},
+                # Cells are kept one by one, under all that decides them.
+                reusable=False,
+            )
+        finally:
+            if answers is not None:
+                answers.close()
+
+    return Stage(
+        datasets=(dataset,),
+        code_version=version,
+        open=scores,
+        after=(
+            *(f"ablations.{domain}_{table}" for table in ablations.CASE_TABLES),
+            f"releases.{domain}",
+        ),
+        checks=(
+            Check(
+                _READABLE,
+                "No configuration has so many replies without a readable rating that its score "
+                "means little.",
+                blocking=False,
+            ),
+            Check(
+                _BETTER,
+                "The statistical rater's baseline is above the random and the mean rater's, "
+                "intervals included.",
+                blocking=False,
+            ),
+        ),
+    )
+
+
+_READABLE, _BETTER = "replies_are_readable", "statistical_beats_the_baselines"
+
+
+def _checks(result: Any) -> list[CheckRecord]:
+    flagged = [
+        f"{c.rater} {test}" for c in result.configurations
+        for test, s in c.scores.items() if s.flagged
+    ]  # fmt: skip
+    best, *baselines = (result.baseline(name).scores["aggregate"] for name in result.raters[:3])
+    figures = {
+        "statistical": best.score,
+        **{name: b.score for name, b in zip(result.raters[1:3], baselines, strict=True)},
+    }
+    better = all(best.low > baseline.high for baseline in baselines)
+    return [
+        CheckRecord(_READABLE, not flagged, "warn", details={"flagged": flagged}),
+        CheckRecord(_BETTER, better, "warn", details=figures),
+    ]
