@@ -83,7 +83,7 @@ def run_stage(
     cohort = context.partition_key if stage.by_cohort else None
 
     def make() -> list[dg.MaterializeResult[Any]]:
-        built = build(stage, workbench, cohort=cohort, run_id=context.run_id)
+        built = build(stage, workbench, cohort=cohort, run_id=context.run.run_id)
         if built.reason is not None and not built.absent:
             context.log.warning(f"{stage.datasets[0]} is left out: {built.reason}")
         return results_of(built, workbench, **({"cohort": cohort} if cohort else {}))

@@ -62,9 +62,19 @@ def test_handmade_people_are_a_cohort_like_others(tmp_path: Path) -> None:
 
 
 def test_an_imported_cohort_needs_files(tmp_path: Path) -> None:
+    games = tmp_path / "data" / "steam" / "steam_games.json"
+    games.parent.mkdir(parents=True)
+    games.write_bytes(b"{'id': '10', 'app_name': 'Game'}\n")
+    games.with_name("australian_user_reviews.json").write_bytes(
+        b"{'user_id': 'a', 'reviews': []}\n"
+    )
+    home = str(tmp_path / "home")
+    context = PipelineContext(
+        {"world": {"folder": str(tmp_path / "data")}, "runtime": {"home": home}}
+    )
     with pytest.raises(ConfigError, match="no persona files to import"):
-        _write(tmp_path, "imported")
-    assert not Store(tmp_path).has("personas")
+        build(stage_of("personas"), context, cohort="imported")
+    assert not context.store.has("personas")
 
 
 def test_two_processes_don_t_make_one_cohort_at_once(tmp_path: Path) -> None:
