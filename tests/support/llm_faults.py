@@ -54,9 +54,14 @@ def redirect(address: str) -> Fault:
     return Fault("answer", status=307, headers=(("Location", address),))
 
 
-def raw(content: bytes, content_type: str = "application/json", code: int = 200) -> Fault:
+def raw(
+    content: bytes,
+    content_type: str = "application/json",
+    code: int = 200,
+    headers: tuple[tuple[str, str], ...] = (),
+) -> Fault:
     """Answer with these bytes."""
-    return Fault("answer", status=code, body=content, content_type=content_type)
+    return Fault("answer", status=code, headers=headers, body=content, content_type=content_type)
 
 
 def edit(change: Callable[[Body], Body]) -> Fault:

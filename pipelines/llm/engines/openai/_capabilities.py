@@ -1,105 +1,142 @@
-"""What a server can do, as the probes found it."""
+"""Capabilities of a server, found by probes.
+
+A server that does not know a field may refuse it, or leave it out without a word and answer as
+if nothing had been asked. Every probe is therefore made so that an answer without the field is
+another answer than one with it.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+import difflib
+import math
+from collections.abc import Iterable
 from typing import Any, Literal
 
-from pipelines.llm.engines.openai._encodings import ConstraintEncoding
-from pipelines.llm.engines.openai._tokens import Tokens
+from pipelines.config import EngineSettings, ServingSettings
+from pipelines.errors import ConfigError, EngineError
+from pipelines.llm.engines._protocol import (
+    Choice,
+    Constraint,
+    GrammarConstraint,
+    JsonSchema,
+    Message,
+    Regex,
+    Sampling,
+)
+from pipelines.llm.engines.openai._client import Client, Completion, Failure
+from pipelines.llm.engines.openai._encoding import (
+    ENCODINGS,
+    ConstraintEncoding,
+    Endpoint,
+    LlamaCppTokens,
+    LocalTokens,
+    Tokens,
+    VllmTokens,
+    neutral,
+    sampling_fields,
+)
 
-__all__ = ["Capabilities", "Endpoint", "Reading"]
-
-Endpoint = Literal["completions", "chat"]
+__all__ = ["Capabilities", "Reading"]
 
 #: How the distribution over the options of a choice is read.
 #: ``token_ids``: the server gives the log-probability of exactly the tokens that are asked for.
 #: ``ranks``: the options are looked for among the most probable tokens that it lists.
-#: ``echo``: each option is sent as a part of the prompt and its tokens' probabilities are read.
 #: ``draws``: answers are drawn and counted; an estimate. ``none``: not at all.
-Reading = Literal["token_ids", "ranks", "echo", "draws", "none"]
+Reading = Literal["token_ids", "ranks", "draws", "none"]
 
 _DISTRIBUTIONS: dict[Reading, str] = {
     "token_ids": "exact: log-probabilities of the options' own tokens (logprob_token_ids)",
     "ranks": "from the {ranks} most probable tokens that the server lists",
-    "echo": "exact: every option scored as part of the prompt (echo)",
     "draws": "ESTIMATE: shares among {draws} answers drawn",
     "none": "not readable: a choice is answered invalid",
 }
+_OWNERS = {"vllm": "vllm", "llamacpp": "llama.cpp", "library": "ollama"}
+_QUESTION = (Message("user", "Name a colour."),)
+_BARE = "The sky is"
+#: Texts whose first tokens are looked up; no model begins an answer with all of them.
+_UNLIKELY = ("zq", "7", "K", "!", "Xv")
+_RANKS = (100, 20, 5)
+_BY_IDS = "logprob_token_ids"
+_IGNORED = "ignored without a word"
+_FIRST = Sampling(temperature=1.0, max_tokens=1)
+#: What the logarithm of one probability may move between two requests (16-bit weights).
+_SAME = 0.5
+_MIXED = "Un été à Zürich: «日本» costs 10 or 100 €,\n  isn't it?\t5"
+
+#: Per kind, a constraint under which the answer has nothing to do with the question.
+_WANTED: dict[str, tuple[Constraint, str]] = {
+    "regex": (Regex("zq[7]vx"), "zq7vx"),
+    "json": (
+        JsonSchema(
+            '{"type": "object", "properties": {"zq": {"type": "string", "enum": ["vx"]}}, '
+            '"required": ["zq"], "additionalProperties": false}'
+        ),
+        '{"zq":"vx"}',
+    ),
+    "grammar": (GrammarConstraint('%llguidance {}\n\nstart: "zq" "7" "vx"'), "zq7vx"),
+    "choice": (Choice(("zq7vx", "zq8vx")), "zq"),
+}
 
 
-@dataclass(slots=True)
 class Capabilities:
-    """Findings of the probes; all but ``encodings`` is fixed once the engine is open.
+    """What a server honours; empty until :meth:`probe` has run.
+
+    Parameters
+    ----------
+    client
+        Client of the server; its model is filled in.
+    engine, serving
+        The settings.
 
     Attributes
     ----------
     server, version
         Kind (``vllm``, ``llama.cpp``, ``ollama``, ``other``) and version as it reports them.
-    model
-        The model's name on the server.
     context
         Longest prompt and answer together (tokens); None where it does not say.
     tokens
-        Who makes token ids; None: nobody, so that only the chat endpoint is used.
+        Tokenizer in use; None: there is none, so that only the chat endpoint is used.
     endpoint, choice_endpoint
-        Where texts, and choices, are asked for.
-    many
-        Whether a request may hold many prompts.
-    reading, fallback
-        How a choice is read, and how one is that the first way can't settle.
+        Endpoints that texts, and choices, are asked for at.
+    reading
+        How a choice is read.
     ranks
         Length of the list of most probable tokens.
     draws
         Answers drawn per choice where it is estimated.
     limit_field
-        Name of the field for the longest answer.
+        Name of the chat endpoint's field for the longest answer.
     probed
         Outcome of every probe, by its name.
-    answered_by, fingerprints
-        Models and configurations that the server's replies name.
     """
 
-    server: str = "other"
-    version: str = ""
-    model: str = ""
-    context: int | None = None
-    tokens: Tokens | None = None
-    endpoint: Endpoint = "chat"
-    choice_endpoint: Endpoint = "chat"
-    many: bool = False
-    reading: Reading = "none"
-    fallback: Reading = "none"
-    ranks: int = 0
-    draws: int = 0
-    limit_field: str = "max_tokens"
-    probed: dict[str, str] = field(default_factory=dict)
-    answered_by: set[str] = field(default_factory=set)
-    fingerprints: set[str] = field(default_factory=set)
-    _encodings: dict[tuple[Endpoint, str], ConstraintEncoding | None] = field(default_factory=dict)
-    _locks: dict[tuple[Endpoint, str], asyncio.Lock] = field(default_factory=dict)
+    def __init__(self, client: Client, engine: EngineSettings, serving: ServingSettings) -> None:
+        self.server, self.version = "other", ""
+        self.context: int | None = None
+        self.tokens: Tokens | None = None
+        self.endpoint: Endpoint = "chat"
+        self.choice_endpoint: Endpoint = "chat"
+        self.reading: Reading = "none"
+        self.ranks = self.draws = 0
+        self.limit_field = "max_tokens"
+        self.probed: dict[str, str] = {}
+        self._client, self._engine, self._serving = client, engine, serving
+        self._prompt: list[int] | None = None
+        self._encodings: dict[tuple[Endpoint, str], ConstraintEncoding | None] = {}
+        self._locks: dict[tuple[Endpoint, str], asyncio.Lock] = {}
 
     @property
     def distributions(self) -> str:
         """How a choice is read, for people."""
-        said = _DISTRIBUTIONS[self.reading].format(ranks=self.ranks, draws=self.draws)
-        if self.fallback != "none":
-            said += "; where they do not settle it, " + _DISTRIBUTIONS[self.fallback]
-        return said
+        return _DISTRIBUTIONS[self.reading].format(ranks=self.ranks, draws=self.draws)
 
-    async def encoding(
-        self,
-        endpoint: Endpoint,
-        kind: str,
-        probe: Callable[[Endpoint, str], Awaitable[ConstraintEncoding | None]],
-    ) -> ConstraintEncoding | None:
-        """How the server is told a kind of constraint, or None; probed once."""
+    async def encoding(self, endpoint: Endpoint, kind: str) -> ConstraintEncoding | None:
+        """How a kind of constraint is put to the server, or None; probed once."""
         place = (endpoint, kind)
         async with self._locks.setdefault(place, asyncio.Lock()):
             if place not in self._encodings:
-                self._encodings[place] = await probe(endpoint, kind)
+                self._encodings[place] = await self._probe_encoding(endpoint, kind)
         return self._encodings[place]
 
     def facts(self) -> dict[str, Any]:
@@ -111,17 +148,300 @@ class Capabilities:
         return {
             "server": self.server,
             "server_version": self.version,
-            "model": self.model,
+            "model": self._client.model,
             "context": self.context,
             "tokens": self.tokens.where if self.tokens else "none: chat endpoint only",
             "endpoint": self.endpoint,
             "choice_endpoint": self.choice_endpoint,
-            "prompts_per_request": "many" if self.many else "one",
+            "prompts_per_request": "many" if self._client.many else "one",
             "reading": self.reading,
-            "fallback": self.fallback,
             "distributions": self.distributions,
             "constraints": named,
             "probes": dict(sorted(self.probed.items())),
-            "answered_by": sorted(self.answered_by),
-            "fingerprints": sorted(self.fingerprints),
+            "answered_by": sorted(self._client.answered_by),
+            "fingerprints": sorted(self._client.fingerprints),
         }
+
+    async def probe(self) -> None:
+        """Probe everything.
+
+        Raises
+        ------
+        ConfigError
+            If the configured tokenizer is not the model's, or the server lists its models and
+            the configured one is not among them.
+        EngineError
+            If nothing answers, or the key is refused, or the budget is too small.
+        """
+        await self._find_server()
+        self.tokens = await self._find_tokens()
+        self._prompt = await self._make_prompt()
+        if self._prompt is not None and await self._probe_completions(self._prompt):
+            self.endpoint = "completions"
+        else:
+            self.tokens = None
+            await self._probe_chat()
+        await self._find_reading()
+        for kind in ("regex", "json", "grammar", *(["choice"] if self.draws else [])):
+            await self.encoding(self.endpoint, kind)
+        await self._probe_seed()
+        if self._client.spent is not None:
+            raise self._client.spent
+
+    # Server and model -------------------------------------------------------------------------
+
+    async def _find_server(self) -> None:
+        api, root = self._client.address.api, self._client.address.root
+        listed = await self._client.request(api + "/models", tries=2, mode="probe")
+        data = None if isinstance(listed, Failure) else listed.body.get("data")
+        models = [m for m in data if isinstance(m, dict)] if isinstance(data, list) else []
+        owners = {m.get("owned_by") for m in models}
+        self.server = next((k for o, k in _OWNERS.items() if o in owners), "other")
+        if self.server == "vllm":
+            self.version = await self._field(root + "/version", "version")
+        elif self.server in ("llama.cpp", "other"):
+            found = await self._client.request(root + "/props", tries=2)
+            settings = {} if isinstance(found, Failure) else found.body
+            if isinstance(own := settings.get("default_generation_settings"), dict):
+                build = settings.get("build_info")
+                self.server, self.version = "llama.cpp", build if isinstance(build, str) else ""
+                self._limit(own.get("n_ctx"))
+        if self.server in ("ollama", "other"):
+            version = await self._field(root + "/api/version", "version")
+            if version:
+                self.server, self.version = "ollama", version
+        self._client.model = self._find_model([m for m in models if isinstance(m.get("id"), str)])
+        own = next((m for m in models if m.get("id") == self._client.model), {})
+        self._limit(own.get("max_model_len"))
+        self._limit(self._serving.max_context)
+
+    async def _field(self, url: str, field: str) -> str:
+        found = await self._client.request(url, tries=2)
+        value = None if isinstance(found, Failure) else found.body.get(field)
+        return self._client.address.quote(value) if isinstance(value, str) else ""
+
+    def _find_model(self, models: list[dict[str, Any]]) -> str:
+        wanted, names = self._engine.model, [m["id"] for m in models]
+        same = [n for n in names if wanted in (n, n.rsplit("/", 1)[-1], n.removesuffix(":latest"))]
+        if wanted in names or len(same) == 1:
+            self.probed["model"] = "listed"
+            return wanted if wanted in names else str(same[0])
+        if names and self.server != "other":
+            close = difflib.get_close_matches(wanted, names, n=3, cutoff=0.3) or names[:3]
+            raise ConfigError(
+                f"the server has no model {wanted}",
+                where=f"engine.model; {self._client.address.api}",
+                hint=f"it lists {', '.join(close)}",
+            )
+        # Hosted servers have names for models that they don't list.
+        self.probed["model"] = "not listed" if names else "the server lists no models"
+        return wanted
+
+    def _limit(self, value: Any) -> None:
+        if type(value) is int and value > 0:
+            self.context = min(value, self.context or value)
+
+    # Token ids --------------------------------------------------------------------------------
+
+    async def _find_tokens(self) -> Tokens | None:
+        server = await self._server_tokens()
+        if self._serving.tokenizer is None:
+            return server
+        local = LocalTokens(self._serving)
+        if server is not None:
+            if await local.spell([_MIXED]) != await server.spell([_MIXED]):
+                raise ConfigError(
+                    "the tokenizer is not the one of the server's model",
+                    where=f"serving.tokenizer is {self._serving.tokenizer}",
+                    hint="give the tokenizer of the model, or leave it out to use the server's",
+                )
+            self.probed["tokenizer"] = "the same as the server's"
+        return local
+
+    async def _server_tokens(self) -> Tokens | None:
+        kind = {"vllm": VllmTokens, "llama.cpp": LlamaCppTokens}.get(self.server)
+        if kind is None:
+            return None
+        tokens: Tokens = kind(self._client)
+        spelled = await tokens.spell([_BARE])
+        if isinstance(spelled, Failure) or not spelled[0]:
+            self.probed["server's tokens"] = _why(spelled)
+            return None
+        return tokens
+
+    async def _make_prompt(self) -> list[int] | None:
+        if self.tokens is None:
+            return None
+        rendered = await self.tokens.render(_QUESTION)
+        if not isinstance(rendered, Failure) and rendered:
+            return rendered
+        self.probed["chat template"] = _why(rendered)
+        spelled = await self.tokens.spell([_BARE])
+        return None if isinstance(spelled, Failure) else spelled[0]
+
+    # Endpoints --------------------------------------------------------------------------------
+
+    async def _probe_completions(self, prompt: list[int]) -> bool:
+        """Whether token ids can be sent, and many prompts at once."""
+        longer = [*prompt, prompt[-1]]
+        fields = sampling_fields(_FIRST, None, "max_tokens")
+        for many, prompts in ((True, [prompt, longer]), (False, [longer])):
+            self._client.many = many
+            sent = await self._client.complete(
+                prompts, fields, 1, tries=2, mode="probe", divide=False
+            )
+            name = "many prompts" if many else "token ids"
+            failure = next((one for one in sent if isinstance(one, Failure)), None)
+            if failure is not None:
+                self.probed[name] = failure.detail
+                continue
+            # A server that took the ids for text would count other tokens.
+            counted = sum(one.cost.usage.prompt for one in sent if isinstance(one, Completion))
+            if counted == sum(map(len, prompts)):
+                self.probed[name] = "honoured"
+                return True
+            self.probed[name] = f"misread: {counted} tokens for {sum(map(len, prompts))}"
+        return False
+
+    async def _probe_chat(self) -> None:
+        """Whether the chat endpoint answers, and what it calls the longest answer."""
+        for field in ("max_tokens", "max_completion_tokens"):
+            one = await self._client.chat(_QUESTION, {field: 4}, 4, tries=2, mode="probe")
+            if not isinstance(one, Failure):
+                self.limit_field = field
+                self.probed["chat"] = f"honoured ({field})"
+                return
+            self.probed["chat"] = one.detail
+        raise EngineError(
+            f"the server answers neither completions nor chat ({self.probed['chat']})",
+            where=self._client.address.api,
+            hint="check serving.base_url and engine.model",
+        )
+
+    async def _ask(
+        self,
+        endpoint: Endpoint,
+        sampling: Sampling,
+        extra: dict[str, Any],
+        *,
+        seed: int | None = None,
+        tries: int = 2,
+    ) -> Completion | Failure:
+        """Ask the probes' question in few tokens."""
+        field = self.limit_field if endpoint == "chat" else "max_tokens"
+        fields = sampling_fields(sampling, seed, field) | neutral(self.server) | extra
+        limit = sampling.max_tokens
+        if endpoint == "chat":
+            return await self._client.chat(_QUESTION, fields, limit, tries=tries, mode="probe")
+        if self._prompt is None:
+            return Failure("invalid", "no prompt to try it with")
+        [one] = await self._client.complete(
+            [self._prompt], fields, limit, tries=tries, mode="probe"
+        )
+        return one
+
+    # Distributions ----------------------------------------------------------------------------
+
+    async def _find_reading(self) -> None:
+        if self.endpoint == "completions":
+            if await self._probe_token_ids():
+                self.choice_endpoint, self.reading = "completions", "token_ids"
+                return
+            if await self._probe_ranks("completions"):
+                self.choice_endpoint, self.reading = "completions", "ranks"
+                return
+        if await self._probe_ranks("chat"):
+            self.choice_endpoint, self.reading = "chat", "ranks"
+            return
+        self.choice_endpoint = self.endpoint
+        if self._engine.draws:
+            self.reading, self.draws = "draws", self._engine.draws
+
+    async def _probe_token_ids(self) -> bool:
+        """Ask for tokens that no list of the most probable would hold; twice, overlapping."""
+        assert self.tokens is not None
+        spelled = await self.tokens.spell(_UNLIKELY)
+        wanted = [] if isinstance(spelled, Failure) else [s[0] for s in spelled if s]
+        wanted = list(dict.fromkeys(wanted))
+        if len(wanted) < 4:
+            self.probed[_BY_IDS] = "no tokens to try it with"
+            return False
+        found = []
+        for ids in (wanted[:3], wanted[1:4]):
+            extra = {"logprobs": 1, _BY_IDS: ids, "return_tokens_as_token_ids": True}
+            one = await self._ask("completions", _FIRST, extra)
+            if isinstance(one, Failure) or any(t not in one.ids for t in ids):
+                self.probed[_BY_IDS] = one.detail if isinstance(one, Failure) else _IGNORED
+                return False
+            found.append({t: one.ids[t] for t in ids})
+        same = all(abs(found[0][t] - found[1][t]) <= _SAME for t in wanted[1:3])
+        honoured = same and all(_is_distribution(f.values()) for f in found)
+        self.probed[_BY_IDS] = "honoured" if honoured else "no probabilities"
+        return honoured
+
+    async def _probe_ranks(self, endpoint: Endpoint) -> bool:
+        """Find the longest list of most probable tokens that the server gives."""
+        chat = endpoint == "chat"
+        name = "top_logprobs (chat)" if chat else "logprobs"
+        for count in _RANKS:
+            extra: dict[str, Any] = {"logprobs": True, "top_logprobs": count}
+            if not chat:
+                extra = {"logprobs": count}
+                if self.server == "vllm":
+                    extra["return_tokens_as_token_ids"] = True
+            one = await self._ask(endpoint, _FIRST, extra)
+            if isinstance(one, Failure):
+                self.probed[name] = one.detail
+                continue
+            ranks = [*(one.texts if chat else one.ids).values()]
+            if _is_distribution(ranks):
+                self.ranks = count
+                self.probed[name] = f"honoured ({len(ranks)} tokens)"
+                return True
+            named = not chat and len(one.texts) > 1 and not one.ids
+            self.probed[name] = "without token ids" if named else _IGNORED
+            return False
+        return False
+
+    # Constraints and seeds --------------------------------------------------------------------
+
+    async def _probe_encoding(self, endpoint: Endpoint, kind: str) -> ConstraintEncoding | None:
+        """The first encoding of a kind of constraint that the server honours."""
+        constraint, wanted = _WANTED[kind]
+        greedy = Sampling(temperature=0.0, max_tokens=24)
+        outcomes, found = [], None
+        for encoding in ENCODINGS[kind]:
+            one = await self._ask(endpoint, greedy, encoding.fields(constraint), tries=1)
+            if isinstance(one, Failure):
+                outcomes.append(f"{encoding.name} refused")
+                continue
+            text = "".join((one.text or "").split())
+            # A cut answer may be on the way: a model may fill JSON with white space.
+            begun = one.finish == "length" and len(text) >= 5 and wanted.startswith(text)
+            if text.startswith(wanted) or begun:
+                outcomes.append(f"{encoding.name} honoured")
+                found = encoding
+                break
+            outcomes.append(f"{encoding.name} {_IGNORED}")
+        self.probed[f"{kind} ({endpoint})"] = "; ".join(outcomes)
+        return found
+
+    async def _probe_seed(self) -> None:
+        """Whether the same seed draws the same answer; nothing can be done if it does not."""
+        drawn = Sampling(temperature=1.0, max_tokens=8)
+        ones = [await self._ask(self.endpoint, drawn, {}, seed=11) for _ in range(2)]
+        texts = [None if isinstance(one, Failure) else one.text for one in ones]
+        same = texts[0] is not None and texts[0] == texts[1]
+        self.probed["seed"] = "repeats" if same else "does not repeat"
+
+
+def _why(found: Any) -> str:
+    return found.detail if isinstance(found, Failure) else "no token ids"
+
+
+def _is_distribution(values: Iterable[float]) -> bool:
+    """Whether numbers can be log-probabilities of different tokens."""
+    numbers = list(values)
+    if any(v > 1e-3 for v in numbers) or len({round(v, 6) for v in numbers}) < 2:
+        return False
+    return math.fsum(math.exp(v) for v in numbers) <= 1.01

@@ -1,50 +1,332 @@
-"""Prompts in, replies out: one body for many prompts, divided again if one of them spoils it."""
+"""Client of the two endpoints: the openai SDK for HTTP, and what it does not promise.
+
+The SDK sends one attempt. Retries (tenacity), the budget, the cool-down after a 429, the
+classification of responses and the redaction of the key are here; docs/decisions/0013 says why.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import heapq
+import ipaddress
+import itertools
 import logging
-from collections.abc import Coroutine, Sequence
-from dataclasses import dataclass, field
-from typing import Any, TypeVar
+import math
+import operator
+import re
+import ssl
+from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, TypeVar
 
-from pipelines.errors import EngineError
-from pipelines.llm.engines._protocol import Message
-from pipelines.llm.engines.openai._budget import Usage, is_over_budget
-from pipelines.llm.engines.openai._capabilities import Capabilities
-from pipelines.llm.engines.openai._http import Connection, Estimate, Failure, Mode, Response
-from pipelines.llm.engines.openai._replies import Reply, read_replies, split_usage
+import httpx2
+import openai
+import orjson
+from pydantic import SecretStr
+from tenacity import AsyncRetrying, RetryCallState, retry_if_result, stop_after_attempt
 
-__all__ = ["NOT_ASKED", "SERVED_BY", "Client", "Cost", "One", "together"]
+from pipelines.config import ServingSettings
+from pipelines.errors import ConfigError, EngineError
+from pipelines.llm.engines._protocol import Message, Status
+from pipelines.llm.engines.openai._budget import Budget, Reservation, Usage, is_over_budget
+from pipelines.retrying import backoff, retry_after
+
+__all__ = [
+    "NOT_ASKED",
+    "SERVED_BY",
+    "Address",
+    "Client",
+    "Completion",
+    "Cost",
+    "Failure",
+    "HalvingSemaphore",
+    "Response",
+    "gather",
+    "open_address",
+    "split_usage",
+]
 
 _log = logging.getLogger("pipelines.llm.engines.openai")
+
+#: The environment variable that holds the key.
+KEY_VARIABLE = "UNDERSTUDY_SERVING__API_KEY"
 #: Beginning of the part of an answer's detail that names the model that answered.
 SERVED_BY = "served by "
+#: Log-probability that stands for none (servers write -inf as null, -9999 or -Infinity).
+FLOOR = -9999.0
+#: Longest text of a server that is repeated in a message (characters).
+MAX_QUOTED = 200
+#: Largest response that is read (bytes, decompressed).
+MAX_BODY = 64 << 20
+#: Requests in a row that failed after all their tries, after which the server counts as dead.
+MAX_FAILED = 8
 #: Names of models, and fingerprints, that are kept (count).
 MAX_NAMES = 16
 
-#: What a chat template may add to the bytes of a message (tokens).
+#: Headers that are sent; the SDK adds others, some of them from its environment variables.
+_HEADERS = frozenset(
+    {"accept", "accept-encoding", "authorization", "connection"}
+    | {"content-length", "content-type", "host", "user-agent"}
+)
+#: Tokens that a chat template may add to the bytes of a message.
 _TURN = 64
+#: Below 500; from there on all but the unknown ones are worth another try.
+_TRANSIENT = frozenset({408, 409, 425})
+_UNKNOWN = frozenset({404, 405, 501, 505})
+_OF_THE_REQUEST = frozenset({400, 413, 422})
+#: Codes of servers for a request or an answer that their rules forbid, and for an empty account.
+_FILTERED = ("content_filter", "content_policy", "moderation", "responsibleaipolicy")
+_NO_CREDIT = ("insufficient_quota", "billing_hard_limit", "insufficient_credit")
+_INNER_SUFFIXES = (".local", ".internal", ".lan", ".svc", ".cluster.local", ".localhost")
+_ID = "token_id:"
 
-#: What a prompt gets that was not sent because the budget is spent: no answer at all.
-NOT_ASKED = Failure("engine_error", "not asked: the budget is spent", reached=False)
+#: Meaning of a status that no further try can change. ``run``: the end of the run. ``probe``:
+#: the server may not know the address. ``soft``: any status is an answer, as of a page that is
+#: not of the OpenAI interface.
+Mode = Literal["run", "probe", "soft"]
 
 T = TypeVar("T")
 
 
+# Address and key -----------------------------------------------------------------------------
+
+
+class Address:
+    """A server's root (with and without its last ``/v1``), and the key for it, or None."""
+
+    __slots__ = ("api", "key", "loopback", "root")
+
+    def __init__(self, api: str, loopback: bool, key: SecretStr | None) -> None:
+        self.api = api
+        self.root = api.removesuffix("/v1")
+        self.loopback = loopback
+        self.key = key
+
+    def __repr__(self) -> str:
+        return f"Address({self.api!r})"
+
+    def check_leak(self, content: str | bytes) -> None:
+        """Refuse a successful response that repeats the key, as a debugging proxy does.
+
+        Raises
+        ------
+        EngineError
+            If it does: nothing of it may reach a file.
+        """
+        secret = self.key.get_secret_value() if self.key else None
+        if secret is None:
+            return
+        if secret.encode() in content if isinstance(content, bytes) else secret in content:
+            raise EngineError(
+                "the server's answer repeats the key; nothing of it was kept",
+                where=self.api,
+                hint="check what answers at serving.base_url",
+            )
+
+    def quote(self, text: str) -> str:
+        """Redact a server's own words for a message: one line, short, without the key."""
+        if self.key is not None:
+            text = text.replace(self.key.get_secret_value(), "[key]")
+        text = " ".join("".join(c if c.isprintable() else " " for c in text).split())
+        return text if len(text) <= MAX_QUOTED else text[:MAX_QUOTED] + " ..."
+
+
+def open_address(serving: ServingSettings) -> Address:
+    """Check the settings and return the address.
+
+    Raises
+    ------
+    ConfigError
+        If the address is not an http(s) URL, holds credentials or a query, or would carry the
+        key unencrypted over a public network; if the key has characters that no header carries.
+    """
+    try:
+        url = httpx2.URL(serving.base_url.strip().rstrip("/"))
+    except httpx2.InvalidURL:
+        raise ConfigError("serving.base_url is not an address") from None
+    if url.userinfo or url.query or url.fragment:
+        # The value is not shown: it may hold a secret.
+        raise ConfigError(
+            "serving.base_url must hold no credentials or query",
+            hint=f"a key goes to {KEY_VARIABLE}",
+        )
+    if url.scheme not in ("http", "https") or not url.host:
+        raise ConfigError("serving.base_url is not an http(s) address", where=serving.base_url)
+    key = serving.api_key.get_secret_value().strip() if serving.api_key else ""
+    if key and not re.fullmatch(r"[\x21-\x7e]+", key):
+        # Checked here because the HTTP library's own message would show the value.
+        raise ConfigError("the server's key has characters that no key has", where=KEY_VARIABLE)
+    try:
+        ip = ipaddress.ip_address(url.host)
+        loopback, private = ip.is_loopback, ip.is_private
+    except ValueError:
+        loopback = url.host == "localhost"
+        private = "." not in url.host or url.host.endswith(_INNER_SUFFIXES)
+    if key and url.scheme == "http" and not private:
+        raise ConfigError(
+            "serving.base_url must be https: the key would be sent unencrypted", where=str(url)
+        )
+    return Address(str(url), loopback, SecretStr(key) if key else None)
+
+
+# Concurrency ---------------------------------------------------------------------------------
+
+
+class HalvingSemaphore:
+    """Slots for requests in flight, halved by a 429, and the cool-down that follows it.
+
+    One slot comes back for as many answers as there are slots. Requests sent before the last
+    halving only extend its cool-down. Retries are served before new requests. To be used inside
+    one event loop.
+
+    Parameters
+    ----------
+    max_slots
+        Slots to begin with, and at most (count).
+    max_wait
+        Longest cool-down that is honoured (seconds).
+    max_cooldowns
+        Cool-downs in a row, without an answer between them, before giving up (count).
+    where
+        The server, for errors.
+    """
+
+    def __init__(self, max_slots: int, *, max_wait: float, max_cooldowns: int, where: str) -> None:
+        self.max_slots = self.limit = max_slots
+        self.cuts, self.paused = 0, 0.0  # halvings; seconds for which requests were held
+        self._max_wait, self._max_cooldowns, self._where = max_wait, max_cooldowns, where
+        self._in_flight = self._answers = self._cooldowns = 0
+        self._last_cut = self._until = -math.inf
+        self._timer: asyncio.TimerHandle | None = None
+        self._order = itertools.count()
+        #: Whether it is a new request, its number, and the future that it waits for.
+        self._waiting: list[tuple[bool, int, asyncio.Future[None]]] = []
+
+    @asynccontextmanager
+    async def slot(self, *, retry: bool) -> AsyncIterator[None]:
+        """Hold a slot; wait for it, and for the end of a cool-down. Retries are served first."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        heapq.heappush(self._waiting, (not retry, next(self._order), future))
+        self._grant()
+        try:
+            await future
+            yield
+        finally:
+            if future.done() and not future.cancelled():
+                self._in_flight -= 1
+                self._grant()
+
+    def cooldown_left(self, now: float) -> float:
+        """Seconds until requests may be sent; 0 if they may now."""
+        return max(0.0, self._until - now)
+
+    def answered(self) -> None:
+        """Note an answer."""
+        self._cooldowns = 0
+        self._answers += 1
+        if self._answers >= self.limit:
+            self._answers = 0
+            self.limit = min(self.limit + 1, self.max_slots)
+
+    def throttled(self, wait: float | None, *, started: float, now: float) -> None:
+        """Halve the slots and hold all requests.
+
+        Parameters
+        ----------
+        wait
+            Seconds that the server asks to wait; None: it did not say.
+        started, now
+            When the refused request was sent, and the time (seconds on the loop's clock).
+
+        Raises
+        ------
+        EngineError
+            If the cool-down is longer than is honoured, or one too many in a row.
+        """
+        if started > self._last_cut:
+            self.limit = max(1, self.limit // 2)
+            self._last_cut, self._answers = now, 0
+            self.cuts += 1
+            self._cooldowns += 1
+        if wait is None:
+            wait = min(backoff(self._cooldowns, 1.0), self._max_wait)
+        hint = "run again later: received answers are stored; or "
+        if wait > self._max_wait:
+            raise EngineError(
+                f"the server asks to wait {wait:.0f} s, longer than serving.max_wait "
+                f"({self._max_wait:.0f} s)",
+                where=self._where,
+                hint=hint + "raise serving.max_wait",
+            )
+        if self._cooldowns > self._max_cooldowns:
+            raise EngineError(
+                f"the server still limits the rate after {self._max_cooldowns} pauses in a row",
+                where=self._where,
+                hint=hint + "lower serving.concurrency",
+            )
+        until = max(self._until, now + wait)
+        self.paused += until - max(self._until, now)
+        self._until = until
+
+    def _grant(self) -> None:
+        """Give free slots to waiting requests, unless a cool-down holds them."""
+        loop = asyncio.get_running_loop()
+        left = self.cooldown_left(loop.time())
+        if left > 0:
+            if self._timer is None:
+                self._timer = loop.call_later(left, self._resume)
+            return
+        while self._waiting and self._in_flight < self.limit:
+            future = heapq.heappop(self._waiting)[-1]
+            if not future.done():
+                self._in_flight += 1
+                future.set_result(None)
+
+    def _resume(self) -> None:
+        self._timer = None
+        self._grant()
+
+
+# Responses -----------------------------------------------------------------------------------
+
+
 @dataclass(frozen=True, slots=True)
-class Cost:
-    """Tokens and time of one or several HTTP requests, and the models that answered them.
+class Failure:
+    """Why one request, or one attempt, has no answer.
 
     Attributes
     ----------
-    usage
-        Tokens.
-    seconds
-        Longest latency.
-    served_by
-        Model and fingerprint as the server reports them, such as ``tiny-1m (fp_1)``.
+    status
+        Status of its answers: ``invalid``, ``refused`` or ``engine_error``.
+    detail
+        One line, without secrets.
+    code
+        HTTP status; 0 if there was none.
+    reached
+        Whether the server had the request, so that it may be the request's own fault.
+    again
+        What another attempt can change. ``no``: nothing. ``lost``: the server worked, and billed,
+        but its answer can't be used. ``throttled``: after a cool-down.
+    wait
+        Seconds that the server asks to wait, if it says.
     """
+
+    status: Status
+    detail: str
+    code: int = 0
+    reached: bool = True
+    again: Literal["no", "transient", "throttled", "lost"] = "no"
+    wait: float | None = None
+
+
+#: Failure of a prompt that was not sent because the budget is spent: no answer at all.
+NOT_ASKED = Failure("engine_error", "not asked: the budget is spent", reached=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Tokens, longest latency (seconds) and answering models of one or several requests."""
 
     usage: Usage = field(default_factory=Usage)
     seconds: float = 0.0
@@ -64,39 +346,370 @@ class Cost:
 
 
 @dataclass(frozen=True, slots=True)
-class One:
-    """The reply to one prompt, and its part of the request's cost."""
+class Completion:
+    """One of the answers in a response, in one form for both endpoints.
 
-    reply: Reply
-    cost: Cost
+    Attributes
+    ----------
+    text
+        Text of the answer; None where the server sent none.
+    finish
+        Its finish reason, or "".
+    refusal
+        Why the model or server declined, or "".
+    ids, texts
+        Log-probabilities of the ranked tokens at the first position, by token id where the
+        server names ids, and by text; texts that two tokens share are summed.
+    cost
+        Its share of the request's cost.
+    """
+
+    text: str | None
+    finish: str
+    refusal: str = ""
+    ids: dict[int, float] = field(default_factory=dict)
+    texts: dict[str, float] = field(default_factory=dict)
+    cost: Cost = field(default_factory=Cost)
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """A JSON object that the server sent; its answers where some were asked for."""
+
+    body: dict[str, Any]
+    usage: Usage | None
+    completions: Sequence[Completion] = ()
+    seconds: float = 0.0
+
+
+#: Outcome of one attempt.
+Attempt = Response | Failure
+
+
+def classify_response(
+    address: Address, code: int, headers: Mapping[str, str], body: bytes, mode: Mode
+) -> Attempt:
+    """Classify a response.
+
+    Raises
+    ------
+    EngineError
+        If, in mode ``run`` or ``probe``, no request can succeed.
+    """
+    try:
+        found = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        found = None
+    parsed = found if isinstance(found, dict) else None
+    if code == 200:
+        if parsed is None:
+            return Failure("engine_error", _not_json(headers, body), code, again="lost")
+        if parsed.get("error") is None:
+            return Response(parsed, _usage(parsed))
+        # Some routers say 200 and put the fault, and its code, into the body.
+        inner = parsed["error"]
+        given = inner.get("code") if isinstance(inner, dict) else None
+        code = given if isinstance(given, int) and 400 <= given < 600 else 502
+    message = address.quote(_message(parsed, body))
+    detail = f"HTTP {code}: {message}" if message else f"HTTP {code}"
+    words = _codes(parsed)
+    if 400 <= code < 500 and any(word in words for word in _FILTERED):
+        return Failure("refused", detail, code)
+    if code in (429, 503):
+        if any(word in words for word in _NO_CREDIT):
+            raise EngineError(
+                f"the account has no credit left ({detail})",
+                where=address.api,
+                hint="received answers are stored: run again when it has",
+            )
+        exact = retry_after(headers.get("Retry-After-Ms"))
+        wait = retry_after(headers.get("Retry-After")) if exact is None else exact / 1000.0
+        if code == 429 or wait is not None:
+            return Failure("engine_error", detail, code, again="throttled", wait=wait)
+    if code in _TRANSIENT or (code >= 500 and code not in _UNKNOWN):
+        return Failure("engine_error", detail, code, again="transient")
+    if code in _OF_THE_REQUEST or mode == "soft" or (mode == "probe" and code in _UNKNOWN):
+        return Failure("invalid", detail, code)
+    raise _unusable(address, code, detail)
+
+
+def _unusable(address: Address, code: int, detail: str) -> EngineError:
+    what, hint = f"the server can't be used ({detail})", "check serving.base_url"
+    if 300 <= code < 400:
+        # Not followed: the key goes to no other host.
+        what = f"the server redirects (HTTP {code})"
+        hint = "set serving.base_url to where it really is"
+    elif code in (401, 403):
+        what = f"the server refuses the key (HTTP {code})"
+        hint = f"set {KEY_VARIABLE} to a key that it takes"
+    elif code in _UNKNOWN:
+        what = f"the server does not know what it is asked ({detail})"
+        hint = "check serving.base_url and engine.model"
+    return EngineError(what, where=address.api, hint=hint)
+
+
+def _not_json(headers: Mapping[str, str], body: bytes) -> str:
+    if not body.strip():
+        return "the answer is empty"
+    kind = headers.get("Content-Type", "").split(";")[0].strip().lower()
+    if kind == "text/html" or body.lstrip()[:1] == b"<":
+        return "the answer is an HTML page"
+    if kind == "text/event-stream":
+        return "the answer is a stream of events, which was not asked for"
+    return "the answer is not a JSON object"
+
+
+def _message(parsed: dict[str, Any] | None, body: bytes) -> str:
+    if parsed is None:
+        return "an HTML page" if body.lstrip()[:1] == b"<" else ""
+    error = parsed.get("error", parsed.get("detail", parsed.get("message", "")))
+    if isinstance(error, dict):
+        error = error.get("message", "")
+    return error if isinstance(error, str) else ""
+
+
+def _codes(parsed: dict[str, Any] | None) -> str:
+    """The code and type of an error, in lower case."""
+    error = parsed.get("error") if parsed else None
+    if not isinstance(error, dict):
+        return ""
+    inner = error.get("innererror")
+    found = [error.get("code"), error.get("type")]
+    found.append(inner.get("code") if isinstance(inner, dict) else None)
+    return " ".join(str(word).lower() for word in found if word)
+
+
+def _usage(parsed: dict[str, Any]) -> Usage | None:
+    usage = parsed.get("usage")
+    if not isinstance(usage, dict):
+        return None
+    details = usage.get("prompt_tokens_details")
+    prompt, completion = _count(usage.get("prompt_tokens")), _count(usage.get("completion_tokens"))
+    cached = _count(details.get("cached_tokens")) if isinstance(details, dict) else None
+    return None if prompt is None else Usage(prompt, completion or 0, min(cached or 0, prompt))
+
+
+def _count(value: Any) -> int | None:
+    return value if type(value) is int and value >= 0 else None
+
+
+def read_completions(body: dict[str, Any], count: int) -> list[Completion] | str:
+    """The answers of a response in the order of its prompts, or what is wrong with it.
+
+    >>> body = {"choices": [{"index": 0, "text": "Hi", "finish_reason": "stop"}]}
+    >>> read_completions(body, 1)[0].text
+    'Hi'
+    >>> read_completions({"choices": []}, 1)
+    'the response has 0 answers where 1 were asked for'
+    """
+    choices = body.get("choices")
+    if not isinstance(choices, list) or not all(isinstance(c, dict) for c in choices):
+        return "the response has no answers"
+    if len(choices) != count:
+        return f"the response has {len(choices)} answers where {count} were asked for"
+    order = [c.get("index") for c in choices] if count > 1 else [0]
+    if sorted(o for o in order if isinstance(o, int)) != list(range(count)):
+        return "the response numbers its answers wrongly"
+    ranked = sorted(zip(order, choices, strict=True), key=operator.itemgetter(0))
+    return [_completion(choice) for _, choice in ranked]
+
+
+def _completion(choice: dict[str, Any]) -> Completion:
+    message, finish, refusal = choice.get("message"), choice.get("finish_reason"), ""
+    text = choice.get("text")
+    if isinstance(message, dict):
+        text = message.get("content")
+        refusal = message.get("refusal") or ""
+        refusal = refusal if isinstance(refusal, str) else "the model declined"
+    if finish == "content_filter" and not refusal:
+        refusal = "the server's content filter"
+    found = Completion(
+        text=text if isinstance(text, str) else None,
+        finish=finish if isinstance(finish, str) else "",
+        refusal=refusal,
+    )
+    for token, number, value in _first_ranks(choice.get("logprobs")):
+        if not isinstance(token, str):
+            continue
+        if token.startswith(_ID) and token[len(_ID) :].isdecimal():
+            found.ids[int(token[len(_ID) :])] = value
+            continue
+        if isinstance(number, int):
+            found.ids[number] = value
+        before = found.texts.get(token)
+        found.texts[token] = value if before is None else _log_sum(before, value)
+    return found
+
+
+def _first_ranks(logprobs: Any) -> list[tuple[Any, Any, float]]:
+    """Token, id and log-probability of the ranked tokens at the first position."""
+    if not isinstance(logprobs, dict):
+        return []
+    content, own, tops = (logprobs.get(n) for n in ("content", "token_logprobs", "top_logprobs"))
+    if isinstance(content, list):
+        entry = next((e for e in content if isinstance(e, dict)), {})
+        ranks = [r for r in entry.get("top_logprobs") or () if isinstance(r, dict)]
+        return [(r.get("token"), r.get("id"), _logprob(r.get("logprob"))) for r in ranks]
+    if isinstance(own, list) and isinstance(tops, list) and len(own) == len(tops) and tops:
+        first = tops[0] if isinstance(tops[0], dict) else {}
+        return [(token, None, _logprob(value)) for token, value in first.items()]
+    return []
+
+
+def _logprob(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or math.isnan(value):
+        return FLOOR
+    return max(float(value), FLOOR)
+
+
+def _log_sum(one: float, other: float) -> float:
+    high, low = max(one, other), min(one, other)
+    return high + math.log1p(math.exp(low - high))
+
+
+def split_usage(usage: Usage | None, prompts: Sequence[int], written: Sequence[int]) -> list[Usage]:
+    """Divide a request's usage (None: unknown) among rows with prompts and answers of such sizes.
+
+    The parts add up to the whole.
+
+    >>> split_usage(Usage(10, 3, 5), [1, 1], [2, 1])
+    [Usage(prompt=5, completion=2, cached=2), Usage(prompt=5, completion=1, cached=3)]
+    """
+    if usage is None:
+        return [Usage()] * len(prompts)
+    shares = zip(
+        _split(usage.prompt, prompts),
+        _split(usage.completion, written),
+        _split(usage.cached, prompts),
+        strict=True,
+    )
+    return [Usage(p, c, min(k, p)) for p, c, k in shares]
+
+
+def _split(total: int, weights: Sequence[int]) -> list[int]:
+    """Whole numbers in proportion to weights, with the given sum."""
+    weights = weights if any(weights) else [1] * len(weights)
+    ends = [total * end // sum(weights) for end in itertools.accumulate(weights)]
+    return [end - begin for begin, end in itertools.pairwise([0, *ends])]
+
+
+# Requests ------------------------------------------------------------------------------------
+
+
+class _TooLargeError(Exception):
+    """A response larger than `MAX_BODY`."""
+
+
+class _HttpClient(openai.DefaultAsyncHttpxClient):
+    """HTTP client of the SDK that sends only these headers and reads bounded bodies."""
+
+    def __init__(self, headers: frozenset[str], **options: Any) -> None:
+        super().__init__(**options)
+        self._sent = headers
+
+    async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
+        """Send a request and read its response; `stream` has no effect."""
+        for name in set(request.headers) - self._sent:
+            del request.headers[name]
+        response = await super().send(request, **options | {"stream": True})
+        parts, size = [], 0
+        try:
+            async for part in response.aiter_bytes():
+                size += len(part)
+                if size > MAX_BODY:
+                    raise _TooLargeError
+                parts.append(part)
+        finally:
+            await response.aclose()
+        headers = response.headers.copy()
+        for name in ("content-encoding", "content-length", "transfer-encoding"):
+            headers.pop(name, None)
+        return httpx2.Response(
+            response.status_code, headers=headers, content=b"".join(parts), request=request
+        )
 
 
 class Client:
-    """Asks the two endpoints.
+    """Asks the two endpoints with bounded retries inside a budget.
+
+    To be made and used inside one event loop.
 
     Parameters
     ----------
-    connection
-        To the server.
-    capabilities
-        What it can do; filled by the probes.
+    address
+        Address of the server.
+    serving
+        Concurrency, time-outs, retries, waits.
+    budget
+        Limits of the run.
+    pause
+        First pause between two tries (seconds); doubled each time.
     exact
         Whether a reply by another model than the one asked for ends the run
         (``engine.require_model``).
 
     Attributes
     ----------
+    model
+        The model's name on the server.
+    many
+        Whether a request may hold many prompts.
     spent
         The error that ends the run, once a request did not fit into the budget.
+    sent, retried
+        HTTP requests, and those of them that repeat another (counts).
+    answered_by, fingerprints
+        Models and configurations that the server's replies name.
     """
 
     def __init__(
-        self, connection: Connection, capabilities: Capabilities, *, exact: bool = False
+        self,
+        address: Address,
+        serving: ServingSettings,
+        budget: Budget,
+        *,
+        pause: float = 0.5,
+        exact: bool = False,
     ) -> None:
-        self.connection = connection
-        self.capabilities = capabilities
-        self._exact = exact
+        self.address = address
+        self.semaphore = HalvingSemaphore(
+            serving.concurrency,
+            max_wait=serving.max_wait,
+            max_cooldowns=serving.retries + 1,
+            where=address.api,
+        )
+        self.model, self.many = "", False
         self.spent: EngineError | None = None
+        self.sent = self.retried = 0
+        self.answered_by: set[str] = set()
+        self.fingerprints: set[str] = set()
+        self._serving, self._budget, self._pause, self._exact = serving, budget, pause, exact
+        self._settled = asyncio.Event()
+        self._failed_in_a_row = 0
+        self._last_answer = -math.inf
+        key = address.key.get_secret_value() if address.key else ""
+        self._sdk = openai.AsyncOpenAI(
+            api_key=key or "none",  # and no header then
+            base_url=address.api,
+            max_retries=0,  # the budget must know of every request
+            timeout=serving.timeout,
+            default_headers={"User-Agent": "understudy", "Authorization": f"Bearer {key}"},
+            http_client=_HttpClient(
+                _HEADERS if key else _HEADERS - {"authorization"},
+                timeout=serving.timeout,
+                limits=httpx2.Limits(
+                    max_connections=serving.concurrency,
+                    max_keepalive_connections=serving.concurrency,
+                ),
+                follow_redirects=False,  # the key goes to no other host
+                trust_env=not address.loopback,  # no proxy between this machine and itself
+                verify=httpx2.create_ssl_context(),  # SSL_CERT_FILE counts for loopback too
+            ),
+        )
+
+    async def close(self) -> None:
+        """Close every connection."""
+        await self._sdk.close()
 
     async def complete(
         self,
@@ -107,54 +720,45 @@ class Client:
         tries: int | None = None,
         mode: Mode = "run",
         divide: bool = True,
-    ) -> list[One | Failure]:
-        """One reply or fault per prompt, from one request to the completions endpoint.
+    ) -> list[Completion | Failure]:
+        """One completion or failure per prompt, from one request to the completions endpoint.
 
-        A request that fails is divided, so that only the prompt at fault has the fault.
+        A request that fails is divided, so that only the prompt at fault fails.
 
         Parameters
         ----------
         prompts
             Token ids.
-        fields
-            Further fields of the body.
-        limit
-            Longest answer (tokens), already in the fields.
+        fields, limit
+            Further fields of the body, with the longest answer (tokens).
         tries, mode
-            As :meth:`Connection.post`.
+            As :meth:`request`.
         divide
             Whether to divide a request that fails.
         """
-        if len(prompts) > 1 and not self.capabilities.many:
+        if len(prompts) > 1 and not self.many:
             parts = [self.complete([p], fields, limit, tries=tries, mode=mode) for p in prompts]
-            return [one for part in await together(parts) for one in part]
+            return [one for part in await gather(parts) for one in part]
         nested = [list(p) for p in prompts]
-        body = {
-            "model": self.capabilities.model,
-            "prompt": nested if self.capabilities.many else nested[0],
-            **fields,
-        }
+        body = {"model": self.model, "prompt": nested if self.many else nested[0], **fields}
         sizes = [len(p) for p in prompts]
-        estimate = Estimate(sum(sizes), limit * len(prompts))
-        sent = await self._send("/completions", body, estimate, len(prompts), tries, mode)
-        if sent is NOT_ASKED and len(prompts) > 1 and divide:
-            # Smaller requests may still fit; one after the other, so that they fit best.
-            half = len(prompts) // 2
-            first = await self.complete(prompts[:half], fields, limit, tries=tries, mode=mode)
-            return first + await self.complete(
-                prompts[half:], fields, limit, tries=tries, mode=mode
-            )
+        bound = Usage(sum(sizes), limit * len(prompts))
+        sent = await self._ask("/completions", body, bound, sizes, limit, tries, mode)
         if not isinstance(sent, Failure):
-            return self._divide(sent, sizes, limit)
-        if len(prompts) == 1 or not divide or not _one_may_be_at_fault(sent):
+            return [*sent]
+        over = sent is NOT_ASKED
+        if len(prompts) == 1 or not divide or not (over or _one_may_be_at_fault(sent)):
             return [sent] * len(prompts)
-        again = 1 if sent.status == "engine_error" else tries
+        if sent.status == "engine_error" and not over:
+            tries = 1
         half = len(prompts) // 2
         halves = [
-            self.complete(part, fields, limit, tries=again, mode=mode)
+            self.complete(part, fields, limit, tries=tries, mode=mode)
             for part in (prompts[:half], prompts[half:])
         ]
-        return [one for part in await together(halves) for one in part]
+        # Over the budget, one after the other, so that they fit best.
+        done = [await h for h in halves] if over else await gather(halves)
+        return [one for part in done for one in part]
 
     async def chat(
         self,
@@ -164,108 +768,273 @@ class Client:
         *,
         tries: int | None = None,
         mode: Mode = "run",
-    ) -> One | Failure:
-        """The reply to a conversation."""
-        body = {
-            "model": self.capabilities.model,
-            "messages": [{"role": m.role, "content": m.content} for m in messages],
-            **fields,
-        }
+    ) -> Completion | Failure:
+        """The completion of a conversation."""
+        turns = [{"role": m.role, "content": m.content} for m in messages]
+        body = {"model": self.model, "messages": turns, **fields}
         # A token is at least a byte.
-        most = sum(len(m.content.encode()) + _TURN for m in messages)
-        estimate = Estimate(most, limit)
-        sent = await self._send("/chat/completions", body, estimate, 1, tries, mode)
-        return sent if isinstance(sent, Failure) else self._divide(sent, [1], limit)[0]
+        bound = Usage(sum(len(m.content.encode()) + _TURN for m in messages), limit)
+        sent = await self._ask("/chat/completions", body, bound, [1], limit, tries, mode)
+        return sent if isinstance(sent, Failure) else sent[0]
 
-    async def _send(
+    async def request(
+        self,
+        url: str,
+        body: dict[str, Any] | None = None,
+        *,
+        bound: Usage = Usage(),  # noqa: B008 (frozen)
+        mode: Mode = "soft",
+        tries: int | None = None,
+        count: int | None = None,
+    ) -> Response | Failure:
+        """Send a request with retries.
+
+        Parameters
+        ----------
+        url
+            Full address.
+        body
+            The JSON object to post; None: GET.
+        bound
+            Upper bound of its tokens.
+        mode
+            See :data:`Mode`.
+        tries
+            Number of tries; default: from the settings.
+        count
+            Completions that the response must hold, else it is as good as garbage; None: any.
+
+        Raises
+        ------
+        EngineError
+            If no request can succeed: no server, the key refused, the model unknown, the
+            budget spent, the wait too long.
+        """
+        began = asyncio.get_running_loop().time()
+        content = None if body is None else orjson.dumps(body)
+        max_tries = 1 + self._serving.retries if tries is None else tries
+        retry = False
+
+        async def attempt() -> Attempt:
+            nonlocal retry
+            while True:
+                self.retried += retry
+                done = await self._attempt(url, content, bound, mode, count, retry=retry)
+                retry = True
+                if isinstance(done, Response) or done.again != "throttled":
+                    return done  # the semaphore bounds the others
+
+        def wait(state: RetryCallState) -> float:
+            return backoff(state.attempt_number, self._pause)
+
+        done: Attempt = await AsyncRetrying(
+            stop=stop_after_attempt(max_tries),
+            wait=wait,
+            retry=retry_if_result(lambda a: isinstance(a, Failure) and a.again != "no"),
+            retry_error_callback=lambda state: state.outcome.result() if state.outcome else None,
+        )(attempt)
+        if isinstance(done, Response) or done.again == "no":
+            return done
+        return self._give_up(done, began, max_tries)
+
+    async def _ask(
         self,
         path: str,
         body: dict[str, Any],
-        estimate: Estimate,
-        count: int,
+        bound: Usage,
+        sizes: Sequence[int],
+        limit: int,
         tries: int | None,
         mode: Mode,
-    ) -> Response | Failure:
-        def wrong(answer: dict[str, Any]) -> str:
-            found = read_replies(answer, count)
-            return found if isinstance(found, str) else ""
-
-        url = self.connection.address.api + path
+    ) -> list[Completion] | Failure:
+        url = self.address.api + path
         try:
-            return await self.connection.post(
-                url, body, estimate, mode=mode, tries=tries, check=wrong
+            sent = await self.request(
+                url, body, bound=bound, mode=mode, tries=tries, count=len(sizes)
             )
-        except EngineError as fault:
-            if not is_over_budget(fault):
+        except EngineError as error:
+            if not is_over_budget(error):
                 raise
-            self.spent = fault
+            self.spent = error
             return NOT_ASKED
-
-    def _divide(self, got: Response, sizes: list[int], limit: int) -> list[One | Failure]:
-        replies = read_replies(got.body, len(sizes))
-        assert not isinstance(replies, str)
-        served_by = self._origin(got.body)
-        for reply in replies:
-            if self.connection.address.leaks(f"{reply.text}{reply.refusal}{reply.finish}"):
-                raise EngineError(
-                    "the server's answer repeats the key; nothing of it was kept",
-                    where=self.connection.address.api,
-                    hint="check what answers at serving.base_url",
-                )
-        written = [_length(reply, limit) for reply in replies]
-        parts = split_usage(got.usage, sizes, written)
+        if isinstance(sent, Failure):
+            return sent
+        served_by = self._origin(sent.body)
+        for one in sent.completions:
+            self.address.check_leak(f"{one.text}{one.refusal}{one.finish}")
+        written = [_length(one, limit) for one in sent.completions]
+        parts = split_usage(sent.usage, sizes, written)
         return [
-            One(reply, Cost(usage, got.seconds, served_by))
-            for reply, usage in zip(replies, parts, strict=True)
+            replace(one, cost=Cost(usage, sent.seconds, served_by))
+            for one, usage in zip(sent.completions, parts, strict=True)
         ]
 
     def _origin(self, body: dict[str, Any]) -> tuple[str, ...]:
-        """Model and fingerprint that a reply names; note them, and compare the model.
+        """Model and fingerprint that a response names; note them, and compare the model.
 
         Raises
         ------
         EngineError
             If the model must be exactly the one asked for and is not.
         """
-        quote, can = self.connection.address.quote, self.capabilities
-        named, fingerprint = body.get("model"), body.get("system_fingerprint")
-        model = quote(named) if isinstance(named, str) else ""
-        mark = quote(fingerprint) if isinstance(fingerprint, str) else ""
-        if self._exact and model != can.model:
+        named = (body.get("model"), body.get("system_fingerprint"))
+        model, mark = (self.address.quote(n) if isinstance(n, str) else "" for n in named)
+        if self._exact and model != self.model:
             raise EngineError(
-                f"the server answers as {model or 'no model by name'}, not as {can.model}",
-                where=f"engine.require_model is exact; {self.connection.address.api}",
+                f"the server answers as {model or 'no model by name'}, not as {self.model}",
+                where=f"engine.require_model is exact; {self.address.api}",
                 hint=f"set engine.model to {model}" if model else "set engine.require_model to any",
             )
-        if mark and len(can.fingerprints) < MAX_NAMES:
-            can.fingerprints.add(mark)
-        if model and model not in can.answered_by and len(can.answered_by) < MAX_NAMES:
-            can.answered_by.add(model)
-            if model != can.model:
+        if mark and len(self.fingerprints) < MAX_NAMES:
+            self.fingerprints.add(mark)
+        if model and model not in self.answered_by and len(self.answered_by) < MAX_NAMES:
+            self.answered_by.add(model)
+            if model != self.model:
                 _log.warning(
                     "%s answers as %s, not as the model that is asked for (%s)",
-                    self.connection.address.api,
+                    self.address.api,
                     model,
-                    can.model,
+                    self.model,
                 )
         origin = f"{model} ({mark})" if model and mark else model or mark
         return (origin,) if origin else ()
 
+    async def _attempt(
+        self,
+        url: str,
+        content: bytes | None,
+        bound: Usage,
+        mode: Mode,
+        count: int | None,
+        *,
+        retry: bool,
+    ) -> Attempt:
+        """One attempt, in a slot and inside the budget."""
+        loop = asyncio.get_running_loop()
+        async with self.semaphore.slot(retry=retry):
+            while (held := self._budget.reserve(bound.prompt, bound.completion)) is None:
+                await self._settled.wait()
+            started = loop.time()
+            attempt: Attempt | None = None
+            try:
+                attempt = await self._send(url, content, mode, count)
+            finally:
+                self._book(held, attempt)
+            now = loop.time()
+            if isinstance(attempt, Response):
+                self._failed_in_a_row, self._last_answer = 0, now
+                self.semaphore.answered()
+                return replace(attempt, seconds=now - started)
+            if attempt.again == "throttled":
+                self.semaphore.throttled(attempt.wait, started=started, now=now)
+            return attempt
 
-def _length(reply: Reply, limit: int) -> int:
-    """About how long a reply is, for its share of the request's tokens."""
-    text = len((reply.text or "").encode()) // 3 + 1
-    return limit if reply.finish == "length" else min(limit, text)
+    def _book(self, held: Reservation, attempt: Attempt | None) -> None:
+        if isinstance(attempt, Response) and attempt.usage is not None:
+            self._budget.settle(held, attempt.usage)
+        elif held.completion and not (isinstance(attempt, Failure) and attempt.again != "lost"):
+            self._budget.settle(held, None)  # answered without a count, lost, or cancelled
+        else:
+            self._budget.release(held)
+        done, self._settled = self._settled, asyncio.Event()
+        done.set()
+
+    def _give_up(self, failure: Failure, began: float, tries: int) -> Failure:
+        self._failed_in_a_row += 1
+        detail = f"{failure.detail} after {tries} tries"
+        silent = self._last_answer < began
+        if silent and (not failure.reached or self._failed_in_a_row >= MAX_FAILED):
+            raise EngineError(
+                f"the server does not answer: {detail}",
+                where=self.address.api,
+                hint="start it, or set serving.base_url; received answers are stored: run again",
+            )
+        return replace(failure, detail=detail, again="no")
+
+    async def _send(
+        self, url: str, content: bytes | None, mode: Mode, count: int | None
+    ) -> Attempt:
+        self.sent += 1
+        broken: BaseException | None
+        try:
+            # The SDK limits each read; a server that drips bytes would never reach that limit.
+            async with asyncio.timeout(self._serving.timeout):
+                if content is None:
+                    response = await self._sdk.get(url, cast_to=httpx2.Response)
+                else:
+                    response = await self._sdk.post(url, cast_to=httpx2.Response, content=content)
+            broken = None
+        except openai.APIStatusError as error:
+            response, broken = error.response, None
+        except (TimeoutError, openai.APITimeoutError):
+            return Failure("engine_error", "timeout", again="lost")
+        except _TooLargeError:
+            return Failure("engine_error", f"the answer is larger than {MAX_BODY >> 20} MiB")
+        except openai.APIConnectionError as error:
+            broken = error.__cause__ or error
+        # Outside of the handlers: the SDK's errors repeat the server's words, key and all.
+        if isinstance(broken, httpx2.ConnectError):
+            detail = self._unconnected(broken)
+            return Failure("engine_error", detail, reached=False, again="transient")
+        if broken is not None:
+            detail = f"the connection broke ({type(broken).__name__})"
+            return Failure("engine_error", detail, again="lost")
+        body = response.content
+        if response.status_code == 200:
+            self.address.check_leak(body)
+        attempt = classify_response(
+            self.address, response.status_code, response.headers, body, mode
+        )
+        if isinstance(attempt, Failure) or count is None:
+            return attempt
+        found = read_completions(attempt.body, count)
+        if isinstance(found, str):
+            return Failure("engine_error", self.address.quote(found), again="lost")
+        return replace(attempt, completions=found)
+
+    def _unconnected(self, error: httpx2.ConnectError) -> str:
+        """Why there is no connection.
+
+        Raises
+        ------
+        EngineError
+            If another try can't help: the certificate is not trusted, or no TLS is spoken.
+        """
+        tls: BaseException | None = error
+        while tls is not None and not isinstance(tls, ssl.SSLError):
+            tls = tls.__cause__ or tls.__context__
+        if tls is None:
+            return "no connection"
+        if isinstance(tls, ssl.SSLCertVerificationError):
+            raise EngineError(
+                f"the server's certificate is not trusted ({tls.verify_message.rstrip('.')})",
+                where=self.address.api,
+                hint="put the certificate of its authority (PEM) into a file and set "
+                "SSL_CERT_FILE to it",
+            )
+        if tls.reason in ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST"):
+            raise EngineError(
+                "the server does not speak TLS",
+                where=self.address.api,
+                hint="set serving.base_url to http://, if it is on this machine or network",
+            )
+        return f"the TLS handshake failed ({tls.reason or type(tls).__name__})"
 
 
-def _one_may_be_at_fault(fault: Failure) -> bool:
+def _length(one: Completion, limit: int) -> int:
+    """About how long an answer is, for its share of the request's tokens."""
+    text = len((one.text or "").encode()) // 3 + 1
+    return limit if one.finish == "length" else min(limit, text)
+
+
+def _one_may_be_at_fault(failure: Failure) -> bool:
     """Whether a request may have failed because of one of its prompts."""
-    if fault.status in ("invalid", "refused"):
+    if failure.status in ("invalid", "refused"):
         return True
-    return fault.reached and (fault.code >= 500 or fault.code == 0)
+    return failure.reached and (failure.code >= 500 or failure.code == 0)
 
 
-async def together(work: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
+async def gather(work: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
     """All results in order; the first exception cancels the rest and is raised as it is."""
     tasks = [asyncio.ensure_future(w) for w in work]
     try:

@@ -1,27 +1,34 @@
-"""The engine that asks a server."""
+"""The engine that asks a server: requests drawn, gathered into batches, sent, answered."""
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections.abc import Iterable, Iterator
+import queue
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import CancelledError, Future
+from contextlib import ExitStack
+from dataclasses import dataclass, field
 from typing import Any
+
+from anyio.from_thread import start_blocking_portal
 
 from pipelines.config import EngineSettings, ServingSettings
 from pipelines.errors import ConfigError, EngineError
-from pipelines.llm.engines._protocol import Answer, EngineIdentity, Request
-from pipelines.llm.engines.openai._address import open_address
-from pipelines.llm.engines.openai._budget import Budget
+from pipelines.llm.engines._protocol import Answer, Choice, EngineIdentity, Request
+from pipelines.llm.engines.constraints import request_fault
+from pipelines.llm.engines.openai._budget import Budget, is_over_budget
 from pipelines.llm.engines.openai._capabilities import Capabilities
-from pipelines.llm.engines.openai._client import Client
-from pipelines.llm.engines.openai._http import Connection
-from pipelines.llm.engines.openai._loop import LoopThread
-from pipelines.llm.engines.openai._probe import CapabilityProbe, find_server
-from pipelines.llm.engines.openai._run import Run
+from pipelines.llm.engines.openai._client import NOT_ASKED, Client, Failure, gather, open_address
+from pipelines.llm.engines.openai._encoding import Row, constraint_kind, drawn_seed
+from pipelines.llm.engines.openai._scoring import score
+from pipelines.llm.engines.openai._writing import failed_answer, write
 
 __all__ = ["OpenAIEngine"]
 
 _log = logging.getLogger("pipelines.llm.engines.openai")
+
+#: Most requests of one group in one batch.
+BATCH = 64
 
 
 class OpenAIEngine:
@@ -54,19 +61,39 @@ class OpenAIEngine:
             raise ConfigError(
                 "the openai engine needs a model", hint="set engine.model to its name there"
             )
-        self._engine = engine
-        self._serving = serving
+        self._engine, self._serving = engine, serving
         self._address = open_address(serving)
         self._budget = Budget(serving)
-        self._can = Capabilities()
+        self._flying: set[Future[_Done]] = set()
         self._closed = False
-        self._loop = LoopThread("understudy-openai")
+        with ExitStack() as opened:
+            # An event loop in a daemon thread: the methods of an engine are plain calls.
+            self._portal = opened.enter_context(start_blocking_portal(name="understudy-openai"))
+            self._client, self._can = self._portal.call(self._connect, pause)
+            self._opened = opened.pop_all()
+        exact = self._can.reading == "token_ids"
+        _log.log(
+            logging.INFO if exact else logging.WARNING,
+            "%s at %s (%s %s): distributions of choices: %s",
+            self._client.model,
+            self._address.api,
+            self._can.server,
+            self._can.version or "of unknown version",
+            self._can.distributions,
+        )
+        for name, outcome in sorted(self._can.probed.items()):
+            _log.info("probe %s: %s", name, outcome)
+
+    async def _connect(self, pause: float) -> tuple[Client, Capabilities]:
+        exact = self._engine.require_model == "exact"
+        client = Client(self._address, self._serving, self._budget, pause=pause, exact=exact)
+        capabilities = Capabilities(client, self._engine, self._serving)
         try:
-            self._client, self._probe = self._loop.run(self._connect(pause))
+            await capabilities.probe()
         except BaseException:
-            self._loop.stop()
+            await client.close()
             raise
-        self._say()
+        return client, capabilities
 
     @classmethod
     def open(cls, engine: EngineSettings, serving: ServingSettings) -> OpenAIEngine:
@@ -74,24 +101,61 @@ class OpenAIEngine:
         return cls(engine, serving)
 
     def __repr__(self) -> str:
-        return f"OpenAIEngine({self._can.model!r} at {self._address.api!r})"
+        return f"OpenAIEngine({self._client.model!r} at {self._address.api!r})"
 
     @property
     def identity(self) -> EngineIdentity:
         """Model, server and version, and how choices are read; not where the server is."""
-        can = self._can
-        reading = can.reading if can.reading != "ranks" else f"ranks {can.ranks}"
-        reading = f"draws {can.draws}" if can.draws else reading
+        can, model = self._can, self._engine.model
+        reading = {"ranks": f"ranks {can.ranks}", "draws": f"draws {can.draws}"}.get(
+            can.reading, can.reading
+        )
         version = " ".join(filter(None, (can.server, can.version)))
+        if model.startswith(("/", ".", "~")):
+            model = model.rstrip("/").rsplit("/", 1)[-1]
         return EngineIdentity(
             engine="openai",
             engine_version=f"{version}; choices by {reading}",
-            model=_public(self._engine.model),
+            model=model,
             revision=self._engine.revision,
             tokenizer=can.tokens.digest if can.tokens else "",
             dtype="" if self._engine.dtype == "auto" else self._engine.dtype,
             quantisation=self._engine.quantisation,
         )
+
+    def facts(self) -> dict[str, Any]:
+        """Server, what it honours, what was spent; JSON-ready, without secrets."""
+        client, semaphore = self._client, self._client.semaphore
+        return {
+            "device": "remote",
+            "base_url": self._address.api,
+            "window": self._serving.window,
+            "concurrency": {
+                "limit": semaphore.limit,
+                "most": semaphore.max_slots,
+                "cuts": semaphore.cuts,
+            },
+            "http_requests": client.sent,
+            "retries": client.retried,
+            "paused_seconds": round(semaphore.paused, 3),
+            "spent": self._budget.facts(),
+            **self._can.facts(),
+        }
+
+    def close(self) -> None:
+        """Cancel what is in flight and close the connections."""
+        if not self._closed:
+            self._closed = True
+            for future in tuple(self._flying):
+                future.cancel()
+            self._portal.call(self._client.close)
+            self._opened.close()
+
+    def __enter__(self) -> OpenAIEngine:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def submit(self, requests: Iterable[Request]) -> Iterator[Answer]:
         """One answer per request, in completion order; see :meth:`Engine.submit`.
@@ -106,78 +170,154 @@ class OpenAIEngine:
         """
         if self._closed:
             raise EngineError("the engine is closed", where=f"openai:{self._engine.model}")
-        run = Run(self._loop, self._client, self._probe, self._serving.window)
-        return run.answers(iter(requests))
+        return self._answers(iter(requests))
 
-    def facts(self) -> dict[str, Any]:
-        """Server, what it honours, what was spent; JSON-ready, without secrets."""
-        connection = self._client.connection
-        return {
-            "device": "remote",
-            "base_url": self._address.api,
-            "window": self._serving.window,
-            "concurrency": {
-                "limit": connection.limiter.limit,
-                "most": connection.limiter.max_requests,
-                "cuts": connection.limiter.cuts,
-            },
-            "http_requests": connection.sent,
-            "retries": connection.retried,
-            "paused_seconds": round(connection.limiter.paused, 3),
-            "spent": self._budget.facts(),
-            **self._can.facts(),
-        }
+    def _answers(self, requests: Iterator[Request]) -> Iterator[Answer]:
+        """Draw requests in the caller's thread and have them answered in the engine's."""
+        done: queue.SimpleQueue[Future[_Done]] = queue.SimpleQueue()
+        flying: set[Future[_Done]] = set()
+        batch = _Batch()
+        held, more = 0, True  # requests that are drawn and not answered; whether there are more
 
-    def close(self) -> None:
-        """Cancel what is in flight and close the connections."""
-        if self._closed:
-            return
-        self._closed = True
-        self._loop.run(self._disconnect())
-        self._loop.stop()
+        def send() -> None:
+            nonlocal batch
+            if batch.requests:
+                if self._closed:
+                    raise _closed()
+                future = self._portal.start_task_soon(self._serve, batch.requests)
+                flying.add(future)
+                self._flying.add(future)
+                future.add_done_callback(self._flying.discard)
+                future.add_done_callback(done.put)
+                batch = _Batch()
 
-    def __enter__(self) -> OpenAIEngine:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    async def _connect(self, pause: float) -> tuple[Client, CapabilityProbe]:
-        connection = Connection(self._address, self._serving, self._budget, pause=pause)
         try:
-            await find_server(connection, self._can, self._engine, self._serving)
-            exact = self._engine.require_model == "exact"
-            client = Client(connection, self._can, exact=exact)
-            probe = CapabilityProbe(client, self._engine, self._serving)
-            await probe.run()
-        except BaseException:
-            await connection.close()
-            raise
-        return client, probe
+            while more or held:
+                if more and held < self._serving.window:
+                    request = next(requests, None)
+                    if request is None:
+                        more = False
+                        continue
+                    held += 1
+                    fault = request_fault(request)
+                    if fault:
+                        held -= 1
+                        yield Answer(request, "invalid", detail=fault)
+                        continue
+                    key = self._batch_key(request)
+                    if key is None or key != batch.key:
+                        send()
+                    batch.key = key
+                    batch.requests.append(request)
+                    if len(batch.requests) >= BATCH:
+                        send()
+                    if done.empty():
+                        continue
+                elif not more or not flying:
+                    send()
+                finished = done.get()
+                flying.discard(finished)
+                answered = _result(finished)
+                held -= len(answered.answers)
+                yield from answered.answers
+                if answered.error is not None:
+                    # If only the budget is spent, requests in flight are still answered.
+                    wait = is_over_budget(answered.error)
+                    while flying and (wait or not done.empty()):
+                        finished = done.get()
+                        flying.discard(finished)
+                        yield from _result(finished).answers
+                    raise answered.error
+        finally:
+            for future in tuple(flying):
+                future.cancel()
 
-    async def _disconnect(self) -> None:
-        flying = [t for t in asyncio.all_tasks() if t is not asyncio.current_task()]
-        for task in flying:
-            task.cancel()
-        await asyncio.gather(*flying, return_exceptions=True)
-        await self._client.connection.close()
+    def _batch_key(self, request: Request) -> Any:
+        """Properties that requests of one HTTP request have in common; None: nothing can."""
+        can, sampling = self._can, request.sampling
+        if not self._client.many:
+            return None
+        if isinstance(request.constraint, Choice):
+            shared = can.choice_endpoint == "completions" and can.reading != "draws"
+            return ("choice", request.group, request.constraint) if shared else None
+        if can.endpoint != "completions" or request.group is None:
+            return None
+        seed = drawn_seed(request.seed, request.replicate) if sampling.temperature > 0 else 0
+        return ("text", request.group, request.constraint, sampling, seed)
 
-    def _say(self) -> None:
-        can = self._can
-        level = logging.INFO if can.reading in ("token_ids", "echo") else logging.WARNING
-        _log.log(
-            level,
-            "%s at %s (%s %s): distributions of choices: %s",
-            can.model,
-            self._address.api,
-            can.server,
-            can.version or "of unknown version",
-            can.distributions,
-        )
-        for name, outcome in sorted(can.probed.items()):
-            _log.info("probe %s: %s", name, outcome)
+    # In the thread of the event loop ----------------------------------------------------------
+
+    async def _serve(self, requests: list[Request]) -> _Done:
+        try:
+            made = await gather([self._row(r) for r in requests])
+            answers = [row for row in made if isinstance(row, Answer)]
+            rows = [row for row in made if isinstance(row, Row)]
+            for endpoint in ("chat", "completions"):
+                asked = [row for row in rows if row.endpoint == endpoint]
+                answers += await self._ask(asked) if asked else []
+        except Exception as error:  # noqa: BLE001 (the caller's thread raises it)
+            return _Done([], error)
+        answered = [a for a in answers if a.detail != NOT_ASKED.detail]
+        return _Done(answered, self._client.spent if len(answered) < len(answers) else None)
+
+    async def _row(self, request: Request) -> Row | Answer:
+        can, ids = self._can, request.tokens
+        choice = isinstance(request.constraint, Choice)
+        endpoint = can.choice_endpoint if choice else can.endpoint
+        if ids and (can.tokens is None or (choice and endpoint == "chat")):
+            return Answer(request, "invalid", detail="the server takes no token ids")
+        if not ids:
+            if endpoint == "chat" or can.tokens is None:
+                if request.messages[-1].role != "assistant":
+                    return Row(request, None)
+                detail = "the server's chat endpoint does not go on from a begun answer"
+                return Answer(request, "invalid", detail=detail)
+            rendered = await can.tokens.render(request.messages)
+            if isinstance(rendered, Failure):
+                return failed_answer(request, rendered)
+            ids = tuple(rendered)
+        if can.context is None or len(ids) < can.context:
+            return Row(request, ids)
+        detail = f"the prompt of {len(ids)} tokens is longer than the context of {can.context}"
+        return Answer(request, "invalid", detail=detail)
+
+    async def _ask(self, rows: Sequence[Row]) -> list[Answer]:
+        constraint = rows[0].request.constraint
+        choice = isinstance(constraint, Choice)
+        extra: dict[str, Any] = {}
+        if constraint is not None and (not choice or self._can.reading == "draws"):
+            kind = constraint_kind(constraint)
+            encoding = await self._can.encoding(rows[0].endpoint, kind)
+            if encoding is None and not choice:
+                detail = f"the server honours no way to give a constraint of this kind ({kind})"
+                return [Answer(row.request, "invalid", detail=detail) for row in rows]
+            extra = encoding.fields(constraint) if encoding else {}
+        serve = score if choice else write
+        return await serve(self._client, self._can, rows, extra)
 
 
-def _public(model: str) -> str:
-    """The model's name without the folders of a path."""
-    return model.rstrip("/").rsplit("/", 1)[-1] if model.startswith(("/", ".", "~")) else model
+@dataclass(slots=True)
+class _Batch:
+    """Consecutive requests that can share an HTTP request."""
+
+    key: Any = None
+    requests: list[Request] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class _Done:
+    """Answers of one batch, and the error that ends the run."""
+
+    answers: list[Answer]
+    error: Exception | None = None
+
+
+def _result(future: Future[_Done]) -> _Done:
+    try:
+        return future.result()
+    except CancelledError:
+        return _Done([], _closed())
+
+
+def _closed() -> EngineError:
+    return EngineError("the engine was closed while it worked", hint="open it again")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
 
@@ -48,5 +49,5 @@ class TestVllmServer(_OnServer):
     kind = KINDS["vllm"]
 
 
-class TestServerThatOnlyEchoes(_OnServer):
-    kind = KINDS["vllm"].without("logprob_token_ids", "return_tokens_as_token_ids")
+class TestServerOfOnePromptPerRequest(_OnServer):
+    kind = replace(KINDS["vllm"], many=False)

@@ -427,7 +427,6 @@ def _every_logprob(value: Any) -> Fault:
 READINGS = {
     "token_ids": KINDS["vllm"],
     "ranks": KINDS["llama.cpp"],
-    "echo": KINDS["vllm"].without("logprob_token_ids", "return_tokens_as_token_ids"),
     "chat": KINDS["hosted"],
 }
 

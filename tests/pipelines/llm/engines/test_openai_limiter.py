@@ -12,14 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.errors import EngineError
-from pipelines.llm.engines.openai import ConcurrencyLimiter
+from pipelines.llm.engines.openai import HalvingSemaphore
 from pipelines.retrying import backoff, retry_after
 
 
-def limiter(
-    slots: int = 8, *, max_wait: float = 60.0, max_pauses: int = 1_000
-) -> ConcurrencyLimiter:
-    return ConcurrencyLimiter(slots, max_wait=max_wait, max_pauses=max_pauses, where="here")
+def semaphore(
+    slots: int = 8, *, max_wait: float = 60.0, max_cooldowns: int = 1_000
+) -> HalvingSemaphore:
+    return HalvingSemaphore(slots, max_wait=max_wait, max_cooldowns=max_cooldowns, where="here")
 
 
 _EVENTS = st.lists(
@@ -29,7 +29,7 @@ _EVENTS = st.lists(
 
 @given(_EVENTS, st.integers(1, 300))
 def test_limit_moves_between_one_and_the_most(events: list[tuple[str, float]], most: int) -> None:
-    limit, now = limiter(most), 100.0
+    limit, now = semaphore(most), 100.0
     for event, gap in events:
         now += gap
         before = limit.limit
@@ -44,7 +44,7 @@ def test_limit_moves_between_one_and_the_most(events: list[tuple[str, float]], m
 
 @given(st.integers(2, 60), st.floats(0.01, 10.0))
 def test_requests_sent_together_halve_the_limit_once(count: int, latency: float) -> None:
-    limit = limiter(8)
+    limit = semaphore(8)
     for n in range(count):
         limit.throttled(0.0, started=10.0, now=10.0 + latency + n * 1e-3)
     assert limit.limit == 4
@@ -56,7 +56,7 @@ def test_requests_sent_together_halve_the_limit_once(count: int, latency: float)
 def test_limit_is_the_most_again_after_enough_answers(
     events: list[tuple[str, float]], most: int
 ) -> None:
-    limit, now = limiter(most), 100.0
+    limit, now = semaphore(most), 100.0
     for _, gap in events:
         now += gap
         limit.throttled(0.0, started=now - gap / 2, now=now)
@@ -66,22 +66,22 @@ def test_limit_is_the_most_again_after_enough_answers(
 
 
 def test_overlapping_pauses_hold_once_until_the_last_ends() -> None:
-    limit = limiter()
+    limit = semaphore()
     limit.throttled(2.0, started=9.0, now=10.0)
     limit.throttled(1.0, started=9.0, now=10.5)
     limit.throttled(3.0, started=9.0, now=11.0)
-    assert limit.pause_left(11.0) == pytest.approx(3.0)
-    assert limit.pause_left(14.5) == 0.0
+    assert limit.cooldown_left(11.0) == pytest.approx(3.0)
+    assert limit.cooldown_left(14.5) == 0.0
     assert limit.paused == pytest.approx(4.0)
 
 
 def test_a_pause_that_is_too_long_ends_the_run() -> None:
     with pytest.raises(EngineError, match="asks to wait 61 s"):
-        limiter().throttled(61.0, started=0.0, now=0.0)
+        semaphore().throttled(61.0, started=0.0, now=0.0)
 
 
 def test_too_many_pauses_without_an_answer_end_the_run() -> None:
-    limit = limiter(max_pauses=3)
+    limit = semaphore(max_cooldowns=3)
     for n in range(3):
         limit.throttled(1.0, started=10.0 * n, now=10.0 * n)
     limit.answered()
@@ -93,10 +93,10 @@ def test_too_many_pauses_without_an_answer_end_the_run() -> None:
 
 @given(st.integers(1, 200))
 def test_a_pause_of_unknown_length_is_never_longer_than_is_honoured(many: int) -> None:
-    limit = limiter(max_wait=4.0)
+    limit = semaphore(max_wait=4.0)
     for n in range(many):
         limit.throttled(None, started=100.0 * n, now=100.0 * n)
-        assert 0.0 < limit.pause_left(100.0 * n) <= 4.0
+        assert 0.0 < limit.cooldown_left(100.0 * n) <= 4.0
 
 
 def run(work: Callable[[], Awaitable[None]]) -> None:
@@ -107,19 +107,17 @@ def test_retries_are_served_before_new_requests_after_a_pause() -> None:
     order: list[str] = []
 
     async def work() -> None:
-        limit = limiter(2)
+        limit = semaphore(2)
         loop = asyncio.get_running_loop()
 
         async def request(name: str, *, throttled: bool) -> None:
-            await limit.acquire(retry=False)
             if throttled:
+                async with limit.slot(retry=False):
+                    await asyncio.sleep(0)
+                    limit.throttled(0.02, started=loop.time(), now=loop.time())
+            async with limit.slot(retry=throttled):
+                order.append(name)
                 await asyncio.sleep(0)
-                limit.throttled(0.02, started=loop.time(), now=loop.time())
-                limit.release()
-                await limit.acquire(retry=True)
-            order.append(name)
-            await asyncio.sleep(0)
-            limit.release()
 
         held = [request(f"held {n}", throttled=True) for n in range(2)]
         new = [request(f"new {n}", throttled=False) for n in range(4)]
@@ -131,16 +129,21 @@ def test_retries_are_served_before_new_requests_after_a_pause() -> None:
 
 def test_a_request_that_is_cancelled_gives_its_slot_back() -> None:
     async def work() -> None:
-        limit = limiter(1)
-        await limit.acquire(retry=False)
-        waiting = asyncio.ensure_future(limit.acquire(retry=False))
-        granted = asyncio.ensure_future(limit.acquire(retry=False))
+        limit = semaphore(1)
+
+        async def request() -> None:
+            async with limit.slot(retry=False):
+                await asyncio.sleep(60)
+
+        holding, waiting, granted = (asyncio.ensure_future(request()) for _ in range(3))
         await asyncio.sleep(0)
         waiting.cancel()
-        limit.release()
+        holding.cancel()
+        await asyncio.gather(holding, waiting, return_exceptions=True)
         granted.cancel()
-        await asyncio.gather(waiting, granted, return_exceptions=True)
-        await limit.acquire(retry=False)
+        await asyncio.gather(granted, return_exceptions=True)
+        async with limit.slot(retry=False):
+            pass
 
     run(work)
 

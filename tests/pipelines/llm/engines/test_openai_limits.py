@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import logging
 import traceback
@@ -24,13 +25,13 @@ from pipelines.errors import ConfigError, EngineError, UnderstudyError
 from pipelines.llm.answers import AnswerStore, ask
 from pipelines.llm.engines import Answer, Choice, Request, Sampling, load_engine
 from pipelines.llm.engines.openai import OpenAIEngine
-from pipelines.llm.engines.openai._address import open_address
 from pipelines.llm.engines.openai._budget import Budget, Usage
-from pipelines.llm.engines.openai._replies import split_usage
+from pipelines.llm.engines.openai._client import open_address, split_usage
 from pipelines.llm.engines.testing import question
 
 KEY = "sk-live-93ad/7f+e1=="
 SHORT = Sampling(max_tokens=2)
+GZIP = (("Content-Encoding", "gzip"),)
 Serve = Callable[..., LlmServer]
 
 
@@ -248,6 +249,36 @@ def test_the_key_goes_to_no_other_host(serve: Serve) -> None:
         with pytest.raises(EngineError, match="redirects"):
             list(engine.submit([question("Well?", sampling=SHORT)]))
     assert other.log == []
+
+
+def test_the_sdk_sends_no_header_of_its_own_or_of_its_environment(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("OPENAI_ORG_ID", "OPENAI_PROJECT_ID", "OPENAI_ADMIN_KEY", "OPENAI_API_KEY"):
+        monkeypatch.setenv(name, "sk-of-somebody")
+    monkeypatch.setenv("OPENAI_CUSTOM_HEADERS", "Authorization: sk-of-somebody\nX-Team: films")
+    usual = {"host", "accept", "accept-encoding", "connection", "user-agent"}
+    for key, more in ((KEY, {"authorization"}), (None, set())):
+        server = serve("hosted", key=key)
+        with connect(server) as engine:
+            list(engine.submit([question("Well?", sampling=SHORT)]))
+        for entry in server.log:
+            assert entry.headers.keys() - {"content-length", "content-type"} == usual | more
+            assert "sk-of-somebody" not in str(entry.headers)
+
+
+def test_a_response_that_is_too_large_is_one_failed_answer(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = serve("hosted")
+    with connect(server) as engine:
+        monkeypatch.setattr("pipelines.llm.engines.openai._client.MAX_BODY", 1 << 20)
+        server.break_next(faults.raw(gzip.compress(b" " * (2 << 20)), headers=GZIP))
+        asked = [question(text, sampling=SHORT) for text in ("one", "two")]
+        found = {a.status: a.detail for a in engine.submit(asked)}
+    assert found.pop("engine_error") == "the answer is larger than 1 MiB"
+    assert found.keys() <= {"ok", "truncated"}
+    assert found
 
 
 # Settings ------------------------------------------------------------------------------------

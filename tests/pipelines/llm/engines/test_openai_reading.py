@@ -17,8 +17,7 @@ from pipelines.llm.engines import Answer, Choice, Message, Request
 from pipelines.llm.engines.testing import question
 
 VLLM = KINDS["vllm"]
-ECHO = VLLM.without("logprob_token_ids", "return_tokens_as_token_ids")
-HIDDEN = VLLM.without("logprobs", "top_logprobs", "logprob_token_ids", "echo")
+HIDDEN = VLLM.without("logprobs", "top_logprobs", "logprob_token_ids")
 PHRASES = ("a good film", "a bad film", "not seen")
 Serve = Callable[..., LlmServer]
 
@@ -42,7 +41,7 @@ def _one(answers: Iterator[Answer]) -> Answer:
 
 
 @pytest.mark.parametrize(
-    "kind", [VLLM, ECHO, replace(VLLM, many=False)], ids=["token_ids", "echo", "one prompt each"]
+    "kind", [VLLM, replace(VLLM, many=False)], ids=["token_ids", "one prompt each"]
 )
 @pytest.mark.parametrize("options", [STARS, PHRASES], ids=["digits", "phrases"])
 def test_distributions_are_those_of_a_plain_forward_pass(
@@ -125,18 +124,6 @@ def test_a_text_that_may_go_on_to_another_option_settles_nothing(serve: Serve) -
     assert answer.status == "invalid", "the second option's first token is the first option's"
 
 
-def test_what_the_ranks_leave_open_is_scored_by_echo_where_the_server_echoes(serve: Serve) -> None:
-    kind = VLLM.without("logprob_token_ids")
-    server = serve(kind)
-    with connect(server) as engine:
-        facts = engine.facts()
-        assert (facts["reading"], facts["fallback"]) == ("ranks", "echo")
-        answer = _one(engine.submit([question("Stars?", Choice(STARS))]))
-    shares, _ = plain_shares(server.model, prompt_of(server.model, "Stars?"), STARS)
-    assert answer.probabilities == pytest.approx(shares, abs=1e-5)
-    assert server.asked()[-1].body["echo"] is True
-
-
 def test_one_group_is_one_request(serve: Serve) -> None:
     server = serve("vllm")
     with connect(server, window=64) as engine:
@@ -166,7 +153,6 @@ def test_a_field_left_out_without_a_word_is_found_out_and_said(
     with connect(serve("llama.cpp")) as engine:
         probes = engine.facts()["probes"]
     assert probes["logprob_token_ids"] == "ignored without a word"
-    assert probes["echo"] == "ignored without a word"
     assert probes["logprobs"] == "honoured (100 tokens)"
     loud = [r for r in caplog.records if r.levelno == logging.WARNING]
     assert ["most probable tokens" in r.getMessage() for r in loud] == [True]
@@ -194,7 +180,7 @@ def test_numbers_that_are_no_probabilities_are_not_believed(serve: Serve) -> Non
     with connect(server) as engine:
         facts = engine.facts()
     assert facts["probes"]["logprob_token_ids"] == "no probabilities"
-    assert facts["reading"] == "echo", "which reads other numbers, that were not touched"
+    assert facts["choice_endpoint"] == "chat", "whose numbers were not touched"
 
 
 def test_a_server_without_probabilities_answers_no_choice_unless_told_to_estimate(
