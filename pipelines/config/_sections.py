@@ -7,10 +7,11 @@ and default in its description; `docs/reference/settings.md` is generated from t
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
-from typing import ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
-from pydantic import Field, SecretStr, model_validator
+from pydantic import AfterValidator, Field, SecretStr, model_validator
 
 from pipelines.config._base import Section, Share
 from pipelines.config._models import EngineSettings
@@ -161,14 +162,23 @@ class EnsembleMember(Section):
     )
 
 
+_RATERS = ("statistical", "random", "mean", "llm", "ensemble", "replay")
+
+
+def _rater(name: str) -> str:
+    if name not in _RATERS and not re.fullmatch(r"[\w.]+:\w+", name):
+        raise ValueError(f"one of {', '.join(_RATERS)}, or module:Class of a rater of your own")
+    return name
+
+
 class ScoringSettings(Section):
     """Preference scores of personas for items."""
 
-    rater: Literal["statistical", "random", "mean", "llm", "ensemble", "replay"] = Field(
+    rater: Annotated[str, AfterValidator(_rater)] = Field(
         "statistical",
-        description="Who scores: `statistical` needs no model, `llm` asks the engine of the "
-        "section `engine`, `ensemble` averages the raters of `ensemble`, `replay` repeats "
-        "stored scores; `random` and `mean` are baselines.",
+        description="Rater of the scores: `statistical` needs no model, `llm` asks the engine of "
+        "the section `engine`, `ensemble` averages the raters of `ensemble`, `replay` repeats "
+        "stored scores; `random` and `mean` are baselines; `module:Class` is one of your own.",
     )
     taste: Literal["drawn", "mean"] = Field(
         "drawn",

@@ -10,7 +10,13 @@ from pipelines.raters._ensemble import EnsembleBatch, EnsembleRater, at_temperat
 from pipelines.raters._facts import prompt_examples, scoring_facts
 from pipelines.raters._live import LiveRater, LiveTables, layers, live_rater
 from pipelines.raters._plan import STRATA, plan_pairs
-from pipelines.raters._registry import OPENED, model_tokenizer, open_rater
+from pipelines.raters._registry import (
+    OPENED,
+    model_tokenizer,
+    needs_of,
+    open_rater,
+    rater_class,
+)
 from pipelines.raters._replay import ReplayRater
 from pipelines.raters._score import score_pairs
 from pipelines.raters._shards import Shard, Shards, cohort_of, in_cohort, shard_numbers
@@ -104,6 +110,7 @@ __all__ = [
     "layers",
     "live_rater",
     "model_tokenizer",
+    "needs_of",
     "open_rater",
     "paired_difference",
     "persona_rows",
@@ -113,6 +120,7 @@ __all__ = [
     "population_report",
     "prompt_examples",
     "quality_summary",
+    "rater_class",
     "rater_report",
     "read_text",
     "reliability",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -18,9 +20,9 @@ from pipelines.raters.protocol import Rater
 from pipelines.raters.statistical import fit_rater, source_scale
 from pipelines.scales import SCALES, scale_named
 
-__all__ = ["OPENED", "model_tokenizer", "open_rater"]
+__all__ = ["OPENED", "model_tokenizer", "needs_of", "open_rater", "rater_class"]
 
-#: Names that `open_rater` takes; the first three are fitted by `fit_rater`.
+#: Names that `open_rater` takes beside ``module:Class``; the first three are fitted by `fit_rater`.
 OPENED = ("statistical", "random", "mean", "llm", "ensemble", "replay")
 
 Frame = pl.DataFrame | pl.LazyFrame
@@ -49,7 +51,8 @@ def open_rater(
     items, item_stats, interactions, splits, item_embeddings, persona_embeddings
         Tables of those names. `random`, `mean` and `statistical` need what
         :func:`pipelines.raters.fit_rater` needs; `llm` shows the training means of `item_stats`
-        if they are given, with `interactions` to tell their scale; `replay` needs none.
+        if they are given, with `interactions` to tell their scale; `replay` needs none. A class
+        of your own is given those that its parameters name, and ``scale``, ``domain``, ``seed``.
     scores
         Rows of `preference_scores`, for `replay`.
     domain
@@ -66,6 +69,19 @@ def open_rater(
         If a table that the rater needs is not given, or the engine can't be opened.
     """
     scoring = settings.scoring
+    if ":" in scoring.rater:
+        return _own(
+            scoring.rater,
+            scale=scale_named(scoring.scale),
+            items=items,
+            item_stats=item_stats,
+            interactions=interactions,
+            splits=splits,
+            item_embeddings=item_embeddings,
+            persona_embeddings=persona_embeddings,
+            domain=domain,
+            seed=scoring.seed,
+        )
 
     def single(name: str, engine: EngineSettings) -> Rater:
         if name == "llm":
@@ -116,6 +132,57 @@ def open_rater(
             if isinstance(rater, LLMRater):
                 rater.release()
         raise
+
+
+def rater_class(name: str) -> type[Any]:
+    """The class behind ``module:Class``.
+
+    Raises
+    ------
+    ConfigError
+        If it can't be imported or is no rater.
+    """
+    module, _, attribute = name.partition(":")
+    where = f"scoring.rater {name}"
+    try:
+        found = getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError) as error:
+        raise ConfigError(
+            f"the rater can't be imported ({error})",
+            where=where,
+            hint="install its package, or put its folder on PYTHONPATH",
+        ) from None
+    if not inspect.isclass(found) or not callable(getattr(found, "rate", None)):
+        raise ConfigError(
+            "no class with a method `rate`", where=where, hint="implement pipelines.raters.Rater"
+        )
+    cls: type[Any] = found
+    return cls
+
+
+def needs_of(name: str) -> tuple[str, ...]:
+    """Parameters of a rater class ``module:Class``: what it is to be given.
+
+    >>> needs_of("pipelines.raters.statistical:MeanRater")
+    ('item_stats', 'scale', 'source')
+    """
+    return tuple(inspect.signature(rater_class(name)).parameters)
+
+
+def _own(name: str, **given: Any) -> Rater:
+    """A rater of a class outside the project, given the tables that its parameters name."""
+    cls = rater_class(name)
+    wanted = inspect.signature(cls).parameters
+    there = {key: value for key, value in given.items() if value is not None}
+    missing = [n for n, p in wanted.items() if p.default is p.empty and n not in there]
+    if missing:
+        raise ConfigError(
+            f"the rater needs {', '.join(missing)}, which can't be given",
+            where=f"scoring.rater {name}",
+            hint=f"its parameters may be {', '.join(there)}",
+        )
+    made: Rater = cls(**{n: there[n] for n in wanted if n in there})
+    return made
 
 
 def model_tokenizer(engine: EngineSettings, serving: ServingSettings) -> Any:

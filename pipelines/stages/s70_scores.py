@@ -113,7 +113,7 @@ def _identity(inputs: Inputs, settings: Settings) -> dict[str, Any]:
 def _rated_by(inputs: Inputs, settings: Settings) -> dict[str, Any]:
     """Inputs and settings that decide all scores of a cohort."""
     rater = settings.scoring.rater
-    fitted = {table for name in _raters(settings) for table in _FITTED_ON.get(name, ())}
+    fitted = {table for name in _raters(settings) for table in _fitted_on(name, inputs)}
     decides: dict[str, Any] = {
         "code": raters.CODE_VERSION,
         # Sizes of the plan and of its pieces show in the pairs, that of the report nowhere.
@@ -125,7 +125,15 @@ def _rated_by(inputs: Inputs, settings: Settings) -> dict[str, Any]:
     if rater in _MODELS:
         decides["engine"] = settings.engine.identity_values()
         decides["prompt"] = rating_prompt_digest()
+    elif ":" in rater:
+        decides["rater"] = getattr(raters.rater_class(rater), "code_version", "1")
     return decides
+
+
+def _fitted_on(name: str, inputs: Inputs) -> tuple[str, ...]:
+    if ":" in name:
+        return tuple(table for table in raters.needs_of(name) if table in inputs)
+    return _FITTED_ON.get(name, ())
 
 
 def _raters(settings: Settings) -> set[str]:

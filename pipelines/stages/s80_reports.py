@@ -65,6 +65,13 @@ def rater_report(inputs: Inputs, settings: Settings, report: Report) -> list[pl.
     return [found.table]
 
 
+def _identity(_: Inputs, settings: Settings) -> dict[str, Any]:
+    identity, name = settings.identity("scoring", "engine"), settings.scoring.rater
+    if ":" in name:
+        identity["rater"] = getattr(raters.rater_class(name), "code_version", "1")
+    return identity
+
+
 STAGES = [
     Stage(
         datasets=(f"{domain.name}.rater_report",),
@@ -72,7 +79,7 @@ STAGES = [
             domain.name,
             *("items", "item_stats", "interactions", "splits", "item_embeddings", "human_users"),
         ),
-        identity=("scoring", "engine"),
+        identity=_identity,
         code_version=raters.CODE_VERSION,
         make=rater_report,
     )

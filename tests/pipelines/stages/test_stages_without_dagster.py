@@ -1,0 +1,116 @@
+"""The movies from original files to a published release in plain Python; then once more.
+
+The file is also the program that is run: ``python test_stages_without_dagster.py HOME``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+if __name__ == "__main__":
+    sys.path[:0] = [str(Path(__file__).parents[3])]
+
+from pipelines import warehouse
+from pipelines.domains import DOMAINS
+from pipelines.quality import SUITES
+from pipelines.stages import STAGES, PipelineContext, Stage, build, check, publish, stage_of
+from pipelines.store import Store
+
+pytestmark = [pytest.mark.slow, pytest.mark.integration]
+
+REPOSITORY = Path(__file__).parents[3]
+TINY = {
+    "personas": {"count": 6},
+    "world": {"sample": {"films": 30, "users": 40, "ratings": 700}},
+}
+SOURCES = ("raw.world_files", "raw.movielens_ratings", "raw.tmdb_movies")
+
+
+def dbt(context: PipelineContext) -> None:
+    """Build the movies' models, as any scheduler may."""
+    settings, project = context.settings, REPOSITORY / "dbt"
+    warehouse.link_sources(context.store)
+    command = [str(Path(sys.executable).with_name("dbt")), "build", "--select", "tag:movies"]
+    command += ["--exclude", "tag:amazon", "--project-dir", str(project)]
+    command += ["--profiles-dir", str(project), "--vars", json.dumps(warehouse.dbt_vars(settings))]
+    environment = {**os.environ, **warehouse.dbt_environment(settings)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-3000:]
+    warehouse.record_dbt_run(context.store.home)
+
+
+def run(context: PipelineContext) -> dict[str, Any]:
+    """All that the release of the movies is made of: versions, and which of them were reused."""
+    datasets = DOMAINS["movies"].datasets()
+    later = [s for s in STAGES if set(s.datasets) & set(datasets)]
+    reused: dict[str, bool] = {}
+    versions: dict[str, str] = {}
+
+    def make(stage: Stage) -> None:
+        built = build(stage, context, cohort="default" if stage.by_cohort else None)
+        reused[stage.name] = built.reused
+        versions.update({d: snapshot.version for d, snapshot in built.snapshots.items()})
+
+    for dataset in SOURCES:
+        make(stage_of(dataset))
+    dbt(context)
+    for stage in later:
+        make(stage)
+    failed = [
+        f"{dataset}: {record.name}"
+        for dataset in datasets
+        if dataset in SUITES
+        for record in check(context, dataset) or []
+        if record.blocks
+    ]
+    release, _ = publish(context, DOMAINS["movies"])
+    return {
+        "reused": reused,
+        "versions": versions,
+        "failed": failed,
+        "release": str(release),
+        "orchestrator": sorted({"dagster", "dagster_dbt", "dbt"} & set(sys.modules)),
+    }
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any], dict[str, Any]]:
+    home = tmp_path_factory.mktemp("plain") / "home"
+    done = subprocess.run(
+        [sys.executable, __file__, str(home)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-3000:]
+    first, second = (json.loads(line) for line in done.stdout.splitlines()[-2:])
+    return home, first, second
+
+
+def test_chain_runs_without_orchestrator_and_publishes(runs: Any) -> None:
+    home, first, _ = runs
+    assert first["orchestrator"] == []
+    assert first["failed"] == []
+    store = Store(home)
+    release = store.release("movies@latest")
+    assert str(release) == first["release"]
+    assert store.verify(release, lineage=True).problems == ()
+    assert {lock.dataset for lock in release.tables.values()} == set(DOMAINS["movies"].datasets())
+
+
+def test_second_run_reuses_every_table(runs: Any) -> None:
+    _, first, second = runs
+    assert not any(first["reused"].values())
+    assert all(second["reused"].values()), second["reused"]
+    assert second["versions"] == first["versions"]
+    assert second["release"] == first["release"]
+
+
+if __name__ == "__main__":
+    for _ in range(2):
+        home = {"runtime": {"home": sys.argv[1]}}
+        print(json.dumps(run(PipelineContext({**TINY, **home}))), flush=True)
