@@ -1,0 +1,816 @@
+"""Reader of persona texts: liked and disliked genres, leniency and manner of rating, by rules.
+
+For imported and hand-made personas whose fields are missing; a persona with fields is rated by
+them. A text is cut into clauses. In a clause, cues of liking and disliking (words, idioms,
+ratings on any scale) are assigned to the genres that it names, with negation, exceptions
+("anything but"), comparisons ("prefers dramas to action") and pronouns ("horror? She hates it").
+Clauses about somebody else, about the past or about what only might be are left out. A statement
+that no rule covers reads as nothing. Its accuracy is in ``docs/personas.md``.
+
+>>> text = "She adores comedies, but her husband prefers horror. A harsh critic."
+>>> found = read_text(text, ("Comedy", "Horror"))
+>>> found.likes, found.dislikes, found.leniency, found.manner
+(('Comedy',), (), 'harsh', None)
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+__all__ = ["LENIENCY", "MANNER", "Reading", "read_text"]
+
+#: Values of the columns `leniency` and `manner` of personas.
+LENIENCY = ("harsh", "average", "generous")
+MANNER = ("narrow", "average", "wide", "polar", "uniform")
+
+#: Shares of the top of a scale from which a rating is liking, and up to which it is disliking (set
+#: by hand; people's mean rating is 0.7 of the top).
+_HIGH, _LOW = 0.75, 0.4
+
+
+@dataclass(frozen=True)
+class Reading:
+    """Fields that a text states.
+
+    Attributes
+    ----------
+    likes, dislikes
+        Genres of the domain, in its order; a genre that is both is in neither.
+    leniency
+        `generous` or `harsh`; None if nothing (or both) is stated.
+    manner
+        `narrow` (few different ratings), `wide` (the whole scale), `polar` (best ratings for what
+        is liked, bad ones for the rest) or `uniform` (everything alike); None if not stated.
+    """
+
+    likes: tuple[str, ...] = ()
+    dislikes: tuple[str, ...] = ()
+    leniency: str | None = None
+    manner: str | None = None
+
+    def __bool__(self) -> bool:
+        return bool(self.likes or self.dislikes or self.leniency or self.manner)
+
+
+@lru_cache(maxsize=65_536)
+def read_text(text: str, genres: tuple[str, ...]) -> Reading:
+    """Read one text with the genres of its domain.
+
+    Parameters
+    ----------
+    text
+        English prose or lists.
+    genres
+        Names as the domain's items have them.
+    """
+    lexicon = _lexicon(genres)
+    votes: dict[str, set[int]] = {}
+    tones: set[str] = set()
+    manners: set[str] = set()
+    rest, uniform, praised = False, 0, False
+    state = _State()
+    for sentence in _SENTENCE.split(_normal(text)):
+        if not (lexicon.named_in(sentence) or _RELEVANT.search(sentence)):
+            state = _State()
+            continue
+        clauses = list(_clauses(sentence, lexicon))
+        tone, manner = _tone(sentence, clauses)
+        tones |= tone
+        manners |= manner
+        state.begin()
+        for clause in clauses:
+            for subject, sign, marked in state.read(clause):
+                if subject in (_REST, _KIND):
+                    rest = rest or (marked and sign < 0)
+                elif subject == _ALL:
+                    uniform = uniform or sign * marked
+                else:
+                    votes.setdefault(subject, set()).add(sign)
+                    praised = praised or (marked and sign > 0)
+    likes = tuple(g for g in genres if votes.get(g) == {1})
+    dislikes = tuple(g for g in genres if votes.get(g) == {-1})
+    if rest and praised and likes:
+        tones, manners = set(), {"polar"}
+    elif uniform and not (likes or dislikes):
+        tones, manners = {"generous" if uniform > 0 else "harsh"}, {"uniform"}
+    return Reading(
+        likes,
+        dislikes,
+        next(iter(tones)) if len(tones) == 1 else None,
+        next(iter(manners)) if len(manners) == 1 else None,
+    )
+
+
+# --- from text to tokens -------------------------------------------------------------------------
+
+#: Subjects beside genres: what was not named, everything, and items of an unnamed kind.
+_REST, _ALL, _KIND = "\0rest", "\0all", "\0kind"
+_NUMBERS = {
+    w: n for n, w in enumerate("zero one two three four five six seven eight nine ten".split())
+}
+_N = rf"(\d+(?:\.\d+)?|{'|'.join(_NUMBERS)})"
+_RATE = r"(?:rate|score|grade|mark|rank|evaluate)"
+_MARK = r"(?:marks?|ratings?|scores?|grades?|stars|points)"
+_VIEWED = r"(?:films?|movies?|books?|novels?|games?|titles?|ones?|content|stor(?:y|ies)|things?)"
+_SENTENCE = re.compile(r"[.!?\n]+(?:\s+|$)")
+
+
+def _share(value: str, top: str | float) -> float:
+    def number(text: str | float) -> float:
+        return float(_NUMBERS.get(text, text)) if isinstance(text, str) else text
+
+    return number(value) / max(number(top), 1.0)
+
+
+def _mark(share: float) -> str:
+    return " markpos " if share >= _HIGH else " markneg " if share <= _LOW else " markzero "
+
+
+def _bounded(match: re.Match[str], share: float) -> str:
+    """A rating that is a bound: `never more than 3 of 10` is low, `no less than 9` high."""
+    bound = match["bound"] or ""
+    upper = bool(re.search(r"more|above|over|exceed|higher|better", bound))
+    lower = bool(re.search(r"less|below|under|lower|fewer|least", bound))
+    negated = bool(re.search(rf"\b(?:{_NOT})\b", bound)) or "exceed" in bound and bool(
+        re.search(r"seldom|rarely|hardly", bound)
+    )
+    if upper and negated:
+        return " markneg " if share <= 0.5 else " "
+    if lower and (negated or "least" in bound):
+        return " markpos " if share >= 0.6 else " "
+    if upper:
+        return " markpos " if share >= 0.6 else " "
+    if lower:
+        return " markneg " if share <= 0.5 else " "
+    return _mark(share)
+
+
+_NOT = (
+    r"not|no|never|hardly|rarely|seldom|barely|scarcely|without|neither|nor|nothing|none|nobody"
+)
+_BOUND = (
+    rf"(?P<bound>(?:\b(?:{_NOT})\b[\w ]{{0,40}}?)?\b(?:more than|above|over|exceeds?|higher than|"
+    r"better than|less than|below|under|lower than|fewer than|at the very least|at least)\b )?"
+)
+_ADVERBS = re.compile(
+    r"\b(?:consistently|always|invariably|usually|frequently|often|regularly|typically|generally|"
+    r"without (?:fail|exception)|every time|each time|(?:never|not) fail(?:s|ed|ing)? to|"
+    r"not only|actively|really|truly|simply|absolutely|honestly|totally|kind of|in (?:her|his|my) "
+    r"(?:view|book|opinion)|at all costs|of all|hardly ever(?= miss)|for my money|hands down|"
+    r"nine times out of ten|years ago)\b"
+)
+#: Idioms and words in order, each replaced by a token: `cue` for attitudes, `mark` for ratings.
+_IDIOMS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
+    (re.compile(rf"\b(?:{pattern})" if not pattern.startswith("^") else pattern), f" {token} ")
+    for pattern, token in (
+        (r"in love\b|love at\b|would (?:like|love|prefer) to\b", ""),
+        # Neither liked nor disliked.
+        (r"(?:do|does|did) not mind\b|take or leave|indifferent\b|unsure about\b|meh\b|"
+         r"not (?:hate|dislike|avoid|loathe)\b|never avoids?\b|no preference\b|"
+         r"pretend(?:s|ed)? to\b|now and then\b", "cuezero"),
+        # Not of the present or not of this world.
+        (r"used to\b|once\b(?! (?:a|per|every) )|historically\b|formerly\b|previously\b|"
+         r"not anymore\b|(?:past|former) favou?rites?\b|in (?:college|the past)\b|"
+         r"grew up on\b|as a child\b|when (?:she|he|i) was\b|moved on from\b|"
+         r"(?:wish(?:es)?|thought|expected|hoped|tried)\b|might\b|should\b|went in\b", "unreal"),
+        # What beats or is beaten by everything.
+        (r"sooner watch paint dry than\b|(?:nothing|no genre) (?:is )?worse than\b|"
+         r"(?:few|no) things? (?:bore|annoy|irritate)s? (?:me|her|him) more than\b|"
+         r"(?:would|could) not pay (?:me|her|him) to\b|never (?:cared|cares|care) for\b|"
+         r"over my dead body\b", "cueneg"),
+        (r"nothing (?:is )?(?:better than|beats|tops|like)\b|no (?:other )?genre comes close to\b|"
+         r"(?:not|never) (?:get enough of|live without|imagine [\w ]{1,20} without|resist)\b|"
+         r"never (?:gets? |grows? )?tire[sd]?(?: of)?\b|never (?:miss|skip)(?:es|s)?\b|"
+         r"never (?:disappoint|bore|tire|fail)(?:s|ed)?\b|not say anything bad about\b|"
+         r"(?:never|not) met an? (?=\w+ (?:i|she|he) (?:did|do|does) not like)|"
+         r"as much as anyone\b", "cuepos"),
+        (r"(?:likes?|enjoys?) (?=[^,]{1,30} less than (?:anything|\x00rest))", "cueneg"),
+        (r"(?:less|more) than (?:anything(?: else)?|\x00rest)|(?:did|do|does) not like"
+         r"(?=,? *$)", ""),
+        (r"no to\b|(?:never|rarely|seldom|hardly|(?:do|does|will) not) (?:ever )?(?:watch|read|play)"
+         r"(?:e?s)?\b|(?<=with )(?=[^,]{1,60} (?:he|she|i) (?:is|am) hard to please)",
+         "cueneg"),
+        (r"occasionally\b", "unreal"),
+        # Several words.
+        (r"not (?:stand|bear|abide|stomach|endure|tolerate|take)\b|no (?:patience|time|use|love|"
+         r"interest|stomach)(?: for| with| in)?\b|little (?:patience|time|use|love|interest)"
+         r"(?: for| with| in)?\b|(?:stay|steer|keep|shy)(?:s|ing|ies)? (?:away from|clear of)\b|"
+         r"shies away from\b|(?:turned|put) off by\b|sick of\b|fed up with\b|(?:do|does) nothing "
+         r"for\b|leave(?:s)? (?:her|him|me|them|\w+) (?:cold|unmoved)\b|waste of (?:time|an?)\b|"
+         r"(?:roll|rolls) (?:her|his|my|their) eyes\b|to sleep\b|(?:fall|falls) asleep\b|"
+         r"snooze fest\b|hard pass\b|no thanks?\b|no way\b|not for (?:me|her|him|them)\b|"
+         r"thumbs? down\b|takes? no pleasure in\b|thinks? (?:little|poorly) of\b|low opinion of\b|"
+         r"low regard\b|low(?:est)? interest in\b|freaks? (?:me|her|him) out\b|so over\b|"
+         r"least favou?rite\b|(?:likes?|enjoys?) least\b|not get\b|"
+         r"do not get (?:me|her|him) started\b|small on\b|must avoid\b|bottom genres?\b|"
+         r"childish and|wasted on\b|watch(?:es)? little\b|give up\b|do without\b|"
+         r"hard to please\b(?= (?:with|by))|(?:genres? )?to avoid\b", "cueneg"),
+        (r"soft spot for\b|weakness for\b|sucker for\b|look(?:s|ing)? forward to\b|big on\b|"
+         r"(?:am|is|are|really|and) into\b|into(?= :)|not enough of\b|cares? for\b|interested in\b|"
+         r"goes for\b|go for\b|lives? for\b|swears? by\b|crazy about\b|mad about\b|"
+         r"thumbs? up\b|yes to\b|thinks? (?:highly|well) of\b|high opinion of\b|high regard\b|"
+         r"high(?:est)? interest in\b|guilty pleasures?\b|happy place\b|(?:my|her|his) jam\b|"
+         r"is where it is at\b|any day of the week\b|yes please\b|time well spent\b|i am in\b|"
+         r"worth (?:my|her|his) time\b|(?:gravitat|drift)\w* toward\w*|cannot wait for\b|"
+         r"must see\b|top genres?\b|(?:take|takes|taking) (?:great )?pleasure in\b|all day long\b|"
+         r"full of\b|puts? (?:her|him|me) in a good mood\b|mak(?:e|es) (?:her|him|me) laugh\b|"
+         r"sought out\b|seeks? out\b|loves? (?:for|of)\b|the best thing\b|like most\b|likes most\b|"
+         r"would watch any\b|by the dozen\b|chef's kiss\b|idea of a perfect\b|rave(?:s|d)? about\b|"
+         r"would (?:rather|sooner) (?:watch|have|see|read|play|choose)\b|(?:pick|choose)s?\b|"
+         r"would take\b", "cuepos"),
+        # Ratings in words.
+        (r"(?:near|at|towards?) the (?:very )?top\b|as high as (?:possible|(?:i|he|she) (?:\w+ )?can)\b",
+         "markpos"),
+        (rf"marks? (?:it|them|\w+) down\b|as low as (?:possible|(?:i|he|she) (?:\w+ )?can)\b",
+         "markneg"),
+        (r"(?:near|at|towards?) the (?:very )?bottom\b", "markneg"),
+        (r"(?:highest|top|best|full|perfect|maximum|high|good|great|excellent|generous|glowing|"
+         rf"above average|(?<=the )same high) (?:possible )?{_MARK}\b(?! of)|maximum\b|"
+         r"(?:perfect|highest|top) ones\b", "markpos"),
+        (r"(?:lowest|worst|rock bottom|minimum|low|poor|bad|harsh|terrible|dismal|bottom|"
+         rf"below average) (?:possible )?{_MARK}\b(?! of)|the worst\b(?=,| *$)|"
+         r"(?:lowest|worst|bottom) ones\b", "markneg"),
+    )
+)  # fmt: skip
+_LIKING = (
+    "loves loved loving adores? adored adoring enjoy\\w* likes liked liking favou?rs? favou?red "
+    "favou?rites? fans? fond keen craves? cherish\\w* devours? relish\\w* appreciat\\w* passion\\w* "
+    "enthusias\\w* drawn addicted obsessed treasures? weakness delight\\w* eager hooked thrill(?:s|ed) "
+    "prefers? preferred preferences? admir\\w* enthrall?s? fascinat\\w* excit\\w* charming joy "
+    "recommends? favou?rabl[ey] positively lover partial captivat\\w* interests? converts? gems? "
+    "praises? wins? cherished brilliant great loveable yes"
+).split()
+_DISLIKING = (
+    "hates? hated hating dislikes? disliked disliking detests? detested loath\\w* despis\\w* "
+    "avoid(?:s|ed|ing)? bor(?:e|es|ed|ing) shuns? skip(?:s|ped)? refus\\w* abhors? avers\\w+ "
+    "allergic tir(?:e|es|ed|ing) tiresome annoy\\w* irritat\\w* scorns? wary squeamish dull tedious "
+    "unbearable insufferable overrated repels? repulsed disdain\\w* hatred negatively "
+    "unfavou?rabl[ey] unreceptive awful ugh disappoint\\w* unimpressed worst garbage"
+).split()
+_VERBLIKE = re.compile(
+    r"(?<![\w])(?P<before>i|we|you|they|to|not|never|do|does|did|and|also|really|would|still|who|both|:|-) "
+    r"(?P<cue>like|love|prefer)\b"
+)
+_CUES = (
+    (re.compile(rf"\b(?:{'|'.join(_LIKING)})\b"), "cuepos"),
+    (re.compile(rf"\b(?:{'|'.join(_DISLIKING)})\b"), "cueneg"),
+)
+_EXCEPT = re.compile(
+    r"\b(?:outside(?: of)?|other than|anything but|everything but|except(?: for)?|excluding|"
+    r"apart from|aside from|not within|whatever (?:is|are) not|"
+    r"that (?:is|are) not|which (?:is|are) not|(?:that|which) "
+    r"lacks?|lacking|not (?:in|of))\b(?: the| an?| any| within)*|\bwithout (?:[\w-]+ ){0,4}(?=\x00g)"
+)
+_THAN = re.compile(
+    r"(?<=\bcuepos)(?P<a> (?:[\w\x00-]+ ){1,5})(?:to|over|rather than|instead of)\b|"
+    r"\b(?:rather than|instead of|more than|over|higher than|better than|than)\b|>"
+)
+_KIN = (
+    r"husband|wife|spouse|partner|boyfriend|girlfriend|sister|brother|mother|father|mom|dad|mum|"
+    r"son|daughter|kids|children|parents?|grandmother|grandfather|friends?|colleagues?|cousins?|"
+    r"everyone|everybody|critics|audiences?|people|members|neighbou?rs?|roommates?|aunt|uncle|"
+    r"household|others"
+)
+_FOREIGN = re.compile(
+    rf"^(?:(?:and|so|while|because|since|as|the|his|her|my|their|our|all|best|most|many|\w+'s|of|,) )*"
+    rf"(?:{_KIN})\b(?! (?:know|knows|say|says|tell|tells|call|calls)\b)|"
+    r"\b(?:spouse|wife|husband|friend|partner) of\b|\bgenrex cuepos will\b"
+)
+_REPORTED = re.compile(
+    rf"\b(?:my |her |his |their )?(?:{_KIN}) (?:know|knows|say|says|tell|tells|call|calls)\b(?: that)?"
+)
+
+
+def _normal(text: str) -> str:
+    """Lower case, contractions written out, ratings and idioms as tokens."""
+    low = text.casefold()
+    for old, new in (("\u2019", "'"), ("\u2018", "'"), ("\u201c", '"'), ("\u201d", '"')):
+        low = low.replace(old, new)
+    low = re.sub(r"\bcan't\b|\bcannot\b", "can not", low)
+    low = re.sub(r"\bwon't\b", "will not", low)
+    low = re.sub(r"n't\b", " not", low)
+    low = re.sub(r"\b(i)'m\b", r"\1 am", low)
+    low = re.sub(r"\b(it|he|she|that|what|who)'s\b", r"\1 is", low)
+    low = re.sub(r"'(?:d)\b", " would", low)
+    low = re.sub(r"\bgimme\b", "i love", low)
+    low = re.sub(r"\bnothing but\b", "exclusively", low)
+    low = re.sub(r"\b(?:no longer|not any ?more)\b(?= \w)", "not", low)
+    # `Horror? No thanks`: a short question is the subject of what follows.
+    low = re.sub(r"((?:^|[.!?;] )(?:[\w'-]+ ?){1,3})\?(?= )", r"\1 :", low)
+    low = _numbers(low)
+    return _ADVERBS.sub(" ", low)
+
+
+def _numbers(low: str) -> str:
+    """Numbers, stars, percentages and letter grades as tokens of high, low and middling marks."""
+    low = re.sub(r"\b(\d+) years?(?:[ -]old)?\b|\bage \d+\b|\bnine times out of ten\b", " ", low)
+    low = re.sub(r"★+|(?<=\w )\*{1,5}(?= *(?:[,;.)]|$))", lambda m: _mark(len(m[0]) / 5), low)
+    scale = re.search(rf"\bscale (?:of|from) (?:{_N} (?:to|-) )?{_N}\b", low)
+    top = scale[2] if scale else None
+    if scale:
+        low = low.replace(scale[0], " ", 1)
+        low = re.sub(r"\bon an? +", " ", low)
+    low = re.sub(
+        rf"{_BOUND}\b{_N}(?: (?:points|stars))?(?: (?:out )?of |/)(?:possible )?"
+        rf"(?:{_N})(?: (?:points|stars))?\b",
+        lambda m: _bounded(m, _share(m[2], m[3])),
+        low,
+    )
+    low = re.sub(rf"{_BOUND}\b{_N} ?%", lambda m: _bounded(m, _share(m[2], 100.0)), low)
+    low = re.sub(
+        rf"\(?{_BOUND}\b{_N}(?: to {_N})? (?P<unit>stars?|points)\b\)?",
+        lambda m: _bounded(
+            m, _share(m[3] or m[2], (5.0 if m["unit"].startswith("star") else top or 10.0))
+        ),
+        low,
+    )
+    biggest = max([float(v) for v in re.findall(r"\b\d+\b", low)] or [0.0])
+    ends = top or (10.0 if biggest > 5 or not re.search(r"\d", low) else None)
+
+    def bare(match: re.Match[str]) -> str:
+        value = _share(match["n"].removesuffix("s"), 1.0)
+        if ends is None and value > 1:
+            return " "
+        return match["before"] + _mark(_share(match["n"].removesuffix("s"), ends or 10.0))
+
+    plural = rf"(?P<n>\d+(?:\.\d+)?|(?:{'|'.join(_NUMBERS)})s?|zeroe?s)"
+    if ":" not in low and not top and not _RATED.search(low):
+        return _letters(low)
+    low = re.sub(
+        rf"(?P<before>\b(?:rating|score|grade|mark)s? of |\b(?:gets?|gives?|earns?|are|is|at) "
+        rf"(?:(?!\d)[\w-]+ ){{0,5}}?(?:a |an )(?:big fat )?|\bget (?=tens|ones|zeros)|: ?|"
+        rf"\b(?:at|film|films|others|rest|a) (?=\d))"
+        rf"{plural}(?=\b(?![\w-])(?! to\b)(?! (?:year|time|child|films?|movies?)))",
+        bare,
+        low,
+    )
+    return _letters(low)
+
+
+#: Words without which a bare number is no rating.
+_RATED = re.compile(rf"\b(?:{_RATE}|rating|scoring|grading|gives?|gave|gets?|award|film|movie|book)")
+
+
+def _letters(low: str) -> str:
+    """Letter grades as tokens."""
+    grade = r"(?P<g>a\+?|b\+?|c|d|f|e)"
+    steps = {"a": "markpos", "b": "markpos", "c": "markzero"}
+
+    def letter(match: re.Match[str]) -> str:
+        return f"{match['before']} {steps.get(match['g'][0], 'markneg')} "
+
+    low = re.sub(rf"(?P<before>: ){grade}(?=[\s.,;]|$)", letter, low)
+    low = re.sub(rf"(?P<before>\brated ){grade}(?= in\b)", letter, low)
+    low = re.sub(rf"(?P<before>\b(?:an?|a straight|a grade of) ){grade}(?=[,.]|$| from\b| or\b)", letter, low)
+    return low
+
+
+# --- clauses ---------------------------------------------------------------------------------------
+
+_CUT = re.compile(
+    r"[;]|\bbecause\b|\b(?:as|for|since) (?=(?:she|he|i|they|it)\b)|\b(?:but|although|though|while|whereas|however|yet|despite)\b|"
+    r"(?=\b(?:finds?|considers?|thinks?|calls?) )|\b(?:and|but) (?=now\b|still\b)"
+)
+_JUDGES = re.compile(r"(?:find|consider|think|call)s? ")
+
+
+@dataclass
+class _Clause:
+    """Tokens of a clause: words, and `(genres,)` in the place of their names."""
+
+    words: list[str]
+    named: dict[int, tuple[str, ...]]
+
+    @property
+    def text(self) -> str:
+        return " ".join(self.words)
+
+    @property
+    def cues(self) -> list[int]:
+        return [n for n, w in enumerate(self.words) if w in _SIGNS]
+
+
+_SIGNS = {"cuepos": 1, "cueneg": -1, "cuezero": 0, "markpos": 1, "markneg": -1, "markzero": 0}
+
+
+def _clauses(sentence: str, lexicon: _Lexicon) -> Iterable[_Clause]:
+    """Clauses of a sentence: cut at conjunctions, and at commas between whole statements."""
+    pieces: list[str] = []
+    for piece in _CUT.split(_tokens(sentence, lexicon)):
+        if pieces and _JUDGES.match(piece) and not re.search(r"\b(?:cue|mark)\w", pieces[-1]):
+            pieces[-1] += piece
+        else:
+            pieces.append(piece)
+    for piece in pieces:
+        parts: list[_Clause] = []
+        for mark, text in zip(*[iter(["", *re.split(r" ?([,:]) ", piece)])] * 2, strict=True):
+            part = _parsed(text, lexicon)
+            last = parts[-1] if parts else None
+            whole = last is not None and bool(last.cues) and bool(last.named)
+            both = bool(part.cues) and bool(part.named)
+            statement = both or _ELLIPSIS.search(part.text) or (
+                part.cues and _PRONOUN.search(part.text)
+            )
+            apart = (whole and (statement or mark == ":")) or (
+                last is not None
+                and bool(_ELLIPSIS.search(last.text) or (_FOREIGN.search(last.text) and part.cues))
+            )
+            if last is not None and not apart:
+                last.named.update({n + len(last.words) + 1: g for n, g in part.named.items()})
+                last.words += [mark, *part.words]
+            else:
+                parts.append(part)
+        yield from parts
+
+
+def _tokens(sentence: str, lexicon: _Lexicon) -> str:
+    """The sentence with genres, exceptions, cues and comparisons as tokens."""
+    text = f" {' '.join(_TOKEN_OR_SIGN.findall(sentence))} "
+    if "+ " in text:
+        text = re.sub(r"(^ *|, *)\+ ", r"\1 cuepos ", text)
+        text = re.sub(r"(^ *|, *)- ", r"\1 cueneg ", text)
+    text = _REPORTED.sub(" ", text)
+    text = re.sub(r"\b(?:climate|legal|political|social|community|affirmative|collective|swift|in|"
+                  r"takes?|taking) action\b", " ", text)
+    text = lexicon.marked(text)
+    text = re.sub(r"\b(?:everything|anything) else\b|\b(?:all|any|the) (?:the )?others?\b(?: kinds? of)?(?: "
+                  rf"{_VIEWED})?|\bthe rest\b|\b(?:every |any )?other (?:kinds? of )?"
+                  rf"(?:{_VIEWED}|kind)\b|\b{_VIEWED} of (?:every|any) other kind\b", f" {_REST} ", text)
+    for pattern, token in _IDIOMS:
+        text = re.sub(" {2,}", " ", pattern.sub(token, text))
+    text = re.sub(r"\banything but (\x00g\d+\x00)", r"cueneg \1", text)
+    text = _EXCEPT.sub(" exceptx ", text)
+    text = _VERBLIKE.sub(r"\g<before> cuepos", text)
+    for cue, token in _CUES:
+        text = cue.sub(token, text)
+    text = _ALL_OF.sub(f" {_ALL} ", text)
+    text = re.sub(" {2,}", " ", text)
+    text = re.sub(r"\bcuepos (?:no|neither|not)\b", "not cuepos", text)
+    text = re.sub(rf"\b(?:{_RATE}\w*|gets?|receives?)((?: [\w\x00-]+){{0,4}}?) "
+                  r"(?:very )?(?:high|highly|kindly|generously)\b", r"\1 markpos ", text)
+    text = re.sub(rf"\b(?:{_RATE}\w*|gets?|receives?)((?: [\w\x00-]+){{0,4}}?) (?:very |accordingly )?"
+                  r"(?:low|lowly|poorly|badly|harshly|down)\b", r"\1 markneg ", text)
+    text = re.sub(rf"\b{_MARK}((?: [\w\x00]+){{0,3}}?) (?:is|are) (?:very )?(?:high|good|generous)\b",
+                  r"\1 markpos ", text)
+    text = re.sub(rf"\b{_MARK}((?: [\w\x00]+){{0,3}}?) (?:is|are) (?:very )?(?:low|poor|bad)\b",
+                  r"\1 markneg ", text)
+    text = re.sub(r"(\x00g\d+\x00 (?:: |\( |- )?)(?:high|good|loved?)\b", r"\1 markpos ", text)
+    text = re.sub(r"(\x00g\d+\x00 (?:: |\( |- )?)(?:low|bad|no|hated?)\b", r"\1 markneg ", text)
+    text = re.sub(r"(\x00g\d+\x00) lacks?\b", r"\1 cueneg ", text)
+    text = re.sub(rf"(\x00g\d+\x00 {_VIEWED}) lacks?\b", r"\1 cueneg ", text)
+    text = re.sub(rf"\bno (?:more |single )?(?=\x00g)", " cueneg ", text)
+    text = re.sub(r"\bbeats?\b", " cuepos thanx ", text)
+    return _THAN.sub(lambda m: f"{m['a'] or ' '}thanx ", text)
+
+
+_TOKEN_OR_SIGN = re.compile(r"[a-z0-9][\w+']*(?:-[a-z]\w*)*|[,:;>+]|(?<!\w)-(?!\w)")
+_STARTS = re.compile(r"(?:and )?(?:he|she|i|they|it|both|these|those)\b")
+_PRONOUN = re.compile(r"\b(?:it|them|these|those)\b")
+_ELLIPSIS = re.compile(
+    r"^(?:and |but )?(?:(?:i|she|he|holder|\w+|the \w+(?: \w+)?) (?:do|does|did|am|is) not|"
+    r"so (?:do|am|does|is) (?:i|she|he|\w+)|(?:not|never)(?: (?:her|him|me))?) *$"
+)
+
+
+_ITEM_WORDS = frozenset(
+    "film films movie movies picture pictures book books novel novels game games title titles".split()
+)
+
+
+def _parsed(text: str, lexicon: _Lexicon) -> _Clause:
+    words = text.split()
+    named = {n: found for n, w in enumerate(words) if (found := lexicon.genres_of(w))}
+    for n, word in enumerate(words):
+        if word in (_REST, _ALL):
+            named[n] = (word,)
+    if not named:
+        named = {n: (_KIND,) for n, w in enumerate(words) if w in _ITEM_WORDS}
+    return _Clause(words, named)
+
+
+# --- from clauses to statements -------------------------------------------------------------------
+
+
+class _State:
+    """What earlier clauses leave for pronouns and ellipses."""
+
+    def __init__(self) -> None:
+        self.genres: tuple[str, ...] = ()
+        self.sign = 0
+        self.foreign = False
+        self.here = False
+
+    def begin(self) -> None:
+        """A new sentence: nothing is elliptic across its start, pronouns are."""
+        self.sign, self.foreign, self.here = 0, False, False
+
+    def read(self, clause: _Clause) -> Iterable[tuple[str, int, bool]]:
+        """Statements of a clause: subject, sign, and whether it speaks of ratings."""
+        text = clause.text
+        everyone = re.sub("\x00g\\d+\x00", "genrex", text)
+        foreign = bool(_FOREIGN.search(everyone))
+        if _ELLIPSIS.search(text) and not clause.named:
+            told = self.sign * (-1 if re.search(r"\bnot\b|\bnever\b", text) else 1)
+            if told and not foreign and self.foreign:
+                yield from ((g, told, False) for g in self.genres)
+            return
+        mentioned = tuple(g for place in sorted(clause.named) for g in clause.named[place])
+        before, last = self.genres, self.sign
+        if mentioned:
+            self.genres = (_KIND,) if "exceptx" in clause.words else mentioned
+            self.here = True
+        self.foreign = foreign
+        found = list(_statements(clause, last))
+        # A pronoun stands for what this sentence named; beside a rating also for what an earlier
+        # one did, if this one names no other subject before it.
+        rated = [c for c in clause.cues if clause.words[c].startswith("mark")]
+        near = self.here or (rated and _STARTS.match(text))
+        if not mentioned and clause.cues and before and near:
+            if _PRONOUN.search(text) or (rated and re.search(r"\bthey\b", text)):
+                cue = rated[0] if rated else clause.cues[0]
+                sign = _sign(clause, cue)
+                found = [(g, sign, bool(rated)) for g in before if sign]
+        self.sign = found[0][1] if found else 0
+        if not foreign and "unreal" not in clause.words:
+            yield from found
+
+
+def _statements(clause: _Clause, last: int) -> Iterable[tuple[str, int, bool]]:
+    words, cues = clause.words, clause.cues
+    places = sorted(clause.named)
+    cut = next((n for n, w in enumerate(words) if w == "thanx"), len(words))
+    if not places:
+        return
+    if not cues:
+        bare = places[0] and words[places[0] - 1] in ("not", "never")
+        if bare and last > 0:
+            yield from ((g, -1, False) for g in clause.named[places[0]])
+        return
+    if cut < len(words) and re.search(r"\b(?:lower|less|worse|as much as)\b", clause.text):
+        return
+    if re.search(r"\bnot\b.*\bas much as\b", clause.text):
+        return
+    groups = _groups(words, places)
+    first = groups[0][0] < cues[0]
+    for number, group in enumerate(groups):
+        if group[0] > cut:
+            continue
+        after = [c for c in cues if c > group[-1]]
+        until = groups[number + 1][0] if number + 1 < len(groups) else len(words)
+        behind = [c for c in after if c < until]
+        ahead = [c for c in cues if c < group[0]]
+        if first:
+            chosen = behind or ahead[-1:] if number == 0 or behind else []
+        else:
+            chosen = ahead[-1:]
+            # `fond of dramas and comedies bore her`: the last group may belong to either.
+            if behind and number == len(groups) - 1 and {_sign(clause, c) for c in (*chosen, *behind)} - {0} == {1, -1}:
+                continue
+        # Where both are stated, a rating says more than an attitude.
+        chosen = [c for c in chosen if words[c].startswith("mark")] or chosen
+        signs = {_sign(clause, c) for c in chosen}
+        if len(signs) != 1 or signs == {0}:
+            continue
+        sign = signs.pop()
+        marked = any(words[c].startswith("mark") for c in chosen)
+        excepted = "exceptx" in words[max(0, group[0] - 2) : group[0]]
+        if excepted:
+            yield _REST, sign, marked
+        for place in group:
+            for genre in clause.named[place]:
+                yield genre, -sign if excepted else sign, marked
+
+
+def _groups(words: Sequence[str], places: Sequence[int]) -> list[list[int]]:
+    """Places of genres that are listed together, or stand side by side."""
+    groups = [[places[0]]]
+    for place in places[1:]:
+        between = words[groups[-1][-1] + 1 : place]
+        if all(w in _JOINS for w in between):
+            groups[-1].append(place)
+        else:
+            groups.append([place])
+    return groups
+
+
+_JOINS = frozenset(
+    "and or nor , films film movies movie books novels stories games good the a an anything both "
+    "flicks genre genres titles content dramas".split()
+)
+_NEGATOR = re.compile(rf"^(?:{_NOT})$")
+
+
+def _sign(clause: _Clause, cue: int) -> int:
+    """Sign of a cue after negation."""
+    sign = _SIGNS[clause.words[cue]]
+    start = max(0, cue - 5)
+    for n in range(cue - 1, start - 1, -1):
+        word = clause.words[n]
+        named = n in clause.named and clause.words[cue].startswith("cue")
+        if named or word in _SIGNS or word in (",", ":", "and"):
+            break
+        if _NEGATOR.match(word) or word == "not":
+            return -1 if sign > 0 else 0
+    return sign
+
+
+# --- leniency and manner -----------------------------------------------------------------------------
+
+_GENEROUS = re.compile(
+    r"\b(?:generous(?:ly)?|lenient(?:ly)?|easy to please|easily (?:pleased|impressed|satisfied)|"
+    r"forgiving|soft(?:ie| (?:critic|touch|grader))|kind (?:critic|reviewer|rater)|"
+    r"leniency:? high|praises (?:almost )?everything|not take much to please)\b"
+)
+_HARSH = re.compile(
+    r"\b(?:harsh(?:ly)?|strict(?:ly)?|picky|demanding|(?:hard|difficult|tough) to (?:please|impress)|"
+    r"tough (?:critic|crowd|grader|audience)|(?:very|highly|sharply|overly) critical|"
+    r"rarely (?:impressed|satisfied|pleased)|high standards|fussy|stingy|nitpick\w*|exacting|"
+    r"merciless(?:ly)?|hypercritical|unforgiving|choosy|stern judge|severe (?:critic|judge|rating)|"
+    r"takes? a lot to (?:impress|please)|leniency:? low|something to complain about)\b"
+)
+#: Generosity and strictness of other things than ratings.
+_ELSEWHERE = re.compile(
+    r"\b(?:parents?|father|mother|boss|diet|schedule|job|employer|regime|charity|teacher|school|polic\w+|immigration|border|"
+    r"laws?|regulations?|economic|education\w*)\b"
+)
+_WIDE = re.compile(
+    r"\b(?:(?:whole|full|entire|complete) (?:scale|range)|scale use:? (?:full|wide)|"
+    r"every number|all over the place|never in between|little in between|nothing in between|"
+    r"all or nothing)\b"
+)
+_NARROW = re.compile(
+    r"\b(?:(?:middle|midpoint|center|centre) of the scale|scale use:? narrow|"
+    r"(?:avoids?|uses?|using) (?:the )?extremes?(?: ratings)?|neither good nor bad|"
+    r"around the midpoint|close to the middle)\b"
+)
+_ALL_OF = re.compile(
+    rf"\b(?:everything|anything|whatever(?: the genre)?|(?:all|every|each) (?:of the )?(?:single )?"
+    rf"{_VIEWED}|all of them|them all|exclusively|there is no {_VIEWED} (?:i|she|he|they) would not)\b(?! but)"
+)
+_MOST_OF = re.compile(
+    r"\b(?:most|average|mean|almost everything|nearly everything|ever|never|hardly|rarely|seldom)\b"
+)
+
+
+def _tone(sentence: str, clauses: Sequence[_Clause]) -> tuple[set[str], set[str]]:
+    """Leniency and manner of a sentence that are not about a genre."""
+    tones: set[str] = set()
+    manners: set[str] = set()
+    if not _ELSEWHERE.search(sentence):
+        for pattern, value, other in (
+            (_GENEROUS, "generous", "harsh"),
+            (_HARSH, "harsh", "generous"),
+        ):
+            for match in pattern.finditer(sentence):
+                negated = re.search(
+                    r"(?:\b(?:not|never|hardly|far from|no|anything but|without being)\b)"
+                    r"(?: \w+){0,2} $",
+                    sentence[: match.start()],
+                )
+                tones.add(other if negated else value)
+    if _WIDE.search(sentence):
+        manners.add("wide")
+    if _NARROW.search(sentence):
+        manners.add("narrow")
+    words = [w for c in clauses for w in c.words]
+    named = {g for c in clauses for found in c.named.values() for g in found}
+    if not named - {_ALL, _KIND} and not _ELSEWHERE.search(sentence) and not (
+        _PRONOUN.search(sentence) or re.match(r"they\b", sentence)
+    ):
+        signs = {_sign(c, n) for c in clauses for n in c.cues if c.words[n].startswith("mark")}
+        if signs == {0} and "markzero" in words and (_ALL in named or _MOST_OF.search(sentence)):
+            manners.add("narrow")
+        elif signs == {1} and re.search(r"\b(?:once|reserve[sd]?|only|for) ", sentence):
+            tones.add("harsh")  # `five stars is for masterpieces`
+        elif _KIND in named and not _MOST_OF.search(sentence):
+            pass  # films of an unnamed kind
+        elif signs in ({1}, {-1}) and "unreal" not in words:
+            tones.add("generous" if signs == {1} else "harsh")
+    return tones, manners
+
+
+#: Without one of these, or a genre, a sentence states nothing.
+_RELEVANT = re.compile(
+    r"mark|rate|rating|scor|grad|scale|range|star|points|generous|lenient|lenien|harsh|strict|picky|"
+    r"critic|demanding|please|impress|satisf|forgiv|standards|fussy|sting|nitpick|exact|mercil|choosy|"
+    r"judge|praise|complain|extreme|soft|kind|tough|lot to|every number|in between|all or|all over"
+)
+
+# --- names of genres ----------------------------------------------------------------------------------
+
+#: Words that name a genre only beside a word for the thing itself, or in a list of genres.
+_AMBIGUOUS = frozenset(
+    "family war history music crime casual sports sport racing art arts children kids "
+    "cooking business health religion science travel nature design reference home law computers "
+    "technology medical education fiction short biography".split()
+)
+_THINGS = frozenset(
+    "film films movie movies picture pictures cinema book books novel novels story stories "
+    "reads tale tales game games title titles show shows series flick flicks genre genres "
+    "literature content dramas comedies".split()
+)
+#: Words for people that are genres only right before a word for the thing.
+_PEOPLE = frozenset(("children", "kids", "family"))
+#: Other names of genres (lower case).
+_OTHER_NAMES: dict[str, tuple[str, ...]] = {
+    "sci-fi": ("science fiction", "sci fi", "scifi", "sf", "space opera"),
+    "science fiction": ("sci-fi", "sci fi", "scifi", "sf", "space opera"),
+    "romance": ("romantic", "love story", "love stories", "rom-com", "rom-coms", "romcom",
+                "romcoms"),
+    "comedy": ("comedies", "comedic", "rom-com", "rom-coms", "romcom", "romcoms"),
+    "horror": ("scary movie", "scary movies", "scary films", "slasher", "slashers"),
+    "thriller": ("suspense",),
+    "documentary": ("documentaries", "docs"),
+    "animation": ("animated", "cartoon", "cartoons", "anime"),
+    "children": ("children's", "children's films", "kids' movies", "kids films", "kids' films"),
+    "children's books": ("children's",),
+    "fantasy": ("fantasies",),
+    "mystery": ("mysteries", "whodunit", "whodunits"),
+    "rpg": ("role-playing", "role playing", "rpgs"),
+    "film-noir": ("film noir", "noir", "noirs"),
+    "biography": ("biographies", "memoir", "memoirs"),
+    "history": ("historical",),
+    "massively multiplayer": ("mmo", "mmos", "mmorpg", "mmorpgs"),
+    "crime": ("gangster",),
+    "war": ("wartime",),
+    "sports": ("sport",),
+    "simulation": ("simulator", "simulators", "sims"),
+    "strategy": ("strategies",),
+}  # fmt: skip
+
+
+class _Lexicon:
+    """Names of genres, found in text and replaced by tokens."""
+
+    def __init__(self, genres: tuple[str, ...]) -> None:
+        self._named: dict[str, tuple[str, ...]] = {}
+        for genre in genres:
+            for name in _names_of(genre):
+                self._named[name] = (*self._named.get(name, ()), genre)
+        names = sorted(self._named, key=len, reverse=True)
+        joined = "|".join(re.escape(n) for n in names) or r"(?!)"
+        self._pattern = re.compile(rf"(?<![\w-])(?:{joined})(?![\w-])(?!')")
+        self._tokens = {f"\0g{n}\0": self._named[name] for n, name in enumerate(names)}
+        self._token = {name: f"\0g{n}\0" for n, name in enumerate(names)}
+
+    def named_in(self, text: str) -> bool:
+        """Whether the text holds the name of a genre."""
+        return self._pattern.search(text) is not None
+
+    def marked(self, text: str) -> str:
+        """The text with the names of genres as tokens."""
+        found = list(self._pattern.finditer(text))
+        sure = [m for m in found if m[0] not in _AMBIGUOUS]
+        out, at = [], 0
+        for match in found:
+            if match[0] in _AMBIGUOUS and not self._about_viewing(text, match, sure):
+                continue
+            out += [text[at : match.start()], self._token[match[0]]]
+            at = match.end()
+        return "".join([*out, text[at:]])
+
+    def genres_of(self, token: str) -> tuple[str, ...]:
+        """Genres of a token; none for other words."""
+        return self._tokens.get(token, ())
+
+    @staticmethod
+    def _about_viewing(text: str, match: re.Match[str], sure: Sequence[re.Match[str]]) -> bool:
+        """Whether an ambiguous word names a genre: beside a thing, or in a list with another."""
+        after = re.findall(r"[\w'-]+", text[match.end() : match.end() + 60])
+        if after and after[0] in _THINGS:
+            return True
+        if match[0] in _PEOPLE:
+            return False
+        if re.match(r" ?(?::|mark)", text[match.end() :]):
+            return True
+        before = text[: match.start()]
+        listed = re.search(r"(?:^|[,:]|\bcue\w{3}|\bno|\band|\bor) *$", before)
+        if listed and re.match(r" *(?:$|[,:;]|and\b|or\b)", text[match.end() :]):
+            if re.search(r":|\bcue\w{3}|\bno\b", before):
+                return True
+        beside = text[max(0, match.start() - 18) : match.end() + 18]
+        return any(m[0] in beside for m in sure) and bool(
+            re.search(r",|\b(?:and|or|no|over|than|to)\b|:", beside)
+        )
+
+
+@lru_cache(maxsize=64)
+def _lexicon(genres: tuple[str, ...]) -> _Lexicon:
+    return _Lexicon(genres)
+
+
+def _names_of(genre: str) -> set[str]:
+    name = genre.casefold().replace("\u2019", "'")
+    # A compound is known by each of its parts: `Mystery & Thriller`, `Science Fiction, Fantasy`.
+    parts = {p.strip() for p in re.split(r"\s*(?:&|,|/|\band\b)\s*", name) if p.strip()}
+    names: set[str] = set()
+    for part in {name, *parts}:
+        names |= {part, *_OTHER_NAMES.get(part, ())}
+        if part[-1] == "y" and part[-2:-1] not in "aeiou":
+            names.add(part[:-1] + "ies")
+        elif part[-1] != "s" and part not in ("sci-fi", "horror", "war", "action", "animation"):
+            names.add(part + "s")
+    return names
