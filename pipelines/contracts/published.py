@@ -122,6 +122,20 @@ class Personas(Model):
         "for hand-made ones who rate everything alike."
     )
     dislikes: pl.List(pl.String) = pa.Field(description="Disliked genres, disjoint from `likes`.")
+    leniency: pl.String = pa.Field(
+        nullable=True,
+        isin=["harsh", "average", "generous"],
+        description="How high it rates beside others: lowest quarter of people, middle half or "
+        "highest quarter; null if an imported persona's fields don't say.",
+    )
+    manner: pl.String = pa.Field(
+        nullable=True,
+        isin=["narrow", "average", "wide", "polar", "uniform"],
+        description="How it uses the scale: quarter of people with the least varied ratings, "
+        "middle half or quarter with the most varied; `polar`: best ratings for liked genres, bad "
+        "ones for all others; `uniform`: everything alike. Null if an "
+        "imported persona's fields don't say.",
+    )
     description: pl.String = pa.Field(
         str_length={"min_value": 40, "max_value": 8000}, description="Who this person is, as prose."
     )

@@ -29,6 +29,14 @@ from pipelines.personas._lists import (
 )
 from pipelines.personas._model_writer import ModelWriter
 from pipelines.personas._phrases import article, genre_phrase
+from pipelines.personas._reader import (
+    LENIENCY,
+    MANNER,
+    Reading,
+    read_fields,
+    read_text,
+    reading_counts,
+)
 from pipelines.personas._terms import LICENCES
 from pipelines.personas._variety import TextVariety, sentences, text_variety
 from pipelines.personas._writers import WRITERS, Writer, load_writer
@@ -36,7 +44,7 @@ from pipelines.personas._writers import WRITERS, Writer, load_writer
 #: Cohorts whose name begins so come from the world's persona files, or were written by hand.
 IMPORTED, HANDMADE = "imported", "handmade"
 #: Bumped whenever the same settings give other personas.
-CODE_VERSION = "2"
+CODE_VERSION = "3"
 
 __all__ = [
     "CODE_VERSION",
@@ -44,7 +52,9 @@ __all__ = [
     "HANDMADE_VERSION",
     "IMPORTED",
     "IMPORT_VERSION",
+    "LENIENCY",
     "LICENCES",
+    "MANNER",
     "OPINIONS",
     "RETIREMENT_AGE",
     "SUITE_GENRES",
@@ -53,6 +63,7 @@ __all__ = [
     "Bands",
     "ModelWriter",
     "PersonaLists",
+    "Reading",
     "StatisticalWriter",
     "TextVariety",
     "Writer",
@@ -66,7 +77,10 @@ __all__ = [
     "imported_batches",
     "load_lists",
     "load_writer",
+    "read_fields",
     "read_lists",
+    "read_text",
+    "reading_counts",
     "sample_attributes",
     "sentences",
     "text_variety",

@@ -33,6 +33,7 @@ OPINIONS = 5.4
 
 # One purpose per draw, so that adding one changes no other.
 _BAND, _WITHIN, _GENDER, _NAME, _HOBBY, _JOB, _OPINION, _LIKED, _FALLBACK, _TEXT = range(10)
+_LENIENCY, _MANNER = 10, 11
 
 
 def sample_attributes(
@@ -54,7 +55,8 @@ def sample_attributes(
 
     Returns
     -------
-    Columns ``index, domain, name, age, gender, job, hobby, likes, dislikes, text_seed``;
+    Columns ``index, domain, name, age, gender, job, hobby, likes, dislikes, leniency,
+    manner, text_seed``;
     `text_seed` (uint64) is the writer's source of variety.
     """
     lists = lists or load_lists()
@@ -73,6 +75,8 @@ def sample_attributes(
             "hobby": _eligible(lists.hobbies, lists.hobby_ages, age, uniform(key, _HOBBY)),
             "likes": _lists_of(lists.genres, likes),
             "dislikes": _lists_of(lists.genres, dislikes),
+            "leniency": _quarters(("harsh", "average", "generous"), uniform(key, _LENIENCY)),
+            "manner": _quarters(("narrow", "average", "wide"), uniform(key, _MANNER)),
             "text_seed": combine(key, _TEXT),
         },
         schema_overrides={"likes": pl.List(pl.String), "dislikes": pl.List(pl.String)},
@@ -151,6 +155,12 @@ def _genres(
     none = ~likes.any(axis=1)
     likes[none, rank[none].argmax(axis=1)] = True
     return likes, dislikes & ~likes
+
+
+def _quarters(values: tuple[str, str, str], draw: Floats) -> pl.Series:
+    """The first value for the lowest quarter of people, the last for the highest."""
+    at = np.searchsorted([0.25, 0.75], draw, side="right")
+    return pl.Series(values, dtype=pl.String).gather(at)
 
 
 def _lists_of(genres: list[str], chosen: npt.NDArray[np.bool_]) -> pl.Series:

@@ -116,5 +116,7 @@ def _describe(attributes: pl.DataFrame, cohort: str, writer: Writer) -> pl.DataF
         "hobby",
         "likes",
         "dislikes",
+        "leniency",
+        "manner",
         "description",
     )

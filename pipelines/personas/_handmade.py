@@ -22,7 +22,7 @@ from pipelines.personas._phrases import article
 __all__ = ["HANDMADE_VERSION", "SUITE_GENRES", "handmade_personas", "handmade_suite"]
 
 #: Raised when a text or an attribute changes.
-HANDMADE_VERSION = "handmade-1"
+HANDMADE_VERSION = "handmade-2"
 #: Genres that there are test personas for, by domain. Books differ from SUBER's categories where
 #: those are no Amazon category (drama, computer) or contain others of the list (fiction).
 SUITE_GENRES: dict[str, tuple[str, ...]] = {
@@ -52,8 +52,8 @@ def handmade_personas(domain: str, *, cohort: str | None = None) -> pl.DataFrame
     Returns
     -------
     40 rows of the `personas` contract, origin `handmade`, writer
-    `people`. Those of a genre like it and dislike the suite's other genres; those who rate
-    everything alike state no genres.
+    `people`. Those of a genre like it and dislike the suite's other genres, with the manner
+    `polar`; those who rate everything alike (`uniform`) state no genres.
 
     Raises
     ------
@@ -98,8 +98,13 @@ _SCHEMA: dict[str, Any] = {
     "age": pl.Int64,
     **dict.fromkeys(("gender", "job", "hobby"), pl.String),
     **dict.fromkeys(("likes", "dislikes"), pl.List(pl.String)),
+    **dict.fromkeys(("leniency", "manner"), pl.String),
     "description": pl.String,
 }
+
+
+#: Leniency of those who rate everything alike.
+_LENIENCY = {"high": "generous", "low": "harsh"}
 
 
 @cache
@@ -132,6 +137,8 @@ def _rows(domain: str, cohort: str) -> list[dict[str, Any]]:
                     "hobby": hobby,
                     "likes": likes,
                     "dislikes": others,
+                    "leniency": _LENIENCY.get(group) if suite == "raters" else None,
+                    "manner": "polar" if suite == "genres" else "uniform",
                     "description": _introduced(text, name, age, job, hobby),
                 }
                 rows.append({"persona": persona, "suite": suite, "group": group})

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["IMPORT_VERSION", "imported", "imported_batches"]
 
 #: Raised when the same files would give other personas.
-IMPORT_VERSION = "imported-2"
+IMPORT_VERSION = "imported-3"
 #: Longest description that the contract allows (characters).
 _MAX_TEXT = 8000
 _BATCH = 20_000
@@ -45,7 +45,8 @@ def imported(
     What a row does not state stays null; nothing is guessed. An age band (``45 to 54 years``) is
     no age: it stays in the raw table, and in the description of a persona that has attributes
     only. Such a description lists the attributes; its writer is `statistical`. A text keeps the
-    writer that the file states, else `unknown`. Likes and dislikes are empty.
+    writer that the file states, else `unknown`. Likes and dislikes are empty, leniency and manner
+    null: raters read them from the text (:func:`pipelines.personas.read_fields`).
 
     Parameters
     ----------
@@ -94,6 +95,8 @@ def imported(
         hobby=pl.lit(None, pl.String),
         likes=pl.lit([], pl.List(pl.String)),
         dislikes=pl.lit([], pl.List(pl.String)),
+        leniency=pl.lit(None, pl.String),
+        manner=pl.lit(None, pl.String),
         description=pl.coalesce("told", "listed"),
     )
     without = frame.filter(pl.col("description").is_null())

@@ -19,8 +19,11 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
-__all__ = ["LENIENCY", "MANNER", "Reading", "read_text"]
+import polars as pl
+
+__all__ = ["LENIENCY", "MANNER", "Reading", "read_fields", "read_text", "reading_counts"]
 
 #: Values of the columns `leniency` and `manner` of personas.
 LENIENCY = ("harsh", "average", "generous")
@@ -104,12 +107,121 @@ def read_text(text: str, genres: tuple[str, ...]) -> Reading:
     )
 
 
-# --- from text to tokens -------------------------------------------------------------------------
+def read_fields(personas: pl.DataFrame, genres: Sequence[str]) -> pl.DataFrame:
+    """Fields of personas, read from the text where a persona has none.
+
+    Parameters
+    ----------
+    personas
+        Rows of the `personas` contract; tables of older versions lack `leniency` and `manner`.
+    genres
+        Of the items that they are asked about.
+
+    Returns
+    -------
+    ``likes, dislikes, leniency, manner`` and ``read``: `fields` (the persona states at least one),
+    `text` (its text did) or `nothing`.
+    """
+    names = ("leniency", "manner")
+    absent = [pl.lit(None, pl.String).alias(n) for n in names if n not in personas.columns]
+    fields = personas.with_columns(absent).select(pl.col("likes", "dislikes").fill_null([]), *names)
+    stated = fields.select(
+        (pl.col("likes").list.len() > 0)
+        | (pl.col("dislikes").list.len() > 0)
+        | pl.col("leniency").is_not_null()
+        | pl.col("manner").is_not_null()
+    ).to_series()
+    texts = personas["description"] if "description" in personas.columns else None
+    if stated.all() or texts is None:
+        read = pl.when(stated).then(pl.lit("fields")).otherwise(pl.lit("nothing"))
+        return fields.with_columns(read=read)
+    known = tuple(genres)
+    found = [
+        Reading() if has or not text else read_text(text, known)
+        for has, text in zip(stated, texts, strict=True)
+    ]
+    told = pl.DataFrame(
+        {
+            "likes": [list(r.likes) for r in found],
+            "dislikes": [list(r.dislikes) for r in found],
+            "leniency": [r.leniency for r in found],
+            "manner": [r.manner for r in found],
+            "read": ["text" if r else "nothing" for r in found],
+        },
+        schema=_TOLD,
+    )
+    return pl.DataFrame(
+        {name: pl.select(pl.when(stated).then(fields[name]).otherwise(told[name])).to_series()
+         for name in ("likes", "dislikes", *names)}
+    ).with_columns(read=pl.when(stated).then(pl.lit("fields")).otherwise(told["read"]))  # fmt: skip
+
+
+_TOLD: dict[str, Any] = {
+    **dict.fromkeys(("likes", "dislikes"), pl.List(pl.String)),
+    **dict.fromkeys(("leniency", "manner", "read"), pl.String),
+}
+
+
+def reading_counts(
+    personas: pl.DataFrame, genres: Sequence[str], *, max_texts: int = 1_000
+) -> dict[str, int]:
+    """How many personas are rated by fields, by text and by neither.
+
+    Parameters
+    ----------
+    personas, genres
+        As for :func:`read_fields`.
+    max_texts
+        Personas with fields whose texts are compared with them, evenly spaced (count).
+
+    Returns
+    -------
+    ``fields``, ``text``, ``nothing``; of ``compared`` personas with fields the ``contradictions``
+    (the text dislikes a liked genre or the reverse, or is harsh where the field is generous; the
+    field is used), and ``all_liked`` and ``none_liked``: personas that like every genre, or state
+    dislikes only.
+    """
+    fields = read_fields(personas, genres)
+    own = personas.filter(fields["read"] == "fields")
+    step = max(1, -(-own.height // max_texts))
+    known, apart, compared = tuple(genres), 0, 0
+    if "description" in own.columns:
+        stated = own.select(
+            "description",
+            "likes",
+            "dislikes",
+            pl.col("leniency") if "leniency" in own.columns else pl.lit(None).alias("leniency"),
+        ).gather_every(step)
+        for text, likes, dislikes, leniency in stated.iter_rows():
+            said = read_text(text or "", known)
+            compared += 1
+            opposite = {said.leniency, leniency} == {"harsh", "generous"}
+            apart += bool(set(likes) & set(said.dislikes) or set(dislikes) & set(said.likes)
+                          or opposite)  # fmt: skip
+    counts = dict(fields["read"].value_counts().iter_rows())
+    liked = fields["likes"].list.len()
+    return {
+        **{name: int(counts.get(name, 0)) for name in ("fields", "text", "nothing")},
+        "compared": compared,
+        "contradictions": apart,
+        "all_liked": int((liked >= max(len(known), 1)).sum()),
+        "none_liked": int(((liked == 0) & (fields["dislikes"].list.len() > 0)).sum()),
+    }
+
+
+# --- from text to tokens -------------------------------------------------------------
 
 #: Subjects beside genres: what was not named, everything, and items of an unnamed kind.
 _REST, _ALL, _KIND = "\0rest", "\0all", "\0kind"
+
+
+def _words(text: str) -> list[str]:
+    """Words of a list in running text."""
+    return text.split()
+
+
 _NUMBERS = {
-    w: n for n, w in enumerate("zero one two three four five six seven eight nine ten".split())
+    w: n for n, w in enumerate(_words("zero one two three four five six seven eight nine ten"))
 }
 _N = rf"(\d+(?:\.\d+)?|{'|'.join(_NUMBERS)})"
 _RATE = r"(?:rate|score|grade|mark|rank|evaluate)"
@@ -132,10 +244,15 @@ def _mark(share: float) -> str:
 def _bounded(match: re.Match[str], share: float) -> str:
     """A rating that is a bound: `never more than 3 of 10` is low, `no less than 9` high."""
     bound = match["bound"] or ""
+    kept = re.sub(rf"^(?:{_NOT})\b|\b(?:{_COMPARED})\b", " ", bound)
+    return kept + _bound_mark(bound, share)
+
+
+def _bound_mark(bound: str, share: float) -> str:
     upper = bool(re.search(r"more|above|over|exceed|higher|better", bound))
     lower = bool(re.search(r"less|below|under|lower|fewer|least", bound))
-    negated = bool(re.search(rf"\b(?:{_NOT})\b", bound)) or "exceed" in bound and bool(
-        re.search(r"seldom|rarely|hardly", bound)
+    negated = bool(re.search(rf"\b(?:{_NOT})\b", bound)) or (
+        "exceed" in bound and bool(re.search(r"seldom|rarely|hardly", bound))
     )
     if upper and negated:
         return " markneg " if share <= 0.5 else " "
@@ -148,13 +265,12 @@ def _bounded(match: re.Match[str], share: float) -> str:
     return _mark(share)
 
 
-_NOT = (
-    r"not|no|never|hardly|rarely|seldom|barely|scarcely|without|neither|nor|nothing|none|nobody"
+_NOT = r"not|no|never|hardly|rarely|seldom|barely|scarcely|without|neither|nor|nothing|none|nobody"
+_COMPARED = (
+    r"more than|above|over|exceeds?|higher than|better than|less than|below|under|lower than|"
+    r"fewer than|at the very least|at least"
 )
-_BOUND = (
-    rf"(?P<bound>(?:\b(?:{_NOT})\b[\w ]{{0,40}}?)?\b(?:more than|above|over|exceeds?|higher than|"
-    r"better than|less than|below|under|lower than|fewer than|at the very least|at least)\b )?"
-)
+_BOUND = rf"(?P<bound>(?:\b(?:{_NOT})\b[\w ]{{0,40}}?)?\b(?:{_COMPARED})\b )?"
 _ADVERBS = re.compile(
     r"\b(?:consistently|always|invariably|usually|frequently|often|regularly|typically|generally|"
     r"without (?:fail|exception)|every time|each time|(?:never|not) fail(?:s|ed|ing)? to|"
@@ -172,7 +288,8 @@ _IDIOMS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
          r"not (?:hate|dislike|avoid|loathe)\b|never avoids?\b|no preference\b|"
          r"pretend(?:s|ed)? to\b|now and then\b", "cuezero"),
         # Not of the present or not of this world.
-        (r"used to\b|once\b(?! (?:a|per|every) )|historically\b|formerly\b|previously\b|"
+        (r"used to\b|once\b(?! (?:per|every|an?) (?:day|week|month|year|decade|while|hour))|"
+         r"historically\b|formerly\b|previously\b|"
          r"not anymore\b|(?:past|former) favou?rites?\b|in (?:college|the past)\b|"
          r"grew up on\b|as a child\b|when (?:she|he|i) was\b|moved on from\b|"
          r"(?:wish(?:es)?|thought|expected|hoped|tried)\b|might\b|should\b|went in\b", "unreal"),
@@ -190,7 +307,8 @@ _IDIOMS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         (r"(?:likes?|enjoys?) (?=[^,]{1,30} less than (?:anything|\x00rest))", "cueneg"),
         (r"(?:less|more) than (?:anything(?: else)?|\x00rest)|(?:did|do|does) not like"
          r"(?=,? *$)", ""),
-        (r"no to\b|(?:never|rarely|seldom|hardly|(?:do|does|will) not) (?:ever )?(?:watch|read|play)"
+        (r"no to\b|(?:never|rarely|seldom|hardly|(?:do|does|will) not) (?:ever )?(?:watch|read|"
+         r"play)"
          r"(?:e?s)?\b|(?<=with )(?=[^,]{1,60} (?:he|she|i) (?:is|am) hard to please)",
          "cueneg"),
         (r"occasionally\b", "unreal"),
@@ -222,9 +340,10 @@ _IDIOMS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
          r"would (?:rather|sooner) (?:watch|have|see|read|play|choose)\b|(?:pick|choose)s?\b|"
          r"would take\b", "cuepos"),
         # Ratings in words.
-        (r"(?:near|at|towards?) the (?:very )?top\b|as high as (?:possible|(?:i|he|she) (?:\w+ )?can)\b",
+        (r"(?:near|at|towards?) the (?:very )?top\b|as high as (?:possible|(?:i|he|"
+         r"she) (?:\w+ )?can)\b",
          "markpos"),
-        (rf"marks? (?:it|them|\w+) down\b|as low as (?:possible|(?:i|he|she) (?:\w+ )?can)\b",
+        (r"marks? (?:it|them|\w+) down\b|as low as (?:possible|(?:i|he|she) (?:\w+ )?can)\b",
          "markneg"),
         (r"(?:near|at|towards?) the (?:very )?bottom\b", "markneg"),
         (r"(?:highest|top|best|full|perfect|maximum|high|good|great|excellent|generous|glowing|"
@@ -235,23 +354,26 @@ _IDIOMS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
          r"(?:lowest|worst|bottom) ones\b", "markneg"),
     )
 )  # fmt: skip
-_LIKING = (
-    "loves loved loving adores? adored adoring enjoy\\w* likes liked liking favou?rs? favou?red "
-    "favou?rites? fans? fond keen craves? cherish\\w* devours? relish\\w* appreciat\\w* passion\\w* "
-    "enthusias\\w* drawn addicted obsessed treasures? weakness delight\\w* eager hooked thrill(?:s|ed) "
-    "prefers? preferred preferences? admir\\w* enthrall?s? fascinat\\w* excit\\w* charming joy "
-    "recommends? favou?rabl[ey] positively lover partial captivat\\w* interests? converts? gems? "
-    "praises? wins? cherished brilliant great loveable yes"
-).split()
-_DISLIKING = (
-    "hates? hated hating dislikes? disliked disliking detests? detested loath\\w* despis\\w* "
-    "avoid(?:s|ed|ing)? bor(?:e|es|ed|ing) shuns? skip(?:s|ped)? refus\\w* abhors? avers\\w+ "
-    "allergic tir(?:e|es|ed|ing) tiresome annoy\\w* irritat\\w* scorns? wary squeamish dull tedious "
-    "unbearable insufferable overrated repels? repulsed disdain\\w* hatred negatively "
-    "unfavou?rabl[ey] unreceptive awful ugh disappoint\\w* unimpressed worst garbage"
-).split()
+_LIKING = _words(
+    "loves loved loving adores? adored adoring enjoy\\w* likes liked liking favou?rs? "
+    "favou?red favou?rites? fans? fond keen craves? cherish\\w* devours? relish\\w* "
+    "appreciat\\w* passion\\w* enthusias\\w* drawn addicted obsessed treasures? weakness "
+    "delight\\w* eager hooked thrill(?:s|ed) prefers? preferred preferences? admir\\w* "
+    "enthrall?s? fascinat\\w* excit\\w* charming joy recommends? favou?rabl[ey] positively "
+    "lover partial captivat\\w* interests? converts? gems? praises? wins? cherished "
+    "brilliant great loveable yes"
+)
+_DISLIKING = _words(
+    "hates? hated hating dislikes? disliked disliking detests? detested loath\\w* "
+    "despis\\w* avoid(?:s|ed|ing)? bor(?:e|es|ed|ing) shuns? skip(?:s|ped)? refus\\w* "
+    "abhors? avers\\w+ allergic tir(?:e|es|ed|ing) tiresome annoy\\w* irritat\\w* scorns? "
+    "wary squeamish dull tedious unbearable insufferable overrated repels? repulsed "
+    "disdain\\w* hatred negatively unfavou?rabl[ey] unreceptive awful ugh disappoint\\w* "
+    "unimpressed worst garbage"
+)
 _VERBLIKE = re.compile(
-    r"(?<![\w])(?P<before>i|we|you|they|to|not|never|do|does|did|and|also|really|would|still|who|both|:|-) "
+    r"(?<![\w])(?P<before>i|we|you|they|to|not|never|do|does|did|and|also|really|would|still|"
+    r"who|both|:|-) "
     r"(?P<cue>like|love|prefer)\b"
 )
 _CUES = (
@@ -262,7 +384,8 @@ _EXCEPT = re.compile(
     r"\b(?:outside(?: of)?|other than|anything but|everything but|except(?: for)?|excluding|"
     r"apart from|aside from|not within|whatever (?:is|are) not|"
     r"that (?:is|are) not|which (?:is|are) not|(?:that|which) "
-    r"lacks?|lacking|not (?:in|of))\b(?: the| an?| any| within)*|\bwithout (?:[\w-]+ ){0,4}(?=\x00g)"
+    r"lacks?|lacking|not (?:in|of))\b(?: the| an?| any| within)*|"
+    r"\bwithout (?:[\w-]+ ){0,4}(?=\x00g)"
 )
 _THAN = re.compile(
     r"(?<=\bcuepos)(?P<a> (?:[\w\x00-]+ ){1,5})(?:to|over|rather than|instead of)\b|"
@@ -275,12 +398,14 @@ _KIN = (
     r"household|others"
 )
 _FOREIGN = re.compile(
-    rf"^(?:(?:and|so|while|because|since|as|the|his|her|my|their|our|all|best|most|many|\w+'s|of|,) )*"
+    rf"^(?:(?:and|so|while|because|since|as|the|his|her|my|their|our|all|best|most|many|\w+'s|"
+    rf"of|,) )*"
     rf"(?:{_KIN})\b(?! (?:know|knows|say|says|tell|tells|call|calls)\b)|"
     r"\b(?:spouse|wife|husband|friend|partner) of\b|\bgenrex cuepos will\b"
 )
 _REPORTED = re.compile(
-    rf"\b(?:my |her |his |their )?(?:{_KIN}) (?:know|knows|say|says|tell|tells|call|calls)\b(?: that)?"
+    rf"\b(?:my |her |his |their )?(?:{_KIN}) (?:know|knows|say|says|tell|tells|call|"
+    rf"calls)\b(?: that)?"
 )
 
 
@@ -313,20 +438,25 @@ def _numbers(low: str) -> str:
     if scale:
         low = low.replace(scale[0], " ", 1)
         low = re.sub(r"\bon an? +", " ", low)
+
+    def ratio(match: re.Match[str]) -> str:
+        return _bounded(match, _share(match[2], match[3]))
+
+    def percent(match: re.Match[str]) -> str:
+        return _bounded(match, _share(match[2], 100.0))
+
+    def counted(match: re.Match[str]) -> str:
+        whole = 5.0 if match["unit"].startswith("star") else top or 10.0
+        return _bounded(match, _share(match[3] or match[2], whole))
+
     low = re.sub(
         rf"{_BOUND}\b{_N}(?: (?:points|stars))?(?: (?:out )?of |/)(?:possible )?"
         rf"(?:{_N})(?: (?:points|stars))?\b",
-        lambda m: _bounded(m, _share(m[2], m[3])),
+        ratio,
         low,
     )
-    low = re.sub(rf"{_BOUND}\b{_N} ?%", lambda m: _bounded(m, _share(m[2], 100.0)), low)
-    low = re.sub(
-        rf"\(?{_BOUND}\b{_N}(?: to {_N})? (?P<unit>stars?|points)\b\)?",
-        lambda m: _bounded(
-            m, _share(m[3] or m[2], (5.0 if m["unit"].startswith("star") else top or 10.0))
-        ),
-        low,
-    )
+    low = re.sub(rf"{_BOUND}\b{_N} ?%", percent, low)
+    low = re.sub(rf"\(?{_BOUND}\b{_N}(?: to {_N})? (?P<unit>stars?|points)\b\)?", counted, low)
     biggest = max([float(v) for v in re.findall(r"\b\d+\b", low)] or [0.0])
     ends = top or (10.0 if biggest > 5 or not re.search(r"\d", low) else None)
 
@@ -351,7 +481,9 @@ def _numbers(low: str) -> str:
 
 
 #: Words without which a bare number is no rating.
-_RATED = re.compile(rf"\b(?:{_RATE}|rating|scoring|grading|gives?|gave|gets?|award|film|movie|book)")
+_RATED = re.compile(
+    rf"\b(?:{_RATE}|rating|scoring|grading|gives?|gave|gets?|award|film|movie|book)"
+)
 
 
 def _letters(low: str) -> str:
@@ -364,14 +496,16 @@ def _letters(low: str) -> str:
 
     low = re.sub(rf"(?P<before>: ){grade}(?=[\s.,;]|$)", letter, low)
     low = re.sub(rf"(?P<before>\brated ){grade}(?= in\b)", letter, low)
-    low = re.sub(rf"(?P<before>\b(?:an?|a straight|a grade of) ){grade}(?=[,.]|$| from\b| or\b)", letter, low)
-    return low
+    return re.sub(
+        rf"(?P<before>\b(?:an?|a straight|a grade of) ){grade}(?=[,.]|$| from\b| or\b)", letter, low
+    )
 
 
-# --- clauses ---------------------------------------------------------------------------------------
+# --- clauses -------------------------------------------------------------------------
 
 _CUT = re.compile(
-    r"[;]|\bbecause\b|\b(?:as|for|since) (?=(?:she|he|i|they|it)\b)|\b(?:but|although|though|while|whereas|however|yet|despite)\b|"
+    r"[;]|\bbecause\b|\b(?:as|for|since) (?=(?:she|he|i|they|it)\b)|\b(?:but|although|though|"
+    r"while|whereas|however|yet|despite)\b|"
     r"(?=\b(?:finds?|considers?|thinks?|calls?) )|\b(?:and|but) (?=now\b|still\b)"
 )
 _JUDGES = re.compile(r"(?:find|consider|think|call)s? ")
@@ -411,8 +545,8 @@ def _clauses(sentence: str, lexicon: _Lexicon) -> Iterable[_Clause]:
             last = parts[-1] if parts else None
             whole = last is not None and bool(last.cues) and bool(last.named)
             both = bool(part.cues) and bool(part.named)
-            statement = both or _ELLIPSIS.search(part.text) or (
-                part.cues and _PRONOUN.search(part.text)
+            statement = (
+                both or _ELLIPSIS.search(part.text) or (part.cues and _PRONOUN.search(part.text))
             )
             apart = (whole and (statement or mark == ":")) or (
                 last is not None
@@ -433,12 +567,20 @@ def _tokens(sentence: str, lexicon: _Lexicon) -> str:
         text = re.sub(r"(^ *|, *)\+ ", r"\1 cuepos ", text)
         text = re.sub(r"(^ *|, *)- ", r"\1 cueneg ", text)
     text = _REPORTED.sub(" ", text)
-    text = re.sub(r"\b(?:climate|legal|political|social|community|affirmative|collective|swift|in|"
-                  r"takes?|taking) action\b", " ", text)
+    text = re.sub(
+        r"\b(?:climate|legal|political|social|community|affirmative|collective|swift|in|"
+        r"takes?|taking) action\b",
+        " ",
+        text,
+    )
     text = lexicon.marked(text)
-    text = re.sub(r"\b(?:everything|anything) else\b|\b(?:all|any|the) (?:the )?others?\b(?: kinds? of)?(?: "
-                  rf"{_VIEWED})?|\bthe rest\b|\b(?:every |any )?other (?:kinds? of )?"
-                  rf"(?:{_VIEWED}|kind)\b|\b{_VIEWED} of (?:every|any) other kind\b", f" {_REST} ", text)
+    text = re.sub(
+        r"\b(?:everything|anything) else\b|\b(?:all|any|the) (?:the )?others?\b(?: kinds? of)?(?: "
+        rf"{_VIEWED})?|\bthe rest\b|\b(?:every |any )?other (?:kinds? of )?"
+        rf"(?:{_VIEWED}|kind)\b|\b{_VIEWED} of (?:every|any) other kind\b",
+        f" {_REST} ",
+        text,
+    )
     for pattern, token in _IDIOMS:
         text = re.sub(" {2,}", " ", pattern.sub(token, text))
     text = re.sub(r"\banything but (\x00g\d+\x00)", r"cueneg \1", text)
@@ -449,19 +591,33 @@ def _tokens(sentence: str, lexicon: _Lexicon) -> str:
     text = _ALL_OF.sub(f" {_ALL} ", text)
     text = re.sub(" {2,}", " ", text)
     text = re.sub(r"\bcuepos (?:no|neither|not)\b", "not cuepos", text)
-    text = re.sub(rf"\b(?:{_RATE}\w*|gets?|receives?)((?: [\w\x00-]+){{0,4}}?) "
-                  r"(?:very )?(?:high|highly|kindly|generously)\b", r"\1 markpos ", text)
-    text = re.sub(rf"\b(?:{_RATE}\w*|gets?|receives?)((?: [\w\x00-]+){{0,4}}?) (?:very |accordingly )?"
-                  r"(?:low|lowly|poorly|badly|harshly|down)\b", r"\1 markneg ", text)
-    text = re.sub(rf"\b{_MARK}((?: [\w\x00]+){{0,3}}?) (?:is|are) (?:very )?(?:high|good|generous)\b",
-                  r"\1 markpos ", text)
-    text = re.sub(rf"\b{_MARK}((?: [\w\x00]+){{0,3}}?) (?:is|are) (?:very )?(?:low|poor|bad)\b",
-                  r"\1 markneg ", text)
+    text = re.sub(
+        rf"\b(?:{_RATE}\w*|gets?|receives?)((?: [\w\x00-]+){{0,4}}?) "
+        r"(?:very )?(?:high|highly|kindly|generously)\b",
+        r"\1 markpos ",
+        text,
+    )
+    text = re.sub(
+        rf"\b(?:{_RATE}\w*|gets?|receives?)((?: [\w\x00-]+){{0,4}}?) (?:very |accordingly )?"
+        r"(?:low|lowly|poorly|badly|harshly|down)\b",
+        r"\1 markneg ",
+        text,
+    )
+    text = re.sub(
+        rf"\b{_MARK}((?: [\w\x00]+){{0,3}}?) (?:is|are) (?:very )?(?:high|good|generous)\b",
+        r"\1 markpos ",
+        text,
+    )
+    text = re.sub(
+        rf"\b{_MARK}((?: [\w\x00]+){{0,3}}?) (?:is|are) (?:very )?(?:low|poor|bad)\b",
+        r"\1 markneg ",
+        text,
+    )
     text = re.sub(r"(\x00g\d+\x00 (?:: |\( |- )?)(?:high|good|loved?)\b", r"\1 markpos ", text)
     text = re.sub(r"(\x00g\d+\x00 (?:: |\( |- )?)(?:low|bad|no|hated?)\b", r"\1 markneg ", text)
     text = re.sub(r"(\x00g\d+\x00) lacks?\b", r"\1 cueneg ", text)
     text = re.sub(rf"(\x00g\d+\x00 {_VIEWED}) lacks?\b", r"\1 cueneg ", text)
-    text = re.sub(rf"\bno (?:more |single )?(?=\x00g)", " cueneg ", text)
+    text = re.sub(r"\bno (?:more |single )?(?=\x00g)", " cueneg ", text)
     text = re.sub(r"\bbeats?\b", " cuepos thanx ", text)
     return _THAN.sub(lambda m: f"{m['a'] or ' '}thanx ", text)
 
@@ -476,7 +632,9 @@ _ELLIPSIS = re.compile(
 
 
 _ITEM_WORDS = frozenset(
-    "film films movie movies picture pictures book books novel novels game games title titles".split()
+    _words(
+        "film films movie movies picture pictures book books novel novels game games title titles"
+    )
 )
 
 
@@ -491,7 +649,7 @@ def _parsed(text: str, lexicon: _Lexicon) -> _Clause:
     return _Clause(words, named)
 
 
-# --- from clauses to statements -------------------------------------------------------------------
+# --- from clauses to statements ------------------------------------------------------
 
 
 class _State:
@@ -528,11 +686,10 @@ class _State:
         # one did, if this one names no other subject before it.
         rated = [c for c in clause.cues if clause.words[c].startswith("mark")]
         near = self.here or (rated and _STARTS.match(text))
-        if not mentioned and clause.cues and before and near:
-            if _PRONOUN.search(text) or (rated and re.search(r"\bthey\b", text)):
-                cue = rated[0] if rated else clause.cues[0]
-                sign = _sign(clause, cue)
-                found = [(g, sign, bool(rated)) for g in before if sign]
+        meant = bool(_PRONOUN.search(text) or (rated and re.search(r"\bthey\b", text)))
+        if not mentioned and clause.cues and before and near and meant:
+            sign = _sign(clause, rated[0] if rated else clause.cues[0])
+            found = [(g, sign, bool(rated)) for g in before if sign]
         self.sign = found[0][1] if found else 0
         if not foreign and "unreal" not in clause.words:
             yield from found
@@ -567,7 +724,11 @@ def _statements(clause: _Clause, last: int) -> Iterable[tuple[str, int, bool]]:
         else:
             chosen = ahead[-1:]
             # `fond of dramas and comedies bore her`: the last group may belong to either.
-            if behind and number == len(groups) - 1 and {_sign(clause, c) for c in (*chosen, *behind)} - {0} == {1, -1}:
+            if (
+                behind
+                and number == len(groups) - 1
+                and {_sign(clause, c) for c in (*chosen, *behind)} - {0} == {1, -1}
+            ):
                 continue
         # Where both are stated, a rating says more than an attitude.
         chosen = [c for c in chosen if words[c].startswith("mark")] or chosen
@@ -597,8 +758,10 @@ def _groups(words: Sequence[str], places: Sequence[int]) -> list[list[int]]:
 
 
 _JOINS = frozenset(
-    "and or nor , films film movies movie books novels stories games good the a an anything both "
-    "flicks genre genres titles content dramas".split()
+    _words(
+        "and or nor , films film movies movie books novels stories games good the a an anything "
+        "both flicks genre genres titles content dramas"
+    )
 )
 _NEGATOR = re.compile(rf"^(?:{_NOT})$")
 
@@ -617,7 +780,7 @@ def _sign(clause: _Clause, cue: int) -> int:
     return sign
 
 
-# --- leniency and manner -----------------------------------------------------------------------------
+# --- leniency and manner -------------------------------------------------------------
 
 _GENEROUS = re.compile(
     r"\b(?:generous(?:ly)?|lenient(?:ly)?|easy to please|easily (?:pleased|impressed|satisfied)|"
@@ -625,7 +788,8 @@ _GENEROUS = re.compile(
     r"leniency:? high|praises (?:almost )?everything|not take much to please)\b"
 )
 _HARSH = re.compile(
-    r"\b(?:harsh(?:ly)?|strict(?:ly)?|picky|demanding|(?:hard|difficult|tough) to (?:please|impress)|"
+    r"\b(?:harsh(?:ly)?|strict(?:ly)?|picky|demanding|(?:hard|difficult|tough) to (?:please|"
+    r"impress)|"
     r"tough (?:critic|crowd|grader|audience)|(?:very|highly|sharply|overly) critical|"
     r"rarely (?:impressed|satisfied|pleased)|high standards|fussy|stingy|nitpick\w*|exacting|"
     r"merciless(?:ly)?|hypercritical|unforgiving|choosy|stern judge|severe (?:critic|judge|rating)|"
@@ -633,7 +797,8 @@ _HARSH = re.compile(
 )
 #: Generosity and strictness of other things than ratings.
 _ELSEWHERE = re.compile(
-    r"\b(?:parents?|father|mother|boss|diet|schedule|job|employer|regime|charity|teacher|school|polic\w+|immigration|border|"
+    r"\b(?:parents?|father|mother|boss|diet|schedule|job|employer|regime|charity|teacher|school|"
+    r"polic\w+|immigration|border|"
     r"laws?|regulations?|economic|education\w*)\b"
 )
 _WIDE = re.compile(
@@ -648,7 +813,8 @@ _NARROW = re.compile(
 )
 _ALL_OF = re.compile(
     rf"\b(?:everything|anything|whatever(?: the genre)?|(?:all|every|each) (?:of the )?(?:single )?"
-    rf"{_VIEWED}|all of them|them all|exclusively|there is no {_VIEWED} (?:i|she|he|they) would not)\b(?! but)"
+    rf"{_VIEWED}|all of them|them all|exclusively|there is no {_VIEWED} (?:i|she|he|"
+    rf"they) would not)\b(?! but)"
 )
 _MOST_OF = re.compile(
     r"\b(?:most|average|mean|almost everything|nearly everything|ever|never|hardly|rarely|seldom)\b"
@@ -665,6 +831,8 @@ def _tone(sentence: str, clauses: Sequence[_Clause]) -> tuple[set[str], set[str]
             (_HARSH, "harsh", "generous"),
         ):
             for match in pattern.finditer(sentence):
+                if sentence.startswith("with ") and "to please" in match[0]:
+                    continue  # hard to please with some genre
                 negated = re.search(
                     r"(?:\b(?:not|never|hardly|far from|no|anything but|without being)\b)"
                     r"(?: \w+){0,2} $",
@@ -677,8 +845,10 @@ def _tone(sentence: str, clauses: Sequence[_Clause]) -> tuple[set[str], set[str]
         manners.add("narrow")
     words = [w for c in clauses for w in c.words]
     named = {g for c in clauses for found in c.named.values() for g in found}
-    if not named - {_ALL, _KIND} and not _ELSEWHERE.search(sentence) and not (
-        _PRONOUN.search(sentence) or re.match(r"they\b", sentence)
+    if (
+        not named - {_ALL, _KIND}
+        and not _ELSEWHERE.search(sentence)
+        and not (_PRONOUN.search(sentence) or re.match(r"they\b", sentence))
     ):
         signs = {_sign(c, n) for c in clauses for n in c.cues if c.words[n].startswith("mark")}
         if signs == {0} and "markzero" in words and (_ALL in named or _MOST_OF.search(sentence)):
@@ -694,23 +864,29 @@ def _tone(sentence: str, clauses: Sequence[_Clause]) -> tuple[set[str], set[str]
 
 #: Without one of these, or a genre, a sentence states nothing.
 _RELEVANT = re.compile(
-    r"mark|rate|rating|scor|grad|scale|range|star|points|generous|lenient|lenien|harsh|strict|picky|"
-    r"critic|demanding|please|impress|satisf|forgiv|standards|fussy|sting|nitpick|exact|mercil|choosy|"
+    r"mark|rate|rating|scor|grad|scale|range|star|points|generous|lenient|lenien|harsh|strict|"
+    r"picky|"
+    r"critic|demanding|please|impress|satisf|forgiv|standards|fussy|sting|nitpick|exact|mercil|"
+    r"choosy|"
     r"judge|praise|complain|extreme|soft|kind|tough|lot to|every number|in between|all or|all over"
 )
 
-# --- names of genres ----------------------------------------------------------------------------------
+# --- names of genres -----------------------------------------------------------------
 
 #: Words that name a genre only beside a word for the thing itself, or in a list of genres.
 _AMBIGUOUS = frozenset(
-    "family war history music crime casual sports sport racing art arts children kids "
-    "cooking business health religion science travel nature design reference home law computers "
-    "technology medical education fiction short biography".split()
+    _words(
+        "family war history music crime casual sports sport racing art arts children kids "
+        "cooking business health religion science travel nature design reference home law "
+        "computers technology medical education fiction short biography"
+    )
 )
 _THINGS = frozenset(
-    "film films movie movies picture pictures cinema book books novel novels story stories "
-    "reads tale tales game games title titles show shows series flick flicks genre genres "
-    "literature content dramas comedies".split()
+    _words(
+        "film films movie movies picture pictures cinema book books novel novels story stories "
+        "reads tale tales game games title titles show shows series flick flicks genre genres "
+        "literature content dramas comedies"
+    )
 )
 #: Words for people that are genres only right before a word for the thing.
 _PEOPLE = frozenset(("children", "kids", "family"))
@@ -788,9 +964,9 @@ class _Lexicon:
             return True
         before = text[: match.start()]
         listed = re.search(r"(?:^|[,:]|\bcue\w{3}|\bno|\band|\bor) *$", before)
-        if listed and re.match(r" *(?:$|[,:;]|and\b|or\b)", text[match.end() :]):
-            if re.search(r":|\bcue\w{3}|\bno\b", before):
-                return True
+        alone = re.match(r" *(?:$|[,:;]|and\b|or\b)", text[match.end() :])
+        if listed and alone and re.search(r":|\bcue\w{3}|\bno\b", before):
+            return True
         beside = text[max(0, match.start() - 18) : match.end() + 18]
         return any(m[0] in beside for m in sure) and bool(
             re.search(r",|\b(?:and|or|no|over|than|to)\b|:", beside)

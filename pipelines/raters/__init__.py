@@ -52,11 +52,9 @@ from pipelines.raters.statistical import (
     LiveStatistical,
     MeanRater,
     RandomRater,
-    Reading,
     StatisticalRater,
     fit_rater,
     fit_statistical,
-    read_text,
     source_scale,
 )
 from pipelines.scales import SCALES, RatingScale, rescale, scale_named, to_answers
@@ -95,7 +93,6 @@ __all__ = [
     "RaterReport",
     "RatingBatch",
     "RatingScale",
-    "Reading",
     "ReplayRater",
     "Shard",
     "Shards",
@@ -122,7 +119,6 @@ __all__ = [
     "quality_summary",
     "rater_class",
     "rater_report",
-    "read_text",
     "reliability",
     "reliability_plot",
     "rescale",

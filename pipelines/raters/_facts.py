@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from pipelines.personas import reading_counts
 from pipelines.raters._ensemble import EnsembleRater
 from pipelines.raters._shards import Shards
 from pipelines.raters.llm import LLMRater
@@ -52,6 +53,9 @@ def scoring_facts(rater: Rater, shards: Shards) -> dict[str, Any]:
         facts["spread"] = apart["mean_spread"]
     models = models_of(rater)
     if not models:
+        if shards.personas.height and "likes" in shards.personas.columns:
+            genres = shards.items["genres"].explode().drop_nulls().unique().sort().to_list()
+            facts["personas"] = reading_counts(shards.personas, genres, max_texts=100)
         return facts
     tallies = [model.tally for model in models]
     answers = sum(t.answers for t in tallies)

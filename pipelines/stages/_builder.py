@@ -12,6 +12,7 @@ from typing import Any
 import polars as pl
 
 from pipelines.context import PipelineContext
+from pipelines.contracts import CONTRACTS
 from pipelines.errors import LockedError
 from pipelines.quality import CONTRACT_CHECK
 from pipelines.raters import cohort_of, in_cohort
@@ -208,7 +209,19 @@ def _rows(
             yield from frames
         else:
             assert before is not None
-            yield from before.scan().filter(in_cohort(cohort)).collect_batches(maintain_order=True)
+            for frame in (
+                before.scan().filter(in_cohort(cohort)).collect_batches(maintain_order=True)
+            ):
+                yield _current(before.manifest.dataset, frame)
+
+
+def _current(dataset: str, frame: pl.DataFrame) -> pl.DataFrame:
+    """Rows of an older version with the columns of today's contract, null where they are new."""
+    schema = CONTRACTS[dataset].polars_schema() if dataset in CONTRACTS else {}
+    absent = [
+        pl.lit(None, kind).alias(name) for name, kind in schema.items() if name not in frame.columns
+    ]
+    return frame.with_columns(absent).select(*schema) if absent else frame
 
 
 @contextmanager

@@ -8,7 +8,6 @@ from pipelines.raters.statistical._live import LiveStatistical
 from pipelines.raters.statistical._people import HumanRows, collect_rows, source_scale
 from pipelines.raters.statistical._profiles import Catalogue, genre_matrix
 from pipelines.raters.statistical._rater import HUMAN, StatisticalRater
-from pipelines.raters.statistical._reading import Reading, read_text
 
 __all__ = [
     "HUMAN",
@@ -18,7 +17,6 @@ __all__ = [
     "LiveStatistical",
     "MeanRater",
     "RandomRater",
-    "Reading",
     "StatisticalRater",
     "collect_rows",
     "component_sums",
@@ -27,7 +25,6 @@ __all__ = [
     "fit_statistical",
     "genre_matrix",
     "other_mean_surplus",
-    "read_text",
     "source_scale",
     "stated_genres",
 ]

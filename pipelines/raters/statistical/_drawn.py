@@ -203,7 +203,14 @@ class Conditioner:
         return gain, value, np.maximum(whole - explained, 0.0)
 
     def of_personas(
-        self, likes: Floats, dislikes: Floats, ids: U64, seed: int, *, width_spread: float
+        self,
+        likes: Floats,
+        dislikes: Floats,
+        ids: U64,
+        seed: int,
+        *,
+        width_spread: float,
+        widths: tuple[Floats, Floats] | None = None,
     ) -> PersonaTastes:
         """Posterior means, and draws fixed by id and seed.
 
@@ -215,6 +222,9 @@ class Conditioner:
             Hashes of the personas' ids, of shape (n,), and the seed.
         width_spread
             Standard deviation of the logarithm of people's widths.
+        widths
+            Shares of people between which each persona's width is drawn, each of shape (n,);
+            default: all of them.
         """
         size, genres = len(self.covariance), likes.shape[1]
         model = self.model
@@ -238,7 +248,8 @@ class Conditioner:
             out[0][part] = np.einsum("nij,nj->ni", gain, np.maximum(value, 0.0))
             out[1][part] = np.einsum("nij,nj->ni", gain, np.minimum(value, 0.0))
             out[2][part] = plain - np.einsum("nij,nj->ni", gain, seen)
-        normal = _normal(seed, ids, _WIDTH)
+        low, high = widths if widths is not None else (np.zeros(len(ids)), np.ones(len(ids)))
+        normal = _normal_of(low + (high - low) * uniform(seed, ids, _WIDTH))
         width = np.exp(width_spread * normal - width_spread**2)
         return PersonaTastes(out[0], out[1], out[2], variance, width)
 
@@ -408,4 +419,9 @@ def _average(values: Floats, weight: Floats) -> float:
 
 def _normal(*keys: Any) -> Floats:
     """Standard normal numbers that depend on the keys only."""
-    return np.asarray(ndtri(np.clip(uniform(*keys), 2**-53, 1 - 2**-53)))
+    return _normal_of(uniform(*keys))
+
+
+def _normal_of(share: Floats) -> Floats:
+    """Standard normal quantiles."""
+    return np.asarray(ndtri(np.clip(share, 2**-53, 1 - 2**-53)))

@@ -10,6 +10,7 @@ import numpy.typing as npt
 import polars as pl
 
 from pipelines.errors import ContractError
+from pipelines.personas import read_fields
 from pipelines.raters.protocol import OK, Floats, Ints, RatingBatch, all_pairs
 from pipelines.raters.statistical._drawn import Conditioner, PersonaTastes, StatementModel
 from pipelines.raters.statistical._ordinal import OrdinalModel
@@ -31,9 +32,7 @@ from pipelines.raters.statistical._profiles import (
     vector_matrix,
 )
 from pipelines.raters.statistical._quality import VOTES_HALF, QualityModel, item_table
-from pipelines.raters.statistical._reading import read_text
 from pipelines.raters.statistical._tastes import COMPONENTS, TasteModel
-from pipelines.raters.statistical._words import Words, read_words
 from pipelines.scales import RatingScale, rescale
 from pipelines.seeding import hash_ids, uniform
 
@@ -42,12 +41,18 @@ __all__ = ["HUMAN", "StatisticalRater", "width_of"]
 #: How much a persona's description says about its taste beside a watch history: the fitted
 #: weight of text similarity is multiplied by this for personas (set by hand).
 TEXT_TRUST = 0.5
-#: Who is said to be generous (harsh) is as lenient as somebody of this most (least) lenient share
-#: of people (set by hand).
-MANNER_SHARE = 0.25
-#: How often those who say what marks they give are as good as their word, for an average item
-#: (share), and what they mean, as shares of the scale's length: from the first on the best
-#: marks, from the second on good ones, and as far from the other end bad ones (set by hand).
+#: Shares of people, from the least to the most lenient or varied, that a value of `leniency` and
+#: `manner` stands for.
+BANDS = {
+    "harsh": (0.0, 0.25),
+    "narrow": (0.0, 0.25),
+    "average": (0.25, 0.75),
+    "generous": (0.75, 1.0),
+    "wide": (0.75, 1.0),
+}
+#: How often a persona of the manner `polar` or `uniform` rates an average item as it says (share),
+#: and what that means, as shares of the scale's length: from the first on the best ratings, from
+#: the second on good ones, and as far from the other end bad ones (set by hand).
 KEPT, BEST, GOOD = 0.9, 0.8, 0.6
 #: Reciprocal of the variance of the standard logistic distribution.
 _LOGISTIC = 3.0 / np.pi**2
@@ -66,12 +71,11 @@ class StatisticalRater:
     distribution of leniency and covariance of taste are fitted on training ratings of people;
     `facts` says what is set by hand.
 
-    A persona's liked and disliked genres are those of its fields and those that its text tells
-    (`read_text`); where the two differ, the fields count. Its leniency is
-    a draw from people's, fixed by its id, from their most (least) lenient quarter if the text
-    says that it rates generously (harshly). Where the text says what marks the persona gives,
-    and to what (`read_words`), it is taken at its word and no leniency is
-    drawn. Ratings in its history move all of it, as they move what is expected of people. An
+    A persona is rated by its fields; where it has none, they are read from its text
+    (:func:`pipelines.personas.read_fields`). Its leniency and the width of its distributions are
+    draws from people's, fixed by its id, within the share of people that the fields `leniency` and
+    `manner` name. Of the manners `polar` and `uniform` ratings are as these words say, and nothing
+    is drawn. Ratings in its history move all of it, as they move what is expected of people. An
     item that was not there at fitting is rated by its genres, its year and its votes.
     """
 
@@ -231,7 +235,7 @@ class StatisticalRater:
             },
             "by_hand": {
                 "text_trust": TEXT_TRUST,
-                "manner_share": MANNER_SHARE,
+                "bands": {name: list(band) for name, band in BANDS.items()},
                 "word_kept": KEPT,
                 "word_bands": [BEST, GOOD],
                 "text_components": COMPONENTS,
@@ -257,28 +261,13 @@ class StatisticalRater:
 
     def _profiles(self, personas: pl.DataFrame, histories: pl.DataFrame | None) -> Profiles:
         genres = self.catalogue.genres
-        likes = genre_matrix(personas["likes"], genres)
-        dislikes = genre_matrix(personas["dislikes"], genres)
-        draw = uniform(self.seed, hash_ids(personas["persona_id"]))
-        spoken, told_marks = None, np.zeros(personas.height, dtype=np.bool_)
-        if "description" in personas.columns:
-            texts = personas["description"].fill_null("")
-            said = [read_text(text, genres) for text in texts]
-            told = genre_matrix(_lists([r.likes for r in said]), genres)
-            untold = genre_matrix(_lists([r.dislikes for r in said]), genres)
-            told, untold = told * (dislikes == 0), untold * (likes == 0)
-            likes, dislikes = np.maximum(likes, told), np.maximum(dislikes, untold)
-            manner = np.array([r.leniency for r in said], dtype=np.float64)
-            # Into the most or least lenient share, in the same order: 1 stays 1, 0 stays 0.
-            narrow = np.where(manner == 0, 1.0, MANNER_SHARE)
-            draw = draw * narrow + np.where(manner > 0, 1.0 - MANNER_SHARE, 0.0)
-            listed = personas["likes"].fill_null([]).to_list()
-            words = [
-                read_words(text, genres, tuple(liked))
-                for text, liked in zip(texts, listed, strict=True)
-            ]
-            told_marks = np.array([bool(w) for w in words], dtype=np.bool_)
-            spoken = self._spoken(words) if told_marks.any() else None
+        fields = read_fields(personas, genres)
+        likes = genre_matrix(fields["likes"], genres)
+        dislikes = genre_matrix(fields["dislikes"], genres)
+        low, high = _band(fields["leniency"])
+        draw = low + (high - low) * uniform(self.seed, hash_ids(personas["persona_id"]))
+        spoken = self._spoken(fields, likes, dislikes)
+        told_marks = fields["manner"].is_in(["polar", "uniform"]).fill_null(value=False).to_numpy()
         human = np.zeros(personas.height, dtype=np.bool_)
         if "origin" in personas.columns:
             human = (personas["origin"] == HUMAN).fill_null(value=False).to_numpy()
@@ -286,7 +275,13 @@ class StatisticalRater:
         leniency = np.interp(draw * steps, np.arange(steps + 1), self.leniency_quantiles)
         # Nothing is drawn for people: what their ratings don't tell is not known.
         leniency[told_marks | human] = 0.0
-        stated, unknown = self._stated(personas["persona_id"], likes, dislikes, told_marks | human)
+        stated, unknown = self._stated(
+            personas["persona_id"],
+            likes,
+            dislikes,
+            told_marks | human,
+            _band(fields["manner"]),
+        )
         profiles = Profiles(
             leniency=leniency,
             likes=likes,
@@ -302,7 +297,12 @@ class StatisticalRater:
         return self._moved(profiles, personas, histories)
 
     def _stated(
-        self, ids: pl.Series, likes: Singles, dislikes: Singles, fixed: npt.NDArray[np.bool_]
+        self,
+        ids: pl.Series,
+        likes: Singles,
+        dislikes: Singles,
+        fixed: npt.NDArray[np.bool_],
+        widths: tuple[Floats, Floats],
     ) -> tuple[PersonaTastes, Floats]:
         """Tastes given stated genres, and what these leave unknown (n,); `fixed` are not drawn."""
         found = Conditioner.of(self.drawn, self.statements).of_personas(
@@ -311,6 +311,7 @@ class StatisticalRater:
             hash_ids(ids),
             self.seed,
             width_spread=self.width_spread,
+            widths=widths,
         )
         known = fixed | (self.taste != "drawn")
         made = replace(
@@ -321,20 +322,22 @@ class StatisticalRater:
         )
         return made, found.variance
 
-    def _spoken(self, words: list[Words]) -> Spoken:
-        """Statements about marks as shifts of the location."""
-        genres = self.catalogue.genres
-        place = {g: n for n, g in enumerate(genres)}
-        praised, panned = (np.zeros((len(words), len(genres)), np.float32) for _ in range(2))
-        shifts = np.zeros((len(words), 4))
-        for row, said in enumerate(words):
-            for genre, level in said.genres:
-                (praised if level > 0 else panned)[row, place[genre]] = 1.0
-            high = max((v for _, v in said.genres if v > 0), default=0)
-            low = min((v for _, v in said.genres if v < 0), default=0)
-            levels = (high, low, said.others, said.everything)
-            shifts[row] = [self._shift(level) for level in levels]
-        return Spoken(praised, panned, shifts)
+    def _spoken(self, fields: pl.DataFrame, likes: Singles, dislikes: Singles) -> Spoken | None:
+        """Manners `polar` and `uniform` as shifts of the location; None if nobody has one."""
+        manner = fields["manner"].fill_null("").to_numpy()
+        polar, uniform_ = manner == "polar", manner == "uniform"
+        if not (polar | uniform_).any():
+            return None
+        best, bad = self._shift(2), self._shift(-1)
+        shifts = np.zeros((len(manner), 4))
+        some = likes.any(axis=1)
+        shifts[polar, 0], shifts[polar, 1] = best, bad
+        shifts[polar & some, 2] = bad
+        tone = fields["leniency"].fill_null("").to_numpy()
+        shifts[uniform_ & (tone == "generous"), 3] = best
+        shifts[uniform_ & (tone == "harsh"), 3] = self._shift(-2)
+        praised, panned = likes * polar[:, None], dislikes * polar[:, None]
+        return Spoken(praised.astype(np.float32), panned.astype(np.float32), shifts)
 
     def _shift(self, level: int) -> float:
         """What moves an average item's rating into the band of a statement, in logits."""
@@ -398,5 +401,8 @@ def width_of(variance: Floats, tastes: TasteModel, usual: float) -> Floats:
     return np.asarray(np.sqrt((tastes.noise + variance) / (tastes.noise + usual)))
 
 
-def _lists(values: list[tuple[str, ...]]) -> pl.Series:
-    return pl.Series([list(v) for v in values], dtype=pl.List(pl.String))
+def _band(values: pl.Series) -> tuple[Floats, Floats]:
+    """Shares of people between which each persona's draw lies, each of shape (n,)."""
+    found = [BANDS.get(v or "", (0.0, 1.0)) for v in values]
+    ends = np.array(found, dtype=np.float64).reshape(len(found), 2)
+    return ends[:, 0], ends[:, 1]

@@ -52,6 +52,8 @@ def test_a_text_is_imported_with_what_its_row_states() -> None:
         "hobby": None,
         "likes": [],
         "dislikes": [],
+        "leniency": None,
+        "manner": None,
         "description": TEXT,
     }
 

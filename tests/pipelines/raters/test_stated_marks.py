@@ -1,7 +1,4 @@
-"""What a text says about marks, and what the statistical rater makes of it.
-
-The sentences are not those of the suites' personas: the reader has to get along with others.
-"""
+"""Ratings of personas of the manners `polar` and `uniform`, by fields and by text."""
 
 from __future__ import annotations
 
@@ -12,46 +9,6 @@ import pytest
 from pipelines.raters import fit_rater
 from pipelines.raters._live import live_rater
 from pipelines.raters.statistical._rater import KEPT
-from pipelines.raters.statistical._words import Words, read_words
-
-FILMS = ("Action", "Children", "Comedy", "Drama", "Horror", "Romance", "Western")
-
-
-@pytest.mark.parametrize(
-    ("text", "genres", "others", "everything"),
-    [
-        ("Westerns get top marks from her.", {"Western": 2}, 0, 0),
-        ("He scores every film at the very top.", {}, 0, 2),
-        ("She consistently awards a perfect rating to whatever she sees.", {}, 0, 2),
-        ("Nothing but the lowest ratings, for each film.", {}, 0, -2),
-        ("He has never given a film a good rating.", {}, 0, 0),
-        ("No film has ever got a good rating from him.", {}, 0, -1),
-        ("He gives dramas high scores, and all other films low scores.", {"Drama": 1}, -1, 0),
-        ("Horror gets bad marks. Comedies get good marks.", {"Comedy": 1, "Horror": -1}, 0, 0),
-        ("A low rating is given to every film which is not a romance.", {}, -1, 0),
-        ("She rates horror low, but rates westerns highly.", {"Western": 1, "Horror": -1}, 0, 0),
-        ("He would give dramas the best marks.", {}, 0, 0),
-        ("She loves comedies and hates horror.", {}, 0, 0),
-        ("Rates generously.", {}, 0, 0),
-        ("His grades at school were good. He marked the date in red.", {}, 0, 0),
-        ("", {}, 0, 0),
-    ],
-)  # fmt: skip
-def test_statements_of_marks(
-    text: str, genres: dict[str, int], others: int, everything: int
-) -> None:
-    said = read_words(text, FILMS)
-    assert (dict(said.genres), said.others, said.everything) == (genres, others, everything)
-
-
-def test_praise_that_names_nothing_is_about_what_is_liked() -> None:
-    text = "She hands out full marks to stories of that kind. Everything else gets low marks."
-    assert read_words(text, FILMS, ("Comedy",)) == Words((("Comedy", 2),), -1, 0)
-
-
-def test_praise_and_blame_in_one_breath_mean_the_kind_and_the_rest() -> None:
-    text = "Horror gets her best marks. Films that let her sleep get poor marks."
-    assert read_words(text, FILMS) == Words((("Horror", 2),), -1, 0)
 
 
 def person(description: str, likes: tuple[str, ...] = (), n: int = 0) -> pl.DataFrame:
@@ -96,6 +53,45 @@ def test_the_word_is_about_what_it_names(rater, small_world) -> None:
     said = rater.rate(person(text), items)
     assert mass(said, 9, 10)[comedy].mean() == pytest.approx(KEPT, abs=0.1)
     assert mass(said, 1, 4)[~comedy].mean() == pytest.approx(KEPT, abs=0.1)
+
+
+def test_fields_give_the_ratings_of_the_text(rater, small_world) -> None:
+    items = small_world.items
+    text = "Comedies get her best marks. All other films get low marks."
+    fields = person("She lives by the sea.", ("Comedy",)).with_columns(manner=pl.lit("polar"))
+    np.testing.assert_array_equal(
+        rater.rate(fields, items).probabilities, rater.rate(person(text), items).probabilities
+    )
+
+
+@pytest.mark.parametrize(("value", "sign"), [("generous", 1), ("harsh", -1)])
+def test_leniency_draws_from_its_quarter_of_people(rater, small_world, value, sign) -> None:
+    plain = pl.concat([person("She lives by the sea.", n=n) for n in range(60)])
+    told = plain.with_columns(leniency=pl.lit(value))
+    before, after = (
+        rater.rate(who, small_world.items).expected.reshape(60, -1).mean(axis=1)
+        for who in (plain, told)
+    )
+    assert (sign * (after - before) >= -1e-9).mean() > 0.7
+    assert sign * (after.mean() - before.mean()) > 0.2
+
+
+def test_manner_draws_the_width_from_its_quarter_of_people(rater, small_world) -> None:
+    plain = pl.concat([person("She lives by the sea.", n=n) for n in range(60)])
+    entropy = {
+        value: rater.rate(
+            plain.with_columns(manner=pl.lit(value)), small_world.items
+        ).entropy.mean()
+        for value in ("narrow", "average", "wide")
+    }
+    assert entropy["narrow"] < entropy["average"] < entropy["wide"]
+
+
+def test_liking_every_genre_or_none_works(rater, small_world) -> None:
+    genres = tuple(small_world.items["genres"].explode().unique().drop_nulls())
+    for likes in (genres, ()):
+        rated = rater.rate(person("She lives by the sea.", likes), small_world.items)
+        assert np.isfinite(rated.expected).all()
 
 
 def test_ratings_that_belie_the_word_move_it(rater, small_world) -> None:

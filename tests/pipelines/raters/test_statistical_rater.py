@@ -246,7 +246,8 @@ def test_a_text_speaks_like_the_fields_and_the_fields_count_more(rater):
 
 
 def test_who_is_said_to_be_generous_or_harsh_rates_so_whatever_the_draw(rater, small_world):
-    people = small_world.personas.with_columns(description=pl.lit("Somebody from Ohio."))
+    nothing = pl.lit([], dtype=pl.List(pl.String))
+    people = small_world.personas.with_columns(likes=nothing, dislikes=nothing)
     items = small_world.items.head(3)
 
     def rated(text):

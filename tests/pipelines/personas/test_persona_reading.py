@@ -1,0 +1,175 @@
+"""Reader of persona texts: the open half of the bank, and each known fault."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+from pathlib import Path
+
+import polars as pl
+import pytest
+from support.statements import FILM_GENRES, Tally, statements, tally
+
+from pipelines.personas import handmade_personas, read_fields, read_text, reading_counts
+
+BANK = Path(__file__).parent / "statements"
+FILMS = tuple(FILM_GENRES)
+
+
+@pytest.mark.parametrize(
+    ("text", "likes", "dislikes"),
+    [
+        # An adverb of frequency is no subject.
+        ("She consistently gives high ratings to comedies.", ("Comedy",), ()),
+        ("He without exception rates horror low.", (), ("Horror",)),
+        # Exceptions.
+        ("Outside of science fiction, nothing interests him.", ("Sci-Fi",), ()),
+        ("A film that lacks romance bores her.", ("Romance",), ()),
+        ("Content other than comedy is rated poorly.", ("Comedy",), ()),
+        ("Films not within the fantasy genre bore her.", ("Fantasy",), ()),
+        ("She loves drama except horror.", ("Drama",), ("Horror",)),
+        ("Action films lack depth, and she rates them low.", (), ("Action",)),
+        # `never fails to` is no negation.
+        ("A good mystery never fails to delight him.", ("Mystery",), ()),
+        ("Musicals never fail to bore her.", (), ("Musical",)),
+        # Numbers, stars and grades on any scale.
+        ("She gives comedies a rating of 10.", ("Comedy",), ()),
+        ("He rates dramas five out of five.", ("Drama",), ()),
+        ("He rates dramas five out of ten.", (), ()),
+        ("Westerns get four stars from her.", ("Western",), ()),
+        ("War films: 20 of 100.", (), ("War",)),
+        ("Documentaries earn an A, musicals an F.", ("Documentary",), ("Musical",)),
+        ("She never gives horror more than two stars.", (), ("Horror",)),
+        # A family is not MovieLens' Children.
+        ("She loves her family and her children.", (), ()),
+        ("She loves children's films.", ("Children",), ()),
+        # Comparisons.
+        ("He prefers dramas to action.", ("Drama",), ()),
+        ("She likes thrillers more than comedies.", ("Thriller",), ()),
+        ("Romances are worse than horror.", (), ()),
+        # Tastes of others.
+        ("Her husband loves horror, she does not.", (), ("Horror",)),
+        ("His sister adores musicals.", (), ()),
+        # The past.
+        ("She used to love westerns.", (), ()),
+        ("Ben was once a horror fan.", (), ()),
+        # Negation and pronouns.
+        ("He does not like horror films.", (), ("Horror",)),
+        ("She doesn't dislike horror.", (), ()),
+        ("Horror? She can’t stand it.", (), ("Horror",)),
+        ("She loves horror. She hates horror.", (), ()),
+        ("Horror was on television.", (), ()),
+        ("Prioritization of policies on climate action.", (), ()),
+        ("", (), ()),
+    ],
+)  # fmt: skip
+def test_known_faults(text: str, likes: tuple[str, ...], dislikes: tuple[str, ...]) -> None:
+    said = read_text(text, FILMS)
+    assert (said.likes, said.dislikes) == (likes, dislikes)
+
+
+@pytest.mark.parametrize(
+    ("text", "leniency", "manner"),
+    [
+        ("She rates generously.", "generous", None),
+        ("A harsh critic of everything.", "harsh", None),
+        ("He is not a harsh critic.", "generous", None),
+        ("Her strict parents moved to Ohio.", None, None),
+        ("He supports more lenient immigration policies.", None, None),
+        ("She uses the whole scale.", None, "wide"),
+        ("Her ratings stay in the middle of the scale.", None, "narrow"),
+        ("He gives everything five stars.", "generous", "uniform"),
+        ("Comedies get full marks. She rates all other films low.", None, "polar"),
+        ("A 35- to 44-year-old nurse with two children.", None, None),
+    ],
+)
+def test_leniency_and_manner(text: str, leniency: str | None, manner: str | None) -> None:
+    said = read_text(text, FILMS)
+    assert (said.leniency, said.manner) == (leniency, manner)
+
+
+def test_open_half_of_the_bank() -> None:
+    found = tally(statements("open"))
+    assert found.statements > 180
+    assert found.inverted == 0
+    assert found.right >= 0.95 * found.labels
+    assert found.invented <= 0.01 * found.statements
+
+
+def test_halves_are_split_by_the_stated_hash() -> None:
+    for half, parity in (("open", 0), ("sealed", 1)):
+        with (BANK / f"{half}.tsv").open(encoding="utf-8") as file:
+            texts = [
+                r["text"] for r in csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE)
+            ]
+        marks = [
+            hashlib.sha256(f"understudy statements 1\n{t}".encode()).digest()[0] for t in texts
+        ]
+        assert {m % 2 for m in marks} == {parity}
+
+
+def test_tally_counts_an_inversion() -> None:
+    row = {
+        "text": "He hates horror.",
+        "likes": "Horror",
+        "dislikes": "",
+        "leniency": "",
+        "manner": "",
+    }
+    assert tally([row]) == Tally(1, 1, 0, 1, 0, 1, 0)
+
+
+def test_genres_of_other_domains_are_read_by_their_names_and_parts() -> None:
+    books = ("Mystery, Thriller & Suspense", "Science Fiction & Fantasy", "Cookbooks")
+    said = read_text("He adores fantasy and suspense, and is bored by cookbooks.", books)
+    assert said.likes == ("Mystery, Thriller & Suspense", "Science Fiction & Fantasy")
+    assert said.dislikes == ("Cookbooks",)
+    games = ("Massively Multiplayer", "RPG", "Racing")
+    said = read_text("Loves role-playing games and racing games, no time for MMOs.", games)
+    assert (said.likes, said.dislikes) == (("RPG", "Racing"), ("Massively Multiplayer",))
+
+
+def people(**columns: list) -> pl.DataFrame:
+    size = len(columns["description"])
+    base = {"likes": [[]] * size, "dislikes": [[]] * size, "leniency": [None] * size}
+    return pl.DataFrame(
+        base | {"manner": [None] * size} | columns,
+        schema_overrides={"likes": pl.List(pl.String), "dislikes": pl.List(pl.String)}
+        | dict.fromkeys(("leniency", "manner", "description"), pl.String),
+    )
+
+
+def test_text_is_read_only_where_there_are_no_fields() -> None:
+    found = read_fields(
+        people(
+            likes=[["Comedy"], [], []],
+            description=["She hates comedies and loves war films.", "She loves war films.", "Ann."],
+        ),
+        FILMS,
+    )
+    assert found["likes"].to_list() == [["Comedy"], ["War"], []]
+    assert found["dislikes"].to_list() == [[], [], []]
+    assert found["read"].to_list() == ["fields", "text", "nothing"]
+
+
+def test_tables_without_the_columns_are_read() -> None:
+    old = people(description=["She is a harsh critic."]).drop("leniency", "manner")
+    assert read_fields(old, FILMS)["leniency"].to_list() == ["harsh"]
+
+
+def test_counts_of_what_was_read_and_of_contradictions() -> None:
+    frame = people(
+        likes=[["Comedy"], list(FILMS), [], [], []],
+        dislikes=[[], [], ["War"], [], []],
+        description=["She hates comedies.", "Likes it all.", "No war films.", "Rates low.", "Ann."],
+    )
+    assert reading_counts(frame, FILMS) == {
+        "fields": 3, "text": 1, "nothing": 1, "compared": 3, "contradictions": 1,
+        "all_liked": 1, "none_liked": 1,
+    }  # fmt: skip
+
+
+def test_texts_of_the_handmade_personas_are_not_inverted() -> None:
+    for row in handmade_personas("movies").iter_rows(named=True):
+        said = read_text(row["description"], FILMS)
+        assert not set(row["likes"]) & set(said.dislikes), row["description"]
