@@ -121,6 +121,12 @@ class PersonaSettings(Section):
         description="Who decides on liked and disliked genres: `sampled` draws them from shares "
         "(SUBER's second dataset), `model` leaves them to the model (its first).",
     )
+    reader: Literal["statistical", "model"] = Field(
+        "statistical",
+        description="Who reads the texts of imported personas: `statistical` by rules when they "
+        "are rated, `model` asks the engine of the section `engine` by closed choices and fills "
+        "their fields.",
+    )
     temperature: float = Field(
         1.0, ge=0, description="Of a model's draw; 0 takes the most probable token throughout."
     )

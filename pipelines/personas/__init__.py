@@ -27,6 +27,7 @@ from pipelines.personas._lists import (
     load_lists,
     read_lists,
 )
+from pipelines.personas._model_reader import READER_PROMPT_VERSION, ModelReader
 from pipelines.personas._model_writer import ModelWriter
 from pipelines.personas._phrases import article, genre_phrase
 from pipelines.personas._reader import (
@@ -56,11 +57,13 @@ __all__ = [
     "LICENCES",
     "MANNER",
     "OPINIONS",
+    "READER_PROMPT_VERSION",
     "RETIREMENT_AGE",
     "SUITE_GENRES",
     "WORKING_AGE",
     "WRITERS",
     "Bands",
+    "ModelReader",
     "ModelWriter",
     "PersonaLists",
     "Reading",

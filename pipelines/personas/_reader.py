@@ -23,7 +23,15 @@ from typing import Any
 
 import polars as pl
 
-__all__ = ["LENIENCY", "MANNER", "Reading", "read_fields", "read_text", "reading_counts"]
+__all__ = [
+    "LENIENCY",
+    "MANNER",
+    "Reading",
+    "genres_named",
+    "read_fields",
+    "read_text",
+    "reading_counts",
+]
 
 #: Values of the columns `leniency` and `manner` of personas.
 LENIENCY = ("harsh", "average", "generous")
@@ -105,6 +113,18 @@ def read_text(text: str, genres: tuple[str, ...]) -> Reading:
         next(iter(tones)) if len(tones) == 1 else None,
         next(iter(manners)) if len(manners) == 1 else None,
     )
+
+
+def genres_named(text: str, genres: tuple[str, ...]) -> tuple[str, ...]:
+    """Genres that a text names, in the domain's order; for better or worse.
+
+    >>> genres_named("Animated films, but no comedies.", ("Animation", "Comedy", "War"))
+    ('Animation', 'Comedy')
+    """
+    lexicon = _lexicon(genres)
+    marked = lexicon.marked(" ".join(_TOKEN_OR_SIGN.findall(text.casefold())))
+    found = {g for token in _GENRE_TOKEN.findall(marked) for g in lexicon.genres_of(token)}
+    return tuple(g for g in genres if g in found)
 
 
 def read_fields(personas: pl.DataFrame, genres: Sequence[str]) -> pl.DataFrame:
@@ -623,6 +643,7 @@ def _tokens(sentence: str, lexicon: _Lexicon) -> str:
 
 
 _TOKEN_OR_SIGN = re.compile(r"[a-z0-9][\w+']*(?:-[a-z]\w*)*|[,:;>+]|(?<!\w)-(?!\w)")
+_GENRE_TOKEN = re.compile("\x00g\\d+\x00")
 _STARTS = re.compile(r"(?:and )?(?:he|she|i|they|it|both|these|those)\b")
 _PRONOUN = re.compile(r"\b(?:it|them|these|those)\b")
 _ELLIPSIS = re.compile(

@@ -39,6 +39,9 @@ def cohort(inputs: Inputs, settings: Settings, report: Report) -> Iterator[Build
     identity: dict[str, Any]
     if raw is not None:
         identity = {"files": raw.version, "code": personas.IMPORT_VERSION, "domain": domain}
+        if settings.personas.reader == "model":
+            identity["reader"] = personas.READER_PROMPT_VERSION
+            identity["engine"] = settings.engine.identity_values()
     elif name.startswith(HANDMADE):
         identity = {"code": personas.HANDMADE_VERSION}
     else:
@@ -92,6 +95,8 @@ def _written(
     chosen = settings.personas.model_copy(update={"cohort": name, "domain": domain})
     if raw is not None:
         frames = personas.imported_batches(raw, name, domain=domain)
+        if settings.personas.reader == "model":
+            frames = _read_by_model(settings, frames, domain)
     elif name.startswith(HANDMADE):
         frames = iter([personas.handmade_personas(domain, cohort=name)])
     else:
@@ -116,6 +121,21 @@ def _written(
             close()
     report.cohort_stats["cohorts"] = total
     return parts
+
+
+def _read_by_model(
+    settings: Settings, frames: Iterator[pl.DataFrame], domain: str
+) -> Iterator[pl.DataFrame]:
+    """Imported personas with the fields that a model reads from their texts."""
+    from pipelines.llm.answers import AnswerStore
+    from pipelines.llm.engines import load_engine
+
+    engine = load_engine(settings.engine, settings.serving)
+    store = AnswerStore(settings.runtime.home, settings.serving)
+    genres = personas.load_lists(domain).genres
+    with personas.ModelReader(engine, domain, store=store, serving=settings.serving) as reader:
+        for frame in frames:
+            yield reader.read_fields(frame, genres)
 
 
 STAGES = [

@@ -1,0 +1,183 @@
+"""Reader of persona texts that asks a language model by closed choices."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+from pipelines.config import ServingSettings
+from pipelines.llm.answers import AnswerStore, Tally, ask
+from pipelines.llm.engines import Choice, Engine, Message, Request, Sampling
+from pipelines.personas._phrases import DOMAIN_NAMES, genre_phrase
+from pipelines.personas._reader import LENIENCY, MANNER, Reading, genres_named
+
+if TYPE_CHECKING:
+    from types import TracebackType
+    from typing import Self
+
+__all__ = ["READER_PROMPT_VERSION", "ModelReader"]
+
+#: Raised when a question changes.
+READER_PROMPT_VERSION = "reader-1"
+_SYSTEM = (
+    "You read a text about a person and answer a question about what the text states of this "
+    "person. Tastes of other people and of the past do not count. Answer with one word."
+)
+_NONE = "unstated"
+_QUESTIONS = {
+    "leniency": (
+        "Beside others, does this person give harsh, average or generous ratings?",
+        LENIENCY,
+    ),
+    "manner": (
+        "Are this person's ratings narrow (few different ones), average, wide (the whole scale), "
+        "polar (best for some genres, bad for all others) or uniform (everything alike)?",
+        MANNER,
+    ),
+}
+#: Probability that an answer needs, else it reads as nothing.
+_SURE = 0.5
+
+
+class ModelReader:
+    """Reads texts with a language model.
+
+    One closed choice (`Choice`) per genre that the text names, one each for leniency and manner.
+    An answer that failed, or of a probability below one half, reads as nothing.
+
+    Parameters
+    ----------
+    engine
+        The model.
+    domain
+        `movies`, `books` or `games`: how genres are called.
+    store
+        Where answers are kept; None keeps nothing.
+    serving
+        When answers are committed, and how many may fail.
+
+    Examples
+    --------
+    >>> from pipelines.llm.engines.scripted import ScriptedEngine
+    >>> def rule(request):
+    ...     options = request.constraint.options
+    ...     chosen = "like" if "like" in options else "unstated"
+    ...     return {o: float(o == chosen) for o in options}
+    >>> with ModelReader(ScriptedEngine(rule, name="likes")) as reader:
+    ...     reader.read(["She adores comedies."], ("Comedy", "Horror"))
+    [Reading(likes=('Comedy',), dislikes=(), leniency=None, manner=None)]
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        domain: str = "movies",
+        *,
+        store: AnswerStore | None = None,
+        serving: ServingSettings | None = None,
+    ) -> None:
+        self._engine = engine
+        self._domain = domain
+        self._store = store
+        self._serving = serving or ServingSettings()
+        self.tally = Tally()
+        self.name = engine.identity.model
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Release the model and commit what the store still holds back."""
+        try:
+            self._engine.close()
+        finally:
+            if self._store is not None:
+                self._store.close()
+
+    def read(self, texts: Sequence[str], genres: Sequence[str]) -> list[Reading]:
+        """Read texts with the genres of their domain.
+
+        Raises
+        ------
+        EngineError
+            If the engine died or failed too often; answers until then are stored.
+        """
+        found: list[dict[str, str]] = [{} for _ in texts]
+        rows = ask(
+            self._engine,
+            self._requests(texts, tuple(genres)),
+            self._store,
+            serving=self._serving,
+            tally=self.tally,
+        )
+        for request, _, answer in rows:
+            if answer.status != "ok" or answer.probabilities is None:
+                continue
+            row, about = request.tag
+            options = _options(request)
+            best = max(range(len(options)), key=answer.probabilities.__getitem__)
+            if answer.probabilities[best] >= _SURE:
+                found[row][about] = options[best]
+        return [_reading(said, genres) for said in found]
+
+    def read_fields(self, personas: pl.DataFrame, genres: Sequence[str]) -> pl.DataFrame:
+        """Personas with `likes`, `dislikes`, `leniency` and `manner` read from their texts."""
+        readings = self.read(personas["description"].to_list(), genres)
+        told = pl.List(pl.String)
+        return personas.with_columns(
+            pl.Series("likes", [sorted(r.likes) for r in readings], dtype=told),
+            pl.Series("dislikes", [sorted(r.dislikes) for r in readings], dtype=told),
+            pl.Series("leniency", [r.leniency for r in readings], dtype=pl.String),
+            pl.Series("manner", [r.manner for r in readings], dtype=pl.String),
+        )
+
+    def _requests(self, texts: Sequence[str], genres: tuple[str, ...]) -> Iterator[Request]:
+        for row, text in enumerate(texts):
+            for genre in genres_named(text, genres):
+                phrase = (
+                    genre_phrase(genre, self._domain) if self._domain in DOMAIN_NAMES else genre
+                )
+                question = f"Does this person like or dislike {phrase}?"
+                yield _request(text, question, ("like", "dislike", _NONE), (row, genre))
+            for about, (question, values) in _QUESTIONS.items():
+                yield _request(text, question, (*values, _NONE), (row, about))
+
+
+def _request(text: str, question: str, options: tuple[str, ...], tag: Any) -> Request:
+    asked = (
+        f"Text: {text}\n\nQuestion: {question} Answer {', '.join(options[:-1])} or {options[-1]}."
+    )
+    return Request(
+        messages=(Message("system", _SYSTEM), Message("user", asked)),
+        constraint=Choice(options),
+        sampling=Sampling(temperature=0.0, max_tokens=8),
+        group=f"reader/{tag[0]}",
+        tag=tag,
+    )
+
+
+def _options(request: Request) -> tuple[str, ...]:
+    return request.constraint.options if isinstance(request.constraint, Choice) else ()
+
+
+def _reading(said: dict[str, str], genres: Sequence[str]) -> Reading:
+    def stated(about: str) -> str | None:
+        value = said.get(about)
+        return None if value in (None, _NONE, "average") else value
+
+    return Reading(
+        tuple(g for g in genres if said.get(g) == "like"),
+        tuple(g for g in genres if said.get(g) == "dislike"),
+        stated("leniency"),
+        stated("manner"),
+    )
