@@ -109,6 +109,8 @@ def frames() -> dict[str, pl.DataFrame]:
             "hobby": ["chess", "running", "baking", "birds", "bridge", "gardening"],
             "likes": [sorted(GENRES[n % 4]) for n in range(6)],
             "dislikes": [sorted(GENRES[(n + 2) % 4]) for n in range(6)],
+            "leniency": ["average"] * 6,
+            "manner": ["average"] * 6,
             "description": [
                 f"{name} lives in a town by the river and sees a film every week." for name in NAMES
             ],
