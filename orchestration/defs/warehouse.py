@@ -114,10 +114,10 @@ def _build(
     ):
         linked = warehouse.link_sources(store)
         context.log.info(f"dbt reads {json.dumps(linked)}")
-        standing = _standing(context, workbench)
-        if standing is not None:
+        up_to_date = _up_to_date(context, workbench)
+        if up_to_date is not None:
             context.log.info("nothing changed since these models were built and tested")
-            yield from standing
+            yield from up_to_date
             return
         invocation = dbt.cli(command, context=context, raise_on_error=False)
         # Rows and counts can be read once dbt has let go of the DuckDB file; checks wait with
@@ -163,10 +163,10 @@ def _streamed(invocation: DbtCliInvocation) -> list[Any]:
             invocation.process.wait()
 
 
-def _standing(
+def _up_to_date(
     context: dg.AssetExecutionContext, workbench: PipelineContext
 ) -> list[dg.MaterializeResult[Any] | dg.AssetCheckResult] | None:
-    """What stands of the selected models and tests, without running dbt; None if it must run."""
+    """Recorded results of the selected models and tests; None if dbt must run."""
     settings, home = workbench.settings, workbench.store.home
     models = {
         str(spec.metadata["dagster_dbt/unique_id"]): spec.key
@@ -179,7 +179,7 @@ def _standing(
         if spec.key in context.selected_asset_check_keys
     }
     manifest = json.loads(manifest_path().read_text(encoding="utf-8"))
-    outcomes = warehouse.standing_outcomes(settings, manifest, [*models, *tests.values()])
+    outcomes = warehouse.up_to_date_outcomes(settings, manifest, [*models, *tests.values()])
     if outcomes is None:
         return None
     views = warehouse.describe_models(

@@ -1,7 +1,7 @@
 """The warehouse: what dbt reads and leaves behind, and how its marts enter the store.
 
 dbt itself runs elsewhere (a command, or Dagster); this package never imports it. It points
-dbt's sources at raw snapshots, tells dbt where everything is, remembers what dbt's artefacts
+dbt's sources at raw snapshots, tells dbt where everything is, records what dbt's artefacts
 say was built and tested, and exports a mart only if its tests passed on exactly what is there.
 
 >>> from pipelines.warehouse import MARTS
@@ -9,16 +9,20 @@ say was built and tested, and exports a mart only if its tests passed on exactly
 'movies_items'
 """
 
+from pipelines.warehouse._builds import (
+    MartEvidence,
+    MartTest,
+    Outcome,
+    mart_tests,
+    record_dbt_run,
+    up_to_date_outcomes,
+)
 from pipelines.warehouse._environment import dbt_environment, dbt_vars
 from pipelines.warehouse._export import CODE_VERSION, MARTS, export_mart, mart_build
-from pipelines.warehouse._failures import failing_rows
-from pipelines.warehouse._gate import MartEvidence, MartTest, mart_tests
 from pipelines.warehouse._layout import WarehouseLayout
-from pipelines.warehouse._ledger import record_dbt_run
 from pipelines.warehouse._links import SOURCES, link_sources, linked_sources
 from pipelines.warehouse._lock import warehouse_lock
-from pipelines.warehouse._models import ModelView, describe_models
-from pipelines.warehouse._standing import Outcome, standing_outcomes
+from pipelines.warehouse._views import ModelView, describe_models, failing_rows
 
 __all__ = [
     "CODE_VERSION",
@@ -39,6 +43,6 @@ __all__ = [
     "mart_build",
     "mart_tests",
     "record_dbt_run",
-    "standing_outcomes",
+    "up_to_date_outcomes",
     "warehouse_lock",
 ]

@@ -1,4 +1,4 @@
-"""dbt's artefacts, cut down to what the ledger needs.
+"""dbt's artefacts, cut down to what the build records need.
 
 Only documented fields are read: ``manifest.json`` schema v12 and ``run_results.json`` schema v6
 (docs.getdbt.com, artefacts).
@@ -14,6 +14,7 @@ from typing import Any
 
 import orjson
 
+from pipelines.domains import DOMAINS
 from pipelines.errors import StoreError
 
 __all__ = ["Graph", "Json", "read_artefact"]
@@ -65,14 +66,15 @@ class Graph:
         self._project = str(manifest["metadata"]["project_name"])
 
     def entries(self) -> dict[str, Json]:
-        """What the ledger keeps of each node, by dbt's unique id.
+        """Facts of each node by dbt's unique id.
 
         Returns
         -------
         dict
             ``kind``, ``name``, ``description``, ``parents`` (models and tests only),
             ``sources`` (datasets read directly), ``code`` (hash of what dbt runs, without its
-            parents), ``variables`` (names of the dbt variables in that code); for a model
+            parents), ``variables`` (names of the dbt variables in that code), ``domain`` (of a
+            model that several domains are made from: their names with ``+``); for a model
             ``relation`` and ``table`` (whether it holds rows itself), for a test ``severity``
             and ``relation`` (of its stored failures).
         """
@@ -89,6 +91,7 @@ class Graph:
             "sources": sorted(self._dataset(n) for n in needs if n in self._sources),
             "code": self._code(key),
             "variables": sorted(set(self._variables(key))),
+            "domain": self._domain(key),
         }
         if node["resource_type"] == "model":
             entry["relation"] = node["relation_name"]
@@ -97,6 +100,14 @@ class Graph:
             entry["severity"] = str(config.get("severity", "error")).lower()
             entry["relation"] = node.get("relation_name")
         return entry
+
+    def _domain(self, key: str) -> str:
+        """The domains that a model is tagged with; of a test, those of its most special parent."""
+        node = self._nodes[key]
+        if node["resource_type"] == "model":
+            return "+".join(sorted({*node.get("tags", ())} & {*DOMAINS}))
+        parents = [n for n in node["depends_on"].get("nodes", []) if n in self._nodes]
+        return min((self._domain(n) for n in parents), key=lambda d: (d.count("+"), d), default="")
 
     def _dataset(self, source: str) -> str:
         node = self._sources[source]

@@ -10,11 +10,10 @@ from pipelines.contracts import PUBLISHED, Contract
 from pipelines.contracts.dbt import duckdb_type
 from pipelines.errors import ContractError, StoreError
 from pipelines.store import Build, CheckRecord, Snapshot, Store, Table
+from pipelines.warehouse._builds import BuildRecords, MartEvidence, mart_evidence
 from pipelines.warehouse._database import columns_of, last_builds, open_warehouse, plain_rows
 from pipelines.warehouse._environment import dbt_vars
-from pipelines.warehouse._gate import MartEvidence, mart_evidence
 from pipelines.warehouse._layout import WarehouseLayout
-from pipelines.warehouse._ledger import Ledger
 from pipelines.warehouse._links import linked_sources
 
 if TYPE_CHECKING:
@@ -123,9 +122,9 @@ def mart_build(
         layout, memory_limit_mb=runtime.memory_limit_mb, threads=runtime.threads
     ) as connection:
         # Read only now: as long as the file is open for reading, no dbt can change it.
-        ledger = Ledger.load(store.home)
+        records = BuildRecords.load(store.home)
         evidence = mart_evidence(
-            ledger,
+            records,
             model,
             linked=linked_sources(store.home),
             variables=dbt_vars(settings),
@@ -134,8 +133,8 @@ def mart_build(
         _check_columns(connection, evidence.relation, contract, dataset)
 
         def stats() -> dict[str, Any]:
-            facts = _facts(connection, ledger, dataset)
-            left_out = _left_out(connection, ledger, dataset)
+            facts = _facts(connection, records, dataset)
+            left_out = _left_out(connection, records, dataset)
             return {
                 "dbt_model": model, "filtered": left_out, **({"facts": facts} if facts else {})
             }  # fmt: skip
@@ -154,30 +153,35 @@ def mart_build(
 
 
 def _left_out(
-    connection: duckdb.DuckDBPyConnection, ledger: Ledger, dataset: str
+    connection: duckdb.DuckDBPyConnection, records: BuildRecords, dataset: str
 ) -> dict[str, int]:
     """Rows that the models left out of a dataset on purpose, by reason."""
-    drops = ledger.model(f"int_{dataset.partition('.')[0]}__drops")
-    if drops is None or "last" not in ledger.nodes[drops]:
-        return {}
-    relation = ledger.nodes[drops]["relation"]
-    query = f"select reason, sum(dropped) from {relation} where dataset = ? group by 1 order by 1"  # noqa: S608
-    return {
-        str(reason): int(dropped)
-        for reason, dropped in connection.execute(query, [dataset]).fetchall()
-        if dropped
-    }
+    query = "select reason, sum(dropped) from {} where dataset = ? group by 1 order by 1"
+    found = _noted(connection, records, dataset, "drops", query)
+    return {str(reason): int(dropped) for reason, dropped in found if dropped}
 
 
-def _facts(connection: duckdb.DuckDBPyConnection, ledger: Ledger, dataset: str) -> dict[str, int]:
-    """What the models note of a dataset beside what they left out (``int_<domain>__facts``)."""
-    model = ledger.model(f"int_{dataset.partition('.')[0]}__facts")
-    if model is None or "last" not in ledger.nodes[model]:
-        return {}
-    relation = ledger.nodes[model]["relation"]
-    query = f"select fact, value from {relation} where dataset = ? order by 1"  # noqa: S608
-    found = connection.execute(query, [dataset]).fetchall()
+def _facts(
+    connection: duckdb.DuckDBPyConnection, records: BuildRecords, dataset: str
+) -> dict[str, int]:
+    """Further counts of a dataset (``int_<domain>__facts``)."""
+    query = "select fact, value from {} where dataset = ? order by 1"
+    found = _noted(connection, records, dataset, "facts", query)
     return {str(fact): int(value) for fact, value in found if value is not None}
+
+
+def _noted(
+    connection: duckdb.DuckDBPyConnection,
+    records: BuildRecords,
+    dataset: str,
+    kind: str,
+    query: str,
+) -> list[tuple[Any, ...]]:
+    """Rows of a domain's model ``int_<domain>__<kind>``; none if it has no such model."""
+    model = records.model(f"int_{dataset.partition('.')[0]}__{kind}")
+    if model is None or records.outcome(model) is None:
+        return []
+    return connection.execute(query.format(records.nodes[model]["relation"]), [dataset]).fetchall()
 
 
 def _check_columns(

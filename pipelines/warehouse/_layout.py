@@ -46,9 +46,9 @@ class WarehouseLayout:
         return self.folder / "sources.json"
 
     @property
-    def ledger(self) -> Path:
-        """Record of what dbt built and tested."""
-        return self.folder / "ledger.json"
+    def builds(self) -> Path:
+        """Record of what dbt built and tested, by domain."""
+        return self.folder / "builds.json"
 
     @property
     def lock(self) -> Path:

@@ -1,4 +1,4 @@
-"""The ledger and the gate, on artefacts in dbt's shape, written by hand.
+"""Build records and the checks before an export, on artefacts in dbt's shape, written by hand.
 
 `model.p.a` is a view on one raw table, `model.p.b` a table made from it, each with one test, and
 `b` also with a unit test and a test that only warns. What the real dbt writes is tested in
@@ -20,9 +20,13 @@ import pytest
 from pipelines.errors import ContractError, StoreError
 from pipelines.store import Store
 from pipelines.warehouse import link_sources, linked_sources, mart_tests, record_dbt_run
-from pipelines.warehouse._gate import MartEvidence, mart_evidence
-from pipelines.warehouse._ledger import Ledger
-from pipelines.warehouse._standing import Outcome, outcomes_on_record
+from pipelines.warehouse._builds import (
+    BuildRecords,
+    MartEvidence,
+    Outcome,
+    mart_evidence,
+    outcomes_on_record,
+)
 
 Json = dict[str, Any]
 A, B, TEST_A, TEST_B = "model.p.a", "model.p.b", "test.p.a_ok", "test.p.b_ok"
@@ -126,7 +130,7 @@ class Dbt:
 
     def evidence(self, limit: int = 3) -> MartEvidence:
         return mart_evidence(
-            Ledger.load(self.home),
+            BuildRecords.load(self.home),
             "b",
             linked=linked_sources(self.home),
             variables={"limit": limit},
@@ -136,7 +140,7 @@ class Dbt:
     def standing(self, *nodes: str, limit: int = 3) -> dict[str, Outcome] | None:
         try:
             return outcomes_on_record(
-                Ledger.load(self.home),
+                BuildRecords.load(self.home),
                 self.manifest,
                 nodes or (A, B, TEST_A, TEST_B, WARN),
                 linked=linked_sources(self.home),
@@ -151,6 +155,10 @@ class Dbt:
 def dbt(raw_store: Store) -> Dbt:
     link_sources(raw_store)
     return Dbt(raw_store)
+
+
+def _built(dbt: Dbt, key: str) -> Json:
+    return BuildRecords.load(dbt.home).outcome(key) or {}
 
 
 def statuses(dbt: Dbt) -> dict[str, str]:
@@ -174,9 +182,9 @@ def test_a_whole_build_is_evidence(dbt: Dbt) -> None:
 
 def test_recording_twice_changes_nothing(dbt: Dbt) -> None:
     dbt.run(*ALL)
-    before = Ledger.load(dbt.home).nodes
+    before = BuildRecords.load(dbt.home).records
     record_dbt_run(dbt.home, dbt.target)
-    assert Ledger.load(dbt.home).nodes == before
+    assert BuildRecords.load(dbt.home).records == before
 
 
 def test_invocations_of_parts_add_up(dbt: Dbt) -> None:
@@ -226,21 +234,31 @@ def test_an_edited_parent_makes_the_mart_stale(dbt: Dbt) -> None:
     before = dbt.evidence().code
     dbt.manifest["nodes"][A]["raw_code"] = "select something else"
     dbt.run(A, TEST_A)
-    with pytest.raises(StoreError, match="b was built before a changed"):
+    with pytest.raises(StoreError, match=r"dbt has not built this model .*: b"):
         dbt.evidence()
-    dbt.run(B, TEST_B)
+    dbt.run(B, TEST_B, UNIT)
     assert dbt.evidence().code != before
 
 
-def test_an_edit_that_was_not_built_yet_changes_nothing(dbt: Dbt) -> None:
+def test_a_mart_whose_code_changed_is_refused_until_it_is_built(dbt: Dbt) -> None:
     dbt.run(*ALL)
-    before = dbt.evidence().code
     dbt.manifest["nodes"][B]["raw_code"] = "select something else"
     dbt.run(TEST_A)
-    assert dbt.evidence().code == before
-    # But a unit test of the new code says nothing of the built one.
-    dbt.run(UNIT)
-    assert statuses(dbt)["unit"] == "out of date"
+    # A test of what the new code has not built says nothing.
+    assert statuses(dbt)["a_ok"] == "never run"
+    with pytest.raises(StoreError, match="dbt has not built this model"):
+        dbt.evidence()
+    dbt.run(*ALL)
+    assert dbt.evidence().tests
+
+
+def test_a_failed_test_of_an_older_build_still_blocks(dbt: Dbt) -> None:
+    dbt.run(*ALL)
+    dbt.manifest["nodes"][B]["raw_code"] = "select something else"
+    dbt.run(TEST_A, a_ok="fail")
+    dbt.run(A, B, TEST_B, UNIT)
+    with pytest.raises(ContractError, match=r"a_ok \(fail, 2 rows\)"):
+        dbt.evidence()
 
 
 @pytest.mark.parametrize(
@@ -274,15 +292,17 @@ def test_descriptions_and_dbt_s_own_macros_are_not(dbt: Dbt) -> None:
 def test_an_edited_test_must_run_again(dbt: Dbt) -> None:
     dbt.run(*ALL)
     dbt.manifest["nodes"][TEST_A]["raw_code"] = "a stricter test"
-    dbt.run(TEST_B)
-    assert statuses(dbt)["a_ok"] == "out of date"
+    dbt.run(A, B, TEST_B, UNIT)
+    assert statuses(dbt)["a_ok"] == "never run"
+    with pytest.raises(ContractError, match=r"a_ok \(never run\)"):
+        dbt.evidence()
 
 
 def test_a_new_test_must_run_first_and_a_removed_one_is_forgotten(dbt: Dbt) -> None:
     dbt.run(*ALL, a_ok="fail")
     dbt.manifest["nodes"]["test.p.new"] = node("test", "new", B)
     del dbt.manifest["nodes"][TEST_A]
-    dbt.run(TEST_B)
+    dbt.run(A, B, TEST_B, UNIT)
     with pytest.raises(ContractError, match=r"1 blocking tests did not pass: new \(never run\)"):
         dbt.evidence()
 
@@ -299,17 +319,17 @@ def test_other_sources_or_settings_than_now_are_refused(dbt: Dbt, raw_store: Sto
     with pytest.raises(StoreError, match=rf"but {new} is linked now"):
         dbt.evidence()
     dbt.run(B, TEST_B, UNIT, WARN)
-    # The view and its test have seen only the old rows.
-    with pytest.raises(ContractError, match=r"1 blocking tests did not pass: a_ok"):
+    # What it is made from is of the old rows: the table is not entered.
+    with pytest.raises(StoreError, match=r"dbt has not built this model .*: a"):
         dbt.evidence()
-    dbt.run(TEST_A)
+    dbt.run(*ALL)
     assert dbt.evidence().sources == {"raw.tmdb_missing": new}
 
 
 def test_a_failed_or_skipped_model_keeps_its_last_build(dbt: Dbt) -> None:
     first = dbt.run(*ALL)
     dbt.run(A, B, a="error", b="skipped")
-    assert Ledger.load(dbt.home).nodes[B]["last"]["invocation"] == first
+    assert _built(dbt, B)["invocation"] == first
     assert dbt.evidence().sources
 
 
@@ -322,7 +342,7 @@ def test_a_build_that_was_never_recorded_is_refused(dbt: Dbt) -> None:
 
 def test_a_model_that_was_never_built_is_refused(dbt: Dbt) -> None:
     dbt.run(B, TEST_B, UNIT)
-    with pytest.raises(StoreError, match="dbt has not built this model: a"):
+    with pytest.raises(StoreError, match=r"dbt has not built this model .*: a"):
         dbt.evidence()
     with pytest.raises(StoreError, match="dbt has not built this mart: c"):
         mart_tests(dbt.home, "c")
@@ -335,10 +355,10 @@ def test_links_moved_while_dbt_ran_are_noticed(dbt: Dbt, raw_store: Store) -> No
     content = orjson.loads(links.read_bytes())
     content["linked_at"] = (datetime.now(UTC) + timedelta(days=2)).isoformat()
     links.write_bytes(orjson.dumps(content))
-    before = Ledger.load(dbt.home).nodes
+    before = BuildRecords.load(dbt.home).records
     with pytest.raises(StoreError, match="linked after dbt had started"):
         record_dbt_run(dbt.home, dbt.target)
-    assert Ledger.load(dbt.home).nodes == before
+    assert BuildRecords.load(dbt.home).records == before
 
 
 def test_artefacts_of_two_invocations_or_none_are_refused(dbt: Dbt, tmp_path: Path) -> None:
@@ -351,7 +371,7 @@ def test_artefacts_of_two_invocations_or_none_are_refused(dbt: Dbt, tmp_path: Pa
     (dbt.target / "manifest.json").write_text("{}")
     with pytest.raises(StoreError, match=r"no readable artefact.*manifest\.json"):
         record_dbt_run(dbt.home, dbt.target)
-    assert Ledger.load(dbt.home).nodes == {}
+    assert BuildRecords.load(dbt.home).records == {}
 
 
 # What need not be run again --------------------------------------------------------------------
@@ -425,7 +445,7 @@ def test_nothing_stands_with_another_variable_another_source_or_another_build(
     assert dbt.standing() is None
     dbt.run(*ALL)
     assert dbt.standing() is not None
-    versions = Ledger.load(dbt.home).nodes[B]["last"]["sources"]
+    versions = linked_sources(dbt.home)
     table = raw_store.current("raw.tmdb_missing")
     raw_store.commit(
         "raw.tmdb_missing", table.read().head(0), code_version="another", allow_empty=True

@@ -1,17 +1,19 @@
-"""What a built model holds, for people: row count and first rows."""
+"""The warehouse for people: first rows of models, and the rows that made a test fail."""
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pipelines.errors import StoreError
+from pipelines.warehouse._builds import BuildRecords
 from pipelines.warehouse._database import open_warehouse, plain_rows
 from pipelines.warehouse._layout import WarehouseLayout
-from pipelines.warehouse._ledger import Ledger
 
-__all__ = ["ModelView", "describe_models"]
+__all__ = ["ModelView", "describe_models", "failing_rows"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +54,7 @@ def describe_models(
         There is no warehouse; :class:`LockedError` while dbt writes it.
     """
     layout = WarehouseLayout(Path(home).expanduser().absolute())
-    nodes = Ledger.load(layout.home).nodes
+    nodes = BuildRecords.load(layout.home).nodes
     out = {}
     with open_warehouse(layout, memory_limit_mb=memory_limit_mb) as connection:
         for model in models:
@@ -63,3 +65,42 @@ def describe_models(
             counted = connection.execute(f"select count(*) from {relation}").fetchone()  # noqa: S608
             out[model] = ModelView(int(counted[0]) if counted else 0, rows)
     return out
+
+
+def failing_rows(home: Path | str, test: str, *, limit: int = 20) -> list[dict[str, Any]]:
+    """The rows that a dbt test stored when it last ran.
+
+    Parameters
+    ----------
+    home
+        The store's folder.
+    test
+        The test's name, such as ``movies_items_unique``, or its unique id.
+    limit
+        Rows at most (count).
+
+    Returns
+    -------
+    list
+        Column to value, JSON-ready; empty if the test passed, never ran, or stores no rows
+        (unit tests).
+
+    Raises
+    ------
+    StoreError
+        dbt knows no such test, or there is no warehouse; :class:`LockedError` while dbt runs.
+    """
+    layout = WarehouseLayout(Path(home).expanduser().absolute())
+    records = BuildRecords.load(layout.home)
+    tests = {n["name"]: (k, n) for k, n in records.tests()}
+    key, node = tests.get(test) or (test, records.nodes.get(test))
+    if node is None or node["kind"] == "model":
+        near = difflib.get_close_matches(test, list(tests), n=1)
+        raise StoreError(
+            f"dbt has no test {test!r}", hint=f"did you mean {near[0]}?" if near else None
+        )
+    last = records.outcome(key)
+    if last is None or not last["failures"] or not node["relation"]:
+        return []
+    with open_warehouse(layout) as connection:
+        return plain_rows(connection, node["relation"], limit) or []

@@ -1,0 +1,586 @@
+"""Build records: one per domain, of what dbt last built and tested from what.
+
+dbt's artefacts describe one invocation and are overwritten by the next, which may run a part of a
+domain only. A record holds the outcomes of a domain's models and tests under one key: versions of
+the raw tables, hash of the code, variables. Invocations under the same key add up; another key
+starts a new record. A model enters it only if all that it is made from is in it, so that nothing
+built on older tables counts. That the DuckDB file holds these very builds is seen from its own log.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from pipelines.errors import ContractError, StoreError
+from pipelines.warehouse._artefacts import Graph, Json, read_artefact
+from pipelines.warehouse._database import last_builds, open_warehouse
+from pipelines.warehouse._environment import dbt_vars
+from pipelines.warehouse._layout import WarehouseLayout, read_record, write_record
+from pipelines.warehouse._links import linked_sources, read_links
+
+if TYPE_CHECKING:
+    from pipelines.config import Settings
+    from pipelines.store import Severity
+
+__all__ = [
+    "BuildRecords",
+    "MartEvidence",
+    "MartTest",
+    "Outcome",
+    "mart_evidence",
+    "mart_tests",
+    "record_dbt_run",
+    "up_to_date_outcomes",
+]
+
+_FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class MartTest:
+    """Last outcome of a dbt test of a mart or of something that it is made from.
+
+    Attributes
+    ----------
+    name, description, severity
+        As declared; a failing test of severity ``error`` keeps the mart in the warehouse.
+    kind
+        ``test`` (on data) or ``unit_test`` (on code).
+    status
+        dbt's word: ``pass``, ``fail``, ``warn``, ``error``, ``skipped``; ``never run``; or
+        ``out of date`` if what it tested has been built again since.
+    failures
+        Failing rows (count); None if unknown.
+    relation
+        Table with the failing rows, if they were stored.
+    direct
+        Whether it tests the mart itself, rather than something the mart is made from.
+    checked_at
+        When it ran (ISO 8601, UTC); "" if never.
+    """
+
+    name: str
+    description: str
+    severity: Severity
+    kind: str
+    status: str
+    failures: int | None
+    relation: str | None
+    direct: bool
+    checked_at: str
+
+    @property
+    def passed(self) -> bool:
+        """Whether it ran on the present build, and found nothing."""
+        return self.status == "pass"
+
+    @property
+    def blocks(self) -> bool:
+        """Whether it keeps the mart in the warehouse: failed, or not known to have passed."""
+        return self.severity == "error" and not self.passed
+
+
+@dataclass(frozen=True, slots=True)
+class MartEvidence:
+    """How a mart was built and tested.
+
+    Attributes
+    ----------
+    relation
+        Its quoted name in the warehouse.
+    code
+        Hash of its code and that of everything it is made from.
+    variables
+        The dbt variables in that code, with the values it was built with.
+    sources
+        Raw dataset to version: exactly what it was built from.
+    tests
+        All tests of it and of what it is made from.
+    """
+
+    relation: str
+    code: str
+    variables: dict[str, Any]
+    sources: dict[str, str]
+    tests: tuple[MartTest, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Outcome of a model or test that is up to date.
+
+    Attributes
+    ----------
+    name
+        dbt's name.
+    status
+        ``success`` of a model; ``pass`` or ``warn`` of a test.
+    failures
+        Rows that a test found (count).
+    """
+
+    name: str
+    status: str
+    failures: int
+
+
+class BuildRecords:
+    """The build records of a home.
+
+    Attributes
+    ----------
+    nodes
+        Models and tests of the project by dbt's unique id, see ``Graph.entries``.
+    records
+        By domain: ``code`` (hash), ``vars`` and ``inputs`` (raw dataset to version), which are
+        its key, and ``outcomes`` by unique id: ``status``, ``invocation``, ``completed_at`` (ISO
+        8601, UTC), of a test also ``failures`` (count) and ``message``.
+    """
+
+    def __init__(self, nodes: dict[str, Json], records: dict[str, Json]) -> None:
+        self.nodes = nodes
+        self.records = records
+
+    @classmethod
+    def load(cls, home: Path) -> BuildRecords:
+        """The records of a home; none if dbt never ran.
+
+        Raises
+        ------
+        IntegrityError
+            If they are damaged.
+        """
+        content = read_record(WarehouseLayout(home).builds) or {}
+        if content.get("format") != _FORMAT:
+            return cls({}, {})
+        return cls(dict(content["nodes"]), dict(content["records"]))
+
+    def save(self, home: Path) -> None:
+        """Write the records, whole or not at all."""
+        write_record(
+            WarehouseLayout(home).builds,
+            {"format": _FORMAT, "nodes": self.nodes, "records": self.records},
+        )
+
+    def model(self, name: str) -> str | None:
+        """Unique id of the model of this name."""
+        return next(
+            (k for k, n in self.nodes.items() if n["kind"] == "model" and n["name"] == name), None
+        )
+
+    def tests(self) -> Iterator[tuple[str, Json]]:
+        """Every test and unit test."""
+        return ((k, n) for k, n in self.nodes.items() if n["kind"] != "model")
+
+    def outcome(self, key: str) -> Json | None:
+        """The recorded outcome of a node."""
+        record = self.records.get(self.nodes[key]["domain"], {})
+        found: Json | None = record.get("outcomes", {}).get(key)
+        return found
+
+    def upstream(self, *keys: str) -> list[str]:
+        """The nodes and everything that they are made from, parents before children."""
+        found: dict[str, None] = {}
+
+        def visit(node: str) -> None:
+            if node not in found:
+                for parent in self.nodes[node]["parents"]:
+                    visit(parent)
+                found[node] = None
+
+        for key in keys:
+            visit(key)
+        return list(found)
+
+    def domains(self, keys: Iterable[str]) -> list[str]:
+        """Domains of these nodes."""
+        return sorted({self.nodes[key]["domain"] for key in keys})
+
+    def identity(
+        self, keys: Iterable[str], linked: Mapping[str, str], variables: Mapping[str, Any]
+    ) -> Json:
+        """What determines the rows of nodes and of what they are made from.
+
+        Parameters
+        ----------
+        keys
+            Unique ids.
+        linked
+            Version that each raw dataset is linked to.
+        variables
+            Values of dbt's variables.
+        """
+        nodes = {key: self.nodes[key] for key in self.upstream(*keys)}
+        names = {name for node in nodes.values() for name in node["variables"]}
+        datasets = {name for node in nodes.values() for name in node["sources"]}
+        return {
+            "code": _digest({key: node["code"] for key, node in nodes.items()}),
+            "vars": {name: variables[name] for name in sorted(names) if name in variables},
+            "inputs": {name: linked[name] for name in sorted(datasets) if name in linked},
+        }
+
+    def key(self, domain: str, linked: Mapping[str, str], variables: Mapping[str, Any]) -> Json:
+        """The key under which a domain would be recorded now."""
+        members = sorted(key for key, node in self.nodes.items() if node["domain"] == domain)
+        return self.identity(members, linked, variables)
+
+    def check(self, domain: str, linked: Mapping[str, str], variables: Mapping[str, Any]) -> None:
+        """Check that a domain's record has the key of now.
+
+        Raises
+        ------
+        StoreError
+            If there is none, or it differs: names the first variable or source.
+        """
+        record = self.records.get(domain)
+        hint = "run dbt build with the variables of dbt_vars(settings)"
+        if record is None:
+            raise StoreError("dbt has not built this domain", where=domain, hint=hint)
+        now = self.key(domain, linked, variables)
+        for name in sorted({*record["vars"], *now["vars"]}):
+            built, wanted = (part["vars"].get(name, "the default") for part in (record, now))
+            if built != wanted:
+                raise StoreError(
+                    f"built with {name} = {built}, the settings say {wanted}",
+                    where=domain,
+                    hint=hint,
+                )
+        for name in sorted({*record["inputs"], *now["inputs"]}):
+            built, wanted = (part["inputs"].get(name, "nothing") for part in (record, now))
+            if built != wanted:
+                raise StoreError(
+                    f"built from {name}@{built}, but {wanted} is linked now",
+                    where=domain,
+                    hint=hint,
+                )
+        if record["code"] != now["code"]:
+            raise StoreError("a model or test changed after the build", where=domain, hint=hint)
+
+    def check_models(self, keys: Iterable[str], in_database: Mapping[str, str]) -> None:
+        """Check that models are recorded, and that the warehouse holds these builds.
+
+        Raises
+        ------
+        StoreError
+            If one is not.
+        """
+        for key in keys:
+            name, built = self.nodes[key]["name"], self.outcome(key)
+            if self.nodes[key]["kind"] != "model":
+                continue
+            if built is None:
+                raise StoreError(
+                    "dbt has not built this model from the present sources and code",
+                    where=name,
+                    hint="run dbt build",
+                )
+            if in_database.get(key) != built["invocation"]:
+                raise StoreError(
+                    "the warehouse holds another build of this model than the one on record",
+                    where=name,
+                    hint="the run that made it was killed or not recorded; run dbt build again",
+                )
+
+
+def record_dbt_run(home: Path | str, target_dir: Path | str | None = None) -> None:
+    """Merge the artefacts of one dbt invocation into the build records.
+
+    Call it after every invocation that runs models or tests, also when some of them failed,
+    under the same :func:`warehouse_lock`. Recording the same invocation twice changes nothing.
+
+    Parameters
+    ----------
+    home
+        The store's folder.
+    target_dir
+        Folder with ``run_results.json`` and ``manifest.json``; default: the one of
+        :func:`dbt_environment`.
+
+    Raises
+    ------
+    StoreError
+        The artefacts are missing or of two different invocations, or the sources were linked
+        anew after dbt had started. Then nothing is recorded.
+    """
+    layout = WarehouseLayout(Path(home).expanduser().absolute())
+    folder = Path(target_dir) if target_dir else layout.target
+    results = read_artefact(folder, "run_results.json")
+    manifest = read_artefact(folder, "manifest.json")
+    invocation = results["metadata"]["invocation_id"]
+    if manifest["metadata"]["invocation_id"] != invocation:
+        raise StoreError(
+            "dbt's artefacts are of two invocations",
+            where=str(folder),
+            hint="its last invocation ran nothing; run dbt build again",
+        )
+    links = read_links(layout)
+    started = min((s for r in results["results"] if (s := _time(r, "started_at"))), default="")
+    if started and not links["linked_at"] < started:
+        raise StoreError(
+            "the sources were linked after dbt had started",
+            where=str(layout.linked),
+            hint="link, build and record under one warehouse_lock; run dbt build again",
+        )
+    known = BuildRecords.load(layout.home)
+    records = BuildRecords(Graph(manifest).entries(), known.records)
+    ran = {r["unique_id"]: r for r in results["results"] if r["unique_id"] in records.nodes}
+    given = results.get("args", {}).get("vars") or {}
+    for domain in records.domains(ran):
+        key = records.key(domain, links["sources"], given)
+        if {name: records.records.get(domain, {}).get(name) for name in key} != key:
+            records.records[domain] = {**key, "outcomes": {}}
+    _merge(records, ran, invocation)
+    records.save(layout.home)
+    _keep_parsed(folder, layout.target)
+
+
+def _merge(records: BuildRecords, ran: Mapping[str, Json], invocation: str) -> None:
+    """Enter the outcomes of an invocation: models first, parents before children."""
+    ordered = [key for key in records.upstream(*sorted(ran)) if key in ran]
+    for key in sorted(ordered, key=lambda key: records.nodes[key]["kind"] != "model"):
+        node, result = records.nodes[key], ran[key]
+        outcomes = records.records[node["domain"]]["outcomes"]
+        is_model = node["kind"] == "model"
+        if is_model and result["status"] != "success":
+            continue  # dbt rolled back or skipped it: what was there before still is
+        outcome = {
+            "status": result["status"],
+            "invocation": invocation,
+            "completed_at": _time(result, "completed_at"),
+        }
+        if not is_model:
+            outcome |= {"failures": result.get("failures"), "message": result.get("message")}
+        on_record = all(records.outcome(parent) for parent in node["parents"])
+        # A unit test reads no data, and whatever failed stays failed until it is run again.
+        failed = not is_model and result["status"] not in ("pass", "warn")
+        rebuilt = is_model and (node["table"] or key not in outcomes)
+        if on_record or failed or node["kind"] == "unit_test":
+            outcomes[key] = outcome
+        else:
+            outcomes.pop(key, None)
+        for name, test in records.tests() if rebuilt else ():
+            found = records.outcome(name) if key in test["parents"] and name not in ran else None
+            if found and test["kind"] == "test" and found["status"] in ("pass", "warn"):
+                found["status"] = "out of date"
+
+
+def _keep_parsed(made: Path, kept: Path) -> None:
+    """Leave the parsed project where the next invocation starts from it instead of from SQL.
+
+    dbt itself sees whether it still fits (files, variables, profile), and parses anew if not.
+    """
+    parsed = made / "partial_parse.msgpack"
+    if made != kept and parsed.exists():
+        partial = kept / f".{parsed.name}.{os.getpid()}"
+        shutil.copyfile(parsed, partial)
+        partial.replace(kept / parsed.name)
+
+
+def _time(result: Json, name: str) -> str:
+    """A time of a node's execution in our spelling (ISO 8601, UTC); "" if it did not run."""
+    stamp = next((t[name] for t in result["timing"] if t["name"] == "execute"), "")
+    if not stamp:
+        return ""
+    moment = datetime.fromisoformat(stamp)
+    moment = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment
+    return moment.astimezone(UTC).isoformat(timespec="microseconds")
+
+
+def _digest(content: Mapping[str, Any]) -> str:
+    return hashlib.sha256(orjson.dumps(content, option=orjson.OPT_SORT_KEYS)).hexdigest()[:16]
+
+
+def up_to_date_outcomes(
+    settings: Settings, manifest: Json, nodes: Iterable[str]
+) -> dict[str, Outcome] | None:
+    """The recorded outcomes of models and tests, if running them now could change nothing.
+
+    Same code, same variables, same linked sources, the very relations on record, and no test but
+    those of severity ``warn`` that found anything.
+
+    Parameters
+    ----------
+    settings
+        Whose home and variables.
+    manifest
+        Content of the project's ``manifest.json`` as it is now.
+    nodes
+        dbt's unique ids of the models and tests that would be run.
+
+    Returns
+    -------
+    dict or None
+        Outcomes by unique id, parents before children; None if anything has to be run.
+    """
+    layout = WarehouseLayout(Path(settings.runtime.home).expanduser().absolute())
+    if not layout.database.exists():
+        return None
+    try:
+        with open_warehouse(layout, memory_limit_mb=settings.runtime.memory_limit_mb) as connection:
+            built = last_builds(connection)
+        return outcomes_on_record(
+            BuildRecords.load(layout.home),
+            manifest,
+            nodes,
+            linked=linked_sources(layout.home),
+            variables=dbt_vars(settings),
+            in_database=built,
+        )
+    except StoreError:
+        # What does not hold together, or can't be read, is for dbt to build or to complain about.
+        return None
+
+
+def outcomes_on_record(
+    records: BuildRecords,
+    manifest: Json,
+    nodes: Iterable[str],
+    *,
+    linked: Mapping[str, str],
+    variables: Mapping[str, Any],
+    in_database: Mapping[str, str],
+) -> dict[str, Outcome] | None:
+    """As :func:`up_to_date_outcomes`, of given records; for the others see `mart_evidence`.
+
+    Raises
+    ------
+    StoreError
+        A domain's record has another key, or a model is not the one on record.
+    """
+    now, wanted = BuildRecords(Graph(manifest).entries(), records.records), set(nodes)
+    if not wanted <= set(now.nodes):
+        return None
+    made_from = now.upstream(*sorted(wanted))
+    for domain in now.domains(made_from):
+        now.check(domain, linked, variables)
+    now.check_models(made_from, in_database)
+    # Tests that are no asset checks (unit tests) belong to what they test all the same.
+    wanted |= {
+        key
+        for key, node in now.tests()
+        if wanted & {*node["parents"]} and {*node["parents"]} <= {*made_from}
+    }
+    found = {}
+    for key in (key for key in now.upstream(*sorted(wanted)) if key in wanted):
+        node, last = now.nodes[key], now.outcome(key) or {"status": "never run"}
+        allowed = ("pass", "warn" if node.get("severity") == "warn" else "pass")
+        if node["kind"] != "model" and last["status"] not in allowed:
+            return None
+        found[key] = Outcome(node["name"], last["status"], int(last.get("failures") or 0))
+    return found
+
+
+def mart_tests(home: Path | str, model: str) -> list[MartTest]:
+    """The tests of a mart and of everything it is made from, with their last outcomes.
+
+    Parameters
+    ----------
+    home
+        The store's folder.
+    model
+        dbt's name of the mart, such as ``movies_items``.
+
+    Returns
+    -------
+    list
+        By name. Those with ``severity == "error"`` must pass before the mart can be exported.
+
+    Raises
+    ------
+    StoreError
+        dbt has no such model yet.
+    """
+    records = BuildRecords.load(Path(home).expanduser().absolute())
+    return _tests(records, _mart(records, model))
+
+
+def mart_evidence(
+    records: BuildRecords,
+    model: str,
+    *,
+    linked: Mapping[str, str],
+    variables: Mapping[str, Any],
+    in_database: Mapping[str, str],
+) -> MartEvidence:
+    """How a mart was built, if it is up to date and every blocking test passed.
+
+    Parameters
+    ----------
+    records, model
+        Build records, and dbt's name of the mart.
+    linked
+        What the sources are linked to now.
+    variables
+        dbt's variables as the settings have them now.
+    in_database
+        The invocation that last built each model, from the database's own log.
+
+    Raises
+    ------
+    StoreError
+        The mart is not (or no longer) what the records, the links and the settings say.
+    ContractError
+        A blocking test failed, or did not run on the present build; lists all of them.
+    """
+    key = _mart(records, model)
+    upstream = records.upstream(key)
+    for domain in records.domains(upstream):
+        records.check(domain, linked, variables)
+    records.check_models(upstream, in_database)
+    tests = tuple(_tests(records, key))
+    stopping = [t for t in tests if t.blocks]
+    if stopping:
+        listed = ", ".join(_describe(t) for t in stopping[:5])
+        more = f" and {len(stopping) - 5} more" if len(stopping) > 5 else ""
+        raise ContractError(
+            f"{len(stopping)} blocking tests did not pass: {listed}{more}",
+            where=model,
+            hint="mend what they found and run dbt build; failing_rows(home, test) has the rows",
+            details={"tests": [{"name": t.name, "status": t.status} for t in stopping]},
+        )
+    own = records.identity([key], linked, variables)
+    relation = str(records.nodes[key]["relation"])
+    return MartEvidence(relation, own["code"], own["vars"], own["inputs"], tests)
+
+
+def _mart(records: BuildRecords, model: str) -> str:
+    key = records.model(model)
+    if key is None:
+        raise StoreError("dbt has not built this mart", where=model, hint="run dbt build")
+    return key
+
+
+def _tests(records: BuildRecords, key: str) -> list[MartTest]:
+    upstream = set(records.upstream(key))
+    found = []
+    for name, test in records.tests():
+        if upstream & set(test["parents"]):
+            last = records.outcome(name) or {"status": "never run"}
+            found.append(
+                MartTest(
+                    name=test["name"],
+                    description=test["description"],
+                    severity="warn" if test["severity"] == "warn" else "error",
+                    kind=test["kind"],
+                    status=str(last["status"]),
+                    failures=last.get("failures"),
+                    relation=test["relation"],
+                    direct=key in test["parents"],
+                    checked_at=last.get("completed_at", ""),
+                )
+            )
+    return sorted(found, key=lambda t: t.name)
+
+
+def _describe(test: MartTest) -> str:
+    count = f", {test.failures:,} rows" if test.failures else ""
+    return f"{test.name} ({test.status}{count})"
