@@ -15,7 +15,7 @@ from pipelines.store import Build, CheckRecord, Table, build_key
 __all__ = ["POLICIES", "scores_stage"]
 
 #: Raised whenever the same release and settings give other policies.
-_POLICIES_VERSION = "1"
+_POLICIES_VERSION = "2"
 
 
 @contextmanager

@@ -332,7 +332,7 @@ class TrainingSettings(Section):
         "`engine`.",
     )
     algo: Literal["a2c", "ppo", "trpo", "dqn"] = Field(
-        "a2c", description="Algorithm, with stable-baselines3's settings (SUBER, appendix F)."
+        "a2c", description="Algorithm (SUBER, appendix F); docs/training.md has its settings."
     )
     steps: int = Field(
         100_000,
@@ -349,12 +349,19 @@ class TrainingSettings(Section):
         None,
         ge=1,
         le=65_536,
-        description="Environments that are stepped together (count); default: 16 for A2C, 8 for "
-        "PPO and TRPO, 4 for DQN.",
+        description="Environments that are stepped together (count); default: 32.",
     )
-    gamma: Share = Field(0.975, description="Discount factor (SUBER, appendix F).")
-    dim: int = Field(
-        32, ge=1, le=4096, description="Length of user and item vectors (SUBER, appendix F.3)."
+    gamma: Share = Field(
+        0.0,
+        description="Discount factor. 0: what is recommended does not change how long a persona "
+        "stays, so that later ratings only add noise; SUBER has 0.975.",
+    )
+    components: int = Field(
+        16,
+        ge=1,
+        le=4096,
+        description="Principal components of the text vectors among the features of items and "
+        "personas, at most (count).",
     )
     length_limit: int = Field(200, ge=1, le=10_000, description="Longest episode (steps).")
     leave_probability: Share = Field(

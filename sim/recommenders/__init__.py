@@ -12,6 +12,8 @@ from sim.recommenders._baselines import (
     PopularRecommender,
     RandomRecommender,
     genre_tables,
+    rating_stats,
+    text_vectors,
 )
 from sim.recommenders._ceiling import CommonListRecommender, OracleRecommender
 from sim.recommenders._interactions import InteractionMatrix, known_items, persona_users
@@ -52,5 +54,7 @@ __all__ = [
     "people_release",
     "persona_users",
     "plugin_names",
+    "rating_stats",
     "recommender_class",
+    "text_vectors",
 ]

@@ -20,6 +20,8 @@ __all__ = [
     "PopularRecommender",
     "RandomRecommender",
     "genre_tables",
+    "rating_stats",
+    "text_vectors",
 ]
 
 #: Ratings at the global mean that every item starts with (count, set by hand), so that one rating
@@ -65,7 +67,7 @@ class PopularRecommender(ScoredRecommender):
     def fit(self, release: Release, *, interactions: pl.DataFrame | None = None) -> Self:
         """Count the training ratings of every item."""
         self.shape = _shape(release)
-        self._count, _ = _stats(release, interactions)
+        self._count, _ = rating_stats(release, interactions)
         return self
 
     def _scores(self, users: Ints, seen: Ints, ratings: Floats) -> Floats:
@@ -78,6 +80,11 @@ class MeanRatingRecommender(ScoredRecommender):
 
     The mean is damped: (sum of ratings + 5 x global mean) / (ratings + 5), so that an item
     without ratings is an average one.
+
+    Attributes
+    ----------
+    means
+        Damped mean of each item, in the source's rating units, of shape (items,); after `fit`.
     """
 
     name = "mean-rating"
@@ -86,14 +93,14 @@ class MeanRatingRecommender(ScoredRecommender):
     def fit(self, release: Release, *, interactions: pl.DataFrame | None = None) -> Self:
         """Take the mean of every item's training ratings."""
         self.shape = _shape(release)
-        count, mean = _stats(release, interactions)
+        count, mean = rating_stats(release, interactions)
         overall = float((count * mean).sum() / max(count.sum(), 1.0))
-        self._mean = (count * mean + DAMPING * overall) / (count + DAMPING)
+        self.means = (count * mean + DAMPING * overall) / (count + DAMPING)
         return self
 
     def _scores(self, users: Ints, seen: Ints, ratings: Floats) -> Floats:
         del seen, ratings
-        return np.broadcast_to(self._mean, (len(users), len(self._mean)))
+        return np.broadcast_to(self.means, (len(users), len(self.means)))
 
 
 class ContentRecommender(ScoredRecommender):
@@ -117,8 +124,8 @@ class ContentRecommender(ScoredRecommender):
         self._vectors: tuple[Floats, Floats] | None = None
         if "item_embeddings" in release and "persona_embeddings" in release:
             self._vectors = (
-                _vectors(release, "persona_embeddings", "persona_id"),
-                _vectors(release, "item_embeddings", "item_id"),
+                text_vectors(release, "persona_embeddings", "persona_id"),
+                text_vectors(release, "item_embeddings", "item_id"),
             )
         else:
             self.note = "Genres that the persona likes (the release has no embeddings)."
@@ -161,7 +168,7 @@ def _hot(lists: pl.Series, names: list[str]) -> Floats:
     return out
 
 
-def _vectors(release: Release, table: str, key: str) -> Floats:
+def text_vectors(release: Release, table: str, key: str) -> Floats:
     """Unit vectors in the order of the numbers; zeros where there is none."""
     world = Catalogue.read(release).frame if key == "item_id" else Cast.read(release).frame
     stored = (
@@ -182,7 +189,9 @@ def _shape(release: Release) -> tuple[int, int]:
     return len(Catalogue.read(release)), len(Cast.read(release))
 
 
-def _stats(release: Release, interactions: pl.DataFrame | None) -> tuple[Floats, Floats]:
+def rating_stats(
+    release: Release, interactions: pl.DataFrame | None = None
+) -> tuple[Floats, Floats]:
     """Ratings (count) and mean rating per item, in the order of the items; 0 without ratings.
 
     The training columns of ``item_stats``, or those of the given interactions.

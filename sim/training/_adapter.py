@@ -29,11 +29,9 @@ class SB3VecEnv(VecEnv):
     env
         With ``observation="compact"`` and same-step autoreset.
     scaled
-        Give the learner (r - middle of the scale) / half its width, from -1 to 1. The personas'
-        leaving does not depend on what is recommended, so that the best policy is the same. With
-        raw ratings of 1-10 the critic's first errors are those of returns of about 250; their
-        gradients then fill the norm that A2C and PPO clip both networks' gradients to, and the
-        actor hardly moves.
+        Scale the learner's rewards to (r - middle) / half the width of the scale, from -1 to 1.
+        The best policy is the same. With raw ratings of 1-10 the critic's first errors fill the
+        norm that A2C and PPO clip both networks' gradients to, and the actor hardly moves.
 
     Attributes
     ----------
@@ -74,11 +72,11 @@ class SB3VecEnv(VecEnv):
         self._lengths += 1
         self.rewards += float(rewards.sum())
         self.steps += self.num_envs
-        told: list[dict[str, Any]] = [_NOTHING] * self.num_envs
+        ended: list[dict[str, Any]] = [_NOTHING] * self.num_envs
         for n in np.flatnonzero(over).tolist():
             total, length = float(self._returns[n]), int(self._lengths[n])
             self._ended.append((total, length))
-            told[n] = {
+            ended[n] = {
                 "episode": {"r": total, "l": length, "t": 0.0},
                 "TimeLimit.truncated": bool(truncated[n] and not terminated[n]),
                 "terminal_observation": {k: v[n] for k, v in infos["final_obs"].items()},
@@ -86,7 +84,7 @@ class SB3VecEnv(VecEnv):
         self._returns[over] = 0
         self._lengths[over] = 0
         learnt = ((rewards - self._middle) / self._half).astype(np.float32)
-        return observations, learnt, over, told
+        return observations, learnt, over, ended
 
     def tally(self) -> dict[str, float]:
         """Mean reward per step since the last call, and means over the last episodes."""
@@ -102,7 +100,7 @@ class SB3VecEnv(VecEnv):
         return found
 
     def state(self) -> dict[str, Any]:
-        """All that decides what comes, as nested dicts of arrays and plain values."""
+        """The state of the environment and of the tallies, as nested dicts of arrays and values."""
         return {
             "env": self.env.state(),
             "returns": self._returns.copy(),
@@ -135,7 +133,7 @@ class SB3VecEnv(VecEnv):
     def env_method(
         self, method_name: str, *method_args: Any, indices: Any = None, **method_kwargs: Any
     ) -> list[Any]:
-        """Rows are no objects of their own, so that they have no methods."""
+        """Not supported: rows are not objects of their own."""
         raise NotImplementedError(f"{method_name}: the environment is stepped as a whole")
 
     def env_is_wrapped(self, wrapper_class: Any, indices: Any = None) -> list[bool]:

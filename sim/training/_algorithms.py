@@ -1,4 +1,4 @@
-"""The four algorithms of appendix F, with stable-baselines3's own settings."""
+"""The four algorithms of SUBER's appendix F and their default settings."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ if TYPE_CHECKING:
     from stable_baselines3.common.base_class import BaseAlgorithm
 
     from sim.training._adapter import SB3VecEnv
+    from sim.training._features import Features
 
 __all__ = ["ALGORITHMS", "Algorithm", "algorithm_named", "make_model"]
 
 
 @dataclass(frozen=True)
 class Algorithm:
-    """What is particular to one algorithm.
+    """Defaults of one algorithm.
 
     Attributes
     ----------
@@ -25,29 +26,40 @@ class Algorithm:
         As on the command line.
     envs
         Environments that are stepped together by default (count).
-    history
-        Whether its actor sees past ratings (appendix F).
     settings
-        What is given beside stable-baselines3's defaults and gamma.
+        Arguments that differ from stable-baselines3's defaults; ``rollout`` is the number of
+        transitions of an update, over all environments.
     """
 
     name: str
     envs: int
-    history: bool
     settings: dict[str, Any]
 
 
-#: A2C learns from 5 steps of every environment at once: 16 of them (Mnih et al. 2016) give batches
-#: of 80. PPO and TRPO learn from 2,048 steps; 8 environments with 256 steps each give as many
-#: as the default of one environment with 2,048. DQN takes one gradient step per 4 steps of its
-#: environments, whatever their number: 4 keep one gradient step per 16 transitions.
+#: Chosen on learning curves on ml-latest-small (benchmarks/training).
 ALGORITHMS: dict[str, Algorithm] = {
     a.name: a
     for a in (
-        Algorithm("a2c", 16, history=False, settings={}),
-        Algorithm("ppo", 8, history=False, settings={"rollout": 2048}),
-        Algorithm("trpo", 8, history=True, settings={"rollout": 2048}),
-        Algorithm("dqn", 4, history=True, settings={"buffer_size": 250_000}),
+        Algorithm("a2c", 32, {"rollout": 256, "use_rms_prop": False, "learning_rate": 0.03}),
+        Algorithm(
+            "ppo", 32, {"rollout": 2048, "batch_size": 256, "n_epochs": 4, "learning_rate": 0.01}
+        ),
+        Algorithm(
+            "trpo",
+            32,
+            {"rollout": 2048, "cg_max_steps": 10, "target_kl": 0.03, "learning_rate": 0.01},
+        ),
+        Algorithm(
+            "dqn",
+            32,
+            {
+                "buffer_size": 250_000,
+                "learning_starts": 1_000,
+                "train_freq": 1,
+                "batch_size": 256,
+                "learning_rate": 0.003,
+            },
+        ),
     )
 }
 
@@ -58,16 +70,24 @@ def algorithm_named(name: str) -> Algorithm:
 
 
 def make_model(
-    algorithm: Algorithm, env: SB3VecEnv, sizes: Sizes, *, gamma: float, seed: int
+    algorithm: Algorithm,
+    env: SB3VecEnv,
+    sizes: Sizes,
+    features: Features,
+    *,
+    gamma: float,
+    seed: int,
 ) -> BaseAlgorithm:
-    """The algorithm's model over the low-rank networks, on the CPU.
+    """Make the algorithm's model over the feature networks, on the CPU.
 
     Parameters
     ----------
-    algorithm, env, sizes
-        What to train, on what, with networks of which sizes.
+    algorithm, env
+        Algorithm and environment.
+    sizes, features
+        Sizes and feature tables of the networks.
     gamma
-        Discount factor (appendix F: 0.975).
+        Discount factor.
     seed
         Seeds torch, NumPy's global generator (which stable-baselines3 draws from) and, with
         consecutive numbers, the environments.
@@ -77,6 +97,7 @@ def make_model(
     if rollout:
         settings["n_steps"] = max(rollout // env.num_envs, 2)
     common: dict[str, Any] = {"gamma": gamma, "seed": seed, "device": "cpu", **settings}
+    networks: dict[str, Any] = {"sizes": sizes, "features": features}
     if algorithm.name == "dqn":
         from sim.training._dqn import MaskedDQN
         from sim.training._policies import LowRankQPolicy
@@ -85,18 +106,18 @@ def make_model(
         return MaskedDQN(
             LowRankQPolicy,
             env,
-            policy_kwargs={"sizes": sizes},
+            policy_kwargs=networks,
             replay_buffer_class=CompactReplayBuffer,
             **common,
         )
-    from sb3_contrib import TRPO
     from stable_baselines3 import A2C, PPO
 
     from sim.training._policies import LowRankPolicy
+    from sim.training._trpo import FactorisedTRPO
 
-    kinds: dict[str, Any] = {"a2c": A2C, "ppo": PPO, "trpo": TRPO}
-    # None of the three has an entropy bonus by default: its gradient would be thrown away.
-    networks = {"sizes": sizes, "history": algorithm.history, "entropy_gradient": False}
+    kinds: dict[str, Any] = {"a2c": A2C, "ppo": PPO, "trpo": FactorisedTRPO}
+    # Without an entropy bonus the entropy's gradient would be multiplied by zero.
+    networks["entropy_gradient"] = settings.get("ent_coef", 0.0) > 0
     model: BaseAlgorithm = kinds[algorithm.name](
         LowRankPolicy, env, policy_kwargs=networks, **common
     )

@@ -1,9 +1,8 @@
 """Checkpoints: the state of a model and its environment, in one verified file.
 
 `<folder>/step-<steps>.pt` holds nested dicts of tensors and plain values (read without unpickling
-anything else); `<folder>/step-<steps>.json` beside it, written after it, says its size and hash.
-Both are written atomically. A file without its `.json` was being written when its process died,
-and is none.
+anything else); `<folder>/step-<steps>.json` beside it, written after it, holds its size and hash.
+Both are written atomically. A file without its `.json` is incomplete and ignored.
 """
 
 from __future__ import annotations
@@ -39,8 +38,8 @@ __all__ = [
 
 #: The latest checkpoints are kept, so that there is one before a damaged one (count).
 KEPT = 3
-#: Changes when checkpoints of before can't be gone on from.
-FORMAT = 1
+#: Bumped when earlier checkpoints can't be resumed.
+FORMAT = 2
 
 
 @dataclass(frozen=True)
@@ -53,28 +52,28 @@ class Checkpoint:
         The `.pt` file.
     steps
         Steps that were taken before it.
-    facts
-        What the `.json` says: size, hash, settings, release, hashes of the item and persona sets.
+    metadata
+        Content of the `.json`: size, hash, settings, release, hashes of the item and persona sets.
     """
 
     path: Path
     steps: int
-    facts: dict[str, Any]
+    metadata: dict[str, Any]
 
 
 def checkpoints(folder: Path) -> list[Checkpoint]:
     """The complete checkpoints of a folder, by steps."""
     found = []
-    for facts in sorted(folder.glob("step-*.json")):
+    for metadata in sorted(folder.glob("step-*.json")):
         try:
-            told = orjson.loads(facts.read_bytes())
-            found.append(Checkpoint(facts.with_suffix(".pt"), int(told["steps"]), told))
+            stored = orjson.loads(metadata.read_bytes())
+            found.append(Checkpoint(metadata.with_suffix(".pt"), int(stored["steps"]), stored))
         except (orjson.JSONDecodeError, KeyError, TypeError):
-            continue  # not one of ours, or cut short: then it vouches for nothing
+            continue  # another file, or a truncated one
     return sorted(found, key=lambda c: c.steps)
 
 
-def save(folder: Path, steps: int, state: dict[str, Any], facts: dict[str, Any]) -> Path:
+def save(folder: Path, steps: int, state: dict[str, Any], metadata: dict[str, Any]) -> Path:
     """Write a checkpoint and remove all but the latest.
 
     Raises
@@ -88,15 +87,15 @@ def save(folder: Path, steps: int, state: dict[str, Any], facts: dict[str, Any])
     th.save(packed(state), buffer)
     data = buffer.getvalue()
     path = folder / f"step-{steps:010d}.pt"
-    told = {
-        **facts,
+    content = {
+        **metadata,
         "format": FORMAT,
         "steps": steps,
         "bytes": len(data),
         "sha256": hashlib.sha256(data).hexdigest(),
     }
     write(path, data)
-    write(path.with_suffix(".json"), orjson.dumps(told, option=orjson.OPT_INDENT_2))
+    write(path.with_suffix(".json"), orjson.dumps(content, option=orjson.OPT_INDENT_2))
     for old in checkpoints(folder)[:-KEPT]:
         old.path.with_suffix(".json").unlink(missing_ok=True)
         old.path.unlink(missing_ok=True)
@@ -104,7 +103,7 @@ def save(folder: Path, steps: int, state: dict[str, Any], facts: dict[str, Any])
 
 
 def write(path: Path, data: bytes) -> None:
-    """Write a file atomically, and remove what dead processes left of such an attempt.
+    """Write a file atomically, and remove unfinished files of killed processes.
 
     Raises
     ------
@@ -114,12 +113,12 @@ def write(path: Path, data: bytes) -> None:
     files = LocalFiles(path.parent)
     files.sweep()
     files.put(path, data)
-    with suppress(OSError):  # somebody else's unfinished file is in it
+    with suppress(OSError):  # another process writes there
         files.staging_root.rmdir()
 
 
 def load(checkpoint: Checkpoint) -> dict[str, Any]:
-    """The state that was saved.
+    """Read a checkpoint's state.
 
     Raises
     ------
@@ -130,17 +129,17 @@ def load(checkpoint: Checkpoint) -> dict[str, Any]:
     """
     import torch as th
 
-    path, facts = checkpoint.path, checkpoint.facts
-    if facts.get("format") != FORMAT:
+    path, metadata = checkpoint.path, checkpoint.metadata
+    if metadata.get("format") != FORMAT:
         raise ConfigError(
-            f"a checkpoint of format {facts.get('format')}, not {FORMAT}",
+            f"a checkpoint of format {metadata.get('format')}, not {FORMAT}",
             where=str(path),
             hint="train again, or use the version that wrote it",
         )
     data = path.read_bytes() if path.is_file() else b""
-    if len(data) != facts["bytes"]:
-        raise _damaged(checkpoint, f"{len(data):,} of {facts['bytes']:,} bytes")
-    if hashlib.sha256(data).hexdigest() != facts["sha256"]:
+    if len(data) != metadata["bytes"]:
+        raise _damaged(checkpoint, f"{len(data):,} of {metadata['bytes']:,} bytes")
+    if hashlib.sha256(data).hexdigest() != metadata["sha256"]:
         raise _damaged(checkpoint, "not the bytes that were written")
     state: dict[str, Any] = unpacked(th.load(io.BytesIO(data), weights_only=True))
     return state
@@ -162,12 +161,12 @@ def _damaged(checkpoint: Checkpoint, how: str) -> IntegrityError:
 
 
 def packed(value: Any) -> Any:
-    """Nested dicts, lists and tuples with arrays as tensors, which are read back safely."""
+    """Replace arrays by tensors in nested dicts, lists and tuples; tensors load without pickles."""
     import torch as th
 
     if isinstance(value, np.ndarray):
         if value.dtype.kind == "O":
-            raise TypeError("objects have no place in a checkpoint")
+            raise TypeError("an array of objects can't be checkpointed")
         raw = np.ascontiguousarray(value)
         return {
             "array": th.frombuffer(bytearray(raw.tobytes()), dtype=th.uint8)
@@ -186,7 +185,7 @@ def packed(value: Any) -> Any:
 
 
 def unpacked(value: Any) -> Any:
-    """What `packed` was given.
+    """Inverse of `packed`.
 
     >>> back = unpacked(packed({"a": np.arange(3, dtype=np.uint32), "b": [np.float64(2.5), "x"]}))
     >>> back["a"].dtype, back["a"].tolist(), back["b"]
@@ -216,7 +215,7 @@ _COUNTERS = (
 def model_state(model: Any, env: SB3VecEnv) -> dict[str, Any]:
     """Networks, optimiser, counters, observations, random generators, replay buffer, environment.
 
-    To be taken between rollouts: what was collected and not yet learnt from is not in it.
+    Transitions that were collected and not yet learnt from are left out: take it between rollouts.
     """
     import torch as th
 
@@ -238,7 +237,7 @@ def model_state(model: Any, env: SB3VecEnv) -> dict[str, Any]:
 
 
 def restore_model(model: Any, env: SB3VecEnv, state: dict[str, Any]) -> None:
-    """Go on from a `model_state` of a model that was made with the same settings."""
+    """Resume from a `model_state` of a model with the same settings."""
     import torch as th
 
     model.policy.load_state_dict(state["policy"])

@@ -1,13 +1,14 @@
-"""Recommenders meet the environment's users: what they show, and what is given for it."""
+"""Evaluation of recommenders on the environment's users, with the ceiling that they can reach."""
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from sim.metrics import Played, liked_and_disliked
-from sim.recommenders import genre_tables
+from sim.recommenders import CommonListRecommender, OracleRecommender, genre_tables
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,11 +25,11 @@ _SEEDS = 1_000_003
 
 
 class Audience:
-    """The personas that recommenders are judged on, each with an empty memory.
+    """The personas that recommenders are evaluated on, each with an empty memory.
 
     Every persona is shown ten items one after the other; each is rated by the environment's
-    rater, which knows the ones before it, and the recommender is told the rating. Nobody leaves
-    before the tenth. All recommenders of a seed meet the same draws.
+    rater, which knows the ones before it, and the recommender is told the rating. No episode
+    ends before the tenth. All recommenders of a seed get the same random numbers.
 
     Parameters
     ----------
@@ -57,7 +58,6 @@ class Audience:
             everybody = np.sort(rng.choice(everybody, users, replace=False))
         self.users = everybody
         self._genres, self._likes, self._dislikes = genre_tables(world.release)
-        self._env: Any = None
 
     def play(self, recommender: Recommender, *, seed: int = 0) -> Played:
         """Ten recommendations to everybody.
@@ -69,7 +69,7 @@ class Audience:
         seed
             Of the ratings.
         """
-        env, n = self._environment(), len(self.users)
+        env, n = self.env, len(self.users)
         env.reset(
             seed=[seed * _SEEDS + int(u) for u in self.users], options={"personas": self.users}
         )
@@ -80,7 +80,7 @@ class Audience:
             chosen = recommender.recommend(
                 self.users, 1, seen=items[:, :step], ratings=ratings[:, :step]
             )[:, 0]
-            # Who has nothing left to see, or got no rating, is only kept in step.
+            # A user with nothing left to see, or without a rating, is only kept in step.
             playing &= chosen >= 0
             if not playing.any():
                 break
@@ -94,22 +94,29 @@ class Audience:
         )
         return Played(items, ratings, env.scale, liked, disliked)
 
-    def _environment(self) -> Any:
-        if self._env is None:
-            from sim.environment import RecommendationVectorEnv
+    def references(self) -> list[Recommender]:
+        """Best common list and oracle; empty where expected ratings cost calls of a model."""
+        if self.world.rater.language_model and not self.world.rater.name.startswith("replay"):
+            return []
+        made = CommonListRecommender(self.world.rater), OracleRecommender(self.world.rater)
+        return [one.fit(self.world.release) for one in made]
 
-            self._env = RecommendationVectorEnv(
-                len(self.users),
-                world=self.world,
-                observation="compact",
-                # One step more than is taken, so that no episode ends by its length.
-                length_limit=LIST + 1,
-                history_length=LIST + 1,
-                leave_probability=0.0,
-                on_unrated="truncate",
-                **self._more,
-            )
-        return self._env
+    @cached_property
+    def env(self) -> Any:
+        """The environment, one row per user."""
+        from sim.environment import RecommendationVectorEnv
+
+        return RecommendationVectorEnv(
+            len(self.users),
+            world=self.world,
+            observation="compact",
+            # One step more than is taken, so that no episode ends by its length.
+            length_limit=LIST + 1,
+            history_length=LIST + 1,
+            leave_probability=0.0,
+            on_unrated="truncate",
+            **self._more,
+        )
 
 
 def figures_line(played: Sequence[Played]) -> dict[str, float]:

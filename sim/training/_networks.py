@@ -1,13 +1,15 @@
-"""Low-rank networks of SUBER's appendix F, on compact observations.
+"""Networks over item and persona features, on compact observations.
 
-A compact observation has the persona's number and the items and ratings of the episode, never
-a vector over all items. What appendix F writes with dense vectors is computed from it exactly:
-a layer on the vector of ratings is a sum of the rows of the items that were rated.
+A compact observation has the persona's number and the items and ratings of the episode, never a
+vector over all items. The scores of all items are the product of a weight vector of the persona
+with the items' vectors (equation 5 of SUBER's appendix F); what is learnt is the map from the
+observation to that weight vector.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import torch as th
@@ -15,42 +17,48 @@ from torch import nn
 
 from sim.training._distribution import MASKED
 
+if TYPE_CHECKING:
+    from pipelines.scales import RatingScale
+    from sim.training._features import Features
+
 __all__ = ["ItemScores", "Sizes", "ValueNetwork", "seen_mask", "unseen"]
 
-#: Standard deviation of the first item vectors; users begin at zero. So the first scores of all
-#: items are equal, the first greedy lists show what was learnt and not the chance of
-#: initialisation, and the gradient of a user's vector, a sum of item vectors, is not small. (Chosen
-#: on the sample world: vectors of 0.1 to 0.5 for both learn the same more slowly.)
-_SPREAD = 0.2
+#: Ratings that count for as much as knowing nothing of the episode (count).
+_DAMPING = 5.0
+#: Width of the critic's hidden layer.
+_HIDDEN = 64
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """What the networks are made for.
+    """Sizes of the networks.
 
     Attributes
     ----------
-    items, personas
-        Numbers of rows of the embeddings.
+    items, item_features
+        Rows and columns of the items' feature table (counts).
+    personas, persona_features
+        Rows and columns of the personas' feature table (counts).
     low, high
-        Ends of the rating scale; ratings enter as (r - low + 1) / (high - low + 1), above 0 so
-        that the lowest rating still differs from no rating.
-    dim
-        Length of user and item vectors (SUBER: 32).
-    hidden
-        Width of the critic's hidden layer.
+        Ends of the rating scale.
     """
 
     items: int
+    item_features: int
     personas: int
+    persona_features: int
     low: float
     high: float
-    dim: int = 32
-    hidden: int = 64
+
+    @classmethod
+    def of(cls, features: Features, scale: RatingScale) -> Self:
+        """Sizes for these feature tables and this rating scale."""
+        (items, item_features), (personas, more) = features.items.shape, features.personas.shape
+        return cls(items, item_features, personas, more, scale.low, scale.high)
 
 
 def seen_mask(recent_items: th.Tensor, items: int) -> th.Tensor:
-    """What can't be recommended, of shape (n, items): the items of each row's episode.
+    """Items that can't be recommended, of shape (n, items): those of each row's episode.
 
     The mask is computed from the observation, so that it is the same when an action is chosen
     and when it is learnt from. Where every item has been seen, nothing is masked.
@@ -87,68 +95,136 @@ def unseen(seen: np.ndarray, draws: np.ndarray) -> np.ndarray:
 
 
 class ItemScores(nn.Module):
-    """Scores of all items: E · (e_u + h) + b, masked (equation 5 of appendix F).
+    """Scores of all items, masked: V · w, with w = c + A·x + e + H·h.
+
+    V are the items' features, c is common to all personas, x the persona's features, e its own
+    vector, and h the sum of the features of the episode's items weighted by their ratings
+    (:func:`history`). c, A, e and H are learned and begin at 0, so that the first scores are
+    equal.
 
     Parameters
     ----------
     sizes
         See :class:`Sizes`.
-    history
-        Whether h, the sum over past ratings of rating x a vector of the item, is added to the
-        user's vector (appendix F: TRPO and DQN); else h is 0 (A2C and PPO).
+    items, personas
+        Feature tables of shape (items, item_features) and (personas, persona_features); None
+        leaves zeros, to be loaded with the weights.
     """
 
-    def __init__(self, sizes: Sizes, *, history: bool) -> None:
+    items: th.Tensor
+    personas: th.Tensor
+
+    def __init__(
+        self, sizes: Sizes, items: np.ndarray | None = None, personas: np.ndarray | None = None
+    ) -> None:
         super().__init__()
         self.sizes = sizes
-        self.users = nn.Parameter(th.zeros(sizes.personas, sizes.dim))
-        self.items = nn.Parameter(th.randn(sizes.items, sizes.dim) * _SPREAD)
-        self.bias = nn.Parameter(th.zeros(sizes.items))
-        self.past = nn.Parameter(th.randn(sizes.items, sizes.dim) * 0.01) if history else None
+        width = sizes.item_features
+        self.register_buffer("items", _table(items, sizes.items, width))
+        self.register_buffer("personas", _table(personas, sizes.personas, sizes.persona_features))
+        self.common = nn.Parameter(th.zeros(width))
+        self.by_feature = nn.Parameter(th.zeros(sizes.persona_features, width))
+        self.own = nn.Parameter(th.zeros(sizes.personas, width))
+        self.by_history = nn.Parameter(th.zeros(width, width))
+
+    def weights(
+        self, observation: dict[str, th.Tensor], at: dict[str, th.Tensor] | None = None
+    ) -> th.Tensor:
+        """Weight vectors, of shape (n, item_features); linear in the parameters.
+
+        Parameters
+        ----------
+        observation
+            A compact observation of n rows.
+        at
+            Values of all parameters by name; None takes the present ones.
+        """
+        given = dict(self.named_parameters()) if at is None else at
+        persona = observation["persona"].reshape(-1).long()
+        past, _ = history(observation, self.items, self.sizes)
+        out: th.Tensor = (
+            given["common"]
+            + self.personas[persona] @ given["by_feature"]
+            + given["own"][persona]
+            + past @ given["by_history"]
+        )
+        return out
 
     def forward(self, observation: dict[str, th.Tensor]) -> th.Tensor:
         """Masked scores of shape (n, items)."""
-        persona, items = observation["persona"].reshape(-1).long(), observation["recent_items"]
-        user = self.users[persona]
-        if self.past is not None:
-            weights = _ratings(observation, self.sizes)
-            # Rows and a sum instead of `embedding_bag`: TRPO differentiates this twice.
-            rows = self.past[items.long().clamp(min=0)]
-            user = user + th.einsum("nh,nhd->nd", weights, rows)
-        scores = th.addmm(self.bias, user, self.items.T)
-        return scores.masked_fill_(seen_mask(items, self.sizes.items), MASKED)
+        scores = self.weights(observation) @ self.items.T
+        mask = seen_mask(observation["recent_items"], self.sizes.items)
+        return scores.masked_fill_(mask, MASKED)
 
 
 class ValueNetwork(nn.Module):
-    """Two layers on the user (one-hot) and its past ratings (a vector over items).
+    """Two layers on the persona's features and the mean past rating, and a number per persona.
 
-    The first layer's products with those sparse vectors are a row of a table and a sum of rows.
+    Parameters
+    ----------
+    sizes, personas
+        As of :class:`ItemScores`.
     """
 
-    def __init__(self, sizes: Sizes) -> None:
+    personas: th.Tensor
+
+    def __init__(self, sizes: Sizes, personas: np.ndarray | None = None) -> None:
         super().__init__()
         self.sizes = sizes
-        # As torch initialises a dense layer on both vectors.
-        bound = (sizes.items + sizes.personas) ** -0.5
-        self.users = nn.Parameter(th.empty(sizes.personas, sizes.hidden).uniform_(-bound, bound))
-        self.items = nn.Parameter(th.empty(sizes.items, sizes.hidden).uniform_(-bound, bound))
-        self.bias = nn.Parameter(th.zeros(sizes.hidden))
-        self.out = nn.Linear(sizes.hidden, 1)
+        table = _table(personas, sizes.personas, sizes.persona_features)
+        self.register_buffer("personas", table, persistent=False)
+        self.own = nn.Parameter(th.zeros(sizes.personas))
+        self.hidden = nn.Linear(sizes.persona_features + 2, _HIDDEN)
+        self.out = nn.Linear(_HIDDEN, 1)
 
     def forward(self, observation: dict[str, th.Tensor]) -> th.Tensor:
         """Values of shape (n, 1)."""
-        persona, items = observation["persona"].reshape(-1).long(), observation["recent_items"]
-        weights = _ratings(observation, self.sizes)
-        past = nn.functional.embedding_bag(
-            items.long().clamp(min=0), self.items, mode="sum", per_sample_weights=weights
-        )
-        value: th.Tensor = self.out(th.relu(self.users[persona] + past + self.bias))
+        persona = observation["persona"].reshape(-1).long()
+        _, level = history(observation, None, self.sizes)
+        given = th.cat([self.personas[persona], level], dim=1)
+        value: th.Tensor = self.out(th.relu(self.hidden(given))) + self.own[persona, None]
         return value
 
 
-def _ratings(observation: dict[str, th.Tensor], sizes: Sizes) -> th.Tensor:
-    """Past ratings in (0, 1], 0 where there is none, of shape (n, history)."""
-    ratings = observation["recent_ratings"].float()
-    known = (observation["recent_items"] >= 0) & (ratings >= sizes.low)
-    scaled = (ratings - sizes.low + 1.0) / (sizes.high - sizes.low + 1.0)
-    return th.where(known, scaled, 0.0)
+def _table(values: np.ndarray | None, rows: int, columns: int) -> th.Tensor:
+    return th.zeros(rows, columns) if values is None else th.as_tensor(values, dtype=th.float32)
+
+
+@th.no_grad()
+def history(
+    observation: dict[str, th.Tensor], features: Any, sizes: Sizes
+) -> tuple[th.Tensor, th.Tensor]:
+    """Summary of the episode's ratings.
+
+    Parameters
+    ----------
+    observation
+        With ``recent_items`` and ``recent_ratings`` of shape (n, history).
+    features
+        Item features of shape (items, features), or None.
+    sizes
+        See :class:`Sizes`.
+
+    Returns
+    -------
+    tuple
+        Σ (r - mean of the episode) · features / (count + 5), of shape (n, features) (None
+        without features); and shrunken mean rating and share of knowledge, count / (count + 5),
+        of shape (n, 2). Ratings are on the scale from -1 to 1.
+    """
+    items, ratings = observation["recent_items"].long(), observation["recent_ratings"].float()
+    known = (items >= 0) & (ratings >= sizes.low)
+    middle, half = (sizes.low + sizes.high) / 2, (sizes.high - sizes.low) / 2
+    scaled = th.where(known, (ratings - middle) / half, 0.0)
+    count = known.sum(dim=1, keepdim=True)
+    total = scaled.sum(dim=1, keepdim=True)
+    level = th.cat([total, count.float()], dim=1) / (count + _DAMPING)
+    if features is None:
+        return total, level
+    surplus = th.where(known, scaled - total / count.clamp(min=1), 0.0) / (count + _DAMPING)
+    if not items.shape[1]:
+        return features.new_zeros(len(items), features.shape[1]), level
+    past = nn.functional.embedding_bag(
+        items.clamp(min=0), features, mode="sum", per_sample_weights=surplus
+    )
+    return past, level

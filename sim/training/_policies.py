@@ -1,8 +1,8 @@
-"""Policies of stable-baselines3 over the low-rank networks."""
+"""Policies of stable-baselines3 over the feature networks."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch as th
 from gymnasium import spaces
@@ -11,6 +11,9 @@ from stable_baselines3.dqn.policies import DQNPolicy
 
 from sim.training._distribution import MaskedCategoricalDistribution
 from sim.training._networks import ItemScores, Sizes, ValueNetwork
+
+if TYPE_CHECKING:
+    from sim.training._features import Features
 
 __all__ = ["LowRankPolicy", "LowRankQNetwork", "LowRankQPolicy"]
 
@@ -22,10 +25,8 @@ class LowRankPolicy(BasePolicy):
     ----------
     observation_space, action_space, lr_schedule, use_sde
         As stable-baselines3 gives them.
-    sizes
-        See :class:`sim.training._networks.Sizes`.
-    history
-        Whether the actor sees past ratings too.
+    sizes, features
+        Sizes and feature tables of the networks.
     entropy_gradient
         Whether the loss differentiates the entropy.
     optimizer_class, optimizer_kwargs
@@ -43,7 +44,7 @@ class LowRankPolicy(BasePolicy):
         use_sde: bool = False,
         *,
         sizes: Sizes,
-        history: bool,
+        features: Features,
         entropy_gradient: bool,
         optimizer_class: type[th.optim.Optimizer] = th.optim.Adam,
         optimizer_kwargs: dict[str, Any] | None = None,
@@ -56,10 +57,10 @@ class LowRankPolicy(BasePolicy):
             optimizer_kwargs=optimizer_kwargs,
         )
         self.entropy_gradient = entropy_gradient
-        self.actor = ItemScores(sizes, history=history)
-        self.value = ValueNetwork(sizes)
-        made: Any = optimizer_class
-        self.optimizer = made(self.parameters(), lr=lr_schedule(1), **self.optimizer_kwargs)
+        self.actor = ItemScores(sizes, features.items, features.personas)
+        self.value = ValueNetwork(sizes, features.personas)
+        make: Any = optimizer_class
+        self.optimizer = make(self.parameters(), lr=lr_schedule(1), **self.optimizer_kwargs)
 
     def forward(
         self, obs: dict[str, th.Tensor], deterministic: bool = False
@@ -91,22 +92,38 @@ class LowRankPolicy(BasePolicy):
 
 
 class LowRankQNetwork(BasePolicy):
-    """Q-values of all items, masked; for DQN."""
+    """Dueling Q-values of all items, masked: a value of the state plus the items' scores.
+
+    Item features have mean 0, so that the scores are advantages over a random item (equation 9
+    of Wang et al., "Dueling network architectures for deep reinforcement learning", 2016).
+    """
 
     def __init__(
-        self, observation_space: spaces.Dict, action_space: spaces.Discrete, sizes: Sizes
+        self,
+        observation_space: spaces.Dict,
+        action_space: spaces.Discrete,
+        sizes: Sizes,
+        features: Features,
     ) -> None:
         super().__init__(observation_space, action_space)
-        self.scores = ItemScores(sizes, history=True)
+        self.scores = ItemScores(sizes, features.items, features.personas)
+        self.value = ValueNetwork(sizes, features.personas)
 
     def forward(self, obs: dict[str, th.Tensor]) -> th.Tensor:
         """Q-values of shape (n, items); a seen item's is lower than any other."""
-        values: th.Tensor = self.scores(obs)
+        values: th.Tensor = self.scores(obs) + self.value(obs)
         return values
+
+    def of(self, obs: dict[str, th.Tensor], items: th.Tensor) -> th.Tensor:
+        """Q-values of one item per row, of shape (n, 1), without those of the others."""
+        scores = self.scores
+        chosen = (scores.weights(obs) * scores.items[items.reshape(-1).long()]).sum(dim=1)
+        value: th.Tensor = chosen[:, None] + self.value(obs)
+        return value
 
     def _predict(self, observation: Any, deterministic: bool = True) -> th.Tensor:
         del deterministic
-        best: th.Tensor = self(observation).argmax(dim=1)
+        best: th.Tensor = self.scores(observation).argmax(dim=1)
         return best
 
 
@@ -120,13 +137,14 @@ class LowRankQPolicy(DQNPolicy):
         lr_schedule: Any,
         *,
         sizes: Sizes,
+        features: Features,
         **kwargs: Any,
     ) -> None:
-        self._sizes = sizes
+        self._made_of = sizes, features
         super().__init__(observation_space, action_space, lr_schedule, **kwargs)
 
     def make_q_net(self) -> Any:
         """A fresh network."""
         observations: Any = self.observation_space
         actions: Any = self.action_space
-        return LowRankQNetwork(observations, actions, self._sizes).to(self.device)
+        return LowRankQNetwork(observations, actions, *self._made_of).to(self.device)

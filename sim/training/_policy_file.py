@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 __all__ = ["PolicyRecommender", "id_hash", "load_policy", "policy_bytes"]
 
-#: Key of the facts in the file's header.
-_FACTS = "understudy"
+#: Key of the metadata in the header of the file.
+_KEY = "understudy"
 
 
 def id_hash(ids: list[str]) -> str:
-    """SHA-256 (hex) of ids in their order: what makes an item set the same.
+    """SHA-256 (hex) of ids in their order, which identifies an item set.
 
     >>> id_hash(["ml:1", "ml:2"]) == id_hash(["ml:1", "ml:2"]) != id_hash(["ml:2", "ml:1"])
     True
@@ -38,34 +38,32 @@ def id_hash(ids: list[str]) -> str:
 class PolicyRecommender(ScoredRecommender):
     """The greedy recommendations of a trained policy.
 
-    A policy that sees past ratings uses those that it is given; the others ignore them.
-
     Parameters
     ----------
     network
         Its scores of items.
-    facts
+    metadata
         ``algo``, ``steps``, ``seed``, ``release``, ``rater``, ``language_model``, ``items`` and
         ``personas`` (hashes of the sets that it was trained on).
 
     Attributes
     ----------
-    facts
+    metadata
         As given.
     """
 
-    def __init__(self, network: ItemScores, facts: dict[str, Any]) -> None:
-        self.network, self.facts = network, facts
-        self.name = str(facts["algo"])
-        judge = "a language model" if facts.get("language_model") else "no language model"
+    def __init__(self, network: ItemScores, metadata: dict[str, Any]) -> None:
+        self.network, self.metadata = network, metadata
+        self.name = str(metadata["algo"])
+        judge = "a language model" if metadata.get("language_model") else "no language model"
         self.note = (
-            f"Trained with {self.name} for {int(facts['steps']):,} steps on "
-            f"{facts['release']}, rater {facts['rater']} ({judge})."
+            f"Trained with {self.name} for {int(metadata['steps']):,} steps on "
+            f"{metadata['release']}, rater {metadata['rater']} ({judge})."
         )
         self.shape = (network.sizes.items, network.sizes.personas)
 
     def fit(self, release: Release, *, interactions: pl.DataFrame | None = None) -> Self:
-        """Make sure that the policy was trained on these items and personas; learns nothing.
+        """Check that the policy was trained on these items and personas; learns nothing.
 
         Raises
         ------
@@ -79,15 +77,15 @@ class PolicyRecommender(ScoredRecommender):
             ("items", Catalogue.read(release).ids),
             ("personas", Cast.read(release).ids),
         ):
-            if id_hash(ids) != self.facts[what]:
+            if id_hash(ids) != self.metadata[what]:
                 sizes = self.network.sizes
                 trained = sizes.items if what == "items" else sizes.personas
                 raise ReleaseError(
                     f"the policy was trained on other {what}: {trained:,} of "
-                    f"{self.facts['release']}, here {len(ids):,}"
+                    f"{self.metadata['release']}, here {len(ids):,}"
                     + (" with other ids" if trained == len(ids) else ""),
                     where=release.ref,
-                    hint=f"open {self.facts['release']}, or train on this release",
+                    hint=f"open {self.metadata['release']}, or train on this release",
                 )
         return self
 
@@ -117,32 +115,31 @@ def _newest_first(seen: Ints, ratings: Floats) -> tuple[Ints, Floats]:
         return seen, ratings
     items = np.where(there, np.take_along_axis(seen, at, axis=1), -1)
     rated = np.take_along_axis(ratings, at, axis=1)
-    # A history without its ratings counts as rated in the middle of nothing: as not rated.
+    # A history without its ratings counts as not rated.
     known = there & ~np.isnan(rated)
     return items, np.where(known, rated, -1.0)
 
 
-def policy_bytes(network: ItemScores, facts: dict[str, Any]) -> bytes:
-    """The policy as safetensors: weights, and the facts in the header. Same policy, same bytes."""
+def policy_bytes(network: ItemScores, metadata: dict[str, Any]) -> bytes:
+    """Serialise a policy as safetensors, metadata in the header. Same policy, same bytes."""
     from safetensors.torch import save
 
     sizes = network.sizes
-    told = {
-        **facts,
+    header = {
+        **metadata,
         "sizes": {k: getattr(sizes, k) for k in Sizes.__dataclass_fields__},
-        "history": network.past is not None,
     }
-    header = {_FACTS: orjson.dumps(told, option=orjson.OPT_SORT_KEYS).decode()}
-    return save({k: v.contiguous() for k, v in network.state_dict().items()}, metadata=header)
+    text = orjson.dumps(header, option=orjson.OPT_SORT_KEYS).decode()
+    return save({k: v.contiguous() for k, v in network.state_dict().items()}, metadata={_KEY: text})
 
 
 def load_policy(source: Path | bytes) -> PolicyRecommender:
-    """A policy from its file or bytes; `fit` checks that it belongs to a release.
+    """Load a policy from its file or bytes; `fit` checks that it belongs to a release.
 
     Raises
     ------
     IntegrityError
-        If it is no policy of ours, or cut short.
+        If it is truncated or of another format.
     """
     from safetensors import SafetensorError
     from safetensors.torch import load
@@ -151,15 +148,15 @@ def load_policy(source: Path | bytes) -> PolicyRecommender:
     try:
         data = source.read_bytes() if isinstance(source, Path) else source
         length = int.from_bytes(data[:8], "little")
-        facts = orjson.loads(orjson.loads(data[8 : 8 + length])["__metadata__"][_FACTS])
-        network = ItemScores(Sizes(**facts.pop("sizes")), history=facts.pop("history"))
+        metadata = orjson.loads(orjson.loads(data[8 : 8 + length])["__metadata__"][_KEY])
+        network = ItemScores(Sizes(**metadata.pop("sizes")))
         network.load_state_dict(load(data))
     except OSError as error:
         raise IntegrityError(f"the policy can't be read ({error.strerror})", where=where) from None
     except (SafetensorError, orjson.JSONDecodeError, KeyError, TypeError, RuntimeError) as error:
         raise IntegrityError(
-            f"the policy is cut short or none of ours ({type(error).__name__})",
+            f"the policy file is truncated or of another format ({type(error).__name__})",
             where=where,
             hint="take the one of another checkpoint, or train again",
         ) from error
-    return PolicyRecommender(network, facts)
+    return PolicyRecommender(network, metadata)

@@ -11,9 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from pipelines.errors import ConfigError
-from sim.metrics import FIGURES, Figure, Played, evaluate
-from sim.recommenders import BASELINES, Recommender, open_recommender
+from pipelines.errors import ConfigError, ContractError
+from sim.metrics import FIGURES, Figure, Played, evaluate, headroom_share
+from sim.recommenders import (
+    BASELINES,
+    CommonListRecommender,
+    OracleRecommender,
+    Recommender,
+    open_recommender,
+)
 from sim.training._checkpoint import write
 from sim.training._evaluation import LIST, Audience
 from sim.training._settings import RunSettings
@@ -24,22 +30,25 @@ if TYPE_CHECKING:
 
     from sim.environment import World
 
-__all__ = ["TrainingReport", "policy_table", "train"]
+__all__ = ["COLUMNS", "TrainingReport", "policy_table", "train"]
 
+#: Figures of the table with their titles, in order.
+COLUMNS = {"average_reward": FIGURES["average_reward"], "headroom": "Headroom earned", **FIGURES}
 #: Ratings of the final evaluation are drawn apart from those of the curve.
 _FINAL = 1_000
 
 
 @dataclass(frozen=True)
 class TrainingReport:
-    """What was trained and how good it is.
+    """Figures of the trained policies beside the baselines and the ceiling.
 
     Attributes
     ----------
-    facts
+    metadata
         Release, rater, whether a language model rated, algorithm, steps, seeds, users.
     rows
-        Figures by recommender, the baselines first; see :func:`sim.metrics.evaluate`.
+        Figures by recommender, the baselines first; see :func:`sim.metrics.evaluate` and
+        :func:`sim.metrics.headroom_share`. NaN where the headroom is not known.
     notes
         One sentence on each recommender.
     unrated
@@ -49,7 +58,7 @@ class TrainingReport:
         The trained policies, one per seed.
     """
 
-    facts: dict[str, Any]
+    metadata: dict[str, Any]
     rows: dict[str, dict[str, Figure]]
     notes: dict[str, str]
     unrated: dict[str, int]
@@ -58,12 +67,12 @@ class TrainingReport:
     def as_json(self) -> dict[str, Any]:
         """Everything as plain values."""
         return {
-            **self.facts,
-            "figures": dict(FIGURES),
+            **self.metadata,
+            "figures": COLUMNS,
             "rows": [
                 {
                     "recommender": name,
-                    "trained": name == self.facts["algo"],
+                    "trained": name == self.metadata["algo"],
                     "note": self.notes[name],
                     "unrated_users": self.unrated[name],
                     "figures": {key: figure.as_json() for key, figure in figures.items()},
@@ -71,36 +80,44 @@ class TrainingReport:
                 for name, figures in self.rows.items()
             ],
             "runs": [
-                {"seed": run.policy.facts["seed"], "folder": str(run.folder), "curve": run.curve}
+                {"seed": run.policy.metadata["seed"], "folder": str(run.folder), "curve": run.curve}
                 for run in self.runs
             ],
         }
 
     def markdown(self) -> str:
         """The table with 95 % intervals over users, and what it was measured on."""
-        head = ["recommender", *FIGURES.values()]
-        lines = ["| " + " | ".join(head) + " |", "|---|" + "--:|" * len(FIGURES)]
+        head = ["recommender", *COLUMNS.values()]
+        lines = ["| " + " | ".join(head) + " |", "|---|" + "--:|" * len(COLUMNS)]
         for name, figures in self.rows.items():
-            cells = [f"{f.value:.3f} [{f.low:.3f}, {f.high:.3f}]" for f in figures.values()]
+            cells = [_cell(figures[key], 3) for key in COLUMNS]
             lines.append("| " + " | ".join([name, *cells]) + " |")
         return "\n".join([*lines, "", *(f"{line}  " for line in self.sentences())])
 
     def sentences(self) -> list[str]:
-        """What a reader of the table has to know."""
-        facts = self.facts
-        seeds = len(facts["seeds"])
+        """Sentences on what the table was measured on."""
+        metadata = self.metadata
+        seeds = len(metadata["seeds"])
         out = [
-            f"{facts['note']} Release {facts['release']}.",
-            f"{LIST} recommendations to each of {facts['users']:,} personas; intervals: 95 %, "
+            f"{metadata['note']} Release {metadata['release']}.",
+            f"{LIST} recommendations to each of {metadata['users']:,} personas; intervals: 95 %, "
             f"bootstrap over users; values: means over {seeds} seed{'s' if seeds > 1 else ''}.",
         ]
-        reward = self.rows[facts["algo"]]["average_reward"]
+        reward = self.rows[metadata["algo"]]["average_reward"]
         if reward.seed_low is None:
             out.append(f"{seeds} of the 3 seeds that an interval over seeds needs.")
         else:
             out.append(
-                f"Average reward of {facts['algo']} over seeds: {reward.value:.3f} "
+                f"Average reward of {metadata['algo']} over seeds: {reward.value:.3f} "
                 f"[{reward.seed_low:.3f}, {reward.seed_high:.3f}] (95 %, Student's t)."
+            )
+        if OracleRecommender.name in self.rows:
+            room = self.rows[OracleRecommender.name]["average_reward"].value
+            room -= self.rows[CommonListRecommender.name]["average_reward"].value
+            share = self.rows[metadata["algo"]]["headroom"]
+            out.append(
+                f"Headroom for personalisation (oracle minus best list for everybody): {room:.3f}; "
+                f"{metadata['algo']} earns {_percent(share)} of it (bootstrap over users)."
             )
         left = {name: count for name, count in self.unrated.items() if count}
         if left:
@@ -110,14 +127,14 @@ class TrainingReport:
 
     def pictures(self) -> dict[str, bytes]:
         """Evaluation curves as PNG bytes by title."""
-        curves = {f"seed {run.policy.facts['seed']}": run.curve for run in self.runs}
+        curves = {f"seed {run.policy.metadata['seed']}": run.curve for run in self.runs}
         baselines = {
             name: {key: f.value for key, f in figures.items()}
             for name, figures in self.rows.items()
-            if name in BASELINES
+            if name != self.metadata["algo"]
         }
-        said = "a language model" if self.facts["language_model"] else "no language model"
-        subtitle = f"{self.facts['algo']}, rater {self.facts['rater']} ({said})"
+        said = "a language model" if self.metadata["language_model"] else "no language model"
+        subtitle = f"{self.metadata['algo']}, rater {self.metadata['rater']} ({said})"
         return {
             f"curve: {name}": curve_picture(name, curves, baselines=baselines, subtitle=subtitle)
             for name in PICTURES
@@ -142,7 +159,7 @@ def train(
     world
         The opened release with its rater.
     settings
-        What to train; its seed is replaced by each of `seeds`.
+        Settings of the runs; the seed is replaced by each of `seeds`.
     seeds
         Distinct seeds.
     folder
@@ -170,37 +187,66 @@ def train(
         run = Training(world, replace(settings, seed=seed), folder / f"seed-{seed}", audience)
         runs.append(run.run(resume=resume, checkpoint=checkpoint, progress=along, stop=stop))
     report = _judged(world, settings, list(seeds), audience, runs)
-    report.facts["seconds"] = round(time.monotonic() - started, 1)
-    told = orjson.dumps(report.as_json(), option=orjson.OPT_INDENT_2 | orjson.OPT_SERIALIZE_NUMPY)
-    write(folder / "report.json", told)
+    report.metadata["seconds"] = round(time.monotonic() - started, 1)
+    content = orjson.dumps(
+        report.as_json(), option=orjson.OPT_INDENT_2 | orjson.OPT_SERIALIZE_NUMPY
+    )
+    write(folder / "report.json", content)
     write(folder / "report.md", report.markdown().encode())
     for title, picture in report.pictures().items():
         write(folder / f"{title.removeprefix('curve: ')}.png", picture)
     return report
 
 
+def _percent(share: Figure) -> str:
+    return f"{share.value:.0%} [{share.low:.0%}, {share.high:.0%}]"
+
+
+def _cell(figure: Figure, digits: int) -> str:
+    if figure.value != figure.value:
+        return "–"
+    return f"{figure.value:.{digits}f} [{figure.low:.{digits}f}, {figure.high:.{digits}f}]"
+
+
+def _headroom(runs: Sequence[Played], ceiling: Sequence[Sequence[Played]]) -> Figure:
+    """Share of the headroom, NaN where it is not known or there is none."""
+    nan = float("nan")
+    try:
+        return headroom_share(runs, *ceiling) if ceiling else Figure(nan, nan, nan)
+    except ContractError:
+        return Figure(nan, nan, nan)
+
+
 def _judged(
     world: World, settings: RunSettings, seeds: list[int], audience: Audience, runs: list[Trained]
 ) -> TrainingReport:
-    rows: dict[str, dict[str, Figure]] = {}
-    notes: dict[str, str] = {}
-    unrated: dict[str, int] = {}
-
-    def judge(name: str, made: Sequence[Recommender]) -> None:
-        played: list[Played] = [
+    contenders: list[Sequence[Recommender]] = []
+    for name in BASELINES:
+        if name == "random":
+            made = [open_recommender(name, seed=s).fit(world.release) for s in seeds]
+        elif name == "content" or "item_stats" in world.release:
+            made = [open_recommender(name).fit(world.release)] * len(seeds)
+        else:
+            continue
+        contenders.append(made)
+    references = audience.references()
+    contenders += [[one] * len(seeds) for one in references[:1]]
+    contenders.append([run.policy for run in runs])
+    contenders += [[one] * len(seeds) for one in references[1:]]
+    played = {
+        made[0].name: [
             audience.play(one, seed=_FINAL + seed) for one, seed in zip(made, seeds, strict=True)
         ]
-        rows[name] = evaluate(played)
-        notes[name] = made[0].note
-        unrated[name] = sum(int((~p.complete).sum()) for p in played)
-
-    for baseline in BASELINES:
-        if baseline == "random":
-            judge(baseline, [open_recommender(baseline, seed=s).fit(world.release) for s in seeds])
-        elif baseline == "content" or "item_stats" in world.release:
-            judge(baseline, [open_recommender(baseline).fit(world.release)] * len(seeds))
-    judge(settings.algo, [run.policy for run in runs])
-    facts = {
+        for made in contenders
+    }
+    ceiling = [played[one.name] for one in references]
+    rows = {
+        name: {**evaluate(lists), "headroom": _headroom(lists, ceiling)}
+        for name, lists in played.items()
+    }
+    notes = {made[0].name: made[0].note for made in contenders}
+    unrated = {name: sum(int((~p.complete).sum()) for p in ps) for name, ps in played.items()}
+    metadata = {
         "release": world.release.ref,
         "rater": world.rater.name,
         "language_model": world.rater.language_model,
@@ -211,7 +257,7 @@ def _judged(
         "seeds": seeds,
         "users": len(audience.users),
     }
-    return TrainingReport(facts, rows, notes, unrated, runs)
+    return TrainingReport(metadata, rows, notes, unrated, runs)
 
 
 def policy_table(report: TrainingReport) -> pl.DataFrame:
@@ -221,10 +267,10 @@ def policy_table(report: TrainingReport) -> pl.DataFrame:
     """
     import polars as pl
 
-    facts, figures = report.facts, report.rows[report.facts["algo"]]
+    metadata, figures = report.metadata, report.rows[report.metadata["algo"]]
     rows = []
     for n, run in enumerate(report.runs):
-        own = run.policy.facts
+        own = run.policy.metadata
         row = {
             "seed": own["seed"],
             "algo": own["algo"],
@@ -232,10 +278,10 @@ def policy_table(report: TrainingReport) -> pl.DataFrame:
             "release": own["release"],
             "rater": own["rater"],
             "language_model": own["language_model"],
-            "scale": facts["scale"],
+            "scale": metadata["scale"],
             "items_sha256": own["items"],
             "personas_sha256": own["personas"],
-            "users": facts["users"],
+            "users": metadata["users"],
             **{key.replace("@", "_at_"): figures[key].by_seed[n] for key in FIGURES},
             "weights": run.weights,
         }
@@ -273,13 +319,13 @@ def curve_picture(
     Parameters
     ----------
     name
-        Which one.
+        Key of `PICTURES`.
     curves
         Rows of the evaluation curve by label, such as a seed.
     baselines
         Values of recommenders that are not trained, drawn as horizontal lines (reward only).
     subtitle
-        Second line of the title: on what it was measured, and by which rater.
+        Second line of the title: algorithm and rater.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure

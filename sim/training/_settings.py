@@ -1,4 +1,4 @@
-"""What decides a training run."""
+"""Settings of a training run."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 
 __all__ = ["NAMES", "RunSettings", "run_settings"]
 
-#: Names of the algorithms; what each is stands in `_algorithms`, which loads torch.
+#: Names of the algorithms; `_algorithms` defines them and loads torch.
 NAMES = ("a2c", "ppo", "trpo", "dqn")
 
 
 @dataclass(frozen=True)
 class RunSettings:
-    """What decides a run, beside the release.
+    """Settings that, with the release, determine a run.
 
     Attributes
     ----------
@@ -34,14 +34,14 @@ class RunSettings:
         Environments that are stepped together (count); None is the algorithm's.
     gamma
         Discount factor.
-    dim
-        Length of user and item vectors.
+    components
+        Principal components of the text vectors among the features, at most (count).
     length_limit
         Longest episode (steps), at most the number of items.
     leave_probability
         Of the persona, per step.
     retriever, retrieved
-        Which and how many past items the rater is told of.
+        How past items are selected for the rater, and how many.
     perturbation, perturbation_strength
         Of the stored rating.
     reward_shaping
@@ -52,15 +52,15 @@ class RunSettings:
     evaluate_every, checkpoint_every
         Steps between two (count).
     users
-        Personas that are evaluated on at most (count); None is all of the domain.
+        Personas evaluated on, at most (count); None is all of the domain.
     """
 
     algo: str = "a2c"
     steps: int = 100_000
     seed: int = 0
     envs: int | None = None
-    gamma: float = 0.975
-    dim: int = 32
+    gamma: float = 0.0
+    components: int = 16
     length_limit: int = 200
     leave_probability: float = 0.025
     retriever: str = "recent"
@@ -77,13 +77,13 @@ class RunSettings:
         if self.algo not in NAMES:
             hint = nearest(self.algo, NAMES)
             raise ConfigError("unknown algorithm", where=repr(self.algo), hint=hint)
-        for name, least in (
-            ("steps", 1), ("envs", 1), ("dim", 1), ("evaluate_every", 1), ("checkpoint_every", 1),
-            ("users", 2), ("length_limit", 1), ("seed", 0),
+        for name, low in (
+            ("steps", 1), ("envs", 1), ("components", 1), ("evaluate_every", 1),
+            ("checkpoint_every", 1), ("users", 2), ("length_limit", 1), ("seed", 0),
         ):  # fmt: skip
             value = getattr(self, name)
-            if value is not None and value < least:
-                raise ConfigError(f"{name} is {value}", where="training", hint=f"at least {least}")
+            if value is not None and value < low:
+                raise ConfigError(f"{name} is {value}", where="training", hint=f"at least {low}")
         if not 0 <= self.gamma <= 1:
             raise ConfigError(f"gamma is {self.gamma}", where="training", hint="from 0 to 1")
 

@@ -24,6 +24,7 @@ from sim.training._checkpoint import (
     write,
 )
 from sim.training._evaluation import Audience, figures_line
+from sim.training._features import Features
 from sim.training._networks import Sizes
 from sim.training._policy_file import PolicyRecommender, id_hash, policy_bytes
 from sim.training._settings import RunSettings
@@ -33,12 +34,12 @@ if TYPE_CHECKING:
 
 __all__ = ["Progress", "Stopped", "Trained", "Training"]
 
-#: Given (steps done, steps in all) as a training advances.
+#: Called with (steps done, steps in all) as a training advances.
 Progress = Callable[[int, int], None]
 
 
-class Stopped(Exception):  # noqa: N818 - a way out, not a fault
-    """The run was asked to stop; its checkpoint is written."""
+class Stopped(Exception):  # noqa: N818 - a result, not an error
+    """The run stopped on request, after writing a checkpoint."""
 
     def __init__(self, steps: int, path: Path) -> None:
         self.steps, self.path = steps, path
@@ -47,7 +48,7 @@ class Stopped(Exception):  # noqa: N818 - a way out, not a fault
 
 @dataclass(frozen=True)
 class Trained:
-    """What a run leaves.
+    """Result of a run.
 
     Attributes
     ----------
@@ -68,18 +69,18 @@ class Trained:
 
 
 class Training:
-    """A run in a folder of its own.
+    """One run in one folder.
 
     Parameters
     ----------
     world
         The opened release with its rater.
     settings
-        What to train.
+        Settings of the run.
     folder
-        Where the run lives; made if it is not there.
+        Folder of the run, created if missing.
     audience
-        Whom the policy is evaluated on; default: made from the settings.
+        Personas that the policy is evaluated on; default from the settings.
 
     Raises
     ------
@@ -101,8 +102,8 @@ class Training:
         self._saved = 0
 
     @property
-    def facts(self) -> dict[str, Any]:
-        """What the run is: settings, release, rater, item and persona sets."""
+    def metadata(self) -> dict[str, Any]:
+        """Settings, release, rater, item and persona sets of the run."""
         world, settings = self.world, asdict(self.settings)
         return {
             "settings": settings,
@@ -128,13 +129,13 @@ class Training:
         Parameters
         ----------
         resume
-            Go on from the folder's latest checkpoint (from the start if there is none yet).
+            Continue from the folder's latest checkpoint (from the start without one).
         checkpoint
-            Go on from this one instead.
+            Continue from this one instead.
         progress
-            Told of every rollout.
+            Called after every rollout.
         stop
-            Asked between rollouts; once it is true, a checkpoint is written and the run ends.
+            Called between rollouts; once it returns true, the run writes a checkpoint and ends.
 
         Raises
         ------
@@ -145,9 +146,9 @@ class Training:
         ReleaseError
             If it is of another item set.
         AnswerError, EngineError
-            If the rater fails; the latest checkpoint stands.
+            If the rater fails; the latest checkpoint remains.
         Stopped
-            If it was asked to.
+            If `stop` returned true.
         """
         from stable_baselines3.common.logger import configure
         from threadpoolctl import threadpool_limits
@@ -181,7 +182,7 @@ class Training:
             limits.restore_original_limits()
 
     def record(self, model: Any, env: Any) -> None:
-        """Evaluate, unless this step has been, and write the curve."""
+        """Evaluate unless this step was evaluated, and write the curve."""
         steps = int(model.num_timesteps)
         if self.curve and self.curve[-1]["steps"] >= steps:
             return
@@ -198,7 +199,7 @@ class Training:
         """Write a checkpoint."""
         steps = int(model.num_timesteps)
         state = {"model": model_state(model, env), "curve": self.curve}
-        path = save(self.folder / "checkpoints", steps, state, self.facts)
+        path = save(self.folder / "checkpoints", steps, state, self.metadata)
         self._saved = steps
         return path
 
@@ -217,7 +218,7 @@ class Training:
             chosen = [c for c in checkpoints(path.parent) if c.path.name == path.name]
             if not chosen:
                 raise IntegrityError(
-                    "no such checkpoint, or one that was never finished",
+                    "no such checkpoint, or an unfinished one",
                     where=str(path),
                     hint=f"there is {kept[-1].path}" if kept else "there is none",
                 )
@@ -225,9 +226,9 @@ class Training:
         if not resume:
             if kept or (self.folder / "policy.safetensors").exists():
                 raise ConfigError(
-                    "there is a run already",
+                    "the folder holds a run",
                     where=str(self.folder),
-                    hint="--resume goes on with it, --out takes another folder",
+                    hint="--resume continues it, --out takes another folder",
                 )
             return None
         return kept[-1] if kept else None
@@ -250,19 +251,19 @@ class Training:
             scaled=settings.scale_reward,
         )
         scale = world.rater.scale
-        sizes = Sizes(
-            len(world.catalogue), len(world.cast), scale.low, scale.high, dim=settings.dim
+        features = Features.read(world, settings.components)
+        sizes = Sizes.of(features, scale)
+        model = make_model(
+            self._algorithm, env, sizes, features, gamma=settings.gamma, seed=settings.seed
         )
-        return make_model(
-            self._algorithm, env, sizes, gamma=settings.gamma, seed=settings.seed
-        ), env
+        return model, env
 
     def _environment(self, *, evaluation: bool = False) -> dict[str, Any]:
         """Arguments of the environment that are the same in training and evaluation."""
         settings = self.settings
         more: dict[str, Any] = {"retrieved": settings.retrieved}
         if not evaluation:
-            # Perturbation and shaping are for the learner; what it is judged by stays as it is.
+            # Perturbation and shaping are for the learner only.
             more |= {
                 "perturbation": settings.perturbation,
                 "perturbation_strength": settings.perturbation_strength,
@@ -271,7 +272,7 @@ class Training:
         return more
 
     def _restore(self, model: Any, env: Any, found: Checkpoint) -> None:
-        _same_run(found, self.facts)
+        _same_run(found, self.metadata)
         state = load(found)
         restore_model(model, env, state["model"])
         self.curve = [dict(row) for row in state["curve"]]
@@ -282,7 +283,7 @@ class Training:
         network = getattr(model.policy, "actor", None)
         if network is None:
             network = model.policy.q_net.scores
-        return PolicyRecommender(network, {**self.facts, "steps": int(model.num_timesteps)})
+        return PolicyRecommender(network, {**self.metadata, "steps": int(model.num_timesteps)})
 
     def _write_curve(self) -> None:
         text = io.StringIO()
@@ -294,15 +295,15 @@ class Training:
 
     def _finished(self, model: Any) -> Trained:
         policy = self._policy(model)
-        weights = policy_bytes(policy.network, policy.facts)
+        weights = policy_bytes(policy.network, policy.metadata)
         write(self.folder / "policy.safetensors", weights)
-        facts = orjson.dumps(policy.facts, option=orjson.OPT_INDENT_2)
-        write(self.folder / "run.json", facts)
+        metadata = orjson.dumps(policy.metadata, option=orjson.OPT_INDENT_2)
+        write(self.folder / "run.json", metadata)
         return Trained(self.folder, policy, weights, list(self.curve))
 
 
 def _torch_threads(count: int) -> int:
-    """Set torch's threads and say how many there were."""
+    """Set the number of torch's threads and return the previous one."""
     import torch as th
 
     before = th.get_num_threads()
@@ -310,37 +311,37 @@ def _torch_threads(count: int) -> int:
     return before
 
 
-#: Settings that may differ when a run is gone on with: they do not change its curve so far.
+#: Settings that may differ when a run is resumed: they do not change its curve so far.
 _FREE = ("steps", "checkpoint_every")
 
 
-def _same_run(found: Checkpoint, facts: dict[str, Any]) -> None:
-    """Refuse to go on with another run.
+def _same_run(found: Checkpoint, metadata: dict[str, Any]) -> None:
+    """Refuse to resume another run.
 
     Raises
     ------
     ReleaseError, ConfigError
-        Saying what differs.
+        Naming the difference.
     """
     from pipelines.errors import ReleaseError
 
-    told = found.facts
+    saved = found.metadata
     for key, what in (("items", "item set"), ("personas", "personas")):
-        if told.get(key) != facts[key]:
+        if saved.get(key) != metadata[key]:
             raise ReleaseError(
-                f"the checkpoint is of another {what} ({told.get('release')}, "
-                f"here {facts['release']})",
+                f"the checkpoint is of another {what} ({saved.get('release')}, "
+                f"here {metadata['release']})",
                 where=str(found.path),
-                hint=f"--release {told.get('release')}",
+                hint=f"--release {saved.get('release')}",
             )
     for key in ("release", "rater"):
-        if current_name(str(told.get(key))) != facts[key]:
+        if current_name(str(saved.get(key))) != metadata[key]:
             raise ConfigError(
-                f"the checkpoint is of the {key} {told.get(key)}, not of {facts[key]}",
+                f"the checkpoint is of the {key} {saved.get(key)}, not of {metadata[key]}",
                 where=str(found.path),
-                hint=f"--{key} {told.get(key)}",
+                hint=f"--{key} {saved.get(key)}",
             )
-    before, now = told.get("settings", {}), facts["settings"]
+    before, now = saved.get("settings", {}), metadata["settings"]
     for name, value in now.items():
         if name not in _FREE and before.get(name) != value:
             raise ConfigError(
@@ -354,7 +355,7 @@ def _callback(training: Training, env: Any, progress: Progress, stop: Callable[[
     from stable_baselines3.common.callbacks import BaseCallback
 
     class BetweenRollouts(BaseCallback):
-        """Evaluates, saves and stops where nothing is under way."""
+        """Evaluate, save and stop between rollouts."""
 
         def _on_rollout_start(self) -> None:
             steps = int(self.model.num_timesteps)

@@ -114,10 +114,12 @@ def train(
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Train recommendation policies on a release and judge them beside baselines.
+    """Train recommendation policies on a release and compare them with baselines.
 
-    Writes policies, checkpoints, TensorBoard logs, curves and pictures to a folder. Ctrl-C
-    leaves a checkpoint that --resume goes on from.
+    The table has the ceiling (an oracle that knows every expected rating), the best list that is
+    the same for everybody, and the share of the headroom between them that a policy earns.
+    Policies, checkpoints, TensorBoard logs, curves and pictures go to a folder. Ctrl-C writes a
+    checkpoint that --resume continues from.
 
     JSON: {"release", "rater", "language_model", "note", "scale", "algo", "steps",
     "seeds", "users", "seconds", "figures": {name: title}, "rows": [{"recommender",
@@ -192,7 +194,7 @@ def train(
 
 
 def _installed() -> None:
-    """Say in one line what is missing.
+    """Check that the extra `train` is installed.
 
     Raises
     ------
@@ -212,7 +214,7 @@ def _installed() -> None:
 
 @contextmanager
 def _interruptible() -> Iterator[Any]:
-    """A question whether Ctrl-C (or a polite kill) was asked for; the second one is immediate."""
+    """Yield a function that tells whether Ctrl-C or SIGTERM came; a second one is immediate."""
     asked = False
 
     def ask(number: int, frame: Any) -> None:
@@ -234,19 +236,26 @@ def _interruptible() -> Iterator[Any]:
 
 
 def _print(report: TrainingReport, folder: Path) -> None:
-    from sim.metrics import FIGURES
+    from sim.training._report import COLUMNS
 
     screen = console()
-    titles = list(FIGURES.items())
-    # Two tables of four figures each fit a terminal of 80 columns.
-    for part in (titles[:4], titles[4:]):
+    titles = list(COLUMNS.items())
+    # Tables of three figures each fit a terminal of 80 columns.
+    for start in range(0, len(titles), 3):
+        part = titles[start : start + 3]
         names = [title for _, title in part]
         shown = table("recommender", *names, numeric=names)
         for name, figures in report.rows.items():
             cells = (figures[key] for key, _ in part)
-            shown.add_row(name, *(f"{c.value:.3f}\n[{c.low:.2f}, {c.high:.2f}]" for c in cells))
+            shown.add_row(name, *(_shown(cell) for cell in cells))
         screen.print(shown)
         screen.print()
     for line in report.sentences():
         screen.print(line, markup=False, soft_wrap=True)
     screen.print(f"Policies, curves and pictures: {folder}", markup=False, soft_wrap=True)
+
+
+def _shown(figure: Any) -> str:
+    if figure.value != figure.value:
+        return "–"
+    return f"{figure.value:.3f}\n[{figure.low:.2f}, {figure.high:.2f}]"

@@ -31,6 +31,7 @@ from sim.training import (
     train,
 )
 from sim.training._checkpoint import KEPT, checkpoints
+from sim.training._features import Features
 from sim.training._networks import ItemScores, Sizes
 
 #: PPO and TRPO learn from 2,048 steps at a time.
@@ -43,7 +44,7 @@ SHORT: dict[str, dict[str, int]] = {
 
 
 def settings_for(algo: str) -> RunSettings:
-    return RunSettings(algo=algo, dim=8, length_limit=20, seed=4, **SHORT[algo])
+    return RunSettings(algo=algo, components=4, length_limit=20, seed=4, **SHORT[algo])
 
 
 def after(asked: int) -> Any:
@@ -184,7 +185,7 @@ def test_a_checkpoint_whose_facts_were_never_written_is_none(
     last = checkpoints(folder / "checkpoints")[-1]
     last.path.with_suffix(".json").unlink()
     assert [c.steps for c in checkpoints(folder / "checkpoints")] == [320, 640]
-    with pytest.raises(IntegrityError, match="never finished"):
+    with pytest.raises(IntegrityError, match="unfinished"):
         Training(world, settings_for("a2c"), folder).run(resume=True, checkpoint=last.path)
     assert Training(world, settings_for("a2c"), folder).run(resume=True).curve[-1]["steps"] == 960
 
@@ -194,7 +195,7 @@ def test_a_folder_with_a_run_is_not_written_over(world: World, finished: Path) -
         Training(world, settings_for("a2c"), finished).run()
 
 
-@pytest.mark.parametrize("change", [{"dim": 4}, {"seed": 5}, {"algo": "dqn"}, {"envs": 2}])
+@pytest.mark.parametrize("change", [{"components": 2}, {"seed": 5}, {"algo": "dqn"}, {"envs": 2}])
 def test_going_on_with_other_settings_is_refused(
     world: World, finished: Path, tmp_path: Path, change: dict[str, Any]
 ) -> None:
@@ -231,7 +232,7 @@ def test_a_policy_trained_on_another_item_set_is_refused(
     assert policy.fit(world.release) is policy
     with pytest.raises(ReleaseError, match=r"other items: 24 of .*, here 23") as error:
         policy.fit(other.release)
-    assert policy.facts["release"] in str(error.value)
+    assert policy.metadata["release"] in str(error.value)
 
 
 @pytest.mark.faults
@@ -243,29 +244,33 @@ def test_a_policy_cut_short_is_refused(finished: Path, tmp_path: Path, length: i
         load_policy(broken)
 
 
+def untrained(world: World) -> ItemScores:
+    """A network with random weights."""
+    features = Features.read(world, components=4)
+    sizes = Sizes.of(features, world.rater.scale)
+    network = ItemScores(sizes, features.items, features.personas)
+    with th.no_grad():
+        for parameter in network.parameters():
+            parameter.normal_(generator=th.Generator().manual_seed(1))
+    return network
+
+
 class TestTrainedPolicy(RecommenderContract):
-    """A policy that sees past ratings, with random weights."""
+    """A policy with random weights."""
 
     def make(self, release: Release) -> Recommender:
         world = World.open(release)
-        th.manual_seed(1)
-        network = ItemScores(Sizes(len(world.catalogue), len(world.cast), 1, 10), history=True)
-        facts = Training(world, settings_for("trpo"), Path("nowhere")).facts
-        return load_policy(policy_bytes(network, {**facts, "steps": 0})).fit(release)
+        metadata = Training(world, settings_for("trpo"), Path("nowhere")).metadata
+        return load_policy(policy_bytes(untrained(world), {**metadata, "steps": 0})).fit(release)
 
 
-def test_a_policy_that_sees_ratings_recommends_by_them_and_one_that_does_not_ignores_them(
-    world: World,
-) -> None:
-    facts = {**Training(world, settings_for("trpo"), Path("nowhere")).facts, "steps": 0}
-    for history in (True, False):
-        th.manual_seed(0)
-        network = ItemScores(Sizes(24, 6, 1, 10), history=history)
-        if network.past is not None:
-            network.past.data *= 100
-        policy = load_policy(policy_bytes(network, facts))
-        lists = [policy.recommend([0], 5, seen=[[3, 7]], ratings=[r]) for r in ([1, 10], [10, 1])]
-        assert (lists[0].tolist() == lists[1].tolist()) is not history
+def test_a_policy_recommends_by_the_ratings_so_far(world: World) -> None:
+    metadata = {**Training(world, settings_for("trpo"), Path("nowhere")).metadata, "steps": 0}
+    network = untrained(world)
+    network.by_history.data *= 100
+    policy = load_policy(policy_bytes(network, metadata))
+    lists = [policy.recommend([0], 5, seen=[[3, 7]], ratings=[r]) for r in ([1, 10], [10, 1])]
+    assert lists[0].tolist() != lists[1].tolist()
 
 
 def test_training_prefers_what_is_rated_well(world: World, tmp_path: Path) -> None:
@@ -288,7 +293,9 @@ def test_the_report_has_baselines_as_rows_and_says_what_it_was_measured_on(
 ) -> None:
     settings = replace(settings_for("a2c"), steps=160)
     report = train(world, settings, [0, 1, 2], tmp_path / "run")
-    assert list(report.rows) == ["random", "popular", "mean-rating", "content", "a2c"]
+    assert list(report.rows) == [
+        *("random", "popular", "mean-rating", "content", "best common list", "a2c", "oracle")
+    ]
     text = report.markdown()
     assert "no language model was used" in text
     assert "means over 3 seeds" in text
