@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 
 __all__ = ["run", "ui"]
 
+#: What `dagster dev` loads.
+WORKSPACE = Path(__file__).with_name("workspace.yaml")
 #: Unread names that a run shows; all are in its JSON and in the inventory of files.
 _SHOWN = 10
 #: Time between two lines about a running step, where there is no terminal (seconds).
@@ -145,7 +147,6 @@ def ui(
     config: ConfigOption = None,
 ) -> None:
     """Start Dagster's webserver and daemon on the home; Ctrl-C stops both."""
-    from orchestration.dbt_project import PROJECT
     from orchestration.instance import open_instance
     from pipelines.store.files import full_disk_errors
 
@@ -166,9 +167,7 @@ def ui(
     env["DAGSTER_HOME"] = str(folder / "dagster")
     number = port or tree.runtime.ui_port
     console(stderr=True).print(f"Dagster UI: http://{host}:{number}  (Ctrl-C stops it)")
-    root = PROJECT.parent
-    os.chdir(root)
-    args = [sys.executable, "-m", "dagster", "dev", "-w", str(root / "workspace.yaml")]
+    args = [sys.executable, "-m", "dagster", "dev", "-w", str(WORKSPACE)]
     os.execve(sys.executable, [*args, "-h", host, "-p", str(number)], env)  # noqa: S606
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import subprocess
@@ -20,7 +21,9 @@ from pipelines.errors import ConfigError
 
 __all__ = ["PROJECT", "ModelNames", "dbt_executable", "environment", "manifest_path"]
 
-PROJECT = Path(__file__).resolve().parents[1] / "dbt"
+_INSTALLED = Path(__file__).resolve().with_name("dbt")
+#: The dbt project: beside this file in a wheel, at the root in a checkout.
+PROJECT = _INSTALLED if _INSTALLED.is_dir() else _INSTALLED.parents[1] / "dbt"
 
 
 def dbt_executable() -> str:
@@ -63,9 +66,9 @@ def manifest_path() -> Path:
     ConfigError
         If dbt can't parse the project.
     """
-    target = PROJECT / "target"
+    target = _target()
     manifest = target / "manifest.json"
-    target.mkdir(exist_ok=True)
+    target.mkdir(parents=True, exist_ok=True)
     with FileLock(target / ".parse.lock"):
         if not _fresh(manifest):
             result = subprocess.run(
@@ -91,6 +94,16 @@ def manifest_path() -> Path:
                 )
             os.utime(manifest)
     return manifest
+
+
+def _target() -> Path:
+    """Folder of the manifest: in the checkout, or the user's cache where this is installed."""
+    if PROJECT != _INSTALLED:
+        return PROJECT / "target"
+    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    # Several environments may have the package, each with its own project.
+    place = hashlib.sha256(str(PROJECT).encode()).hexdigest()[:16]
+    return Path(cache) / "understudy" / f"dbt-{place}"
 
 
 def _fresh(manifest: Path) -> bool:

@@ -72,5 +72,5 @@ def build_defs(
 
 @dg.definitions
 def defs() -> dg.Definitions:
-    """What `workspace.yaml` loads: settings from the file and the environment."""
+    """Code location of `dagster dev`: settings from the file and the environment."""
     return build_defs()

@@ -2,6 +2,7 @@
 
 ``UnderstudyError``
 ├── ``ConfigError``     a setting is missing, unknown or out of range (exit 2)
+│   └── ``MissingPackageError``  an optional package is not installed; an ``ImportError`` too
 ├── ``SourceError``     an original file is unreadable, incomplete or not what it claims (exit 3)
 │   └── ``SourceUnavailableError``  a remote source did not answer; worth another try
 ├── ``ContractError``   rows break a table's contract or a blocking check (exit 4)
@@ -29,6 +30,7 @@ __all__ = [
     "EngineError",
     "IntegrityError",
     "LockedError",
+    "MissingPackageError",
     "NoChoiceSetError",
     "ReleaseError",
     "SourceError",
@@ -105,6 +107,10 @@ class ConfigError(UnderstudyError):
     """A setting is missing, unknown, of the wrong type or out of its range."""
 
     exit_code = 2
+
+
+class MissingPackageError(ConfigError, ImportError):
+    """An optional package is not installed; the hint names the extra that has it."""
 
 
 class SourceError(UnderstudyError):

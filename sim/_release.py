@@ -5,10 +5,12 @@ from __future__ import annotations
 import difflib
 import html
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipelines.errors import IntegrityError, ReleaseError, UnknownTableError
+from pipelines.extras import missing_package
 
 if TYPE_CHECKING:
     import duckdb
@@ -107,8 +109,14 @@ class Table:
         """The rows as a pandas frame with Arrow-backed types, so that nulls stay nulls.
 
         Parameters and errors as for :meth:`polars`.
+
+        Raises
+        ------
+        MissingPackageError
+            If pandas is not installed (extra ``env``).
         """
-        import pandas as pd
+        with _optional("Table.pandas"):
+            import pandas as pd
 
         return self.arrow(columns).to_pandas(types_mapper=pd.ArrowDtype)
 
@@ -122,8 +130,14 @@ class Table:
         connection
             Connection the relation belongs to; default a new in-memory database, which lives
             as long as the relation.
+
+        Raises
+        ------
+        MissingPackageError
+            If DuckDB is not installed (extra ``env``).
         """
-        import duckdb
+        with _optional("Table.duckdb"):
+            import duckdb
 
         connection = connection or duckdb.connect()
         return connection.read_parquet([str(path) for path in self.files])
@@ -323,6 +337,15 @@ class Release(Mapping[str, Table]):
             f"<table><caption>{html.escape(head)}</caption><thead><tr><th>table</th>"
             f"<th>rows</th><th>version</th></tr></thead><tbody>{rows}</tbody></table>"
         )
+
+
+@contextmanager
+def _optional(where: str) -> Iterator[None]:
+    """Name the extra of a package that is not installed."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise missing_package(error, where=where) from error
 
 
 def open_release(

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from pipelines.errors import ConfigError
+from pipelines.extras import missing_package
 
 if TYPE_CHECKING:
     from typer.core import TyperCommand, TyperGroup
@@ -53,6 +54,8 @@ def load_command(entry: EntryPoint) -> TyperCommand | TyperGroup | Any:
     """
     try:
         target = entry.load()
+    except ModuleNotFoundError as error:
+        raise missing_package(error, where=f"understudy {entry.name}") from error
     except (ImportError, AttributeError) as error:
         raise ConfigError(
             f"the command `{entry.name}` can't be loaded ({error})",

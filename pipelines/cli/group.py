@@ -18,6 +18,7 @@ from typer.core import TyperCommand, TyperGroup
 from pipelines.cli._plugins import help_line, load_command, plugin_commands
 from pipelines.cli._terminal import console, log_printable, printable, reader_gone, write_json
 from pipelines.errors import UnderstudyError
+from pipelines.extras import missing_package
 
 __all__ = ["RootGroup", "debug_wanted", "root_app"]
 
@@ -82,6 +83,9 @@ def guarded(call: Callable[[], Any], words: Sequence[str], *, debug: bool) -> in
         return _usage(error, as_json=as_json)
     except UnderstudyError as error:
         return _report(error, str(error), error.exit_code, as_json=as_json, debug=debug)
+    except ModuleNotFoundError as error:
+        fault = missing_package(error, where=" ".join(["understudy", *words[:1]]))
+        return _report(fault, str(fault), fault.exit_code, as_json=as_json, debug=debug)
     except Exception as error:  # noqa: BLE001 - the boundary of the process
         text = " ".join(f"unexpected {type(error).__name__}: {error}".split())
         hint = "please report it" if debug else "run with --debug, please report"

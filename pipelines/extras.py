@@ -1,0 +1,78 @@
+"""Optional packages: which extra of the distribution has a package that is not installed."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from importlib.metadata import PackageNotFoundError, requires
+
+from pipelines.errors import MissingPackageError
+
+__all__ = ["extra_of", "missing_package"]
+
+#: Distributions whose import name is not their own name.
+_DISTRIBUTIONS = {
+    "sb3_contrib": "sb3-contrib",
+    "sklearn": "scikit-learn",
+    "surprise": "scikit-surprise",
+    "yaml": "pyyaml",
+}
+
+#: Extras that only join others, or that nobody runs the program with.
+_JOINED = frozenset({"all", "dev", "ui"})
+
+
+@cache
+def _extras() -> dict[str, str]:
+    """The first extra of each optional distribution, by normalised name."""
+    try:
+        lines = requires("understudy") or []
+    except PackageNotFoundError:  # run from a checkout that is not installed
+        lines = []
+    found: dict[str, str] = {}
+    for line in lines:
+        name, _, marker = line.partition(";")
+        extra = re.search(r"""extra == ['"]([\w-]+)['"]""", marker)
+        distribution = re.match(r"[\w.-]+", name.strip())
+        if extra and distribution and extra[1] not in _JOINED and distribution[0] != "understudy":
+            found.setdefault(_normalised(distribution[0]), extra[1])
+    return found
+
+
+def _normalised(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def extra_of(module: str) -> str | None:
+    """Extra that installs a module, by its import name; None if no extra has it.
+
+    >>> extra_of("gymnasium.spaces"), extra_of("dagster"), extra_of("polars")
+    ('env', 'pipeline', None)
+    """
+    top = module.partition(".")[0]
+    return _extras().get(_normalised(_DISTRIBUTIONS.get(top, top)))
+
+
+def missing_package(
+    error: ModuleNotFoundError, *, where: str, extra: str | None = None
+) -> MissingPackageError:
+    """The error of a feature whose package is not installed, naming the extra.
+
+    Parameters
+    ----------
+    error
+        What the import raised.
+    where
+        The feature, such as ``understudy run``.
+    extra
+        The extra that has all the feature needs; default: the first one with this package.
+    """
+    module = error.name or str(error)
+    top = module.partition(".")[0]
+    extra = extra or extra_of(module)
+    return MissingPackageError(
+        f"the package {_DISTRIBUTIONS.get(top, top)} is not installed",
+        where=where,
+        hint=f"pip install 'understudy[{extra}]'" if extra else "reinstall understudy",
+        details={"module": module, "extra": extra},
+    )

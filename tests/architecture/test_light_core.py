@@ -1,0 +1,120 @@
+"""The core needs few packages, reads releases with them, and names the extra of what it lacks."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import understudy
+from pipelines.errors import MissingPackageError
+from pipelines.extras import missing_package
+
+#: What a fresh interpreter may import: the core dependencies and what they need themselves.
+CORE = {
+    "annotated_types", "dotenv", "filelock", "numpy", "orjson", "packaging", "polars", "pyarrow",
+    "pydantic", "pydantic_core", "pydantic_settings", "typing_extensions", "typing_inspection",
+    "yaml", "_polars_runtime_32", "_polars_runtime",
+}  # fmt: skip
+
+#: Hides every other installed package.
+BLOCK = """
+import importlib.machinery, importlib.metadata, sys
+hidden = set(importlib.metadata.packages_distributions())
+hidden -= {allowed!r} | set(sys.stdlib_module_names)
+hidden -= {{"understudy", "pipelines", "sim", "orchestration"}}
+finder = importlib.machinery.PathFinder
+found = finder.find_spec
+finder.find_spec = lambda name, path=None, target=None: (
+    None if name.partition(".")[0] in hidden else found(name, path, target)
+)
+"""
+
+
+def in_core(code: str, cwd: Path, *more: str) -> subprocess.CompletedProcess[str]:
+    """Run code where only the core packages, and those named, can be imported."""
+    block = BLOCK.format(allowed=CORE | set(more))
+    return subprocess.run(
+        [sys.executable, "-c", block + code], cwd=cwd, capture_output=True, text=True, check=False
+    )
+
+
+def test_core_has_at_most_ten_dependencies(repository: Path) -> None:
+    project = tomllib.loads((repository / "pyproject.toml").read_text("utf-8"))["project"]
+    names = {re.match(r"[\w-]+", line)[0] for line in project["dependencies"]}  # type: ignore[index]
+    assert len(names) <= 10
+    assert not names & {"torch", "dagster", "dbt-core", "transformers"}
+
+
+def test_every_extra_is_part_of_all(repository: Path) -> None:
+    project = tomllib.loads((repository / "pyproject.toml").read_text("utf-8"))["project"]
+    extras = project["optional-dependencies"]
+    assert set(extras) == {"env", "pipeline", "models", "train", "agents", "all", "dev", "ui"}
+    assert extras["all"] == ["understudy[pipeline,models,train,agents]"]
+
+
+def test_core_reads_a_release(repository: Path, tmp_path: Path) -> None:
+    from support import small_release
+
+    small_release.build(tmp_path)
+    code = f"""
+import understudy
+release = understudy.open_release("movies@latest", home={str(tmp_path)!r})
+assert release["items"].polars().height == release["items"].arrow().num_rows == 24
+assert release["items"].lazy().collect().height == 24
+release.verify()
+print(release.card.splitlines()[0])
+"""
+    done = in_core(code, repository)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("#")
+
+
+def test_environment_needs_gymnasium_and_scipy_alone(repository: Path, tmp_path: Path) -> None:
+    from support import small_release
+
+    small_release.build(tmp_path)
+    code = f"""
+import understudy
+env = understudy.RecommendationEnv("movies@latest", home={str(tmp_path)!r})
+env.reset(seed=0)
+print(env.step(3)[4]["rating_status"])
+"""
+    done = in_core(code, repository, "gymnasium", "cloudpickle", "farama_notifications", "scipy")
+    assert (done.returncode, done.stdout) == (0, "ok\n"), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("code", "extra"),
+    [
+        ("import understudy; understudy.RecommendationEnv", "env"),
+        ("import understudy; understudy.train", "train"),
+        ("import sim._release as r; r.Table('items', None).duckdb()", "env"),
+        ("from understudy.__main__ import main; main()", "env"),
+        ("from understudy.__main__ import sim; sim()", "env"),
+    ],
+)
+def test_missing_package_names_its_extra(code: str, extra: str, repository: Path) -> None:
+    done = in_core(code, repository)
+    assert done.returncode != 0
+    assert f"pip install 'understudy[{extra}]'" in done.stderr.splitlines()[-1]
+
+
+def test_missing_package_is_an_import_error_too() -> None:
+    error = missing_package(ModuleNotFoundError("no", name="dagster.core"), where="here")
+    assert isinstance(error, ImportError)
+    expected = "the package dagster is not installed: here (pip install 'understudy[pipeline]')"
+    assert str(error) == expected
+
+
+def test_facade_offers_what_it_lists() -> None:
+    assert {name for name in understudy.__all__ if getattr(understudy, name, None) is None} == set()
+    assert set(understudy.__all__) <= set(dir(understudy))
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        understudy.nothing  # noqa: B018
+    with pytest.raises(MissingPackageError):
+        raise missing_package(ModuleNotFoundError("no", name="torch"), where="x")

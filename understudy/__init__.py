@@ -1,0 +1,73 @@
+"""Simulated users for recommender systems, as versioned datasets.
+
+>>> import understudy
+>>> release = understudy.open_release("movies@latest")    # doctest: +SKIP
+>>> release["personas"].polars()                          # doctest: +SKIP
+
+Reading releases needs the core packages only. Environments, training and the pipeline are extras
+(``pip install 'understudy[env]'``); a missing package is a ``MissingPackageError`` that names its
+extra. Every name is imported when it is first used.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from pipelines import __version__
+from pipelines.errors import MissingPackageError, UnderstudyError
+from pipelines.extras import missing_package
+
+if TYPE_CHECKING:
+    from sim import ENVIRONMENTS, Release, Table, open_release
+    from sim.environment import RecommendationEnv, RecommendationVectorEnv, SlateEnv, World
+    from sim.recommenders import evaluate_offline, open_recommender
+    from sim.training import train
+
+__all__ = [
+    "ENVIRONMENTS",
+    "MissingPackageError",
+    "RecommendationEnv",
+    "RecommendationVectorEnv",
+    "Release",
+    "SlateEnv",
+    "Table",
+    "UnderstudyError",
+    "World",
+    "__version__",
+    "evaluate_offline",
+    "open_recommender",
+    "open_release",
+    "train",
+]
+
+_MODULES = {
+    "ENVIRONMENTS": "sim",
+    "RecommendationEnv": "sim.environment",
+    "RecommendationVectorEnv": "sim.environment",
+    "Release": "sim",
+    "SlateEnv": "sim.environment",
+    "Table": "sim",
+    "World": "sim.environment",
+    "evaluate_offline": "sim.recommenders",
+    "open_recommender": "sim.recommenders",
+    "open_release": "sim",
+    "train": "sim.training",
+}
+
+_EXTRAS = {"sim.environment": "env", "sim.recommenders": "env", "sim.training": "train"}
+
+
+def __getattr__(name: str) -> Any:
+    module = _MODULES.get(name)
+    if module is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        return getattr(importlib.import_module(module), name)
+    except ModuleNotFoundError as error:
+        where = f"understudy.{name}"
+        raise missing_package(error, where=where, extra=_EXTRAS.get(module)) from error
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
