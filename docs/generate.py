@@ -15,7 +15,7 @@ from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
 from pipelines.config import Section, Settings
-from pipelines.contracts import ABLATIONS, PUBLISHED, RAW, TRAINING, Contract
+from pipelines.contracts import ABLATIONS, MATCHING, PUBLISHED, RAW, TRAINING, Contract
 from pipelines.contracts.dbt import mart_models
 from pipelines.domains import DOMAINS
 
@@ -34,6 +34,7 @@ def tables() -> str:
     )
     for title, group in (
         ("Published tables", PUBLISHED),
+        ("Matched personas", MATCHING),
         ("Raw snapshots", RAW),
         ("Ablation suites", ABLATIONS),
         ("Trained policies", TRAINING),
@@ -112,7 +113,8 @@ def _first_line(section: type[BaseModel]) -> str:
 def marts(domain: str) -> str:
     """Dbt's models of a domain's published tables: from the contracts and the declared tests."""
     tests = yaml.safe_load((DBT / "mart_tests.yml").read_text(encoding="utf-8"))
-    declared = {table: PUBLISHED[f"{domain}.{table}"] for table in tests}
+    names = {table: f"{domain}.{table}" for table in tests}
+    declared = {table: PUBLISHED[name] for table, name in names.items() if name in PUBLISHED}
     note = "# Written by `make docs` from pipelines/contracts and dbt/mart_tests.yml.\n"
     return note + mart_models(domain, declared, tests)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import dagster as dg
 
-from pipelines.contracts import CONTRACTS
+from pipelines.contracts import CONTRACTS, MATCHING
 
 __all__ = ["OWNERS", "asset_key", "asset_spec", "column_schema"]
 
@@ -66,10 +66,12 @@ def asset_spec(
 ) -> dg.AssetSpec:
     """Spec of the asset that writes ``dataset``, described by its contract."""
     key = asset_key(dataset)
+    # Matching is a job of its own: a release takes its tables where they fit, and waits for none.
+    group = "matching" if dataset in MATCHING else key.path[0]
     return dg.AssetSpec(
         key=key,
         deps=[asset_key(d) if isinstance(d, str) else d for d in deps or []],
-        group_name=key.path[0],
+        group_name=group,
         description=description or CONTRACTS[dataset].description,
         owners=OWNERS,
         kinds=kinds,

@@ -146,9 +146,22 @@ left join {{ people }} as people using (user_id)
 {%- endif %}
 {% endmacro %}
 
+{# The interactions of the training split, as a relation to be read from. `splits` comes from
+   `user_splits`. #}
+{% macro training_interactions(interactions, splits, user='user_id', item='item_id') -%}
+(
+    select kept.*
+    from {{ interactions }} as kept
+    semi join (select {{ user }}, {{ item }} from {{ splits }} where split = 'train') as train
+        using ({{ user }}, {{ item }})
+)
+{%- endmacro %}
+
 {# Traits of each user by the formulas of Agent4Rec (section 2.1.1; SimUSER, section 3.2.1, has the
    same) and SimUSER's pickiness. Ratings are taken to 1-5 first. Tiers end at quantiles of all
-   users: a value that is equal to a quantile is still in the tier below it. #}
+   users: a value that is equal to a quantile is still in the tier below it. `diversity_80` is the
+   count of Agent4Rec's code: the most frequent genres while their cumulative share is at most 0.8,
+   ties in the order of their names. #}
 {% macro user_traits(interactions, items, user='user_id', item='item_id') %}
 with rated as (
 
@@ -187,18 +200,46 @@ item_genres as (
 
 ),
 
-tastes as (
+genre_counts as (
 
-    select trait_user, count(distinct genre) as diversity
+    select trait_user, genre, count(distinct trait_item) as rated_items
     from rated
     inner join item_genres using (trait_item)
+    group by trait_user, genre
+
+),
+
+genre_shares as (
+
+    select
+        trait_user,
+        sum(rated_items) over (
+            partition by trait_user order by rated_items desc, genre
+            rows between unbounded preceding and current row
+        ) as up_to_here,
+        sum(rated_items) over (partition by trait_user) as total
+    from genre_counts
+
+),
+
+tastes as (
+
+    select
+        trait_user,
+        count(*) as diversity,
+        -- In whole numbers: a share of exactly 0.8 counts.
+        count(*) filter (where up_to_here * 5 <= total * 4) as diversity_80
+    from genre_shares
     group by trait_user
 
 ),
 
 traits as (
 
-    select users.*, coalesce(tastes.diversity, 0) as diversity
+    select
+        users.*,
+        coalesce(tastes.diversity, 0) as diversity,
+        coalesce(tastes.diversity_80, 0) as diversity_80
     from users
     left join tastes using (trait_user)
 
@@ -207,8 +248,8 @@ traits as (
 bounds as (
 
     select
-{%- for trait in ['activity', 'conformity', 'diversity'] %}
-        {%- set ends = {'activity': var('trait_activity'), 'conformity': var('trait_conformity'), 'diversity': var('trait_diversity')}[trait] %}
+{%- for trait in ['activity', 'conformity', 'diversity', 'diversity_80'] %}
+        {%- set ends = {'activity': var('trait_activity'), 'conformity': var('trait_conformity'), 'diversity': var('trait_diversity'), 'diversity_80': var('trait_diversity')}[trait] %}
         {%- for end in ends %}
         quantile_disc({{ trait }}, {{ end | float }}) as {{ trait }}_{{ loop.index }}{{ ',' if not loop.last }}
         {%- endfor %}{{ ',' if not loop.last }}
@@ -226,6 +267,8 @@ select
     {{ _tier('conformity', 'high', 'low') }} as conformity_tier,
     traits.diversity,
     {{ _tier('diversity', 'low', 'high') }} as diversity_tier,
+    traits.diversity_80,
+    {{ _tier('diversity_80', 'low', 'high') }} as diversity_80_tier,
     traits.mean_rating,
     case
         when traits.mean_rating >= {{ var('trait_pickiness')[1] | float }} then 'not_picky'

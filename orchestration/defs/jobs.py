@@ -19,7 +19,8 @@ _TAGS = {"dagster/max_retries": "1", "dagster/retry_on_asset_or_op_failure": "fa
 everything = dg.define_asset_job(
     "everything",
     # What judges a release comes after it, in a job of its own.
-    selection=dg.AssetSelection.all() - dg.AssetSelection.groups("ablations", "training"),
+    selection=dg.AssetSelection.all()
+    - dg.AssetSelection.groups("ablations", "matching", "training"),
     description="Every domain, from original files to releases.",
     tags=_TAGS,
 )
@@ -64,6 +65,15 @@ ablations = dg.define_asset_job(
     tags=_TAGS,
 )
 
+match_personas = dg.define_asset_job(
+    "match_personas",
+    selection=dg.AssetSelection.groups("matching"),
+    description="Personas matched to real users of every domain (settings: `matching`), from its "
+    "published tables. The cohorts `matched`, `books-matched` and `games-matched` of the job "
+    "`personas` take them over.",
+    tags=_TAGS,
+)
+
 train_policy = dg.define_asset_job(
     "train_policy",
     selection=dg.AssetSelection.groups("training"),
@@ -72,7 +82,7 @@ train_policy = dg.define_asset_job(
     tags=_TAGS,
 )
 
-JOBS = [everything, *domains, personas, ablations, train_policy]
+JOBS = [everything, *domains, personas, match_personas, ablations, train_policy]
 
 
 @dg.schedule(

@@ -11,6 +11,7 @@ from pipelines.cli._config import config_app
 from pipelines.cli._doctor import doctor
 from pipelines.cli._graph import graph_app
 from pipelines.cli._judge import judge_app
+from pipelines.cli._match import match
 from pipelines.cli._models import models_app
 from pipelines.cli._personas import personas
 from pipelines.cli._release import release_app
@@ -31,6 +32,7 @@ app.add_typer(answers_app, name="answers")
 app.add_typer(judge_app, name="judge")
 app.add_typer(models_app, name="models")
 app.command()(personas)
+app.command()(match)
 app.command()(doctor)
 app.add_typer(config_app, name="config")
 

@@ -91,18 +91,19 @@ class TraitSettings(Section):
     """Tiers of human users (Agent4Rec 2.1.1, SimUSER 3.2.1 and appendix A)."""
 
     activity: Ends = Field(
-        (0.5, 0.9),
-        description="Quantiles of users at which the low and the medium tier of activity end; "
-        "activity has a long tail, so that half of all users are low and one in ten is high.",
+        (0.6, 0.9),
+        description="Quantiles of users at which the low and the medium tier of activity end "
+        "(as in Agent4Rec's code).",
     )
     conformity: Ends = Field(
-        (0.25, 0.75),
+        (0.25, 0.8),
         description="Quantiles of the mean squared difference at which the high and the medium "
-        "tier of conformity end: the usual half is in the middle.",
+        "tier of conformity end: small differences follow the others (as in Agent4Rec's code).",
     )
     diversity: Ends = Field(
-        (0.25, 0.75),
-        description="Quantiles of users at which the low and the medium tier of diversity end.",
+        (0.33, 0.66),
+        description="Quantiles of users at which the low and the medium tier of diversity and of "
+        "`diversity_80` end (as in Agent4Rec's code).",
     )
     pickiness: tuple[float, float] = Field(
         (3.5, 4.5),

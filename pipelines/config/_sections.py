@@ -21,6 +21,7 @@ __all__ = [
     "EnsembleMember",
     "GraphSettings",
     "IngestSettings",
+    "MatchingSettings",
     "PersonaSettings",
     "QualitySettings",
     "ReleaseSettings",
@@ -313,6 +314,67 @@ class ReleaseSettings(Section):
     """What is published under which name."""
 
     name: str = Field("movies", pattern=r"^[a-z0-9][a-z0-9-]{0,62}$", description="Release name.")
+
+
+class MatchingSettings(Section):
+    """Personas matched to real users (SimUSER, section 3.1 and appendix B)."""
+
+    # A release is the same however many users are matched afterwards; the tables' own build is
+    # hashed with all of these.
+    identity: ClassVar[bool] = False
+
+    method: str = Field(
+        "statistical",
+        min_length=1,
+        description="Who proposes and rates candidates: `statistical` (needs no language model), "
+        "`model` (the engine of the section `engine`), or `module:Class` of your own.",
+    )
+    users: int = Field(
+        1_000, ge=1, description="Users that are matched per domain, drawn by hash (count)."
+    )
+    candidates: int = Field(
+        5,
+        ge=1,
+        le=100,
+        description="Candidate personas per user (SimUSER's m; its appendix has 10).",
+    )
+    items: int = Field(
+        50,
+        ge=1,
+        le=1_000,
+        description="Training items that candidates are read from (count; 25 in Agent4Rec).",
+    )
+    subsets: int = Field(
+        3,
+        ge=1,
+        le=100,
+        description="Lists of a user's own items that candidates rate (SimUSER's j).",
+    )
+    subset_size: int = Field(
+        50,
+        ge=1,
+        le=1_000,
+        description="Items of a list (count); half of a user's items where there are fewer than "
+        "two lists of them.",
+    )
+    others: int = Field(
+        30,
+        ge=1,
+        le=1_000,
+        description="Other users with one list each that candidates rate (count).",
+    )
+    temperature: float = Field(
+        1.0,
+        ge=0,
+        le=2,
+        description="Of a model's candidates and summaries; ratings are expectations.",
+    )
+    seed: int = Field(
+        17, ge=0, description="Seed of folds, lists, candidates and the draw of users."
+    )
+    scored: bool = Field(
+        False, description="Whether cohorts of matched personas enter `score_plan`, and are scored."
+    )
 
 
 class TrainingSettings(Section):

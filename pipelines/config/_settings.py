@@ -32,6 +32,7 @@ from pipelines.config._sections import (
     EmbeddingSettings,
     GraphSettings,
     IngestSettings,
+    MatchingSettings,
     PersonaSettings,
     QualitySettings,
     ReleaseSettings,
@@ -83,6 +84,7 @@ class Settings(BaseSettings):
     engine: EngineSettings = Field(default_factory=EngineSettings)
     data: DataSettings = Field(default_factory=DataSettings)
     serving: ServingSettings = Field(default_factory=ServingSettings)
+    matching: MatchingSettings = Field(default_factory=MatchingSettings)
     training: TrainingSettings = Field(default_factory=TrainingSettings)
     tmdb: TmdbSettings = Field(default_factory=TmdbSettings)
     runtime: RuntimeSettings = Field(default_factory=RuntimeSettings)

@@ -12,6 +12,7 @@ from pipelines.contracts._base import ColumnDoc, Contract
 from pipelines.contracts._derived import derived
 from pipelines.contracts._report import RATER_REPORT
 from pipelines.contracts.ablations import ABLATIONS
+from pipelines.contracts.matching import MATCHED_DOMAINS, MATCHING
 from pipelines.contracts.published import PUBLISHED
 from pipelines.contracts.published_books import BOOKS
 from pipelines.contracts.published_games import GAMES
@@ -22,7 +23,17 @@ from pipelines.contracts.raw_files import RAW_FILES
 from pipelines.contracts.raw_steam import RAW_STEAM
 from pipelines.contracts.training import TRAINING
 
-__all__ = ["ABLATIONS", "CONTRACTS", "PUBLISHED", "RAW", "TRAINING", "ColumnDoc", "Contract"]
+__all__ = [
+    "ABLATIONS",
+    "CONTRACTS",
+    "MATCHED_DOMAINS",
+    "MATCHING",
+    "PUBLISHED",
+    "RAW",
+    "TRAINING",
+    "ColumnDoc",
+    "Contract",
+]
 
 RAW.update(RAW_AMAZON | RAW_FILES | RAW_STEAM)
 PUBLISHED.update(BOOKS | GAMES | PRODUCTS)
@@ -35,4 +46,4 @@ for _domain, _parts in {
     if f"{_domain}.items" in PUBLISHED:
         PUBLISHED.update(derived(_domain, **_parts))
 
-CONTRACTS: dict[str, Contract] = RAW | PUBLISHED | ABLATIONS | TRAINING
+CONTRACTS: dict[str, Contract] = RAW | PUBLISHED | MATCHING | ABLATIONS | TRAINING

@@ -19,6 +19,7 @@ __all__ = [
     "ItemStats",
     "Model",
     "Splits",
+    "TrainingTraits",
     "UserTraits",
     "item_key",
     "rated_at",
@@ -132,6 +133,12 @@ class UserTraits(Model):
     conformity_tier: pl.String = tier("Its tier; `high` is for the smallest differences.")
     diversity: pl.Int64 = pa.Field(ge=0, description="Different genres among the items (count).")
     diversity_tier: pl.String = tier("Its tier among the users of the domain.")
+    diversity_80: pl.Int64 = pa.Field(
+        ge=0,
+        description="Most frequent genres while their cumulative share of the items' genres is at "
+        "most 0.8 (Agent4Rec's code; count); 0 where one genre has more.",
+    )
+    diversity_80_tier: pl.String = tier("Its tier among the users of the domain.")
     mean_rating: pl.Float64 = pa.Field(
         ge=1, le=5, description="Mean of the ratings; 6 decimals.", metadata={"unit": "stars, 1-5"}
     )
@@ -139,3 +146,11 @@ class UserTraits(Model):
         isin=["extremely_picky", "moderately_picky", "not_picky"],
         description="By mean rating (SimUSER, appendix A).",
     )
+
+
+class TrainingTraits(UserTraits):
+    """Habits of each human user in the training split alone: the traits of simulated users.
+
+    Formulas, thresholds and columns are those of ``user_traits``; item means and counts are of
+    training ratings, so that nothing of a held-out rating is in them.
+    """

@@ -12,6 +12,7 @@ from pipelines.contracts._columns import (
     ItemStats,
     Model,
     Splits,
+    TrainingTraits,
     UserTraits,
     item_key,
     rated_at,
@@ -103,4 +104,5 @@ BOOKS: dict[str, Contract] = {
     "books.item_stats": _contract("item_stats", ItemStats, "item_id"),
     "books.human_users": _contract("human_users", HumanUsers, "user_id"),
     "books.user_traits": _contract("user_traits", UserTraits, "user_id"),
+    "books.training_traits": _contract("training_traits", TrainingTraits, "user_id"),
 }

@@ -12,6 +12,7 @@ from pipelines.contracts._columns import (
     ItemStats,
     Model,
     Splits,
+    TrainingTraits,
     UserTraits,
     item_key,
     rated_at,
@@ -98,4 +99,5 @@ GAMES: dict[str, Contract] = {
     "games.item_stats": _contract("item_stats", ItemStats, ("item_id",)),
     "games.human_users": _contract("human_users", HumanUsers, ("user_id",)),
     "games.user_traits": _contract("user_traits", UserTraits, ("user_id",)),
+    "games.training_traits": _contract("training_traits", TrainingTraits, ("user_id",)),
 }

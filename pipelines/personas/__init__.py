@@ -27,6 +27,13 @@ from pipelines.personas._lists import (
     load_lists,
     read_lists,
 )
+from pipelines.personas._matched import (
+    MATCHED,
+    MATCHED_VERSION,
+    is_matched,
+    matched_cohort,
+    matched_personas,
+)
 from pipelines.personas._model_reader import READER_PROMPT_VERSION, ModelReader
 from pipelines.personas._model_writer import ModelWriter
 from pipelines.personas._phrases import article, genre_phrase
@@ -56,6 +63,8 @@ __all__ = [
     "LENIENCY",
     "LICENCES",
     "MANNER",
+    "MATCHED",
+    "MATCHED_VERSION",
     "OPINIONS",
     "READER_PROMPT_VERSION",
     "RETIREMENT_AGE",
@@ -78,8 +87,11 @@ __all__ = [
     "handmade_suite",
     "imported",
     "imported_batches",
+    "is_matched",
     "load_lists",
     "load_writer",
+    "matched_cohort",
+    "matched_personas",
     "read_fields",
     "read_lists",
     "read_text",

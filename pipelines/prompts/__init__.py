@@ -1,5 +1,13 @@
 """What models are asked: Jinja templates of our own, versioned, with the code that fills them."""
 
+from pipelines.prompts._matching import (
+    MATCHING_PROMPT_VERSION,
+    candidate_messages,
+    history_block,
+    likeness_messages,
+    matching_prompt_digest,
+    taste_messages,
+)
 from pipelines.prompts._personas import (
     DOMAIN_WORDS,
     PERSONA_PROMPT_VERSION,
@@ -26,6 +34,7 @@ from pipelines.prompts._templates import render_template, template_digest, templ
 
 __all__ = [
     "DOMAIN_WORDS",
+    "MATCHING_PROMPT_VERSION",
     "PERSONA_PROMPT_VERSION",
     "RATING_PROMPT_VERSION",
     "SUBJECTS",
@@ -33,8 +42,12 @@ __all__ = [
     "Past",
     "PromptStyle",
     "answer_start",
+    "candidate_messages",
     "explain_messages",
+    "history_block",
     "item_block",
+    "likeness_messages",
+    "matching_prompt_digest",
     "one_line",
     "person_block",
     "persona_messages",
@@ -44,6 +57,7 @@ __all__ = [
     "rating_prompt_digest",
     "render_template",
     "scale_report",
+    "taste_messages",
     "template_digest",
     "template_text",
 ]

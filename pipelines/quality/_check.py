@@ -329,6 +329,7 @@ def view_functions(dataset: str) -> dict[str, ViewFunction]:
     from pipelines.quality._views_catalogue import CATALOGUE_VIEWS
     from pipelines.quality._views_choice_sets import CHOICE_SET_VIEWS
     from pipelines.quality._views_graph import GRAPH_VIEWS
+    from pipelines.quality._views_matching import MATCHING_VIEWS
     from pipelines.quality._views_personas import PERSONA_VIEWS
     from pipelines.quality._views_scores import SCORE_VIEWS
     from pipelines.quality._views_vectors import VECTOR_VIEWS
@@ -338,6 +339,7 @@ def view_functions(dataset: str) -> dict[str, ViewFunction]:
         CATALOGUE_VIEWS,
         CHOICE_SET_VIEWS,
         GRAPH_VIEWS,
+        MATCHING_VIEWS,
         PERSONA_VIEWS,
         SCORE_VIEWS,
         VECTOR_VIEWS,

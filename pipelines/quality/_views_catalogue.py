@@ -291,6 +291,12 @@ def _tiers(column: str, value: str, trait: str | None = None) -> ViewFunction:
     return view
 
 
+_TRAITS: Mapping[str, ViewFunction] = {
+    "activity": _tiers("activity_tier", "activity", "activity"),
+    "conformity": _tiers("conformity_tier", "conformity", "conformity"),
+    "pickiness": _tiers("pickiness", "mean_rating"),
+}
+
 #: View functions by table, then by name.
 CATALOGUE_VIEWS: Mapping[str, Mapping[str, ViewFunction]] = {
     "items": {
@@ -312,9 +318,6 @@ CATALOGUE_VIEWS: Mapping[str, Mapping[str, ViewFunction]] = {
     "item_stats": {"items": _item_stats},
     "splits": {"parts": _splits},
     "human_users": {"users": _human_users},
-    "user_traits": {
-        "activity": _tiers("activity_tier", "activity", "activity"),
-        "conformity": _tiers("conformity_tier", "conformity", "conformity"),
-        "pickiness": _tiers("pickiness", "mean_rating"),
-    },
+    "user_traits": _TRAITS,
+    "training_traits": _TRAITS,
 }

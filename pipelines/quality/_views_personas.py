@@ -27,8 +27,10 @@ GENRE_MARGIN = 0.03
 #: First age (years) of adults' jobs and hobbies, and of opinions that follow the targets: children
 #: lack some likings.
 ADULT = 18
-#: Imported personas whose description only lists what is known of them.
-LISTED = (pl.col("origin") == "imported") & (pl.col("writer").replace(RENAMED) == "statistical")
+#: Imported and matched personas whose description only lists what is known of them.
+LISTED = pl.col("origin").is_in(["imported", "matched"]) & (
+    pl.col("writer").replace(RENAMED) == "statistical"
+)
 #: Largest probability of one first name that the name list may give.
 NAME_SHARE = 0.01
 #: Rows listed at most.
@@ -69,8 +71,8 @@ SPELLINGS = {
 
 
 def _sampled(evidence: Evidence) -> pl.LazyFrame:
-    """The personas that were drawn here; imported and hand-made ones follow nobody's targets."""
-    return evidence.snapshot.scan().filter(pl.col("origin").is_in(["sampled", "matched"]))
+    """The personas that were drawn here; all others follow nobody's targets."""
+    return evidence.snapshot.scan().filter(pl.col("origin") == "sampled")
 
 
 def _planned(evidence: Evidence) -> dict[str, int]:
@@ -110,7 +112,7 @@ def _sizes(evidence: Evidence) -> View:
 def _personas(evidence: Evidence) -> View:
     """One row per persona: its description as a hash and a length.
 
-    People of a census may be alike: imported personas without a text of their own are left out.
+    People may be alike: imported and matched personas without a text of their own are left out.
     """
     frame = (
         evidence.snapshot.scan()

@@ -118,8 +118,9 @@ def _twins(evidence: Evidence) -> View:
     frame = evidence.snapshot.read([_key(evidence.dataset), "vector"])
     people = evidence.related("personas")
     if people is not None:
-        # What others wrote may be alike.
-        imported = people.scan().filter(pl.col("origin") == "imported").select("persona_id")
+        # What others wrote may be alike, and so may summaries of real ratings.
+        alike = pl.col("origin").is_in(["imported", "matched"])
+        imported = people.scan().filter(alike).select("persona_id")
         foreign = imported.collect(engine="streaming")
         frame = frame.join(foreign, on="persona_id", how="anti", maintain_order="left")
     if not frame.height:

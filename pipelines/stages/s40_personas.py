@@ -14,7 +14,7 @@ from pipelines import personas
 from pipelines.config import Settings
 from pipelines.domains import cohort_domain
 from pipelines.errors import ConfigError
-from pipelines.personas import HANDMADE, IMPORTED
+from pipelines.personas import HANDMADE, IMPORTED, is_matched
 from pipelines.scratch import scratch_errors
 from pipelines.stages._stage import Inputs, Report, Stage
 from pipelines.store import Build, Snapshot, Table
@@ -31,13 +31,16 @@ def cohort(inputs: Inputs, settings: Settings, report: Report) -> Iterator[Build
     """Generate one cohort and put it beside the others in a new version of the table.
 
     ``imported...`` takes the world's persona files, ``handmade...`` the personas of the test
-    suites; any other name is generated for the domain that it says.
+    suites, ``matched`` and ``<domain>-matched`` the personas of matched users; any other name is
+    generated for the domain that it says.
     """
     name = str(inputs.partition)
-    raw = _persona_files(inputs, report) if name.startswith(IMPORTED) else None
+    raw = _given(inputs, report)
     domain = cohort_domain(name.removeprefix(f"{HANDMADE}-"), settings.personas.domain)
     identity: dict[str, Any]
-    if raw is not None:
+    if raw is not None and is_matched(name):
+        identity = {"matches": raw.version, "code": personas.MATCHED_VERSION}
+    elif raw is not None:
         identity = {"files": raw.version, "code": personas.IMPORT_VERSION, "domain": domain}
         if settings.personas.reader == "model":
             identity["reader"] = personas.READER_PROMPT_VERSION
@@ -56,6 +59,21 @@ def cohort(inputs: Inputs, settings: Settings, report: Report) -> Iterator[Build
         return [Table("personas", map(pl.read_parquet, parts))]
 
     yield Build(("personas",), make, personas.CODE_VERSION, identity, {})
+
+
+def _given(inputs: Inputs, report: Report) -> Snapshot | None:
+    """The table that a cohort is taken from; None for one that is generated."""
+    name = str(inputs.partition)
+    if is_matched(name):
+        dataset = f"{cohort_domain(name)}.matched_personas"
+        if not inputs.context.store.has(dataset):
+            raise ConfigError(
+                "no user has been matched",
+                where=f"cohort {name}",
+                hint=f"run `understudy match --domain {cohort_domain(name)}` first",
+            )
+        return inputs.context.store.current(dataset)
+    return _persona_files(inputs, report) if name.startswith(IMPORTED) else None
 
 
 def _persona_files(inputs: Inputs, report: Report) -> Snapshot:
@@ -93,7 +111,9 @@ def _written(
     parts: list[Path] = []
     total = 0
     chosen = settings.personas.model_copy(update={"cohort": name, "domain": domain})
-    if raw is not None:
+    if raw is not None and is_matched(name):
+        frames = iter([personas.matched_personas(raw.read())])
+    elif raw is not None:
         frames = personas.imported_batches(raw, name, domain=domain)
         if settings.personas.reader == "model":
             frames = _read_by_model(settings, frames, domain)

@@ -13,6 +13,7 @@ from pipelines import raters
 from pipelines.config import Settings
 from pipelines.domains import DOMAINS, cohort_domain
 from pipelines.llm.answers import AnswerStore
+from pipelines.personas import is_matched
 from pipelines.prompts import rating_prompt_digest
 from pipelines.seeding import combine, hash_ids
 from pipelines.stages._stage import Inputs, Report, Stage, tables
@@ -208,6 +209,8 @@ def _all_answered(inputs: Inputs) -> bool:
 
 def _stages(domain: str) -> list[Stage]:
     def left_out(settings: Settings, cohort: str | None) -> str | None:
+        if is_matched(str(cohort)) and not settings.matching.scored:
+            return f"{cohort} is matched, and matching.scored is false"
         if cohort_domain(str(cohort), settings.personas.domain) == domain:
             return None
         return f"{cohort} is no cohort of the {domain}"

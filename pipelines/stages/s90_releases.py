@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from pipelines import embeddings, personas, quality, warehouse
 from pipelines.config import Settings
 from pipelines.context import PipelineContext
+from pipelines.contracts import MATCHING
 from pipelines.domains import DOMAINS, Domain
 from pipelines.licences import Licence
 from pipelines.sources import SOURCES
-from pipelines.store import CheckRecord, Release
+from pipelines.store import CheckRecord, Release, Snapshot
 
 __all__ = ["check", "publish", "release_name"]
+
+_MATCH_TABLES = ("matched_personas", "persona_candidates")
 
 
 def check(context: PipelineContext, dataset: str) -> list[CheckRecord] | None:
@@ -30,7 +34,8 @@ def check(context: PipelineContext, dataset: str) -> list[CheckRecord] | None:
     """
     store, settings = context.store, context.settings
     domain = DOMAINS.get(dataset.partition(".")[0])
-    if domain and dataset in domain.optional and not store.has(dataset):
+    optional = dataset in MATCHING or (domain is not None and dataset in domain.optional)
+    if optional and not store.has(dataset):
         return None
     snapshot = store.current(dataset)
     # Personas can be made before any world was taken in; then there is nothing to drift from.
@@ -63,6 +68,7 @@ def publish(
         for dataset in domain.datasets()
         if dataset not in domain.optional or store.has(dataset)
     }
+    snapshots |= _matches(context, domain, snapshots)
     tables = {dataset.rpartition(".")[2]: snapshot for dataset, snapshot in snapshots.items()}
     required = {
         dataset: quality.required_checks(dataset) | _dbt_gates(context, dataset)
@@ -89,6 +95,21 @@ def publish(
         run_id=run_id,
     )
     return release, summary
+
+
+def _matches(
+    context: PipelineContext, domain: Domain, pinned: Mapping[str, Snapshot]
+) -> dict[str, Snapshot]:
+    """Tables of matched personas, where they were made from the pinned versions.
+
+    Others are left out: users are matched by a job of their own, which a release does not wait for.
+    """
+    store = context.store
+    names = [d for d in MATCHING if d.startswith(f"{domain.name}.") and store.has(d)]
+    found = {name: store.current(name) for name in names}
+    inputs = {k: v for s in found.values() for k, v in s.manifest.inputs.items()}
+    current = all(name in pinned and pinned[name].version == v for name, v in inputs.items())
+    return found if current and len(names) == len(_MATCH_TABLES) else {}
 
 
 def release_name(settings: Settings, domain: str) -> str:

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 import inspect
-import sys
-from importlib.metadata import entry_points
-from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
+from pipelines import plugins
 from pipelines.errors import ConfigError, ContractError, UnderstudyError
-from pipelines.hints import nearest
 from sim.environment import Cast, Catalogue
 from sim.recommenders._protocol import Ints, Recommender, checked_request
 
@@ -76,82 +70,25 @@ def open_recommender(name: str, **options: Any) -> Recommender:
         If there is none of that name (naming the nearest), if it is no class with ``fit`` and
         ``recommend``, if an option is unknown, or if a library that it needs is not installed.
     """
-    made: Recommender = _construct(recommender_class(name), name, options)
+    made: Recommender = plugins.construct(recommender_class(name), f"recommender {name}", options)
     return made if name in RECOMMENDERS else CheckedRecommender(made, name)
 
 
 def recommender_class(name: str) -> type[Any]:
     """The class behind a name; parameters and errors as of :func:`open_recommender`."""
-    found = {entry.name: entry.value for entry in entry_points(group=GROUP)} | RECOMMENDERS
-    place = found.get(name, name)
-    if ":" not in place:
-        hint = nearest(name, found)
-        raise ConfigError(
-            "unknown recommender", where=repr(name), hint=f"{hint}; or module:Class of your own"
-        )
-    where = f"recommender {name}" if name == place else f"recommender {name} ({place})"
-    module, _, attribute = place.rpartition(":")
-    try:
-        holder = _file(Path(module)) if module.endswith(".py") else importlib.import_module(module)
-    except Exception as error:
-        raise ConfigError(
-            f"the module can't be imported ({type(error).__name__}: {error})", where=where
-        ) from error
-    target = getattr(holder, attribute, None)
-    if target is None:
-        names = [n for n, value in vars(holder).items() if inspect.isclass(value)]
-        hint = nearest(attribute, names) if names else "the module has no classes"
-        raise ConfigError(f"the module has no {attribute}", where=where, hint=hint)
-    if not inspect.isclass(target):
-        raise ConfigError(
-            f"{attribute} is no class but a {type(target).__name__}",
-            where=where,
-            hint="give module:Class; see docs/recommenders.md",
-        )
-    missing = [n for n in ("fit", "recommend") if not callable(getattr(target, n, None))]
-    if missing:
-        raise ConfigError(
-            f"the class has no {' and no '.join(missing)}",
-            where=where,
-            hint="implement sim.recommenders.Recommender",
-        )
-    cls: type[Any] = target
-    return cls
-
-
-def _file(path: Path) -> ModuleType:
-    if not path.is_file():
-        raise FileNotFoundError(f"no file {path}")
-    name = f"understudy_plugin_{path.stem}"
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # dataclasses and pickle look their module up
-    spec.loader.exec_module(module)
-    return module
-
-
-def _construct(target: Any, name: str, options: dict[str, Any]) -> Any:
-    where = f"recommender {name}"
-    try:
-        inspect.signature(target).bind(**options)
-    except TypeError as error:
-        known = ", ".join(inspect.signature(target).parameters) or "none"
-        raise ConfigError(str(error), where=where, hint=f"options: {known}") from None
-    try:
-        return target(**options)
-    except UnderstudyError:
-        raise
-    except Exception as error:
-        raise ConfigError(
-            f"the class can't be opened ({type(error).__name__}: {error})", where=where
-        ) from error
+    return plugins.plugin_class(
+        name,
+        RECOMMENDERS,
+        kind="recommender",
+        methods=("fit", "recommend"),
+        implement="sim.recommenders.Recommender (docs/recommenders.md)",
+        group=GROUP,
+    )
 
 
 def plugin_names() -> list[str]:
     """Names of the entry points in the group ``understudy.recommenders``."""
-    return sorted(entry.name for entry in entry_points(group=GROUP))
+    return plugins.plugin_names(GROUP)
 
 
 class CheckedRecommender:

@@ -233,6 +233,7 @@ def test_the_real_files_make_a_domain(shared_data: Path, tmp_path: Path) -> None
         "books.item_stats": 148,
         "books.human_users": 30,
         "books.user_traits": 30,
+        "books.training_traits": 30,
     }
     store = Store(tmp_path / "home")
     for name, snapshot in real.items():

@@ -271,12 +271,16 @@ def test_traits_follow_the_formulas(exported: dict[str, pl.DataFrame]) -> None:
         "conformity_tier": "high",
         # Action and Sci-Fi, Fantasy, none, Romance, Drama.
         "diversity": 5,
-        "diversity_tier": "medium",
+        # The others have three: the quantile 0.66 of three users is the second value.
+        "diversity_tier": "high",
+        # Five genres once each: four are 0.8 of them.
+        "diversity_80": 4,
+        "diversity_80_tier": "high",
         "mean_rating": round((3.2 - 0.5) * 8 / 9 + 1, 6),
         "pickiness": "extremely_picky",
     }
     # User 2: -.5, -1, .5; user 3: 0, 1. Of three users the quantile 0.9 is the largest value
-    # itself, so that nobody is above it; activities are 2, 3, 5, and `low` ends at the median.
+    # itself, so that nobody is above it; activities are 2, 3, 5, and `low` ends at the second.
     two, three = traits["ml-user:2"], traits["ml-user:3"]
     assert (two["conformity"], three["conformity"]) == (
         round(1.5 / 3 * square, 6),
@@ -494,12 +498,14 @@ DAMAGE = {
     "insert into marts.movies_user_traits select * replace (case activity_tier when 'high' then "
     "'low' else 'high' end as activity_tier, case conformity_tier when 'high' then 'low' else "
     "'high' end as conformity_tier, case diversity_tier when 'high' then 'low' else 'high' end as "
-    "diversity_tier, 'not_picky' as pickiness) from marts.movies_user_traits": [
+    "diversity_tier, case diversity_80_tier when 'high' then 'low' else 'high' end as "
+    "diversity_80_tier, 'not_picky' as pickiness) from marts.movies_user_traits": [
         "movies_user_traits_unique",
         "movies_user_traits_count_interactions",
         "movies_user_traits_activity_tiers",
         "movies_user_traits_conformity_tiers",
         "movies_user_traits_diversity_tiers",
+        "movies_user_traits_diversity_80_tiers",
         "movies_user_traits_pickiness",
     ],
     "update marts.movies_user_traits set diversity = null, user_id = 'ml-user:7' "

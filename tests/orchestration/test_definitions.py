@@ -25,7 +25,7 @@ def defs(tmp_path_factory: pytest.TempPathFactory) -> dg.Definitions:
 def specs(defs: dg.Definitions) -> list[dg.AssetSpec]:
     keys = {
         key
-        for job in ("everything", "ablations", "train_policy")
+        for job in ("everything", "match_personas", "ablations", "train_policy")
         for key in defs.resolve_job_def(job).asset_layer.selected_asset_keys
     }
     return [spec for spec in defs.resolve_all_asset_specs() if spec.key in keys]

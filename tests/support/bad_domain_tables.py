@@ -75,5 +75,8 @@ def bad_domain(domain: str) -> dict[str, dict[str, list[Change]]]:
             "train_share": BAD["movies.item_stats"]["train_share"],
         },
         "user_traits": BAD["movies.user_traits"],
+        "training_traits": BAD["movies.training_traits"],
+        "matched_personas": BAD["movies.matched_personas"],
+        "persona_candidates": BAD["movies.persona_candidates"],
     }
     return {f"{domain}.{table}": checks for table, checks in tables.items()}

@@ -16,6 +16,9 @@ def _some(share: float) -> pl.Expr:
     return pl.int_range(pl.len()) < pl.len() * share
 
 
+_NO_TEXT = pl.lit(None, pl.String)
+
+
 def _set(column: str, value: object, share: float = 1.0) -> Change:
     def change(frame: pl.DataFrame) -> pl.DataFrame:
         dtype = frame.schema[column]
@@ -205,6 +208,37 @@ BAD: dict[str, dict[str, list[Change]]] = {
         "activity_tiers": [_set("activity_tier", "low")],
         "conformity_tiers": [_set("conformity_tier", "low"), lambda f: f.head(0)],
         "pickiness_kinds": [_set("pickiness", "not_picky")],
+    },
+    "movies.training_traits": {
+        "activity_tiers": [_set("activity_tier", "low")],
+        "conformity_tiers": [_set("conformity_tier", "low"), lambda f: f.head(0)],
+        "pickiness_kinds": [_set("pickiness", "not_picky")],
+    },
+    "movies.matched_personas": {
+        "one_persona_per_user": [lambda f: f.with_columns(user_id=pl.col("user_id").first())],
+        "training_rows_only": [
+            lambda f: f.with_columns(pl.col("history") + 1),
+            lambda f: f.with_columns(pl.col("activity") + 1),
+        ],
+        "null_share_by_basis": [
+            _set("openness", 2),
+            lambda f: f.with_columns(age_band=_NO_TEXT, occupation=_NO_TEXT),
+            _set("basis", "none"),
+            _set("basis", "model"),
+        ],
+    },
+    "movies.persona_candidates": {
+        "scores_recomputable": [
+            lambda f: f.with_columns(pl.col("score") + 0.01),
+            _set("status", "invalid"),
+            lambda f: f.with_columns(own=pl.lit(None, pl.Float64)),
+        ],
+        "best_is_chosen": [
+            lambda f: f.with_columns(~pl.col("chosen")),
+            lambda f: f.with_columns(chosen=pl.lit(value=False)),
+            lambda f: f.with_columns(pl.col("score") * -1),
+        ],
+        "users_matched": [lambda f: f.filter(pl.col("user_id") != pl.col("user_id").first())],
     },
     "movies.human_users": {
         "user_count": [lambda f: f.head(4)],

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 
 import polars as pl
 
-from pipelines.config import GraphSettings
+from pipelines.config import GraphSettings, MatchingSettings
 from pipelines.contracts import CONTRACTS
 from pipelines.graph import item_similarity, triple_batches
+from pipelines.matching import History, StatisticalMatcher, match_users
 
 __all__ = ["books_like"]
 
@@ -62,6 +63,7 @@ def books_like(movies: Mapping[str, pl.DataFrame], graph: GraphSettings) -> dict
         "books.preference_scores": _on_five(tables["preference_scores"]),
         "books.graph_triples": triples,
         "books.item_similarity": similar,
+        **matched_tables("books", interactions, tables["splits"], items),
     }
 
 
@@ -123,8 +125,42 @@ def user_traits(users: pl.DataFrame) -> pl.DataFrame:
         conformity_tier=tier,
         diversity=pl.lit(3, pl.Int64),
         diversity_tier=tier,
+        diversity_80=pl.lit(2, pl.Int64),
+        diversity_80_tier=tier,
         mean_rating="mean_rating",
         pickiness=pl.when(pl.col("mean_rating") < 3.5)
         .then(pl.lit("extremely_picky"))
         .otherwise(pl.lit("moderately_picky")),
     )
+
+
+def matched_tables(
+    domain: str, interactions: pl.DataFrame, splits: pl.DataFrame, items: pl.DataFrame
+) -> dict[str, pl.DataFrame]:
+    """Traits of training rows, and personas of forty users whose source tells ages and jobs."""
+    train = interactions.join(
+        splits.filter(pl.col("split") == "train"), on=["user_id", "item_id"], how="semi"
+    )
+    counts = train.group_by("user_id").agg(
+        mean_rating=pl.col("rating").mean(), ratings=pl.len().cast(pl.Int64)
+    )
+    habits = user_traits(counts.sort("user_id"))
+    traits = habits.with_columns(activity=counts.sort("user_id")["ratings"])
+    ages, jobs = ("18-24", "25-34", "56+"), ("student", "writer", "retired")
+    number = pl.int_range(pl.len()) % 3
+    people = counts.sort("user_id").select(
+        "user_id",
+        age_band=number.replace_strict(range(3), ages),
+        occupation=number.replace_strict(range(3), jobs),
+    )
+    history = History.read(
+        domain, interactions=interactions, splits=splits, items=items, human_users=people
+    )
+    settings = MatchingSettings(users=40)
+    found = match_users(history, traits, StatisticalMatcher(settings), settings)
+    return {
+        # Everybody has as many ratings here: these are of people who differ.
+        f"{domain}.training_traits": habits,
+        f"{domain}.matched_personas": found.personas,
+        f"{domain}.persona_candidates": found.candidates,
+    }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -31,6 +31,7 @@ __all__ = [
     "PersonaRecord",
     "Who",
     "closed_choice",
+    "closed_record",
     "explanation",
     "persona_record",
     "prose",
@@ -151,6 +152,34 @@ class PersonaGrammar(Grammar):
             taste=found["taste"],
             who=who,
         )
+
+
+def closed_record(name: str, fields: Mapping[str, Sequence[str]]) -> Grammar:
+    """One JSON object whose fields are each one of some texts, in this order.
+
+    Parameters
+    ----------
+    name
+        For messages and metadata.
+    fields
+        What each field may say; :meth:`Grammar.parse` gives the choices by field.
+
+    Raises
+    ------
+    ConfigError
+        If a field has no option, an empty one or one twice.
+
+    Examples
+    --------
+    >>> grammar = closed_record("size", {"size": ["S", "L"], "colour": ["red"]})
+    >>> grammar.parse('{"size":"L","colour":"red"}')
+    {'size': 'L', 'colour': 'red'}
+    """
+    parts: list[GrammarNode | str] = []
+    for key, options in fields.items():
+        choice = enumeration([quoted(option) for option in options])
+        parts += [f'{"," if parts else ""}"{quoted(key)}":"', captured(key, choice), '"']
+    return Grammar(name, join("{", *parts, "}"))
 
 
 def persona_record(

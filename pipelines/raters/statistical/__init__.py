@@ -5,7 +5,12 @@ from pipelines.raters.statistical._components import component_sums, components,
 from pipelines.raters.statistical._drawn import stated_genres
 from pipelines.raters.statistical._fit import RATERS, fit_rater, fit_statistical
 from pipelines.raters.statistical._live import LiveStatistical
-from pipelines.raters.statistical._people import HumanRows, collect_rows, source_scale
+from pipelines.raters.statistical._people import (
+    HumanRows,
+    collect_rows,
+    group_surplus,
+    source_scale,
+)
 from pipelines.raters.statistical._profiles import Catalogue, genre_matrix
 from pipelines.raters.statistical._rater import HUMAN, StatisticalRater
 
@@ -24,6 +29,7 @@ __all__ = [
     "fit_rater",
     "fit_statistical",
     "genre_matrix",
+    "group_surplus",
     "other_mean_surplus",
     "source_scale",
     "stated_genres",

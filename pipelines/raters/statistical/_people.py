@@ -8,6 +8,7 @@ explain; the taste vector is the mean text vector of the items rated above that.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -20,7 +21,14 @@ from pipelines.raters.statistical._tastes import Tastes
 from pipelines.scales import SCALES, RatingScale
 from pipelines.seeding import hash_ids
 
-__all__ = ["HumanRows", "collect_rows", "genre_surplus", "source_scale", "stand_ins"]
+__all__ = [
+    "HumanRows",
+    "collect_rows",
+    "genre_surplus",
+    "group_surplus",
+    "source_scale",
+    "stand_ins",
+]
 
 #: Shrunken mean surplus (rating units) from which a genre counts as liked or disliked, and
 #: the pseudo-ratings of surplus 0 that it is shrunk with (both set by hand).
@@ -152,12 +160,38 @@ def genre_surplus(
     """
     # Residuals after leniency are taste.
     rest = rows.rating - mean - catalogue.quality[rows.item] - leniency[rows.user]
-    cells = (rows.user, rows.item)
-    shape = (len(rows.users), len(catalogue.index))
     listed = (catalogue.shares > 0).astype(np.float64)
-    by_genre = csr_matrix((rest, cells), shape=shape) @ listed
-    seen = csr_matrix((np.ones(len(rows)), cells), shape=shape) @ listed
-    return np.asarray(by_genre / (seen + GENRE_STRENGTH)), np.asarray(rest)
+    return group_surplus(rows, rest, listed)[0], np.asarray(rest)
+
+
+def group_surplus(rows: HumanRows, rest: Floats, groups: Any) -> tuple[Floats, Floats]:
+    """Shrunken mean surplus of people by group of items: genres, makers, decades.
+
+    Parameters
+    ----------
+    rows
+        Ratings of some users.
+    rest
+        Surplus of each rating over what is expected of user and item, of shape (ratings,).
+    groups
+        1 where an item is in a group, else 0, of shape (items, groups), dense or sparse.
+
+    Returns
+    -------
+    Mean surplus, shrunk with `GENRE_STRENGTH` ratings of surplus 0, and rated items (count), both
+    of shape (users, groups).
+    """
+    cells = (rows.user, rows.item)
+    shape = (len(rows.users), groups.shape[0])
+    total, seen = (
+        _dense(csr_matrix((values, cells), shape=shape) @ groups)
+        for values in (rest, np.ones(len(rows)))
+    )
+    return total / (seen + GENRE_STRENGTH), seen
+
+
+def _dense(matrix: Any) -> Floats:
+    return np.asarray(matrix.toarray() if hasattr(matrix, "toarray") else matrix)
 
 
 def stand_ins(rows: HumanRows, catalogue: Catalogue, mean: float, tastes: Tastes) -> Profiles:

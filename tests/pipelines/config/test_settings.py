@@ -173,7 +173,7 @@ INCLUDE = {
     "traits",
     "world",
 }
-EXCLUDE = {"data", "runtime", "serving", "tmdb", "training"}
+EXCLUDE = {"data", "matching", "runtime", "serving", "tmdb", "training"}
 
 
 @pytest.mark.parametrize("section", sorted(INCLUDE))

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from support.domain_tables import books_like, user_traits
+from support.domain_tables import books_like, matched_tables, user_traits
 
 from pipelines.config import Settings
 from pipelines.contracts import CONTRACTS
@@ -193,6 +193,7 @@ def build(
         "movies.preference_scores": _scores(plan, rng),
         "movies.graph_triples": triples,
         "movies.item_similarity": pl.concat(item_similarity(triples, vectors, settings.graph)),
+        **matched_tables("movies", interactions, splits, items),
     }
     return movies | books_like(movies, settings.graph)
 
@@ -225,12 +226,15 @@ _INPUTS = {
     "movies.item_stats": ("movies.items", "movies.splits"),
     "movies.human_users": ("movies.interactions",),
     "movies.user_traits": ("movies.interactions", "movies.items"),
+    "movies.training_traits": ("movies.interactions", "movies.items", "movies.splits"),
     "persona_embeddings": ("personas",),
     "movies.item_embeddings": ("movies.items",),
     "movies.score_plan": ("personas", "movies.items", "movies.item_stats"),
     "movies.preference_scores": ("movies.score_plan", "movies.splits"),
     "movies.graph_triples": ("movies.items", "movies.splits", "movies.interactions"),
     "movies.item_similarity": ("movies.graph_triples", "movies.item_embeddings"),
+    "movies.matched_personas": ("movies.interactions", "movies.splits", "movies.training_traits"),
+    "movies.persona_candidates": ("movies.interactions", "movies.splits"),
 }
 
 

@@ -67,11 +67,11 @@ def test_a_module_and_class_open_a_plugin(
 def test_an_entry_point_is_opened_by_its_name(
     plugin: Path, release: Release, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import sim.recommenders._registry as registry
+    from pipelines import plugins
 
     entry = EntryPoint("mine", f"{plugin}:Mine", "understudy.recommenders")
     monkeypatch.setattr(
-        registry, "entry_points", lambda group: [entry] if group == entry.group else []
+        plugins, "entry_points", lambda group: [entry] if group == entry.group else []
     )
     assert open_recommender("mine").fit(release).recommend([1], 1).tolist() == [[0]]
     with pytest.raises(ConfigError, match="did you mean mine"):

@@ -1,0 +1,88 @@
+"""Personas matched to real users by self-consistency (SimUSER, section 3.1; Agent4Rec, 2.1.1).
+
+Candidate personas are proposed for a user's training history and rated by how much likelier they
+make the user's own lists than those of others; the best one is the user's persona.
+
+>>> float(likeness(0.0)), round(float(likeness(0.6931471805599453)), 6)
+(5.5, 7.0)
+"""
+
+from pipelines.matching._assumed import ASSUMED_FILE, assumed
+from pipelines.matching._history import (
+    AGE_BANDS,
+    TOLD,
+    History,
+    Lists,
+    occupation_values,
+    occupations_of,
+)
+from pipelines.matching._match import Matched, borrowed_traits, match_users, posterior_of
+from pipelines.matching._model import ModelMatcher
+from pipelines.matching._personality import (
+    Personality,
+    PersonalityRow,
+    personality_report,
+    read_personality,
+)
+from pipelines.matching._protocol import (
+    ATTRIBUTES,
+    BIG_FIVE,
+    CANDIDATES,
+    Matcher,
+    Rated,
+    Taste,
+    Trials,
+    attribute_values,
+)
+from pipelines.matching._registry import MATCHERS, open_matcher
+from pipelines.matching._report import AttributeRow, Interval, attribute_report, report_text
+from pipelines.matching._scores import choose, draw_trials, list_sizes, self_consistency
+from pipelines.matching._statistical import StatisticalMatcher, likeness
+from pipelines.matching._tastes import TasteProfile, taste_profiles, taste_text
+
+#: Bumped whenever the same tables and settings give other matches.
+CODE_VERSION = "1"
+
+__all__ = [
+    "AGE_BANDS",
+    "ASSUMED_FILE",
+    "ATTRIBUTES",
+    "BIG_FIVE",
+    "CANDIDATES",
+    "CODE_VERSION",
+    "MATCHERS",
+    "TOLD",
+    "AttributeRow",
+    "History",
+    "Interval",
+    "Lists",
+    "Matched",
+    "Matcher",
+    "ModelMatcher",
+    "Personality",
+    "PersonalityRow",
+    "Rated",
+    "StatisticalMatcher",
+    "Taste",
+    "TasteProfile",
+    "Trials",
+    "assumed",
+    "attribute_report",
+    "attribute_values",
+    "borrowed_traits",
+    "choose",
+    "draw_trials",
+    "likeness",
+    "list_sizes",
+    "match_users",
+    "occupation_values",
+    "occupations_of",
+    "open_matcher",
+    "personality_report",
+    "posterior_of",
+    "read_personality",
+    "report_text",
+    "self_consistency",
+    "taste_profiles",
+    "taste_text",
+]

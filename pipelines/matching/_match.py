@@ -1,0 +1,349 @@
+"""Matching users: from training histories to the tables of matched personas and candidates."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import orjson
+import polars as pl
+
+from pipelines.config import MatchingSettings
+from pipelines.contracts import CONTRACTS
+from pipelines.contracts.matching import TRAITS
+from pipelines.errors import ConfigError, ContractError
+from pipelines.matching._history import Floats, History, Ints
+from pipelines.matching._protocol import ATTRIBUTES, CANDIDATES, Matcher, Taste
+from pipelines.matching._scores import choose, draw_trials, self_consistency
+from pipelines.matching._tastes import taste_profiles
+from pipelines.personas import matched_cohort
+from pipelines.seeding import hash_ids
+
+__all__ = [
+    "Matched",
+    "Scored",
+    "borrowed_traits",
+    "match_users",
+    "posterior_of",
+    "scored_candidates",
+]
+
+_ITEMS = 44
+#: Digits of a persona's number, as in the ids of other cohorts.
+_DIGITS = 7
+
+
+@dataclass(frozen=True)
+class Matched:
+    """Personas of some users.
+
+    Attributes
+    ----------
+    personas, candidates
+        Rows of the tables `matched_personas` and `persona_candidates`, in their order.
+    facts
+        What the matcher says of itself, and counts of statuses; JSON-ready.
+    """
+
+    personas: pl.DataFrame
+    candidates: pl.DataFrame
+    facts: dict[str, Any]
+
+
+def match_users(
+    history: History,
+    traits: pl.DataFrame,
+    matcher: Matcher,
+    settings: MatchingSettings,
+    *,
+    users: Sequence[str] | None = None,
+    progress: Callable[[str], None] = lambda stage: None,
+) -> Matched:
+    """Give users the candidate persona that is most consistent with their history.
+
+    Parameters
+    ----------
+    history
+        Training interactions of everybody.
+    traits
+        The table `training_traits`.
+    matcher
+        Proposes and rates candidates; it is fitted here.
+    settings
+        Section ``matching``.
+    users
+        Ids of who is matched; default: ``matching.users`` of them, drawn by hash.
+    progress
+        Called with the name of each stage before it.
+
+    Raises
+    ------
+    ConfigError
+        If there is no user or candidate to be asked for, or a user has no training interaction.
+    ContractError
+        If a user has no traits, nobody is there to be compared with, or a plug-in's answer is not
+        what the protocol says.
+    """
+    if settings.candidates < 1:
+        raise ConfigError(
+            "a user needs at least one candidate",
+            where=f"matching.candidates {settings.candidates}",
+        )
+    chosen = (
+        history.sample(settings.users, settings.seed)
+        if users is None
+        else np.sort(history.numbers(users))
+    )
+    if not len(chosen):
+        raise ConfigError("there is nobody to match", where=f"{history.domain} matching.users")
+    found = _traits(traits, [history.users[n] for n in chosen], history.domain)
+    scored = scored_candidates(history, matcher, settings, chosen, progress)
+    rows = _candidate_rows(history, scored)
+    personas = _persona_rows(history, matcher, found, scored)
+    facts = {
+        **matcher.facts(),
+        "users": len(chosen),
+        "unmapped_occupations": history.unmapped,
+        "published_majority": None
+        if np.isnan(history.published_majority)
+        else history.published_majority,
+        "candidate_status": dict(rows["status"].value_counts().sort("status").rows()),
+        "taste_status": {
+            status: sum(t.status == status for t in scored.tastes)
+            for status in sorted({t.status for t in scored.tastes})
+        },
+    }
+    return Matched(personas, rows, facts)
+
+
+@dataclass(frozen=True)
+class Scored:
+    """Candidates of some users with their scores.
+
+    Attributes
+    ----------
+    users
+        User numbers, of shape (n,).
+    tastes
+        Summaries, by user.
+    candidates
+        Columns of `CANDIDATES`.
+    own, others, score
+        By candidate, 6 decimals; NaN where there is none.
+    best, margin
+        Row of each user's best candidate (-1: none), and its lead (NaN: no second).
+    status, answer_keys
+        By candidate.
+    """
+
+    users: Ints
+    tastes: Sequence[Taste]
+    candidates: pl.DataFrame
+    own: Floats
+    others: Floats
+    score: Floats
+    best: Ints
+    margin: Floats
+    status: Sequence[str]
+    answer_keys: Sequence[Sequence[str]]
+
+
+def scored_candidates(
+    history: History,
+    matcher: Matcher,
+    settings: MatchingSettings,
+    users: Ints,
+    progress: Callable[[str], None] = lambda stage: None,
+) -> Scored:
+    """Fit a matcher, and score its candidates of some users; see :func:`match_users`."""
+    progress("fit")
+    matcher.fit(history)
+    trials = draw_trials(
+        history,
+        users,
+        subsets=settings.subsets,
+        size=settings.subset_size,
+        others=settings.others,
+        seed=settings.seed,
+    )
+    lists = history.draw(users, np.full(len(users), settings.items), settings.seed, _ITEMS)
+    progress("tastes")
+    tastes = matcher.tastes(users, lists)
+    progress("candidates")
+    candidates = matcher.candidates(users, lists, tastes, settings.candidates)
+    _check(matcher, candidates, tastes, len(users), settings.candidates)
+    progress("ratings")
+    rated = matcher.rate(users, candidates, trials, tastes)
+    size = candidates.height, settings.subsets + trials.others.shape[1]
+    if rated.expected.shape != size:
+        raise ContractError(
+            f"rate returned ratings of shape {rated.expected.shape}",
+            where=f"matcher {matcher.name}",
+            hint=f"expected {size}",
+        )
+    own, others, _ = (
+        np.round(values, 6) for values in self_consistency(rated.expected, settings.subsets)
+    )
+    ok = np.array([status == "ok" for status in rated.status], bool)
+    # From the rounded means, so that the table's score can be computed again from its columns.
+    score = np.where(ok, np.round(own - others, 6), np.nan)
+    best, margin = choose(candidates["user"].to_numpy(), score, len(users))
+    return Scored(
+        users, tastes, candidates, own, others, score, best, margin, rated.status, rated.answer_keys
+    )
+
+
+def posterior_of(
+    matcher: Matcher, history: History, settings: MatchingSettings, personas: pl.DataFrame
+) -> dict[str, Floats] | None:
+    """Probabilities of the values of matched users' attributes, of a matcher that has them.
+
+    From the same lists as the candidates of :func:`match_users`; None of a matcher without a
+    `posterior`.
+    """
+    posterior = getattr(matcher, "posterior", None)
+    if posterior is None:
+        return None
+    users = history.numbers(personas["user_id"].to_list())
+    lists = history.draw(users, np.full(len(users), settings.items), settings.seed, _ITEMS)
+    found: dict[str, Floats] = posterior(users, lists)
+    return found
+
+
+def borrowed_traits(personas: Sequence[str], traits: pl.DataFrame) -> pl.DataFrame:
+    """Traits for personas that are matched to nobody: those of one person, chosen by the id.
+
+    Parameters
+    ----------
+    personas
+        Persona ids.
+    traits
+        The table `training_traits`.
+
+    Returns
+    -------
+    ``persona_id``, the columns of the table, one row per persona, in order. The same id borrows
+    from the same person as long as the table has the same users.
+
+    Raises
+    ------
+    ContractError
+        If there are no traits to borrow.
+    """
+    if traits.is_empty():
+        raise ContractError("there are no traits to borrow", where="training_traits")
+    people = traits.sort("user_id")
+    place = (hash_ids(personas) % np.uint64(people.height)).astype(np.int64)
+    return people[place].select(pl.Series("persona_id", list(personas)), pl.all())
+
+
+def _traits(traits: pl.DataFrame, users: list[str], domain: str) -> pl.DataFrame:
+    found = pl.DataFrame({"user_id": users}).join(
+        traits.select("user_id", *TRAITS), on="user_id", how="left", maintain_order="left"
+    )
+    missing = found.filter(pl.col("activity").is_null())
+    if missing.height:
+        raise ContractError(
+            f"{missing.height:,} users have no traits, such as {missing['user_id'][0]}",
+            where=f"{domain}.training_traits",
+            hint="build the domain's tables from the same files",
+        )
+    return found
+
+
+def _check(
+    matcher: Matcher, candidates: pl.DataFrame, tastes: Sequence[Taste], users: int, count: int
+) -> None:
+    where = f"matcher {matcher.name}"
+    if dict(candidates.schema) != dict(pl.Schema(CANDIDATES)):
+        raise ContractError(
+            f"candidates returned columns {dict(candidates.schema)}",
+            where=where,
+            hint=f"the columns of CANDIDATES: {', '.join(CANDIDATES)}",
+        )
+    expected = np.repeat(np.arange(users), 0 if matcher.basis == "none" else count)
+    if candidates["user"].to_list() != expected.tolist() or len(tastes) != users:
+        raise ContractError(
+            f"{candidates.height:,} candidates and {len(tastes):,} summaries for {users:,} users",
+            where=where,
+            hint=f"{count} candidates per user, in order, or none where basis is none",
+        )
+
+
+def _candidate_rows(history: History, scored: Scored) -> pl.DataFrame:
+    contract = CONTRACTS[f"{history.domain}.persona_candidates"]
+    ids = np.array([history.users[n] for n in scored.users], dtype=object)
+    candidates = scored.candidates
+    if not candidates.height:
+        # Nothing is proposed: one row says so, and is chosen.
+        nothing = {"candidate": 0, "chosen": True, "status": "none"}
+        rows = [{"user_id": user, **nothing} for user in ids]
+        return pl.DataFrame(rows, schema=contract.polars_schema()).sort(contract.order)
+    told = [n for n in ATTRIBUTES if candidates[n].null_count() < candidates.height]
+    texts = [
+        orjson.dumps(row).decode() if any(v is not None for v in row.values()) else None
+        for row in candidates.select(told).iter_rows(named=True)
+    ]
+    unknown = np.isnan(scored.score)
+    columns = {
+        name: pl.Series(np.where(unknown, np.nan, values)).fill_nan(None)
+        for name, values in (
+            ("own", scored.own),
+            ("others", scored.others),
+            ("score", scored.score),
+        )
+    }
+    return pl.DataFrame(
+        {
+            "user_id": ids[candidates["user"].to_numpy()].tolist(),
+            "candidate": candidates["candidate"],
+            "attributes": texts or [None] * candidates.height,
+            **columns,
+            "chosen": np.isin(np.arange(candidates.height), scored.best),
+            "status": list(scored.status),
+        },
+        schema=contract.polars_schema(),
+    ).sort(contract.order)
+
+
+def _persona_rows(
+    history: History, matcher: Matcher, traits: pl.DataFrame, scored: Scored
+) -> pl.DataFrame:
+    contract = CONTRACTS[f"{history.domain}.matched_personas"]
+    cohort = matched_cohort(history.domain)
+    users, candidates, best = scored.users, scored.candidates, scored.best
+    profiles = taste_profiles(history, users)
+    # A user without a scored candidate has row -1, and finds nothing.
+    rows = pl.DataFrame({"row": best}, schema={"row": pl.Int64})
+    matched = rows.join(
+        candidates.select(
+            *ATTRIBUTES, score=pl.Series(scored.score), row=pl.int_range(candidates.height)
+        ),
+        on="row",
+        how="left",
+        maintain_order="left",
+    )
+    counts = candidates["user"].to_numpy()[~np.isnan(scored.score)]
+    keys = []
+    for taste, row in zip(scored.tastes, best, strict=True):
+        own = [] if row < 0 else [candidates["answer_key"][int(row)], *scored.answer_keys[row]]
+        keys.append([key for key in (taste.answer_key, *own) if key is not None])
+    lists = pl.List(pl.String)
+    frame = traits.with_columns(
+        *matched.drop("row"),
+        persona_id=pl.Series([f"persona:{cohort}:{n:0{_DIGITS}}" for n in users]),
+        cohort=pl.lit(cohort),
+        method=pl.lit(matcher.name),
+        basis=pl.when(matched["row"] < 0).then(pl.lit("none")).otherwise(pl.lit(matcher.basis)),
+        margin=pl.Series(np.round(scored.margin, 6)).fill_nan(None),
+        candidates=pl.Series(np.bincount(counts, minlength=len(users)), dtype=pl.Int64),
+        likes=pl.Series([sorted(p.likes) for p in profiles], dtype=lists),
+        dislikes=pl.Series([sorted(p.dislikes) for p in profiles], dtype=lists),
+        taste=pl.Series([t.text for t in scored.tastes]),
+        taste_writer=pl.Series([t.writer for t in scored.tastes]),
+        history=pl.Series(history.counts[users], dtype=pl.Int64),
+        answer_keys=pl.Series(keys, dtype=lists),
+    )
+    return frame.select(list(contract.polars_schema())).sort(contract.order)

@@ -1,0 +1,71 @@
+"""Matchers by name and from ``module:Class``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pipelines import plugins
+from pipelines.matching._protocol import Matcher
+
+if TYPE_CHECKING:
+    from pipelines.config import Settings
+
+__all__ = ["MATCHERS", "open_matcher"]
+
+#: The project's matchers by name; imported on first use.
+MATCHERS: dict[str, str] = {
+    "statistical": "pipelines.matching._statistical:StatisticalMatcher",
+    "model": "pipelines.matching._model:ModelMatcher",
+}
+_METHODS = ("fit", "tastes", "candidates", "rate", "facts")
+
+
+def open_matcher(settings: Settings, name: str | None = None) -> Matcher:
+    """The matcher that the settings name, before `fit`.
+
+    Parameters
+    ----------
+    settings
+        ``matching`` is given to its class; ``engine`` and ``serving`` open the model of `model`.
+        A matcher with a `close` is to be closed.
+    name
+        One of `MATCHERS`, ``module:Class`` or ``path/to/file.py:Class``; default
+        ``matching.method``.
+
+    Raises
+    ------
+    ConfigError
+        If there is none of that name (naming the nearest), it is no class with the methods of
+        :class:`Matcher`, or it can't be opened.
+    EngineError
+        If the model can't be loaded.
+    """
+    name = name or settings.matching.method
+    target = plugins.plugin_class(
+        name,
+        MATCHERS,
+        kind="matcher",
+        methods=_METHODS,
+        implement="pipelines.matching.Matcher (docs/matching.md)",
+    )
+    where = f"matcher {name}"
+    if name != "model":
+        matcher: Matcher = plugins.construct(target, where, {"settings": settings.matching})
+        return matcher
+    from pipelines.llm.answers import AnswerStore
+    from pipelines.llm.engines import load_engine
+    from pipelines.raters import model_tokenizer
+
+    engine = load_engine(settings.engine, settings.serving)
+    try:
+        model: Matcher = target(
+            engine,
+            settings.matching,
+            store=AnswerStore(settings.runtime.home, settings.serving),
+            serving=settings.serving,
+            tokenizer=model_tokenizer(settings.engine, settings.serving),
+        )
+        return model
+    except BaseException:
+        engine.close()
+        raise

@@ -1,0 +1,200 @@
+"""How often matched attributes are the true ones, beside the majority class and the prior."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from pipelines.errors import ContractError
+from pipelines.matching._assumed import ASSUMED_FILE
+from pipelines.matching._history import TOLD, Floats, History, Ints
+from pipelines.matching._protocol import attribute_values
+
+__all__ = ["AttributeRow", "Interval", "attribute_report", "bootstrapped", "report_text"]
+
+#: Resamples of people that intervals are percentiles of (count).
+RESAMPLES = 1_000
+FIGURES = ("accuracy", "precision", "recall", "f1")
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A figure with its 95 % interval, percentiles of a bootstrap over people."""
+
+    value: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{self.value:.3f} [{self.low:.3f}, {self.high:.3f}]"
+
+
+@dataclass(frozen=True)
+class AttributeRow:
+    """Figures of one way to tell an attribute.
+
+    Attributes
+    ----------
+    attribute, predictor
+        What is told, and by whom: a matcher's method, `majority` or `prior`.
+    baseline
+        Whether nothing of the user is known to it.
+    users
+        People whose source tells the attribute (count).
+    accuracy, precision, recall, f1
+        Share of right answers, and means over the classes that these people have; a class that is
+        never answered has precision 0.
+    difference
+        Accuracy less that of the majority class, paired by person; None for that row itself.
+    """
+
+    attribute: str
+    predictor: str
+    baseline: bool
+    users: int
+    accuracy: Interval
+    precision: Interval
+    recall: Interval
+    f1: Interval
+    difference: Interval | None
+
+    def as_json(self) -> dict[str, Any]:
+        """Everything as plain values."""
+        return asdict(self)
+
+
+def attribute_report(
+    history: History,
+    personas: pl.DataFrame,
+    *,
+    posterior: Mapping[str, Floats] | None = None,
+    seed: int = 0,
+) -> list[AttributeRow]:
+    """Compare matched ages and occupations with what the source tells.
+
+    The true values are compared only here: a matcher never sees those of the user at hand. The
+    prior answers each class with its share among all people, the majority class is the most
+    frequent one.
+
+    Parameters
+    ----------
+    history
+        Of the domain.
+    personas
+        Rows of `matched_personas`; people whose attribute nobody told or matched are left out.
+    posterior
+        Probabilities of the values by attribute, of the people of `personas` in their order: adds
+        the most probable value as a row, which is what self-consistency chooses from.
+    seed
+        Of the bootstrap.
+
+    Returns
+    -------
+    For each attribute that there is anything to compare of: the matcher, then both baselines.
+    """
+    rows = []
+    numbers = history.numbers(personas["user_id"].to_list())
+    for name in TOLD:
+        options = {value: n for n, value in enumerate(attribute_values(name))}
+        matched = personas[name].replace_strict(options, default=None, return_dtype=pl.Int64)
+        known = (history.told[name][numbers] >= 0) & matched.is_not_null().to_numpy()
+        if not known.any():
+            continue
+        truth = history.told[name][numbers[known]]
+        everybody = history.told[name][history.told[name] >= 0]
+        shares = np.bincount(everybody, minlength=len(options)) / len(everybody)
+        size = len(truth)
+        one = np.eye(len(options))
+        answers = {
+            str(personas["method"][0]): one[matched.to_numpy()[known].astype(np.int64)],
+            **(
+                {"most probable": one[posterior[name][known].argmax(axis=1)]}
+                if posterior and name in posterior
+                else {}
+            ),
+            "majority": np.tile(one[int(shares.argmax())], (size, 1)),
+            "prior": np.tile(shares, (size, 1)),
+        }
+        rows += _rows(name, truth, answers, seed)
+    return rows
+
+
+def _rows(name: str, truth: Ints, answers: dict[str, Floats], seed: int) -> list[AttributeRow]:
+    weights = _weights(len(truth), seed)
+    drawn = {who: _figures(truth, answer, weights) for who, answer in answers.items()}
+    rows = []
+    for who, figures in drawn.items():
+        gap = figures[:, 0] - drawn["majority"][:, 0]
+        accuracy, precision, recall, f1 = (_interval(values) for values in figures.T)
+        paired = None if who == "majority" else _interval(gap)
+        baseline = who in ("majority", "prior")
+        rows.append(
+            AttributeRow(name, who, baseline, len(truth), accuracy, precision, recall, f1, paired)
+        )
+    return rows
+
+
+def _figures(truth: Ints, answer: Floats, weights: Floats) -> Floats:
+    """Accuracy and macro precision, recall, F1 by resample; the first row is of the people."""
+    classes = answer.shape[1]
+    cells = np.eye(classes)[truth][:, :, None] * answer[:, None, :]
+    confusion = (weights @ cells.reshape(len(truth), -1)).reshape(-1, classes, classes)
+    right = np.diagonal(confusion, axis1=1, axis2=2)
+    true, answered = confusion.sum(axis=2), confusion.sum(axis=1)
+    precision = _share(right, answered)
+    recall = _share(right, true)
+    f1 = _share(2 * precision * recall, precision + recall)
+    there = true > 0
+    macro = [_share((f * there).sum(axis=1), there.sum(axis=1)) for f in (precision, recall, f1)]
+    return np.stack([right.sum(axis=1) / true.sum(axis=1), *macro], axis=1)
+
+
+def _share(part: Floats, whole: npt.NDArray[Any]) -> Floats:
+    return np.asarray(np.divide(part, whole, out=np.zeros(part.shape), where=whole > 0))
+
+
+def _weights(people: int, seed: int) -> Floats:
+    """How often each person counts: once in the first row, then as drawn with replacement."""
+    rng = np.random.default_rng(seed)
+    draws = rng.multinomial(people, np.full(people, 1.0 / people), size=RESAMPLES)
+    return np.concatenate([np.ones((1, people)), draws])
+
+
+def _interval(values: Floats) -> Interval:
+    low, high = np.quantile(values[1:], [0.025, 0.975])
+    return Interval(float(values[0]), float(low), float(high))
+
+
+def bootstrapped(values: Floats, *, seed: int = 0) -> Interval:
+    """The mean of one value per person, with its interval.
+
+    Raises
+    ------
+    ContractError
+        If there is nobody.
+    """
+    if not len(values):
+        raise ContractError("there is nobody to take a mean over", where="bootstrap")
+    return _interval(_weights(len(values), seed) @ values / len(values))
+
+
+def report_text(
+    rows: Sequence[AttributeRow], facts: dict[str, Any], write: Callable[[str], object]
+) -> None:
+    """Write the figures as lines of a Markdown table, with what is assumed."""
+    write("| attribute | by | accuracy | precision | recall | F1 | accuracy minus majority |")
+    write("|---|---|--:|--:|--:|--:|--:|")
+    for row in rows:
+        cells = [getattr(row, figure) for figure in FIGURES]
+        gap = "" if row.difference is None else row.difference
+        write(f"| {row.attribute} | {row.predictor} | {' | '.join(map(str, cells))} | {gap} |")
+    majority = facts.get("published_majority")
+    if majority is not None and any(row.attribute == "occupation" for row in rows):
+        write(f"The most frequent occupation has {majority:.3f} of the people before the mapping.")
+    if not facts.get("language_model", False):
+        write(f"No language model; what is assumed rather than fitted stands in {ASSUMED_FILE}.")

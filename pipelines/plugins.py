@@ -1,0 +1,130 @@
+"""Classes of a seam by name: our own, entry points, ``module:Class``, ``file.py:Class``."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import inspect
+import sys
+from collections.abc import Mapping, Sequence
+from importlib.metadata import entry_points
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from pipelines.errors import ConfigError, UnderstudyError
+from pipelines.hints import nearest
+
+__all__ = ["construct", "plugin_class", "plugin_names"]
+
+
+def plugin_names(group: str) -> list[str]:
+    """Names of the entry points of a group, alphabetical."""
+    return sorted(entry.name for entry in entry_points(group=group))
+
+
+def plugin_class(
+    name: str,
+    own: Mapping[str, str],
+    *,
+    kind: str,
+    methods: Sequence[str],
+    implement: str,
+    group: str | None = None,
+) -> type[Any]:
+    """The class behind a name.
+
+    Parameters
+    ----------
+    name
+        One of `own`, the name of an entry point of `group`, ``module:Class``, or
+        ``path/to/file.py:Class``.
+    own
+        The project's classes by name, as ``module:Class``; imported on first use.
+    kind
+        What it is called in errors, such as ``recommender``.
+    methods
+        Methods that it must have.
+    implement
+        The protocol that errors point to.
+    group
+        Entry-point group of other distributions; None: there is none.
+
+    Raises
+    ------
+    ConfigError
+        If there is none of that name (naming the nearest), its module can't be imported, or it is
+        no class with these methods.
+    """
+    found = {entry.name: entry.value for entry in entry_points(group=group)} if group else {}
+    found |= own
+    place = found.get(name, name)
+    if ":" not in place:
+        hint = nearest(name, found)
+        raise ConfigError(
+            f"unknown {kind}", where=repr(name), hint=f"{hint}; or module:Class of your own"
+        )
+    where = f"{kind} {name}" if name == place else f"{kind} {name} ({place})"
+    module, _, attribute = place.rpartition(":")
+    try:
+        holder = _file(Path(module)) if module.endswith(".py") else importlib.import_module(module)
+    except Exception as error:
+        raise ConfigError(
+            f"the module can't be imported ({type(error).__name__}: {error})", where=where
+        ) from error
+    target = getattr(holder, attribute, None)
+    if target is None:
+        names = [n for n, value in vars(holder).items() if inspect.isclass(value)]
+        hint = nearest(attribute, names) if names else "the module has no classes"
+        raise ConfigError(f"the module has no {attribute}", where=where, hint=hint)
+    if not inspect.isclass(target):
+        raise ConfigError(
+            f"{attribute} is no class but a {type(target).__name__}",
+            where=where,
+            hint=f"give module:Class; implement {implement}",
+        )
+    missing = [n for n in methods if not callable(getattr(target, n, None))]
+    if missing:
+        raise ConfigError(
+            f"the class has no {' and no '.join(missing)}",
+            where=where,
+            hint=f"implement {implement}",
+        )
+    cls: type[Any] = target
+    return cls
+
+
+def construct(target: Any, where: str, options: Mapping[str, Any]) -> Any:
+    """An object of a class, with these keyword arguments.
+
+    Raises
+    ------
+    ConfigError
+        If an argument is unknown or missing, or the class raises.
+    """
+    try:
+        inspect.signature(target).bind(**options)
+    except TypeError as error:
+        known = ", ".join(inspect.signature(target).parameters) or "none"
+        raise ConfigError(str(error), where=where, hint=f"options: {known}") from None
+    try:
+        return target(**options)
+    except UnderstudyError:
+        raise
+    except Exception as error:
+        raise ConfigError(
+            f"the class can't be opened ({type(error).__name__}: {error})", where=where
+        ) from error
+
+
+def _file(path: Path) -> ModuleType:
+    if not path.is_file():
+        raise FileNotFoundError(f"no file {path}")
+    name = f"understudy_plugin_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # dataclasses and pickle look their module up
+    spec.loader.exec_module(module)
+    return module

@@ -1,0 +1,80 @@
+"""Personas matched to real users, and the candidates that they were chosen from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from pipelines import matching
+from pipelines.config import Settings
+from pipelines.contracts import MATCHED_DOMAINS
+from pipelines.stages._stage import Inputs, Report, Stage, tables
+from pipelines.store import Table
+
+__all__ = ["STAGES"]
+
+_FROM = ("interactions", "splits", "items", "human_users", "training_traits")
+
+
+def matched(inputs: Inputs, settings: Settings, report: Report) -> Iterable[Table]:
+    """Match users of a domain to the most self-consistent of their candidate personas."""
+    domain = inputs.domain
+    history = matching.History.read(
+        domain,
+        interactions=inputs["interactions"].scan(),
+        splits=inputs["splits"].scan(),
+        items=inputs["items"].read(),
+        human_users=inputs["human_users"].read(),
+        graph=settings.graph,
+    )
+    matcher = matching.open_matcher(settings)
+    try:
+        found = matching.match_users(
+            history,
+            inputs["training_traits"].read(),
+            matcher,
+            settings.matching,
+            progress=lambda stage: report.progress(f"{domain}: matching, {stage}", 0, None),
+        )
+        rows = matching.attribute_report(
+            history,
+            found.personas,
+            posterior=matching.posterior_of(matcher, history, settings.matching, found.personas),
+        )
+    finally:
+        close = getattr(matcher, "close", None)
+        if close is not None:
+            close()
+    lines: list[str] = []
+    matching.report_text(rows, found.facts, lines.append)
+    report.texts["figures"] = "\n".join(lines)
+    stats = {"matching": found.facts, "figures": [row.as_json() for row in rows]}
+    for name, frame in (
+        ("matched_personas", found.personas),
+        ("persona_candidates", found.candidates),
+    ):
+        yield Table(f"{domain}.{name}", [frame], lambda: stats)
+
+
+def _identity(inputs: Inputs, settings: Settings) -> dict[str, Any]:
+    """Settings that decide the rows."""
+    found: dict[str, Any] = {
+        "matching": settings.matching.model_dump(mode="json", exclude={"scored"}),
+        "graph": settings.identity("graph")["graph"],
+    }
+    if settings.matching.method == "model":
+        found["engine"] = settings.engine.identity_values()
+    return found
+
+
+STAGES = [
+    Stage(
+        datasets=(f"{domain}.matched_personas", f"{domain}.persona_candidates"),
+        inputs=tables(domain, *_FROM),
+        identity=_identity,
+        code_version=matching.CODE_VERSION,
+        make=matched,
+        name=f"match_{domain}",
+    )
+    for domain in MATCHED_DOMAINS
+]
