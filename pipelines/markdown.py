@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import base64
+import html
 import re
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import polars as pl
 
-__all__ = ["code_span", "escape_markdown", "preview_markdown", "terminal_text"]
+__all__ = ["code_span", "escape_markdown", "html_page", "preview_markdown", "terminal_text"]
 
 #: Characters shown of one cell.
 CELL = 80
@@ -95,6 +98,66 @@ def preview_markdown(frame: pl.DataFrame, rows: int = 10, *, cell: int = CELL) -
     if hidden:
         lines += ["", f"{hidden:,} more rows"]
     return "\n".join(lines)
+
+
+_STYLE = (
+    "body{font:15px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:75rem;padding:0 1rem}"
+    "table{border-collapse:collapse;font-size:13px}td,th{border:1px solid #bbb;"
+    "padding:.25rem .5rem;text-align:left;white-space:nowrap}.wide{overflow-x:auto}"
+    "img{max-width:100%}"
+)
+
+
+def html_page(title: str, text: str, pictures: Mapping[str, bytes]) -> str:
+    """A report as one HTML file that needs nothing else.
+
+    Parameters
+    ----------
+    title
+        Title of the window.
+    text
+        Markdown of headings, paragraphs and tables.
+    pictures
+        PNG by title, shown below the first heading.
+    """
+    body: list[str] = []
+    rows: list[list[str]] = []
+
+    def flush() -> None:
+        if rows:
+            head, *rest = [r for r in rows if not all(c.strip("-:") == "" for c in r)]
+            cells = "".join(f"<th>{html.escape(c)}</th>" for c in head)
+            lines = "".join(
+                "<tr>" + "".join(f"<td>{html.escape(c)}</td>" for c in r) + "</tr>" for r in rest
+            )
+            body.append(
+                f"<div class='wide'><table><thead><tr>{cells}</tr></thead>"
+                f"<tbody>{lines}</tbody></table></div>"
+            )
+            rows.clear()
+
+    for line in text.splitlines():
+        if line.startswith("| "):
+            rows.append([c.strip().replace("\\|", "|") for c in line[2:-2].split(" | ")])
+            continue
+        flush()
+        level = len(line) - len(line.lstrip("#"))
+        if level:
+            body.append(f"<h{level}>{html.escape(line[level:].strip())}</h{level}>")
+            if level == 1:
+                body += [
+                    f"<figure><img alt='{html.escape(name)}' src='data:image/png;base64,"
+                    f"{base64.b64encode(png).decode()}'></figure>"
+                    for name, png in pictures.items()
+                ]
+        elif line:
+            body.append(f"<p>{html.escape(line).replace('**', '').replace('`', '')}</p>")
+    flush()
+    return (
+        "<!doctype html><html lang='en'><head><meta charset='utf-8'>"
+        f"<title>{html.escape(title)}</title><style>{_STYLE}</style></head>"
+        f"<body>{''.join(body)}</body></html>\n"
+    )
 
 
 def _cell(value: Any, limit: int) -> str:

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from pipelines.raters import OK
 from pipelines.scales import RatingScale
 from sim._release import Release
 from sim.environment import RecommendationEnv
@@ -15,8 +16,10 @@ __all__ = ["Player", "Policy"]
 
 Policy = Literal["random", "popular", "best"]
 
-#: Seeds of the policy are kept apart from those of the environment.
-_POLICY_STREAM = 1
+#: Seeds of the policy and of the persona are kept apart from those of the environment.
+_POLICY_STREAM, _PERSONA_STREAM = 1, 2
+#: Personas whose mean is the average viewer's rating at most (count).
+_VIEWERS = 200
 
 
 class Player:
@@ -55,6 +58,7 @@ class Player:
             release, rater=rater, length_limit=steps, on_unrated="truncate", explain=True
         )
         self._policy = policy
+        self._sampled = self._sampled_personas()
         self._rng = np.random.default_rng(0)
         self._played: list[dict[str, Any]] = []
         self._end = "not started"
@@ -72,9 +76,13 @@ class Player:
         seed
             Seed of the environment and of the policy.
         persona
-            Persona id; drawn if ``None``.
+            Persona id; if ``None``, one of the sampled personas is drawn (of all, where a release
+            has no sampled ones).
         """
-        options = {} if persona is None else {"persona_id": persona}
+        if persona is None:
+            rng = np.random.default_rng([seed, _PERSONA_STREAM])
+            persona = self._env.cast.ids[int(rng.choice(self._sampled))]
+        options = {"persona_id": persona}
         observation, info = self._env.reset(seed=seed, options=options)
         self._rng = np.random.default_rng([seed, _POLICY_STREAM])
         self._played, self._end = [], "not finished"
@@ -98,7 +106,11 @@ class Player:
                 self._end = "nothing left to recommend"
                 return
             _, _, terminated, truncated, info = self._env.step(action)
-            step = {**self._env.catalogue.describe(action), **info}
+            step = {
+                **self._env.catalogue.describe(action),
+                **info,
+                "average": self._average(action),
+            }
             self._played.append(step)
             yield step
             over = terminated or truncated
@@ -119,6 +131,25 @@ class Player:
             "total": sum(ratings),
             "end": self._end,
         }
+
+    def _sampled_personas(self) -> np.ndarray:
+        """Numbers of the personas drawn from the census, or of all where there are none."""
+        frame = self._env.cast.frame
+        everybody = np.arange(frame.height)
+        if "origin" not in frame.columns:
+            return everybody
+        sampled = np.flatnonzero((frame["origin"] == "sampled").to_numpy())
+        return sampled if len(sampled) else everybody
+
+    def _average(self, item: int) -> float | None:
+        """Mean expected rating of an item over personas without a memory; None without any."""
+        chosen = self._sampled[:: max(1, len(self._sampled) // _VIEWERS)][:_VIEWERS]
+        nothing = np.full((len(chosen), 1), -1, np.int64)
+        batch = self._env.rater.rate(
+            chosen, np.full(len(chosen), item), nothing, np.full(nothing.shape, np.nan)
+        )
+        known = np.array([s == OK for s in batch.status])
+        return float(batch.expected[known].mean()) if known.any() else None
 
     def _choose(self) -> int | None:
         expected = self._env.expected()

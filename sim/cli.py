@@ -43,7 +43,7 @@ def episode(
         typer.Option(
             "--persona",
             show_default=False,
-            help="Persona id, such as persona:default:3; drawn if not given.",
+            help="Persona id, such as persona:default:3; a sampled one is drawn if not given.",
         ),
     ] = None,
     rater: Annotated[
@@ -60,7 +60,7 @@ def episode(
 
     JSON: {"release", "rater", "language_model", "note", "policy", "seed",
     "scale", "persona": {...}, "steps": [{"step", "item_id", "title", "year",
-    "genres", "rating", "rating_status", "expected", "repeated", "drivers"}],
+    "genres", "rating", "rating_status", "expected", "average", "repeated", "drivers"}],
     "summary": {"steps", "rated", "mean_rating", "total", "end"}}.
     """
     from sim import open_release

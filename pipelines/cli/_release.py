@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -114,6 +115,63 @@ def show(
         screen.print(excerpt, markup=False, soft_wrap=card)
         if excerpt != whole:
             screen.print("\nThe whole dataset card: --card.")
+
+    emit(payload, render, as_json=as_json)
+
+
+@release_app.command()
+def population(
+    release: RefArgument = "latest",
+    page: Annotated[
+        Path | None,
+        typer.Option("--page", show_default=False, help="Write a page with pictures to this file."),
+    ] = None,
+    home: HomeOption = None,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Compare a release's personas with people who rate the same items.
+
+    JSON: {"release", "statement", "figures": [{"figure", "unit", "personas_value",
+    "personas_low", "personas_high", "people_value", "people_low", "people_high", "ratio",
+    "ratio_low", "ratio_high", "chance", "personas", "people", "ratings"}], "page"}; the page is
+    null where none was asked for.
+    """
+    from pipelines.graph import write_bytes
+    from pipelines.markdown import html_page
+    from pipelines.raters import population_markdown, population_pictures, population_rows
+
+    settings = open_settings(home, config)
+    found = _store(settings).release(full_ref(release, settings))
+    if "population" not in found.tables:
+        raise ReleaseError(
+            "the release has no population report",
+            where=str(found),
+            hint="its domain has no personas",
+        )
+    snapshot = found.snapshot("population")
+    rows, facts = snapshot.read(), snapshot.manifest.stats["population"]
+    text = population_markdown(rows, facts)
+    title = f"Population of {found.name}@{found.version}"
+    if page is not None:
+        whole = html_page(title, f"# {title}\n\n{text}", population_pictures(rows, facts))
+        write_bytes(page, whole.encode())
+    payload = {
+        "release": f"{found.name}@{found.version}",
+        "statement": facts["statement"],
+        "figures": rows.to_dicts(),
+        "page": None if page is None else str(page),
+    }
+
+    def render(screen: Console) -> None:
+        screen.print(facts["statement"], markup=False)
+        numbers = ("personas", "people", "ratio")
+        grid = table("figure", *numbers, numeric=numbers)
+        for name, unit, *cells in population_rows(rows):
+            grid.add_row(f"{name} ({unit})", *cells)
+        screen.print(grid)
+        if page is not None:
+            screen.print(f"Page: {page}", markup=False)
 
     emit(payload, render, as_json=as_json)
 

@@ -308,6 +308,13 @@ class QualitySettings(Section):
         description="Largest share of personas whose description another one nearly repeats "
         "(embedding cosine of 0.97 or more) before publishing is blocked.",
     )
+    max_taste_ratio: float = Field(
+        2.0,
+        ge=1,
+        description="Largest factor between personas and people in item x person share and "
+        "split-half covariance (the nearest value of its 95 % interval) before publishing is "
+        "blocked.",
+    )
 
 
 class ReleaseSettings(Section):

@@ -10,7 +10,7 @@
 
 from pipelines.contracts._base import ColumnDoc, Contract
 from pipelines.contracts._derived import derived
-from pipelines.contracts._report import RATER_REPORT
+from pipelines.contracts._report import POPULATION, RATER_REPORT
 from pipelines.contracts.ablations import ABLATIONS
 from pipelines.contracts.matching import MATCHED_DOMAINS, MATCHING
 from pipelines.contracts.published import PUBLISHED
@@ -38,6 +38,7 @@ __all__ = [
 RAW.update(RAW_AMAZON | RAW_FILES | RAW_STEAM)
 PUBLISHED.update(BOOKS | GAMES | PRODUCTS)
 PUBLISHED["movies.rater_report"] = RATER_REPORT
+PUBLISHED["movies.population"] = POPULATION
 for _domain, _parts in {
     "books": {},
     "games": {},

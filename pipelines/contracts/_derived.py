@@ -10,7 +10,7 @@ __all__ = ["derived"]
 #: Tables that mean the same in every domain; the movies' declarations are everybody's.
 _ALL = ("item_embeddings",)
 _GRAPH = ("graph_triples", "item_similarity")
-_RATED = ("score_plan", "preference_scores", "rater_report")
+_RATED = ("score_plan", "preference_scores", "rater_report", "population")
 
 
 def derived(domain: str, *, graph: bool = True, personas: bool = True) -> dict[str, Contract]:

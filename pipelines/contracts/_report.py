@@ -1,4 +1,4 @@
-"""Contract of the report on raters; the same in every domain that personas rate."""
+"""Contracts of the reports on raters and personas; the same in every domain that personas rate."""
 
 from __future__ import annotations
 
@@ -8,13 +8,21 @@ import polars as pl
 from pipelines.contracts._base import Contract
 from pipelines.contracts._columns import Model
 
-__all__ = ["RATER_REPORT"]
+__all__ = ["POPULATION", "RATER_REPORT"]
 
 
 class RaterReport(Model):
     """Figures of raters and baselines on held-out human ratings, with 95 % intervals."""
 
-    predictor: pl.String = pa.Field(description="Rater or baseline.")
+    split: pl.String = pa.Field(
+        isin=["user", "cold", "time"],
+        description="Which ratings are held out: `user`, the latest tenth of each person's, the "
+        "earlier ones being its history; `cold`, the same with nothing known of the person; "
+        "`time`, those after one point in time for everybody.",
+    )
+    predictor: pl.String = pa.Field(
+        description="Rater or baseline; `no votes`: fitted without the votes of others (TMDB's)."
+    )
     kind: pl.String = pa.Field(
         isin=["rater", "baseline", "floor"],
         description="`rater`; `baseline`, fitted on the same people; `floor`, a rater that knows "
@@ -42,5 +50,77 @@ class RaterReport(Model):
 
 #: The contract; a domain's dataset is ``<domain>.rater_report``.
 RATER_REPORT = Contract(
-    "rater_report", RaterReport, ("predictor", "metric"), ("predictor", "metric")
+    "rater_report",
+    RaterReport,
+    ("split", "predictor", "metric"),
+    ("split", "predictor", "metric"),
 )
+
+
+class Population(Model):
+    """Personas beside people on the same lists of items: figures with 95 % intervals."""
+
+    figure: pl.String = pa.Field(
+        isin=[
+            "common_list",
+            "genre_correlation",
+            "genre_gap",
+            "genre_gap_items",
+            "headroom",
+            "item_person_share",
+            "item_share",
+            "leniency_share",
+            "mean_rating",
+            "oracle",
+            "popularity_slope",
+            "random_items",
+            "rest_share",
+            "similarity",
+            "split_half_covariance",
+            "table_item_person_share",
+            "user_mean_ks",
+            "user_mean_spread",
+            "user_spread_ks",
+            "user_spread_mean",
+            "user_spread_spread",
+        ],
+        description="Figure: shares of the variance of ratings (`item_person_share` is taste), "
+        "covariance of users' genre deviations between random halves of their ratings, liked minus "
+        "disliked genres, users' means and standard deviations with KS distances, slope on "
+        "popularity, 1 - total variation, agreement of the correlations between genres, and what "
+        "ten items earn: each persona's own best (`oracle`), the best common list, any; `headroom` "
+        "is the first minus the second.",
+    )
+    unit: pl.String = pa.Field(
+        isin=["share", "points", "points²", "distance", "correlation"],
+        description="Unit; points are those of the scores' scale.",
+    )
+    personas_value: pl.Float64 = pa.Field(nullable=True, description="Of personas.")
+    personas_low: pl.Float64 = pa.Field(
+        nullable=True, description="Lower end of its 95 % interval (bootstrap over personas)."
+    )
+    personas_high: pl.Float64 = pa.Field(nullable=True, description="Upper end of that interval.")
+    people_value: pl.Float64 = pa.Field(
+        nullable=True,
+        description="Of people; for distances, `similarity` and `genre_correlation` that of random "
+        "halves of the people.",
+    )
+    people_low: pl.Float64 = pa.Field(
+        nullable=True, description="Lower end of its 95 % interval (bootstrap over people)."
+    )
+    people_high: pl.Float64 = pa.Field(nullable=True, description="Upper end of that interval.")
+    ratio: pl.Float64 = pa.Field(
+        nullable=True, description="Personas' over people's value, of the figures that are bounded."
+    )
+    ratio_low: pl.Float64 = pa.Field(nullable=True, description="Lower end of its 95 % interval.")
+    ratio_high: pl.Float64 = pa.Field(nullable=True, description="Upper end of its 95 % interval.")
+    chance: pl.Float64 = pa.Field(
+        nullable=True, description="Value with personas shuffled among the scores of each item."
+    )
+    personas: pl.Int64 = pa.Field(ge=1, description="Personas compared (count).")
+    people: pl.Int64 = pa.Field(ge=1, description="People compared (count).")
+    ratings: pl.Int64 = pa.Field(ge=1, description="Ratings on either side (count).")
+
+
+#: The contract; a domain's dataset is ``<domain>.population``.
+POPULATION = Contract("population", Population, ("figure",), ("figure",))

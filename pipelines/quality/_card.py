@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import yaml
 
 from pipelines.markdown import code_span, escape_markdown
-from pipelines.quality._summary import RATER_TABLES, means_of
+from pipelines.quality._summary import RATER_TABLES, means_of, shown_population
 from pipelines.renames import current_name
 
 if TYPE_CHECKING:
@@ -99,6 +99,7 @@ def dataset_card(
             for key, who, measure, title in RATER_TABLES
             if figures.get(key)
         ],
+        population=shown_population(summary),
         interval=figures.get("interval"),
         no_model=used <= _STATISTICAL,
         taste_prior=str(fitted.get("taste_prior", "")),

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from pipelines.store import Snapshot, Store
 
-__all__ = ["RATER_TABLES", "means_of", "release_summary", "render_summary"]
+__all__ = ["RATER_TABLES", "means_of", "release_summary", "render_summary", "shown_population"]
 
 #: Tables in the raters' figures: key, column of names, column of the measure, what it is.
 RATER_TABLES = (
@@ -33,6 +33,16 @@ RATER_TABLES = (
         "Error on held-out human ratings (root mean square, stars; 0 is best)",
     ),
 )
+
+
+#: Figures of the population report in the summary and the card, and their names there.
+_POPULATION = {
+    "item_person_share": "item x person share of the variance",
+    "split_half_covariance": "split-half covariance of genre deviations",
+    "genre_gap": "liked minus disliked genres",
+    "user_spread_spread": "spread of users' standard deviations",
+    "headroom": "own top ten over the common one",
+}
 
 
 def release_summary(
@@ -57,7 +67,8 @@ def release_summary(
         JSON-ready: ``rows`` per table, ``bytes``; ``item`` (what
         one is called), ``items``, ``items_with`` (counts of the catalogue, which are exact),
         ``ratings``, ``users``, ``mean_rating``, ``personas``, ``pairs`` (by status),
-        ``mean_score`` (per scale), ``triples`` (by relation), ``checks`` (passed, failed,
+        ``mean_score`` (per scale), ``triples`` (by relation), ``population`` (rows of that
+        table that are shown), ``checks`` (passed, failed,
         warned, not applicable, per table, and the names of those that failed or do not apply)
         and ``raters``. Means come as
         ``{"value", "low", "high", "n"}`` with a 95 % interval over users or personas, which
@@ -169,12 +180,18 @@ def _triples(scan: pl.LazyFrame) -> dict[str, Any]:
     return {"triples": dict(counts.iter_rows())}
 
 
+def _population(scan: pl.LazyFrame) -> dict[str, Any]:
+    rows = {row["figure"]: row for row in scan.collect().iter_rows(named=True)}
+    return {"population": [rows[name] for name in _POPULATION if name in rows]}
+
+
 _PARTS = {
     "items": _items,
     "interactions": _interactions,
     "personas": _personas,
     "preference_scores": _scores,
     "graph_triples": _triples,
+    "population": _population,
 }
 
 
@@ -220,6 +237,25 @@ def _checks(store: Store, tables: Mapping[str, Snapshot]) -> dict[str, Any]:
     return out
 
 
+def shown_population(summary: Mapping[str, Any]) -> list[dict[str, str]]:
+    """Rows of personas beside people, as text: ``figure``, ``personas``, ``people``."""
+
+    def cell(row: Mapping[str, Any], side: str) -> str:
+        value, low, high = (row[f"{side}_{end}"] for end in ("value", "low", "high"))
+        if value is None:
+            return "-"
+        return f"{value:.3f}" + ("" if low is None else f"  {low:.3f} to {high:.3f}")
+
+    return [
+        {
+            "figure": _POPULATION[row["figure"]],
+            "personas": cell(row, "personas"),
+            "people": cell(row, "people"),
+        }
+        for row in summary.get("population", [])
+    ]
+
+
 def means_of(summary: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """Means of a summary with their intervals, by what they are of."""
     means = {"human ratings (scale of the source)": summary.get("mean_rating")}
@@ -249,6 +285,12 @@ def render_summary(summary: Mapping[str, Any]) -> Group:
         for key, who, measure, text in RATER_TABLES
         if raters.get(key)
     ]
+    compared = shown_population(summary)
+    if compared:
+        shown = _table(("figure", "personas", "people"))
+        for row in compared:
+            shown.add_row(*(Text(row[name]) for name in ("figure", "personas", "people")))
+        parts.append(("Personas beside people on the same items (95 % intervals)", shown))
     # A table's own title would wrap at the table's width.
     return Group(
         *(line for title, table in parts for line in (Text(f"\n{title}", style="bold"), table))

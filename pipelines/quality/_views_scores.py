@@ -26,6 +26,8 @@ LEAST_OF_HUMAN_SPREAD = 0.05
 MAX_UNSCORED = 0.01
 #: Largest share of a cohort's pairs with one most probable rating.
 MOST_OF_ONE_ANSWER = 0.9
+#: Factor between personas and people where personas have no taste at all.
+NO_TASTE = 1_000.0
 #: What a row has if and only if its status is `ok`.
 _VALUES = ("probabilities", "expected", "mode", "sample", "entropy")
 _WIDTHS = {name: scale.high - scale.low for name, scale in SCALES.items()}
@@ -268,6 +270,55 @@ def _human_distance(evidence: Evidence) -> View:
     )
 
 
+def _compared(figure: str) -> ViewFunction:
+    """View of one row: the factor between personas and people in a figure, nearest to 1."""
+
+    def view(evidence: Evidence) -> View:
+        from pipelines.raters import MIN_PERSONAS, MIN_RATINGS, MIN_USERS
+
+        found = evidence.snapshot.read().filter(figure=figure)
+        if not found.height:
+            return View.missing(f"the report lacks {figure}")
+        row = found.row(0, named=True)
+        for counted, least in (
+            ("people", MIN_USERS),
+            ("ratings", MIN_RATINGS),
+            ("personas", MIN_PERSONAS),
+        ):
+            if row[counted] < least:
+                return View.skip(f"{row[counted]:,} {counted}, judged from {least:,} on")
+        if (row["people_low"] or 0.0) <= 0.0:
+            return View.skip("people's own value is not apart from chance")
+        scores = evidence.sibling("preference_scores")
+        rated_by = (
+            set()
+            if scores is None
+            else set(scores.scan().select("rater").unique().collect()["rater"])
+        )
+        if rated_by & BASELINE_RATERS:
+            return View.skip("scores of raters without a taste by design")
+        if evidence.settings.scoring.taste == "mean" and "statistical" in rated_by:
+            return View.skip("scoring.taste is mean: personas are alike on purpose (ablation)")
+        return View(
+            found.select("figure", "ratio", "ratio_low", "ratio_high").with_columns(
+                distance=pl.lit(factor_apart(row["ratio_low"], row["ratio_high"]))
+            )
+        )
+
+    return view
+
+
+def factor_apart(low: float | None, high: float | None) -> float:
+    """Smallest factor between 1 and a ratio in an interval; 1 if the interval covers it.
+
+    >>> factor_apart(0.8, 1.5), factor_apart(0.1, 0.4), factor_apart(2.5, 4.0)
+    (1.0, 2.5, 2.5)
+    """
+    if low is None or high is None or high <= 0:
+        return NO_TASTE
+    return max(1.0, low, 1.0 / high)
+
+
 def score_histogram(scores: pl.LazyFrame) -> pl.DataFrame:
     """Share of each sampled rating: columns rating, share, scale (the most used scale)."""
     counts = (
@@ -298,6 +349,9 @@ def human_histogram(interactions: pl.LazyFrame, scale: str) -> pl.DataFrame:
 
 #: View functions by dataset, then by name.
 SCORE_VIEWS: Mapping[str, Mapping[str, ViewFunction]] = {
+    "population": {
+        name: _compared(name) for name in ("item_person_share", "split_half_covariance")
+    },
     "score_plan": {"personas": _planned_personas, "pairs": _planned_per_persona},
     "preference_scores": {
         "scores": _scores,

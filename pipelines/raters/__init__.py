@@ -41,11 +41,13 @@ from pipelines.raters.report import (
     population_markdown,
     population_pictures,
     population_report,
+    population_rows,
     quality_summary,
     rater_report,
     reliability,
     reliability_plot,
     similarity,
+    whole_report,
 )
 from pipelines.raters.statistical import (
     RATERS,
@@ -115,6 +117,7 @@ __all__ = [
     "population_markdown",
     "population_pictures",
     "population_report",
+    "population_rows",
     "prompt_examples",
     "quality_summary",
     "rater_class",
@@ -131,4 +134,5 @@ __all__ = [
     "source_scale",
     "to_answers",
     "total_variation",
+    "whole_report",
 ]

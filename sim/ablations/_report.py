@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import html
 from collections.abc import Sequence
 from functools import cache
 from importlib.resources import files
@@ -284,54 +282,6 @@ def _finite(value: float) -> float | None:
     return float(value) if np.isfinite(value) else None
 
 
-def page(result: SuiteResult, text: str, plots: dict[str, bytes]) -> str:
-    """The report as one HTML file that needs nothing else."""
-    body: list[str] = []
-    rows: list[list[str]] = []
-
-    def flush() -> None:
-        if rows:
-            head, *rest = [r for r in rows if not all(c == "---" for c in r)]
-            cells = "".join(f"<th>{html.escape(c)}</th>" for c in head)
-            lines = "".join(
-                "<tr>" + "".join(f"<td>{html.escape(c)}</td>" for c in r) + "</tr>" for r in rest
-            )
-            body.append(
-                f"<div class='wide'><table><thead><tr>{cells}</tr></thead>"
-                f"<tbody>{lines}</tbody></table></div>"
-            )
-            rows.clear()
-
-    for line in text.splitlines():
-        if line.startswith("| "):
-            rows.append([c.strip().replace("\\|", "|") for c in line[2:-2].split(" | ")])
-            continue
-        flush()
-        level = len(line) - len(line.lstrip("#"))
-        if level:
-            body.append(f"<h{level}>{html.escape(line[level:].strip())}</h{level}>")
-            if level == 1:
-                body += [
-                    f"<figure><img alt='{html.escape(name)}' src='data:image/png;base64,"
-                    f"{base64.b64encode(png).decode()}'></figure>"
-                    for name, png in plots.items()
-                ]
-        elif line:
-            body.append(f"<p>{html.escape(line).replace('**', '').replace('`', '')}</p>")
-    flush()
-    style = (
-        "body{font:15px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:75rem;padding:0 1rem}"
-        "table{border-collapse:collapse;font-size:13px}td,th{border:1px solid #bbb;"
-        "padding:.25rem .5rem;text-align:left;white-space:nowrap}.wide{overflow-x:auto}"
-        "img{max-width:100%}"
-    )
-    title = f"Ablation suite: {result.suite.domain}"
-    return (
-        f"<!doctype html><html lang='en'><head><meta charset='utf-8'><title>{title}</title>"
-        f"<style>{style}</style></head><body>{''.join(body)}</body></html>\n"
-    )
-
-
 def write_report(result: SuiteResult, folder: Path) -> dict[str, Path]:
     """Write a suite's report and return its files by kind.
 
@@ -344,6 +294,7 @@ def write_report(result: SuiteResult, folder: Path) -> dict[str, Path]:
         If the folder can't be written.
     """
     from pipelines.errors import StoreError
+    from pipelines.markdown import html_page
     from sim.ablations._plots import plots_of
 
     name = result.suite.domain
@@ -362,7 +313,7 @@ def write_report(result: SuiteResult, folder: Path) -> dict[str, Path]:
         out["markdown"].write_text(text, encoding="utf-8")
         table(result).write_csv(out["csv"])
         differences.write_csv(out["paired"])
-        out["html"].write_text(page(result, text, plots), encoding="utf-8")
+        out["html"].write_text(html_page(f"Ablation suite: {name}", text, plots), encoding="utf-8")
         for kind, png in plots.items():
             out[kind].write_bytes(png)
     except OSError as error:

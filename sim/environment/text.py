@@ -56,7 +56,10 @@ def stars(rating: float, scale: RatingScale) -> str:
 
 
 def step_line(item: Mapping[str, Any], info: Mapping[str, Any], scale: RatingScale) -> str:
-    """One step: its number, the film, the rating, and what drove it if that is known."""
+    """One step: its number, the film, the rating, and what drove it if that is known.
+
+    `info` may hold ``average``, what the average persona is expected to give.
+    """
     rating = info["rating"]
     shown = f"no rating ({info['rating_status']})" if rating is None else stars(rating, scale)
     line = f"{info['step']:>3}. {item_text(item)}\n     {shown}"
@@ -64,7 +67,10 @@ def step_line(item: Mapping[str, Any], info: Mapping[str, Any], scale: RatingSca
         line += "  (again)"
     if info["expected"] is not None:
         why = drivers_text(info["drivers"])
-        line += f"  expected {info['expected']:.1f}" + (f": {why}" if why else "")
+        average = info.get("average")
+        line += f"  expected {info['expected']:.1f}"
+        line += "" if average is None else f", average viewer {average:.1f}"
+        line += f"\n     {why}" if why else ""
     return line
 
 

@@ -38,9 +38,17 @@ from pipelines.raters.report._population_report import (
     population_markdown,
     population_pictures,
     population_report,
+    population_rows,
 )
 from pipelines.raters.report._predictors import BASELINES, BIAS
-from pipelines.raters.report._report import CONTEXT, RaterReport, rater_report, reliability_plot
+from pipelines.raters.report._report import (
+    CONTEXT,
+    SPLITS,
+    RaterReport,
+    rater_report,
+    reliability_plot,
+    whole_report,
+)
 from pipelines.raters.report._summary import quality_summary, similarity
 
 __all__ = [
@@ -52,6 +60,7 @@ __all__ = [
     "MIN_RATINGS",
     "MIN_USERS",
     "POPULATION_FIGURES",
+    "SPLITS",
     "Drawn",
     "Headroom",
     "HeldOut",
@@ -75,6 +84,7 @@ __all__ = [
     "population_markdown",
     "population_pictures",
     "population_report",
+    "population_rows",
     "quality_summary",
     "rater_report",
     "reliability",
@@ -85,4 +95,5 @@ __all__ = [
     "taste_shares",
     "user_moments",
     "variance_shares",
+    "whole_report",
 ]

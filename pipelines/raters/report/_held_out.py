@@ -22,7 +22,15 @@ from pipelines.raters.statistical import (
 )
 from pipelines.scales import RatingScale, rescale, to_answers
 
-__all__ = ["People", "Said", "ask_about", "collect_people", "in_source_units", "persona_rows"]
+__all__ = [
+    "People",
+    "Said",
+    "ask_about",
+    "collect_people",
+    "in_source_units",
+    "persona_rows",
+    "time_split",
+]
 
 Table: TypeAlias = pl.DataFrame | pl.LazyFrame
 
@@ -117,6 +125,46 @@ def collect_people(
     return People(items, train, held, source_scale(interactions), human_users)
 
 
+def time_split(
+    items: pl.DataFrame, interactions: Table, *, share: float = 0.9
+) -> tuple[pl.DataFrame, pl.DataFrame] | None:
+    """One point in time for everybody: earlier ratings train, later ones are held out.
+
+    A split per user by time lets an item's later ratings by others explain an earlier one.
+
+    Parameters
+    ----------
+    items, interactions
+        Tables of those names.
+    share
+        Quantile of the times of rating at which is split.
+
+    Returns
+    -------
+    `item_stats` (its `train_` columns) and `splits`; None if nobody has ratings on both sides.
+    """
+    rows = interactions.lazy().select("user_id", "item_id", "rating", "rated_at")
+    point = rows.select(pl.col("rated_at").quantile(share, "lower")).collect().item()
+    if point is None:
+        return None
+    part = pl.when(pl.col("rated_at") <= point).then(pl.lit("train")).otherwise(pl.lit("test"))
+    marked = rows.with_columns(split=part)
+    splits, stats = pl.collect_all(
+        [
+            marked.select("user_id", "item_id", "split"),
+            marked.filter(pl.col("split") == "train")
+            .group_by("item_id")
+            .agg(train_ratings=pl.len().cast(pl.Int64), train_mean_rating=pl.col("rating").mean()),
+        ],
+        engine="streaming",
+    )
+    sides = splits.group_by("user_id").agg(pl.col("split").n_unique())
+    if (sides["split"] < 2).all():
+        return None
+    whole = items.select("item_id").join(stats, on="item_id", how="left", maintain_order="left")
+    return whole.with_columns(pl.col("train_ratings").fill_null(0)), splits
+
+
 def persona_rows(users: list[str], traits: pl.DataFrame | None) -> pl.DataFrame:
     """Rows like those of the `personas` contract, with what the source tells of each user.
 
@@ -163,8 +211,10 @@ def persona_rows(users: list[str], traits: pl.DataFrame | None) -> pl.DataFrame:
     )
 
 
-def ask_about(rater: Rater, people: People, *, most: int | None = None) -> Said:
-    """What a rater expects of the held-out ratings, given each user's training history."""
+def ask_about(
+    rater: Rater, people: People, *, most: int | None = None, histories: bool = True
+) -> Said:
+    """What a rater expects of the held-out ratings, given each user's training history if told."""
     held, chosen = people.held_out, people.first(most)
     rows = np.flatnonzero(chosen)
     batches: list[RatingBatch] = []
@@ -177,7 +227,7 @@ def ask_about(rater: Rater, people: People, *, most: int | None = None) -> Said:
             rater.rate(
                 persona_rows(users, people.traits),
                 people.items,
-                _histories(people, users, rater),
+                _histories(people, users, rater) if histories else None,
                 pairs=pairs,
             )
         )

@@ -40,6 +40,7 @@ __all__ = [
     "population_markdown",
     "population_pictures",
     "population_report",
+    "population_rows",
 ]
 
 #: Figures by name: what they are called, and their unit.
@@ -453,13 +454,9 @@ def population_markdown(table: pl.DataFrame, facts: Mapping[str, Any]) -> str:
         "| figure | unit | personas | people | ratio |",
         "| --- | --- | ---: | ---: | ---: |",
     ]
-    known = {row["figure"]: row for row in table.iter_rows(named=True)}
-    for name, (title, unit) in POPULATION_FIGURES.items():
-        if name in known:
-            row = known[name]
-            cells = [_cell(row, "personas_"), _cell(row, "people_"), _ratio_cell(row)]
-            lines.append(f"| {title} | {unit} | " + " | ".join(cells) + " |")
-    chance = known.get("item_person_share", {}).get("chance")
+    lines += ["| " + " | ".join(row) + " |" for row in population_rows(table)]
+    found = table.filter(figure="item_person_share")
+    chance = found["chance"][0] if found.height else None
     lines += [
         "",
         "Intervals: 95 %, bootstrap over people and over personas. Shares of the variance are "
@@ -477,6 +474,16 @@ def population_markdown(table: pl.DataFrame, facts: Mapping[str, Any]) -> str:
         "is as far as their training ratings tell, a lower bound.",
     ]
     return "\n".join(lines)
+
+
+def population_rows(table: pl.DataFrame) -> list[tuple[str, str, str, str, str]]:
+    """Figures as text: name, unit, personas, people, ratio; values with their 95 % intervals."""
+    known = {row["figure"]: row for row in table.iter_rows(named=True)}
+    return [
+        (title, unit, _cell(row, "personas_"), _cell(row, "people_"), _ratio_cell(row))
+        for name, (title, unit) in POPULATION_FIGURES.items()
+        if (row := known.get(name)) is not None
+    ]
 
 
 def _cell(row: Mapping[str, Any], side: str) -> str:

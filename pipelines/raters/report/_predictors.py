@@ -1,29 +1,40 @@
-"""What a rater must beat: means, biases, and matrix factorisation from Surprise.
+"""What a rater must beat: means, biases, matrix factorisation and gradient boosting.
 
-Surprise (Hug, "Surprise: A Python library for recommender systems", JOSS 5, 2020) is used with
-its default settings.
+Matrix factorisation is Surprise's (Hug, "Surprise: A Python library for recommender systems",
+JOSS 5, 2020), with its default settings and with settings tuned on validation ratings; gradient
+boosting is scikit-learn's, on what the statistical rater knows too.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
+import polars as pl
+from scipy.sparse import csr_matrix
 
 from pipelines.raters.protocol import Floats, Ints
 from pipelines.raters.report._held_out import People
 from pipelines.raters.report._metrics import Predictions
-from pipelines.raters.statistical import HumanRows
+from pipelines.raters.statistical import HumanRows, genre_matrix
 
-__all__ = ["BASELINES", "BIAS", "predict_baseline"]
+__all__ = ["BASELINES", "BIAS", "COLD_BASELINES", "VOTES", "predict_baseline"]
 
 #: The baseline that others are compared with, pair by pair.
 BIAS = "user+item bias"
 #: Pseudo-ratings that users' and items' biases are shrunk with: best on the validation ratings of
 #: ml-latest-small and ml-100k among (5, 5), (15, 10), (3, 3) and (5, 3). Passes (count).
 _USER_DAMPING, _ITEM_DAMPING, _PASSES = 5.0, 3.0, 10
+#: Settings of the matrix factorisation that are best on the validation ratings of
+#: ml-latest-small among those tried (benchmarks/raters/README.md).
+_TUNED: dict[str, Any] = {"n_factors": 50, "n_epochs": 60, "lr_all": 0.007, "reg_all": 0.1}
+#: Votes of others that an item may have: columns of `items`.
+VOTES = ("vote_average", "vote_count")
+#: Folds in which the attributes of training ratings are made without the ratings themselves.
+_FOLDS = 5
 
 
 def predict_baseline(name: str, people: People, *, seed: int = 0) -> Predictions:
@@ -82,10 +93,10 @@ def _als(people: People, seed: int) -> Floats:  # noqa: ARG001 (one signature fo
     return np.asarray(trainset.global_mean + np.asarray(found.bu)[user] + bias)
 
 
-def _svd(people: People, seed: int) -> Floats:
+def _svd(people: People, seed: int, **settings: Any) -> Floats:
     from surprise import SVD
 
-    found = SVD(random_state=seed)
+    found = SVD(random_state=seed, **settings)
     trainset, place = _trainset(people)
     found.fit(trainset)
     user, item = people.person(), place[people.held_out.item]
@@ -122,6 +133,57 @@ def _trainset(people: People) -> tuple[Any, Ints]:
     ), place
 
 
+def _boosting(people: People, seed: int, *, votes: bool = True, person: bool = True) -> Floats:
+    """Gradient boosting on attributes of items, and of persons unless they are unknown."""
+    from sklearn.ensemble import HistGradientBoostingRegressor
+
+    train = people.train
+    fold = np.random.default_rng(seed).integers(0, _FOLDS, len(train))
+    columns = partial(_attributes, people.items, votes=votes, person=person)
+    parts = [columns(train.take(fold != n), train.take(fold == n)) for n in range(_FOLDS)]
+    order = np.concatenate([np.flatnonzero(fold == n) for n in range(_FOLDS)])
+    found = HistGradientBoostingRegressor(
+        learning_rate=0.05, max_iter=300, min_samples_leaf=50, random_state=seed
+    ).fit(np.concatenate(parts), train.rating[order])
+    held = people.held_out
+    asked = HumanRows(train.users, people.person(), held.item, held.rating)
+    return np.asarray(found.predict(columns(train, asked)), np.float64)
+
+
+def _attributes(
+    items: pl.DataFrame, known: HumanRows, asked: HumanRows, *, votes: bool, person: bool
+) -> Floats:
+    """What ratings `known` tell of the pairs `asked`, and the items' own attributes."""
+    size, users = items.height, len(known.users)
+    mean = float(known.rating.mean())
+    genres = sorted(set(items["genres"].explode().drop_nulls().to_list()))
+    listed = np.asarray(genre_matrix(items["genres"], genres), np.float64)
+    count = np.bincount(known.item, minlength=size)
+    quality = np.bincount(known.item, known.rating - mean, minlength=size) / (count + _ITEM_DAMPING)
+    own = [count, quality]
+    own += [_numbers(items, name) for name in ("year", *(VOTES if votes else ()))]
+    columns = [np.column_stack([*own, listed])[asked.item]]
+    if person:
+        rest = known.rating - mean - quality[known.item]
+        rated = np.bincount(known.user, minlength=users)
+        lenient = np.bincount(known.user, rest, minlength=users) / (rated + _USER_DAMPING)
+        rest = rest - lenient[known.user]
+        cells, shape = (known.user, known.item), (users, size)
+        seen = csr_matrix((np.ones(len(known)), cells), shape=shape) @ listed
+        taste = (csr_matrix((rest, cells), shape=shape) @ listed) / (seen + _USER_DAMPING)
+        felt = taste[asked.user] * listed[asked.item]
+        several = np.maximum(listed[asked.item].sum(axis=1), 1.0)
+        told = [rated[asked.user], lenient[asked.user], felt.sum(axis=1) / several]
+        columns.append(np.column_stack([*told, felt.max(axis=1), felt.min(axis=1)]))
+    return np.concatenate(columns, axis=1)
+
+
+def _numbers(items: pl.DataFrame, name: str) -> Floats:
+    if name not in items.columns:
+        return np.full(items.height, np.nan)
+    return items[name].cast(pl.Float64).fill_null(float("nan")).to_numpy()
+
+
 #: Baselines by name.
 BASELINES: dict[str, Callable[[People, int], Floats]] = {
     "global mean": _global_mean,
@@ -129,4 +191,10 @@ BASELINES: dict[str, Callable[[People, int], Floats]] = {
     BIAS: _bias,
     "ALS (Surprise BaselineOnly)": _als,
     "MF (Surprise SVD)": _svd,
+    "MF (Surprise SVD, tuned)": partial(_svd, **_TUNED),
+    "gradient boosting": _boosting,
+    "gradient boosting, no votes": partial(_boosting, votes=False),
+    "gradient boosting, no person": partial(_boosting, person=False),
 }
+#: Baselines that ask nothing of the person: those of people without a history.
+COLD_BASELINES = ("global mean", "item mean", "gradient boosting, no person")

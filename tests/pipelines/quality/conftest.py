@@ -161,6 +161,20 @@ def _scores(plan: pl.DataFrame, rng: np.random.Generator) -> pl.DataFrame:
     )
 
 
+def population(**changes: float | int | None) -> pl.DataFrame:
+    """A population report whose bounded figures are people's; ``changes`` are made to its rows."""
+    row = {
+        "unit": "share",
+        "personas_value": 0.1, "personas_low": 0.08, "personas_high": 0.12,
+        "people_value": 0.1, "people_low": 0.08, "people_high": 0.12,
+        "ratio": 1.0, "ratio_low": 0.8, "ratio_high": 1.2, "chance": 0.0,
+        "personas": 300, "people": 600, "ratings": 50_000,
+    }  # fmt: skip
+    names = ("headroom", "item_person_share", "split_half_covariance")
+    rows = [{"figure": name} | row | changes for name in names]
+    return pl.DataFrame(rows, CONTRACTS["movies.population"].polars_schema())
+
+
 def build(
     films: int = FILMS,
     users: int = USERS,
@@ -191,6 +205,7 @@ def build(
         "movies.item_embeddings": vectors,
         "movies.score_plan": plan,
         "movies.preference_scores": _scores(plan, rng),
+        "movies.population": population(),
         "movies.graph_triples": triples,
         "movies.item_similarity": pl.concat(item_similarity(triples, vectors, settings.graph)),
         **matched_tables("movies", interactions, splits, items),
@@ -231,6 +246,7 @@ _INPUTS = {
     "movies.item_embeddings": ("movies.items",),
     "movies.score_plan": ("personas", "movies.items", "movies.item_stats"),
     "movies.preference_scores": ("movies.score_plan", "movies.splits"),
+    "movies.population": ("movies.preference_scores", "movies.interactions"),
     "movies.graph_triples": ("movies.items", "movies.splits", "movies.interactions"),
     "movies.item_similarity": ("movies.graph_triples", "movies.item_embeddings"),
     "movies.matched_personas": ("movies.interactions", "movies.splits", "movies.training_traits"),
