@@ -30,11 +30,19 @@ RATER_TABLES = (
         "held_out",
         "predictor",
         "rmse",
-        "Error on held-out human ratings (root mean square, stars; 0 is best)",
+        "Error on the latest tenth of each person's ratings (root mean square, stars; 0 is best)",
     ),
 )
 
 
+#: Predictors of the rater report that the summary and the card show.
+_SHOWN = (
+    "statistical",
+    "gradient boosting",
+    "MF (Surprise SVD, tuned)",
+    "user+item bias",
+    "item mean",
+)
 #: Figures of the population report in the summary and the card, and their names there.
 _POPULATION = {
     "item_person_share": "item x person share of the variance",
@@ -59,7 +67,8 @@ def release_summary(
         there is left out of the summary.
     raters
         The raters' figures (``pipelines.raters.quality_summary``: with intervals and baseline
-        rows), taken as they are; default: those noted with the preference scores.
+        rows), taken as they are; default: those noted with the preference scores. Errors on
+        held-out ratings are those of the table ``rater_report``.
 
     Returns
     -------
@@ -87,9 +96,17 @@ def release_summary(
     out["checks"] = _checks(store, tables)
     if raters is None and "preference_scores" in tables:
         raters = tables["preference_scores"].manifest.stats.get("quality")
-    if raters:
-        out["raters"] = dict(raters)
+    held_out = _held_out(tables["rater_report"].read()) if "rater_report" in tables else []
+    if raters or held_out:
+        out["raters"] = {**(raters or {}), **({"held_out": held_out} if held_out else {})}
     return out
+
+
+def _held_out(report: pl.DataFrame) -> list[dict[str, Any]]:
+    """Errors in the rater report of what is shown, best first."""
+    rows = report.filter(pl.col("predictor").is_in(_SHOWN), metric="rmse", split="user")
+    shown = rows.sort("value", "predictor").select("predictor", "low", "high", rmse="value")
+    return shown.to_dicts()
 
 
 #: Features of items that a reader asks for: column and what it is called.

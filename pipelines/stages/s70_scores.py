@@ -95,7 +95,8 @@ def preference_scores(inputs: Inputs, settings: Settings, report: Report) -> Ite
             )
             some = _sampled_rows(shards, seed)
             if (some["status"] == raters.OK).any():
-                quality = raters.quality_summary(some, rater=rater, seed=seed, **learned)
+                known = {name: learned[name] for name in ("item_stats", "interactions")}
+                quality = raters.quality_summary(some, rater=rater, seed=seed, **known)
                 report.stats["quality"] = {"cohort": cohort, **quality}
             own["scoring"] = raters.scoring_facts(rater, shards)
             own["examples"] = raters.prompt_examples(rater, some, people, items)

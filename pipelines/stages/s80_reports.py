@@ -1,4 +1,4 @@
-"""How good the raters of a domain are on held-out human ratings."""
+"""How good the raters of a domain are on held-out human ratings, and how personas differ."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ def rater_report(inputs: Inputs, settings: Settings, report: Report) -> list[pl.
         )
         judged.append(extra)
     try:
-        found = raters.rater_report(
+        found = raters.whole_report(
             judged,
             items=items,
-            interactions=learned["interactions"],
-            splits=learned["splits"],
+            item_embeddings=vectors,
+            **learned,
             human_users=inputs["human_users"].read(),
             limits={extra.name: scoring.judged} if extra else None,
             seed=scoring.seed,
@@ -72,6 +72,36 @@ def _identity(_: Inputs, settings: Settings) -> dict[str, Any]:
     return identity
 
 
+def population(inputs: Inputs, settings: Settings, report: Report) -> list[pl.DataFrame]:
+    """Compare personas with people who rate the same lists of items, with intervals."""
+    scoring = settings.scoring
+    items = inputs["items"].read()
+    learned: dict[str, Any] = {
+        "items": items,
+        "interactions": inputs["interactions"].scan(),
+        "splits": inputs["splits"].scan(),
+    }
+    # Whoever scored, this rater gives items their features and people their expected ratings.
+    rater = raters.fit_statistical(
+        scale=raters.scale_named(scoring.scale),
+        item_stats=inputs["item_stats"].read(),
+        item_embeddings=inputs["item_embeddings"].read(),
+        seed=scoring.seed,
+        **learned,
+    )
+    found = raters.population_report(
+        inputs["preference_scores"].scan(),
+        personas=inputs["personas"].read(),
+        rater=rater,
+        seed=scoring.seed,
+        **learned,
+    )
+    report.stats["population"] = found.facts
+    report.texts["figures"] = raters.population_markdown(found.table, found.facts)
+    report.plots.update(raters.population_pictures(found.table, found.facts))
+    return [found.table]
+
+
 STAGES = [
     Stage(
         datasets=(f"{domain.name}.rater_report",),
@@ -82,6 +112,20 @@ STAGES = [
         identity=_identity,
         code_version=raters.CODE_VERSION,
         make=rater_report,
+    )
+    for domain in DOMAINS.values()
+    if domain.personas
+] + [
+    Stage(
+        datasets=(f"{domain.name}.population",),
+        inputs=tables(
+            domain.name,
+            *("personas", "preference_scores", "items", "item_stats", "interactions", "splits"),
+            "item_embeddings",
+        ),
+        identity=("scoring",),
+        code_version=raters.CODE_VERSION,
+        make=population,
     )
     for domain in DOMAINS.values()
     if domain.personas

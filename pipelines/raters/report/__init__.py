@@ -40,7 +40,7 @@ from pipelines.raters.report._population_report import (
     population_report,
     population_rows,
 )
-from pipelines.raters.report._predictors import BASELINES, BIAS
+from pipelines.raters.report._predictors import BASELINES, BIAS, COLD_BASELINES
 from pipelines.raters.report._report import (
     CONTEXT,
     SPLITS,
@@ -54,6 +54,7 @@ from pipelines.raters.report._summary import quality_summary, similarity
 __all__ = [
     "BASELINES",
     "BIAS",
+    "COLD_BASELINES",
     "COMPARED",
     "CONTEXT",
     "MIN_PERSONAS",

@@ -1,10 +1,9 @@
 """How good the scores are, beside baselines, with intervals.
 
-Two questions. Do scores spread over the scale as human ratings do (1 - total variation, as in
-SUBER, section 4.2)? And does the rater, given a person's past ratings, predict later ones?
-Intervals are 95 % intervals of a bootstrap over users (and personas), not over ratings: the
-ratings of one user are not independent. Those of errors are percentiles; those of similarity
-are the value plus or minus 1.96 standard errors.
+Do scores spread over the scale as human ratings do (1 - total variation, as in SUBER, section
+4.2)? Intervals are 95 % intervals of a bootstrap over users and personas, not over ratings: the
+ratings of one user are not independent. They are the value plus or minus 1.96 standard errors.
+Errors on held-out ratings of people are in the rater report.
 """
 
 from __future__ import annotations
@@ -17,10 +16,7 @@ import polars as pl
 from pipelines.errors import ContractError
 from pipelines.raters._score import score_pairs
 from pipelines.raters.protocol import Floats, Ints, Rater
-from pipelines.raters.report._held_out import ask_about, collect_people
-from pipelines.raters.report._metrics import Predictions
-from pipelines.raters.report._predictors import BIAS, predict_baseline
-from pipelines.raters.statistical import MeanRater, RandomRater, StatisticalRater, source_scale
+from pipelines.raters.statistical import MeanRater, RandomRater, source_scale
 from pipelines.scales import RatingScale, to_answers
 from pipelines.seeding import hash_ids
 
@@ -28,10 +24,6 @@ __all__ = ["quality_summary", "similarity"]
 
 #: Users are put into at most this many groups, drawn with replacement as wholes (count).
 _BLOCKS = 1_000
-#: Held-out ratings that are predicted at most (count); whole users, chosen by hash.
-_MAX_HELD_OUT = 100_000
-#: Training ratings that the baseline is fitted on at most (count).
-_MAX_TRAIN = 1_000_000
 #: Standard errors to either side in a 95 % interval.
 _NORMAL = 1.96
 
@@ -53,7 +45,6 @@ def quality_summary(
     rater: Rater,
     item_stats: pl.DataFrame,
     interactions: pl.DataFrame | pl.LazyFrame,
-    splits: pl.DataFrame | pl.LazyFrame,
     seed: int = 0,
     resamples: int = 500,
 ) -> dict[str, Any]:
@@ -64,8 +55,8 @@ def quality_summary(
     scores
         Rows of the `preference_scores` contract, all on the rater's scale.
     rater
-        Who scored; a statistical rater is also tested on held-out human ratings.
-    item_stats, interactions, splits
+        Who scored.
+    item_stats, interactions
         Tables of those names.
     seed, resamples
         Of the bootstrap.
@@ -73,9 +64,7 @@ def quality_summary(
     Returns
     -------
     ``similarity`` (rows ``rater, similarity, low, high``: the rater, `random` and `mean` on
-    the same pairs), ``histograms`` (shares per answer, with `human`), ``held_out`` (rows
-    ``predictor, rmse, low, high`` in the source's rating units, on the validation split:
-    the rater, `user and item bias`, `item mean`, `global mean`), counts, and the rater's
+    the same pairs), ``histograms`` (shares per answer, with `human`), counts, and the rater's
     ``facts``. Ready for JSON.
 
     Raises
@@ -111,7 +100,6 @@ def quality_summary(
         low, high = max(value - margin, 0.0), min(value + margin, 1.0)
         rows.append({"rater": name, "similarity": value, "low": low, "high": high})
         histograms[name] = _shares(blocks)
-    held_out, count = _held_out(rater, item_stats, interactions, splits, source, rng, resamples)
     return {
         "scale": scale.name,
         "answers": scale.answers.tolist(),
@@ -120,9 +108,6 @@ def quality_summary(
         "human_ratings": int(human.sum()),
         "similarity": rows,
         "histograms": histograms,
-        "held_out": held_out,
-        "held_out_ratings": count,
-        "held_out_split": "validation",
         "interval": "95 %, bootstrap over users and personas",
         "facts": rater.facts(),
     }
@@ -188,60 +173,6 @@ def _resampled(blocks: Floats, resamples: int, rng: np.random.Generator) -> Floa
     return np.asarray(weights @ blocks)
 
 
-def _interval(values: Floats) -> tuple[float, float]:
-    low, high = np.quantile(values, [0.025, 0.975])
-    return float(low), float(high)
-
-
 def _shares(blocks: Floats) -> list[float]:
     total = blocks.sum(axis=0)
     return [round(float(v), 6) for v in total / total.sum()]
-
-
-def _held_out(
-    rater: Rater,
-    item_stats: pl.DataFrame,
-    interactions: pl.DataFrame | pl.LazyFrame,
-    splits: pl.DataFrame | pl.LazyFrame,
-    source: RatingScale,
-    rng: np.random.Generator,
-    resamples: int,
-) -> tuple[list[dict[str, Any]], int]:
-    """Root mean square errors on the validation split, and the number of ratings."""
-    if not isinstance(rater, StatisticalRater):
-        return [], 0
-    items = pl.DataFrame(
-        {"item_id": list(rater.catalogue.index)}, schema={"item_id": pl.String}
-    ).with_columns(pl.lit([], dtype=pl.List(pl.String)).alias("genres"))
-    present = splits.lazy().filter(pl.col("split") == "validation").select("user_id").head(1)
-    if not present.collect().height:
-        return [], 0
-    people = collect_people(
-        items=items,
-        interactions=interactions,
-        splits=splits,
-        split="validation",
-        most_train=_MAX_TRAIN,
-        most=_MAX_HELD_OUT,
-    )
-    truth, said = people.truth(), ask_about(rater, people).predictions
-    means = MeanRater(item_stats, source, source).means(items["item_id"])
-    predictions = [
-        said,
-        predict_baseline(BIAS, people),
-        Predictions("item mean", means[people.held_out.item]),
-        Predictions("global mean", np.full(len(truth.rating), rater.quality.mean)),
-    ]
-    block, size = _block_of(pl.Series(people.held_out.users, dtype=pl.String))
-    of_row = block[people.held_out.user]
-    columns = [np.ones(len(truth.rating))]
-    columns += [np.square(p.expected - truth.rating) for p in predictions]
-    sums = np.stack([np.bincount(of_row, c, minlength=size) for c in columns], axis=1).astype(float)
-    draws = _resampled(sums, resamples, rng)
-    rows = []
-    for n, prediction in enumerate(predictions, start=1):
-        low, high = _interval(np.sqrt(draws[:, n] / np.maximum(draws[:, 0], 1)))
-        value = float(np.sqrt(sums[:, n].sum() / len(truth.rating)))
-        name = "user and item bias" if prediction.name == BIAS else prediction.name
-        rows.append({"predictor": name, "rmse": value, "low": low, "high": high})
-    return rows, len(truth.rating)

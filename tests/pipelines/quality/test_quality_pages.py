@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
+from rich.console import Console
 
 from pipelines.figures import to_markdown_image
 from pipelines.licences import Licence
@@ -257,6 +258,8 @@ def test_summary_counts_what_is_there(world: Any) -> None:
     assert mean["value"] == pytest.approx(world.frames["movies.interactions"]["rating"].mean())
     assert mean["low"] < mean["value"] < mean["high"]
     assert summary["raters"] == RATERS
+    names = [row["figure"] for row in summary["population"]]
+    assert names == ["item_person_share", "split_half_covariance", "headroom"]
     assert json.loads(json.dumps(summary)) == summary
 
 
@@ -425,3 +428,26 @@ def test_targets_are_shares() -> None:
     assert all(
         0 < share <= 1 for shares in targets.favourable.values() for share in shares.values()
     )
+
+
+def test_figures_of_summary_card_and_terminal_are_those_of_the_tables(world: Any) -> None:
+    report = pl.DataFrame(
+        [
+            {"split": split, "predictor": "statistical", "kind": "rater", "metric": "rmse",
+             "value": value, "low": 0.7, "high": 0.9, "ratings": 10, "users": 5, "failed": 0,
+             "statistical": True}
+            for split, value in (("user", 0.8217), ("cold", 0.9433))
+        ]
+    )  # fmt: skip
+    snapshot = world.store.commit("movies.rater_report", report.sort("split"), code_version="1")
+    tables = {**_tables(world), "rater_report": snapshot}
+    summary = release_summary(world.store, tables, raters=RATERS)
+    assert [row["rmse"] for row in summary["raters"]["held_out"]] == [0.8217]
+    console = Console(width=120, record=True, file=io.StringIO())
+    console.print(render_summary(summary))
+    card, screen = _card(world, summary=summary), console.export_text()
+    share = world.frames["movies.population"]["personas_value"][0]
+    for text in (card, screen):
+        assert "0.822" in text
+        assert "0.943" not in text
+        assert f"{share:.3f}" in text

@@ -14,8 +14,15 @@ from pipelines.raters import (
     rater_report,
     reliability_plot,
     scale_named,
+    whole_report,
 )
-from pipelines.raters.report._held_out import collect_people, in_source_units, persona_rows
+from pipelines.raters.report import COLD_BASELINES, SPLITS
+from pipelines.raters.report._held_out import (
+    collect_people,
+    in_source_units,
+    persona_rows,
+    time_split,
+)
 
 NAMES = ("statistical", "mean", "random")
 
@@ -168,3 +175,40 @@ def test_a_split_without_ratings_is_an_error(small_world):
     tables["splits"] = tables["splits"].filter(pl.col("split") == "train")
     with pytest.raises(ContractError, match="no held-out rating"):
         rater_report([], **tables)
+
+
+@pytest.fixture(scope="module")
+def whole(small_world, raters):
+    tables = {**judged_on(small_world), "item_stats": small_world.item_stats}
+    return whole_report(raters, **tables, resamples=50)
+
+
+def test_each_split_has_its_rows_and_its_caption(whole):
+    RATER_REPORT.validate(whole.table)
+    text = whole.markdown()
+    for split, caption in SPLITS.items():
+        names = set(whole.table.filter(split=split)["predictor"])
+        assert names >= {"statistical", "statistical, no votes"}
+        assert f"Split `{split}`: {caption}" in text
+    cold = whole.table.filter(split="cold", kind="baseline")
+    assert set(cold["predictor"]) == set(COLD_BASELINES)
+    assert "issue" not in text
+
+
+def test_history_is_worth_something_and_cold_people_are_their_items(whole):
+    rmse = {
+        (row["split"], row["predictor"]): row["value"]
+        for row in whole.table.filter(metric="rmse").iter_rows(named=True)
+    }
+    assert rmse["user", "statistical"] < rmse["cold", "statistical"] < rmse["cold", "global mean"]
+    assert rmse["user", "gradient boosting"] < rmse["user", "item mean"]
+
+
+def test_split_in_time_holds_out_the_latest_of_all(small_world):
+    stats, splits = time_split(small_world.items, small_world.interactions)
+    both = small_world.interactions.join(splits, on=["user_id", "item_id"])
+    held = both.filter(split="test")
+    assert held["rated_at"].min() > both.filter(split="train")["rated_at"].max()
+    assert held.height == pytest.approx(0.1 * both.height, rel=0.3)
+    assert stats["train_ratings"].sum() == both.filter(split="train").height
+    assert time_split(small_world.items, small_world.interactions.head(0)) is None

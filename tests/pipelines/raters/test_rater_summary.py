@@ -1,4 +1,4 @@
-"""The quality summary: similarity by hand, baselines beside it, held-out errors, intervals."""
+"""The quality summary: similarity by hand, baselines beside it, intervals."""
 
 import numpy as np
 import orjson
@@ -14,7 +14,7 @@ def summary(world, name="statistical", scale="1-10", **more):
     rater = fit_rater(name, scale=scale, **world.tables, **world.vectors)
     plan = plan_pairs(world.personas, world.items, world.item_stats, ScoringSettings())
     scores = pl.concat(list(score_pairs(rater, plan, world.personas, world.items)))
-    learned = {n: world.tables[n] for n in ("item_stats", "interactions", "splits")}
+    learned = {n: world.tables[n] for n in ("item_stats", "interactions")}
     return quality_summary(scores, rater=rater, resamples=200, **learned, **more)
 
 
@@ -51,30 +51,6 @@ def test_histograms_are_shares_of_the_answers(statistical, small_world):
     np.testing.assert_allclose(statistical["histograms"]["random"], 0.1, atol=0.03)
 
 
-def test_held_out_errors_are_those_of_the_validation_split(statistical, small_world):
-    rows = {row["predictor"]: row for row in statistical["held_out"]}
-    held = small_world.interactions.join(
-        small_world.splits.filter(split="validation"), on=["user_id", "item_id"]
-    )
-    assert statistical["held_out_ratings"] == held.height
-    train = small_world.interactions.join(
-        small_world.splits.filter(split="train"), on=["user_id", "item_id"]
-    )
-    by_hand = float(np.sqrt(((held["rating"] - train["rating"].mean()) ** 2).mean()))
-    assert rows["global mean"]["rmse"] == pytest.approx(by_hand)
-    joined = held.join(small_world.item_stats, on="item_id", how="left")
-    by_hand = float(np.sqrt(((joined["rating"] - joined["train_mean_rating"]) ** 2).mean()))
-    assert rows["item mean"]["rmse"] == pytest.approx(by_hand)
-    for row in rows.values():
-        assert row["low"] < row["rmse"] < row["high"]
-
-
-def test_the_statistical_rater_beats_its_baselines_where_the_effects_are_real(statistical):
-    rmse = {row["predictor"]: row["rmse"] for row in statistical["held_out"]}
-    order = ["statistical", "user and item bias", "item mean", "global mean"]
-    assert order == sorted(order, key=rmse.__getitem__)
-
-
 def test_the_summary_is_plain_data_says_what_is_fitted_and_repeats(statistical, small_world):
     assert orjson.loads(orjson.dumps(statistical)) == statistical
     assert statistical["facts"]["by_hand"]
@@ -82,15 +58,14 @@ def test_the_summary_is_plain_data_says_what_is_fitted_and_repeats(statistical, 
 
 
 @pytest.mark.parametrize(("name", "others"), [("random", ["mean"]), ("mean", ["random"])])
-def test_baselines_are_summed_up_without_held_out_errors(small_world, name, others):
+def test_baselines_stand_beside_each_other(small_world, name, others):
     found = summary(small_world, name, "0-9")
     assert [row["rater"] for row in found["similarity"]] == [name, *others]
-    assert found["held_out"] == []
 
 
 def test_nothing_to_judge_and_another_scale_are_errors(small_world):
     rater = fit_rater("random", scale="1-10", **small_world.tables)
-    learned = {n: small_world.tables[n] for n in ("item_stats", "interactions", "splits")}
+    learned = {n: small_world.tables[n] for n in ("item_stats", "interactions")}
     plan = pl.DataFrame({"persona_id": ["a"], "item_id": ["ml:1"]})
     scores = next(score_pairs(rater, plan, plan, plan))
     with pytest.raises(ContractError, match="no score"):
