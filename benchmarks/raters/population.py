@@ -1,75 +1,70 @@
-"""Differences between personas beside those between people, with drawn and mean tastes.
+"""Personas beside people, with drawn and with mean tastes, and the speed of scoring.
 
     python benchmarks/raters/population.py --home HOME
 
-The home is one that `understudy run` made from ml-latest-small. Personas rate the films that people
-rated (one person's list each), so that both sides go through the same functions.
+The home is one that `understudy run` made from ml-latest-small. All films are scored for every
+persona, several seeds one after the other; the report is that of a release
+(:func:`pipelines.raters.population_report`).
 """
 
 from __future__ import annotations
 
 import argparse
-from dataclasses import replace
+import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import polars as pl
 
-from pipelines.raters import fit_statistical, scale_named
-from pipelines.raters.report import (
-    genre_gap,
-    headroom,
-    ks_distance,
-    split_half_covariance,
-    user_moments,
-    variance_shares,
+from pipelines.raters import (
+    fit_statistical,
+    population_markdown,
+    population_report,
+    scale_named,
+    score_pairs,
 )
 from pipelines.store import Store
 
-TABLES = ("items", "interactions", "splits", "item_stats")
+TABLES = ("items", "interactions", "splits", "item_stats", "item_embeddings")
 
 
 def main() -> None:
-    """Measure, and print one line per figure."""
+    """Measure, and print a table per kind of taste and the spread over seeds."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--home", type=Path, required=True)
     parser.add_argument("--personas", type=int, default=300, help="personas (count)")
+    parser.add_argument("--seeds", type=int, default=3, help="seeds of the draws (count)")
     options = parser.parse_args()
     store = Store(options.home)
-    tables = {name: store.current(f"movies.{name}").read() for name in TABLES}
-    people = store.current("personas").read().filter(domain="movies").head(options.personas)
-    drawn = fit_statistical(scale=scale_named("1-10"), **tables)
-    items, genres = tables["items"], drawn.catalogue.genres
-    has, likes, dislikes = (
-        np.array([[g in row for g in genres] for row in column.to_list()], np.float64)
-        for column in (items["genres"].fill_null([]), people["likes"], people["dislikes"])
-    )
-    place = {item: row for row, item in enumerate(items["item_id"].to_list())}
-    rows = tables["interactions"].sort("user_id", "item_id")
-    item = np.array([place[i] for i in rows["item_id"]])
-    user = rows["user_id"].rank("dense").to_numpy().astype(np.int64) - 1
-    stars = rows["rating"].to_numpy() * 2
-    rng = np.random.default_rng(0)
-    row_of = np.full(user.max() + 1, -1)
-    row_of[rng.permutation(len(row_of))[: people.height]] = np.arange(people.height)
-    kept = row_of[user] >= 0
-    who, what = row_of[user[kept]], item[kept]
-    print("people: split-half", split_half_covariance(user, item, stars, has)[0])
-    theirs = user_moments(user, stars)
-    print("people: spread of SDs", theirs[1].std())
+    tables: dict[str, Any] = {name: store.current(f"movies.{name}").read() for name in TABLES}
+    known = store.current("personas").read().filter(domain="movies").sort("origin", "persona_id")
+    people = known.filter(pl.col("origin").is_in(["sampled", "imported"]))[-options.personas :]
+    people = people.sort("persona_id")
+    plan = people.select("persona_id").join(tables["items"].select("item_id"), how="cross")
     for taste in ("mean", "drawn"):
-        rater = replace(drawn, taste=taste)
-        parts = [rater.rate(people[n : n + 50], items) for n in range(0, people.height, 50)]
-        expected = np.concatenate([p.expected for p in parts]).reshape(people.height, -1)
-        squares = np.concatenate([p.probabilities @ p.scale.answers**2 for p in parts])
-        within = squares.reshape(expected.shape) - expected**2
-        sample = np.concatenate([p.sample(rng.random(len(p))) for p in parts])
-        given = sample.reshape(expected.shape)[who, what]
-        own = user_moments(who, given)
-        print(f"{taste}: {variance_shares(expected, within)}")
-        print(f"{taste}: split-half", split_half_covariance(who, what, given, has)[0])
-        print(f"{taste}: gap, items' part", genre_gap(expected, likes, dislikes, has))
-        print(f"{taste}: {headroom(expected)}")
-        print(f"{taste}: spread of SDs", own[1].std(), "KS", ks_distance(theirs[1], own[1]))
+        found: dict[str, list[float]] = {}
+        for seed in range(options.seeds if taste == "drawn" else 1):
+            rater = fit_statistical(scale=scale_named("1-10"), seed=seed, taste=taste, **tables)
+            started = time.monotonic()
+            scores = pl.concat(score_pairs(rater, plan, people, tables["items"], seed=seed))
+            speed = plan.height / (time.monotonic() - started)
+            report = population_report(
+                scores,
+                personas=people,
+                rater=rater,
+                seed=seed,
+                **{name: tables[name] for name in ("items", "interactions", "splits")},
+            )
+            if seed == 0:
+                text = population_markdown(report.table, report.facts)
+                print(f"## taste: {taste}\n\n{text}\n\n{speed:,.0f} pairs/s\n")
+            for row in report.table.iter_rows(named=True):
+                found.setdefault(row["figure"], []).append(row["personas_value"])
+        if taste == "drawn":
+            print("Over seeds (mean, standard deviation of one):")
+            for name, values in found.items():
+                print(f"- {name}: {np.mean(values):.4f}, {np.std(values, ddof=1):.4f}")
 
 
 if __name__ == "__main__":

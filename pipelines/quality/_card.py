@@ -133,11 +133,17 @@ def _contents(summary: Mapping[str, Any]) -> list[str]:
         f"{summary.get('item', 'item')}s": summary.get("items"),
         "human ratings": summary.get("ratings"),
         "human users": summary.get("users"),
-        "personas": summary.get("personas"),
+        _personas(summary): summary.get("personas"),
         "scored pairs of persona and item": (summary.get("pairs") or {}).get("scored"),
         "graph triples": sum(summary.get("triples", {}).values()) or None,
     }
     return [f"{count:,} {what}" for what, count in counts.items() if count is not None]
+
+
+def _personas(summary: Mapping[str, Any]) -> str:
+    """What personas are called: with the number of those that have a score."""
+    scored = summary.get("scored_personas")
+    return "personas" if scored is None else f"personas ({scored:,} of them scored)"
 
 
 def _tables(tables: Mapping[str, Snapshot]) -> list[dict[str, Any]]:

@@ -76,8 +76,8 @@ def release_summary(
         JSON-ready: ``rows`` per table, ``bytes``; ``item`` (what
         one is called), ``items``, ``items_with`` (counts of the catalogue, which are exact),
         ``ratings``, ``users``, ``mean_rating``, ``personas``, ``pairs`` (by status),
-        ``mean_score`` (per scale), ``triples`` (by relation), ``population`` (rows of that
-        table that are shown), ``checks`` (passed, failed,
+        ``scored_personas``, ``mean_score`` (per scale), ``triples`` (by relation),
+        ``population`` (rows of that table that are shown), ``checks`` (passed, failed,
         warned, not applicable, per table, and the names of those that failed or do not apply)
         and ``raters``. Means come as
         ``{"value", "low", "high", "n"}`` with a 95 % interval over users or personas, which
@@ -185,6 +185,7 @@ def _scores(scan: pl.LazyFrame) -> dict[str, Any]:
     return {
         "pairs": {"planned": sum(pairs.values()), "scored": pairs.get("ok", 0), "status": pairs},
         "rater": raters["rater"].to_list(),
+        "scored_personas": by_persona["persona_id"].n_unique(),
         "mean_score": {
             str(scale): _cluster_mean(part)
             for (scale,), part in sorted(by_persona.partition_by("scale", as_dict=True).items())
@@ -332,10 +333,12 @@ def _contents(summary: Mapping[str, Any]) -> Table:
         for key, label in (
             ("ratings", "human ratings"),
             ("users", "human users"),
-            ("personas", "personas"),
         )
         if summary.get(key) is not None
     ]
+    if summary.get("personas") is not None:
+        # How many of them have no score is said first.
+        lines.append(("scored personas", summary.get("scored_personas", 0), summary["personas"]))
     pairs = summary.get("pairs")
     if pairs:
         lines.append(("scored pairs", pairs["scored"], pairs["planned"]))

@@ -174,7 +174,9 @@ def population_report(
     add("split_half_covariance", own, theirs, none)
     for name, gap, human_gap in _gaps(sides, people, interactions, splits, rater, has, draws):
         add(name, gap, human_gap)
-    facts = _moments(sides, add, seed, scale)
+    # Answers between those of the people's scale would make any personas unlike people.
+    coarse = rater.source if len(scale) > len(rater.source) else scale
+    facts = _moments(sides, add, seed, np.asarray(rescale(coarse.answers, coarse, scale)))
     weights = np.expm1(_popularity(rater))
     add("popularity_slope", *(popularity_slope(s, weights) for s in (sides.personas, sides.people)))
     facts["genres"] = list(rater.catalogue.genres)
@@ -288,7 +290,7 @@ def _gaps(
     return [("genre_gap", own[0], human[0]), ("genre_gap_items", own[1], human[1])]
 
 
-def _moments(sides: _Sides, add: Any, seed: int, scale: RatingScale) -> dict[str, Any]:
+def _moments(sides: _Sides, add: Any, seed: int, answers: Floats) -> dict[str, Any]:
     own, human = moments(sides.personas), moments(sides.people)
     add("mean_rating", own["mean"][1], human["mean"][1])
     add("user_mean_spread", own["mean"][2], human["mean"][2])
@@ -305,8 +307,8 @@ def _moments(sides: _Sides, add: Any, seed: int, scale: RatingScale) -> dict[str
         }
     add(
         "similarity",
-        histogram_similarity(sides.personas, sides.people, scale.answers),
-        histogram_similarity(*_halves(sides.people, seed), scale.answers),
+        histogram_similarity(sides.personas, sides.people, answers),
+        histogram_similarity(*_halves(sides.people, seed), answers),
     )
     return facts
 

@@ -142,12 +142,15 @@ def _boosting(people: People, seed: int, *, votes: bool = True, person: bool = T
     columns = partial(_attributes, people.items, votes=votes, person=person)
     parts = [columns(train.take(fold != n), train.take(fold == n)) for n in range(_FOLDS)]
     order = np.concatenate([np.flatnonzero(fold == n) for n in range(_FOLDS)])
+    known, held = np.concatenate(parts), people.held_out
+    asked = HumanRows(train.users, people.person(), held.item, held.rating)
+    # A source without years or votes has columns without a value.
+    top = np.where(np.isnan(known), -np.inf, known).max(axis=0)
+    kept = top > np.where(np.isnan(known), np.inf, known).min(axis=0)
     found = HistGradientBoostingRegressor(
         learning_rate=0.05, max_iter=300, min_samples_leaf=50, random_state=seed
-    ).fit(np.concatenate(parts), train.rating[order])
-    held = people.held_out
-    asked = HumanRows(train.users, people.person(), held.item, held.rating)
-    return np.asarray(found.predict(columns(train, asked)), np.float64)
+    ).fit(known[:, kept], train.rating[order])
+    return np.asarray(found.predict(columns(train, asked)[:, kept]), np.float64)
 
 
 def _attributes(

@@ -368,8 +368,8 @@ def test_card_does_not_deny_a_model(world: Any) -> None:
 def test_card_is_one_document_with_whole_tables(world: Any) -> None:
     page = _Cells(_MARKDOWN.render(_card(world)))
     assert {"script", "img"}.isdisjoint(page.tags)
-    # tables, making, films, means, two of raters, and one of columns per table
-    assert _MARKDOWN.render(_card(world)).count("<table>") == 6 + len(_tables(world))
+    # tables, making, films, means, two of raters, personas, and one of columns per table
+    assert _MARKDOWN.render(_card(world)).count("<table>") == 7 + len(_tables(world))
 
 
 def test_hostile_licences_and_names_stay_text(world: Any) -> None:
