@@ -51,7 +51,7 @@ class MaskedDQN(DQN):
             loss = loss + shrinkage * own.square().sum(dim=1).mean()
             losses.append(loss.item())
             self.policy.optimizer.zero_grad()
-            loss.backward()  # type: ignore[no-untyped-call]
+            loss.backward()
             th.nn.utils.clip_grad_norm_(self.policy.parameters(), self.max_grad_norm)
             self.policy.optimizer.step()
         self._n_updates += gradient_steps
