@@ -95,8 +95,13 @@ def preference_scores(inputs: Inputs, settings: Settings, report: Report) -> Ite
             )
             some = _sampled_rows(shards, seed)
             if (some["status"] == raters.OK).any():
-                known = {name: learned[name] for name in ("item_stats", "interactions")}
-                quality = raters.quality_summary(some, rater=rater, seed=seed, **known)
+                quality = raters.quality_summary(
+                    some,
+                    rater=rater,
+                    seed=seed,
+                    item_stats=learned["item_stats"],
+                    interactions=learned["interactions"],
+                )
                 report.stats["quality"] = {"cohort": cohort, **quality}
             own["scoring"] = raters.scoring_facts(rater, shards)
             own["examples"] = raters.prompt_examples(rater, some, people, items)
