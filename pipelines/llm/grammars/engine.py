@@ -12,7 +12,7 @@ from pipelines.config import EngineSettings, ServingSettings
 from pipelines.errors import ConfigError
 from pipelines.llm.engines import Answer, EngineIdentity
 from pipelines.llm.engines.constraints import llguidance_grammar, obeys
-from pipelines.llm.engines.transformers import Job, Model, TransformersEngine
+from pipelines.llm.engines.transformers import Model, PreparedRequest, TransformersEngine
 
 __all__ = ["GuidanceEngine"]
 
@@ -64,19 +64,19 @@ class GuidanceEngine(TransformersEngine):
         self._guidance = None
         super().close()
 
-    def _write(self, model: Model, job: Job) -> Answer:
+    def _write(self, model: Model, prepared: PreparedRequest) -> Answer:
         from guidance._parser import TokenParserException
         from guidance.models._engine import EngineInterpreter
 
         from pipelines.llm.grammars._guided_engine import LimitReachedError
 
-        request, sampling = job.request, job.request.sampling
+        request, sampling = prepared.request, prepared.request.sampling
         guidance = self._guidance
         if request.constraint is None or sampling.stop or guidance is None:
-            return super()._write(model, job)
+            return super()._write(model, prepared)
         began = time.perf_counter()
-        prompt, seed = tuple(job.prompt.tolist()), int(job.dice().integers(2**63))
-        guidance.begin(prompt, seed, sampling.temperature, sampling.top_p, job.limit)
+        prompt, seed = tuple(prepared.prompt.tolist()), int(prepared.dice().integers(2**63))
+        guidance.begin(prompt, seed, sampling.temperature, sampling.top_p, prepared.limit)
         interpreter = EngineInterpreter(guidance)
         grammar: Any = SimpleNamespace(ll_grammar=lambda: llguidance_grammar(request.constraint))
         cut: list[int] | None = None
@@ -96,8 +96,8 @@ class GuidanceEngine(TransformersEngine):
             )
         text = str(interpreter.state.prompt)
         tokens = guidance.tokenizer.encode(text.encode())
-        if cut is None and len(tokens) > job.limit:
-            cut = tokens[: job.limit]
+        if cut is None and len(tokens) > prepared.limit:
+            cut = tokens[: prepared.limit]
         reply = replace(reply, latency=time.perf_counter() - began)
         if cut is not None:
             return replace(

@@ -13,14 +13,12 @@ from pipelines.llm.engines._protocol import Answer, EngineIdentity, Request
 from pipelines.llm.engines.chat import read_template, template_of
 from pipelines.llm.engines.checkpoints import Checkpoint, find_checkpoint
 from pipelines.llm.engines.tokens import load_tokenizer
-from pipelines.llm.engines.transformers._choosing import choose, choose_plainly
-from pipelines.llm.engines.transformers._forest import Forest
-from pipelines.llm.engines.transformers._jobs import Job, Preparer
-from pipelines.llm.engines.transformers._lines import Scribe
 from pipelines.llm.engines.transformers._model import Model, load_model
-from pipelines.llm.engines.transformers._packing import Packer
-from pipelines.llm.engines.transformers._vocabulary import Vocabulary
-from pipelines.llm.engines.transformers._writing import Writer, write_plainly
+from pipelines.llm.engines.transformers._packing import BatchPacker
+from pipelines.llm.engines.transformers._requests import PreparedRequest, Preparer, Vocabulary
+from pipelines.llm.engines.transformers._scoring import score, score_plainly
+from pipelines.llm.engines.transformers._trie import PrefixTrie
+from pipelines.llm.engines.transformers._writing import fitting, write, write_plainly
 
 __all__ = ["TransformersEngine"]
 
@@ -35,12 +33,13 @@ class TransformersEngine:
     """A checkpoint in this process, on the CPU or one GPU.
 
     Prompts that begin alike are laid out in one row, where what they share is computed once;
-    see :mod:`pipelines.llm.engines.transformers._forest`. Distributions of choices are read from
+    see :mod:`pipelines.llm.engines.transformers._trie`. Distributions of choices are read from
     the model's next-token probabilities (:mod:`pipelines.llm.engines.choices`); other answers are
-    written in batches that new answers join as others end, constrained by llguidance.
+    written in batches by transformers' `generate`, constrained by llguidance.
 
     Memory beyond the weights: keys and values of at most ``batch_tokens`` tokens of answers
-    being written and as many of prefixes kept, and what one forward pass over a row takes.
+    being written (twice while a batch begins) and as many of prefixes kept, and what one forward
+    pass over a row takes.
 
     Parameters
     ----------
@@ -71,7 +70,6 @@ class TransformersEngine:
         template = read_template(serving.chat_template)
         self._template_of = template_of(tokenizer, template)[1]
         self._preparer = Preparer(self._vocabulary, template, model.context, model.embeddings)
-        self._scribe = Scribe(self._vocabulary)
         self._packer = _packer(model, serving)
         self._identity = _identity(checkpoint, model, engine, template)
         self._device, self._dtype = str(model.device), self._identity.dtype
@@ -115,48 +113,45 @@ class TransformersEngine:
         return self._answers(iter(requests), self._model, self._packer)
 
     def _answers(
-        self, requests: Iterator[Request], model: Model, packer: Packer
+        self, requests: Iterator[Request], model: Model, packer: BatchPacker
     ) -> Iterator[Answer]:
-        writer = Writer(model, self._scribe, packer, self._serving.batch_tokens)
         window, more = self._serving.window, True
-        to_write: list[Job] = []
-        while more or to_write or len(writer):
-            to_choose: list[Job] = []
+        to_write: list[PreparedRequest] = []
+        while more or to_write:
+            to_score: list[PreparedRequest] = []
             # Drawn by halves of the window, so that prompts that begin alike meet.
-            if more and 2 * (len(to_write) + len(writer)) <= window:
-                while len(to_write) + len(to_choose) + len(writer) < window:
+            if more and 2 * len(to_write) <= window:
+                while len(to_write) + len(to_score) < window:
                     try:
                         request = next(requests)
                     except StopIteration:
                         more = False
                         break
-                    job = self._preparer.job(request)
-                    if isinstance(job, Answer):
-                        yield job
+                    prepared = self._preparer.prepare(request)
+                    if isinstance(prepared, Answer):
+                        yield prepared
                     else:
-                        (to_write if job.tree is None else to_choose).append(job)
-            yield from choose(packer, to_choose)
-            joining = writer.room_for(to_write)
-            if joining:
-                to_write = to_write[len(joining) :]
-                yield from writer.join(joining)
-            if len(writer):
-                yield from writer.step()
+                        (to_write if prepared.tree is None else to_score).append(prepared)
+            yield from score(packer, to_score)
+            if to_write:
+                count = fitting(to_write, self._serving.batch_tokens)
+                together, to_write = to_write[:count], to_write[count:]
+                yield from write(model, self._vocabulary, packer, together)
 
     def _plain_answers(self, requests: Iterator[Request], model: Model) -> Iterator[Answer]:
         """One request at a time, nothing shared: to measure and to check against."""
         for request in requests:
-            job = self._preparer.job(request)
-            if isinstance(job, Answer):
-                yield job
-            elif job.tree is not None:
-                yield choose_plainly(model, job)
+            prepared = self._preparer.prepare(request)
+            if isinstance(prepared, Answer):
+                yield prepared
+            elif prepared.tree is not None:
+                yield score_plainly(model, prepared)
             else:
-                yield self._write(model, job)
+                yield self._write(model, prepared)
 
-    def _write(self, model: Model, job: Job) -> Answer:
+    def _write(self, model: Model, prepared: PreparedRequest) -> Answer:
         """Write one answer by itself."""
-        return write_plainly(model, self._scribe, job)
+        return write_plainly(model, self._vocabulary, prepared)
 
     def facts(self) -> dict[str, Any]:
         """Device, precision, context, packing and how answers are read."""
@@ -203,7 +198,7 @@ def _identity(
     )
 
 
-def _packer(model: Model, serving: ServingSettings) -> Packer | None:
+def _packer(model: Model, serving: ServingSettings) -> BatchPacker | None:
     """What lays out prompts; None where plain passes are asked for.
 
     Raises
@@ -221,7 +216,7 @@ def _packer(model: Model, serving: ServingSettings) -> Packer | None:
             hint="use the vllm engine, or set serving.prefix_reuse to false (slow)",
         )
     rows = _ROW_TOKENS["cpu" if model.device.type == "cpu" else "cuda"]
-    return Packer(model, min(rows, serving.batch_tokens), serving.batch_tokens)
+    return BatchPacker(model, min(rows, serving.batch_tokens), serving.batch_tokens)
 
 
 def _packing_gap(model: Model) -> float:
@@ -243,9 +238,9 @@ def _packing_gap(model: Model) -> float:
     kv = model.extend(None, prompts[0][: length // 2])
     gaps = []
     for base, known in ((0, None), (length // 2, kv)):
-        forest = Forest(base)
-        leaves = [forest.add(p) for p in prompts]
-        packed = torch.log_softmax(model.row(known, forest, leaves).logits, dim=-1)
+        trie = PrefixTrie(base)
+        ends = [trie.add(p) for p in prompts]
+        packed = torch.log_softmax(model.row(known, trie, ends).logits, dim=-1)
         plain = torch.log_softmax(torch.stack([model.plain(p.tolist()) for p in prompts]), dim=-1)
         gaps.append(float((packed - plain).abs().max()))
     return max(gaps)

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from pipelines.config import EngineSettings, ServingSettings
 from pipelines.errors import ConfigError, EngineError
 from pipelines.llm.engines.checkpoints import Checkpoint
-from pipelines.llm.engines.transformers._forest import Forest, Ids
+from pipelines.llm.engines.transformers._trie import Ids, PrefixTrie
 
 if TYPE_CHECKING:
     import torch
@@ -98,31 +98,7 @@ class Model:
         with _failing("a forward pass"), torch.inference_mode():
             row = torch.tensor([list(ids)], device=self.device)
             found = self._model(input_ids=row, use_cache=False, **self._keep([len(ids) - 1]))
-            return self._kept(found.logits, [len(ids) - 1])[0]
-
-    def start(self) -> Any:
-        """An empty cache of the model's own kind, for :meth:`go_on`."""
-        from transformers import DynamicCache
-
-        return DynamicCache(config=self._model.config)
-
-    def go_on(self, cache: Any, ids: Sequence[int]) -> torch.Tensor:
-        """Next-token logits behind more tokens of one answer, nothing packed or padded.
-
-        Returns
-        -------
-        Tensor
-            Float32, shape (1, vocabulary).
-        """
-        import torch
-
-        with _failing("a forward pass"), torch.inference_mode():
-            row = torch.tensor([list(ids)], device=self.device)
-            last = [len(ids) - 1]
-            found = self._model(
-                input_ids=row, past_key_values=cache, use_cache=True, **self._keep(last)
-            )
-            return self._kept(found.logits, last)
+            return self._entries(found.logits, [len(ids) - 1])[0]
 
     def extend(self, kv: KeysValues | None, ids: Ids) -> KeysValues:
         """Keys and values of a prefix, going on from those of its beginning."""
@@ -142,15 +118,15 @@ class Model:
             return self._taken(cache)
 
     def row(
-        self, kv: KeysValues | None, forest: Forest, reads: Sequence[int], *, keep: bool = False
+        self, kv: KeysValues | None, trie: PrefixTrie, reads: Sequence[int], *, keep: bool = False
     ) -> RowResult:
         """One pass over a row.
 
         Parameters
         ----------
         kv
-            Keys and values of the forest's base; None if it has none.
-        forest
+            Keys and values of the trie's base; None if it has none.
+        trie
             The row.
         reads
             Places of the row whose next-token logits are wanted.
@@ -163,48 +139,51 @@ class Model:
         with _failing("a packed row"), torch.inference_mode():
             cache = DynamicCache(ddp_cache_data=kv) if kv is not None or keep else None
             found = self._model(
-                input_ids=torch.tensor([forest.ids], device=self.device),
-                position_ids=torch.tensor([forest.positions], device=self.device),
-                attention_mask=self._bias(forest.mask(), forest.base),
+                input_ids=torch.tensor([trie.ids], device=self.device),
+                position_ids=torch.tensor([trie.positions], device=self.device),
+                attention_mask=self._bias(trie.mask(), trie.base),
                 past_key_values=cache,
                 use_cache=cache is not None,
                 **self._keep(reads),
             )
-            logits = self._kept(found.logits, reads)
+            logits = self._entries(found.logits, reads)
             return RowResult(logits, self._taken(cache) if keep else None)
 
-    def step(
-        self, cache: Any, ids: Sequence[int], positions: Sequence[int], seen: torch.Tensor
-    ) -> torch.Tensor:
-        """One more token for each of several answers.
+    def generate(
+        self, prompts: Sequence[Ids], cache: Any, limit: int, process: Any, ended: Any
+    ) -> None:
+        """Let `generate` write several answers.
 
         Parameters
         ----------
+        prompts
+            Token ids.
         cache
-            Keys and values, a row per answer; grows by one.
-        ids, positions
-            The token of each answer and its place.
-        seen
-            Which cached tokens each answer sees, with the new one; shape (answers, tokens).
-
-        Returns
-        -------
-        Tensor
-            Next-token logits, float32, shape (answers, vocabulary).
+            Keys and values of all prompts but their last tokens, aligned at the end; None: of none.
+        limit
+            Most tokens of an answer (count).
+        process
+            Logits processor that leaves one token per answer.
+        ended
+            Stopping criterion, per answer.
         """
         import torch
 
-        with _failing("a decoding step"), torch.inference_mode():
-            bias = torch.zeros(seen.shape, dtype=self.dtype, device=self.device)
-            bias.masked_fill_(~seen, torch.finfo(self.dtype).min)
-            found = self._model(
-                input_ids=torch.tensor(ids, device=self.device)[:, None],
-                position_ids=torch.tensor(positions, device=self.device)[:, None],
-                attention_mask=bias[:, None, None, :],
+        longest = max(map(len, prompts))
+        ids = torch.zeros((len(prompts), longest), dtype=torch.long)
+        seen = torch.zeros_like(ids)
+        for row, prompt in enumerate(prompts):
+            ids[row, longest - len(prompt) :] = torch.from_numpy(prompt)
+            seen[row, longest - len(prompt) :] = 1
+        with _failing("writing"), torch.inference_mode():
+            self._model.generate(
+                ids.to(self.device),
+                attention_mask=seen.to(self.device),
                 past_key_values=cache,
-                use_cache=True,
+                max_new_tokens=limit,
+                logits_processor=[process],
+                stopping_criteria=[ended],
             )
-            return found.logits[:, -1, :].float()  # type: ignore[no-any-return]
 
     def _bias(self, seen: npt.NDArray[np.bool_], base: int) -> torch.Tensor:
         """A mask as numbers to add, every row seeing the whole base."""
@@ -221,7 +200,7 @@ class Model:
 
         return {"logits_to_keep": torch.tensor(reads, device=self.device)} if self._keeps else {}
 
-    def _kept(self, logits: torch.Tensor, reads: Sequence[int]) -> torch.Tensor:
+    def _entries(self, logits: torch.Tensor, reads: Sequence[int]) -> torch.Tensor:
         return (logits[0] if self._keeps else logits[0, list(reads)]).float()
 
     @staticmethod
@@ -259,7 +238,7 @@ def load_model(
         If it can't be loaded.
     """
     from safetensors import SafetensorError
-    from transformers import AutoModelForCausalLM
+    from transformers import AutoModelForCausalLM, GenerationConfig
     from transformers.utils import logging
 
     device = _device(serving.device)
@@ -287,7 +266,12 @@ def load_model(
         if bar:
             logging.enable_progress_bar()  # type: ignore[no-untyped-call]
     _check_quantisation(loaded.config, engine.quantisation)
-    return Model(loaded, _context(loaded.config, serving.max_context)), _ends(loaded)
+    ends = _ends(loaded)
+    # Penalties and temperatures of the checkpoint would change what is drawn from.
+    loaded.generation_config = GenerationConfig(  # type: ignore[no-untyped-call]
+        do_sample=False, pad_token_id=0
+    )
+    return Model(loaded, _context(loaded.config, serving.max_context)), ends
 
 
 def _ends(loaded: Any) -> list[int]:

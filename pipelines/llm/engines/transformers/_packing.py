@@ -1,49 +1,120 @@
-"""Jobs laid out in rows, and the rows run."""
+"""Packed batches: prompts laid out as prefix tries, and what is kept of their prefixes."""
 
 from __future__ import annotations
 
 import time
+from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
-from pipelines.llm.engines.transformers._forest import Forest, Ids, common_prefix, sort_key
-from pipelines.llm.engines.transformers._jobs import Job
 from pipelines.llm.engines.transformers._model import KeysValues, Model, RowResult
-from pipelines.llm.engines.transformers._plan import MIN_BASE, Row, plan_rows
-from pipelines.llm.engines.transformers._prefixes import Prefixes
+from pipelines.llm.engines.transformers._requests import PreparedRequest
+from pipelines.llm.engines.transformers._trie import (
+    MIN_BASE,
+    Ids,
+    PrefixTrie,
+    Row,
+    common_prefix,
+    plan_rows,
+    sort_key,
+)
 
-__all__ = ["PackedRow", "Packer"]
+__all__ = ["BatchPacker", "PackedBatch", "PrefixCache"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    ids: Ids
+    kv: KeysValues
+
+
+class PrefixCache:
+    """The prefixes last used, within a budget of tokens.
+
+    Parameters
+    ----------
+    model
+        The model that computes them.
+    budget
+        Most tokens kept (count); a single longer prefix is kept until the next one comes.
+    """
+
+    def __init__(self, model: Model, budget: int) -> None:
+        self._model = model
+        self._budget = budget
+        self._entries: OrderedDict[bytes, _Entry] = OrderedDict()
+        self.tokens = 0
+
+    def longest(self, ids: Ids) -> int:
+        """How many first tokens of a prompt are known (count)."""
+        return max((common_prefix(k.ids, ids) for k in self._entries.values()), default=0)
+
+    def get(self, ids: Ids) -> tuple[KeysValues, int]:
+        """Keys and values of a prefix, and how many of its tokens were known before.
+
+        What is known of it, from any prefix that begins alike, is not computed again.
+        """
+        key = ids.tobytes()
+        name, known = max(
+            ((n, common_prefix(k.ids, ids)) for n, k in self._entries.items()),
+            key=lambda found: found[1],
+            default=(b"", 0),
+        )
+        kv = _first(self._entries[name].kv, known) if known else None
+        if known == len(ids):
+            assert kv is not None
+            self._entries.move_to_end(name)
+            return kv, known
+        grown = self._model.extend(kv, ids[known:])
+        self._keep(key, _Entry(ids, grown))
+        return grown, known
+
+    def clear(self) -> None:
+        """Forget all."""
+        self._entries.clear()
+        self.tokens = 0
+
+    def _keep(self, key: bytes, entry: _Entry) -> None:
+        self._entries[key] = entry
+        self.tokens += len(entry.ids)
+        while self.tokens > self._budget and len(self._entries) > 1:
+            _, dropped = self._entries.popitem(last=False)
+            self.tokens -= len(dropped.ids)
+
+
+def _first(kv: KeysValues, tokens: int) -> KeysValues:
+    return [(k[:, :, :tokens], v[:, :, :tokens]) for k, v in kv]
 
 
 @dataclass(slots=True)
-class PackedRow:
-    """A row with its prompts laid out; a caller may add branches before running it.
+class PackedBatch:
+    """A row with its prompts laid out; a caller may add tokens before running it.
 
     Attributes
     ----------
-    forest
+    trie
         The row.
-    leaves
-        Per prompt: its number among the jobs given, and the place of its last token.
+    ends
+        Per prompt: its number among the requests given, and the place of its last token.
     paths
         Per prompt, the places of its tokens behind the base.
     """
 
     model: Model
     kv: KeysValues | None
-    forest: Forest
-    leaves: list[tuple[int, int]] = field(default_factory=list)
+    trie: PrefixTrie
+    ends: list[tuple[int, int]] = field(default_factory=list)
     paths: list[npt.NDArray[np.int64]] = field(default_factory=list)
 
     def run(self, reads: Sequence[int], *, keep: bool = False) -> RowResult:
         """The forward pass."""
-        return self.model.row(self.kv, self.forest, reads, keep=keep)
+        return self.model.row(self.kv, self.trie, reads, keep=keep)
 
 
-class Packer:
+class BatchPacker:
     """Lays out prompts so that what they begin with alike is computed once.
 
     Parameters
@@ -59,30 +130,32 @@ class Packer:
     def __init__(self, model: Model, row_tokens: int, kept_tokens: int) -> None:
         self._model = model
         self.row_tokens = row_tokens
-        self.prefixes = Prefixes(model, kept_tokens)
+        self.prefixes = PrefixCache(model, kept_tokens)
 
     @property
     def part_tokens(self) -> int:
         """Most tokens to read behind one prompt in one row (count)."""
         return max(1, min(self.row_tokens // 2, self._model.row_reads))
 
-    def rows(self, jobs: Sequence[Job], extra: Sequence[int]) -> Iterator[PackedRow]:
-        """Rows that hold every job once, laid out and not yet run.
+    def rows(
+        self, requests: Sequence[PreparedRequest], extra: Sequence[int]
+    ) -> Iterator[PackedBatch]:
+        """Rows that hold every request once, laid out and not yet run.
 
         Parameters
         ----------
-        jobs
-            In any order; a job may come several times.
+        requests
+            In any order; a request may come several times.
         extra
             Tokens that the caller will add behind each (count).
 
         Yields
         ------
-        PackedRow
-            To be run before the next is asked for. Each job's `began` and `cached` are set.
+        PackedBatch
+            To be run before the next is asked for. Each request's `began` and `cached` are set.
         """
-        order = sorted(range(len(jobs)), key=lambda n: sort_key(jobs[n].prompt))
-        prompts = [jobs[n].prompt for n in order]
+        order = sorted(range(len(requests)), key=lambda n: sort_key(requests[n].prompt))
+        prompts = [requests[n].prompt for n in order]
         plan = plan_rows(
             prompts,
             [extra[n] for n in order],
@@ -90,27 +163,27 @@ class Packer:
             row_reads=self._model.row_reads,
         )
         for row in plan:
-            yield self._laid_out(row, order, prompts, jobs)
+            yield self._laid_out(row, order, prompts, requests)
 
     def _laid_out(
-        self, row: Row, order: list[int], prompts: list[Ids], jobs: Sequence[Job]
-    ) -> PackedRow:
+        self, row: Row, order: list[int], prompts: list[Ids], requests: Sequence[PreparedRequest]
+    ) -> PackedBatch:
         began = time.perf_counter()
         first, last = prompts[row.start], prompts[row.stop - 1]
         base = row.base or self._known_base(first, last, prompts[row.start : row.stop])
         kv, known = self.prefixes.get(first[:base]) if base else (None, 0)
-        packed = PackedRow(self._model, kv, Forest(base))
+        packed = PackedBatch(self._model, kv, PrefixTrie(base))
         uncounted = base - known
         for place in range(row.start, row.stop):
-            prompt, job = prompts[place], jobs[order[place]]
-            before = len(packed.forest.ids)
-            leaf = packed.forest.add(prompt)
-            packed.leaves.append((order[place], leaf))
-            packed.paths.append(packed.forest.path())
+            prompt, prepared = prompts[place], requests[order[place]]
+            before = len(packed.trie.ids)
+            end = packed.trie.add(prompt)
+            packed.ends.append((order[place], end))
+            packed.paths.append(packed.trie.path())
             # The first prompt of a row pays for what the others share.
-            if not job.began:
-                job.began = began
-                job.cached = len(prompt) - uncounted - (len(packed.forest.ids) - before)
+            if not prepared.began:
+                prepared.began = began
+                prepared.cached = len(prompt) - uncounted - (len(packed.trie.ids) - before)
             uncounted = 0
         return packed
 

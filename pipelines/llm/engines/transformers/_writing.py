@@ -1,117 +1,339 @@
-"""Writing answers token by token, many at a time."""
+"""Answers that are texts, written by transformers' `generate` in batches.
+
+What is ours of the loop is one logits processor. It draws each sequence's token by the sequence's
+own random numbers under llguidance's mask and leaves that token alone to be chosen, so that an
+answer depends neither on its batch nor on its place in it. Prompts are read packed, and `generate`
+goes on from their keys and values.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Literal
 
-from pipelines.llm.engines._protocol import Answer
-from pipelines.llm.engines.transformers._cache import Batch
-from pipelines.llm.engines.transformers._jobs import Job
-from pipelines.llm.engines.transformers._lines import Line, Scribe
-from pipelines.llm.engines.transformers._model import Model
-from pipelines.llm.engines.transformers._packing import Packer
+import numpy as np
+import numpy.typing as npt
 
-__all__ = ["Writer", "write_plainly"]
+from pipelines.llm.engines._protocol import Answer, Sampling
+from pipelines.llm.engines.transformers._model import KeysValues, Model
+from pipelines.llm.engines.transformers._packing import BatchPacker
+from pipelines.llm.engines.transformers._requests import PreparedRequest, Vocabulary
 
+if TYPE_CHECKING:
+    import torch
 
-def write_plainly(model: Model, scribe: Scribe, job: Job) -> Answer:
-    """Write one answer by itself, with the model's own cache, nothing packed or padded."""
-    job.began = time.perf_counter()
-    line, cache, ids = Line.of(job), model.start(), job.prompt.tolist()
-    while True:
-        for answer in scribe.draw([line], model.go_on(cache, ids)):
-            return answer
-        ids = [line.next]
+__all__ = ["Sampler", "draw_tokens", "fitting", "write", "write_plainly"]
+
+#: Room for tokens that is added when a cache is full (count).
+_ROOM = 64
 
 
-class Writer:
-    """Answers that are written together; new ones join when others are done.
+@dataclass(slots=True, eq=False)
+class _Sequence:
+    """An answer being written: its request, its random numbers, and the answer once it ended."""
+
+    prepared: PreparedRequest
+    dice: np.random.Generator
+    answer: Answer | None = None
+
+
+class Sampler:
+    """Draws the tokens of the sequences of one batch and ends them."""
+
+    def __init__(self, vocabulary: Vocabulary, requests: Sequence[PreparedRequest]) -> None:
+        self._vocabulary = vocabulary
+        self.sequences = [_Sequence(prepared, prepared.dice()) for prepared in requests]
+
+    def process(self, _: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        """Leave one token per sequence: a logits processor of transformers.
+
+        Logits are float32 of shape (sequences, vocabulary).
+        """
+        import torch
+
+        rows = [n for n, s in enumerate(self.sequences) if s.answer is None]
+        going = [self.sequences[n] for n in rows]
+        tokens = draw_tokens(
+            scores if len(rows) == len(scores) else scores[rows],
+            self._allowed(going),
+            [s.prepared.request.sampling for s in going],
+            [float(s.dice.random()) for s in going],
+        )
+        for one, token in zip(going, tokens, strict=True):
+            one.answer = self._take(one.prepared, token)
+        chosen = torch.zeros(len(scores), dtype=torch.long)
+        chosen[rows] = torch.tensor(tokens).clamp(min=0)
+        left = torch.full_like(scores, float("-inf"))
+        return left.scatter_(1, chosen.to(scores.device)[:, None], 0.0)
+
+    def ended(self, ids: torch.Tensor, _: Any, **__: Any) -> torch.Tensor:
+        """Sequences that have ended: a stopping criterion of transformers."""
+        import torch
+
+        return torch.tensor([s.answer is not None for s in self.sequences], device=ids.device)
+
+    def _allowed(self, sequences: Sequence[_Sequence]) -> npt.NDArray[np.bool_] | None:
+        matchers = [
+            (n, s.prepared.matcher)
+            for n, s in enumerate(sequences)
+            if s.prepared.matcher is not None
+        ]
+        if not matchers:
+            return None
+        allowed = np.ones((len(sequences), self._vocabulary.size), dtype=np.bool_)
+        allowed[[n for n, _ in matchers]] = self._vocabulary.allowed([m for _, m in matchers])
+        return allowed
+
+    def _take(self, prepared: PreparedRequest, token: int) -> Answer | None:
+        """Write a token; the answer, if it ends with it."""
+        matcher = prepared.matcher
+        if token < 0:
+            if matcher is None:
+                return _failed(prepared, "engine_error", "the model's logits are not numbers")
+            return _failed(
+                prepared, "invalid", "the tokenizer can't spell what the grammar wants next"
+            )
+        if token in self._vocabulary.ends:
+            return self._done(prepared, "stop")
+        prepared.written.append(token)
+        if matcher is not None and not matcher.consume_token(token):
+            return _failed(prepared, "invalid", "the answer left the grammar")
+        stops = prepared.request.sampling.stop
+        text = self._vocabulary.text(prepared.written) if stops else ""
+        places = [text.index(s) for s in stops if s in text]
+        if places:
+            return self._done(prepared, "stop", text=text[: min(places)])
+        if matcher is not None and matcher.is_stopped():
+            return self._done(prepared, "stop")
+        return self._done(prepared, "length") if len(prepared.written) >= prepared.limit else None
+
+    def _done(self, prepared: PreparedRequest, reason: str, *, text: str | None = None) -> Answer:
+        return Answer(
+            prepared.request,
+            "ok" if reason == "stop" else "truncated",
+            text=self._vocabulary.text(prepared.written) if text is None else text,
+            finish_reason=reason,
+            prompt_tokens=len(prepared.prompt),
+            completion_tokens=len(prepared.written),
+            cached_tokens=prepared.cached,
+            latency=time.perf_counter() - prepared.began,
+        )
+
+
+def write(
+    model: Model, vocabulary: Vocabulary, packer: BatchPacker, requests: Sequence[PreparedRequest]
+) -> Iterator[Answer]:
+    """Write answers together, their prompts read packed."""
+    import torch
+
+    caches, order = [], []
+    for row in packer.rows(requests, [0] * len(requests)):
+        found = row.run([row.ends[0][1]], keep=True)
+        assert found.kv is not None
+        base = torch.arange(row.trie.base)
+        # `generate` reads each prompt's last token, whose logits are the first that it draws from.
+        places = [torch.cat([base, torch.from_numpy(p) + len(base)])[:-1] for p in row.paths]
+        caches.append((found.kv, places))
+        order += [requests[n] for n, _ in row.ends]
+    yield from _generate(model, vocabulary, order, _cache_of(caches))
+
+
+def write_plainly(model: Model, vocabulary: Vocabulary, prepared: PreparedRequest) -> Answer:
+    """Write one answer by itself, nothing packed or padded."""
+    prepared.began = time.perf_counter()
+    [answer] = _generate(model, vocabulary, [prepared], None)
+    return answer
+
+
+def _generate(
+    model: Model, vocabulary: Vocabulary, requests: Sequence[PreparedRequest], cache: Any
+) -> list[Answer]:
+    sampler = Sampler(vocabulary, requests)
+    limit = max(prepared.limit for prepared in requests)
+    model.generate(
+        [prepared.prompt for prepared in requests], cache, limit, sampler.process, sampler.ended
+    )
+    return [s.answer for s in sampler.sequences if s.answer is not None]
+
+
+def fitting(requests: Sequence[PreparedRequest], budget: int) -> int:
+    """How many of the first requests fit a batch whose keys and values fill a budget (tokens)."""
+    longest = 0
+    for count, prepared in enumerate(requests):
+        longest = max(longest, len(prepared.prompt) + prepared.limit)
+        if count and longest * (count + 1) > budget:
+            return count
+    return len(requests)
+
+
+def _failed(
+    prepared: PreparedRequest, status: Literal["invalid", "engine_error"], detail: str
+) -> Answer:
+    return Answer(
+        prepared.request,
+        status,
+        prompt_tokens=len(prepared.prompt),
+        completion_tokens=len(prepared.written),
+        cached_tokens=prepared.cached,
+        latency=time.perf_counter() - prepared.began,
+        detail=detail,
+    )
+
+
+def _cache_of(rows: Sequence[tuple[KeysValues, Sequence[torch.Tensor]]]) -> Any:
+    """A cache of transformers with a row per answer, aligned at the end."""
+    import torch
+    from transformers.cache_utils import Cache
+
+    longest = max(len(p) for _, places in rows for p in places)
+    layers = []
+    with torch.inference_mode():
+        indices = []
+        for kv, places in rows:
+            index = torch.zeros((len(places), longest), dtype=torch.long)
+            for row, at in enumerate(places):
+                index[row, longest - len(at) :] = at
+            indices.append(index.to(kv[0][0].device))
+        for layer in range(len(rows[0][0])):
+            halves = [
+                torch.cat(
+                    [
+                        _pick(kv[layer][half], index)
+                        for (kv, _), index in zip(rows, indices, strict=True)
+                    ]
+                )
+                for half in (0, 1)
+            ]
+            layers.append(_growing_layer()(*halves))
+    return Cache(layers=layers)
+
+
+def _pick(kv: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
+    """From (1, heads, row, size), by an index (answers, tokens): (answers, heads, tokens, size)."""
+    return kv[0][:, index].transpose(0, 1).contiguous()
+
+
+@lru_cache(maxsize=1)
+def _growing_layer() -> Any:
+    """The class of a cache layer with room to grow.
+
+    The one of transformers copies all its keys and values at every token.
+    """
+    from transformers.cache_utils import DynamicLayer
+
+    class GrowingLayer(DynamicLayer):  # type: ignore[no-untyped-call]
+        def __init__(self, keys: torch.Tensor, values: torch.Tensor) -> None:
+            super().__init__()  # type: ignore[no-untyped-call]
+            self.dtype, self.device = keys.dtype, keys.device
+            self.keys, self.values = keys, values
+            self._room_k, self._room_v = keys, values
+            self.is_initialized = True
+
+        def update(
+            self, key_states: torch.Tensor, value_states: torch.Tensor, *_: Any, **__: Any
+        ) -> tuple[torch.Tensor, torch.Tensor]:
+            assert self.keys is not None
+            have, more = self.keys.shape[2], key_states.shape[2]
+            if have + more > self._room_k.shape[2]:
+                self._room_k = _with_room(self.keys, more + _ROOM)
+                self._room_v = _with_room(self.values, more + _ROOM)
+            self._room_k[:, :, have : have + more] = key_states
+            self._room_v[:, :, have : have + more] = value_states
+            self.keys = self._room_k[:, :, : have + more]
+            self.values = self._room_v[:, :, : have + more]
+            return self.keys, self.values
+
+    return GrowingLayer
+
+
+def _with_room(tensor: Any, more: int) -> torch.Tensor:
+    import torch
+
+    rows, heads, tokens, size = tensor.shape
+    shape = (rows, heads, tokens + more, size)
+    room = torch.empty(shape, dtype=tensor.dtype, device=tensor.device)
+    room[:, :, :tokens] = tensor
+    return room
+
+
+def draw_tokens(
+    logits: torch.Tensor,
+    allowed: npt.NDArray[np.bool_] | None,
+    sampling: Sequence[Sampling],
+    numbers: Sequence[float],
+) -> list[int]:
+    """The next token of each answer.
+
+    The token is where a uniform number falls among the probabilities laid end to end in the
+    order of the vocabulary, in double precision: an answer's draw depends on its own logits and
+    number only.
 
     Parameters
     ----------
-    model, scribe
-        What computes and draws.
-    packer
-        Lays out prompts.
-    budget
-        Most tokens of keys and values at a time (count): answers times the longest of them.
+    logits
+        Float32, shape (answers, vocabulary).
+    allowed
+        Tokens that the constraints allow, of the same shape; None allows all.
+    sampling
+        Temperature and nucleus of each answer. At temperature 0 the most probable token is
+        taken (of equals the first).
+    numbers
+        A uniform number in [0, 1) for each.
+
+    Returns
+    -------
+    list of int
+        Token ids; -1 where no token is allowed or the logits are not numbers.
     """
+    import torch
 
-    def __init__(self, model: Model, scribe: Scribe, packer: Packer, budget: int) -> None:
-        self._model = model
-        self._scribe = scribe
-        self._packer = packer
-        self._budget = budget
-        self._lines: list[Line] = []
-        self._batch: Batch | None = None
-
-    def __len__(self) -> int:
-        return sum(not line.over for line in self._lines)
-
-    def room_for(self, jobs: list[Job]) -> list[Job]:
-        """The first of these jobs that may join now; at least one if nothing is being written."""
-        going = [line.job for line in self._lines if not line.over]
-        # A join copies what is cached: it waits until a quarter of the room is free.
-        if going and 4 * _size(going) > 3 * self._budget:
-            return []
-        longest = max((_longest(job) for job in going), default=0)
-        count = len(going)
-        joined: list[Job] = []
-        for job in jobs:
-            longest, count = max(longest, _longest(job)), count + 1
-            if count > 1 and longest * count > self._budget:
-                break
-            joined.append(job)
-        return joined
-
-    def join(self, jobs: list[Job]) -> Iterator[Answer]:
-        """Read prompts and draw each answer's first token; answers that end with it are given."""
-        import torch
-
-        for row in self._packer.rows(jobs, [0] * len(jobs)):
-            found = row.run([leaf for _, leaf in row.leaves], keep=True)
-            assert found.kv is not None
-            base = torch.arange(row.forest.base)
-            places = [torch.cat([base, torch.from_numpy(p) + len(base)]) for p in row.paths]
-            lines = [Line.of(jobs[n]) for n, _ in row.leaves]
-            done = self._scribe.draw(lines, found.logits)
-            self._compact()
-            if len(done) < len(lines):
-                batch = Batch.of_rows(found.kv, places)
-                self._batch = batch if self._batch is None else self._batch.join(batch)
-                self._lines += lines
-            yield from done
-
-    def step(self) -> Iterator[Answer]:
-        """Write one more token of every answer; those that end with it are given."""
-        over = sum(line.over for line in self._lines)
-        if 4 * over >= len(self._lines):
-            self._compact()
-        batch = self._batch
-        assert batch is not None
-        logits = self._model.step(
-            batch.cache,
-            [line.next for line in self._lines],
-            [line.position for line in self._lines],
-            batch.grow(),
-        )
-        yield from self._scribe.draw(self._lines, logits)
-
-    def _compact(self) -> None:
-        """Forget what is cached of answers that are over."""
-        left = [n for n, line in enumerate(self._lines) if not line.over]
-        if len(left) == len(self._lines):
-            return
-        assert self._batch is not None
-        self._batch = self._batch.keep(left) if left else None
-        self._lines = [self._lines[n] for n in left]
+    with torch.inference_mode():
+        if allowed is not None:
+            hidden = torch.from_numpy(~allowed).to(logits.device)
+            logits = logits.masked_fill(hidden, float("-inf"))
+        best = logits.argmax(dim=-1)
+        top = logits.gather(1, best[:, None])[:, 0]
+        chosen = torch.where(torch.isfinite(top), best, -1)
+        warm = [n for n, s in enumerate(sampling) if s.temperature > 0]
+        if warm:
+            rows = torch.tensor(warm, device=logits.device)
+            drawn = _drawn(
+                logits[rows].double(),
+                [sampling[n] for n in warm],
+                [numbers[n] for n in warm],
+            )
+            chosen[rows] = torch.where(chosen[rows] >= 0, drawn, -1)
+        return [int(t) for t in chosen.tolist()]
 
 
-def _longest(job: Job) -> int:
-    return len(job.prompt) + job.limit
+def _drawn(
+    logits: torch.Tensor, sampling: Sequence[Sampling], numbers: Sequence[float]
+) -> torch.Tensor:
+    import torch
+
+    heat = torch.tensor([s.temperature for s in sampling], dtype=torch.float64)
+    shares = torch.softmax(logits / heat.to(logits.device)[:, None], dim=-1)
+    for row, one in enumerate(sampling):
+        if one.top_p < 1.0:
+            shares[row] = _nucleus(shares[row], one.top_p)
+    ends = shares.cumsum(dim=-1)
+    total = ends[:, -1]
+    points = torch.tensor(numbers, dtype=torch.float64, device=logits.device) * total
+    # Rounding may not lift a number to the end of the last share.
+    points = torch.minimum(points, torch.nextafter(total, torch.zeros_like(total)))
+    return torch.searchsorted(ends, points[:, None], right=True)[:, 0]
 
 
-def _size(jobs: list[Job]) -> int:
-    """Tokens of keys and values when all are as long as the longest may get (count)."""
-    return len(jobs) * max(_longest(job) for job in jobs)
+def _nucleus(shares: torch.Tensor, top_p: float) -> torch.Tensor:
+    """The fewest most probable tokens that have ``top_p`` together, the others at 0."""
+    import torch
+
+    ordered, order = shares.sort(descending=True, stable=True)
+    before = ordered.cumsum(dim=0) - ordered
+    kept = torch.zeros_like(shares)
+    inside = before < top_p
+    kept[order[inside]] = ordered[inside]
+    return kept

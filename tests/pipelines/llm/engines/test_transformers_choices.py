@@ -19,7 +19,7 @@ from pipelines.llm.engines.chat import render
 from pipelines.llm.engines.choices import OptionTree
 from pipelines.llm.engines.tokens import encode_on
 from pipelines.llm.engines.transformers import TransformersEngine
-from pipelines.llm.engines.transformers._vocabulary import Vocabulary
+from pipelines.llm.engines.transformers._requests import Vocabulary
 
 TO_TEN = tuple(str(n) for n in range(1, 11))
 

@@ -12,12 +12,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pipelines.llm.engines import Request
-from pipelines.llm.engines.transformers._forest import Forest, common_prefix, sort_key
-from pipelines.llm.engines.transformers._jobs import Job
 from pipelines.llm.engines.transformers._model import Model
-from pipelines.llm.engines.transformers._packing import Packer
-from pipelines.llm.engines.transformers._plan import MIN_BASE, plan_rows
-from pipelines.llm.engines.transformers._prefixes import Prefixes
+from pipelines.llm.engines.transformers._packing import BatchPacker, PrefixCache
+from pipelines.llm.engines.transformers._requests import PreparedRequest
+from pipelines.llm.engines.transformers._trie import (
+    MIN_BASE,
+    PrefixTrie,
+    common_prefix,
+    plan_rows,
+    sort_key,
+)
 
 Ids = npt.NDArray[np.int32]
 
@@ -57,12 +61,12 @@ def plain(model: Any, prompts: list[Ids]) -> npt.NDArray[np.float64]:
     return log_softmax(torch.stack(rows))
 
 
-def packed(packer: Packer, prompts: list[Ids]) -> npt.NDArray[np.float64]:
-    jobs = [Job(Request(), p) for p in prompts]
+def packed(packer: BatchPacker, prompts: list[Ids]) -> npt.NDArray[np.float64]:
+    requests = [PreparedRequest(Request(), p) for p in prompts]
     found: dict[int, Any] = {}
-    for row in packer.rows(jobs, [0] * len(jobs)):
-        logits = row.run([leaf for _, leaf in row.leaves]).logits
-        found |= {number: logits[n] for n, (number, _) in enumerate(row.leaves)}
+    for row in packer.rows(requests, [0] * len(requests)):
+        logits = row.run([end for _, end in row.ends]).logits
+        found |= {number: logits[n] for n, (number, _) in enumerate(row.ends)}
     import torch
 
     assert sorted(found) == list(range(len(prompts)))
@@ -82,24 +86,24 @@ def tiny(tiny_model: Path, one_thread: None) -> Any:
 
 
 def test_a_token_sees_its_own_prompt_and_no_other() -> None:
-    forest = Forest()
-    assert [forest.add(ids(1, 2, 3)), forest.add(ids(1, 2, 4)), forest.add(ids(5))] == [2, 3, 4]
-    assert forest.branch(3, 9) == 5
-    assert forest.branch(3, 9) == 5  # stands once
-    assert forest.branch(5, 8) == 6
-    assert forest.ids == [1, 2, 3, 4, 5, 9, 8]
-    assert forest.positions == [0, 1, 2, 2, 0, 3, 4]
-    seen = [np.flatnonzero(row).tolist() for row in forest.mask()]
+    trie = PrefixTrie()
+    assert [trie.add(ids(1, 2, 3)), trie.add(ids(1, 2, 4)), trie.add(ids(5))] == [2, 3, 4]
+    assert trie.append(3, 9) == 5
+    assert trie.append(3, 9) == 5  # stands once
+    assert trie.append(5, 8) == 6
+    assert trie.ids == [1, 2, 3, 4, 5, 9, 8]
+    assert trie.positions == [0, 1, 2, 2, 0, 3, 4]
+    seen = [np.flatnonzero(row).tolist() for row in trie.mask()]
     assert seen == [[0], [0, 1], [0, 1, 2], [0, 1, 3], [4], [0, 1, 3, 5], [0, 1, 3, 5, 6]]
 
 
 def test_positions_go_on_behind_the_base() -> None:
-    forest = Forest(base=2)
-    forest.add(ids(1, 2, 3))
-    forest.add(ids(1, 2, 4, 5))
-    assert forest.ids == [3, 4, 5]
-    assert forest.positions == [2, 2, 3]
-    assert forest.path().tolist() == [1, 2]
+    trie = PrefixTrie(base=2)
+    trie.add(ids(1, 2, 3))
+    trie.add(ids(1, 2, 4, 5))
+    assert trie.ids == [3, 4, 5]
+    assert trie.positions == [2, 2, 3]
+    assert trie.path().tolist() == [1, 2]
 
 
 @given(groups(tokens=4, longest=60), st.integers(20, 80), st.integers(1, 6))
@@ -114,11 +118,11 @@ def test_rows_hold_each_prompt_once_within_their_limits(
         assert all(len(p) > row.base for p in held)
         assert all(common_prefix(held[0], p) >= row.base for p in held)
         assert row.base == 0 or row.base >= MIN_BASE
-        forest = Forest(row.base)
+        trie = PrefixTrie(row.base)
         for prompt in held:
-            forest.add(prompt)
+            trie.add(prompt)
         assert len(held) <= row_reads
-        assert len(forest.ids) <= row_tokens or len(held) == 1
+        assert len(trie.ids) <= row_tokens or len(held) == 1
 
 
 def test_a_long_shared_prefix_is_computed_once_for_all_its_rows() -> None:
@@ -145,7 +149,7 @@ def test_bases_of_one_length_and_other_tokens_never_share_a_row() -> None:
 def test_packed_rows_agree_with_plain_passes(
     tiny: Any, prompts: list[Ids], row_tokens: int
 ) -> None:
-    packer = Packer(Model(tiny, 1024), row_tokens, 400)
+    packer = BatchPacker(Model(tiny, 1024), row_tokens, 400)
     expected = plain(tiny, prompts)
     agree(packed(packer, prompts), expected)
     # Once more, with what was kept of the prefixes.
@@ -166,7 +170,7 @@ def test_packed_rows_agree_with_plain_passes_on_a_trained_model(
         for n in range(1, 20)
     ]
     for row_tokens in (64, 512):
-        packer = Packer(Model(trained, 512), row_tokens, 400)
+        packer = BatchPacker(Model(trained, 512), row_tokens, 400)
         agree(packed(packer, prompts), plain(trained, prompts))
 
 
@@ -209,26 +213,26 @@ def test_other_architectures_can_be_packed(name: str, one_thread: None) -> None:
     prompts = [
         np.concatenate([start, dice.integers(97, size=n)]).astype(np.int32) for n in range(1, 8)
     ]
-    packer = Packer(Model(model, 256), 48, 200)
+    packer = BatchPacker(Model(model, 256), 48, 200)
     agree(packed(packer, prompts), plain(model, prompts))
 
 
 def test_cached_tokens_are_those_that_were_not_computed(tiny: Any) -> None:
-    packer = Packer(Model(tiny, 1024), 512, 400)
+    packer = BatchPacker(Model(tiny, 1024), 512, 400)
     start = np.arange(100, 150)
     prompts = [np.concatenate([start, [n, n + 1]]).astype(np.int32) for n in (5, 6, 6)]
-    jobs = [Job(Request(), p) for p in prompts]
-    for row in packer.rows(jobs, [0] * 3):
-        row.run([leaf for _, leaf in row.leaves])
+    requests = [PreparedRequest(Request(), p) for p in prompts]
+    for row in packer.rows(requests, [0] * 3):
+        row.run([end for _, end in row.ends])
     # The first pays for all 52, the second for its own two, the third is the second again.
-    assert [job.cached for job in jobs] == [0, 50, 52]
+    assert [prepared.cached for prepared in requests] == [0, 50, 52]
 
 
 def test_prefixes_are_kept_within_their_budget_and_go_on_from_what_is_known(tiny: Any) -> None:
     import torch
 
     model = Model(tiny, 1024)
-    prefixes = Prefixes(model, budget=100)
+    prefixes = PrefixCache(model, budget=100)
     system = np.arange(200, 240, dtype=np.int32)
     ann = np.concatenate([system, np.arange(10, 30)]).astype(np.int32)
     bob = np.concatenate([system, np.arange(50, 90)]).astype(np.int32)

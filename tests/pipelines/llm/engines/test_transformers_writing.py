@@ -15,10 +15,9 @@ from pipelines.llm.engines import GrammarConstraint, Message, Regex, Request, Sa
 from pipelines.llm.engines.constraints import obeys
 from pipelines.llm.engines.testing import CONSTRAINTS, question
 from pipelines.llm.engines.transformers import TransformersEngine
-from pipelines.llm.engines.transformers._drawing import draw_tokens
-from pipelines.llm.engines.transformers._jobs import Job
 from pipelines.llm.engines.transformers._model import Model
-from pipelines.llm.engines.transformers._vocabulary import _whole
+from pipelines.llm.engines.transformers._requests import PreparedRequest, _whole
+from pipelines.llm.engines.transformers._writing import draw_tokens
 
 GREEDY = Sampling(temperature=0.0, max_tokens=12)
 
@@ -122,7 +121,7 @@ def test_answers_are_the_same_in_any_company(
         for n in range(16)
     ]
     found = []
-    # All together; in a few lines at a time; and each by itself, nothing packed.
+    # All together; a few at a time; and each by itself, nothing packed.
     for engine in (
         tiny_engine,
         _open(tiny_model, window=5, batch_tokens=200),
@@ -135,8 +134,10 @@ def test_answers_are_the_same_in_any_company(
 
 def test_prompt_seed_and_replicate_decide_the_numbers_and_nothing_else_does() -> None:
     def numbers(*prompt: int, **fields: Any) -> list[float]:
-        job = Job(Request(**fields), np.array(prompt, dtype=np.int32), limit=len(fields))
-        return job.dice().random(4).tolist()
+        prepared = PreparedRequest(
+            Request(**fields), np.array(prompt, dtype=np.int32), limit=len(fields)
+        )
+        return prepared.dice().random(4).tolist()
 
     first = numbers(5, 6)
     assert numbers(5, 6, group="ann", tag=1, sampling=GREEDY) == first
@@ -150,15 +151,14 @@ def test_answers_that_are_written_stay_within_the_token_budget(
 ) -> None:
     engine = _open(tiny_model, window=40, batch_tokens=300)
     sizes: list[int] = []
-    step = Model.step
+    generate = Model.generate
 
-    def watched(self: Model, cache: Any, *rest: Any) -> Any:
-        found = step(self, cache, *rest)
+    def watched(self: Model, prompts: Any, cache: Any, *rest: Any) -> None:
+        generate(self, prompts, cache, *rest)
         keys = cache.layers[0].keys
         sizes.append(keys.shape[0] * keys.shape[2])
-        return found
 
-    monkeypatch.setattr(Model, "step", watched)
+    monkeypatch.setattr(Model, "generate", watched)
     asked = [question(f"Tell {n}", sampling=Sampling(max_tokens=4 + n % 20)) for n in range(40)]
     answers = list(engine.submit(asked))
     assert len(answers) == 40

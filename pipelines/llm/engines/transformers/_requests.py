@@ -1,8 +1,10 @@
-"""The tokenizer as decoding needs it: bytes of tokens, ends of answers, grammars."""
+"""Requests as the model needs them: token ids, options and grammars of its vocabulary."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -10,15 +12,17 @@ import numpy as np
 import numpy.typing as npt
 
 from pipelines.errors import AnswerError, EngineError
-from pipelines.llm.engines._protocol import Constraint
+from pipelines.llm.engines._protocol import Answer, Choice, Constraint, Request
+from pipelines.llm.engines.chat import render
 from pipelines.llm.engines.choices import OptionTree
-from pipelines.llm.engines.constraints import llguidance_grammar
+from pipelines.llm.engines.constraints import llguidance_grammar, request_fault
 from pipelines.llm.engines.tokens import encode_on
+from pipelines.llm.engines.transformers._trie import Ids
 
 if TYPE_CHECKING:
     from llguidance import LLMatcher
 
-__all__ = ["Vocabulary"]
+__all__ = ["PreparedRequest", "Preparer", "Vocabulary"]
 
 
 class Vocabulary:
@@ -149,3 +153,106 @@ def _whole(data: bytes) -> bytes:
         size = 4 if lead >= 0xF0 else 3 if lead >= 0xE0 else 2 if lead >= 0xC0 else 1
         return data if back >= size else data[:-back]
     return data
+
+
+@dataclass(slots=True, eq=False)
+class PreparedRequest:
+    """A request that the model can serve.
+
+    Attributes
+    ----------
+    request
+        What was asked.
+    prompt
+        Token ids, at least one.
+    tree
+        For a choice, its options as tokens; else None.
+    matcher
+        For another constraint, where the answer stands in it; else None.
+    limit
+        Most tokens of the answer (count): ``max_tokens``, or what the context leaves.
+    """
+
+    request: Request
+    prompt: Ids
+    tree: OptionTree | None = None
+    matcher: LLMatcher | None = None
+    limit: int = 0
+    written: list[int] = field(default_factory=list)
+    cached: int = 0
+    began: float = 0.0
+
+    def dice(self) -> np.random.Generator:
+        """The request's own stream of random numbers.
+
+        It depends on the prompt, the seed and the replicate, and on nothing else: two users who
+        are asked with the same seed don't draw the same numbers.
+        """
+        said = hashlib.sha256(self.prompt.astype("<i4").tobytes()).digest()
+        parts = [int.from_bytes(said[n : n + 4]) for n in range(0, 16, 4)]
+        return np.random.default_rng(
+            [*parts, self.request.seed & (2**64 - 1), self.request.replicate & (2**64 - 1)]
+        )
+
+
+class Preparer:
+    """Makes requests of requests.
+
+    Parameters
+    ----------
+    vocabulary
+        The model's tokens.
+    template
+        Chat template to use instead of the model's own.
+    context
+        Longest prompt and answer together (tokens).
+    embeddings
+        Tokens that the model can read (count).
+    """
+
+    def __init__(
+        self, vocabulary: Vocabulary, template: str | None, context: int, embeddings: int
+    ) -> None:
+        self._vocabulary = vocabulary
+        self._template = template
+        self._context = context
+        self._embeddings = embeddings
+
+    def prepare(self, request: Request) -> PreparedRequest | Answer:
+        """The prepared request, or the `invalid` answer of a request that can't be served."""
+        fault = request_fault(request)
+        if fault:
+            return Answer(request, "invalid", detail=fault)
+        try:
+            return self._prepare(request)
+        except AnswerError as error:
+            return Answer(request, "invalid", detail=str(error))
+
+    def _prepare(self, request: Request) -> PreparedRequest:
+        prompt = self._prompt(request)
+        room = self._context - len(prompt)
+        if room < 1:
+            raise AnswerError(
+                f"the prompt has {len(prompt):,} tokens, the context {self._context:,}"
+            )
+        if isinstance(request.constraint, Choice):
+            tree = self._vocabulary.tree(request.constraint.options)
+            if tree.depth >= room:
+                raise AnswerError("the context has no room for the options")
+            return PreparedRequest(request, prompt, tree=tree)
+        matcher: Any = None
+        if request.constraint is not None:
+            matcher = self._vocabulary.matcher(request.constraint)
+        return PreparedRequest(
+            request, prompt, matcher=matcher, limit=min(room, request.sampling.max_tokens)
+        )
+
+    def _prompt(self, request: Request) -> Ids:
+        ids = list(request.tokens)
+        if not ids:
+            ids = render(self._vocabulary.tokenizer, request.messages, self._template)
+        if not ids:
+            raise AnswerError("the prompt has no token")
+        if max(ids) >= self._embeddings:
+            raise AnswerError(f"the model has no token {max(ids)}")
+        return np.array(ids, dtype=np.int32)

@@ -13,15 +13,15 @@ import numpy.typing as npt
 from pipelines.errors import AnswerError
 from pipelines.llm.engines._protocol import Answer, Choice
 from pipelines.llm.engines.choices import OptionTree
-from pipelines.llm.engines.transformers._forest import Forest
-from pipelines.llm.engines.transformers._jobs import Job
 from pipelines.llm.engines.transformers._model import Model
-from pipelines.llm.engines.transformers._packing import Packer
+from pipelines.llm.engines.transformers._packing import BatchPacker
+from pipelines.llm.engines.transformers._requests import PreparedRequest
+from pipelines.llm.engines.transformers._trie import PrefixTrie
 
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["choose", "choose_plainly"]
+__all__ = ["score", "score_plainly"]
 
 #: Log-probability of each step token of a node.
 _Step = dict[int, float]
@@ -29,59 +29,65 @@ _Step = dict[int, float]
 
 @dataclass(slots=True)
 class _Part:
-    """Some nodes of a job's options: all of them, unless they fill more than a row."""
+    """Some nodes of a request's options: all of them, unless they fill more than a row."""
 
-    job: Job
+    prepared: PreparedRequest
     nodes: list[int]
 
 
-def choose_plainly(model: Model, job: Job) -> Answer:
+def score_plainly(model: Model, prepared: PreparedRequest) -> Answer:
     """Answer a choice by one forward pass for each place of its options, nothing shared."""
     import torch
 
-    job.began = time.perf_counter()
-    tree = _tree(job)
-    rows = [model.plain([*job.prompt.tolist(), *node]) for node in tree.nodes]
-    return _answer(job, _log_probabilities(torch.stack(rows), tree.steps))
+    prepared.began = time.perf_counter()
+    tree = _tree(prepared)
+    rows = [model.plain([*prepared.prompt.tolist(), *node]) for node in tree.nodes]
+    return _answer(prepared, _log_probabilities(torch.stack(rows), tree.steps))
 
 
-def choose(packer: Packer, jobs: Sequence[Job]) -> Iterator[Answer]:
+def score(packer: BatchPacker, requests: Sequence[PreparedRequest]) -> Iterator[Answer]:
     """Answer choices, packed into rows.
 
     Parameters
     ----------
     packer
         Lays out the rows.
-    jobs
+    requests
         Requests with a choice, in any order.
     """
-    parts = [_Part(job, nodes) for job in jobs for nodes in _split(_tree(job), packer.part_tokens)]
-    missing = {id(job): 0 for job in jobs}
+    parts = [
+        _Part(prepared, nodes)
+        for prepared in requests
+        for nodes in _split(_tree(prepared), packer.part_tokens)
+    ]
+    missing = {id(prepared): 0 for prepared in requests}
     for part in parts:
-        missing[id(part.job)] += 1
-    found: dict[int, dict[int, _Step]] = {id(job): {} for job in jobs}
+        missing[id(part.prepared)] += 1
+    found: dict[int, dict[int, _Step]] = {id(prepared): {} for prepared in requests}
     extra = [_extra(part) for part in parts]
-    for row in packer.rows([part.job for part in parts], extra):
+    for row in packer.rows([part.prepared for part in parts], extra):
         reads: list[int] = []
         wanted: list[tuple[_Part, int]] = []
-        for number, leaf in row.leaves:
-            places = _branches(row.forest, leaf, parts[number])
+        for number, end in row.ends:
+            places = _add_nodes(row.trie, end, parts[number])
             reads += places
             wanted += [(parts[number], node) for node in parts[number].nodes]
         logits = row.run(reads).logits
-        steps = [_tree(part.job).steps[node] for part, node in wanted]
+        steps = [_tree(part.prepared).steps[node] for part, node in wanted]
         for (part, node), step in zip(wanted, _log_probabilities(logits, steps), strict=True):
-            found[id(part.job)][node] = step
-        for number, _ in row.leaves:
-            job = parts[number].job
-            missing[id(job)] -= 1
-            if not missing[id(job)]:
-                yield _answer(job, [step for _, step in sorted(found.pop(id(job)).items())])
+            found[id(part.prepared)][node] = step
+        for number, _ in row.ends:
+            prepared = parts[number].prepared
+            missing[id(prepared)] -= 1
+            if not missing[id(prepared)]:
+                yield _answer(
+                    prepared, [step for _, step in sorted(found.pop(id(prepared)).items())]
+                )
 
 
-def _tree(job: Job) -> OptionTree:
-    assert job.tree is not None
-    return job.tree
+def _tree(prepared: PreparedRequest) -> OptionTree:
+    assert prepared.tree is not None
+    return prepared.tree
 
 
 def _split(tree: OptionTree, size: int) -> list[list[int]]:
@@ -93,20 +99,20 @@ def _split(tree: OptionTree, size: int) -> list[list[int]]:
 
 def _extra(part: _Part) -> int:
     """Most tokens that a part adds behind its prompt (count)."""
-    tree = _tree(part.job)
+    tree = _tree(part.prepared)
     if len(part.nodes) == len(tree.nodes):
         return tree.extra_tokens
     return sum(len(tree.nodes[node]) for node in part.nodes)
 
 
-def _branches(forest: Forest, leaf: int, part: _Part) -> list[int]:
+def _add_nodes(trie: PrefixTrie, end: int, part: _Part) -> list[int]:
     """Lay out a part's nodes behind their prompt; return their places."""
-    tree = _tree(part.job)
+    tree = _tree(part.prepared)
     places: list[int] = []
     for node in part.nodes:
-        at = leaf
+        at = end
         for token in tree.nodes[node]:
-            at = forest.branch(at, token)
+            at = trie.append(at, token)
         places.append(at)
     return places
 
@@ -130,20 +136,20 @@ def _log_probabilities(logits: torch.Tensor, steps: Sequence[Sequence[int]]) -> 
     return out
 
 
-def _answer(job: Job, steps: list[_Step]) -> Answer:
-    constraint = job.request.constraint
+def _answer(prepared: PreparedRequest, steps: list[_Step]) -> Answer:
+    constraint = prepared.request.constraint
     assert isinstance(constraint, Choice)
     reply = Answer(
-        job.request,
+        prepared.request,
         "engine_error",
-        prompt_tokens=len(job.prompt),
-        cached_tokens=job.cached,
-        latency=time.perf_counter() - job.began,
+        prompt_tokens=len(prepared.prompt),
+        cached_tokens=prepared.cached,
+        latency=time.perf_counter() - prepared.began,
     )
     if not np.isfinite([v for step in steps for v in step.values()]).all():
         return replace(reply, detail="the model's probabilities are not numbers")
     try:
-        shares, mass = _tree(job).distribution(steps)
+        shares, mass = _tree(prepared).distribution(steps)
     except AnswerError as error:
         return replace(reply, status="invalid", detail=str(error))
     best = int(shares.argmax())
@@ -154,5 +160,5 @@ def _answer(job: Job, steps: list[_Step]) -> Answer:
         probabilities=tuple(float(p) for p in shares),
         mass=mass,
         finish_reason="stop",
-        completion_tokens=len(_tree(job).options[best]),
+        completion_tokens=len(_tree(prepared).options[best]),
     )
