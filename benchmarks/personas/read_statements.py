@@ -13,6 +13,9 @@ from pathlib import Path
 
 import numpy as np
 
+from pipelines.personas import ModelReader, Reading
+
+# After `pipelines`: the tests have a folder of that name.
 sys.path.append(str(Path(__file__).parents[2] / "tests"))
 
 from support.statements import (  # type: ignore[import-not-found]
@@ -21,8 +24,6 @@ from support.statements import (  # type: ignore[import-not-found]
     statements,
     tally,
 )
-
-from pipelines.personas import ModelReader, Reading
 
 
 def interval(rows: list[Tally], value: str, of: str) -> tuple[float, float, float]:
