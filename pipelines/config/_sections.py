@@ -404,7 +404,7 @@ class TrainingSettings(Section):
         "a2c", description="Algorithm (SUBER, appendix F); docs/training.md has its settings."
     )
     steps: int = Field(
-        100_000,
+        200_000,
         ge=1,
         le=1_000_000_000,
         description="Steps of all environments together (count); SUBER trains for 1,600,000.",

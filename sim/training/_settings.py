@@ -56,7 +56,7 @@ class RunSettings:
     """
 
     algo: str = "a2c"
-    steps: int = 100_000
+    steps: int = 200_000
     seed: int = 0
     envs: int | None = None
     gamma: float = 0.0
