@@ -19,8 +19,8 @@ from sim.training import load_policy
 
 KEY = dg.AssetKey(["training", "trained_policy"])
 SMALL = {
-    "algo": "a2c", "steps": 320, "seeds": [0, 1, 2], "dim": 8, "length_limit": 20,
-    "evaluate_every": 160,
+    "algo": "a2c", "steps": 512, "seeds": [0, 1, 2], "components": 4, "length_limit": 20,
+    "evaluate_every": 256,
 }  # fmt: skip
 
 
@@ -66,7 +66,7 @@ def test_the_snapshot_holds_policies_that_can_be_used(
     assert first.success
     table = Store(home).current("trained_policy").read()
     assert table["seed"].to_list() == [0, 1, 2]
-    assert table["steps"].to_list() == [320] * 3
+    assert table["steps"].to_list() == [512] * 3
     release = open_release("movies", home=home)
     for weights in table["weights"]:
         lists = load_policy(weights).fit(release).recommend([0, 1], 10)

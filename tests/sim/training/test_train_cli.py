@@ -116,11 +116,11 @@ def test_ctrl_c_leaves_a_checkpoint_that_resume_goes_on_from(home: Path, tmp_pat
     assert "--resume goes on" in told
     (kept,) = checkpoints(out / "seed-0" / "checkpoints")
     assert str(kept.path) in told.replace("\n", "")
-    wanted = ["--steps", str(kept.steps + 160), "--evaluate-every", "1000000", "--resume"]
+    wanted = ["--steps", str(kept.steps + 256), "--evaluate-every", "1000000", "--resume"]
     result = run(home, *SHORT, *wanted, "--out", str(out), "--json")
     assert result.exit_code == 0, result.output
     (curve,) = [r["curve"] for r in orjson.loads(result.stdout)["runs"]]
-    assert curve[-1]["steps"] == kept.steps + 160
+    assert curve[-1]["steps"] == kept.steps + 256
 
 
 def test_help_needs_no_torch() -> None:

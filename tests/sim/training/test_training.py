@@ -34,9 +34,9 @@ from sim.training._checkpoint import KEPT, checkpoints
 from sim.training._features import Features
 from sim.training._networks import ItemScores, Sizes
 
-#: PPO and TRPO learn from 2,048 steps at a time.
+#: A2C learns from 256 steps at a time, PPO and TRPO from 2,048, DQN from 32.
 SHORT: dict[str, dict[str, int]] = {
-    "a2c": {"steps": 960, "evaluate_every": 160, "checkpoint_every": 320},
+    "a2c": {"steps": 1024, "evaluate_every": 256, "checkpoint_every": 256},
     "ppo": {"steps": 6144, "evaluate_every": 2048, "checkpoint_every": 2048},
     "trpo": {"steps": 6144, "evaluate_every": 2048, "checkpoint_every": 2048},
     "dqn": {"steps": 960, "evaluate_every": 160, "checkpoint_every": 320},
@@ -99,8 +99,8 @@ Training(world, {settings!r}, Path({{folder!r}})).run(resume={{resume}}, progres
         return subprocess.run([sys.executable, "-c", code], check=False, timeout=300).returncode
 
     assert run(tmp_path / "killed", kill=True) == -9
-    (kept,) = [c.steps for c in checkpoints(tmp_path / "killed" / "checkpoints")]
-    assert kept == 320
+    kept = [c.steps for c in checkpoints(tmp_path / "killed" / "checkpoints")]
+    assert kept[-1] == {"a2c": 512, "dqn": 320}[algo]
     assert run(tmp_path / "killed", kill=False, resume=True) == 0
     assert run(tmp_path / "whole", kill=False) == 0
     for name in ("curve.csv", "policy.safetensors"):
@@ -135,10 +135,10 @@ def copy(finished: Path, tmp_path: Path) -> Path:
 
 
 def test_the_latest_checkpoints_are_kept(finished: Path) -> None:
-    assert [c.steps for c in checkpoints(finished / "checkpoints")] == [320, 640, 960]
+    assert [c.steps for c in checkpoints(finished / "checkpoints")] == [512, 768, 1024]
     assert KEPT == 3
     left = sorted(p.name for p in (finished / "checkpoints").iterdir())
-    assert left == [f"step-{s:010d}.{e}" for s in (320, 640, 960) for e in ("json", "pt")]
+    assert left == [f"step-{s:010d}.{e}" for s in (512, 768, 1024) for e in ("json", "pt")]
 
 
 def test_tensorboard_gets_the_curve(finished: Path) -> None:
@@ -184,10 +184,10 @@ def test_a_checkpoint_whose_facts_were_never_written_is_none(
     folder = copy(finished, tmp_path)
     last = checkpoints(folder / "checkpoints")[-1]
     last.path.with_suffix(".json").unlink()
-    assert [c.steps for c in checkpoints(folder / "checkpoints")] == [320, 640]
+    assert [c.steps for c in checkpoints(folder / "checkpoints")] == [512, 768]
     with pytest.raises(IntegrityError, match="unfinished"):
         Training(world, settings_for("a2c"), folder).run(resume=True, checkpoint=last.path)
-    assert Training(world, settings_for("a2c"), folder).run(resume=True).curve[-1]["steps"] == 960
+    assert Training(world, settings_for("a2c"), folder).run(resume=True).curve[-1]["steps"] == 1024
 
 
 def test_a_folder_with_a_run_is_not_written_over(world: World, finished: Path) -> None:
@@ -329,8 +329,8 @@ def test_a_failed_rating_is_never_a_rating(release: Release) -> None:
 
 
 def test_settings_of_the_section_become_a_run_and_options_win() -> None:
-    run = run_settings(TrainingSettings(algo="ppo", dim=16), seed=9, steps=50, algo=None)
-    assert (run.algo, run.dim, run.seed, run.steps) == ("ppo", 16, 9, 50)
+    run = run_settings(TrainingSettings(algo="ppo", components=8), seed=9, steps=50, algo=None)
+    assert (run.algo, run.components, run.seed, run.steps) == ("ppo", 8, 9, 50)
 
 
 @pytest.mark.parametrize(
