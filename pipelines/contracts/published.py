@@ -127,7 +127,7 @@ class Personas(Model):
         nullable=True,
         isin=["harsh", "average", "generous"],
         description="How high it rates beside others: lowest quarter of people, middle half or "
-        "highest quarter; null if an imported persona's fields don't say.",
+        "highest quarter; null if an imported persona's fields don't say, and of matched personas.",
     )
     manner: pl.String = pa.Field(
         nullable=True,
@@ -135,7 +135,7 @@ class Personas(Model):
         description="How it uses the scale: quarter of people with the least varied ratings, "
         "middle half or quarter with the most varied; `polar`: best ratings for liked genres, bad "
         "ones for all others; `uniform`: everything alike. Null if an "
-        "imported persona's fields don't say.",
+        "imported persona's fields don't say, and of matched personas.",
     )
     description: pl.String = pa.Field(
         str_length={"min_value": 40, "max_value": 8000}, description="Who this person is, as prose."

@@ -37,7 +37,8 @@ def is_matched(cohort: str) -> bool:
 def matched_personas(matches: pl.DataFrame) -> pl.DataFrame:
     """Personas of a frame of ``<domain>.matched_personas``.
 
-    Ages are bands, so the column `age` is null; name, gender and hobby are never matched. The
+    Ages are bands, so the column `age` is null; name, gender, hobby, leniency and manner are
+    never matched (the mean rating and pickiness stand in `matched_personas`). The
     description states the matched attributes, the summary of tastes and the habits.
 
     Returns
@@ -94,5 +95,7 @@ def matched_personas(matches: pl.DataFrame) -> pl.DataFrame:
         hobby=null,
         likes="likes",
         dislikes="dislikes",
+        leniency=null,
+        manner=null,
         description=description,
     )
