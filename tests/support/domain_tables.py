@@ -144,6 +144,8 @@ def matched_tables(
     counts = train.group_by("user_id").agg(
         mean_rating=pl.col("rating").mean(), ratings=pl.len().cast(pl.Int64)
     )
+    if counts.height < 2:  # one user has nobody to be compared with: nobody is matched
+        return {}
     habits = user_traits(counts.sort("user_id"))
     traits = habits.with_columns(activity=counts.sort("user_id")["ratings"])
     ages, jobs = ("18-24", "25-34", "56+"), ("student", "writer", "retired")
