@@ -21,7 +21,14 @@ import numpy.typing as npt
 
 from pipelines.errors import ConfigError
 
-__all__ = ["SCALES", "RatingScale", "rescale", "scale_named", "to_answers"]
+__all__ = [
+    "SCALES",
+    "RatingScale",
+    "coarser",
+    "rescale",
+    "scale_named",
+    "to_answers",
+]
 
 
 @dataclass(frozen=True)
@@ -106,6 +113,17 @@ def scale_named(name: str) -> RatingScale:
     if name not in SCALES:
         raise ConfigError("unknown rating scale", where=name, hint=f"one of {', '.join(SCALES)}")
     return SCALES[name]
+
+
+def coarser(first: RatingScale, second: RatingScale) -> RatingScale:
+    """The scale with fewer answers, on which ratings of both can be compared (a tie: the first).
+
+    On the finer one, the answers between those of the other would be taken for a difference.
+
+    >>> coarser(SCALES["1-10"], SCALES["1-5"]).name, coarser(SCALES["1-10"], SCALES["0.5-5"]).name
+    ('1-5', '1-10')
+    """
+    return second if len(second) < len(first) else first
 
 
 @overload

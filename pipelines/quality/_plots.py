@@ -21,7 +21,7 @@ from pipelines.figures import (
     share,
 )
 from pipelines.quality._spec import Evidence, of_dataset
-from pipelines.quality._views_scores import human_histogram, score_histogram
+from pipelines.quality._views_scores import rating_histograms, score_histogram
 
 if TYPE_CHECKING:
     from pipelines.config import Settings
@@ -211,22 +211,22 @@ def persona_genres(personas: pl.LazyFrame, targets: PersonaTargets) -> bytes:
 
 
 def score_vs_human(scores: pl.LazyFrame, interactions: pl.LazyFrame | None) -> bytes:
-    """Sampled persona ratings beside human ratings, on the scores' scale."""
-    ours = score_histogram(scores)
-    if ours.is_empty():
+    """Sampled persona ratings beside human ratings, on the coarser of their scales."""
+    if interactions is None:
+        shown = score_histogram(scores).rename({"share": "scores"})
+        title = "Ratings of personas"
+    else:
+        shown = rating_histograms(scores, interactions)
+        title = "Ratings of personas and of people"
+    if shown.is_empty():
         return empty("Ratings of personas and of people")
-    scale = str(ours["scale"][0])
-    both = ours.select("rating", personas="share")
-    if interactions is not None:
-        people = human_histogram(interactions, scale).select("rating", people="share")
-        both = both.join(people, on="rating", how="full", coalesce=True)
-    both = both.fill_null(0.0).sort("rating")
-    groups = [("personas", both["personas"].to_list())]
-    if interactions is not None:
-        groups.append(("people", both["people"].to_list()))
-    labels = [f"{r:g}" for r in both["rating"]]
-    title = "Ratings of personas and of people" if len(groups) == 2 else "Ratings of personas"
-    return grouped_bars(title, f"rating (scale {scale})", "share", labels, groups)
+    groups = [
+        (label, shown[column].to_list())
+        for column, label in (("scores", "personas"), ("human", "people"))
+        if column in shown.columns
+    ]
+    labels = [f"{r:g}" for r in shown["rating"]]
+    return grouped_bars(title, f"rating (scale {shown['scale'][0]})", "share", labels, groups)
 
 
 def triples_per_relation(triples: pl.LazyFrame) -> bytes:

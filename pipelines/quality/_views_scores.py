@@ -8,9 +8,9 @@ import polars as pl
 
 from pipelines.domains import DOMAINS, cohort_domain
 from pipelines.quality._spec import Evidence, View, ViewFunction
-from pipelines.scales import SCALES, scale_named, to_answers
+from pipelines.scales import SCALES, coarser, scale_named, to_answers
 
-__all__ = ["SCORE_VIEWS", "human_histogram", "score_histogram"]
+__all__ = ["SCORE_VIEWS", "human_histogram", "rating_histograms", "score_histogram"]
 
 #: Raters without a taste by design.
 BASELINE_RATERS = frozenset({"random", "mean"})
@@ -247,21 +247,13 @@ def _persona_spread(evidence: Evidence) -> View:
 
 
 def _human_distance(evidence: Evidence) -> View:
-    """One row: distance of the rating histogram from the human one, both on the scores' scale."""
+    """One row: distance of the rating histogram from the human one, on the coarser scale."""
     human = evidence.sibling("interactions")
     if human is None:
         return View.skip("there are no human ratings to compare with")
-    scores = score_histogram(evidence.snapshot.scan())
-    if scores.is_empty():
+    both = rating_histograms(evidence.snapshot.scan(), human.scan())
+    if both.is_empty():
         return View.missing("there is no score with status ok")
-    scale = str(scores["scale"][0])
-    people = human_histogram(human.scan(), scale)
-    both = (
-        scores.select("rating", scores="share")
-        .join(people.select("rating", human="share"), on="rating", how="full", coalesce=True)
-        .fill_null(0.0)
-        .sort("rating")
-    )
     distance = 0.5 * float((both["scores"] - both["human"]).abs().sum())
     return View(
         pl.DataFrame({"distance": [distance]}),
@@ -332,6 +324,37 @@ def score_histogram(scores: pl.LazyFrame) -> pl.DataFrame:
     scale = counts.group_by("scale").agg(pl.col("n").sum()).sort("n", "scale")["scale"][-1]
     one = counts.filter(pl.col("scale") == scale).sort("rating")
     return one.select("rating", share=pl.col("n") / pl.col("n").sum(), scale="scale")
+
+
+def rating_histograms(scores: pl.LazyFrame, interactions: pl.LazyFrame) -> pl.DataFrame:
+    """Shares of ratings of personas and of people, on the coarser of their scales.
+
+    Columns rating, scores, human, scale; no rows where there is no score.
+    """
+    own = score_histogram(scores)
+    schema = {"rating": pl.Float64, "scores": pl.Float64, "human": pl.Float64, "scale": pl.String}
+    if own.is_empty():
+        return pl.DataFrame(schema=schema)
+    finest = scale_named(str(own["scale"][0]))
+    compared = finest
+    for name in interactions.select("scale").unique().collect()["scale"]:
+        compared = coarser(compared, scale_named(str(name)))
+    folded = own.with_columns(
+        rating=pl.Series(to_answers(own["rating"].to_numpy(), finest, compared))
+    )
+    return (
+        folded.group_by("rating")
+        .agg(scores=pl.col("share").sum())
+        .join(
+            human_histogram(interactions, compared.name).select("rating", human="share"),
+            on="rating",
+            how="full",
+            coalesce=True,
+        )
+        .fill_null(0.0)
+        .sort("rating")
+        .select("rating", "scores", "human", scale=pl.lit(compared.name))
+    )
 
 
 def human_histogram(interactions: pl.LazyFrame, scale: str) -> pl.DataFrame:

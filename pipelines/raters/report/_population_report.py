@@ -27,7 +27,7 @@ from pipelines.raters.report._population import (
     variance_shares,
 )
 from pipelines.raters.statistical import StatisticalRater, genre_matrix, stated_genres
-from pipelines.scales import RatingScale, rescale, scale_named
+from pipelines.scales import RatingScale, coarser, rescale, scale_named
 from pipelines.seeding import combine, hash_ids
 
 __all__ = [
@@ -175,7 +175,7 @@ def population_report(
     for name, gap, human_gap in _gaps(sides, people, interactions, splits, rater, has, draws):
         add(name, gap, human_gap)
     # Answers between those of the people's scale would make any personas unlike people.
-    coarse = rater.source if len(scale) > len(rater.source) else scale
+    coarse = coarser(scale, rater.source)
     facts = _moments(sides, add, seed, np.asarray(rescale(coarse.answers, coarse, scale)))
     weights = np.expm1(_popularity(rater))
     add("popularity_slope", *(popularity_slope(s, weights) for s in (sides.personas, sides.people)))

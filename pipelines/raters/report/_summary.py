@@ -17,7 +17,7 @@ from pipelines.errors import ContractError
 from pipelines.raters._score import score_pairs
 from pipelines.raters.protocol import Floats, Ints, Rater
 from pipelines.raters.statistical import MeanRater, RandomRater, source_scale
-from pipelines.scales import RatingScale, to_answers
+from pipelines.scales import RatingScale, coarser, to_answers
 from pipelines.seeding import hash_ids
 
 __all__ = ["quality_summary", "similarity"]
@@ -64,8 +64,8 @@ def quality_summary(
     Returns
     -------
     ``similarity`` (rows ``rater, similarity, low, high``: the rater, `random` and `mean` on
-    the same pairs), ``histograms`` (shares per answer, with `human`), counts, and the rater's
-    ``facts``. Ready for JSON.
+    the same pairs), ``histograms`` (shares per answer, with `human`), both on ``scale``, the
+    coarser of the rater's and the source's; counts, and the rater's ``facts``. Ready for JSON.
 
     Raises
     ------
@@ -79,7 +79,8 @@ def quality_summary(
     if not given.height:
         raise ContractError("there is no score to judge", where="preference_scores")
     rng = np.random.default_rng(seed)
-    human = _human_blocks(interactions, source, scale)
+    compared = coarser(scale, source)
+    human = _human_blocks(interactions, source, compared)
     drawn = {rater.name: given}
     pairs = given.select("persona_id", "item_id")
     for baseline in (RandomRater(scale), MeanRater(item_stats, scale, source)):
@@ -91,7 +92,7 @@ def quality_summary(
     human_draws = _resampled(human, resamples, rng)
     rows, histograms = [], {"human": _shares(human)}
     for name, frame in drawn.items():
-        blocks = _score_blocks(frame, scale)
+        blocks = _score_blocks(frame, scale, compared)
         draws = _similarities(_resampled(blocks, resamples, rng), human_draws)
         value = similarity(blocks.sum(axis=0), human.sum(axis=0))
         # Resampling adds differences, so the draws lie below the value and their percentiles
@@ -101,8 +102,8 @@ def quality_summary(
         rows.append({"rater": name, "similarity": value, "low": low, "high": high})
         histograms[name] = _shares(blocks)
     return {
-        "scale": scale.name,
-        "answers": scale.answers.tolist(),
+        "scale": compared.name,
+        "answers": compared.answers.tolist(),
         "pairs": given.height,
         "failed_pairs": scores.height - given.height,
         "human_ratings": int(human.sum()),
@@ -133,10 +134,10 @@ def _human_blocks(
     return _blocks(counts["user_id"], _position(answer, scale), counts["len"], scale)
 
 
-def _score_blocks(frame: pl.DataFrame, scale: RatingScale) -> Floats:
+def _score_blocks(frame: pl.DataFrame, scale: RatingScale, compared: RatingScale) -> Floats:
     counts = frame.group_by("persona_id", "sample").len().sort("persona_id", "sample")
-    answer = counts["sample"].cast(pl.Float64).to_numpy()
-    return _blocks(counts["persona_id"], _position(answer, scale), counts["len"], scale)
+    answer = to_answers(counts["sample"].cast(pl.Float64).to_numpy(), scale, compared)
+    return _blocks(counts["persona_id"], _position(answer, compared), counts["len"], compared)
 
 
 def _position(answer: Floats, scale: RatingScale) -> Ints:

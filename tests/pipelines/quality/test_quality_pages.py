@@ -28,7 +28,7 @@ from pipelines.quality import (
     render_summary,
 )
 from pipelines.quality._plots import item_popularity, rating_histogram
-from pipelines.quality._views_scores import human_histogram
+from pipelines.quality._views_scores import human_histogram, rating_histograms
 from pipelines.sources import SOURCES
 
 HOSTILE = [
@@ -208,6 +208,19 @@ def test_human_ratings_are_taken_to_the_scale_of_the_scores() -> None:
     ten = dict(human_histogram(people, "1-10").iter_rows())
     assert ten == {**dict.fromkeys(map(float, range(1, 11)), 0.0), 1.0: 0.25, 9.0: 0.5, 10.0: 0.25}
     assert sum(human_histogram(people, "1-5")["share"]) == pytest.approx(1)
+
+
+def test_scores_are_compared_on_the_coarser_scale() -> None:
+    """Ten answers against five: two of the ten are one of the five, so that equals are equal."""
+    scores = pl.LazyFrame(
+        {"status": ["ok"] * 10, "scale": ["1-10"] * 10, "sample": list(range(1, 11))}
+    )
+    people = pl.LazyFrame({"rating": [1.0, 2.0, 3.0, 4.0, 5.0], "scale": ["1-5"] * 5})
+    both = rating_histograms(scores, people)
+    assert both["scale"].unique().to_list() == ["1-5"]
+    assert both["rating"].to_list() == [1, 2, 3, 4, 5]
+    assert both["scores"].to_list() == pytest.approx([0.2] * 5)
+    assert both["human"].to_list() == pytest.approx([0.2] * 5)
 
 
 # -- summary and card --------------------------------------------------------------------------
