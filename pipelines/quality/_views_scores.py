@@ -26,6 +26,8 @@ LEAST_OF_HUMAN_SPREAD = 0.05
 MAX_UNSCORED = 0.01
 #: Largest share of a cohort's pairs with one most probable rating.
 MOST_OF_ONE_ANSWER = 0.9
+#: Largest share of a cohort's personas without a spread, unless more people have none.
+MOST_FLAT = 0.05
 #: Factor between personas and people where personas have no taste at all.
 NO_TASTE = 1_000.0
 #: What a row has if and only if its status is `ok`.
@@ -215,7 +217,9 @@ def _persona_spread(evidence: Evidence) -> View:
     """One row per cohort: share of its personas whose expected ratings hardly differ.
 
     A persona's spread is the standard deviation of its expected ratings as a share of the
-    scale; one without any score has none. Who has a single planned pair can't be judged.
+    scale; one without any score has none. Who has a single planned pair can't be judged. The
+    bound is the share of people whose ratings are all the same, where that is larger (a store
+    of thumbs up).
     """
     human = _human_spread(evidence)
     least = min([LEAST_SPREAD] + ([] if human is None else [LEAST_OF_HUMAN_SPREAD * human]))
@@ -243,7 +247,28 @@ def _persona_spread(evidence: Evidence) -> View:
         personas=pl.len(), pairs=pl.col("planned").sum(), flat_share=pl.col("flat").mean()
     )
     flat = spread.filter("flat").select("persona_id", "pairs", "spread").head(10)
-    return View(cohorts.sort("flat_share", "cohort", descending=[True, False]), examples=flat)
+    return View(
+        cohorts.sort("flat_share", "cohort", descending=[True, False]),
+        facts={"most": max(MOST_FLAT, _flat_people(evidence))},
+        examples=flat,
+    )
+
+
+def _flat_people(evidence: Evidence) -> float:
+    """Share of people with several ratings whose ratings are all the same; 0 without any."""
+    human = evidence.sibling("interactions")
+    if human is None:
+        return 0.0
+    share = (
+        human.scan()
+        .group_by("user_id")
+        .agg(ratings=pl.len(), flat=pl.col("rating").n_unique() == 1)
+        .filter(pl.col("ratings") > 1)
+        .select(pl.col("flat").mean())
+        .collect(engine="streaming")
+        .item()
+    )
+    return float(share or 0.0)
 
 
 def _human_distance(evidence: Evidence) -> View:

@@ -555,8 +555,10 @@ def _heatmaps(genres: Sequence[str], correlations: Mapping[str, Any]) -> bytes:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    from pipelines.figures import label, png
+    from pipelines.figures import empty, label, png
 
+    if not genres:
+        return empty("Correlation of genres")
     figure = Figure(figsize=(10, 5), dpi=100, layout="constrained")
     FigureCanvasAgg(figure)
     names = [label(g) for g in genres]

@@ -147,6 +147,8 @@ def _boosting(people: People, seed: int, *, votes: bool = True, person: bool = T
     # A source without years or votes has columns without a value.
     top = np.where(np.isnan(known), -np.inf, known).max(axis=0)
     kept = top > np.where(np.isnan(known), np.inf, known).min(axis=0)
+    if not kept.any():  # nothing tells two ratings apart
+        return np.full(len(held), float(train.rating.mean()))
     found = HistGradientBoostingRegressor(
         learning_rate=0.1, max_iter=150, min_samples_leaf=50, random_state=seed
     )
@@ -180,7 +182,9 @@ def _attributes(
         felt = taste[asked.user] * listed[asked.item]
         several = np.maximum(listed[asked.item].sum(axis=1), 1.0)
         told = [rated[asked.user], lenient[asked.user], felt.sum(axis=1) / several]
-        columns.append(np.column_stack([*told, felt.max(axis=1), felt.min(axis=1)]))
+        if genres:
+            told += [felt.max(axis=1), felt.min(axis=1)]
+        columns.append(np.column_stack(told))
     return np.concatenate(columns, axis=1)
 
 

@@ -173,3 +173,15 @@ def test_expected_ratings_must_differ_by_a_twentieth_of_what_the_peoples_do(
         world, SCORES, lambda f: f.with_columns(expected=6 + sign * spread * 9), given=human
     )["persona_variance"]
     assert flat.passed == passes
+
+
+@pytest.mark.parametrize(("alike", "passes"), [(True, True), (False, False)])
+def test_personas_without_spread_are_no_more_than_such_people(
+    world: Any, alike: bool, passes: bool
+) -> None:
+    """A fifth of the personas rate everything alike, where nine in ten people do, or nobody."""
+    human = {"movies.interactions": _nearly_all(0.92)} if alike else {}
+    fifth = pl.col("persona_id").str.slice(-1).is_in(["0", "5"])
+    change = pl.when(fifth).then(7.0).otherwise(pl.col("expected")).alias("expected")
+    record = _checks(world, SCORES, lambda f: f.with_columns(change), given=human)
+    assert record["persona_variance"].passed == passes
