@@ -513,6 +513,24 @@ DAMAGE = {
         "movies_user_traits_complete",
         "movies_user_traits_cover_users",
     ],
+    "insert into marts.movies_training_traits select * replace (case activity_tier when 'high' "
+    "then 'low' else 'high' end as activity_tier, case conformity_tier when 'high' then 'low' else "
+    "'high' end as conformity_tier, case diversity_tier when 'high' then 'low' else 'high' end as "
+    "diversity_tier, case diversity_80_tier when 'high' then 'low' else 'high' end as "
+    "diversity_80_tier, 'not_picky' as pickiness) from marts.movies_training_traits": [
+        "movies_training_traits_unique",
+        "movies_training_traits_count_interactions",
+        "movies_training_traits_activity_tiers",
+        "movies_training_traits_conformity_tiers",
+        "movies_training_traits_diversity_tiers",
+        "movies_training_traits_diversity_80_tiers",
+        "movies_training_traits_pickiness",
+    ],
+    "update marts.movies_training_traits set diversity = null, user_id = 'ml-user:7' "
+    "where user_id = 'ml-user:3'": [
+        "movies_training_traits_complete",
+        "movies_training_traits_cover_users",
+    ],
     "update marts.movies_human_users set mean_rating = null where user_id = 'ml-user:3'": [
         "movies_human_users_complete"
     ],

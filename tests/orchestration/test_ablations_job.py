@@ -6,20 +6,16 @@ from pathlib import Path
 
 import dagster as dg
 import pytest
-from support.ablation_release import RULE, build_with_series
+from support.ablation_release import build_with_series
 
 from orchestration.definitions import build_defs
-from pipelines.ablations import CASE_TABLES, CHECKS, CaseRule
+from pipelines.ablations import CASE_TABLES, CHECKS
 from pipelines.store import Store
 
 pytestmark = pytest.mark.slow
 
 
-def test_the_job_makes_case_tables_and_scores(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fields = RULE.facts()
-    monkeypatch.setattr("pipelines.ablations._build.CaseRule", lambda: CaseRule(**fields))
+def test_the_job_makes_case_tables_and_scores(tmp_path: Path) -> None:
     build_with_series(tmp_path)
     defs = build_defs(tmp_path, executor=dg.in_process_executor)
     job = defs.resolve_job_def("ablations")

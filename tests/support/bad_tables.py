@@ -163,6 +163,12 @@ EMBEDDINGS: dict[str, list[Change]] = {
     "ids_covered": [lambda f: f.head(f.height - 1)],
 }
 
+
+def _alike(report: pl.DataFrame) -> pl.DataFrame:
+    """A report of personas without a taste of their own."""
+    return report.with_columns(ratio=pl.lit(0.02), ratio_low=pl.lit(0.01), ratio_high=pl.lit(0.03))
+
+
 BAD: dict[str, dict[str, list[Change]]] = {
     "movies.items": {
         "plot_coverage": [_set("overview", None, 0.7), _set("overview", "  ", 0.7)],
@@ -214,6 +220,7 @@ BAD: dict[str, dict[str, list[Change]]] = {
         "conformity_tiers": [_set("conformity_tier", "low"), lambda f: f.head(0)],
         "pickiness_kinds": [_set("pickiness", "not_picky")],
     },
+    "movies.population": {"item_person_share": [_alike], "split_half_covariance": [_alike]},
     "movies.matched_personas": {
         "one_persona_per_user": [lambda f: f.with_columns(user_id=pl.col("user_id").first())],
         "training_rows_only": [

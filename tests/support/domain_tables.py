@@ -61,6 +61,7 @@ def books_like(movies: Mapping[str, pl.DataFrame], graph: GraphSettings) -> dict
         "books.item_embeddings": tables["item_embeddings"],
         "books.score_plan": tables["score_plan"],
         "books.preference_scores": _on_five(tables["preference_scores"]),
+        "books.population": tables["population"],
         "books.graph_triples": triples,
         "books.item_similarity": similar,
         **matched_tables("books", interactions, tables["splits"], items),

@@ -37,7 +37,10 @@ def _drift(world: Any, snapshot: Snapshot, previous: Snapshot) -> dict[str, Chec
 def test_nothing_drifts_from_itself(world: Any, dataset: str) -> None:
     table = world.tables[dataset]
     records = _drift(world, table, table)
-    assert all(r.passed for r in records.values())
+    # Lost rows are judged from fifty on.
+    small = {"row_drop"} if table.rows < 50 else set()
+    assert {name for name, r in records.items() if not r.passed} == small
+    assert {r.status for r in records.values()} <= {"passed", "not applicable"}
 
 
 @pytest.mark.parametrize("dataset", TESTED)

@@ -29,7 +29,7 @@ app.command()(ablate)
 def small_cases(monkeypatch: pytest.MonkeyPatch) -> None:
     """The command makes as few cases as the other tests of the suite."""
     fields = RULE.facts()
-    monkeypatch.setattr("pipelines.ablations._build.CaseRule", lambda: CaseRule(**fields))
+    monkeypatch.setattr("pipelines.stages.s85_ablations.CaseRule", lambda: CaseRule(**fields))
 
 
 def called(*arguments: str) -> Any:
