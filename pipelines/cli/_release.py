@@ -147,7 +147,7 @@ def population(
         raise ReleaseError(
             "the release has no population report",
             where=str(found),
-            hint="its domain has no personas",
+            hint="it is older than these reports, or its domain has no personas",
         )
     snapshot = found.snapshot("population")
     rows, facts = snapshot.read(), snapshot.manifest.stats["population"]
@@ -165,10 +165,11 @@ def population(
 
     def render(screen: Console) -> None:
         screen.print(facts["statement"], markup=False)
-        numbers = ("personas", "people", "ratio")
+        # The ratios are on the page and in the JSON: four columns need more than 80 characters.
+        numbers = ("personas", "people")
         grid = table("figure", *numbers, numeric=numbers)
         for name, unit, *cells in population_rows(rows):
-            grid.add_row(f"{name} ({unit})", *cells)
+            grid.add_row(f"{name} ({unit})", *cells[:2])
         screen.print(grid)
         if page is not None:
             screen.print(f"Page: {page}", markup=False)
