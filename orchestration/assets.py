@@ -69,7 +69,7 @@ def asset_options(stage: Stage) -> dict[str, Any]:
                 for check in stage.checks
             ),
         ],
-        # What a stage leaves out is left out with all that needs it.
+        # Skipping a stage skips its downstream steps.
         "can_subset": stage.left_out is not None,
         "pool": stage.pool,
         "retry_policy": transient_retry if stage.retry else None,
@@ -96,7 +96,7 @@ def run_stage(
 def results_of(
     built: Built, context: PipelineContext, **metadata: Any
 ) -> list[dg.MaterializeResult[Any]]:
-    """What Dagster shows of a build: one result per table, none if the stage was left out."""
+    """Materialize results of a build, one per table; none if the stage was left out."""
     stage, report = built.stage, built.report
     if built.absent:
         return [absent(dataset, str(built.reason)) for dataset in stage.datasets]

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 __all__ = ["run", "ui"]
 
-#: What `dagster dev` loads.
+#: Workspace file of `dagster dev`.
 WORKSPACE = Path(__file__).with_name("workspace.yaml")
 #: Unread names that a run shows; all are in its JSON and in the inventory of files.
 _SHOWN = 10

@@ -81,7 +81,7 @@ def _vllm_device() -> str:
 
 
 def model_findings(settings: Settings) -> Iterator[tuple[str, Finding]]:
-    """What can be said of the configured model: one named finding after the other.
+    """Check the configured model; yield one named finding per check.
 
     With no engine configured that is one line. Otherwise the model is loaded (or the server
     asked), its tokenizer's reading of every rating scale is shown, and one prompt is answered.

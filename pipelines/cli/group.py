@@ -39,7 +39,7 @@ EXIT_CODES: dict[int, str] = {
 
 
 def wants(flag: str, words: Sequence[str]) -> bool:
-    """Whether a flag is among the arguments, before any ``--``.
+    """True if a flag is among the arguments, before any ``--``.
 
     Read from the words themselves, because a usage error leaves nothing parsed to look at.
 

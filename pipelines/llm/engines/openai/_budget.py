@@ -145,5 +145,5 @@ class Budget:
 
 
 def is_over_budget(error: BaseException) -> bool:
-    """Whether an error says that the budget is spent (requests in flight may then finish)."""
+    """True for the error of a spent budget (requests in flight may then finish)."""
     return isinstance(error, EngineError) and bool(error.details.get("over_budget"))

@@ -60,7 +60,7 @@ _RANKS = (100, 20, 5)
 _BY_IDS = "logprob_token_ids"
 _IGNORED = "ignored without a word"
 _FIRST = Sampling(temperature=1.0, max_tokens=1)
-#: What the logarithm of one probability may move between two requests (16-bit weights).
+#: Tolerance of a log-probability between two equal requests (16-bit weights).
 _SAME = 0.5
 _MIXED = "Un été à Zürich: «日本» costs 10 or 100 €,\n  isn't it?\t5"
 
@@ -80,7 +80,7 @@ _WANTED: dict[str, tuple[Constraint, str]] = {
 
 
 class Capabilities:
-    """What a server honours; empty until :meth:`probe` has run.
+    """Capabilities of a server; empty until :meth:`probe` has run.
 
     Parameters
     ----------
@@ -282,7 +282,7 @@ class Capabilities:
     # Endpoints --------------------------------------------------------------------------------
 
     async def _probe_completions(self, prompt: list[int]) -> bool:
-        """Whether token ids can be sent, and many prompts at once."""
+        """Probe prompts as token ids, and several prompts per request."""
         longer = [*prompt, prompt[-1]]
         fields = sampling_fields(_FIRST, None, "max_tokens")
         for many, prompts in ((True, [prompt, longer]), (False, [longer])):
@@ -304,7 +304,7 @@ class Capabilities:
         return False
 
     async def _probe_chat(self) -> None:
-        """Whether the chat endpoint answers, and what it calls the longest answer."""
+        """Probe the chat endpoint, and its name for the maximum number of tokens."""
         for field in ("max_tokens", "max_completion_tokens"):
             one = await self._client.chat(_QUESTION, {field: 4}, 4, tries=2, mode="probe")
             if not isinstance(one, Failure):
