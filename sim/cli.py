@@ -166,7 +166,7 @@ def episodes(
         folder = write_minari(log, minari, name, algorithm=policy)
     total = sum(float(episode.rewards.sum()) for episode in log)
     said: dict[str, Any] = {
-        **{key: log.facts[key] for key in ("release", "rater", "language_model", "scale")},
+        **{key: log.metadata[key] for key in ("release", "rater", "language_model", "scale")},
         "policy": policy,
         "seed": seed,
         "episodes": len(log),
@@ -189,7 +189,7 @@ def episodes(
     for path in (written, folder):
         if path is not None:
             screen.print(f"written: {path}", markup=False)
-    screen.print(f"{log.facts['note']} Release {said['release']}.", markup=False)
+    screen.print(f"{log.metadata['note']} Release {said['release']}.", markup=False)
 
 
 def _print(player: Player, opening: dict[str, Any]) -> None:

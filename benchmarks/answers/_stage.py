@@ -198,7 +198,7 @@ class Instant:
         """Answers in order."""
         return (reply(self.kind, self.identity, request) for request in requests)
 
-    def facts(self) -> dict[str, Any]:
+    def metadata(self) -> dict[str, Any]:
         """Nothing to tell."""
         return {}
 

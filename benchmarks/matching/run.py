@@ -49,11 +49,11 @@ def main() -> None:
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
     posterior = matching.posterior_of(matcher, history, settings.matching, found.personas)
     rows = matching.attribute_report(history, found.personas, posterior=posterior)
-    matching.report_text(rows, found.facts, print)
+    matching.report_text(rows, found.metadata, print)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(f"{found.personas.height} users: {wall:.1f} s, {cpu:.1f} s of CPU, peak {peak:.0f} MiB")
-    print({k: found.facts[k] for k in ("candidate_status", "taste_status")})
-    print(found.facts.get("calls", {}))
+    print({k: found.metadata[k] for k in ("candidate_status", "taste_status")})
+    print(found.metadata.get("calls", {}))
 
 
 if __name__ == "__main__":

@@ -57,7 +57,7 @@ def main() -> None:
                 **{name: tables[name] for name in ("items", "interactions", "splits")},
             )
             if seed == 0:
-                text = population_markdown(report.table, report.facts)
+                text = population_markdown(report.table, report.metadata)
                 print(f"## taste: {taste}\n\n{text}\n\n{speed:,.0f} pairs/s\n")
             for row in report.table.iter_rows(named=True):
                 found.setdefault(row["figure"], []).append(row["personas_value"])

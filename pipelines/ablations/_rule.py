@@ -52,7 +52,7 @@ class CaseRule:
     least_ratings: int = 3
     seed: int = 0
 
-    def facts(self) -> dict[str, Any]:
+    def metadata(self) -> dict[str, Any]:
         """The rule, ready for JSON: part of what identifies a table."""
         return asdict(self)
 

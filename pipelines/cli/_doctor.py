@@ -132,7 +132,7 @@ def _failed(error: UnderstudyError) -> Finding:
 
 
 def _loaded(engine: Engine, seconds: float) -> Finding:
-    identity, facts = engine.identity, engine.facts()
+    identity, facts = engine.identity, engine.metadata()
     parts = [f"{identity.engine} {identity.engine_version}", identity.model]
     parts += [str(p) for p in (identity.revision, identity.dtype) if p]
     if identity.quantisation != "none":

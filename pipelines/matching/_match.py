@@ -43,13 +43,13 @@ class Matched:
     ----------
     personas, candidates
         Rows of the tables `matched_personas` and `persona_candidates`, in their order.
-    facts
+    metadata
         What the matcher says of itself, and counts of statuses; JSON-ready.
     """
 
     personas: pl.DataFrame
     candidates: pl.DataFrame
-    facts: dict[str, Any]
+    metadata: dict[str, Any]
 
 
 def match_users(
@@ -102,8 +102,8 @@ def match_users(
     scored = scored_candidates(history, matcher, settings, chosen, progress)
     rows = _candidate_rows(history, scored)
     personas = _persona_rows(history, matcher, found, scored)
-    facts = {
-        **matcher.facts(),
+    metadata = {
+        **matcher.metadata(),
         "users": len(chosen),
         "unmapped_occupations": history.unmapped,
         "published_majority": None
@@ -115,7 +115,7 @@ def match_users(
             for status in sorted({t.status for t in scored.tastes})
         },
     }
-    return Matched(personas, rows, facts)
+    return Matched(personas, rows, metadata)
 
 
 @dataclass(frozen=True)

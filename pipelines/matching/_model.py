@@ -86,7 +86,7 @@ class ModelMatcher:
         self._serving, self._progress = serving or ServingSettings(), progress
         self.tally = Tally()
         self._model = engine.identity.model
-        facts = engine.facts()
+        facts = engine.metadata()
         # A chat endpoint answers in a turn of its own: it can't go on from a begun answer.
         self._begun = "chat" not in (facts.get("choice_endpoint"), facts.get("endpoint"))
         self._grammar = closed_record(
@@ -218,14 +218,14 @@ class ModelMatcher:
                 statuses[row] = "invalid" if status == "ok" else status
         return Rated(expected, statuses, [sorted(k) for k in keys])
 
-    def facts(self) -> dict[str, Any]:
+    def metadata(self) -> dict[str, Any]:
         """Model, prompts and calls."""
         return {
             "method": self.name,
             "language_model": True,
             "basis": self.basis,
             "engine": asdict(self._engine.identity),
-            "answered_by": self._engine.facts().get("answered_by", []),
+            "answered_by": self._engine.metadata().get("answered_by", []),
             "prompt_version": MATCHING_PROMPT_VERSION,
             "prompt_sha256": matching_prompt_digest(),
             "fitted": {},

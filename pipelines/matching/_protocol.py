@@ -169,6 +169,6 @@ class Matcher(Protocol):
         """Expected ratings of the lists by each candidate, in the candidates' order."""
         ...
 
-    def facts(self) -> dict[str, Any]:
+    def metadata(self) -> dict[str, Any]:
         """What was fitted and assumed, and which model was asked how often; JSON-ready."""
         ...

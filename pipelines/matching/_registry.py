@@ -17,7 +17,7 @@ MATCHERS: dict[str, str] = {
     "statistical": "pipelines.matching._statistical:StatisticalMatcher",
     "model": "pipelines.matching._model:ModelMatcher",
 }
-_METHODS = ("fit", "tastes", "candidates", "rate", "facts")
+_METHODS = ("fit", "tastes", "candidates", "rate", "metadata")
 
 
 def open_matcher(settings: Settings, name: str | None = None) -> Matcher:

@@ -184,7 +184,7 @@ def bootstrapped(values: Floats, *, seed: int = 0) -> Interval:
 
 
 def report_text(
-    rows: Sequence[AttributeRow], facts: dict[str, Any], write: Callable[[str], object]
+    rows: Sequence[AttributeRow], metadata: dict[str, Any], write: Callable[[str], object]
 ) -> None:
     """Write the figures as lines of a Markdown table, with what is assumed."""
     write("| attribute | by | accuracy | precision | recall | F1 | accuracy minus majority |")
@@ -193,8 +193,8 @@ def report_text(
         cells = [getattr(row, figure) for figure in FIGURES]
         gap = "" if row.difference is None else row.difference
         write(f"| {row.attribute} | {row.predictor} | {' | '.join(map(str, cells))} | {gap} |")
-    majority = facts.get("published_majority")
+    majority = metadata.get("published_majority")
     if majority is not None and any(row.attribute == "occupation" for row in rows):
         write(f"The most frequent occupation has {majority:.3f} of the people before the mapping.")
-    if not facts.get("language_model", False):
+    if not metadata.get("language_model", False):
         write(f"No language model; what is assumed rather than fitted stands in {ASSUMED_FILE}.")

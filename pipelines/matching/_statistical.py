@@ -200,7 +200,7 @@ class StatisticalMatcher:
         expected = np.where(asked[who] >= 0, likeness(total), np.nan)
         return Rated(expected, ["ok"] * len(who), [()] * len(who))
 
-    def facts(self) -> dict[str, Any]:
+    def metadata(self) -> dict[str, Any]:
         """Fitted values of kappa by attribute and fold, and what is assumed."""
         return {
             "method": self.name,

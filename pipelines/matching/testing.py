@@ -140,7 +140,7 @@ class MatcherContract(ABC):
         assert matcher.name
         assert matcher.basis in ("fitted", "model", "none")
         found = self.matched()
-        assert orjson.dumps(found.facts)
+        assert orjson.dumps(found.metadata)
         assert set(found.personas["method"]) == {matcher.name}
 
     def test_equal_seeds_give_equal_personas(self) -> None:

@@ -139,12 +139,12 @@ class ModelWriter:
             if self._store is not None:
                 self._store.close()
 
-    def facts(self) -> dict[str, Any]:
+    def metadata(self) -> dict[str, Any]:
         """What wrote the texts and what it took; JSON-ready, for metadata."""
         return {
             "writer": self.name,
             "engine": asdict(self._engine.identity),
-            "answered_by": self._engine.facts().get("answered_by", []),
+            "answered_by": self._engine.metadata().get("answered_by", []),
             "domain": self._settings.domain,
             "genres": self._settings.genres,
             "genre_list": list(self._genres(self._settings.domain))

@@ -134,15 +134,15 @@ class EnsembleRater:
             spread=spread,
         )
 
-    def facts(self) -> dict[str, Any]:
+    def metadata(self) -> dict[str, Any]:
         """Members and their mean disagreement over the pairs rated so far."""
         means = self._sums / self._rated if self._rated else [None, None]
         return {
             "rater": self.name,
             "scale": self.scale.name,
-            "fitted": {rater.name: rater.facts()["fitted"] for rater in self._raters},
+            "fitted": {rater.name: rater.metadata()["fitted"] for rater in self._raters},
             "by_hand": {"weights": "equal"},
-            "members": {rater.name: rater.facts() for rater in self._raters},
+            "members": {rater.name: rater.metadata() for rater in self._raters},
             "disagreement": {
                 "pairs": self._rated,
                 "mean_total_variation": None if means[0] is None else float(means[0]),

@@ -48,7 +48,7 @@ def scoring_facts(rater: Rater, shards: Shards) -> dict[str, Any]:
         "pairs_per_second": round(shards.scored / seconds, 1),
     }
     if isinstance(rater, EnsembleRater):
-        apart = rater.facts()["disagreement"]
+        apart = rater.metadata()["disagreement"]
         facts["disagreement"] = apart["mean_total_variation"]
         facts["spread"] = apart["mean_spread"]
     models = models_of(rater)
@@ -137,4 +137,4 @@ def _answer(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _on_gpu(model: LLMRater) -> bool:
-    return str(model.engine.facts().get("device", "")).startswith("cuda")
+    return str(model.engine.metadata().get("device", "")).startswith("cuda")

@@ -125,7 +125,7 @@ class ReplayRater:
             prompt_version=self._version,
         )
 
-    def facts(self) -> dict[str, Any]:
+    def metadata(self) -> dict[str, Any]:
         """Whose scores, how many, and how many of them are failures."""
         return {
             "rater": self.name,

@@ -123,7 +123,7 @@ class Rater(Protocol):
         """
         ...
 
-    def facts(self) -> dict[str, Any]:
+    def metadata(self) -> dict[str, Any]:
         """What is fitted and what is set by hand, ready for JSON."""
         ...
 

@@ -110,9 +110,9 @@ class RaterContract(ABC):
         assert len(batch) == len(batch.status) == 0
 
     def test_facts_name_the_rater_and_are_plain_data(self) -> None:
-        """`facts` goes into manifests and metadata."""
+        """`metadata` goes into manifests and metadata."""
         rater = self.make()
-        facts = rater.facts()
+        facts = rater.metadata()
         assert facts["rater"] == rater.name
         assert {"fitted", "by_hand"} <= set(facts)
         assert orjson.dumps(facts)

@@ -46,9 +46,9 @@ def matched(inputs: Inputs, settings: Settings, report: Report) -> Iterable[Tabl
         if close is not None:
             close()
     lines: list[str] = []
-    matching.report_text(rows, found.facts, lines.append)
+    matching.report_text(rows, found.metadata, lines.append)
     report.texts["figures"] = "\n".join(lines)
-    stats = {"matching": found.facts, "figures": [row.as_json() for row in rows]}
+    stats = {"matching": found.metadata, "figures": [row.as_json() for row in rows]}
     for name, frame in (
         ("matched_personas", found.personas),
         ("persona_candidates", found.candidates),

@@ -131,9 +131,9 @@ def _written(
             total += frame.height
             planned = raw.rows if raw is not None else chosen.count
             report.progress(f"personas of {name}", total, max(planned, total))
-        facts = getattr(writer, "facts", None)
+        metadata = getattr(writer, "metadata", None)
         report.shown["writing"] = (
-            dict(facts()) if facts else {"writer": getattr(writer, "name", "none")}
+            dict(metadata()) if metadata else {"writer": getattr(writer, "name", "none")}
         )
     finally:
         close = getattr(writer, "close", None)

@@ -59,7 +59,7 @@ def rater_report(inputs: Inputs, settings: Settings, report: Report) -> list[pl.
         close = getattr(extra, "close", None)
         if close is not None:
             close()
-    report.stats.update(report=found.facts, reliability=found.reliability)
+    report.stats.update(report=found.metadata, reliability=found.reliability)
     report.texts["figures"] = found.markdown()
     report.plots["reliability"] = raters.reliability_plot(found.reliability)
     return [found.table]
@@ -96,9 +96,9 @@ def population(inputs: Inputs, settings: Settings, report: Report) -> list[pl.Da
         seed=scoring.seed,
         **learned,
     )
-    report.stats["population"] = found.facts
-    report.texts["figures"] = raters.population_markdown(found.table, found.facts)
-    report.plots.update(raters.population_pictures(found.table, found.facts))
+    report.stats["population"] = found.metadata
+    report.texts["figures"] = raters.population_markdown(found.table, found.metadata)
+    report.plots.update(raters.population_pictures(found.table, found.metadata))
     return [found.table]
 
 

@@ -42,7 +42,7 @@ def case_stage(domain: str, table: str, rule: CaseRule | None = None) -> Stage:
     return Stage(
         datasets=(dataset,),
         inputs=ablations.needs(table, domain),
-        identity=lambda inputs, settings: rule.facts(),
+        identity=lambda inputs, settings: rule.metadata(),
         code_version=ablations.CODE_VERSION,
         make=make,
         kinds=("polars", "parquet"),

@@ -54,7 +54,7 @@ class Options:
     retrieval: str = "embedding"
     perturbation: str = "none"
 
-    def facts(self) -> dict[str, Any]:
+    def metadata(self) -> dict[str, Any]:
         """The options, ready for JSON."""
         return asdict(self)
 

@@ -68,7 +68,7 @@ def _scores(result: SuiteResult) -> bytes:
 
 
 def _others(options: Options, axis: str) -> dict[str, Any]:
-    return {k: v for k, v in options.facts().items() if k != axis}
+    return {k: v for k, v in options.metadata().items() if k != axis}
 
 
 def _bars(axis: Any, title: str, shown: list[tuple[str, Configuration]]) -> None:

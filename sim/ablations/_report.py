@@ -62,7 +62,7 @@ def table(result: SuiteResult) -> pl.DataFrame:
             "source": "measured",
             "rater": c.rater,
             "language_model": c.kind not in _WITHOUT_MODEL,
-            **c.options.facts(),
+            **c.options.metadata(),
             "flagged": any(s.flagged for s in c.scores.values()),
         }
         for test, s in c.scores.items():
@@ -108,7 +108,7 @@ def comparisons(result: SuiteResult, *, seed: int = 0) -> pl.DataFrame:
         rows += [
             {
                 "rater": c.rater,
-                **c.options.facts(),
+                **c.options.metadata(),
                 "against": against,
                 "test": d.test,
                 "difference": d.value,
@@ -251,9 +251,9 @@ def _paired(differences: pl.DataFrame) -> list[str]:
 def _facts(result: SuiteResult) -> list[str]:
     lines = []
     for name in result.raters:
-        facts = result.baseline(name).facts
-        fitted = facts.get("fitted") or {}
-        by_hand = facts.get("by_hand") or {}
+        metadata = result.baseline(name).metadata
+        fitted = metadata.get("fitted") or {}
+        by_hand = metadata.get("by_hand") or {}
         shown = {k: v for k, v in fitted.items() if not isinstance(v, list | dict)}
         text = ", ".join(f"{k} {v}" for k, v in shown.items()) or "nothing"
         hand = ", ".join(f"{k} {v}" for k, v in by_hand.items()) or "nothing"

@@ -48,7 +48,7 @@ class Configuration:
         Rows of :func:`sim.ablations._cells.scored`, of all tests and seeds.
     human
         People's shares on the common scale; None without people.
-    facts
+    metadata
         Of the rater: what is fitted, on what, what is set by hand.
     """
 
@@ -59,7 +59,7 @@ class Configuration:
     scores: dict[str, TestScore]
     cases: pl.DataFrame
     human: Any
-    facts: dict[str, Any]
+    metadata: dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -217,7 +217,7 @@ def _configuration(
     keys = [workshop.cell_key(spec, options, seed) for seed in seeds]
     return Configuration(
         identity_hash({"cells": keys}), spec.name, spec.kind, options, scores, cases, shares,
-        workshop.facts(spec, options),
+        workshop.metadata(spec, options),
     )  # fmt: skip
 
 
@@ -251,7 +251,7 @@ def scores_frame(result: SuiteResult) -> pl.DataFrame:
         {
             "cell": c.key,
             "rater": c.rater,
-            **c.options.facts(),
+            **c.options.metadata(),
             "test": test,
             **{
                 name: _finite(getattr(s, name))

@@ -387,7 +387,7 @@ class Workshop:
             self.kept.put("cells", key, whole)
         return whole, False
 
-    def facts(self, spec: RaterSpec, options: Options) -> dict[str, Any]:
+    def metadata(self, spec: RaterSpec, options: Options) -> dict[str, Any]:
         """What the rater says of itself; of a fitted one kept, since fitting takes seconds."""
         from pipelines.config import identity_hash
 
@@ -396,7 +396,7 @@ class Workshop:
         key = identity_hash(self.bank.identity(spec, options.scale, shots, system))
         found: dict[str, Any] | None = self.kept.record("raters", key)
         if found is None or spec.kind == "llm":
-            found = self._rater(spec, options).facts()
+            found = self._rater(spec, options).metadata()
             found.pop("calls", None)
             self.kept.note("raters", key, found)
         return found
@@ -404,7 +404,7 @@ class Workshop:
     def _record(self, spec: RaterSpec, options: Options, seed: int) -> dict[str, Any]:
         return {
             "rater": spec.name,
-            "options": options.facts(),
+            "options": options.metadata(),
             "seed": seed,
             "release": str(self.release),
             "tests": {test: self.identity(spec, options, test, seed) for test in TESTS},

@@ -72,7 +72,7 @@ def write_parquet(log: EpisodeLog, path: Path | str) -> Path:
         "terminated": np.concatenate([e.terminated for e in log]),
         "truncated": np.concatenate([e.truncated for e in log]),
     }
-    table = pa.table(columns).replace_schema_metadata({"understudy": orjson.dumps(log.facts)})
+    table = pa.table(columns).replace_schema_metadata({"understudy": orjson.dumps(log.metadata)})
     with _placed(target) as staged:
         pq.write_table(table, staged, compression="zstd")
         _sync(staged)
@@ -149,7 +149,7 @@ def write_minari(
                 "minari_version": minari.__version__,
                 "algorithm_name": algorithm,
                 "author": {author},
-                "description": orjson.dumps(log.facts).decode(),
+                "description": orjson.dumps(log.metadata).decode(),
             }
         )
         storage.update_episodes(
@@ -186,7 +186,7 @@ def _spec(log: EpisodeLog) -> Any:
     if log.env_id not in gymnasium.registry:
         return None
     registered = gymnasium.spec(log.env_id)
-    arguments = {**log.facts["arguments"], "release": log.facts["release"]}
+    arguments = {**log.metadata["arguments"], "release": log.metadata["release"]}
     # An engine is no plain value: a language model's environment is recovered with the
     # statistical rater and says so in the description.
     return replace(registered, kwargs={**registered.kwargs, **arguments})

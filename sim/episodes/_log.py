@@ -68,7 +68,7 @@ class EpisodeLog:
 
     Attributes
     ----------
-    facts
+    metadata
         Release, rater, scale, memory and the other arguments of the environment, ready for JSON.
     observation_space, action_space
         Of a single environment.
@@ -78,7 +78,7 @@ class EpisodeLog:
         In the order in which they ended.
     """
 
-    facts: dict[str, Any]
+    metadata: dict[str, Any]
     observation_space: spaces.Space[Any]
     action_space: spaces.Space[Any]
     env_id: str
@@ -92,7 +92,7 @@ class EpisodeLog:
         arguments: dict[str, Any] = {**options, "retriever": env.world.retriever.name}
         if core.slots > 1:
             arguments |= {"slate_size": core.slots, "choice_temperature": core.temperature}
-        facts = {
+        metadata = {
             "release": env.release.ref,
             "domain": env.release.domain,
             "rater": env.rater.name,
@@ -107,7 +107,7 @@ class EpisodeLog:
         else:
             seen, done = env.observation_space, env.action_space
         domain = env.release.domain.capitalize()
-        return cls(facts, seen, done, f"Understudy/{domain}{form}-v0")
+        return cls(metadata, seen, done, f"Understudy/{domain}{form}-v0")
 
     def __len__(self) -> int:
         return len(self.episodes)

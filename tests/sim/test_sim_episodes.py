@@ -184,7 +184,7 @@ def test_minari_names_the_environment_with_its_exact_release(
     minari = pytest.importorskip("minari")
     folder = write_minari(log, tmp_path, "movies-v0")
     dataset = minari.MinariDataset(folder / "data")
-    assert dataset.env_spec.kwargs["release"] == log.facts["release"]
+    assert dataset.env_spec.kwargs["release"] == log.metadata["release"]
     assert dataset.env_spec.kwargs["leave_probability"] == 0.2
     monkeypatch.setenv("UNDERSTUDY_HOME", str(home))
     env = dataset.recover_environment()

@@ -77,7 +77,7 @@ class LineEngine:
         finally:
             self.left_early += not done
 
-    def facts(self) -> dict[str, Any]:
+    def metadata(self) -> dict[str, Any]:
         """Its window."""
         return {"window": 1}
 

@@ -115,7 +115,7 @@ def test_a_folder_that_is_no_checkpoint_is_a_wrong_setting(tmp_path: Path, open_
 
 def test_the_context_may_be_cut_and_holds(open_vllm: Any) -> None:
     engine = open_vllm(max_context=64)
-    assert engine.facts()["context"] == 64
+    assert engine.metadata()["context"] == 64
     long, short = question("film " * 80), question("Go.", Regex("([a-z] ){200}"))
     answers = {id(a.request): a for a in engine.submit([long, short])}
     engine.close()

@@ -50,7 +50,7 @@ def test_replicas_answer_alike_keep_groups_together_and_a_dead_one_ends_the_run(
 ) -> None:
     before = {p.pid for p in psutil.Process().children(recursive=True)}
     engine = open_vllm(data_parallel=2, window=24)
-    assert engine.facts()["data_parallel"] == 2
+    assert engine.metadata()["data_parallel"] == 2
     requests = _users("replicas")
     _same(engine, vllm_engine, requests)
 
@@ -83,6 +83,6 @@ def test_one_model_over_two_ranks_gives_the_same_distributions(
 ) -> None:
     monkeypatch.setenv("VLLM_CPU_OMP_THREADS_BIND", "0|1")
     engine = open_vllm(tensor_parallel=2)
-    assert engine.facts()["tensor_parallel"] == 2
+    assert engine.metadata()["tensor_parallel"] == 2
     _same(engine, vllm_engine, _users("ranks"))
     engine.close()

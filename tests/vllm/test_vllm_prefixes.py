@@ -79,7 +79,7 @@ def test_without_the_cache_nothing_is_reused_and_no_answer_moves(
 ) -> None:
     requests = _users(users=2, items=4, name="off")
     plain = open_vllm(prefix_reuse=False)
-    assert plain.facts()["prefix_caching"] is False
+    assert plain.metadata()["prefix_caching"] is False
     without = {id(a.request): a for a in plain.submit(requests)}
     plain.close()
     assert {a.cached_tokens for a in without.values()} == {0}

@@ -112,7 +112,7 @@ class TestOpenAIEngineOnVllm(EngineContract):
 
 
 def test_the_probe_finds_that_token_ids_are_honoured(remote: OpenAIEngine) -> None:
-    facts = remote.facts()
+    facts = remote.metadata()
     assert "logprob_token_ids" in facts["distributions"], facts
     assert "vllm" in remote.identity.engine_version.lower()
 

@@ -250,7 +250,7 @@ class Engine(Protocol):
         """
         ...
 
-    def facts(self) -> dict[str, Any]:
+    def metadata(self) -> dict[str, Any]:
         """Device, window, how distributions are read, ...; JSON-ready, for metadata."""
         ...
 

@@ -130,7 +130,7 @@ class ScriptedEngine:
             if waiting:
                 yield self._answer(waiting.pop(int(order.integers(len(waiting)))))
 
-    def facts(self) -> dict[str, Any]:
+    def metadata(self) -> dict[str, Any]:
         """Rule, window and context."""
         return {
             "device": "none",

@@ -275,7 +275,7 @@ class EngineContract(ABC):
             assert answer.text is None, answer
 
     def test_a_prompt_beyond_the_context_is_one_invalid_answer(self) -> None:
-        context = self.make().facts().get("context")
+        context = self.make().metadata().get("context")
         if context is None:
             return
         answers = self.ask(question("film " * (2 * context), _STARS), question("Short?", _STARS))
@@ -284,7 +284,7 @@ class EngineContract(ABC):
 
     def test_requests_are_drawn_lazily_within_the_window(self) -> None:
         engine = self.make()
-        window = engine.facts()["window"]
+        window = engine.metadata()["window"]
         source = _Endless(_STARS)
         answers = engine.submit(source)
         assert source.drawn <= window, "drawn before anything was asked for"
@@ -314,7 +314,7 @@ class EngineContract(ABC):
 
     def test_facts_are_json_and_tell_no_secret(self) -> None:
         engine = self.make()
-        facts = json.dumps(engine.facts())
+        facts = json.dumps(engine.metadata())
         assert {"window", "distributions"} <= set(json.loads(facts)), facts
         for text in (facts, repr(engine.identity), repr(engine)):
             for secret in self.secrets:

@@ -283,7 +283,7 @@ class ScaleReading:
         """Whether every answer adds up."""
         return all(a.adds_up for a in self.answers)
 
-    def facts(self) -> dict[str, Any]:
+    def metadata(self) -> dict[str, Any]:
         """JSON-ready, for metadata."""
         return {
             "way": self.way,

@@ -55,9 +55,9 @@ class GuidanceEngine(TransformersEngine):
         """As of the transformers engine, with Guidance's version."""
         return self._identity
 
-    def facts(self) -> dict[str, Any]:
+    def metadata(self) -> dict[str, Any]:
         """As of the transformers engine."""
-        return {**super().facts(), "constraints": "guidance"}
+        return {**super().metadata(), "constraints": "guidance"}
 
     def close(self) -> None:
         """Free the model."""

@@ -111,7 +111,7 @@ class LLMRater:
         name: str | None = None,
         progress: Callable[[Tally], object] | None = None,
     ) -> None:
-        facts = engine.facts()
+        facts = engine.metadata()
         # A chat endpoint answers in a turn of its own: it can't go on from a begun answer.
         begun = facts.get("choice_endpoint") != "chat" and facts.get("endpoint") != "chat"
         self.style = PromptStyle(domain, scale, shots, system, begun, system_role)
@@ -269,7 +269,7 @@ class LLMRater:
             }
         ).hstack(texts)
 
-    def facts(self) -> dict[str, Any]:
+    def metadata(self) -> dict[str, Any]:
         """Model, prompt and calls; nothing is fitted."""
         mean_mass = self._mass[0] / self._mass[1] if self._mass[1] else None
         return {
@@ -282,7 +282,7 @@ class LLMRater:
                 "history": self._history,
             },
             "engine": asdict(self._asker.engine.identity),
-            "answered_by": self._asker.engine.facts().get("answered_by", []),
+            "answered_by": self._asker.engine.metadata().get("answered_by", []),
             "prompt_version": RATING_PROMPT_VERSION,
             "prompt_sha256": rating_prompt_digest(),
             "answer_start": answer_start(self.scale) if self.style.begun else None,

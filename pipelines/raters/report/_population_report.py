@@ -90,12 +90,12 @@ class PopulationReport:
     ----------
     table
         The `population` contract, in its order.
-    facts
+    metadata
         Counts, statement and what the pictures show; ready for JSON.
     """
 
     table: pl.DataFrame
-    facts: dict[str, Any]
+    metadata: dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -176,11 +176,11 @@ def population_report(
         add(name, gap, human_gap)
     # Answers between those of the people's scale would make any personas unlike people.
     coarse = coarser(scale, rater.source)
-    facts = _moments(sides, add, seed, np.asarray(rescale(coarse.answers, coarse, scale)))
+    metadata = _moments(sides, add, seed, np.asarray(rescale(coarse.answers, coarse, scale)))
     weights = np.expm1(_popularity(rater))
     add("popularity_slope", *(popularity_slope(s, weights) for s in (sides.personas, sides.people)))
-    facts["genres"] = list(rater.catalogue.genres)
-    facts["correlations"] = _correlations(sides, has, add, seed)
+    metadata["genres"] = list(rater.catalogue.genres)
+    metadata["correlations"] = _correlations(sides, has, add, seed)
     _tables(scored, people, items, interactions, splits, rater, scale, add, seed, draws)
     counts = {
         "personas": people.height,
@@ -189,8 +189,8 @@ def population_report(
     }
     table = pl.DataFrame([rows[name] for name in POPULATION_FIGURES if name in rows], _SCHEMA)
     table = table.with_columns(**{key: pl.lit(value, pl.Int64) for key, value in counts.items()})
-    facts |= counts | {"scale": scale.name, "statement": _statement(counts, scale)}
-    return PopulationReport(table.sort("figure"), facts)
+    metadata |= counts | {"scale": scale.name, "statement": _statement(counts, scale)}
+    return PopulationReport(table.sort("figure"), metadata)
 
 
 _NUMBERS = [
@@ -296,12 +296,12 @@ def _moments(sides: _Sides, add: Any, seed: int, answers: Floats) -> dict[str, A
     add("user_mean_spread", own["mean"][2], human["mean"][2])
     add("user_spread_mean", own["spread"][1], human["spread"][1])
     add("user_spread_spread", own["spread"][2], human["spread"][2])
-    facts: dict[str, Any] = {}
+    metadata: dict[str, Any] = {}
     shares = np.linspace(0.0, 1.0, 51)
     for name in ("mean", "spread"):
         a, b = own[name][0], human[name][0]
         add(f"user_{name}_ks", _ks(a, b, seed), _ks_of_halves(b, seed))
-        facts[f"user_{name}s"] = {
+        metadata[f"user_{name}s"] = {
             side: [round(float(v), 4) for v in np.quantile(values, shares)] if len(values) else []
             for side, values in (("personas", a), ("people", b))
         }
@@ -310,7 +310,7 @@ def _moments(sides: _Sides, add: Any, seed: int, answers: Floats) -> dict[str, A
         histogram_similarity(sides.personas, sides.people, answers),
         histogram_similarity(*_halves(sides.people, seed), answers),
     )
-    return facts
+    return metadata
 
 
 def _ks(first: Floats, second: Floats, seed: int) -> Drawn:
@@ -448,10 +448,10 @@ def _statement(counts: Mapping[str, int], scale: RatingScale) -> str:
     )
 
 
-def population_markdown(table: pl.DataFrame, facts: Mapping[str, Any]) -> str:
+def population_markdown(table: pl.DataFrame, metadata: Mapping[str, Any]) -> str:
     """The report as a table for people, with what the figures mean."""
     lines = [
-        str(facts["statement"]),
+        str(metadata["statement"]),
         "",
         "| figure | unit | personas | people | ratio |",
         "| --- | --- | ---: | ---: | ---: |",
@@ -503,7 +503,7 @@ def _ratio_cell(row: Mapping[str, Any]) -> str:
     )
 
 
-def population_pictures(table: pl.DataFrame, facts: Mapping[str, Any]) -> dict[str, bytes]:
+def population_pictures(table: pl.DataFrame, metadata: Mapping[str, Any]) -> dict[str, bytes]:
     """PNG pictures by title."""
     from pipelines.figures import grouped_bars
 
@@ -527,15 +527,15 @@ def population_pictures(table: pl.DataFrame, facts: Mapping[str, Any]) -> dict[s
         ),
         "headroom": bars(
             "Mean expected rating of ten items",
-            f"rating on {facts['scale']}",
+            f"rating on {metadata['scale']}",
             lists,
             ("any", "best for all", "own best"),
         ),
         **{
-            f"user {name}s": _distributions(f"Users' {title}", facts[f"user_{name}s"])
+            f"user {name}s": _distributions(f"Users' {title}", metadata[f"user_{name}s"])
             for name, title in (("mean", "means"), ("spread", "standard deviations"))
         },
-        "genres": _heatmaps(facts["genres"], facts["correlations"]),
+        "genres": _heatmaps(metadata["genres"], metadata["correlations"]),
     }
 
 

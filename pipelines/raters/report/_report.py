@@ -58,13 +58,13 @@ class RaterReport:
         The `rater_report` contract, in its order.
     reliability
         Rows ``predictor, bin, ratings, accuracy, confidence``.
-    facts
-        What was fitted on which data, counts, and each rater's own facts; ready for JSON.
+    metadata
+        What was fitted on which data, counts, and each rater's own metadata. Ready for JSON.
     """
 
     table: pl.DataFrame
     reliability: list[dict[str, Any]]
-    facts: dict[str, Any]
+    metadata: dict[str, Any]
 
     def markdown(self) -> str:
         """The figures as a table for people, with what they mean."""
@@ -74,7 +74,7 @@ class RaterReport:
             if not wide:
                 continue
             lines += [
-                f"Split `{split}`: {text}. {self.facts['statements'][split]}",
+                f"Split `{split}`: {text}. {self.metadata['statements'][split]}",
                 "",
                 "| predictor | kind | ratings | " + " | ".join(_COLUMNS) + " |",
                 "|---|---|--:|" + "--:|" * len(_COLUMNS),
@@ -272,13 +272,13 @@ def whole_report(
         stats, parts = later
         refitted = [fitted(items, stats, parts), *without_votes(stats, parts)]
         found.append(report(refitted, parts, scheme="time", baselines=names))
-    facts = {**found[0].facts, "statements": {}}
+    metadata = {**found[0].metadata, "statements": {}}
     for one in found:
-        facts["statements"] |= one.facts["statements"]
+        metadata["statements"] |= one.metadata["statements"]
     return RaterReport(
         pl.concat([one.table for one in found]).sort("split", "predictor", "metric"),
         [row for one in found for row in one.reliability],
-        facts,
+        metadata,
     )
 
 
@@ -333,7 +333,7 @@ def _facts(raters: Sequence[Rater], people: People, split: str, scheme: str) -> 
         "held_out_users": len(held.users),
         "baseline_ratings": len(train),
         "baseline_users": len(train.users),
-        "raters": {rater.name: rater.facts() for rater in raters},
+        "raters": {rater.name: rater.metadata() for rater in raters},
     }
 
 

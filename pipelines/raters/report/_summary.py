@@ -110,7 +110,7 @@ def quality_summary(
         "similarity": rows,
         "histograms": histograms,
         "interval": "95 %, bootstrap over users and personas",
-        "facts": rater.facts(),
+        "facts": rater.metadata(),
     }
 
 

@@ -40,7 +40,7 @@ class RandomRater:
         answers = len(self._scale)
         return RatingBatch(self._scale, np.full((count, answers), 1.0 / answers), [OK] * count)
 
-    def facts(self) -> dict[str, Any]:
+    def metadata(self) -> dict[str, Any]:
         """Nothing is fitted."""
         return {"rater": self.name, "scale": self._scale.name, "fitted": {}, "by_hand": {}}
 
@@ -112,7 +112,7 @@ class MeanRater:
         probabilities[rows, lower + 1] = upper_share
         return RatingBatch(self._scale, probabilities, [OK] * len(pairs))
 
-    def facts(self) -> dict[str, Any]:
+    def metadata(self) -> dict[str, Any]:
         """The global mean; the item means are in `item_stats`."""
         return {
             "rater": self.name,

@@ -115,7 +115,7 @@ class Prior:
     statements: tuple[float, float, float]
     width_spread: float
     terms: str = ""
-    facts: dict[str, Any] = field(default_factory=dict)
+    metadata: dict[str, Any] = field(default_factory=dict)
 
 
 def genre_contrasts(taste: Floats, listed: Floats, counts: Floats) -> Floats:

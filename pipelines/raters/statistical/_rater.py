@@ -69,7 +69,7 @@ class StatisticalRater:
 
     Make it with :func:`pipelines.raters.fit_statistical`. The weights, cutpoints, quality prior,
     distribution of leniency and covariance of taste are fitted on training ratings of people;
-    `facts` says what is set by hand.
+    `metadata` says what is set by hand.
 
     A persona is rated by its fields; where it has none, they are read from its text
     (:func:`pipelines.personas.read_fields`). Its leniency and the width of its distributions are
@@ -209,7 +209,7 @@ class StatisticalRater:
             weights[EFFECTS.index(effect)] = weights[0]
         return weights
 
-    def facts(self) -> dict[str, Any]:
+    def metadata(self) -> dict[str, Any]:
         """Fitted values with their basis, and constants set by hand."""
         return {
             "rater": self.name,

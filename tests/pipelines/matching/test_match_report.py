@@ -80,10 +80,10 @@ def test_a_report_without_a_model_says_what_is_assumed(history: History, world) 
     matcher = StatisticalMatcher(settings)
     found = match_users(history, world["training_traits"], matcher, settings)
     lines: list[str] = []
-    report_text(attribute_report(history, found.personas), found.facts, lines.append)
+    report_text(attribute_report(history, found.personas), found.metadata, lines.append)
     assert lines[-1].endswith("pipelines/matching/data/assumed.yaml.")
     assert lines[-1].startswith("No language model")
-    assert found.facts["assumed"]["statistical"]["folds"] == 5
+    assert found.metadata["assumed"]["statistical"]["folds"] == 5
 
 
 def write(folder: Path, rows: str = ROWS, header: str = HEADER) -> Path:
@@ -178,8 +178,8 @@ def test_baselines_of_ml_100k_are_the_known_ones(hundred_k) -> None:
     assert (found.personas["history"] == found.personas["activity"]).all()
     rows = {(r.attribute, r.predictor): r for r in attribute_report(history, found.personas)}
     assert rows["age_band", "majority"].accuracy.value == pytest.approx(0.329, abs=0.0005)
-    assert found.facts["published_majority"] == pytest.approx(0.208, abs=0.0005)
-    assert found.facts["unmapped_occupations"] == 0
+    assert found.metadata["published_majority"] == pytest.approx(0.208, abs=0.0005)
+    assert found.metadata["unmapped_occupations"] == 0
     for name in ("age_band", "occupation"):
         assert rows[name, "statistical"].f1.low > rows[name, "majority"].f1.high
         assert rows[name, "statistical"].accuracy.value > rows[name, "prior"].accuracy.value

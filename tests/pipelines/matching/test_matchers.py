@@ -144,7 +144,7 @@ def test_refused_replies_are_statuses_and_never_personas(history, world) -> None
     assert set(found.personas["candidates"]) == {1}
     # The summaries were refused as well, and are the statistical ones.
     assert set(found.personas["taste_writer"]) == {"statistical"}
-    assert found.facts["taste_status"] == {"invalid": 6}
+    assert found.metadata["taste_status"] == {"invalid": 6}
 
 
 def test_a_failed_rating_is_no_rating(history, world) -> None:

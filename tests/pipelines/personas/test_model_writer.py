@@ -276,7 +276,7 @@ def test_without_a_limit_every_legal_reply_has_room() -> None:
 
     model = writer(scripted(longest), settings())
     assert set(model.write(attributes(10))["status"]) == {"ok"}
-    assert max(room) == model.facts()["longest_reply_tokens"]
+    assert max(room) == model.metadata()["longest_reply_tokens"]
 
 
 def test_a_tokenizer_that_cannot_spell_the_record_is_found_before() -> None:
@@ -295,7 +295,7 @@ def test_a_model_cannot_pass_for_the_statistical_writer(name: str) -> None:
 def test_facts_are_json_and_say_what_the_texts_depend_on() -> None:
     model = writer(scripted(), settings(domain="games", genres="model"))
     model.write(attributes(2))
-    facts = json.loads(json.dumps(model.facts()))
+    facts = json.loads(json.dumps(model.metadata()))
     assert facts["writer"] == "scripted-writer"
     assert facts["prompt_sha256"] == persona_prompt_digest()
     assert facts["domain"] == "games"

@@ -181,7 +181,7 @@ def test_width_spread_is_that_of_the_people():
 
 
 def test_small_world_says_that_its_prior_is_pooled(rater):
-    told = rater.facts()["fitted"]["taste_prior"]
+    told = rater.metadata()["fitted"]["taste_prior"]
     assert told == "pooled with 610 people of ml-latest-small"
 
 

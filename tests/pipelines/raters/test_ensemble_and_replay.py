@@ -52,7 +52,7 @@ def test_an_ensemble_is_the_mean_and_says_how_far_its_members_are_apart():
     assert batch.disagreement == pytest.approx([(1 + 0.8 + 0.8) / 3])
     # Expected ratings 5, 2 and 3.
     assert batch.spread == pytest.approx([np.std([5, 2, 3])])
-    facts = both.facts()
+    facts = both.metadata()
     assert facts["disagreement"]["pairs"] == 1
     assert facts["disagreement"]["mean_total_variation"] == pytest.approx(2.6 / 3)
     assert set(facts["members"]) == {"llm:glad", "llm:sad", "random"}
@@ -72,7 +72,7 @@ def test_a_pair_that_one_member_failed_has_no_rating_and_names_it():
     assert np.isnan(batch.probabilities[1]).all()
     assert np.isnan([batch.disagreement[1], batch.spread[1]]).all()
     assert batch.notes[1] == "llm:picky: policy"
-    assert both.facts()["disagreement"]["pairs"] == 3
+    assert both.metadata()["disagreement"]["pairs"] == 3
 
 
 def test_members_share_a_scale_and_have_names():
@@ -102,7 +102,7 @@ def test_replay_repeats_scores_statuses_and_keys_in_any_order():
     assert batch.status == original.status
     assert batch.answer_keys == original.answer_keys
     assert batch.prompt_version == "1"
-    assert replay.facts()["replayed"] == {"rater": "llm:model", "pairs": 12, "failed": 3}
+    assert replay.metadata()["replayed"] == {"rater": "llm:model", "pairs": 12, "failed": 3}
 
 
 def test_a_pair_that_is_not_stored_is_invalid_and_says_so():

@@ -68,7 +68,7 @@ def test_the_choice_is_over_the_scale_and_the_row_is_its_distribution():
     assert batch.status == ["ok"]
     assert batch.prompt_version == RATING_PROMPT_VERSION
     assert rater.name == "llm:ends"
-    assert rater.facts()["mean_mass"] == pytest.approx(0.4)
+    assert rater.metadata()["mean_mass"] == pytest.approx(0.4)
 
 
 def test_pairs_are_asked_persona_by_persona_and_answered_in_their_order():
@@ -130,7 +130,7 @@ def test_a_second_run_calls_nobody_and_keys_are_those_of_the_store(tmp_path):
             engine = ScriptedEngine(rule, name="three")
             rater = LLMRater(engine, SCALES["1-5"], store=store)
             keys = [answer_key(engine.identity, r) for r in rater.requests(PERSONAS, ITEMS)]
-            return keys, rater.rate(PERSONAS, ITEMS), rater.facts()["calls"]
+            return keys, rater.rate(PERSONAS, ITEMS), rater.metadata()["calls"]
 
     keys, first, _ = run()
     assert calls["n"] == 6
@@ -229,7 +229,7 @@ def test_a_long_prompt_loses_history_first_then_plot_and_says_so(known):
     )
     assert "history" not in batch.notes[5]
     assert "plot cut from 400 to" in batch.notes[5]
-    assert rater.facts()["cut_prompts"] == 2
+    assert rater.metadata()["cut_prompts"] == 2
     assert (rater.tally.failed == 0) == known
 
 
@@ -252,8 +252,8 @@ def test_refusals_for_other_reasons_still_stop_the_run_without_a_tokenizer():
 
 def test_a_chat_endpoint_gets_no_begun_answer():
     class Chat(ScriptedEngine):
-        def facts(self):
-            return {**super().facts(), "choice_endpoint": "chat"}
+        def metadata(self):
+            return {**super().metadata(), "choice_endpoint": "chat"}
 
     rater = LLMRater(Chat(), SCALES["one-ten"])
     request = next(rater.requests(PERSONAS, ITEMS))

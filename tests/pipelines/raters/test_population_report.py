@@ -59,9 +59,9 @@ def test_headroom_and_shares_equal_those_of_the_whole_table(report, scored, smal
 
 
 def test_both_sides_rate_the_same_lists(report, small_world):
-    assert report.facts["ratings"] == small_world.interactions.height
-    assert report.facts["people"] == 150
-    assert report.facts["personas"] == 20
+    assert report.metadata["ratings"] == small_world.interactions.height
+    assert report.metadata["people"] == 150
+    assert report.metadata["personas"] == 20
 
 
 def test_intervals_hold_their_value(report):
@@ -87,10 +87,10 @@ def test_personas_without_a_drawn_taste_are_told_apart(small_world, scored):
 
 
 def test_table_and_page_hold_the_same_figures(report):
-    text = population_markdown(report.table, report.facts)
+    text = population_markdown(report.table, report.metadata)
     assert f"{figure(report, 'headroom')['personas_value']:.3f}" in text
     assert set(report.table["figure"]) <= set(POPULATION_FIGURES)
-    for picture in population_pictures(report.table, report.facts).values():
+    for picture in population_pictures(report.table, report.metadata).values():
         assert picture.startswith(b"\x89PNG")
 
 
@@ -104,7 +104,7 @@ def test_failed_scores_are_on_neither_side(small_world, scored):
     )
     found = report_of(small_world, rater, failed, draws=20)
     first = small_world.interactions.filter(item_id=small_world.items["item_id"][0]).height
-    assert found.facts["ratings"] == small_world.interactions.height - first
+    assert found.metadata["ratings"] == small_world.interactions.height - first
 
 
 def test_nothing_scored_is_an_error(small_world, scored):

@@ -104,7 +104,7 @@ class Half:
         probabilities = np.where(ok[:, None], 0.1, np.nan) * np.ones(10)
         return RatingBatch(self.scale, probabilities, ["ok" if o else "invalid" for o in ok])
 
-    def facts(self):
+    def metadata(self):
         return {"rater": self.name, "scale": "1-10", "fitted": {}, "by_hand": {}}
 
 

@@ -57,7 +57,7 @@ class Counting:
         p[bad] = np.nan
         return RatingBatch(SCALE, p, ["engine_error" if b else "ok" for b in bad])
 
-    def facts(self) -> dict[str, Any]:
+    def metadata(self) -> dict[str, Any]:
         return {"rater": self.name}
 
 

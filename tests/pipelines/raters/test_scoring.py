@@ -96,7 +96,7 @@ class Faulty:
             status = ["refused" if b else "ok" for b in bad]
         return RatingBatch(self.scale, p, status)
 
-    def facts(self) -> dict[str, Any]:
+    def metadata(self) -> dict[str, Any]:
         return {"rater": self.name, "fitted": {}, "by_hand": {}}
 
 

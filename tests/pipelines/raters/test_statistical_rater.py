@@ -46,7 +46,7 @@ def test_a_liked_genre_raises_and_a_disliked_one_lowers_the_rating(rater):
 
 
 def test_every_effect_of_the_world_is_found(rater):
-    weights = rater.facts()["fitted"]["weights"]
+    weights = rater.metadata()["fitted"]["weights"]
     assert weights["quality"] > 1
     assert weights["leniency"] > 1
     assert weights["agreement"] > 0.2
@@ -190,9 +190,9 @@ def test_a_world_of_few_ratings_has_the_weights_that_were_set_by_hand(small_worl
     few = small_world.splits.filter(pl.col("user_id") == "ml-user:1").head(7)
     few = few.with_columns(split=pl.lit("train"))
     found = fit_rater("statistical", scale="1-10", **{**small_world.tables, "splits": few})
-    weights = list(found.facts()["fitted"]["weights"].values())
+    weights = list(found.metadata()["fitted"]["weights"].values())
     assert weights == pytest.approx(PRIOR_WEIGHTS)
-    assert found.facts()["fitted"]["weights_on"] == 0
+    assert found.metadata()["fitted"]["weights_on"] == 0
     liked, not_liked = (
         found.rate(person(likes=g), film("Comedy")).expected[0] for g in (["Comedy"], [])
     )
@@ -297,7 +297,7 @@ def test_a_longer_history_leaves_less_open(rater, small_world):
 def test_a_domain_without_votes_years_and_text_is_fitted_too(small_world):
     bare = small_world.items.select("item_id", "title", "genres")
     found = fit_rater("statistical", scale="1-5", **{**small_world.tables, "items": bare})
-    assert found.facts()["fitted"]["vote_weight"] == 0
+    assert found.metadata()["fitted"]["vote_weight"] == 0
     batch = found.rate(small_world.personas, bare.head(5))
     np.testing.assert_allclose(batch.probabilities.sum(axis=1), 1)
 
@@ -311,6 +311,6 @@ def test_held_out_ratings_change_no_fitted_number(small_world, rater):
         **{**small_world.tables, "interactions": seen},
         **small_world.vectors,
     )
-    assert alone.facts() == rater.facts()
+    assert alone.metadata() == rater.metadata()
     np.testing.assert_array_equal(alone.tastes.covariance, rater.tastes.covariance)
     np.testing.assert_array_equal(alone.catalogue.quality, rater.catalogue.quality)

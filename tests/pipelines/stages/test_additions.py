@@ -80,7 +80,7 @@ class RoundedUp:
         certain = np.eye(len(answers))[nearest[pairs[:, 1]]]
         return RatingBatch(self.scale, certain, ["ok"] * len(pairs))
 
-    def facts(self):
+    def metadata(self):
         return {"fitted": "training means of items"}
 '''
 

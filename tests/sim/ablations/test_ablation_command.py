@@ -28,7 +28,7 @@ app.command()(ablate)
 @pytest.fixture
 def small_cases(monkeypatch: pytest.MonkeyPatch) -> None:
     """The command makes as few cases as the other tests of the suite."""
-    fields = RULE.facts()
+    fields = RULE.metadata()
     monkeypatch.setattr("pipelines.stages.s85_ablations.CaseRule", lambda: CaseRule(**fields))
 
 

@@ -326,9 +326,9 @@ def test_the_full_grid_is_every_combination() -> None:
 
 def test_the_small_grid_changes_one_option_at_a_time() -> None:
     found, asked = configurations("movies", "llm", "small")
-    base = found[0].facts()
+    base = found[0].metadata()
     assert len(found) == asked == 12
-    changes = [sum(base[k] != v for k, v in o.facts().items()) for o in found[1:]]
+    changes = [sum(base[k] != v for k, v in o.metadata().items()) for o in found[1:]]
     assert changes == [1] * 11
 
 

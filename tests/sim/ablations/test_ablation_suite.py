@@ -48,7 +48,7 @@ class Witness:
         found[:, 7] = 1.0
         return RatingBatch(self.scale, found, [OK] * len(pairs))
 
-    def facts(self) -> dict[str, Any]:
+    def metadata(self) -> dict[str, Any]:
         return {}
 
 

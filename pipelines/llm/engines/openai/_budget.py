@@ -110,7 +110,7 @@ class Budget:
             reservation.open = False
             self._reserved += Usage(-reservation.prompt, -reservation.completion)
 
-    def facts(self) -> dict[str, Any]:
+    def metadata(self) -> dict[str, Any]:
         """Tokens and money spent; JSON-ready."""
         return {
             "prompt_tokens": self.spent.prompt,
@@ -140,7 +140,7 @@ class Budget:
             f"{completion} out",
             where=", ".join(limits),
             hint="received answers are stored: raise the limit and run again to go on",
-            details={"over_budget": True, **self.facts()},
+            details={"over_budget": True, **self.metadata()},
         )
 
 

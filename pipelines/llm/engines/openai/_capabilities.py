@@ -139,7 +139,7 @@ class Capabilities:
                 self._encodings[place] = await self._probe_encoding(endpoint, kind)
         return self._encodings[place]
 
-    def facts(self) -> dict[str, Any]:
+    def metadata(self) -> dict[str, Any]:
         """JSON-ready."""
         named = {
             f"{kind} ({endpoint})": encoding.name if encoding else None

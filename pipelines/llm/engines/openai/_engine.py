@@ -34,7 +34,7 @@ BATCH = 64
 class OpenAIEngine:
     """Asks any OpenAI-compatible server: vLLM's, llama.cpp's, Ollama, a hosted one.
 
-    At start-up it probes what the server really honours and says so (:meth:`facts` and the
+    At start-up it probes what the server really honours and says so (:meth:`metadata` and the
     log). Choices are read from the server's probabilities; where it shows none they are answered
     `invalid`, or estimated from `engine.draws` answers drawn.
 
@@ -123,7 +123,7 @@ class OpenAIEngine:
             quantisation=self._engine.quantisation,
         )
 
-    def facts(self) -> dict[str, Any]:
+    def metadata(self) -> dict[str, Any]:
         """Server, what it honours, what was spent; JSON-ready, without secrets."""
         client, semaphore = self._client, self._client.semaphore
         return {
@@ -138,8 +138,8 @@ class OpenAIEngine:
             "http_requests": client.sent,
             "retries": client.retried,
             "paused_seconds": round(semaphore.paused, 3),
-            "spent": self._budget.facts(),
-            **self._can.facts(),
+            "spent": self._budget.metadata(),
+            **self._can.metadata(),
         }
 
     def close(self) -> None:

@@ -153,7 +153,7 @@ class TransformersEngine:
         """Write one answer by itself."""
         return write_plainly(model, self._vocabulary, prepared)
 
-    def facts(self) -> dict[str, Any]:
+    def metadata(self) -> dict[str, Any]:
         """Device, precision, context, packing and how answers are read."""
         kept = self._packer.prefixes.tokens if self._packer else 0
         return {

@@ -106,7 +106,7 @@ class VllmEngine:
         """What goes into the keys of its answers."""
         return self._identity
 
-    def facts(self) -> dict[str, Any]:
+    def metadata(self) -> dict[str, Any]:
         """Device, sizes, prefix cache, and how distributions are read."""
         return dict(self._facts)
 

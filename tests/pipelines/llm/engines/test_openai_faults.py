@@ -87,12 +87,12 @@ PASSING = {
 def test_a_passing_fault_is_tried_again_and_leaves_no_trace(vllm: Pair, fault: Fault) -> None:
     server, engine = vllm
     want = [a.probabilities for a in _ask(engine, *_stars(3))]
-    tried = engine.facts()["retries"]
+    tried = engine.metadata()["retries"]
     server.break_next(fault)
     answers = _ask(engine, *_stars(3))
     assert [a.status for a in answers] == ["ok"] * 3
     assert [a.probabilities for a in answers] == want
-    assert engine.facts()["retries"] == tried + 1
+    assert engine.metadata()["retries"] == tried + 1
 
 
 LASTING = {
@@ -202,7 +202,7 @@ def test_a_constraint_that_the_server_honours_in_no_way_is_invalid_and_free_text
 ) -> None:
     server = serve("ollama")
     with connect(server) as engine:
-        facts = engine.facts()
+        facts = engine.metadata()
         free, regex, schema = _ask(
             engine,
             question("Free.", sampling=Sampling(max_tokens=4)),
@@ -263,7 +263,7 @@ def test_retry_after_is_honoured_in_seconds_and_as_a_date(serve: Serve) -> None:
         refused, came = (e for e in server.asked()[-4:-2]), server.asked()[-3]
         assert came.at - next(refused).at >= 0.3
         assert server.asked()[-1].at - server.asked()[-2].at >= 0.4
-        assert engine.facts()["paused_seconds"] >= 0.7
+        assert engine.metadata()["paused_seconds"] >= 0.7
 
 
 def test_a_wait_that_is_too_long_ends_the_run_and_says_so(serve: Serve) -> None:
@@ -290,7 +290,7 @@ def test_concurrency_settles_below_what_the_server_bears(serve: Serve) -> None:
         server.most = 3
         small = Sampling(max_tokens=1)
         answers = _ask(engine, *(question(f"Film {n}?", sampling=small) for n in range(100)))
-        limit = engine.facts()["concurrency"]
+        limit = engine.metadata()["concurrency"]
     assert {a.status for a in answers} <= {"ok", "truncated"}
     assert limit["cuts"] >= 1
     refused = [e for e in server.asked() if e.status == 429]
@@ -466,7 +466,7 @@ def test_the_model_that_answered_is_in_detail_and_facts(
         server.always = _names("other-7b")
         requests = [question(f"{n}?", sampling=SHORT) for n in range(20)]
         details = {a.detail for _, _, a in ask(engine, requests, store, serving=ServingSettings())}
-        facts = engine.facts()
+        facts = engine.metadata()
         assert engine.identity == identity, "keys of stored answers do not move"
     assert details == {f"served by other-7b (fp_{kind})"}
     assert {stored.detail for stored in store.select(limit=99)} == details

@@ -108,11 +108,11 @@ def test_a_spent_budget_ends_the_run_with_every_paid_answer_and_says_what_was_sp
 ) -> None:
     server = serve()
     with connect(server) as engine:
-        probing = engine.facts()["spent"]
+        probing = engine.metadata()["spent"]
     start = probing["prompt_tokens"] + probing["completion_tokens"]
     with connect(server, max_tokens=start + 500) as engine:
         came, fault = _until_it_ends(engine, _questions(200, group="her"))
-        spent = engine.facts()["spent"]
+        spent = engine.metadata()["spent"]
     assert fault is not None
     assert fault.details["over_budget"] is True
     assert f"{spent['prompt_tokens']} tokens in, {spent['completion_tokens']} out" in str(fault)
@@ -127,11 +127,11 @@ def test_a_budget_in_money_holds_with_many_requests_in_flight(serve: Serve) -> N
     server = serve("hosted", latency=0.01)
     prices = {"input_price": 1_000.0, "output_price": 2_000.0}
     with connect(server, **prices) as engine:
-        probing = engine.facts()["spent"]["cost"]
+        probing = engine.metadata()["spent"]["cost"]
     with connect(server, max_cost=probing + 2.0, concurrency=16, **prices) as engine:
         asked = (question(f"Film {n}?", sampling=SHORT) for n in range(500))
         came, fault = _until_it_ends(engine, asked)
-        spent = engine.facts()["spent"]["cost"]
+        spent = engine.metadata()["spent"]["cost"]
     assert fault is not None
     assert 10 < len(came) < 500
     assert {a.status for a in came} <= {"ok", "truncated"}
@@ -163,7 +163,7 @@ def test_rows_add_up_to_what_their_request_used(
 
 def _everything(engine: OpenAIEngine, answers: list[Answer]) -> str:
     return "\n".join(
-        [repr(engine), repr(engine.identity), json.dumps(engine.facts()), repr(engine.__dict__)]
+        [repr(engine), repr(engine.identity), json.dumps(engine.metadata()), repr(engine.__dict__)]
         + [repr(a) for a in answers]
     )
 
@@ -345,7 +345,7 @@ def test_the_configured_tokenizer_must_be_the_model_s(
     serve: Serve, tiny_model: Path, tmp_path: Path
 ) -> None:
     with connect(serve(), tokenizer=tiny_model) as engine:
-        facts = engine.facts()
+        facts = engine.metadata()
         assert facts["tokens"] == "serving.tokenizer"
         assert facts["probes"]["tokenizer"] == "the same as the server's"
         assert len(engine.identity.tokenizer) == 64

@@ -76,7 +76,7 @@ def test_ranks_with_token_ids_give_the_same_where_they_hold_the_options(serve: S
     prompt = prompt_of(server.model, "Stars?")
     options = tuple(_likely(server, prompt, 60, 4))
     with connect(server) as engine:
-        assert engine.facts()["reading"] == "ranks"
+        assert engine.metadata()["reading"] == "ranks"
         answer = _one(engine.submit([question("Stars?", Choice(options))]))
     shares, mass = plain_shares(server.model, prompt, options)
     assert answer.probabilities == pytest.approx(shares, abs=1e-5)
@@ -88,7 +88,7 @@ def test_a_hosted_chat_gives_the_same_where_its_ranks_hold_the_options(serve: Se
     prompt = prompt_of(server.model, "Stars?")
     options = tuple(_likely(server, prompt, 20, 3))
     with connect(server) as engine:
-        facts = engine.facts()
+        facts = engine.metadata()
         assert (facts["endpoint"], facts["reading"]) == ("chat", "ranks")
         assert facts["distributions"] == "from the 20 most probable tokens that the server lists"
         answer = _one(engine.submit([question("Stars?", Choice(options))]))
@@ -140,7 +140,7 @@ def test_a_prefix_that_the_server_had_is_counted_as_cached(serve: Serve) -> None
     with connect(server) as engine:
         list(engine.submit([question(f"{story} 1?", Choice(STARS))]))
         answer = _one(engine.submit([question(f"{story} 2?", Choice(STARS))]))
-        spent = engine.facts()["spent"]
+        spent = engine.metadata()["spent"]
     assert 0.8 * answer.prompt_tokens < answer.cached_tokens < answer.prompt_tokens
     assert answer.prompt_tokens == len(prompt_of(server.model, f"{story} 2?"))
     assert spent["cached_tokens"] >= answer.cached_tokens
@@ -151,7 +151,7 @@ def test_a_field_left_out_without_a_word_is_found_out_and_said(
 ) -> None:
     caplog.set_level(logging.INFO, logger="pipelines.llm.engines.openai")
     with connect(serve("llama.cpp")) as engine:
-        probes = engine.facts()["probes"]
+        probes = engine.metadata()["probes"]
     assert probes["logprob_token_ids"] == "ignored without a word"
     assert probes["logprobs"] == "honoured (100 tokens)"
     loud = [r for r in caplog.records if r.levelno == logging.WARNING]
@@ -161,7 +161,7 @@ def test_a_field_left_out_without_a_word_is_found_out_and_said(
 def test_a_field_that_is_refused_is_reported_in_the_server_s_words(serve: Serve) -> None:
     kind = VLLM.without("logprob_token_ids", loudly=True)
     with connect(serve(kind)) as engine:
-        facts = engine.facts()
+        facts = engine.metadata()
     assert facts["reading"] == "ranks"
     assert "Unrecognized request argument" in facts["probes"]["logprob_token_ids"]
 
@@ -178,7 +178,7 @@ def test_numbers_that_are_no_probabilities_are_not_believed(serve: Serve) -> Non
 
     server.always = edit(lie)
     with connect(server) as engine:
-        facts = engine.facts()
+        facts = engine.metadata()
     assert facts["probes"]["logprob_token_ids"] == "no probabilities"
     assert facts["choice_endpoint"] == "chat", "whose numbers were not touched"
 
@@ -187,7 +187,7 @@ def test_a_server_without_probabilities_answers_no_choice_unless_told_to_estimat
     serve: Serve, caplog: pytest.LogCaptureFixture
 ) -> None:
     with connect(serve(HIDDEN)) as engine:
-        assert engine.facts()["reading"] == "none"
+        assert engine.metadata()["reading"] == "none"
         answer = _one(engine.submit([question("Stars?", Choice(STARS))]))
     assert answer.status == "invalid"
     assert "engine.draws" in answer.detail
@@ -199,7 +199,7 @@ def test_an_estimate_is_near_the_truth_repeats_and_says_that_it_is_one(
 ) -> None:
     server, draws = serve(HIDDEN), 64
     with connect(server, draws=draws) as engine:
-        assert engine.facts()["reading"] == "draws"
+        assert engine.metadata()["reading"] == "draws"
         asked = question("Stars?", Choice(STARS), seed=4)
         answer, again = (_one(engine.submit([asked])) for _ in range(2))
         identity = engine.identity
@@ -215,7 +215,7 @@ def test_an_estimate_is_near_the_truth_repeats_and_says_that_it_is_one(
 def test_an_estimate_draws_only_options_where_the_server_can_be_told_them(serve: Serve) -> None:
     kind = KINDS["llama.cpp"].without("logprobs", "top_logprobs")
     with connect(serve(kind), draws=12) as engine:
-        assert engine.facts()["constraints"]["choice (completions)"] == "grammar (GBNF)"
+        assert engine.metadata()["constraints"]["choice (completions)"] == "grammar (GBNF)"
         answer = _one(engine.submit([question("Stars?", Choice(STARS))]))
     assert answer.detail.startswith("an estimate: shares among 12 answers drawn")
     assert sum(answer.probabilities or ()) == pytest.approx(1.0)

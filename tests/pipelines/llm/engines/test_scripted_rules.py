@@ -93,7 +93,7 @@ def test_settings_name_a_rule() -> None:
         EngineSettings(kind="scripted", model=place), ServingSettings(window=3)
     )
     assert engine.identity.model == place
-    assert engine.facts()["window"] == 3
+    assert engine.metadata()["window"] == 3
     for wrong in ("no.such.module:rule", "pipelines.errors:no_rule", "no colon"):
         with pytest.raises(ConfigError, match="rule can't be found"):
             ScriptedEngine.open(EngineSettings(kind="scripted", model=wrong), ServingSettings())

@@ -51,7 +51,7 @@ def test_known_token_ids_of_qwen(shared_data: Path) -> None:
     reading = read_scale(tokenizer, ("1", "10"), "Rating: ")
     # In Qwen's vocab.json "0" is 15 and "1" is 16.
     assert [a.tokens for a in reading.answers] == [(16,), (16, 15)]
-    assert reading.facts() == {
+    assert reading.metadata() == {
         "way": "sequences",
         "adds_up": True,
         "answers": {"1": [16], "10": [16, 15]},

@@ -179,7 +179,7 @@ def test_a_sign_outside_the_vocabulary_is_spelled_in_bytes(
     )
     assert (snow.completion_tokens, five.completion_tokens) == (3, 1)
     assert sum(snow.probabilities or ()) == pytest.approx(1.0)
-    assert engine.facts()["chat_template"] == "plain"
+    assert engine.metadata()["chat_template"] == "plain"
 
 
 def _letters(decoder: bool = True) -> Any:

@@ -77,7 +77,7 @@ def test_a_chat_template_is_part_of_the_tokenizer_and_is_used(
     engine = _open(tiny_model, chat_template=template)
     assert engine.identity.tokenizer != tiny_engine.identity.tokenizer
     assert engine.identity.weights == tiny_engine.identity.weights
-    assert engine.facts()["chat_template"] == "given"
+    assert engine.metadata()["chat_template"] == "given"
     asked = question("one film", STARS)
     as_tokens = Request(
         tokens=tuple(engine._vocabulary.tokenizer.encode("one film so:")), constraint=STARS
@@ -87,7 +87,7 @@ def test_a_chat_template_is_part_of_the_tokenizer_and_is_used(
 
 
 def test_facts_say_how_it_runs(tiny_engine: TransformersEngine) -> None:
-    facts = json.loads(json.dumps(tiny_engine.facts()))
+    facts = json.loads(json.dumps(tiny_engine.metadata()))
     assert facts["device"] == "cpu"
     assert facts["dtype"] == "float32"
     assert facts["context"] == 1024
@@ -116,10 +116,10 @@ def test_users_who_begin_alike_are_computed_once(tiny_model: Path, one_thread: N
 
     # In one row: all but the first go without their 130 first tokens.
     assert share(list(engine.submit(about(n, 8) for n in range(20)))) > 0.8
-    assert engine.facts()["kept_prefix_tokens"] == 0
+    assert engine.metadata()["kept_prefix_tokens"] == 0
     # In several rows, over one prefix that is computed before; it is there for the next window.
     assert share(list(engine.submit(about(n, 45) for n in range(20)))) > 0.9
-    kept = engine.facts()["kept_prefix_tokens"]
+    kept = engine.metadata()["kept_prefix_tokens"]
     [later] = engine.submit([about(20, 45)])
     assert later.prompt_tokens > later.cached_tokens >= kept - 2 > 500
 
@@ -187,7 +187,7 @@ def test_a_sliding_window_bounds_the_context(tmp_path: Path, tiny_model: Path) -
         torch.manual_seed(0)
         MistralForCausalLM(config).save_pretrained(folder)
     engine = _open(folder)
-    assert engine.facts()["context"] == 48
+    assert engine.metadata()["context"] == 48
     long, short = engine.submit([question("film " * 60, STARS), question("film?", STARS)])
     assert (long.status, short.status) == ("invalid", "ok")
 
