@@ -50,6 +50,7 @@ def main() -> None:
             for v in (rater.statements.liked, rater.statements.disliked, rater.statements.noise)
         ],
         "width_spread": round(rater.width_spread, 6),
+        "extremes_spread": round(rater.extremes_spread, 6),
     }
     OUT.write_text(json.dumps(told, indent=1) + "\n")
 

@@ -19,7 +19,7 @@ from importlib.resources import files
 from typing import Any
 
 import numpy as np
-from scipy.special import ndtri, polygamma
+from scipy.special import ndtri
 
 from pipelines.raters.protocol import Floats, Ints
 from pipelines.raters.statistical._components import component_sums, components, other_mean_surplus
@@ -33,7 +33,6 @@ __all__ = [
     "StatementModel",
     "drawn_covariance",
     "fit_statements",
-    "fit_width_spread",
     "genre_contrasts",
     "packaged_prior",
     "pooled_covariance",
@@ -44,11 +43,9 @@ __all__ = [
 #: shrunken surplus (counts, about as many as personas state).
 MAX_LIKES, MAX_DISLIKES = 4, 2
 #: Parts of a draw, as keys of the generator.
-_TASTE, _STATEMENT, _WIDTH = 101, 102, 103
+_TASTE, _STATEMENT, _WIDTH, _EXTREMES = 101, 102, 103, 104
 #: Observation noises that are tried, in standard deviations of affinity.
 _NOISES = np.geomspace(0.1, 4.0, 24)
-#: Residuals and people that the spread of widths needs (counts).
-_MIN_RESIDUALS, _MIN_PEOPLE = 10, 50
 #: Bounds of the factor by which moments correct a variance of the early-stopped fit.
 _LEAST_FACTOR, _MOST_FACTOR = 0.25, 4.0
 #: Personas that are conditioned at once (count); bounds memory.
@@ -92,6 +89,8 @@ class PersonaTastes:
     width
         Factor of the width of each persona's distributions, of shape (n,); the mean of its
         square over people is 1.
+    extremes
+        Log odds of the scale's end answers beside the average person's, of shape (n,).
     """
 
     liked: Floats
@@ -99,6 +98,7 @@ class PersonaTastes:
     drawn: Floats
     variance: Floats
     width: Floats
+    extremes: Floats
 
 
 @dataclass(frozen=True)
@@ -114,6 +114,7 @@ class Prior:
     noise: float
     statements: tuple[float, float, float]
     width_spread: float
+    extremes_spread: float
     terms: str = ""
     metadata: dict[str, Any] = field(default_factory=dict)
 
@@ -179,6 +180,18 @@ class Conditioner:
         covariance[0, :] = covariance[:, 0] = 0.0
         return cls(covariance, tastes.typical, model)
 
+    @property
+    def scale(self) -> Floats:
+        """Standard deviation of people's affinity to each genre, of shape (genres,)."""
+        contrasts = self.model.contrasts
+        variance = np.einsum("gi,ij,gj->g", contrasts, self.covariance, contrasts)
+        return np.asarray(np.sqrt(np.maximum(variance, 1e-12)))
+
+    @property
+    def observed(self) -> Floats:
+        """Taste columns that a statement on each genre observes with a noise of variance 1."""
+        return self.model.contrasts / (self.model.noise * self.scale)[:, None]
+
     def gains(self, likes: Floats, dislikes: Floats) -> tuple[Floats, Floats, Floats]:
         """Gains of the observations, the observations, and what they leave unknown.
 
@@ -189,8 +202,7 @@ class Conditioner:
         """
         model = self.model
         cross = model.contrasts @ self.covariance
-        affinity = cross @ model.contrasts.T
-        scale = np.sqrt(np.maximum(np.diag(affinity), 1e-12))
+        affinity, scale = cross @ model.contrasts.T, self.scale
         stated = ((likes + dislikes) > 0).astype(np.float64)
         system = affinity * stated[:, :, None] * stated[:, None, :]
         # A genre that is not stated is observed with noise only: it changes nothing.
@@ -210,6 +222,7 @@ class Conditioner:
         seed: int,
         *,
         width_spread: float,
+        extremes_spread: float = 0.0,
         widths: tuple[Floats, Floats] | None = None,
     ) -> PersonaTastes:
         """Posterior means, and draws fixed by id and seed.
@@ -220,8 +233,9 @@ class Conditioner:
             Stated genres, of shape (n, genres), 0 or 1.
         ids, seed
             Hashes of the personas' ids, of shape (n,), and the seed.
-        width_spread
-            Standard deviation of the logarithm of people's widths.
+        width_spread, extremes_spread
+            Standard deviations of the logarithm of people's widths and of their log odds of the
+            end answers.
         widths
             Shares of people between which each persona's width is drawn, each of shape (n,);
             default: all of them.
@@ -230,11 +244,7 @@ class Conditioner:
         model = self.model
         values, vectors = np.linalg.eigh(self.covariance)
         root = vectors * np.sqrt(np.maximum(values, 0.0))
-        scale = np.sqrt(
-            np.maximum(
-                np.einsum("gi,ij,gj->g", model.contrasts, self.covariance, model.contrasts), 1e-12
-            )
-        )
+        scale = self.scale
         out = [np.empty((len(ids), size)) for _ in range(3)]
         variance = np.empty(len(ids))
         for start in range(0, len(ids), _CHUNK):
@@ -251,7 +261,8 @@ class Conditioner:
         low, high = widths if widths is not None else (np.zeros(len(ids)), np.ones(len(ids)))
         normal = _normal_of(low + (high - low) * uniform(seed, ids, _WIDTH))
         width = np.exp(width_spread * normal - width_spread**2)
-        return PersonaTastes(out[0], out[1], out[2], variance, width)
+        extremes = extremes_spread * _normal(seed, ids, _EXTREMES)
+        return PersonaTastes(out[0], out[1], out[2], variance, width, extremes)
 
 
 def fit_statements(
@@ -283,9 +294,7 @@ def fit_statements(
         made = Conditioner.of(tastes, unit)
         gain, _, _ = made.gains(likes, dislikes)
         affine = np.matmul(contrasts, gain)
-        scale = np.sqrt(
-            np.maximum(np.einsum("gi,ij,gj->g", contrasts, made.covariance, contrasts), 1e-12)
-        )
+        scale = made.scale
         by_like = np.einsum("nij,nj->ni", affine, likes * scale) / scale
         by_dislike = -np.einsum("nij,nj->ni", affine, dislikes * scale) / scale
         standard = mean / scale
@@ -345,32 +354,6 @@ def drawn_covariance(
     return np.asarray(tastes.covariance * factor[:, None] * factor[None, :])
 
 
-def fit_width_spread(user: Ints, residual: Floats) -> float | None:
-    """Standard deviation of the logarithm of people's widths, beyond sampling noise.
-
-    The variance of log sample variances is that of the true ones plus trigamma((n - 1) / 2)
-    (Bartlett and Kendall, 1946, for normal residuals).
-
-    Parameters
-    ----------
-    user, residual
-        Of ratings that the model did not learn from, of shape (ratings,).
-
-    Returns
-    -------
-    None with too few people to tell.
-    """
-    count = np.bincount(user)
-    kept = count >= _MIN_RESIDUALS
-    if kept.sum() < _MIN_PEOPLE:
-        return None
-    mean = np.bincount(user, residual)[kept] / count[kept]
-    square = np.bincount(user, residual**2)[kept]
-    variance = (square - count[kept] * mean**2) / (count[kept] - 1)
-    beyond = np.log(np.maximum(variance, 1e-6)).var() - polygamma(1, (count[kept] - 1) / 2).mean()
-    return float(np.sqrt(max(beyond, 0.0)) / 2)
-
-
 @cache
 def packaged_prior() -> Prior:
     """Aggregates fitted on ml-latest-small (``benchmarks/raters/package_prior.py``)."""
@@ -386,6 +369,7 @@ def packaged_prior() -> Prior:
         content["noise"],
         tuple(content["statements"]),
         content["width_spread"],
+        content["extremes_spread"],
         content["terms"],
     )
 

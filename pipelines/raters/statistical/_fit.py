@@ -15,7 +15,6 @@ from pipelines.raters.statistical._drawn import (
     StatementModel,
     drawn_covariance,
     fit_statements,
-    fit_width_spread,
     genre_contrasts,
     packaged_prior,
     pooled_covariance,
@@ -25,6 +24,7 @@ from pipelines.raters.statistical._ordinal import (
     calibrate,
     finer_cutpoints,
     fit_ordinal,
+    fit_styles,
 )
 from pipelines.raters.statistical._people import (
     HumanRows,
@@ -139,7 +139,7 @@ def fit_statistical(
     agreement, conflict and similarity on profiles that know only which genres were rated above
     and below expectation and what the liked items' texts are about, as if the user had told so.
     The cutpoints are then moved so that the mean predicted distribution over these rows is
-    exactly the histogram of the training ratings. Where there are few ratings the weights stay
+    exactly their histogram. Where there are few ratings the weights stay
     near what is set by hand (`PRIOR_WEIGHTS`).
     """
     source = source_scale(interactions)
@@ -179,11 +179,15 @@ def fit_statistical(
     found = fit_ordinal(features, answer, len(fitted), lower=lower, prior=prior, width=width)
     weights = found.weights
     weights[told] = stated[told] * weights[0] / max(float(stated[0]), 0.1)
-    histogram = np.bincount(_positions(rows.rating, source, fitted), minlength=len(fitted))
     cutpoints = found.cutpoints
     if len(target):
-        share = histogram / histogram.sum()
+        # Of the same rows: people first rate what they like, so that all their ratings together
+        # have more of the best answers than the later ones that are predicted.
+        share = np.bincount(answer, minlength=len(fitted)) / len(answer)
         cutpoints = calibrate(features @ weights, share, width)
+    styles = None
+    if pooled is None:
+        styles = fit_styles(target.user, answer, features @ weights, width, cutpoints)
     if finer:
         cutpoints = finer_cutpoints(cutpoints, source, scale)
     # A persona is one person, so each user counts once, however many ratings it gave.
@@ -192,8 +196,7 @@ def fit_statistical(
     # Few people: the packaged variances stand.
     drawn = whole.tastes.covariance if few else _drawn(rows, whole)
     statements = _statements(rows, whole, table.counts, packaged if few else None)
-    residual = _residuals(first, target)
-    own = None if pooled is not None else fit_width_spread(target.user, residual)
+    widths, extremes = styles or (packaged.width_spread, packaged.extremes_spread)
     return StatisticalRater(
         scale=scale,
         source=source,
@@ -206,7 +209,8 @@ def fit_statistical(
         persona_vectors=persona_embeddings,
         statements=statements,
         drawn=replace(whole.tastes, covariance=drawn),
-        width_spread=packaged.width_spread if own is None else own,
+        width_spread=widths,
+        extremes_spread=extremes,
         fitted_on={
             "users": len(rows.users),
             "ratings": len(rows),
@@ -322,13 +326,6 @@ def _statements(
         whole.tastes, catalogue.taste, contrasts, (rows.user, rows.item, surplus)
     )
     return fit_statements(whole.tastes, contrasts, affinity[who], first, second)
-
-
-def _residuals(learned: Learned, rows: HumanRows) -> Floats:
-    """Residual of ratings after quality and taste, in rating units."""
-    catalogue, believed = learned.catalogue, learned.believed
-    felt = np.einsum("ij,ij->i", catalogue.taste[rows.item], believed.mean[rows.user])
-    return np.asarray(rows.rating - learned.quality.mean - catalogue.quality[rows.item] - felt)
 
 
 def _later(rows: HumanRows) -> np.ndarray:

@@ -8,7 +8,7 @@ import polars as pl
 from pipelines.errors import ContractError
 from pipelines.raters.protocol import OK, Floats, Ints, RatingBatch
 from pipelines.raters.statistical._profiles import EFFECTS, Catalogue, Profiles, pair_features
-from pipelines.raters.statistical._rater import StatisticalRater, width_of
+from pipelines.raters.statistical._rater import StatisticalRater, is_human, width_of
 from pipelines.scales import RatingScale, rescale
 
 __all__ = ["LiveStatistical"]
@@ -50,7 +50,7 @@ class LiveStatistical:
         self._weights = rater._weights
         self._per_star = max(float(self._weights[0]), 0.1)
         self._static = _Static(self._profiles, catalogue, rows, self._weights)
-        model = rater.tastes
+        model = rater.tastes if is_human(personas).all() else rater.persona_prior
         # Σ = L·Lᵀ; a flat direction of Σ is one that ratings can't tell about: no jitter needed
         # beyond rounding.
         lower = np.linalg.cholesky(
@@ -64,17 +64,27 @@ class LiveStatistical:
         average = np.zeros(catalogue.taste.shape[1])
         average[0] = 1.0
         taught = np.where(self._known[:, None], white, average @ lower)
-        self._white = np.vstack([taught, np.zeros(white.shape[1])])
+        # A statement on a genre is one more observation, with a rating's noise, that says what
+        # was expected: it narrows the prior.
+        observed = np.sqrt(model.noise) * rater.conditioner.observed @ lower
+        self._white = np.vstack([taught, observed, np.zeros(white.shape[1])])
+        stated = (self._profiles.likes + self._profiles.dislikes) > 0
+        most = int(stated.sum(axis=1).max(initial=0))
+        order = np.argsort(~stated, axis=1, kind="stable")[:, :most]
+        listed = np.take_along_axis(stated, order, axis=1)
+        self._stated = np.where(listed, len(rows) + order, -1)
         self._whitened_typical = np.ascontiguousarray(self._white @ inner)
         self._inner = inner
         self._lower00 = float(lower[0, 0])
         self._prior = float((model.covariance * model.typical).sum())
         self._most = self._profiles.variance
         self._unread = rater._widths(self._profiles)
+        self._extremes = rater._extremes(self._profiles)
         drawn = self._profiles.stated
         self._drawn = np.zeros(len(self._unread), dtype=np.bool_)
         if drawn is not None:
             self._drawn = drawn.variance > 0
+        self._all_drawn = bool(self._drawn.all())
 
     @property
     def name(self) -> str:
@@ -109,20 +119,22 @@ class LiveStatistical:
         static = self._static.of(personas, items)
         # Who remembers nothing gets this from what follows too, to the last bit.
         if not past.size or int(past.max()) < 0:
-            return self._batch(static, self._unread[personas])
+            return self._batch(personas, static, self._unread[personas])
         taste, variance = self.beliefs(personas, past, ratings)
-        return self._batch(static + self._moved(taste, items), self._widths(personas, variance))
+        location = static + self._moved(taste, items)
+        return self._batch(personas, location, self._widths(personas, variance))
 
     def sweep(self, persona: int, past: Ints, ratings: Floats) -> RatingBatch:
         """Rate every item for one persona with one memory of shape (k,)."""
         everything = np.arange(len(self._rows), dtype=np.int64)
-        static = self._static.of(np.full(len(everything), persona), everything)
+        again = np.full(len(everything), persona)
+        static = self._static.of(again, everything)
         if not len(past):
-            return self._batch(static, np.full(len(everything), self._unread[persona]))
-        taste, variance = self.beliefs(np.array([persona]), past[None], ratings[None])
+            return self._batch(again, static, self._unread[again])
+        taste, variance = self.beliefs(again[:1], past[None], ratings[None])
         moved = self._moved(np.broadcast_to(taste, (len(everything), taste.shape[1])), everything)
-        width = self._widths(np.array([persona]), variance)
-        return self._batch(static + moved, np.repeat(width, len(everything)))
+        width = self._widths(again[:1], variance)
+        return self._batch(again, static + moved, np.repeat(width, len(everything)))
 
     def effects(self, persona: int, item: int, past: Ints, ratings: Floats) -> dict[str, float]:
         """How far each effect moves the expected rating of one pair, by name, on the scale."""
@@ -139,7 +151,8 @@ class LiveStatistical:
             width = self._widths(one, variance)
         # Row 0 is the whole, the others are without one effect each.
         location = parts.sum() - np.concatenate([[0.0], parts])
-        expected = self._batch(location, np.repeat(width, len(location))).expected
+        again = np.full(len(location), persona)
+        expected = self._batch(again, location, np.repeat(width, len(location))).expected
         return {e: float(expected[0] - expected[n + 1]) for n, e in enumerate(EFFECTS)}
 
     def beliefs(self, personas: Ints, past: Ints, ratings: Floats) -> tuple[Floats, Floats]:
@@ -155,7 +168,8 @@ class LiveStatistical:
         tuple
             Weights over whitened features, of shape (n, features), the first of which carries
             leniency; and the variance of the surplus over a typical item in squared rating
-            units, of shape (n,).
+            units, of shape (n,); where every persona's taste is drawn and known, what was
+            unknown before the draw.
         """
         there = past >= 0
         if not (self.scale.covers(ratings) | ~there).all():
@@ -165,10 +179,12 @@ class LiveStatistical:
         placed = None if self._every_known else self._known
         expected = self._static.past(personas, past, placed) / self._per_star
         surplus = np.where(there, stars - rater.quality.mean - expected, 0.0)
+        known = np.concatenate([past, self._stated[personas]], axis=1)
+        surplus = np.concatenate([surplus, np.zeros((len(past), self._stated.shape[1]))], axis=1)
         # Wrapping leads -1 to the last row, which is nothing.
-        white = self._white.take(past, axis=0, mode="wrap")
-        size = white.shape[2]
-        if past.shape[1] <= size:
+        white = self._white.take(known, axis=0, mode="wrap")
+        most = self._most[personas]
+        if known.shape[1] <= white.shape[2]:
             turned = white.transpose(0, 2, 1)
             gram = np.matmul(white, turned)
             # A view of the diagonals.
@@ -176,11 +192,12 @@ class LiveStatistical:
             # As well-conditioned as the noise is large, and the inverse serves twice.
             inverse = np.linalg.inv(gram)
             taste = np.matmul(turned, np.matmul(inverse, surplus[:, :, None]))[:, :, 0]
-            reading = self._whitened_typical.take(past, axis=0, mode="wrap")
+            if self._all_drawn:  # nobody's width depends on it
+                return taste, most
+            reading = self._whitened_typical.take(known, axis=0, mode="wrap")
             read = np.matmul(reading, turned)
             shape = (len(past), -1)
-            known = np.vecdot(inverse.reshape(shape), read.reshape(shape))
-            variance = self._prior - known
+            variance = self._prior - np.vecdot(inverse.reshape(shape), read.reshape(shape))
         else:
             gram = np.matmul(white.transpose(0, 2, 1), white) / noise
             np.einsum("nii->ni", gram)[...] += 1.0
@@ -189,7 +206,6 @@ class LiveStatistical:
             solved = np.linalg.solve(gram, np.concatenate([moment, inner], axis=2))
             taste = np.ascontiguousarray(solved[:, :, 0])
             variance = np.einsum("nii->n", solved[:, :, 1:])
-        most = self._most[personas]
         return taste, np.where(there.any(axis=1), np.minimum(variance, most), most)
 
     def _moved(self, taste: Floats, items: Ints) -> Floats:
@@ -206,10 +222,9 @@ class LiveStatistical:
         width = width_of(variance, self._rater.tastes, self._rater.usual_variance)
         return np.asarray(np.where(self._drawn[personas], self._unread[personas], width))
 
-    def _batch(self, location: Floats, width: Floats) -> RatingBatch:
-        return RatingBatch(
-            self.scale, self._rater.model.probabilities(location, width), [OK] * len(location)
-        )
+    def _batch(self, personas: Ints, location: Floats, width: Floats) -> RatingBatch:
+        found = self._rater.distributions(location, width, self._extremes[personas])
+        return RatingBatch(self.scale, found, [OK] * len(location))
 
 
 class _Static:

@@ -13,7 +13,7 @@ from pipelines.errors import ContractError
 from pipelines.personas import read_fields
 from pipelines.raters.protocol import OK, Floats, Ints, RatingBatch, all_pairs
 from pipelines.raters.statistical._drawn import Conditioner, PersonaTastes, StatementModel
-from pipelines.raters.statistical._ordinal import OrdinalModel
+from pipelines.raters.statistical._ordinal import OrdinalModel, tilt
 from pipelines.raters.statistical._people import (
     GENRE_STRENGTH,
     GENRE_THRESHOLD,
@@ -36,7 +36,7 @@ from pipelines.raters.statistical._tastes import COMPONENTS, TasteModel
 from pipelines.scales import RatingScale, rescale
 from pipelines.seeding import hash_ids, uniform
 
-__all__ = ["HUMAN", "StatisticalRater", "width_of"]
+__all__ = ["HUMAN", "StatisticalRater", "is_human", "width_of"]
 
 #: How much a persona's description says about its taste beside a watch history: the fitted
 #: weight of text similarity is multiplied by this for personas (set by hand).
@@ -91,6 +91,7 @@ class StatisticalRater:
     statements: StatementModel
     drawn: TasteModel
     width_spread: float
+    extremes_spread: float
     fitted_on: dict[str, Any] = field(default_factory=dict)
     seed: int = 0
     taste: str = "drawn"
@@ -105,9 +106,13 @@ class StatisticalRater:
         pairs: npt.NDArray[np.integer[Any]] | None = None,
     ) -> RatingBatch:
         """Rate pairs; see :class:`pipelines.raters.Rater`."""
-        parts, width = self._parts(personas, items, histories, pairs)
-        probabilities = self.model.probabilities(parts.sum(axis=1), width)
+        parts, style = self._parts(personas, items, histories, pairs)
+        probabilities = self.distributions(parts.sum(axis=1), *style)
         return RatingBatch(self.scale, probabilities, [OK] * len(parts))
+
+    def distributions(self, location: Floats, width: Floats, extremes: Floats) -> Floats:
+        """Distributions of shape (rows, answers) at locations, widths and log odds of the ends."""
+        return tilt(self.model.probabilities(location, width), extremes, self.extremes_spread**2)
 
     def effects(
         self,
@@ -126,12 +131,12 @@ class StatisticalRater:
         By effect: the expected rating minus what it would be without the effect, on the
         scale, of shape (pairs,). Effects interact, so that they need not add up.
         """
-        parts, width = self._parts(personas, items, histories, pairs)
+        parts, style = self._parts(personas, items, histories, pairs)
         location = parts.sum(axis=1)
         answers = self.scale.answers
-        whole = self.model.probabilities(location, width) @ answers
+        whole = self.distributions(location, *style) @ answers
         return {
-            effect: whole - self.model.probabilities(location - parts[:, n], width) @ answers
+            effect: whole - self.distributions(location - parts[:, n], *style) @ answers
             for n, effect in enumerate(EFFECTS)
         }
 
@@ -176,15 +181,21 @@ class StatisticalRater:
         items: pl.DataFrame,
         histories: pl.DataFrame | None,
         pairs: npt.NDArray[np.integer[Any]] | None,
-    ) -> tuple[Floats, Floats]:
-        """What each effect adds to each location (pairs, effects), and the widths (pairs,)."""
+    ) -> tuple[Floats, tuple[Floats, Floats]]:
+        """Locations by effect (pairs, effects), and widths and log odds of the ends (pairs,)."""
         if pairs is None:
             pairs = all_pairs(personas.height, items.height)
         catalogue, rows = self._place(items)
         profiles = self._profiles(personas, histories)
         placed = np.stack([pairs[:, 0], rows[pairs[:, 1]]], axis=1).astype(np.int64)
         parts = pair_features(profiles, catalogue, placed) * self._weights
-        return parts, self._widths(profiles)[placed[:, 0]]
+        person = placed[:, 0]
+        return parts, (self._widths(profiles)[person], self._extremes(profiles)[person])
+
+    def _extremes(self, profiles: Profiles) -> Floats:
+        """Log odds of the scale's ends of each profile, of shape (n,)."""
+        stated = profiles.stated
+        return np.zeros(len(profiles.leniency)) if stated is None else stated.extremes
 
     def _widths(self, profiles: Profiles) -> Floats:
         """Width of each profile's distributions, of shape (n,)."""
@@ -198,6 +209,18 @@ class StatisticalRater:
         width = width_of(unknown, self.tastes, self.usual_variance)
         spread = _LOGISTIC * self._weights[_TASTE] ** 2 * stated.variance
         return np.asarray(np.sqrt(np.maximum(width**2 - spread, _NARROWEST**2)) * stated.width)
+
+    @property
+    def conditioner(self) -> Conditioner:
+        """Posterior of a persona's taste given the genres that it states."""
+        return Conditioner.of(self.drawn, self.statements)
+
+    @property
+    def persona_prior(self) -> TasteModel:
+        """What is believed of a persona that states nothing: leniency and taste are apart."""
+        covariance = self.conditioner.covariance
+        covariance[0, 0] = self.drawn.covariance[0, 0]
+        return replace(self.drawn, covariance=covariance)
 
     @property
     def _weights(self) -> Floats:
@@ -231,6 +254,7 @@ class StatisticalRater:
                     "noise": round(self.statements.noise, 6),
                 },
                 "width_spread": round(self.width_spread, 6),
+                "extremes_spread": round(self.extremes_spread, 6),
                 "leniency_spread": round(float(self.leniency_quantiles.std()), 6),
             },
             "by_hand": {
@@ -268,9 +292,7 @@ class StatisticalRater:
         draw = low + (high - low) * uniform(self.seed, hash_ids(personas["persona_id"]))
         spoken = self._spoken(fields, likes, dislikes)
         told_marks = fields["manner"].is_in(["polar", "uniform"]).fill_null(value=False).to_numpy()
-        human = np.zeros(personas.height, dtype=np.bool_)
-        if "origin" in personas.columns:
-            human = (personas["origin"] == HUMAN).fill_null(value=False).to_numpy()
+        human = is_human(personas)
         steps = len(self.leniency_quantiles) - 1
         leniency = np.interp(draw * steps, np.arange(steps + 1), self.leniency_quantiles)
         # Nothing is drawn for people: what their ratings don't tell is not known.
@@ -294,7 +316,7 @@ class StatisticalRater:
         )
         if histories is None or not histories.height:
             return profiles
-        return self._moved(profiles, personas, histories)
+        return self._moved(profiles, personas, histories, human)
 
     def _stated(
         self,
@@ -305,12 +327,13 @@ class StatisticalRater:
         widths: tuple[Floats, Floats],
     ) -> tuple[PersonaTastes, Floats]:
         """Tastes given stated genres, and what these leave unknown (n,); `fixed` are not drawn."""
-        found = Conditioner.of(self.drawn, self.statements).of_personas(
+        found = self.conditioner.of_personas(
             likes.astype(np.float64),
             dislikes.astype(np.float64),
             hash_ids(ids),
             self.seed,
             width_spread=self.width_spread,
+            extremes_spread=self.extremes_spread,
             widths=widths,
         )
         known = fixed | (self.taste != "drawn")
@@ -319,6 +342,7 @@ class StatisticalRater:
             drawn=np.where(known[:, None], 0.0, found.drawn),
             variance=np.where(known, 0.0, found.variance),
             width=np.where(known, 1.0, found.width),
+            extremes=np.where(known, 0.0, found.extremes),
         )
         return made, found.variance
 
@@ -354,9 +378,16 @@ class StatisticalRater:
         return float(self.model.cutpoints[last]) - odds
 
     def _moved(
-        self, profiles: Profiles, personas: pl.DataFrame, histories: pl.DataFrame
+        self,
+        profiles: Profiles,
+        personas: pl.DataFrame,
+        histories: pl.DataFrame,
+        human: npt.NDArray[np.bool_],
     ) -> Profiles:
-        """Profiles after the ratings of a history."""
+        """Profiles after the ratings of a history.
+
+        What is believed of a persona before them is conditioned on what it states.
+        """
         beyond = ~self.scale.covers(histories["rating"].to_numpy())
         if beyond.any():
             raise ContractError(
@@ -385,15 +416,29 @@ class StatisticalRater:
         expected = (parts * self._weights).sum(axis=1) / max(float(self._weights[0]), 0.1)
         stars = rescale(known["rating"].to_numpy(), self.scale, self.source)
         surplus = np.asarray(stars - self.quality.mean - expected)
-        learned = self.tastes.posterior(catalogue.taste, personas.height, person, item, surplus)
-        tastes = learned.mean.copy()
+        stated = np.minimum(profiles.likes + profiles.dislikes, 1.0).astype(np.float64)
+        tastes, variance = np.zeros_like(profiles.tastes), profiles.variance
+        for who, prior, given in (
+            (human, self.tastes, None),
+            (~human, self.persona_prior, (self.conditioner.observed, stated)),
+        ):
+            own = who[person]
+            if own.any():
+                rows = (person[own], item[own], surplus[own])
+                learned = prior.posterior(catalogue.taste, personas.height, *rows, given)
+                tastes += learned.mean
+                told = np.isin(np.arange(personas.height), rows[0])
+                variance = np.where(told, np.minimum(learned.variance, variance), variance)
+        leniency = profiles.leniency + tastes[:, 0]
         tastes[:, 0] = 0.0
-        return replace(
-            profiles,
-            leniency=profiles.leniency + learned.mean[:, 0],
-            tastes=tastes,
-            variance=np.minimum(learned.variance, profiles.variance),
-        )
+        return replace(profiles, leniency=leniency, tastes=tastes, variance=variance)
+
+
+def is_human(personas: pl.DataFrame) -> npt.NDArray[np.bool_]:
+    """Which rows are people of the data set, of shape (n,)."""
+    if "origin" not in personas.columns:
+        return np.zeros(personas.height, dtype=np.bool_)
+    return (personas["origin"] == HUMAN).fill_null(value=False).to_numpy()
 
 
 def width_of(variance: Floats, tastes: TasteModel, usual: float) -> Floats:

@@ -129,7 +129,13 @@ class TasteModel:
         return float((self.covariance[1:, 1:] * self.typical[1:, 1:]).sum())
 
     def posterior(
-        self, features: Floats, people: int, person: Ints, item: Ints, surplus: Floats
+        self,
+        features: Floats,
+        people: int,
+        person: Ints,
+        item: Ints,
+        surplus: Floats,
+        given: tuple[Floats, Floats] | None = None,
     ) -> Tastes:
         """Beliefs after ratings.
 
@@ -142,6 +148,11 @@ class TasteModel:
         person, item, surplus
             Of each rating, of shape (ratings,): who, which row of `features`, rating units
             above what was expected.
+        given
+            What is known beside ratings: columns that an observation with a noise of variance 1
+            is about, of shape (observations, 1 + features), and which of them there are of each
+            person, of shape (people, observations), 0 or 1. They narrow the prior, and what they
+            say is part of what was expected.
         """
         size = features.shape[1]
         mean = np.zeros((people, size))
@@ -149,7 +160,11 @@ class TasteModel:
         variance = np.full(people, prior_variance)
         inverse = np.linalg.inv(self.covariance)
         for who, gram, moment, _ in _moments(features, person, item, surplus):
-            spread = np.linalg.inv(inverse + gram / self.noise)
+            precision = inverse + gram / self.noise
+            if given is not None:
+                seen, there = given
+                precision += np.einsum("ng,gi,gj->nij", there[who], seen, seen, optimize=True)
+            spread = np.linalg.inv(precision)
             mean[who] = np.einsum("nij,nj->ni", spread, moment / self.noise)
             variance[who] = np.einsum("nij,ij->n", spread, self.typical)
         return Tastes(mean, variance)

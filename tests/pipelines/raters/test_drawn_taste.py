@@ -12,12 +12,13 @@ from pipelines.raters.statistical._drawn import (
     StatementModel,
     drawn_covariance,
     fit_statements,
-    fit_width_spread,
     packaged_prior,
     pooled_covariance,
     stated_genres,
 )
+from pipelines.raters.statistical._ordinal import OrdinalModel, fit_styles, tilt
 from pipelines.raters.statistical._tastes import TasteModel, fit_tastes, genre_beliefs
+from pipelines.scales import rescale
 
 
 @pytest.fixture(scope="module")
@@ -39,15 +40,49 @@ def personas(count, likes=("Comedy",), dislikes=("Horror",), text=""):
     )
 
 
+def remembered(people, world, ratings):
+    """The first items of the world, rated by each persona as given."""
+    items = world.items["item_id"].head(len(ratings))
+    rated = pl.DataFrame({"item_id": items, "rating": ratings})
+    return people.select("persona_id").join(rated, how="cross")
+
+
+@pytest.mark.parametrize("history", [(), (9.0, 2.0, 10.0, 5.0, 8.0, 1.0, 9.0, 9.0)])
 @pytest.mark.parametrize(("likes", "dislikes"), [((), ()), (("Comedy",), ("Horror",))])
-def test_mean_over_draws_is_the_rating_at_the_mean(rater, small_world, likes, dislikes):
+def test_mean_over_draws_is_the_rating_at_the_mean(rater, small_world, likes, dislikes, history):
     people = personas(1_500, likes, dislikes)
-    drawn = rater.rate(people, small_world.items).expected.reshape(1_500, -1)
-    mean = replace(rater, taste="mean").rate(people[:1], small_world.items).expected
+    past = remembered(people, small_world, history) if history else None
+    drawn = rater.rate(people, small_world.items, past).expected.reshape(1_500, -1)
+    mean = replace(rater, taste="mean").rate(people[:1], small_world.items, past).expected
     error = drawn.std(axis=0, ddof=1) / np.sqrt(len(drawn))
     # Five standard errors, and what a mixture of logistic distributions differs from one.
     assert (np.abs(drawn.mean(axis=0) - mean) < 5 * error + 0.03).all()
     assert drawn.std(axis=0).mean() > 0.1, "draws differ"
+
+
+def test_history_moves_taste_by_what_statements_leave_unknown(rater, small_world):
+    """Gaussian conditioning on statements and ratings together, by the textbook."""
+    ratings = (9.0, 2.0, 10.0, 5.0, 8.0, 1.0)
+    one = personas(1)
+    mean = replace(rater, taste="mean")
+    before = mean._profiles(one, None)
+    after = mean._profiles(one, remembered(one, small_world, ratings))
+    taste, prior = rater.catalogue.taste, rater.persona_prior
+    # Rows: six ratings, then the statements, each with its own noise.
+    rows = [rater.catalogue.index[i] for i in small_world.items["item_id"].head(6)]
+    columns = [rater.catalogue.genres.index(g) for g in ("Comedy", "Horror")]
+    contrasts = rater.statements.contrasts[columns]
+    scale = np.sqrt(np.diag(contrasts @ prior.covariance @ contrasts.T))
+    seen = np.vstack([taste[rows], contrasts])
+    noise = np.diag([prior.noise] * 6 + list((rater.statements.noise * scale) ** 2))
+    stated = np.array([rater.statements.liked, -rater.statements.disliked]) * scale
+    stars = rescale(np.array(ratings), rater.scale, rater.source) - rater.quality.mean
+    # The rating model's own weights of quality and stated taste are 1 in rating units.
+    value = np.concatenate([stars - rater.catalogue.quality[rows], stated])
+    gain = prior.covariance @ seen.T @ np.linalg.inv(seen @ prior.covariance @ seen.T + noise)
+    found = before.stated.liked[0] + before.stated.disliked[0] + after.tastes[0]
+    np.testing.assert_allclose(found[1:], (gain @ value)[1:], atol=1e-5)
+    assert after.leniency[0] == pytest.approx((gain @ value)[0], abs=1e-5)
 
 
 def test_draw_is_fixed_by_id_and_seed(rater, small_world):
@@ -170,14 +205,46 @@ def test_statements_are_fitted_to_the_people_who_make_them():
         assert (told * stated).sum() == pytest.approx((mean * stated).sum(), rel=0.1)
 
 
-def test_width_spread_is_that_of_the_people():
-    rng = np.random.default_rng(1)
-    width = np.exp(rng.normal(0, 0.3, 500))
-    user = np.repeat(np.arange(500), 30)
-    found = fit_width_spread(user, rng.normal(0, 1, len(user)) * width[user])
-    assert found == pytest.approx(0.3, abs=0.05)
-    assert fit_width_spread(user, rng.normal(0, 1, len(user))) < 0.12
-    assert fit_width_spread(user[:60], np.ones(60)) is None
+def styled(width_spread, extremes_spread, people=400, each=40, seed=1):
+    """Ratings of people whose widths and use of the end answers spread as given."""
+    rng = np.random.default_rng(seed)
+    cuts = np.linspace(-3.5, 3.0, 9)
+    user = np.repeat(np.arange(people), each)
+    location = rng.normal(0, 1.2, len(user))
+    shift, wide, ends = rng.normal(0, 1, (3, people))
+    found = OrdinalModel(np.zeros(0), cuts).probabilities(
+        location + 0.4 * shift[user], np.exp(width_spread * wide)[user]
+    )
+    share = tilt(found, extremes_spread * ends[user], extremes_spread**2)
+    answer = (rng.random((len(user), 1)) > share.cumsum(axis=1)).sum(axis=1).clip(0, 9)
+    return user, answer, location, np.ones(len(user)), cuts
+
+
+@pytest.mark.parametrize("planted", [(0.3, 0.0), (0.0, 0.8), (0.3, 0.8)])
+def test_spread_of_styles_is_that_of_the_people(planted):
+    width, extremes = fit_styles(*styled(*planted))
+    assert width == pytest.approx(planted[0], abs=0.06 if planted[0] else 0.12)
+    assert extremes == pytest.approx(planted[1], abs=0.12 if planted[1] else 0.2)
+
+
+def test_styles_of_few_people_are_not_fitted():
+    assert fit_styles(*styled(0.3, 0.8, people=40)) is None
+    assert fit_styles(*styled(0.3, 0.8, each=9)) is None
+
+
+def test_tilt_changes_the_odds_of_the_ends_by_hand():
+    # Odds of the ends 0.5 : 0.5 are doubled to 2 : 1; the share of 0.5 leaves them uncorrected.
+    found = tilt(np.array([[0.2, 0.5, 0.3]] * 2), np.array([np.log(2.0), 0.0]), 0.7)
+    np.testing.assert_allclose(found, [[0.4 / 1.5, 0.5 / 1.5, 0.6 / 1.5], [0.2, 0.5, 0.3]])
+
+
+@pytest.mark.parametrize("ends", [0.02, 0.13, 0.3, 0.7])
+def test_tilted_people_use_the_ends_as_much_on_average(ends):
+    draws = np.random.default_rng(0).normal(0, 0.8, 40_000)
+    flat = np.tile([ends / 4, 1 - ends, 3 * ends / 4], (40_000, 1))
+    found = tilt(flat, draws, 0.64)[:, [0, 2]].sum(axis=1)
+    assert found.mean() == pytest.approx(ends, rel=0.06)
+    assert found.std() > 0.3 * ends * (1 - ends)
 
 
 def test_small_world_says_that_its_prior_is_pooled(rater):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -99,10 +100,11 @@ def test_without_a_memory_it_is_the_same_to_the_last_digits(small_world: Any, pl
 @pytest.mark.parametrize("k", [3, 60])
 def test_beliefs_are_the_posterior_of_the_taste_model(k: int, small_world: Any, plain: Any) -> None:
     """In double precision throughout, both in the dual and in the primal form."""
+    plain = replace(plain, taste="mean")
     live = LiveStatistical(plain, small_world.personas, small_world.items)
     who, _, past, ratings = questions(small_world, 5, 20, k)
     taste, variance = live.beliefs(who, past, ratings)
-    lower = np.linalg.cholesky(plain.tastes.covariance)
+    lower = np.linalg.cholesky(plain.persona_prior.covariance)
     for row in range(20):
         if (past[row] < 0).all():
             continue
