@@ -65,6 +65,7 @@ def main() -> None:
     for value, of in (
         ("right", "labels"),
         ("whole", "statements"),
+        ("unread", "labelled"),
         ("inverted", "statements"),
         ("invented", "statements"),
     ):

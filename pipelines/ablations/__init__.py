@@ -18,7 +18,14 @@ from pipelines.ablations._kept import Kept
 from pipelines.ablations._people import human_personas
 from pipelines.ablations._rule import CaseRule, Suite, suite_named
 from pipelines.ablations._series import find_series, stem_of
-from pipelines.ablations._sets import item_sets, suite_personas
+from pipelines.ablations._sets import (
+    OWN_WORDS,
+    WORDINGS,
+    item_sets,
+    suite_personas,
+    worded_personas,
+    wording_digest,
+)
 from pipelines.ablations._systems import SYSTEMS, system_text
 from pipelines.raters import source_scale
 
@@ -27,7 +34,9 @@ __all__ = [
     "CHECKS",
     "CODE_VERSION",
     "KINDS",
+    "OWN_WORDS",
     "SYSTEMS",
+    "WORDINGS",
     "CaseRule",
     "HumanSample",
     "Kept",
@@ -48,4 +57,6 @@ __all__ = [
     "suite_named",
     "suite_personas",
     "system_text",
+    "worded_personas",
+    "wording_digest",
 ]

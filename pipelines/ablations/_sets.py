@@ -6,10 +6,29 @@ import numpy as np
 import polars as pl
 
 from pipelines.ablations._rule import CaseRule, Suite
-from pipelines.personas import SUITE_GENRES, handmade_personas, handmade_suite
+from pipelines.errors import ConfigError
+from pipelines.personas import (
+    PARAPHRASE_DIGESTS,
+    SUITE_GENRES,
+    handmade_personas,
+    handmade_suite,
+    restated_personas,
+)
 from pipelines.seeding import hash_ids, uniform
 
-__all__ = ["item_sets", "suite_personas"]
+__all__ = [
+    "OWN_WORDS",
+    "WORDINGS",
+    "item_sets",
+    "suite_personas",
+    "worded_personas",
+    "wording_digest",
+]
+
+#: Wordings of hand-made personas: our templates' words, or paraphrases of the open or the sealed
+#: half, each with the fields (liked and disliked genres, leniency, manner) or with the text only.
+WORDINGS = ("own", "own-text", "open", "open-text", "sealed", "sealed-text")
+OWN_WORDS = WORDINGS[0]
 
 _SCHEMA = dict.fromkeys(("persona_id", "item_id", "suite", "group", "want"), pl.String)
 
@@ -19,6 +38,49 @@ def suite_personas(suite: Suite) -> pl.DataFrame:
     return handmade_personas(suite.domain).join(
         handmade_suite(suite.domain), on="persona_id", validate="1:1"
     )
+
+
+def worded_personas(personas: pl.DataFrame, wording: str, draw: int) -> pl.DataFrame:
+    """Hand-made personas in one of :data:`WORDINGS`.
+
+    Other wordings than the first have ids of their own, so that no vector of another text is
+    taken for theirs; ``user`` has the original id.
+
+    Parameters
+    ----------
+    personas
+        Of :func:`suite_personas`.
+    wording
+        Which.
+    draw
+        Of the paraphrases.
+
+    Raises
+    ------
+    ConfigError
+        If there is no such wording.
+    """
+    if wording not in WORDINGS:
+        hint = f"one of {', '.join(WORDINGS)}"
+        raise ConfigError("no such wording of hand-made personas", where=wording, hint=hint)
+    found = personas.with_columns(user="persona_id")
+    if wording == OWN_WORDS:
+        return found
+    half, _, text_only = wording.partition("-")
+    if half in PARAPHRASE_DIGESTS:
+        found = restated_personas(found, half, draw)
+    if text_only:
+        found = found.with_columns(
+            *(pl.lit([], pl.List(pl.String)).alias(name) for name in ("likes", "dislikes")),
+            *(pl.lit(None, pl.String).alias(name) for name in ("leniency", "manner")),
+        )
+    renamed = pl.col("persona_id").str.replace("persona:", f"persona:{wording}-", literal=True)
+    return found.with_columns(persona_id=renamed)
+
+
+def wording_digest(wording: str) -> str:
+    """Digest of the texts of a wording; empty for our own, which the case tables hold."""
+    return PARAPHRASE_DIGESTS.get(wording.partition("-")[0], "")
 
 
 def item_sets(

@@ -109,6 +109,10 @@ class Scores(Model):
     perturbation: pl.String = pa.Field(
         isin=["none", "greedy", "gaussian"], description="Noise on the rating."
     )
+    wording: pl.String = pa.Field(
+        description="Words of the hand-made personas: `own`, or paraphrases of the `open` or "
+        "`sealed` half; `-text`: without fields; or `-`."
+    )
     test: pl.String = pa.Field(
         isin=["genres", "raters", "collections", "similarity", "aggregate"], description="Test."
     )

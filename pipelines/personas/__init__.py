@@ -14,9 +14,12 @@ from pipelines.personas._generate import generate, generate_batches
 from pipelines.personas._grammar import StatisticalWriter
 from pipelines.personas._handmade import (
     HANDMADE_VERSION,
+    PARAPHRASE_DIGESTS,
     SUITE_GENRES,
     handmade_personas,
     handmade_suite,
+    paraphrases,
+    restated_personas,
 )
 from pipelines.personas._imported import IMPORT_VERSION, imported, imported_batches
 from pipelines.personas._lists import (
@@ -41,9 +44,11 @@ from pipelines.personas._reader import (
     LENIENCY,
     MANNER,
     Reading,
+    noted_readings,
     read_fields,
     read_text,
     reading_counts,
+    reading_statement,
 )
 from pipelines.personas._terms import LICENCES
 from pipelines.personas._variety import TextVariety, sentences, text_variety
@@ -66,6 +71,7 @@ __all__ = [
     "MATCHED",
     "MATCHED_VERSION",
     "OPINIONS",
+    "PARAPHRASE_DIGESTS",
     "READER_PROMPT_VERSION",
     "RETIREMENT_AGE",
     "SUITE_GENRES",
@@ -92,10 +98,14 @@ __all__ = [
     "load_writer",
     "matched_cohort",
     "matched_personas",
+    "noted_readings",
+    "paraphrases",
     "read_fields",
     "read_lists",
     "read_text",
     "reading_counts",
+    "reading_statement",
+    "restated_personas",
     "sample_attributes",
     "sentences",
     "text_variety",

@@ -3,23 +3,37 @@
 SUBER, appendix C: for eight genres four users who rate that genre highly and everything else low
 (a young and an old woman, a young and an old man), and eight users who rate everything highly or
 everything low. The texts are ours and name no scale, so that no number in them has to change
-with the scale of the answers.
+with the scale of the answers. A bank of paraphrases says the same in other words: numbers, stars,
+thumbs, letter grades and everyday phrases.
 """
 
 from __future__ import annotations
 
+import csv
+import hashlib
 from functools import cache
 from importlib.resources import files
 from typing import Any
 
+import numpy as np
 import polars as pl
 import yaml
 
-from pipelines.errors import ConfigError
+from pipelines.errors import ConfigError, IntegrityError
 from pipelines.personas._generate import ID_DIGITS
-from pipelines.personas._phrases import article
+from pipelines.personas._phrases import article, genre_phrase, opened
+from pipelines.seeding import hash_ids, hash_text, uniform
 
-__all__ = ["HANDMADE_VERSION", "SUITE_GENRES", "handmade_personas", "handmade_suite"]
+__all__ = [
+    "HANDMADE_VERSION",
+    "PARAPHRASE_DIGESTS",
+    "REGISTERS",
+    "SUITE_GENRES",
+    "handmade_personas",
+    "handmade_suite",
+    "paraphrases",
+    "restated_personas",
+]
 
 #: Raised when a text or an attribute changes.
 HANDMADE_VERSION = "handmade-2"
@@ -37,6 +51,23 @@ SUITE_GENRES: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 #: Genres that share so many items that liking one can't mean disliking the other.
 _AKIN = frozenset({"Animation", "Children"})
+#: Registers of the paraphrases.
+REGISTERS = ("numbers", "stars", "thumbs", "letters", "everyday")
+#: SHA-256 of either half of the paraphrases. The sealed half is for final runs: neither the reader
+#: of texts nor a prompt is developed on it.
+PARAPHRASE_DIGESTS = {
+    "open": "33a5b050507071fc6db265be6ecfc1feff6bd3f894e99b6329a3a0e899185d1c",
+    "sealed": "aecd720b82d1e0a9aceac29bb019582d6300101f755ebec5ffd8b2a98c19d869",
+}
+#: What fills the slots, by gender and by domain.
+_PRONOUNS = {
+    "female": {"he": "she", "him": "her", "his": "her"},
+    "male": {"he": "he", "him": "him", "his": "his"},
+}
+_SLOTS = {
+    "movies": {"film": "film", "films": "films"},
+    "books": {"film": "book", "films": "books"},
+}
 
 
 def handmade_personas(domain: str, *, cohort: str | None = None) -> pl.DataFrame:
@@ -91,6 +122,79 @@ def handmade_suite(domain: str, *, cohort: str | None = None) -> pl.DataFrame:
             "group": [row["group"] for row in rows],
         }
     )
+
+
+@cache
+def paraphrases(half: str) -> tuple[dict[str, str], ...]:
+    r"""Rows ``register, group, text`` of a half of the paraphrases.
+
+    ``group`` is `like` (a genre best, all others low), `high` or `low` (everything alike). Slots
+    of a text are ``{name}``, ``{he}``, ``{him}``, ``{his}``, ``{genre}``, ``{film}``, ``{films}``
+    and their capitalised forms.
+
+    Parameters
+    ----------
+    half
+        `open` or `sealed`. A text is sealed if the first byte of
+        sha256("understudy paraphrases 1\n" + text) is odd.
+
+    Raises
+    ------
+    IntegrityError
+        If the file does not have the digest of `PARAPHRASE_DIGESTS`.
+    """
+    file = files("pipelines.personas").joinpath("data", "handmade", "paraphrases", f"{half}.tsv")
+    data = file.read_bytes()
+    if hashlib.sha256(data).hexdigest() != PARAPHRASE_DIGESTS[half]:
+        raise IntegrityError(
+            "the paraphrases are not those that the figures are of",
+            where=f"{half}.tsv",
+            hint="restore the file, or state its new digest and measure again",
+        )
+    lines = data.decode("utf-8").splitlines()
+    return tuple(csv.DictReader(lines, delimiter="\t", quoting=csv.QUOTE_NONE))
+
+
+def restated_personas(personas: pl.DataFrame, half: str, draw: int) -> pl.DataFrame:
+    """Test personas whose texts state the same taste in the words of a paraphrase.
+
+    Registers alternate from persona to persona and from draw to draw; the paraphrase of its
+    register is drawn by persona and draw.
+
+    Parameters
+    ----------
+    personas
+        Rows of :func:`handmade_personas` with the columns of :func:`handmade_suite`.
+    half
+        `open` or `sealed`.
+    draw
+        Which draw.
+
+    Examples
+    --------
+    >>> rows = handmade_personas("books").join(handmade_suite("books"), on="persona_id")
+    >>> restated_personas(rows, "open", 0)["description"][36][-50:]
+    "aves Greta's house with a single star out of five."
+    """
+    chance = uniform(draw, hash_text("paraphrases"), hash_ids(personas["persona_id"]))
+    texts = []
+    for n, row in enumerate(personas.iter_rows(named=True)):
+        group = "like" if row["suite"] == "genres" else row["group"]
+        register = REGISTERS[(n + draw) % len(REGISTERS)]
+        known = [
+            p["text"]
+            for p in paraphrases(half)
+            if p["group"] == group and p["register"] == register
+        ]
+        words = _SLOTS[row["domain"]] | {
+            "name": row["name"],
+            **_PRONOUNS[row["gender"]],
+            "genre": genre_phrase(row["group"], row["domain"]) if group == "like" else "",
+        }
+        words |= {opened(slot): opened(word) for slot, word in words.items()}
+        text = known[int(np.floor(chance[n] * len(known)))].format(**words)
+        texts.append(_introduced(text, row["name"], row["age"], row["job"], row["hobby"]))
+    return personas.with_columns(description=pl.Series(texts, dtype=pl.String))
 
 
 _SCHEMA: dict[str, Any] = {

@@ -84,6 +84,7 @@ class ModelReader:
         self._serving = serving or ServingSettings()
         self.tally = Tally()
         self.name = engine.identity.model
+        self.texts, self.understood = 0, 0
 
     def __enter__(self) -> Self:
         return self
@@ -128,7 +129,14 @@ class ModelReader:
             best = max(range(len(options)), key=answer.probabilities.__getitem__)
             if answer.probabilities[best] >= _SURE:
                 found[row][about] = options[best]
-        return [_reading(said, genres) for said in found]
+        readings = [_reading(said, genres) for said in found]
+        self.texts += len(readings)
+        self.understood += sum(map(bool, readings))
+        return readings
+
+    def metadata(self) -> dict[str, Any]:
+        """``model``, ``texts`` and how many of them something was ``read`` in (counts)."""
+        return {"model": self.name, "texts": self.texts, "read": self.understood}
 
     def read_fields(self, personas: pl.DataFrame, genres: Sequence[str]) -> pl.DataFrame:
         """Personas with `likes`, `dislikes`, `leniency` and `manner` read from their texts."""

@@ -16,7 +16,8 @@ that no rule covers reads as nothing. Its accuracy is in ``docs/personas.md``.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -28,9 +29,11 @@ __all__ = [
     "MANNER",
     "Reading",
     "genres_named",
+    "noted_readings",
     "read_fields",
     "read_text",
     "reading_counts",
+    "reading_statement",
 ]
 
 #: Values of the columns `leniency` and `manner` of personas.
@@ -227,6 +230,41 @@ def reading_counts(
         "all_liked": int((liked >= max(len(known), 1)).sum()),
         "none_liked": int(((liked == 0) & (fields["dislikes"].list.len() > 0)).sum()),
     }
+
+
+def noted_readings(stats: Mapping[str, Any]) -> dict[str, int]:
+    """Sum over cohorts of the :func:`reading_counts` noted with a table of scores.
+
+    >>> cohorts = {"a": {"personas": {"text": 1}}, "b": {"personas": {"text": 2}}}
+    >>> noted_readings({"scoring": cohorts})
+    {'text': 3}
+    """
+    total: Counter[str] = Counter()
+    for cohort in stats.get("scoring", {}).values():
+        total.update(cohort.get("personas", {}))
+    return dict(total)
+
+
+def reading_statement(counts: Mapping[str, int]) -> str:
+    """Results of :func:`reading_counts` as sentences.
+
+    >>> reading_statement({"fields": 3, "text": 1, "nothing": 1, "compared": 3,
+    ...                    "contradictions": 1, "all_liked": 0, "none_liked": 2})
+    'Rated by fields: 3 of 5; by what the reader finds in the text: 1; 1 state nothing that is read.
+    Texts that contradict the fields: 1 of 3 compared; fields win. 2 state dislikes only.'
+    """
+    whole = sum(counts[name] for name in ("fields", "text", "nothing"))
+    out = (
+        f"Rated by fields: {counts['fields']:,} of {whole:,}; by what the reader finds in the "
+        f"text: {counts['text']:,}; {counts['nothing']:,} state nothing that is read."
+    )
+    if counts["compared"]:
+        out += (
+            f" Texts that contradict the fields: {counts['contradictions']:,} of "
+            f"{counts['compared']:,} compared; fields win."
+        )
+    flags = (("all_liked", "like every genre"), ("none_liked", "state dislikes only"))
+    return out + "".join(f" {counts[key]:,} {text}." for key, text in flags if counts[key])
 
 
 # --- from text to tokens -------------------------------------------------------------

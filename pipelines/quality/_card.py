@@ -100,6 +100,7 @@ def dataset_card(
             if figures.get(key)
         ],
         population=shown_population(summary),
+        reading=_reading(summary),
         interval=figures.get("interval"),
         no_model=used <= _STATISTICAL,
         taste_prior=str(fitted.get("taste_prior", "")),
@@ -144,6 +145,20 @@ def _personas(summary: Mapping[str, Any]) -> str:
     """What personas are called: with the number of those that have a score."""
     scored = summary.get("scored_personas")
     return "personas" if scored is None else f"personas ({scored:,} of them scored)"
+
+
+def _reading(summary: Mapping[str, Any]) -> str:
+    """What personas are rated by, and which models read texts."""
+    from pipelines.personas import reading_statement
+
+    said = [f"Personas: {reading_statement(summary['reading'])}"] if "reading" in summary else []
+    said += [
+        f"The texts of cohort {cohort} were read by the model {one['model']}: something in "
+        f"{one['read']:,} of {one['texts']:,}."
+        for cohort, one in sorted(summary.get("text_readers", {}).items())
+        if one
+    ]
+    return " ".join(said)
 
 
 def _tables(tables: Mapping[str, Snapshot]) -> list[dict[str, Any]]:

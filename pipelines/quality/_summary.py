@@ -77,7 +77,9 @@ def release_summary(
         one is called), ``items``, ``items_with`` (counts of the catalogue, which are exact),
         ``ratings``, ``users``, ``mean_rating``, ``personas``, ``pairs`` (by status),
         ``scored_personas``, ``mean_score`` (per scale), ``triples`` (by relation),
-        ``population`` (rows of that table that are shown), ``checks`` (passed, failed,
+        ``population`` (rows of that table that are shown), ``reading`` (personas rated by their
+        fields, by what is read in their text, by neither; contradictions), ``text_readers``
+        (models that read texts, by cohort), ``checks`` (passed, failed,
         warned, not applicable, per table, and the names of those that failed or do not apply)
         and ``raters``. Means come as
         ``{"value", "low", "high", "n"}`` with a 95 % interval over users or personas, which
@@ -93,6 +95,14 @@ def release_summary(
     for name, part in _PARTS.items():
         if name in tables:
             out.update(part(tables[name].scan()))
+    if "preference_scores" in tables:
+        from pipelines.personas import noted_readings
+
+        reading = noted_readings(tables["preference_scores"].manifest.stats)
+        out |= {"reading": reading} if reading else {}
+    if "personas" in tables:
+        noted = tables["personas"].manifest.stats.get("reader", {})
+        out |= {"text_readers": noted} if noted else {}
     out["checks"] = _checks(store, tables)
     if raters is None and "preference_scores" in tables:
         raters = tables["preference_scores"].manifest.stats.get("quality")

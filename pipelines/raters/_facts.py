@@ -13,6 +13,7 @@ from pipelines.raters._ensemble import EnsembleRater
 from pipelines.raters._shards import Shards
 from pipelines.raters.llm import LLMRater
 from pipelines.raters.protocol import Rater
+from pipelines.raters.statistical import StatisticalRater
 from pipelines.seeding import combine, hash_ids
 
 __all__ = ["models_of", "prompt_examples", "scoring_facts"]
@@ -36,7 +37,8 @@ def scoring_facts(rater: Rater, shards: Shards) -> dict[str, Any]:
     computed anew), ``tokens_per_second`` (prompt and completion), and ``gpu_seconds``: the time
     that a GPU was held for them, None where none was. For an ensemble also ``disagreement`` (mean
     total variation between two members' distributions, 0-1) and ``spread`` (mean standard
-    deviation of their expected ratings, on the scale), None where nothing was rated.
+    deviation of their expected ratings, on the scale), None where nothing was rated. Where the
+    statistical rater rates, ``personas`` are :func:`pipelines.personas.reading_counts`.
     """
     seconds = max(shards.seconds, 1e-9)
     facts: dict[str, Any] = {
@@ -51,11 +53,13 @@ def scoring_facts(rater: Rater, shards: Shards) -> dict[str, Any]:
         apart = rater.metadata()["disagreement"]
         facts["disagreement"] = apart["mean_total_variation"]
         facts["spread"] = apart["mean_spread"]
+    members = rater.raters if isinstance(rater, EnsembleRater) else (rater,)
+    reads = any(isinstance(member, StatisticalRater) for member in members)
+    if reads and shards.personas.height and "likes" in shards.personas.columns:
+        genres = shards.items["genres"].explode().drop_nulls().unique().sort().to_list()
+        facts["personas"] = reading_counts(shards.personas, genres, max_texts=100)
     models = models_of(rater)
     if not models:
-        if shards.personas.height and "likes" in shards.personas.columns:
-            genres = shards.items["genres"].explode().drop_nulls().unique().sort().to_list()
-            facts["personas"] = reading_counts(shards.personas, genres, max_texts=100)
         return facts
     tallies = [model.tally for model in models]
     answers = sum(t.answers for t in tallies)

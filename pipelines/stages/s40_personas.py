@@ -115,8 +115,10 @@ def _written(
         frames = iter([personas.matched_personas(raw.read())])
     elif raw is not None:
         frames = personas.imported_batches(raw, name, domain=domain)
+        # Whoever read an earlier version of the cohort did not read this one.
+        report.cohort_stats["reader"] = {}
         if settings.personas.reader == "model":
-            frames = _read_by_model(settings, frames, domain)
+            frames = _read_by_model(settings, frames, domain, report)
     elif name.startswith(HANDMADE):
         frames = iter([personas.handmade_personas(domain, cohort=name)])
     else:
@@ -144,7 +146,7 @@ def _written(
 
 
 def _read_by_model(
-    settings: Settings, frames: Iterator[pl.DataFrame], domain: str
+    settings: Settings, frames: Iterator[pl.DataFrame], domain: str, report: Report
 ) -> Iterator[pl.DataFrame]:
     """Imported personas with the fields that a model reads from their texts."""
     from pipelines.llm.answers import AnswerStore
@@ -156,6 +158,7 @@ def _read_by_model(
     with personas.ModelReader(engine, domain, store=store, serving=settings.serving) as reader:
         for frame in frames:
             yield reader.read_fields(frame, genres)
+        report.cohort_stats["reader"] = reader.metadata()
 
 
 STAGES = [

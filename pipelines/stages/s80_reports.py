@@ -6,7 +6,7 @@ from typing import Any
 
 import polars as pl
 
-from pipelines import raters
+from pipelines import personas, raters
 from pipelines.config import Settings
 from pipelines.domains import DOMAINS
 from pipelines.stages._stage import Inputs, Report, Stage, tables
@@ -96,6 +96,7 @@ def population(inputs: Inputs, settings: Settings, report: Report) -> list[pl.Da
         seed=scoring.seed,
         **learned,
     )
+    found.metadata["reading"] = personas.noted_readings(inputs["preference_scores"].manifest.stats)
     report.stats["population"] = found.metadata
     report.texts["figures"] = raters.population_markdown(found.table, found.metadata)
     report.plots.update(raters.population_pictures(found.table, found.metadata))

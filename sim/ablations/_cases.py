@@ -72,8 +72,9 @@ class Cases:
 
     @property
     def users(self) -> list[str]:
-        """Whose answer each case is, of shape (n,)."""
-        ids = self.personas["persona_id"].to_list()
+        """Whose answer each case is, of shape (n,): the same person in every wording."""
+        named = "user" if "user" in self.personas.columns else "persona_id"
+        ids = self.personas[named].to_list()
         return [ids[p] for p in self.person]
 
 
@@ -113,6 +114,7 @@ def load_cases(
     tables: Mapping[str, Snapshot],
     suite: Suite,
     frame: Callable[[str], pl.DataFrame],
+    wording: str = "own",
 ) -> Cases:
     """The questions of one test.
 
@@ -129,6 +131,8 @@ def load_cases(
     frame
         Gives tables of the domain: `items` in the order of their ids, `personas`,
         `human_users`.
+    wording
+        Of hand-made personas; see :data:`pipelines.ablations.WORDINGS`.
     """
     index = {item: n for n, item in enumerate(frame("items")["item_id"])}
     if test == "collections":
@@ -137,12 +141,14 @@ def load_cases(
         return _similarity(tables["human_cases"], draw, suite, frame("human_users"), index)
     import polars as pl
 
+    from pipelines.ablations import worded_personas
+
     people = tables["personas"].read().filter(pl.col("suite") == test).sort("persona_id")
     rows = tables["item_sets"].read().filter(pl.col("suite") == test)
     place = {p: n for n, p in enumerate(people["persona_id"])}
     return Cases(
         test,
-        people,
+        worded_personas(people, wording, draw),
         _places(rows["persona_id"], place),
         _places(rows["item_id"], index),
         np.array([_WANT[w] for w in rows["want"]], dtype=np.int64),

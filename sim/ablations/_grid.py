@@ -23,11 +23,15 @@ _SCALES = {"movies": ("1-10", "0-9", "one-ten"), "books": ("1-5",)}
 #: Options that each kind of rater can see: only prompts have examples and a system text, and
 #: only raters that use a history can tell how it was chosen.
 _SEEN = {
-    "statistical": frozenset({"retrieval"}),
+    "statistical": frozenset({"retrieval", "wording"}),
     "random": frozenset[str](),
     "mean": frozenset[str](),
-    "llm": frozenset({"shots", "system", "retrieval"}),
+    "llm": frozenset({"shots", "system", "retrieval", "wording"}),
 }
+#: Wordings of hand-made personas beside our own words with fields; each is asked of the baseline
+#: only. Those of the sealed half are for final runs.
+_WORDINGS = ("own-text", "open", "open-text")
+_SEALED = ("sealed", "sealed-text")
 
 
 @dataclass(frozen=True)
@@ -46,6 +50,9 @@ class Options:
         How past items are chosen.
     perturbation
         Noise on the rating.
+    wording
+        Of the hand-made personas: ``own`` words with fields, ``open`` or ``sealed`` paraphrases
+        with fields, or one of these with ``-text``, without fields.
     """
 
     scale: str
@@ -53,6 +60,7 @@ class Options:
     system: str = "custom"
     retrieval: str = "embedding"
     perturbation: str = "none"
+    wording: str = "own"
 
     def metadata(self) -> dict[str, Any]:
         """The options, ready for JSON."""
@@ -79,16 +87,24 @@ def seen(options: Options, kind: str) -> Options:
     written is seen by models only: for other raters ``one-ten`` and ``0-9`` are ``1-10``, from
     which they are converted.
 
-    >>> seen(Options("one-ten", shots="1"), "statistical")
-    Options(scale='1-10', shots='-', system='-', retrieval='embedding', perturbation='none')
+    The statistical rater reads no text of a persona with fields.
+
+    >>> found = seen(Options("one-ten", shots="1", wording="open"), "statistical")
+    >>> found.scale, found.shots, found.retrieval, found.wording
+    ('1-10', '-', 'embedding', 'own')
     """
-    hidden = {name: UNSEEN for name in ("shots", "system", "retrieval") if name not in _SEEN[kind]}
+    axes = ("shots", "system", "retrieval", "wording")
+    hidden = {name: UNSEEN for name in axes if name not in _SEEN[kind]}
+    if kind == "statistical" and not options.wording.endswith("-text"):
+        hidden["wording"] = "own"
     if kind != "llm" and options.scale in ("one-ten", "0-9"):
         hidden["scale"] = "1-10"
     return replace(options, **hidden)
 
 
-def configurations(suite: str, kind: str, grid: Grid) -> tuple[list[Options], int]:
+def configurations(
+    suite: str, kind: str, grid: Grid, *, sealed: bool = False
+) -> tuple[list[Options], int]:
     """The different configurations of a rater, the baseline first, and how many were asked for.
 
     Parameters
@@ -101,6 +117,8 @@ def configurations(suite: str, kind: str, grid: Grid) -> tuple[list[Options], in
         ``full``: every combination; ``small``: the baseline (two examples, custom system text,
         retrieval by embedding, no noise: SUBER's, section 4.2) and what differs from it in one
         option.
+    sealed
+        Whether the paraphrases of the sealed half are asked too.
 
     Returns
     -------
@@ -131,4 +149,6 @@ def configurations(suite: str, kind: str, grid: Grid) -> tuple[list[Options], in
             asked += [replace(base, **{axis: v}) for v in values if v != getattr(base, axis)]
     else:
         raise ConfigError("unknown grid", where=str(grid), hint=f"one of {', '.join(GRIDS)}")
+    words = (*_WORDINGS, *(_SEALED if sealed else ()))
+    asked += [replace(base, wording=wording) for wording in words]
     return list(dict.fromkeys(seen(options, kind) for options in asked)), len(asked)

@@ -16,7 +16,7 @@ __all__ = ["plots_of"]
 
 #: Colours that people with red-green blindness can tell apart (Okabe and Ito).
 _COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#333333")
-_COMPONENTS = ("retrieval", "perturbation", "scale", "shots", "system")
+_COMPONENTS = ("retrieval", "perturbation", "scale", "shots", "system", "wording")
 
 
 def plots_of(result: SuiteResult) -> dict[str, bytes]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["comparisons", "markdown", "published", "table", "write_report"]
 
-_OPTIONS = ("scale", "shots", "system", "retrieval", "perturbation")
+_OPTIONS = ("scale", "shots", "system", "retrieval", "perturbation", "wording")
 _NAMES = {
     "movies": {"genres": "genres", "collections": "film series"},
     "books": {"genres": "categories", "collections": "book series"},
@@ -137,11 +138,12 @@ def markdown(result: SuiteResult, *, differences: pl.DataFrame | None = None) ->
         shown[-1] += _share(result, c)
         name = c.rater if c.kind not in _WITHOUT_MODEL else f"{c.rater} (no language model)"
         lines.append(_row([name, *_options(c), *shown]))
+    lines += ["", "## Own words and words of others", "", *_wordings(result)]
     lines += ["", "## Published rows, for context", "", *_context(), ""]
     lines += [_row(["source", *head]), _row(["---"] * (len(head) + 1))]
     for row in published(suite):
         shown = [f"{row[t]:.2f}" if t in row else "" for t in (*TESTS, "aggregate")]
-        options = [str(row[o]) for o in _OPTIONS]
+        options = [str(row.get(o, "own")) for o in _OPTIONS]
         lines.append(_row([row["source"], row["rater"], *options, *shown]))
     if differences is not None and differences.height:
         lines += ["", "## Paired comparisons", "", *_paired(differences)]
@@ -211,6 +213,39 @@ def _without_cases(result: SuiteResult, c: Configuration) -> list[str]:
 def _share(result: SuiteResult, c: Configuration) -> str:
     wanted, missing = len(result.suite.aggregate), len(_without_cases(result, c))
     return f" ({wanted - missing} of {wanted} tests)" if missing else ""
+
+
+#: Wordings as rows of a table: what each is called.
+_WORDED = {
+    "own": "own words, fields",
+    "own-text": "own words, text only",
+    "open": "words of others (open half), fields",
+    "open-text": "words of others (open half), text only",
+    "sealed": "words of others (sealed half), fields",
+    "sealed-text": "words of others (sealed half), text only",
+}
+
+
+def _wordings(result: SuiteResult) -> list[str]:
+    """Scores of each rater's baseline by wording of the hand-made personas."""
+    shown = ("genres", "raters", "aggregate")
+    lines = [
+        "Hand-made personas described by our templates or by a bank of paraphrases (numbers, "
+        "stars, thumbs, letter grades, everyday phrases), with liked and disliked genres, "
+        "leniency and manner as fields or without them. A rater that sees no difference has one "
+        "row.",
+        "",
+        _row(["rater", "personas", *shown]),
+        _row(["---"] * (2 + len(shown))),
+    ]
+    for rater in result.raters:
+        base = result.baseline(rater)
+        for c in result.configurations:
+            unworded = replace(c.options, wording=base.options.wording)
+            if c.rater == rater and unworded == base.options:
+                name = _WORDED.get(c.options.wording, "any")
+                lines.append(_row([rater, name, *(_cell(c.scores[test]) for test in shown)]))
+    return lines
 
 
 def _context() -> list[str]:

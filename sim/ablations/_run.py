@@ -113,6 +113,7 @@ def run_suite(
     *,
     grid: Grid = "small",
     seeds: Sequence[int] = (0, 1, 2),
+    sealed: bool = False,
     progress: Progress | None = None,
 ) -> SuiteResult:
     """Score every configuration of every rater; cells that are kept are not made again.
@@ -126,7 +127,9 @@ def run_suite(
     grid
         ``small`` or ``full``; see :func:`sim.ablations.configurations`.
     seeds
-        Each is a draw of the case tables and of the ratings.
+        Each is a draw of the case tables, of the paraphrases and of the ratings.
+    sealed
+        Whether the sealed half of the paraphrases is asked too; for final runs.
     progress
         Called with what is at hand, and with cells done (parts of one too) and in all.
 
@@ -147,7 +150,9 @@ def run_suite(
     every = list(dict.fromkeys([*(RaterSpec(kind) for kind in ALWAYS), *specs]))
     plan, asked = [], {}
     for spec in every:
-        found, asked[spec.name] = configurations(workshop.suite.domain, spec.kind, grid)
+        found, asked[spec.name] = configurations(
+            workshop.suite.domain, spec.kind, grid, sealed=sealed
+        )
         plan += [(spec, options) for options in found]
     total, done, reused = len(plan) * len(seeds), 0, 0
     made: list[Configuration] = []
@@ -222,7 +227,7 @@ def _configuration(
 
 
 def _label(spec: RaterSpec, options: Options, seed: int) -> str:
-    shown = [options.scale, options.retrieval, options.perturbation]
+    shown = [options.scale, options.retrieval, options.perturbation, options.wording]
     if spec.kind == "llm":
         shown[1:1] = [f"{options.shots}-shot", options.system]
     return f"{spec.name}: {', '.join(s for s in shown if s != UNSEEN)}, seed {seed}"

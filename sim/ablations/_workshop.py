@@ -222,6 +222,18 @@ _CHOSEN_BY = {
 }
 
 
+#: Tests whose cases have a history; hand-made personas have none.
+_WITH_HISTORIES = ("collections", "similarity")
+
+
+def _drawn_and_worded(test: str, draw: int, wording: str) -> tuple[int, str]:
+    """Draw of the cases of a test (0 where there is one only) and wording of its personas."""
+    if test in _WITH_HISTORIES:
+        return draw, "own"
+    worded = "own" if wording == UNSEEN else wording
+    return (0 if worded.startswith("own") else draw), worded
+
+
 @dataclass
 class Workshop:
     """What the cells of a suite share: a release's tables, the case tables, raters, retrievers.
@@ -238,7 +250,7 @@ class Workshop:
     k: int = RETRIEVED
     most: int = BLOCK
     _retrievers: dict[str, Any] = field(default_factory=dict)
-    _loaded: dict[tuple[str, int], Cases] = field(default_factory=dict)
+    _loaded: dict[tuple[str, int, str], Cases] = field(default_factory=dict)
     _shown: dict[tuple[str, int, str], Any] = field(default_factory=dict)
 
     @classmethod
@@ -298,11 +310,13 @@ class Workshop:
         bank = RaterBank(settings, suite, tables, answer_store, engines)
         return cls(found, release, tables, cases, bank, Kept(store.home), k, most)
 
-    def questions(self, test: str, draw: int) -> Cases:
-        """The cases of a test under one draw."""
-        key = (test, draw if test in ("collections", "similarity") else 0)
+    def questions(self, test: str, draw: int, wording: str = "own") -> Cases:
+        """The cases of a test under one draw, with hand-made personas in this wording."""
+        key = (test, *_drawn_and_worded(test, draw, wording))
         if key not in self._loaded:
-            self._loaded[key] = load_cases(test, key[1], self.cases, self.suite, self.bank.frame)
+            self._loaded[key] = load_cases(
+                test, key[1], self.cases, self.suite, self.bank.frame, key[2]
+            )
         return self._loaded[key]
 
     @property
@@ -312,7 +326,10 @@ class Workshop:
 
     def identity(self, spec: RaterSpec, options: Options, test: str, draw: int) -> dict[str, Any]:
         """What decides a rater's answers in a test, ready for JSON."""
-        histories = test in ("collections", "similarity")
+        from pipelines.ablations import wording_digest
+
+        histories = test in _WITH_HISTORIES
+        drawn, wording = _drawn_and_worded(test, draw, options.wording)
         retrieval = options.retrieval if histories else UNSEEN
         shots = 0 if options.shots == UNSEEN else int(options.shots)
         system = "default" if options.system == UNSEEN else options.system
@@ -321,7 +338,9 @@ class Workshop:
             used.add("personas")
         if test == "similarity":
             used.add("human_users")
+        worded = {"wording": wording, "texts": wording_digest(wording)}
         return {
+            **(worded if wording != "own" else {}),
             "code": CODE_VERSION,
             "test": test,
             "rater": self.bank.identity(spec, options.scale, shots, system),
@@ -329,7 +348,7 @@ class Workshop:
             "tables": {n: self.tables[n].version for n in sorted(used) if n in self.tables},
             "retrieval": retrieval,
             "retrieved": self.k if retrieval not in (UNSEEN, "none") else 0,
-            "draw": draw if histories else 0,
+            "draw": drawn,
             # How far paths of the graph go.
             "graph": self.release.settings.get("graph", {}) if retrieval == "graph" else {},
         }
@@ -367,7 +386,7 @@ class Workshop:
         scale = scale_named(options.scale)
         frames, failed = [], False
         for test in TESTS:
-            cases = self.questions(test, seed)
+            cases = self.questions(test, seed, options.wording)
             said = self._said(spec, options, test, seed, cases, progress)
             failed = failed or bool((said["status"] == "engine_error").any())
             frames.append(

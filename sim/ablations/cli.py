@@ -58,6 +58,12 @@ def ablate(
     seeds: Annotated[
         int, typer.Option("--seeds", min=1, help="Independent seeds (count), from 0 on.")
     ] = 3,
+    sealed: Annotated[
+        bool,
+        typer.Option(
+            "--sealed", help="Ask the sealed half of the paraphrases too: for final runs only."
+        ),
+    ] = False,
     retrieved: Annotated[
         int, typer.Option("--retrieved", min=1, max=50, help="Past items shown (count).")
     ] = 3,
@@ -98,6 +104,7 @@ def ablate(
         release or f"{suite}@latest",
         grid=grid,
         seeds=tuple(range(seeds)),
+        sealed=sealed,
         retrieved=retrieved,
         out=out,
         quiet=as_json,
@@ -141,6 +148,7 @@ def _run(
     *,
     grid: Any,
     seeds: tuple[int, ...],
+    sealed: bool,
     retrieved: int,
     out: Path | None,
     quiet: bool,
@@ -165,7 +173,9 @@ def _run(
                 advance(cells - done, total=total, text=text)
                 done = cells
 
-            result = run_suite(workshop, specs, grid=grid, seeds=seeds, progress=show)
+            result = run_suite(
+                workshop, specs, grid=grid, seeds=seeds, sealed=sealed, progress=show
+            )
     finally:
         if answers is not None:
             answers.close()
@@ -193,6 +203,7 @@ def _render(screen: Console, result: SuiteResult, files: dict[str, Path]) -> Non
     rows = []
     for c in result.configurations:
         options = [c.options.scale, c.options.retrieval, c.options.perturbation]
+        options += [c.options.wording] if c.options.wording != "own" else []
         if c.kind == "llm":
             options[1:1] = [f"{c.options.shots}-shot", c.options.system]
         shown = [c.scores[t] for t in c.scores]

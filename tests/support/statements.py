@@ -36,8 +36,10 @@ class Tally:
         Statements with a genre or leniency read as its opposite.
     invented
         Genres, leniencies and manners that were read and not labelled.
-    read, whole
-        Statements of which something was read, and those that were read exactly as labelled.
+    labelled, unread
+        Statements with a label, and those of them of which nothing was read.
+    whole
+        Statements that were read exactly as labelled.
     """
 
     statements: int
@@ -45,7 +47,8 @@ class Tally:
     right: int
     inverted: int
     invented: int
-    read: int
+    labelled: int
+    unread: int
     whole: int
 
 
@@ -63,7 +66,7 @@ def tally(
     reader: Callable[[str, tuple[str, ...]], Reading] = read_text,
 ) -> Tally:
     """Compare what a reader reads with the labels."""
-    total = [0] * 7
+    total = [0] * 8
     for row in rows:
         said = reader(row["text"], FILM_GENRES)
         gold = {(g, 1) for g in row["likes"].split(",") if g}
@@ -78,6 +81,7 @@ def tally(
         total[2] += len(gold & got)
         total[3] += bool(opposite)
         total[4] += sum(k not in known for k, _ in got)
-        total[5] += bool(got)
-        total[6] += got == gold
+        total[5] += bool(gold)
+        total[6] += bool(gold) and not got
+        total[7] += got == gold
     return Tally(*total)

@@ -10,6 +10,7 @@ import numpy as np
 import polars as pl
 
 from pipelines.errors import ContractError
+from pipelines.personas import reading_statement
 from pipelines.raters.protocol import OK, Floats, Ints
 from pipelines.raters.report._held_out import Table, persona_rows
 from pipelines.raters.report._population import (
@@ -475,6 +476,8 @@ def population_markdown(table: pl.DataFrame, metadata: Mapping[str, Any]) -> str
         "genres being those of the largest and smallest surpluses in training. People's headroom "
         "is as far as their training ratings tell, a lower bound.",
     ]
+    if metadata.get("reading"):
+        lines += ["", f"Personas: {reading_statement(metadata['reading'])}"]
     return "\n".join(lines)
 
 

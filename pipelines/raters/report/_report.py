@@ -9,12 +9,14 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from pipelines.personas import reading_counts, reading_statement
 from pipelines.raters.protocol import Rater
 from pipelines.raters.report._held_out import (
     People,
     Table,
     ask_about,
     collect_people,
+    persona_rows,
     time_split,
 )
 from pipelines.raters.report._metrics import Predictions, evaluate, paired_difference, reliability
@@ -91,6 +93,8 @@ class RaterReport:
         lines += [
             f"95 % intervals of a bootstrap over users in brackets. `{DIFFERENCE}` is the RMSE "
             f"minus that of {BIAS} on the same ratings: below zero is better.",
+            "",
+            f"People as personas: {reading_statement(self.metadata['reading'])}",
             "",
             CONTEXT,
         ]
@@ -331,10 +335,17 @@ def _facts(raters: Sequence[Rater], people: People, split: str, scheme: str) -> 
         "scale": people.scale.name,
         "held_out_ratings": len(held),
         "held_out_users": len(held.users),
+        "reading": _readings(people),
         "baseline_ratings": len(train),
         "baseline_users": len(train.users),
         "raters": {rater.name: rater.metadata() for rater in raters},
     }
+
+
+def _readings(people: People) -> dict[str, int]:
+    """How many of the people are rated by a field or by something read in their text."""
+    genres = people.items["genres"].explode().drop_nulls().unique().sort().to_list()
+    return reading_counts(persona_rows(people.held_out.users, people.traits), genres)
 
 
 def _value(rows: pl.DataFrame, metric: str) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
@@ -11,8 +12,10 @@ from typer.testing import CliRunner
 
 from pipelines.cli.main import app
 from pipelines.config import Settings
+from pipelines.contracts import CONTRACTS
 from pipelines.downloads import Progress, no_progress
 from pipelines.errors import ConfigError, LockedError
+from pipelines.llm.answers import AnswerStore
 from pipelines.stages import PipelineContext, build, stage_of
 from pipelines.store import Snapshot, Store
 from pipelines.store.locks import mutex
@@ -75,6 +78,49 @@ def test_an_imported_cohort_needs_files(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no persona files to import"):
         build(stage_of("personas"), context, cohort="imported")
     assert not context.store.has("personas")
+
+
+def _imported(tmp_path: Path, **options: Any) -> tuple[Snapshot, PipelineContext]:
+    """Three personas of a file, written as the cohort `imported`."""
+    folder = tmp_path / "data"
+    (folder / "steam").mkdir(parents=True, exist_ok=True)
+    (folder / "steam" / "steam_games.json").write_bytes(b"{'id': '10', 'app_name': 'Game'}\n")
+    (folder / "steam" / "australian_user_reviews.json").write_bytes(
+        b"{'user_id': 'a', 'reviews': []}\n"
+    )
+    (folder / "personas").mkdir(exist_ok=True)
+    texts = ("Ada adores comedies and hates horror.", "Bo is a nurse.", "Cy is a harsh critic.")
+    (folder / "personas" / "people.txt").write_text("\n".join(texts) + "\n")
+    settings = {"world": {"folder": str(folder)}, "runtime": {"home": str(tmp_path / "home")}}
+    context = PipelineContext({**settings, **options})
+    made = build(stage_of("personas"), context, cohort="imported")
+    return made.snapshots["personas"], context
+
+
+def test_a_model_reads_imported_texts_in_their_stage(tmp_path: Path, tiny_model: Path) -> None:
+    engine = {"kind": "transformers", "model": str(tiny_model)}
+    table, context = _imported(tmp_path, personas={"reader": "model"}, engine=engine)
+    found = table.read()
+    CONTRACTS["personas"].validate(found)
+    reader = table.manifest.stats["reader"]["imported"]
+    stated = found.filter(
+        (pl.col("likes").list.len() > 0)
+        | (pl.col("dislikes").list.len() > 0)
+        | pl.col("leniency").is_not_null()
+        | pl.col("manner").is_not_null()
+    )
+    assert (reader["texts"], reader["read"]) == (3, stated.height)
+    # Two named genres, and leniency and manner of each: answers are kept for the next run.
+    answers = AnswerStore(tmp_path / "home", context.settings.serving)
+    assert answers.committed == 2 + 3 * 2
+    answers.close()
+    assert _imported(tmp_path, personas={"reader": "model"}, engine=engine)[0] == table
+
+
+def test_rules_leave_imported_fields_to_the_raters(tmp_path: Path) -> None:
+    table, _ = _imported(tmp_path)
+    assert table.read()["likes"].list.len().sum() == 0
+    assert table.manifest.stats["reader"] == {"imported": {}}
 
 
 def test_two_processes_don_t_make_one_cohort_at_once(tmp_path: Path) -> None:

@@ -339,6 +339,18 @@ def test_card_is_the_same_for_the_same_content(world: Any) -> None:
     assert _card(world) == _card(world)
 
 
+def test_the_card_states_what_was_read_from_texts(world: Any) -> None:
+    reading = {"fields": 90, "text": 7, "nothing": 3, "compared": 50, "contradictions": 1,
+               "all_liked": 0, "none_liked": 2}  # fmt: skip
+    readers = {"imported": {"model": "tiny", "texts": 20, "read": 6}, "imported-rules": {}}
+    summary = release_summary(world.store, _tables(world), raters=RATERS)
+    card = _card(world, summary=summary | {"reading": reading, "text_readers": readers})
+    assert "Rated by fields: 90 of 100; by what the reader finds in the text: 7; 3 state" in card
+    assert "contradict the fields: 1 of 50 compared; fields win. 2 state dislikes only." in card
+    assert "cohort imported were read by the model tiny: something in 6 of 20." in card
+    assert "imported-rules" not in card
+
+
 def test_card_has_no_time_and_no_path(world: Any) -> None:
     card = _card(world)
     assert not re.search(r"\d{4}-\d{2}-\d{2}T|\d{2}:\d{2}:\d{2}", card)

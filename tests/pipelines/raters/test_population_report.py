@@ -87,7 +87,11 @@ def test_personas_without_a_drawn_taste_are_told_apart(small_world, scored):
 
 
 def test_table_and_page_hold_the_same_figures(report):
-    text = population_markdown(report.table, report.metadata)
+    noted = {"fields": 15, "text": 4, "nothing": 1, "compared": 10, "contradictions": 2,
+             "all_liked": 0, "none_liked": 0}  # fmt: skip
+    text = population_markdown(report.table, report.metadata | {"reading": noted})
+    assert "Rated by fields: 15 of 20; by what the reader finds in the text: 4; 1 state" in text
+    assert "contradict the fields: 2 of 10 compared; fields win." in text
     assert f"{figure(report, 'headroom')['personas_value']:.3f}" in text
     assert set(report.table["figure"]) <= set(POPULATION_FIGURES)
     for picture in population_pictures(report.table, report.metadata).values():

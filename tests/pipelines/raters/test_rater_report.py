@@ -77,6 +77,8 @@ def test_the_statement_says_what_was_fitted_and_that_no_model_was_asked(report):
     assert "fitted on training ratings only" in text
     assert "uses no language model" in text
     assert "1.738" in text
+    assert report.metadata["reading"]["nothing"] == report.metadata["held_out_users"]
+    assert "People as personas: Rated by fields: 0 of" in text
     assert f"| {BIAS} | baseline |" in text
 
 

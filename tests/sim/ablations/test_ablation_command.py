@@ -51,7 +51,7 @@ def test_the_command_prints_a_row_per_configuration_and_writes_the_report(
     }  # fmt: skip
     again = called("--suite", "movies", "--home", str(where), "--seeds", "2", "--json")
     found = json.loads(again.stdout)
-    assert found["reused"] == found["cells"] == 2 * (7 + 3 + 3)
+    assert found["reused"] == found["cells"] == 2 * (9 + 3 + 3)
     assert Path(found["files"]["html"]).parent == where / "ablations" / "reports"
     rows = {(r["rater"], r["test"]) for r in found["rows"]}
     assert len(rows) == 3 * 5
@@ -70,7 +70,9 @@ def test_the_page_needs_no_other_file_and_says_who_needs_no_model(
     assert wide.filter(pl.col("source") == "measured").height == len(result.configurations)
     text = files["markdown"].read_text()
     assert "2 of 22 series (2 by collection)" in text
-    assert "statistical: 12 asked, 7 different" in text
+    assert "statistical: 15 asked, 9 different" in text
+    assert "| statistical | own words, text only |" in text
+    assert "| statistical | words of others (open half), text only |" in text
 
 
 @pytest.mark.slow

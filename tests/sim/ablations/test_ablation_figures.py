@@ -318,24 +318,35 @@ def test_pairing_sees_what_separate_intervals_do_not() -> None:
 
 def test_the_full_grid_is_every_combination() -> None:
     found, asked = configurations("movies", "llm", "full")
-    assert len(found) == asked == 3 * 3 * 2 * 5 * 3
+    wordings = 3
+    assert len(found) == asked == 3 * 3 * 2 * 5 * 3 + wordings
     books, _ = configurations("books", "llm", "full")
-    assert len(books) == 1 * 3 * 2 * 5 * 3
+    assert len(books) == 1 * 3 * 2 * 5 * 3 + wordings
     assert {o.scale for o in books} == {"1-5"}
 
 
 def test_the_small_grid_changes_one_option_at_a_time() -> None:
     found, asked = configurations("movies", "llm", "small")
     base = found[0].metadata()
-    assert len(found) == asked == 12
+    assert len(found) == asked == 15
     changes = [sum(base[k] != v for k, v in o.metadata().items()) for o in found[1:]]
-    assert changes == [1] * 11
+    assert changes == [1] * 14
+
+
+def test_sealed_paraphrases_are_asked_only_on_request() -> None:
+    def wordings(**options: bool) -> set[str]:
+        found, _ = configurations("movies", "llm", "small", **options)
+        return {o.wording for o in found}
+
+    assert wordings() == {"own", "own-text", "open", "open-text"}
+    assert wordings(sealed=True) == wordings() | {"sealed", "sealed-text"}
 
 
 def test_options_that_a_rater_cant_see_make_one_configuration() -> None:
     statistical, asked = configurations("movies", "statistical", "full")
-    assert asked == 270
-    assert len(statistical) == 5 * 3
+    assert asked == 273
+    # It reads no text where there are fields.
+    assert len(statistical) == 5 * 3 + 2
     assert {(o.shots, o.system) for o in statistical} == {("-", "-")}
     for baseline in ("random", "mean"):
         assert len(configurations("movies", baseline, "full")[0]) == 3

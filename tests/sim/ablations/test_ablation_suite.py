@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import polars as pl
 import pytest
 from support.ablation_release import Opened, settings_of
 
-from pipelines.ablations import RaterSpec
+from pipelines.ablations import WORDINGS, RaterSpec
 from pipelines.config import EngineSettings
 from pipelines.errors import ConfigError, IntegrityError, ReleaseError
 from pipelines.llm.answers import AnswerStore
@@ -208,6 +209,42 @@ def test_shots_and_system_are_seen_by_models(opened: Opened, tmp_path: Path, hom
     assert "You predict how one particular person rates films" in texts["0", "custom"][0]
 
 
+def test_text_only_personas_keep_their_cases_and_lose_their_fields(opened: Opened) -> None:
+    shop = opened()
+    own, text = (shop.questions("genres", 0, wording) for wording in ("own", "own-text"))
+    assert own.users == text.users
+    assert own.item.tolist() == text.item.tolist()
+    assert own.personas["description"].equals(text.personas["description"])
+    assert text.personas["likes"].list.len().sum() == 0
+    assert text.personas["manner"].null_count() == text.personas.height
+    assert not set(own.personas["persona_id"]) & set(text.personas["persona_id"])
+
+
+def test_paraphrases_are_other_texts_in_every_seed(opened: Opened) -> None:
+    shop = opened()
+    first, second = (shop.questions("genres", seed, "open") for seed in (0, 1))
+    own = shop.questions("genres", 0)
+    assert first.personas["likes"].equals(own.personas["likes"])
+    for one, other in ((first, own), (second, own), (first, second)):
+        same = (one.personas["description"] == other.personas["description"]).sum()
+        assert same == 0
+    keys = {shop.cell_key(STATISTICAL, replace(BASE, wording=w), 0) for w in WORDINGS}
+    assert len(keys) == len(WORDINGS)
+
+
+def test_a_model_sees_the_wording_and_no_field_in_text_only(
+    opened: Opened, tmp_path: Path, home: Path
+) -> None:
+    log: list[Request] = []
+    shop = opened(shutil.copytree(home, tmp_path / "h"), engines=scripted(log))
+    shop.cell(LLM, Options("1-10", "0", "custom", wording="open-text"), 0)
+    texts = shop.questions("raters", 0, "open-text").personas["description"].to_list()
+    prompts = ["\n".join(m.content for m in request.messages) for request in log]
+    about = [p for p in prompts if any(text in p for text in texts)]
+    assert len(about) == 8 * 3
+    assert not any("Likes:" in p or "Dislikes:" in p for p in about)
+
+
 # -- failures -----------------------------------------------------------------------------------
 
 
@@ -306,10 +343,10 @@ def test_progress_goes_from_nothing_to_all_cells_and_never_back(
     )
     done = [at for _, at, _ in seen]
     assert done == sorted(done)
-    assert (done[0], done[-1]) == (0, 13)
+    assert (done[0], done[-1]) == (0, 15)
     assert any(at % 1 for at in done), "the cases of a cell are parts of it"
-    assert {total for _, _, total in seen} == {13}
-    assert seen[0][0] == "statistical: 1-10, embedding, none, seed 0"
+    assert {total for _, _, total in seen} == {15}
+    assert seen[0][0] == "statistical: 1-10, embedding, none, own, seed 0"
 
 
 def test_a_cell_is_known_by_what_decides_it(opened: Opened) -> None:
@@ -376,7 +413,7 @@ def test_ten_answers_are_ten_answers_for_a_rater_without_a_model(opened: Opened)
 def test_the_statistical_the_random_and_the_mean_rater_are_always_rows(opened: Opened) -> None:
     result = run_suite(opened(), [], seeds=(0,))
     assert result.raters == ["statistical", "random", "mean"]
-    assert result.asked == {"statistical": 12, "random": 12, "mean": 12}
+    assert result.asked == {"statistical": 15, "random": 15, "mean": 15}
     for c in result.configurations:
         assert set(c.scores) == {*TESTS, "aggregate"}
         whole = np.mean([c.scores[t].score for t in TESTS])
