@@ -85,6 +85,7 @@ def read_text(text: str, genres: tuple[str, ...]) -> Reading:
     tones: set[str] = set()
     manners: set[str] = set()
     rest, uniform, praised = False, 0, False
+    felt: set[int] = set()
     state = _State()
     for sentence in _SENTENCE.split(_normal(text)):
         if not (lexicon.named_in(sentence) or _RELEVANT.search(sentence)):
@@ -101,6 +102,7 @@ def read_text(text: str, genres: tuple[str, ...]) -> Reading:
                     rest = rest or (marked and sign < 0)
                 elif subject == _ALL:
                     uniform = uniform or sign * marked
+                    felt |= {sign} - {0} if _ALL_VIEWED.search(sentence) else set()
                 else:
                     votes.setdefault(subject, set()).add(sign)
                     praised = praised or (marked and sign > 0)
@@ -110,6 +112,8 @@ def read_text(text: str, genres: tuple[str, ...]) -> Reading:
         tones, manners = set(), {"polar"}
     elif uniform and not (likes or dislikes):
         tones, manners = {"generous" if uniform > 0 else "harsh"}, {"uniform"}
+    elif len(felt) == 1 and not (likes or dislikes or tones):
+        tones = {"generous" if felt == {1} else "harsh"}  # likes or dislikes all there is
     return Reading(
         likes,
         dislikes,
@@ -285,7 +289,7 @@ _N = rf"(\d+(?:\.\d+)?|{'|'.join(_NUMBERS)})"
 _RATE = r"(?:rate|score|grade|mark|rank|evaluate)"
 _MARK = r"(?:marks?|ratings?|scores?|grades?|stars|points)"
 _VIEWED = r"(?:films?|movies?|books?|novels?|games?|titles?|ones?|content|stor(?:y|ies)|things?)"
-_SENTENCE = re.compile(r"[.!?\n]+(?:\s+|$)")
+_SENTENCE = re.compile(r"[.!?]+(?:\s+|$)|\s*\n\s*")
 
 
 def _share(value: str, top: str | float) -> float:
@@ -378,18 +382,22 @@ _IDIOMS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
          r"for\b|leave(?:s)? (?:her|him|me|them|\w+) (?:cold|unmoved)\b|waste of (?:time|an?)\b|"
          r"(?:roll|rolls) (?:her|his|my|their) eyes\b|to sleep\b|(?:fall|falls) asleep\b|"
          r"snooze fest\b|hard pass\b|no thanks?\b|no way\b|not for (?:me|her|him|them)\b|"
-         r"thumbs? down\b|takes? no pleasure in\b|thinks? (?:little|poorly) of\b|low opinion of\b|"
+         r"takes? no pleasure in\b|thinks? (?:little|poorly) of\b|low opinion of\b|"
          r"low regard\b|low(?:est)? interest in\b|freaks? (?:me|her|him) out\b|so over\b|"
          r"least favou?rite\b|(?:likes?|enjoys?) least\b|not get\b|"
          r"do not get (?:me|her|him) started\b|small on\b|must avoid\b|bottom genres?\b|"
          r"childish and|wasted on\b|watch(?:es)? little\b|give up\b|do without\b|"
+         r"(?:tears?|rips?) (?:[\w\x00]+ ){1,3}?(?:apart|to (?:pieces|shreds))\b|fuming\b|"
+         r"nothing (?:nice|good|kind) to say\b|advise against\b|trash(?:es)?\b|rubbish\b|"
          r"hard to please\b(?= (?:with|by))|(?:genres? )?to avoid\b", "cueneg"),
         (r"soft spot for\b|weakness for\b|sucker for\b|look(?:s|ing)? forward to\b|big on\b|"
          r"(?:am|is|are|really|and) into\b|into(?= :)|not enough of\b|cares? for\b|interested in\b|"
          r"goes for\b|go for\b|lives? for\b|swears? by\b|crazy about\b|mad about\b|"
-         r"thumbs? up\b|yes to\b|thinks? (?:highly|well) of\b|high opinion of\b|high regard\b|"
+         r"yes to\b|thinks? (?:highly|well) of\b|high opinion of\b|high regard\b|"
          r"high(?:est)? interest in\b|guilty pleasures?\b|happy place\b|(?:my|her|his) jam\b|"
-         r"is where it is at\b|any day of the week\b|yes please\b|time well spent\b|i am in\b|"
+         r"head over heels\b|gush(?:es)? over\b|sings? the praises of\b|on a pedestal\b|"
+         r"would marry\b|to the skies\b|is where it is at\b|any day of the week\b|yes please\b|"
+         r"time well spent\b|i am in\b|"
          r"worth (?:my|her|his) time\b|(?:gravitat|drift)\w* toward\w*|cannot wait for\b|"
          r"must see\b|top genres?\b|(?:take|takes|taking) (?:great )?pleasure in\b|all day long\b|"
          r"full of\b|puts? (?:her|him|me) in a good mood\b|mak(?:e|es) (?:her|him|me) laugh\b|"
@@ -406,9 +414,11 @@ _IDIOMS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         (r"(?:near|at|towards?) the (?:very )?bottom\b", "markneg"),
         (r"(?:highest|top|best|full|perfect|maximum|high|good|great|excellent|generous|glowing|"
          rf"above average|(?<=the )same high) (?:possible )?{_MARK}\b(?! of)|maximum\b|"
+         r"(?:full|all (?:of )?(?:the|its|her|his|their)) stars\b|(?:full )?row of stars\b|"
          r"(?:perfect|highest|top) ones\b", "markpos"),
         (r"(?:lowest|worst|rock bottom|minimum|low|poor|bad|harsh|terrible|dismal|bottom|"
-         rf"below average) (?:possible )?{_MARK}\b(?! of)|the worst\b(?=,| *$)|"
+         rf"below average) (?:possible )?{_MARK}\b(?! of)|the worst\b(?=,| *$)|minimum\b|"
+         r"(?:single|lonely|lone) star\b|"
          r"(?:lowest|worst|bottom) ones\b", "markneg"),
     )
 )  # fmt: skip
@@ -483,12 +493,32 @@ def _normal(text: str) -> str:
     low = re.sub(r"\b(?:no longer|not any ?more)\b(?= \w)", "not", low)
     # `Horror? No thanks`: a short question is the subject of what follows.
     low = re.sub(r"((?:^|[.!?;] )(?:[\w'-]+ ?){1,3})\?(?= )", r"\1 :", low)
+    low = _THUMBS.sub(_thumb, low)
     low = _numbers(low)
     return _ADVERBS.sub(" ", low)
 
 
+#: Thumbs up and down, a scale of two answers; `up for dramas and down for the rest`.
+_THUMBS = re.compile(
+    r"👍+|👎+|(?:\b(?:two|both|big|an?|enthusiastic|his|her|my|the) )*\bthumbs?[- ]"
+    r"(?:(?:only|always|way|points?|pointing|goes|go|is|are) )*"
+    r"(?:up|down|(?:at|to|towards?) the (?:floor|ground))\b(?! ?button)(?P<other>(?: for "
+    r"[\w' -]{1,40}?)? and (?:up|down)(?= for\b))?"
+)
+
+
+def _thumb(match: re.Match[str]) -> str:
+    first = match[0].removesuffix(match["other"] or "")
+    up = "👍" in first or first.endswith("up")
+    one, two = (" markpos ", " markneg ") if up else (" markneg ", " markpos ")
+    if not match["other"]:
+        return one
+    return f"{one}{match['other'].rpartition(' and ')[0]} and {two}"
+
+
 def _numbers(low: str) -> str:
     """Numbers, stars, percentages and letter grades as tokens of high, low and middling marks."""
+    low = re.sub(rf"\b{_N} and a half\b", lambda m: f"{_share(m[1], 1.0) + 0.5:g}", low)
     low = re.sub(r"\b(\d+) years?(?:[ -]old)?\b|\bage \d+\b|\bnine times out of ten\b", " ", low)
     low = re.sub(r"★+|(?<=\w )\*{1,5}(?= *(?:[,;.)]|$))", lambda m: _mark(len(m[0]) / 5), low)
     scale = re.search(rf"\bscale (?:of|from) (?:{_N} (?:to|-) )?{_N}\b", low)
@@ -514,7 +544,7 @@ def _numbers(low: str) -> str:
         low,
     )
     low = re.sub(rf"{_BOUND}\b{_N} ?%", percent, low)
-    low = re.sub(rf"\(?{_BOUND}\b{_N}(?: to {_N})? (?P<unit>stars?|points)\b\)?", counted, low)
+    low = re.sub(rf"\(?{_BOUND}\b{_N}(?: to {_N})?[ -](?P<unit>stars?|points)\b\)?", counted, low)
     biggest = max([float(v) for v in re.findall(r"\b\d+\b", low)] or [0.0])
     ends = top or (10.0 if biggest > 5 or not re.search(r"\d", low) else None)
 
@@ -522,14 +552,17 @@ def _numbers(low: str) -> str:
         value = _share(match["n"].removesuffix("s"), 1.0)
         if ends is None and value > 1:
             return " "
-        return match["before"] + _mark(_share(match["n"].removesuffix("s"), ends or 10.0))
+        # A number above ten is one of a hundred where no scale is named.
+        whole = top or (100.0 if 10 < value <= 100 else ends or 10.0)
+        return match["before"] + _mark(_share(match["n"].removesuffix("s"), whole))
 
     plural = rf"(?P<n>\d+(?:\.\d+)?|(?:{'|'.join(_NUMBERS)})s?|zeroe?s)"
     if ":" not in low and not top and not _RATED.search(low):
         return _letters(low)
     low = re.sub(
-        rf"(?P<before>\b(?:rating|score|grade|mark)s? of |\b(?:gets?|gives?|earns?|are|is|at) "
-        rf"(?:(?!\d)[\w-]+ ){{0,5}}?(?:a |an )(?:big fat )?|\bget (?=tens|ones|zeros)|: ?|"
+        rf"(?P<before>\b(?:rating|score|grade|mark)s? of |"
+        rf"\b(?:gets?|got|gives?|hands?|earns?|are|is|at) (?:(?!\d)[\w-]+ ){{0,5}}?(?:a |an )"
+        rf"(?:big fat |perfect )?|\baverages? (?=\d)|\bget (?=tens|ones|zeros)|: ?|"
         rf"\b(?:at|film|films|others|rest|a) (?=\d))"
         rf"{plural}(?=\b(?![\w-])(?! to\b)(?! (?:year|time|child|films?|movies?)))",
         bare,
@@ -540,22 +573,28 @@ def _numbers(low: str) -> str:
 
 #: Words without which a bare number is no rating.
 _RATED = re.compile(
-    rf"\b(?:{_RATE}|rating|scoring|grading|gives?|gave|gets?|award|film|movie|book)"
+    rf"\b(?:{_RATE}|averages?|rating|scoring|grading|gives?|gave|gets?|award|film|movie|book)"
 )
 
 
 def _letters(low: str) -> str:
     """Letter grades as tokens."""
-    grade = r"(?P<g>a\+?|b\+?|c|d|f|e)"
+    grade = r"(?P<g>[ab]\+?|[cdef])"
     steps = {"a": "markpos", "b": "markpos", "c": "markzero"}
 
     def letter(match: re.Match[str]) -> str:
         return f"{match['before']} {steps.get(match['g'][0], 'markneg')} "
 
-    low = re.sub(rf"(?P<before>: ){grade}(?=[\s.,;]|$)", letter, low)
+    low = re.sub(rf"(?P<before>: ){grade}(?= *(?:[.,;\n]|$))", letter, low)
     low = re.sub(rf"(?P<before>\brated ){grade}(?= in\b)", letter, low)
+    # `straight A's`, `get D's and F's`, `A plus`, `an A for comedies`; not `an a cappella choir`.
+    low = re.sub(rf"(?P<before>\b(?:straight|all|gets?|gives?|and|or) ){grade}'s\b", letter, low)
+    low = re.sub(rf"(?P<before>(?<![\w'-])(?:an? )?){grade} (?:plus|minus)(?![\w'-])", letter, low)
     return re.sub(
-        rf"(?P<before>\b(?:an?|a straight|a grade of) ){grade}(?=[,.]|$| from\b| or\b)", letter, low
+        rf"(?P<before>\b(?:an?|a straight|a grade of) ){grade}[+-]?(?= *(?:[,.;:!?)\"]|$)| (?:for|"
+        r"from|or|and|as|next|under|every|each|whatever|no|but|while|period)\b)",
+        letter,
+        low,
     )
 
 
@@ -633,7 +672,10 @@ def _tokens(sentence: str, lexicon: _Lexicon) -> str:
     )
     text = lexicon.marked(text)
     text = re.sub(
-        r"\b(?:everything|anything) else\b|\b(?:all|any|the) (?:the )?others?\b(?: kinds? of)?(?: "
+        r"\b(?:everything|anything|whatever) else\b(?: there is\b)?|\bwhatever is left\b|"
+        r"\b(?:everything|anything) (?:that falls )?outside\b(?: of (?:that|it|them))?|"
+        r"\bwhat is not(?: one of them)?\b|\b(?:all )?the other stuff\b|"
+        r"\b(?:all|any|the) (?:the )?others?\b(?: kinds? of)?(?: "
         rf"{_VIEWED})?|\bthe rest\b|\b(?:every |any )?other (?:kinds? of )?"
         rf"(?:{_VIEWED}|kind)\b|\b{_VIEWED} of (?:every|any) other kind\b",
         f" {_REST} ",
@@ -856,7 +898,8 @@ _HARSH = re.compile(
 )
 #: Generosity and strictness of other things than ratings.
 _ELSEWHERE = re.compile(
-    r"\b(?:parents?|father|mother|boss|diet|schedule|job|employer|regime|charity|teacher|school|"
+    r"\b(?:parents?|father|mother|boss|diet|schedules?|job|career|role|position|shifts|hours|"
+    r"employer|regime|charity|teacher|school|"
     r"polic\w+|immigration|border|"
     r"laws?|regulations?|economic|education\w*)\b"
 )
@@ -871,10 +914,14 @@ _NARROW = re.compile(
     r"around the midpoint|close to the middle)\b"
 )
 _ALL_OF = re.compile(
-    rf"\b(?:everything|anything|whatever(?: the genre)?|(?:all|every|each) (?:of the )?(?:single )?"
+    rf"\b(?:everything|anything|(?:no|does not) matter (?:what|which)(?: (?:it is|{_VIEWED}))?|"
+    rf"whatever(?: the (?:genre|kind|{_VIEWED})| {_VIEWED})?|every last one of them|"
+    rf"the whole lot of them|(?:all|every|each) (?:of the )?(?:single )?"
     rf"{_VIEWED}|all of them|them all|exclusively|there is no {_VIEWED} (?:i|she|he|"
     rf"they) would not)\b(?! but)"
 )
+#: All of what is rated, not of something else.
+_ALL_VIEWED = re.compile(r"\b(?:every|each|all|any) (?:of the )?(?:film|movie|book|novel|game)s?\b")
 _MOST_OF = re.compile(
     r"\b(?:most|average|mean|almost everything|nearly everything|ever|never|hardly|rarely|seldom)\b"
 )
@@ -909,10 +956,12 @@ def _tone(sentence: str, clauses: Sequence[_Clause]) -> tuple[set[str], set[str]
         and not _ELSEWHERE.search(sentence)
         and not (_PRONOUN.search(sentence) or re.match(r"they\b", sentence))
     ):
-        signs = {_sign(c, n) for c in clauses for n in c.cues if c.words[n].startswith("mark")}
+        rated = _OF_RATINGS.search(sentence) or named & {_ALL, _KIND}
+        marks = [(c, n) for c in clauses for n in c.cues if c.words[n].startswith("mark")]
+        signs = {_sign(c, n) for c, n in marks if rated}
         if signs == {0} and "markzero" in words and (_ALL in named or _MOST_OF.search(sentence)):
             manners.add("narrow")
-        elif signs == {1} and re.search(r"\b(?:once|reserve[sd]?|only|for) ", sentence):
+        elif signs == {1} and re.search(r"\b(?:once|reserve[sd]?|(?<!the )only|for) ", sentence):
             tones.add("harsh")  # `five stars is for masterpieces`
         elif _KIND in named and not _MOST_OF.search(sentence):
             pass  # films of an unnamed kind
@@ -921,13 +970,19 @@ def _tone(sentence: str, clauses: Sequence[_Clause]) -> tuple[set[str], set[str]
     return tones, manners
 
 
+#: What a sentence speaks of whose numbers are ratings: a share of an income is none.
+_OF_RATINGS = re.compile(
+    rf"\b(?:{_RATE}[sd]?|ratings?|scor\w+|grad(?:es?|ing)|marks|stars?|points|reviews?\w*|critic\w*|"
+    r"masterpieces?|opinions?|verdicts?)\b"
+)
 #: Without one of these, or a genre, a sentence states nothing.
 _RELEVANT = re.compile(
     r"mark|rate|rating|scor|grad|scale|range|star|points|generous|lenient|lenien|harsh|strict|"
     r"picky|"
     r"critic|demanding|please|impress|satisf|forgiv|standards|fussy|sting|nitpick|exact|mercil|"
     r"choosy|"
-    r"judge|praise|complain|extreme|soft|kind|tough|lot to|every number|in between|all or|all over"
+    r"judge|praise|complain|extreme|every (?:film|movie|book|novel|game)|"
+    r"soft|kind|tough|lot to|every number|in between|all or|all over"
 )
 
 # --- names of genres -----------------------------------------------------------------
@@ -935,7 +990,8 @@ _RELEVANT = re.compile(
 #: Words that name a genre only beside a word for the thing itself, or in a list of genres.
 _AMBIGUOUS = frozenset(
     _words(
-        "family war history music crime casual sports sport racing art arts children kids "
+        "family children's kids' war history music crime casual sports sport racing art arts "
+        "children kids "
         "cooking business health religion science travel nature design reference home law "
         "computers technology medical education fiction short biography"
     )
@@ -948,7 +1004,7 @@ _THINGS = frozenset(
     )
 )
 #: Words for people that are genres only right before a word for the thing.
-_PEOPLE = frozenset(("children", "kids", "family"))
+_PEOPLE = frozenset(("children", "children's", "kids", "kids'", "family"))
 #: Other names of genres (lower case).
 _OTHER_NAMES: dict[str, tuple[str, ...]] = {
     "sci-fi": ("science fiction", "sci fi", "scifi", "sf", "space opera"),

@@ -139,9 +139,46 @@ def test_negation_pronouns_and_mere_mention(
     assert stated(text) == (likes, dislikes)
 
 
+@faults(
+    ("Comedies get two thumbs up, musicals a thumbs-down.", ("Comedy",), ("Musical",)),
+    ("👍👍 for westerns, 👎 for horror.", ("Western",), ("Horror",)),
+    ("Her thumb points up for dramas.", ("Drama",), ()),
+    ("Ada, 30, gives comedies a 95 and westerns a 20.", ("Comedy",), ("Western",)),
+    ("On a scale of 20 dramas get a 15 and musicals a 3.", ("Drama",), ("Musical",)),
+    ("Straight A's for comedies.", ("Comedy",), ()),
+    ("An A minus for dramas, a D for war films.", ("Drama",), ("War",)),
+    ("She sings in an a cappella choir and a drama club.", (), ()),
+)
+def test_thumbs_grades_and_numbers_of_a_hundred(
+    text: str, likes: tuple[str, ...], dislikes: tuple[str, ...]
+) -> None:
+    assert stated(text) == (likes, dislikes)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Rent accounts for about 40% of her monthly income.",
+        "He receives a 10% commission on sales, an average of $10,000.",
+        "Demographic overview: A 35-44-year-old man of Ohio.",
+        "Residence: A rural town in Wyoming.\nAge: 29",
+        "His career as a firefighter is demanding.",
+        "She enjoys volunteering at her children's schools.",
+        "- Tax policies that benefit families with children\n- Concerns about jobs",
+        "She loves everything about her garden.",
+        "She earned an A in chemistry.",
+    ],
+)
+def test_shares_ages_and_families_are_no_ratings(text: str) -> None:
+    assert not read_text(text, FILMS)
+
+
 @pytest.mark.parametrize(
     ("text", "leniency", "manner"),
     [
+        ("He hates every film he sees.", "harsh", None),
+        ("Thumbs down for every film, no matter which.", "harsh", "uniform"),
+        ("Comedies get thumbs up, everything else thumbs down.", None, "polar"),
         ("She rates generously.", "generous", None),
         ("A harsh critic of everything.", "harsh", None),
         ("He is not a harsh critic.", "generous", None),

@@ -89,7 +89,10 @@ def _imported(tmp_path: Path, **options: Any) -> tuple[Snapshot, PipelineContext
         b"{'user_id': 'a', 'reviews': []}\n"
     )
     (folder / "personas").mkdir(exist_ok=True)
-    texts = ("Ada adores comedies and hates horror.", "Bo is a nurse.", "Cy is a harsh critic.")
+    life = (
+        "Lives near a river with two friends, an old dog and more plants than the rooms can hold."
+    )
+    texts = (f"{life} Adores comedies and hates horror.", life, f"{life} A harsh critic.")
     (folder / "personas" / "people.txt").write_text("\n".join(texts) + "\n")
     settings = {"world": {"folder": str(folder)}, "runtime": {"home": str(tmp_path / "home")}}
     context = PipelineContext({**settings, **options})
@@ -112,7 +115,7 @@ def test_a_model_reads_imported_texts_in_their_stage(tmp_path: Path, tiny_model:
     assert (reader["texts"], reader["read"]) == (3, stated.height)
     # Two named genres, and leniency and manner of each: answers are kept for the next run.
     answers = AnswerStore(tmp_path / "home", context.settings.serving)
-    assert answers.committed == 2 + 3 * 2
+    assert answers.stats().answers == 2 + 3 * 2
     answers.close()
     assert _imported(tmp_path, personas={"reader": "model"}, engine=engine)[0] == table
 
