@@ -518,7 +518,7 @@ def _thumb(match: re.Match[str]) -> str:
 
 def _numbers(low: str) -> str:
     """Numbers, stars, percentages and letter grades as tokens of high, low and middling marks."""
-    low = re.sub(rf"\b{_N} and a half\b", lambda m: f"{_share(m[1], 1.0) + 0.5:g}", low)
+    low = re.sub(rf"\b{_N} and a half\b", lambda m: f"{_share(str(m[1]), 1.0) + 0.5:g}", low)
     low = re.sub(r"\b(\d+) years?(?:[ -]old)?\b|\bage \d+\b|\bnine times out of ten\b", " ", low)
     low = re.sub(r"★+|(?<=\w )\*{1,5}(?= *(?:[,;.)]|$))", lambda m: _mark(len(m[0]) / 5), low)
     scale = re.search(rf"\bscale (?:of|from) (?:{_N} (?:to|-) )?{_N}\b", low)
