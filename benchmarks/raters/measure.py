@@ -1,6 +1,7 @@
 """Speed, memory and held-out figures of the statistical rater.
 
     python benchmarks/raters/measure.py --home ml-latest-small=HOME --home ml-100k=HOME
+    python benchmarks/raters/measure.py --home ml-latest-small=HOME --tune
 
 Each home is one that `understudy run` made from that data set; only its tables of films are
 read. Where it has no item embeddings, texts are encoded once into a file of --cache.
@@ -10,19 +11,28 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import itertools
 import json
 import resource
 import statistics
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
 
-from pipelines.raters import fit_rater, rater_report, score_pairs
+from pipelines.raters import fit_rater, score_pairs, whole_report
 from pipelines.store import Store
 
+#: Settings of matrix factorisation that are tried (Surprise's names).
+GRID = {
+    "n_factors": (20, 50, 100),
+    "n_epochs": (30, 60),
+    "lr_all": (0.005, 0.007, 0.01),
+    "reg_all": (0.05, 0.1, 0.15),
+}
 TABLES = ("items", "interactions", "splits", "item_stats", "human_users")
 
 
@@ -33,23 +43,40 @@ def main() -> None:
     parser.add_argument("--cache", type=Path, default=Path.home() / ".cache" / "understudy-bench")
     parser.add_argument("--personas", type=int, default=1_000, help="personas to score (count)")
     parser.add_argument("--runs", type=int, default=3, help="timed runs; the median is shown")
+    parser.add_argument("--tune", action="store_true", help="matrix factorisation's grid only")
     parser.add_argument("--no-speed", action="store_true", help="held-out figures only")
     options = parser.parse_args()
     for number, given in enumerate(options.home):
         name, folder = given.split("=", 1)
+        if options.tune:
+            for rmse, settings in tune(Store(Path(folder))):
+                print(f"{rmse:.4f} {json.dumps(settings)}", flush=True)
+            continue
         tables = read(name, Path(folder), options.cache)
         traits = tables.pop("human_users")
         raters = [fit_rater(n, scale="1-10", **tables) for n in ("statistical", "mean", "random")]
-        report = rater_report(
-            raters,
-            items=tables["items"],
-            interactions=tables["interactions"],
-            splits=tables["splits"],
-            human_users=traits,
-        )
+        report = whole_report(raters, **tables, human_users=traits)
         print(f"\n## {name}\n\n{report.markdown()}\n")
         if number == 0 and not options.no_speed:
             print(json.dumps(speed(raters[0], tables["items"], options.personas, options.runs)))
+
+
+def tune(store: Store) -> Iterator[tuple[float, dict[str, Any]]]:
+    """RMSE on validation ratings of matrix factorisation fitted on training ratings, by setting."""
+    from surprise import SVD, Dataset, Reader
+
+    interactions, splits = (store.current(f"movies.{t}").read() for t in ("interactions", "splits"))
+    rows = interactions.join(splits, on=["user_id", "item_id"])
+    train, held = (
+        rows.filter(split=s).select("user_id", "item_id", "rating").to_pandas()
+        for s in ("train", "validation")
+    )
+    ends = Reader(rating_scale=(float(train["rating"].min()), float(train["rating"].max())))
+    known = Dataset.load_from_df(train, ends).build_full_trainset()
+    for values in itertools.product(*GRID.values()):
+        settings = dict(zip(GRID, values, strict=True))
+        found = SVD(random_state=0, **settings).fit(known).test(held.to_numpy().tolist())
+        yield float(np.sqrt(np.mean([(p.est - p.r_ui) ** 2 for p in found]))), settings
 
 
 def read(name: str, home: Path, cache: Path) -> dict[str, Any]:

@@ -397,6 +397,17 @@ def test_card_is_one_document_with_whole_tables(world: Any) -> None:
     assert _MARKDOWN.render(_card(world)).count("<table>") == 7 + len(_tables(world))
 
 
+@pytest.mark.parametrize(
+    ("prior", "pooled"), [("pooled with 610 people of X", True), ("its own people", False)]
+)
+def test_card_says_where_tastes_of_a_small_world_are_from(
+    world: Any, prior: str, pooled: bool
+) -> None:
+    raters = {**RATERS, "facts": {"rater": "statistical", "fitted": {"taste_prior": prior}}}
+    summary = release_summary(world.store, _tables(world), raters=raters)
+    assert ("drawn from, is pooled with 610 people of X" in _card(world, summary=summary)) == pooled
+
+
 def test_hostile_licences_and_names_stay_text(world: Any) -> None:
     evil = Licence(
         name="<script>x</script>",

@@ -1,5 +1,6 @@
 """A small world whose ratings follow stated effects, so that a fit can be checked."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
@@ -139,3 +140,9 @@ def build_world(seed: int = 4, users: int = 150, films: int = 80, per_user: int 
 @pytest.fixture(scope="session")
 def small_world() -> World:
     return build_world()
+
+
+@pytest.fixture(scope="session")
+def world_of() -> Callable[..., World]:
+    """Makes worlds of other sizes: :func:`build_world`."""
+    return build_world

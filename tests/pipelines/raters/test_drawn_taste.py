@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from pipelines.raters import fit_rater
+from pipelines.raters import LiveStatistical, fit_rater
 from pipelines.raters.statistical._drawn import (
     Conditioner,
     StatementModel,
@@ -111,8 +111,19 @@ def test_persona_that_states_its_marks_is_not_drawn(rater, small_world):
 @pytest.mark.parametrize(("likes", "dislikes"), [(18, 0), (0, 0), (0, 18)])
 def test_every_genre_liked_or_none_works(rater, small_world, likes, dislikes):
     genres = list(rater.catalogue.genres)
-    found = rater.rate(personas(5, genres[:likes], genres[:dislikes]), small_world.items)
+    people = personas(5, genres[:likes], genres[:dislikes])
+    found = rater.rate(people, small_world.items)
     assert np.isfinite(found.probabilities).all()
+    # Also with a memory: every statement is an observation beside the ratings.
+    past = np.tile([0, 4, -1], (5, 1))
+    live = LiveStatistical(rater, people, small_world.items)
+    moved = live.rate(np.arange(5), np.full(5, 9), past, np.full((5, 3), 10.0)).expected
+    history = remembered(people, small_world, (10.0,)).vstack(
+        remembered(people, small_world, (10.0,) * 5).filter(item_id=small_world.items["item_id"][4])
+    )
+    pairs = np.stack([np.arange(5), np.full(5, 9)], axis=1)
+    same = rater.rate(people, small_world.items, history, pairs=pairs).expected
+    np.testing.assert_allclose(moved, same, atol=1e-6)
 
 
 def planted(people=1_200, seed=3):
@@ -134,13 +145,16 @@ def planted(people=1_200, seed=3):
 CONTRASTS = np.column_stack([np.zeros(4), np.eye(4)])
 
 
-def test_draws_recover_a_planted_covariance():
+@pytest.mark.parametrize("stated", [False, True])
+def test_draws_recover_a_planted_covariance(stated):
+    """Of personas that state nothing, and of personas that state what such people state."""
     covariance, features, taste, person, item, surplus = planted()
     model = fit_tastes(features, person, item, surplus)
-    made = Conditioner.of(model, StatementModel(CONTRASTS, 1.0, 1.0, 1.0))
-    none = np.zeros((6_000, 4))
-    ids = np.arange(6_000, dtype=np.uint64)
-    drawn = made.of_personas(none, none, ids, 0, width_spread=0.0).drawn
+    _, mean, second = genre_beliefs(model, features, CONTRASTS, (person, item, surplus))
+    fields = [np.tile(f, (5, 1)) * stated for f in stated_genres(mean)]
+    made = Conditioner.of(model, fit_statements(model, CONTRASTS, mean, mean, second))
+    found = made.of_personas(*fields, np.arange(6_000, dtype=np.uint64), 0, width_spread=0.0)
+    drawn = found.liked + found.disliked + found.drawn
     # 95 % interval of the people's own covariance, by bootstrap over people.
     rng = np.random.default_rng(0)
     spread = np.array(
@@ -250,6 +264,20 @@ def test_tilted_people_use_the_ends_as_much_on_average(ends):
 def test_small_world_says_that_its_prior_is_pooled(rater):
     told = rater.metadata()["fitted"]["taste_prior"]
     assert told == "pooled with 610 people of ml-latest-small"
+
+
+@pytest.mark.parametrize(
+    ("users", "per_user", "own"), [(200, 44, True), (199, 44, False), (200, 30, False)]
+)
+def test_prior_is_pooled_below_200_users_or_5000_ratings(world_of, users, per_user, own):
+    """Of each user 36, 36 and 24 ratings are for training: 7,200, 7,164 and 4,800."""
+    world = world_of(users=users, per_user=per_user)
+    found = fit_rater("statistical", scale="1-10", **world.tables)
+    told = found.metadata()["fitted"]
+    assert (told["taste_prior"] == "its own people") == own
+    packaged = packaged_prior()
+    assert (found.extremes_spread == packaged.extremes_spread) == (not own)
+    assert np.isfinite(found.rate(world.personas, world.items).probabilities).all()
 
 
 def test_packaged_covariance_is_laid_out_for_other_genres():

@@ -58,6 +58,41 @@ def test_headroom_and_shares_equal_those_of_the_whole_table(report, scored, smal
     assert found == pytest.approx(variance_shares(table, within).interaction)
 
 
+@pytest.fixture(scope="module")
+def planted(small_world, scored):
+    """Scores of personas whose tastes are known: expected ratings, and their taste's variance."""
+    rater, scores = scored
+    rng = np.random.default_rng(5)
+    genres = rater.catalogue.taste[:, 1:7]
+    quality, leniency = rng.normal(0, 0.5, (1, 80)), rng.normal(0, 0.4, (20, 1))
+    felt = rng.normal(0, 1.5, (20, 6)) @ genres.T
+    truth = 6.0 + quality + leniency + felt
+    order = small_world.personas["persona_id"].sort()
+    person = scores["persona_id"].replace_strict({p: n for n, p in enumerate(order)})
+    item = scores["item_id"].replace_strict(rater.catalogue.index)
+    expected = truth[person.cast(pl.Int64), item.cast(pl.Int64)]
+    given = expected + rng.normal(0, 1.0, len(expected))
+    made = scores.with_columns(expected=pl.Series(expected), sample=pl.Series(given))
+    return truth, report_of(small_world, rater, made)
+
+
+def test_headroom_of_planted_tastes_is_the_exact_one(planted):
+    truth, found = planted
+    own = np.sort(truth, axis=1)[:, -10:].mean()
+    common = truth[:, np.argsort(-truth.mean(axis=0))[:10]].mean()
+    assert figure(found, "oracle")["personas_value"] == pytest.approx(own)
+    assert figure(found, "headroom")["personas_value"] == pytest.approx(own - common)
+
+
+def test_share_of_planted_tastes_is_in_its_interval_and_lost_by_shuffling(planted):
+    truth, found = planted
+    rest = truth - truth.mean(axis=0) - truth.mean(axis=1, keepdims=True) + truth.mean()
+    share = rest.var() / (truth.var() + 1.0)
+    row = figure(found, "item_person_share")
+    assert row["personas_low"] < share < row["personas_high"]
+    assert row["personas_low"] > 0.05 > abs(row["chance"])
+
+
 def test_both_sides_rate_the_same_lists(report, small_world):
     assert report.metadata["ratings"] == small_world.interactions.height
     assert report.metadata["people"] == 150
