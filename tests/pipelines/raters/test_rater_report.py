@@ -197,6 +197,19 @@ def test_each_split_has_its_rows_and_its_caption(whole):
     assert "issue" not in text
 
 
+def test_page_shows_each_figure_under_its_own_split_only(whole):
+    sections = {part.split("`")[0]: part for part in whole.markdown().split("Split `")[1:]}
+    assert list(sections) == list(SPLITS)
+    for row in whole.table.filter(metric="rmse").iter_rows(named=True):
+        shown = f"{row['value']:.4f} [{row['low']:.4f}, {row['high']:.4f}]"
+        line = next(
+            text
+            for text in sections[row["split"]].splitlines()
+            if text.startswith(f"| {row['predictor']} |")
+        )
+        assert shown in line
+
+
 def test_history_is_worth_something_and_cold_people_are_their_items(whole):
     rmse = {
         (row["split"], row["predictor"]): row["value"]
