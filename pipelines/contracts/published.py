@@ -96,7 +96,7 @@ class Personas(Model):
     name: pl.String = pa.Field(
         nullable=True,
         str_length={"min_value": 1},
-        description="First name; null if an imported persona has none.",
+        description="First name and surname; null if an imported persona has none.",
     )
     age: pl.Int64 = pa.Field(
         nullable=True,
@@ -113,7 +113,8 @@ class Personas(Model):
     )
     job: pl.String = pa.Field(
         nullable=True,
-        description="Job, or `student` or `retired`; null if an imported persona states none.",
+        description="Job, or `student`, `retired` or `not working`; null if an imported persona "
+        "states none.",
     )
     hobby: pl.String = pa.Field(
         nullable=True, description="Hobby, by age group; null for imported personas."
@@ -136,6 +137,18 @@ class Personas(Model):
         "middle half or quarter with the most varied; `polar`: best ratings for liked genres, bad "
         "ones for all others; `uniform`: everything alike. Null if an "
         "imported persona's fields don't say, and of matched personas.",
+    )
+    activity: pl.String = pa.Field(
+        nullable=True,
+        isin=["low", "medium", "high"],
+        description="How much it rates beside others (60, 30 and 10 % of people); null of imported "
+        "and hand-made personas.",
+    )
+    conformity: pl.String = pa.Field(
+        nullable=True,
+        isin=["low", "medium", "high"],
+        description="How close its ratings are to the items' means beside others (20, 55 and 25 % "
+        "of people); null of imported and hand-made personas.",
     )
     description: pl.String = pa.Field(
         str_length={"min_value": 40, "max_value": 8000}, description="Who this person is, as prose."

@@ -9,7 +9,7 @@ the ``writer`` column.
 ('persona:default:0000003', 'statistical')
 """
 
-from pipelines.personas._attributes import OPINIONS, sample_attributes
+from pipelines.personas._attributes import sample_attributes
 from pipelines.personas._generate import generate, generate_batches
 from pipelines.personas._grammar import StatisticalWriter
 from pipelines.personas._handmade import (
@@ -22,7 +22,9 @@ from pipelines.personas._handmade import (
     restated_personas,
 )
 from pipelines.personas._imported import IMPORT_VERSION, imported, imported_batches
+from pipelines.personas._joint import MIN_PEOPLE, OPINION, TRAITS, joint_distances
 from pipelines.personas._lists import (
+    OPINIONS,
     RETIREMENT_AGE,
     WORKING_AGE,
     Bands,
@@ -57,7 +59,7 @@ from pipelines.personas._writers import WRITERS, Writer, load_writer
 #: Cohorts whose name begins so come from the world's persona files, or were written by hand.
 IMPORTED, HANDMADE = "imported", "handmade"
 #: Bumped whenever the same settings give other personas.
-CODE_VERSION = "3"
+CODE_VERSION = "4"
 
 __all__ = [
     "CODE_VERSION",
@@ -70,11 +72,14 @@ __all__ = [
     "MANNER",
     "MATCHED",
     "MATCHED_VERSION",
+    "MIN_PEOPLE",
+    "OPINION",
     "OPINIONS",
     "PARAPHRASE_DIGESTS",
     "READER_PROMPT_VERSION",
     "RETIREMENT_AGE",
     "SUITE_GENRES",
+    "TRAITS",
     "WORKING_AGE",
     "WRITERS",
     "Bands",
@@ -94,6 +99,7 @@ __all__ = [
     "imported",
     "imported_batches",
     "is_matched",
+    "joint_distances",
     "load_lists",
     "load_writer",
     "matched_cohort",

@@ -1,10 +1,12 @@
 """Attributes of personas, drawn from stated distributions and not by a model.
 
-SUBER, section 4 and appendix A.1: age from the US age distribution, hobby by age group, job
-for the working age, else `student` or `retired`; genres as in its second dataset, from the
-shares of favourable opinions in the US. Departures: names fit gender and year of birth, jobs
-and children's hobbies fit the age, and nobody has an opinion of a genre before the age that the
-list states (such an opinion is dropped, not turned round): no horror films before 13.
+SUBER, section 4 and appendix A.1: age from the US age distribution, hobby by age group, genres as
+in its second dataset, from the shares of favourable opinions in the US. Departures: genres and
+traits of rating are drawn jointly, given gender and age (:mod:`pipelines.personas._joint`); jobs
+have the census' frequencies by gender and age, with students and people without work; names fit
+gender and year of birth; children's hobbies fit the age, and nobody has an opinion of a genre
+before the age that the list states (such an opinion is dropped, not turned round): no horror films
+before 13.
 """
 
 from __future__ import annotations
@@ -12,7 +14,10 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+import pyarrow as pa
+from scipy.special import ndtri
 
+from pipelines.personas._joint import TRAITS
 from pipelines.personas._lists import (
     REFERENCE_YEAR,
     RETIREMENT_AGE,
@@ -22,18 +27,14 @@ from pipelines.personas._lists import (
 )
 from pipelines.seeding import U64, combine, hash_text, uniform
 
-__all__ = ["OPINIONS", "sample_attributes"]
+__all__ = ["sample_attributes"]
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
-#: Genres that a persona has an opinion of, on average (set by hand: with an opinion of each,
-#: everybody would like nine film genres of twelve).
-OPINIONS = 5.4
-
 # One purpose per draw, so that adding one changes no other.
-_BAND, _WITHIN, _GENDER, _NAME, _HOBBY, _JOB, _OPINION, _LIKED, _FALLBACK, _TEXT = range(10)
-_LENIENCY, _MANNER = 10, 11
+_BAND, _WITHIN, _GENDER, _NAME, _HOBBY, _JOB, _TEXT = 0, 1, 2, 3, 4, 5, 9
+_SURNAME, _STATUS, _LATENT = 12, 13, 14
 
 
 def sample_attributes(
@@ -56,14 +57,19 @@ def sample_attributes(
     Returns
     -------
     Columns ``index, domain, name, age, gender, job, hobby, likes, dislikes, leniency,
-    manner, text_seed``;
+    manner, activity, conformity, text_seed``;
     `text_seed` (uint64) is the writer's source of variety.
     """
     lists = lists or load_lists()
     key = combine(seed, hash_text(cohort), index.astype(np.uint64))
     age = _ages(lists, key)
     male = uniform(key, _GENDER) < lists.male_shares[lists.gender_bands.of(age)]
-    likes, dislikes = _genres(lists, key, age)
+    levels, towards = lists.copula.levels(_normal(key, len(lists.copula.ends)), male, age)
+    likes, dislikes = _genres(lists, levels, towards, age)
+    traits = {
+        name: pl.Series(names, dtype=pl.String).gather(levels[:, len(lists.genres) + n])
+        for n, (name, names) in enumerate(TRAITS.items())
+    }
     return pl.DataFrame(
         {
             "index": index,
@@ -71,12 +77,11 @@ def sample_attributes(
             "name": _names(lists, key, age, male),
             "age": age,
             "gender": np.where(male, "male", "female"),
-            "job": _jobs(lists, key, age),
+            "job": _jobs(lists, key, age, male),
             "hobby": _eligible(lists.hobbies, lists.hobby_ages, age, uniform(key, _HOBBY)),
             "likes": _lists_of(lists.genres, likes),
             "dislikes": _lists_of(lists.genres, dislikes),
-            "leniency": _quarters(("harsh", "average", "generous"), uniform(key, _LENIENCY)),
-            "manner": _quarters(("narrow", "average", "wide"), uniform(key, _MANNER)),
+            **traits,
             "text_seed": combine(key, _TEXT),
         },
         schema_overrides={"likes": pl.List(pl.String), "dislikes": pl.List(pl.String)},
@@ -102,27 +107,34 @@ def _names(lists: PersonaLists, key: U64, age: Ints, male: npt.NDArray[np.bool_]
             weight = np.exp(-0.5 * ((year - lists.name_peak[gender]) / spread) ** 2) / spread
             edges = np.cumsum(weight / weight.sum())
             out[rows] = names[np.searchsorted(edges[:-1], draw[rows], side="right")]
-    return pl.Series("name", out.tolist(), dtype=pl.String)
+    edges = np.cumsum(lists.surname_shares)
+    family = np.searchsorted(edges[:-1], uniform(key, _SURNAME), side="right")
+    surname = pl.Series(lists.surnames, dtype=pl.String).gather(family)
+    return pl.Series("name", out.tolist(), dtype=pl.String) + " " + surname
 
 
-def _jobs(lists: PersonaLists, key: U64, age: Ints) -> pl.Series:
-    working = (age >= WORKING_AGE) & (age < RETIREMENT_AGE)
-    # Others get any working age for the look-up; their value is not used.
-    job = _eligible(
-        lists.jobs, lists.job_ages, np.where(working, age, WORKING_AGE), uniform(key, _JOB)
-    )
-    return (
-        pl.DataFrame({"job": job, "age": age})
-        .select(
-            pl.when(pl.col("age") < WORKING_AGE)
-            .then(pl.lit("student"))
-            .when(pl.col("age") >= RETIREMENT_AGE)
-            .then(pl.lit("retired"))
-            .otherwise(pl.col("job"))
-            .alias("job")
-        )
-        .to_series()
-    )
+def _jobs(lists: PersonaLists, key: U64, age: Ints, male: npt.NDArray[np.bool_]) -> pl.Series:
+    careers, status, draw = lists.careers, uniform(key, _STATUS), uniform(key, _JOB)
+    out = np.full(len(age), "student", dtype=object)
+    jobs = np.array(lists.jobs, dtype=object)
+    band = (np.searchsorted(careers.first_ages, age, side="right") - 1).clip(0)
+    for value in np.unique(age[age >= WORKING_AGE]):
+        # Whoever works on has one of the jobs of the oldest listed age.
+        at = min(int(value), int(lists.job_ages.max()))
+        fitting = (lists.job_ages[:, 0] <= at) & (at <= lists.job_ages[:, 1])
+        among = np.bincount(lists.job_careers[fitting], minlength=len(careers.names))
+        idle = "retired" if value >= RETIREMENT_AGE else "not working"
+        for gender in (0, 1):
+            rows = np.flatnonzero((age == value) & (male == bool(gender)))
+            if not len(rows):
+                continue
+            edges = np.cumsum(careers.status[gender, band[rows[0]]])
+            does = np.searchsorted(edges[:-1], status[rows], side="right")
+            share = careers.shares[gender, band[rows[0]]] / among.clip(1)
+            weight = np.cumsum(share[lists.job_careers] * fitting)
+            job = np.searchsorted(weight[:-1], draw[rows] * weight[-1], side="right")
+            out[rows] = np.choose(does, [jobs[job], "student", idle])
+    return pl.Series("job", out.tolist(), dtype=pl.String)
 
 
 def _eligible(phrases: list[str], ages: Ints, age: Ints, draw: Floats) -> pl.Series:
@@ -136,36 +148,31 @@ def _eligible(phrases: list[str], ages: Ints, age: Ints, draw: Floats) -> pl.Ser
 
 
 def _genres(
-    lists: PersonaLists, key: U64, age: Ints
+    lists: PersonaLists, levels: Ints, towards: Floats, age: Ints
 ) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
     """Liked and disliked genres as two boolean matrices of shape (n, genres), disjoint."""
-    genre = np.arange(len(lists.genres), dtype=np.uint64)
-    row = key[:, None]
-    opinion = uniform(row, _OPINION, genre) < OPINIONS / len(lists.genres)
-    favourable = uniform(row, _LIKED, genre) < lists.genre_shares
+    count = len(lists.genres)
     suitable = lists.genre_ages <= age[:, None]
-    likes = opinion & favourable & suitable
-    dislikes = opinion & ~favourable & suitable
-    # Whoever likes nothing likes one thing after all: a draw in proportion to the shares.
-    # (The largest of log(u) / w falls on each genre with probability w / sum of w.) Only a
-    # list without anything else makes it a disliked genre, or one for older people.
-    weight = np.maximum(lists.genre_shares, 1e-9)
-    rank = np.log(uniform(row, _FALLBACK, genre) + 2**-60) / weight
-    rank = rank - 1e12 * dislikes - 1e15 * ~suitable
+    likes = (levels[:, :count] == 2) & suitable
+    dislikes = (levels[:, :count] == 0) & suitable
+    # Whoever likes nothing likes what comes closest after all. Only a list without anything else
+    # makes it a disliked genre, or one for older people.
+    rank = towards[:, :count] - 1e6 * dislikes - 1e9 * ~suitable
     none = ~likes.any(axis=1)
     likes[none, rank[none].argmax(axis=1)] = True
     return likes, dislikes & ~likes
 
 
-def _quarters(values: tuple[str, str, str], draw: Floats) -> pl.Series:
-    """The first value for the lowest quarter of people, the last for the highest."""
-    at = np.searchsorted([0.25, 0.75], draw, side="right")
-    return pl.Series(values, dtype=pl.String).gather(at)
+def _normal(key: U64, count: int) -> Floats:
+    """Independent standard normal draws of shape (n, count)."""
+    draws = uniform(key[:, None], _LATENT, np.arange(count, dtype=np.uint64))
+    return np.asarray(ndtri(draws + 2**-54))
 
 
 def _lists_of(genres: list[str], chosen: npt.NDArray[np.bool_]) -> pl.Series:
     order = np.argsort(genres)
     names = np.array(genres, dtype=object)[order]
     chosen = chosen[:, order]
-    rows = [names[mask].tolist() for mask in chosen]
-    return pl.Series(rows, dtype=pl.List(pl.String))
+    values = pa.array(names[np.nonzero(chosen)[1]], pa.large_string())
+    offsets = np.concatenate([[0], np.cumsum(chosen.sum(axis=1))])
+    return pl.Series(pa.LargeListArray.from_arrays(pa.array(offsets, pa.int64()), values))

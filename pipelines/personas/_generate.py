@@ -118,5 +118,7 @@ def _describe(attributes: pl.DataFrame, cohort: str, writer: Writer) -> pl.DataF
         "dislikes",
         "leniency",
         "manner",
+        "activity",
+        "conformity",
         "description",
     )

@@ -83,7 +83,8 @@ class _Description:
         # Whoever is retired has had a job; it is colour, not an attribute.
         job = self._pick(_former_jobs()) if row["job"] == "retired" else row["job"]
         pupils = self.phrases["pupils"]
-        pupil = next((p for until, p in pupils if row["age"] <= until), "student")
+        pupil = next((p for until, p in pupils if row["age"] <= until), None)
+        pupil = pupil or self._pick(self.phrases["studies"])
         place = self._pick(self.phrases["places"])
         words = self.phrases["words"]
         pronouns = _PRONOUNS[row["gender"]]
@@ -101,6 +102,7 @@ class _Description:
             "A_job": opened(article(job)),
             "pupil": pupil,
             "a_pupil": article(pupil),
+            "A_pupil": opened(article(pupil)),
             "place": place,
             "Place": opened(place),
             "hobby": row["hobby"],

@@ -202,7 +202,7 @@ _SCHEMA: dict[str, Any] = {
     "age": pl.Int64,
     **dict.fromkeys(("gender", "job", "hobby"), pl.String),
     **dict.fromkeys(("likes", "dislikes"), pl.List(pl.String)),
-    **dict.fromkeys(("leniency", "manner"), pl.String),
+    **dict.fromkeys(("leniency", "manner", "activity", "conformity"), pl.String),
     "description": pl.String,
 }
 

@@ -97,6 +97,8 @@ def imported(
         dislikes=pl.lit([], pl.List(pl.String)),
         leniency=pl.lit(None, pl.String),
         manner=pl.lit(None, pl.String),
+        activity=pl.lit(None, pl.String),
+        conformity=pl.lit(None, pl.String),
         description=pl.coalesce("told", "listed"),
     )
     without = frame.filter(pl.col("description").is_null())

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pipelines.errors import ConfigError
+from pipelines.personas._joint import TRAIT_SHARES, Careers, Copula, Tables
 from pipelines.personas._phrases import DOMAIN_NAMES
 
 __all__ = ["Bands", "PersonaLists", "load_lists", "read_lists"]
@@ -23,8 +24,12 @@ Ints = npt.NDArray[np.int64]
 
 #: Ages (years) that a persona can have.
 MIN_AGE, MAX_AGE = 4, 94
-#: First age (years) with a job, and the first without one again.
-WORKING_AGE, RETIREMENT_AGE = 18, 67
+#: First age (years) with a job, and from which people without one are retired (set by hand: the
+#: census says who is not in the labor force, not why).
+WORKING_AGE, RETIREMENT_AGE = 18, 60
+#: Genres that a persona has an opinion of, on average (set by hand: with an opinion of each,
+#: everybody would like nine film genres of twelve).
+OPINIONS = 5.4
 #: Year that ages are counted back from to a year of birth.
 REFERENCE_YEAR = 2025
 
@@ -68,13 +73,23 @@ class PersonaLists:
         Bands and the share of men in each.
     names
         Names per gender, with `name_peak` (birth year) and `name_spread` (years) alike.
+    surnames, surname_shares
+        Family names and the share of people with each, which sum to 1.
     hobbies, hobby_ages, jobs, job_ages
         Phrases and the ages that have them, of shape (phrases, 2), both ends included.
+    job_careers
+        Position in `careers.names` of each job.
+    careers, career_tables
+        What adults do, by gender and age, and the published tables behind it.
     genres, genre_shares
         Genre names as the domain's items have them, and the share of opinions about each that
         are favourable.
     genre_ages
         Age (years) from which somebody is said to have an opinion of each.
+    copula
+        Joint distribution of the opinions of `genres` and the traits of rating.
+    tables
+        Published tables that the copula is fitted to; None: there are none for the domain.
     """
 
     domain: str
@@ -85,13 +100,25 @@ class PersonaLists:
     names: dict[str, list[str]]
     name_peak: dict[str, Floats]
     name_spread: dict[str, Floats]
+    surnames: list[str]
+    surname_shares: Floats
     hobbies: list[str]
     hobby_ages: Ints
     jobs: list[str]
     job_ages: Ints
+    job_careers: Ints
+    careers: Careers
+    career_tables: Tables
     genres: list[str]
     genre_shares: Floats
     genre_ages: Ints
+    copula: Copula
+    tables: Tables | None
+
+    @property
+    def backed_off(self) -> tuple[str, ...]:
+        """What stands in for joint shares that are not published."""
+        return (*self.copula.backed_off, *self.careers.backed_off)
 
     def genres_from(self, age: int) -> tuple[str, ...]:
         """Genres that somebody of that age is said to have an opinion of, in the list's order."""
@@ -132,25 +159,52 @@ def read_lists(folder: Path | Traversable, domain: str = "movies") -> PersonaLis
     ages, genders = _Rows(folder, "ages.csv"), _Rows(folder, "genders.csv")
     names, genres = _Rows(folder, "names.csv"), _Rows(folder, f"genres/{domain}.csv")
     hobbies, jobs = _Rows(folder, "hobbies.csv"), _Rows(folder, "jobs.csv")
+    surnames = _Rows(folder, "surnames.csv")
     persons = ages.numbers("persons")
     male, female = genders.numbers("male"), genders.numbers("female")
     by_gender = {g: names.where("gender", g) for g in ("female", "male")}
+    bands, male_shares = genders.bands(), male / (male + female)
+    age_bands, age_shares = ages.bands(), persons / persons.sum()
+    careers = sorted(set(jobs.texts("career")))
+    career_tables = Tables.read(_file(folder, "joint/careers.csv"))
+    place = {career: n for n, career in enumerate(careers)}
+    listed, liked = genres.texts("genre"), genres.numbers("liked")
+    joint = folder.joinpath("joint", f"{domain}.csv")
+    tables = Tables.read(joint) if joint.is_file() else None
+    share = min(1.0, OPINIONS / len(listed))
+    margins = [(share * (1 - x), 1 - share, share * x) for x in liked]
+    years = np.arange(MAX_AGE + 1)
+    adults = (age_shares / (age_bands.high - age_bands.low + 1))[age_bands.of(years)]
+    adults = np.where(years < WORKING_AGE, 0.0, adults)
+    men = male_shares[bands.of(years)]
     lists = PersonaLists(
         domain=domain,
-        age_bands=ages.bands(),
-        age_shares=persons / persons.sum(),
-        gender_bands=genders.bands(),
-        male_shares=male / (male + female),
+        age_bands=age_bands,
+        age_shares=age_shares,
+        gender_bands=bands,
+        male_shares=male_shares,
         names={g: rows.texts("name") for g, rows in by_gender.items()},
         name_peak={g: rows.numbers("peak") for g, rows in by_gender.items()},
         name_spread={g: rows.numbers("spread") for g, rows in by_gender.items()},
+        surnames=surnames.texts("surname"),
+        surname_shares=surnames.shares("per_hundred"),
         hobbies=hobbies.texts("hobby"),
         hobby_ages=hobbies.ends(),
         jobs=jobs.texts("job"),
         job_ages=jobs.ends(),
-        genres=genres.texts("genre"),
-        genre_shares=genres.numbers("liked"),
+        job_careers=np.array([place[career] for career in jobs.texts("career")]),
+        careers=Careers.fit(career_tables, careers),
+        career_tables=career_tables,
+        genres=listed,
+        genre_shares=liked,
         genre_ages=genres.numbers("from_age").astype(np.int64),
+        copula=Copula.fit(
+            tables,
+            [*listed, *TRAIT_SHARES],
+            np.array([*margins, *TRAIT_SHARES.values()]),
+            np.stack([adults * (1 - men), adults * men]),
+        ),
+        tables=tables,
     )
     shares = lists.genre_shares
     if len(set(lists.genres)) < len(lists.genres) or (shares < 0).any() or (shares > 1).any():
@@ -159,7 +213,7 @@ def read_lists(folder: Path | Traversable, domain: str = "movies") -> PersonaLis
             where=genres.where_from,
         )
     _cover(hobbies, MIN_AGE, MAX_AGE)
-    _cover(jobs, WORKING_AGE, RETIREMENT_AGE - 1)
+    _cover(jobs, WORKING_AGE, int(jobs.ends().max()))
     return lists
 
 
@@ -172,14 +226,19 @@ def _cover(rows: _Rows, low: int, high: int) -> None:
         raise ConfigError("an age has nothing to draw from", where=f"{rows.where_from}: {bare[0]}")
 
 
+def _file(folder: Path | Traversable, name: str) -> Path | Traversable:
+    file = folder.joinpath(*name.split("/"))
+    if not file.is_file():
+        raise ConfigError("a list of the persona sampler is missing", where=str(file))
+    return file
+
+
 class _Rows:
     """Rows of a CSV file, at least one."""
 
     def __init__(self, folder: Path | Traversable, name: str) -> None:
         self.where_from = name
-        file = folder.joinpath(*name.split("/"))
-        if not file.is_file():
-            raise ConfigError("a list of the persona sampler is missing", where=str(file))
+        file = _file(folder, name)
         with file.open(encoding="utf-8") as lines:
             self.rows: list[dict[str, Any]] = list(csv.DictReader(lines))
         if not self.rows:
@@ -217,6 +276,11 @@ class _Rows:
         if not np.isfinite(found).all():
             raise ConfigError(f"{column} must be a number", where=self.where_from)
         return found
+
+    def shares(self, column: str) -> Floats:
+        """A column of weights, scaled to sum 1."""
+        values = self.numbers(column)
+        return values / values.sum()
 
     def ends(self) -> Ints:
         """Columns low and high, of shape (rows, 2)."""

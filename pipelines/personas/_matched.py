@@ -11,7 +11,7 @@ __all__ = ["MATCHED", "MATCHED_VERSION", "is_matched", "matched_cohort", "matche
 #: Last word of the name of every cohort of matched personas.
 MATCHED = "matched"
 #: Raised when the same matches would give other personas.
-MATCHED_VERSION = "matched-1"
+MATCHED_VERSION = "matched-2"
 _LEVELS = {1: "low", 2: "medium", 3: "high"}
 _TRAITS = ("openness", "conscientiousness", "extraversion", "agreeableness", "neuroticism")
 
@@ -97,5 +97,7 @@ def matched_personas(matches: pl.DataFrame) -> pl.DataFrame:
         dislikes="dislikes",
         leniency=null,
         manner=null,
+        activity=pl.col("activity_tier"),
+        conformity=pl.col("conformity_tier"),
         description=description,
     )

@@ -41,7 +41,12 @@ def opening(name: str, age: int, job: str) -> str:
     >>> opening("Leo", 9, "student"), opening("Ana", 70, "retired")
     ('Leo, 9, is a student and ', 'Ana, 70, is retired and ')
     """
-    does = {"student": "is a student", "retired": "is retired"}.get(job, f"works as {article(job)}")
+    without = {
+        "student": "is a student",
+        "retired": "is retired",
+        "not working": "is not working at present",
+    }
+    does = without.get(job, f"works as {article(job)}")
     return f"{name}, {age}, {does} and "
 
 

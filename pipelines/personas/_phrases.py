@@ -26,6 +26,9 @@ DOMAIN_NAMES = ("movies", "books", "games")
 #: Ages (years) at which the stages teen and adult begin, and adults' way of life settles.
 TEEN, ADULT, SETTLED = 13, 18, 30
 
+#: Stages of adults who have no job.
+_OCCUPIED = {"retired": "retired", "student": "studying", "not working": "idle"}
+
 # First letters do not decide the article in these.
 _SOUNDED_AS_CONSONANT = ("uni", "use", "usu", "uti", "eu", "one", "ux")
 _SOUNDED_AS_VOWEL = ("hour", "honest", "heir", "x-", "unin", "unim")
@@ -81,7 +84,7 @@ def stages(age: int, job: str) -> tuple[str, ...]:
     if age < ADULT:
         return ("grown", "teen")
     settled = ("settled",) if age >= SETTLED else ()
-    return ("grown", "adult", *settled, "retired" if job == "retired" else "working")
+    return ("grown", "adult", *settled, _OCCUPIED.get(job, "working"))
 
 
 @cache

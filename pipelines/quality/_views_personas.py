@@ -11,6 +11,7 @@ import polars as pl
 
 from pipelines.quality._spec import Evidence, View, ViewFunction
 from pipelines.quality._stats import (
+    ALPHA,
     concentration_bound,
     share_allowance,
     total_variation,
@@ -24,6 +25,8 @@ __all__ = ["PERSONA_VIEWS"]
 MARGIN = 0.02
 #: Who would like nothing likes one genre after all, which moves the shares a little.
 GENRE_MARGIN = 0.03
+#: How much further a joint share may be off: the copula is no exact fit (0.043 at most).
+JOINT_MARGIN = 0.03
 #: First age (years) of adults' jobs and hobbies, and of opinions that follow the targets: children
 #: lack some likings.
 ADULT = 18
@@ -191,6 +194,7 @@ def _names(evidence: Evidence) -> View:
     frame = (
         _sampled(evidence)
         .drop_nulls("name")
+        .with_columns(pl.col("name").str.split(" ").list.first())
         .group_by("cohort", "name")
         .agg(personas=pl.len())
         .join(sizes, on="cohort")
@@ -227,14 +231,8 @@ def _persona_genres(evidence: Evidence) -> View:
             for domain, shares in evidence.targets.favourable.items()
         ]
     )
-    # Genres left to the model follow nobody's targets.
-    chosen = {
-        name
-        for name, facts in (evidence.snapshot.manifest.config.get("cohorts") or {}).items()
-        if facts.get("genres") == "model"
-    }
     found = (
-        sides.filter(~pl.col("cohort").is_in(sorted(chosen)))
+        sides.filter(~pl.col("cohort").is_in(_chosen_by_model(evidence)))
         .group_by("cohort", "domain", "genre")
         .agg(opinions=pl.len(), liked=pl.col("liked").sum())
     )
@@ -248,6 +246,43 @@ def _persona_genres(evidence: Evidence) -> View:
         return View.skip("there are no opinions with a target")
     allowed = [GENRE_MARGIN + share_allowance(n, frame.height) for n in frame["opinions"]]
     return View(frame.with_columns(allowed=pl.Series(allowed)).sort("distance", descending=True))
+
+
+def _joint_shares(evidence: Evidence) -> View:
+    """One row per cohort and pair of attributes: distance from the source's joint shares."""
+    from pipelines.personas import TRAITS, joint_distances, load_lists
+
+    columns = {"job", "gender", "age", "likes", "dislikes", *TRAITS}
+    chosen = _chosen_by_model(evidence)
+    people = (
+        _sampled(evidence)
+        .select("cohort", "domain", pl.col(sorted(columns)))
+        .filter(~pl.col("cohort").is_in(chosen))
+        .collect(engine="streaming")
+    )
+    rows = []
+    for (cohort, domain), part in people.sort("cohort").group_by("cohort", "domain"):
+        found = joint_distances(part, load_lists(str(domain)))
+        tests = max(1, found.height)
+        allowed = [
+            MARGIN + JOINT_MARGIN + tv_allowance(shares, n, ALPHA / tests)
+            for shares, n in found.select("shares", "people").iter_rows()
+        ]
+        rows.append(
+            found.drop("shares").select(
+                pl.lit(cohort).alias("cohort"), pl.all(), pl.Series("allowed", allowed)
+            )
+        )
+    if not rows:
+        return View.skip("no persona was sampled")
+    frame = pl.concat(rows)
+    return View(frame, examples=frame.sort("distance", descending=True).head(10))
+
+
+def _chosen_by_model(evidence: Evidence) -> list[str]:
+    """Cohorts whose genres were left to the model: they follow nobody's shares."""
+    cohorts = evidence.snapshot.manifest.config.get("cohorts") or {}
+    return sorted(name for name, facts in cohorts.items() if facts.get("genres") == "model")
 
 
 def _language(evidence: Evidence) -> View:
@@ -375,6 +410,7 @@ PERSONA_VIEWS: Mapping[str, Mapping[str, ViewFunction]] = {
         "genders": _genders,
         "names": _names,
         "genres": _persona_genres,
+        "joint_shares": _joint_shares,
         "sizes": _sizes,
         "language": _language,
         "agreement": _agreement,

@@ -53,6 +53,7 @@ def cohort(inputs: Inputs, settings: Settings, report: Report) -> Iterator[Build
         if settings.personas.writer == "model":
             identity["engine"] = settings.engine.identity_values()
         report.shown["writing"] = {"writer": settings.personas.writer}
+        report.shown["joint_shares_backed_off"] = list(personas.load_lists(domain).backed_off)
 
     def make() -> list[Table]:
         parts = _written(inputs, settings, domain, raw, report)

@@ -111,6 +111,8 @@ def frames() -> dict[str, pl.DataFrame]:
             "dislikes": [sorted(GENRES[(n + 2) % 4]) for n in range(6)],
             "leniency": ["average"] * 6,
             "manner": ["average"] * 6,
+            "activity": ["medium"] * 6,
+            "conformity": ["medium"] * 6,
             "description": [
                 f"{name} lives in a town by the river and sees a film every week." for name in NAMES
             ],

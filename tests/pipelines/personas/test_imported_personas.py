@@ -54,6 +54,8 @@ def test_a_text_is_imported_with_what_its_row_states() -> None:
         "dislikes": [],
         "leniency": None,
         "manner": None,
+        "activity": None,
+        "conformity": None,
         "description": TEXT,
     }
 

@@ -113,14 +113,28 @@ def test_people_of_working_age_do_not_retire_or_go_to_school(cohort):
             "student",
             r"(?i)\b(retired|works as|colleagues|spouse|grandchildren|wine|poker|coffee|therapy)\b",
         ),
-        (18, 66, None, r"\b(retired|preschooler|student|grandchildren|homework)\b"),
-        (67, 100, "retired", r"\b(student|Colleagues|After work|homework)\b"),
+        (18, 59, None, r"\b(retired|preschooler|grandchildren|homework)\b"),
+        (25, 59, None, r"\bstudent\b"),
+        (60, 100, "retired", r"\b(student|Colleagues|After work|homework)\b"),
     ):
         group = cohort.filter(pl.col("age").is_between(low, high))
-        if job:
+        if job == "retired":
+            group = group.filter(job=job)
+        elif job:
             assert group["job"].unique().to_list() == [job]
         hits = group.filter(pl.col("description").str.contains(wrong))
         assert hits.height == 0, hits["description"].head(1)
+
+
+def test_adults_without_a_job_are_described_so(cohort):
+    idle = cohort.filter(job="not working")["description"]
+    assert idle.str.contains(
+        r"not working|between jobs|out of work|stopped working|gave up (?:her|his) last job"
+    ).all()
+    assert not idle.str.contains(r"Colleagues|After work|days off|works as").any()
+    studying = cohort.filter(pl.col("age") >= 18, pl.col("job") == "student")["description"]
+    assert studying.str.contains("student").all()
+    assert not studying.str.contains(r"Colleagues|After work|works as").any()
 
 
 def test_genres_that_the_sampler_does_not_know_are_written_all_the_same():

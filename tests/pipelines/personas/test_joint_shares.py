@@ -1,0 +1,160 @@
+"""Attributes hang together as people's do: published tables, the copula, distances."""
+
+from __future__ import annotations
+
+import csv
+import shutil
+from importlib.resources import files
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from pipelines.config import TraitSettings
+from pipelines.personas import (
+    MIN_PEOPLE,
+    TRAITS,
+    joint_distances,
+    load_lists,
+    read_lists,
+    sample_attributes,
+)
+from pipelines.personas._joint import TRAIT_SHARES, Copula, Tables, filled, rake
+
+DATA = Path(str(files("pipelines.personas") / "data"))
+
+
+@pytest.fixture(scope="module")
+def people() -> pl.DataFrame:
+    return sample_attributes(11, "joint", np.arange(30_000))
+
+
+@pytest.mark.parametrize("name", ["movies", "careers"])
+def test_no_published_cell_is_of_fewer_than_twenty_people(name):
+    with (DATA / "joint" / f"{name}.csv").open() as lines:
+        counts = [int(row["people"]) for row in csv.DictReader(lines)]
+    assert min(counts) >= MIN_PEOPLE == 20
+
+
+def test_trait_shares_are_the_tiers_of_human_users():
+    tiers = TraitSettings()
+    for name, ends in (("activity", tiers.activity), ("conformity", tiers.conformity)):
+        low, middle, _ = TRAIT_SHARES[name]
+        # A small distance is much conformity: its tiers count from the other end.
+        expected = ends if name == "activity" else (1 - ends[1], 1 - ends[0])
+        assert (low, low + middle) == pytest.approx(expected)
+
+
+def test_attributes_are_nearer_to_people_than_independent_ones(people):
+    found = joint_distances(people, load_lists())
+    mean = found.group_by("pair").agg(pl.col("distance", "independent").mean())
+    by_pair = {pair: (own, base) for pair, own, base in mean.iter_rows()}
+    for pair, most in (
+        ("genre x genre", 0.012), ("genre x gender", 0.01), ("genre x age", 0.01),
+        ("activity x age", 0.015), ("conformity x age", 0.015), ("career x gender", 0.02),
+        ("status x age", 0.015), ("leniency x age", 0.012), ("manner x age", 0.015),
+    ):  # fmt: skip
+        own, base = by_pair[pair]
+        assert own < most
+        assert own < 0.5 * base, pair
+
+
+def test_traits_have_their_shares_among_adults(people):
+    adults = people.filter(pl.col("age") >= 18)
+    for name, levels in TRAITS.items():
+        share = dict(adults[name].value_counts(normalize=True).iter_rows())
+        assert [share[level] for level in levels] == pytest.approx(TRAIT_SHARES[name], abs=0.012)
+
+
+def test_shuffled_genres_are_as_far_from_people_as_independent_ones(people):
+    order = np.random.default_rng(0).permutation(people.height)
+    mixed = people.with_columns(people["gender"].gather(order))
+    found = joint_distances(mixed, load_lists()).filter(pl.col("pair") == "genre x gender")
+    assert found["distance"].mean() == pytest.approx(found["independent"].mean(), abs=0.005)
+
+
+def test_planted_dependence_is_recovered():
+    # Two traits that go together; three of seven women are generous, two of seven men.
+    levels = [("harsh", "narrow"), ("average", "average"), ("generous", "wide")]
+    both = {(a, b): 300.0 if (a, b) in levels else 50.0 for a, _ in levels for _, b in levels}
+    by_gender = {
+        ("harsh", "female"): 200.0, ("average", "female"): 200.0, ("generous", "female"): 300.0,
+        ("harsh", "male"): 300.0, ("average", "male"): 200.0, ("generous", "male"): 200.0,
+    }  # fmt: skip
+    tables = Tables(
+        {
+            ("leniency", "manner"): both,
+            ("leniency", "gender"): by_gender,
+            ("leniency", "age"): {(a, "0-100"): 100.0 for a, _ in levels},
+        }
+    )
+    margins = np.full((2, 3), 1 / 3)
+    copula = Copula.fit(tables, ["leniency", "manner"], margins, np.full((2, 60), 1 / 120))
+    latent = np.random.default_rng(3).standard_normal((60_000, 4))
+    male = np.arange(60_000) % 2 == 1
+    drawn, _ = copula.levels(latent, male, np.full(60_000, 40))
+    women = drawn[~male, 0]
+    assert np.bincount(women) / len(women) == pytest.approx([0.286, 1 / 3, 0.381], abs=0.04)
+    table = np.zeros((3, 3))
+    np.add.at(table, (drawn[:, 0], drawn[:, 1]), 1 / len(drawn))
+    wanted = np.full((3, 3), 50 / 1200) + np.eye(3) * 250 / 1200
+    assert 0.5 * np.abs(table - wanted).sum() < 0.06
+    assert copula.backed_off == ("manner by gender: independent, not published",
+                                 "manner by age: independent, not published")  # fmt: skip
+
+
+def test_raking_keeps_the_odds_ratio():
+    table = np.array([[40.0, 10], [20, 30]])
+    out = rake(table, np.array([0.2, 0.8]), np.array([0.7, 0.3]))
+    assert out.sum(axis=1) == pytest.approx([0.2, 0.8])
+    assert out.sum(axis=0) == pytest.approx([0.7, 0.3])
+    assert out[0, 0] * out[1, 1] / (out[0, 1] * out[1, 0]) == pytest.approx(6.0)
+
+
+def test_empty_cells_are_filled_as_if_independent_and_stay_below_the_minimum():
+    out = filled(np.array([[60.0, np.nan], [40, 20]]))
+    # Independence would say 30; a cell of 20 people or more would have been published.
+    assert out.tolist() == [[60.0, 19.0], [40.0, 20.0]]
+    assert filled(np.array([[30.0, np.nan], [50, np.nan]])).tolist() == [[30.0, 30], [50, 50]]
+
+
+def test_what_is_backed_off_is_listed():
+    listed = load_lists().backed_off
+    assert "Comedy by age: 4-17 as its neighbor" in listed
+    assert any(line.startswith("career by age: ") for line in listed)
+    assert "every pair of attributes: independent (no source)" in load_lists("books").backed_off
+
+
+def test_a_domain_without_tables_has_independent_opinions():
+    people = sample_attributes(5, "books", np.arange(20_000), load_lists("books"))
+    adults = people.filter(pl.col("age") >= 18)
+    liked = adults.select(
+        a=pl.col("likes").list.contains("Mystery"), b=pl.col("likes").list.contains("History")
+    ).cast(pl.Float64)
+    assert abs(liked.select(pl.corr("a", "b")).item()) < 0.03
+
+
+def test_lists_without_joint_tables_of_genres_still_work(tmp_path):
+    folder = Path(shutil.copytree(DATA, tmp_path / "lists"))
+    (folder / "joint" / "movies.csv").unlink()
+    lists = read_lists(folder)
+    people = sample_attributes(1, "c", np.arange(500), lists)
+    assert people["likes"].list.len().min() >= 1
+    assert joint_distances(people, lists)["first"].unique().sort().to_list() == [
+        "career",
+        "status",
+    ]
+
+
+def test_a_genre_that_no_table_has_is_independent_and_listed(tmp_path):
+    folder = Path(shutil.copytree(DATA, tmp_path / "lists"))
+    with (folder / "genres" / "movies.csv").open("a") as file:
+        file.write("Western,0.5,4,western\n")
+    lists = read_lists(folder)
+    assert "Western by gender: independent, not published" in lists.backed_off
+    people = sample_attributes(1, "c", np.arange(3_000), lists)
+    opinions = people["likes"].list.contains("Western") | people["dislikes"].list.contains(
+        "Western"
+    )
+    assert opinions.mean() == pytest.approx(5.4 / 13, abs=0.04)
