@@ -91,6 +91,11 @@ def _nobody_likes_comedy(frame: pl.DataFrame) -> pl.DataFrame:
     )
 
 
+def _leniency_by_gender(frame: pl.DataFrame) -> pl.DataFrame:
+    harsh = pl.when(pl.col("gender") == "male").then(pl.lit("harsh"))
+    return frame.with_columns(leniency=harsh.otherwise(pl.lit("generous")))
+
+
 def _vectors(change: Callable[[np.ndarray], np.ndarray]) -> Change:
     def apply(frame: pl.DataFrame) -> pl.DataFrame:
         matrix = change(np.array(frame["vector"].to_list(), dtype=np.float32))
@@ -262,6 +267,7 @@ BAD: dict[str, dict[str, list[Change]]] = {
         "gender_balance": [_set("gender", "male", 0.6)],
         "name_concentration": [_johns],
         "genre_opinions": [_nobody_likes_comedy],
+        "joint_shares": [_leniency_by_gender],
         "description_length": [_said("She is one of the people who say little here.", 0.05)],
         "clean_language": [
             _said(text, 1 / 300)
