@@ -141,20 +141,21 @@ class Copula:
             Share of people by gender and age (years), of shape (genders, ages).
         """
         size = len(names)
-        bands = ["0-100"] if tables is None else tables.levels("age")
+        known = tables or Tables({})
+        bands = known.levels("age") or ["0-100"]
         gender, age = np.zeros((len(GENDERS), 2 * size)), np.zeros((len(bands), 2 * size))
         correlation = np.eye(2 * size)
         backed = [] if tables else ["every pair of attributes: independent (no source)"]
         for n, name in enumerate(names if tables else ()):
             for by, levels, out in (("gender", GENDERS, gender), ("age", bands, age)):
-                people = tables.table(name, by, _levels_of(name), levels)
+                people = known.table(name, by, _levels_of(name), levels)
                 if np.isnan(people).any():
                     backed.append(f"{name} by {by}: {_empty(people, levels)}")
                 if np.isnan(people).all():
                     continue
                 out[:, [n, n + size]] = _shifts(filled(people), margins[n].clip(1e-3))
         for (a, first), (b, second) in combinations(enumerate(names if tables else ()), 2):
-            people = tables.table(first, second, _levels_of(first), _levels_of(second))
+            people = known.table(first, second, _levels_of(first), _levels_of(second))
             if np.isnan(people).any():
                 backed.append(f"{first} by {second}: {_empty(people, _levels_of(second))}")
             if np.isnan(people).all():
@@ -166,7 +167,9 @@ class Copula:
         first_ages = np.array([int(band.split("-")[0]) for band in bands])
         shift = gender[:, None] + age[None]
         band = np.searchsorted(first_ages, np.arange(population.shape[1]), side="right") - 1
-        share = np.stack([np.bincount(band.clip(0), row, len(bands)) for row in population])
+        share = np.stack(
+            [np.bincount(band.clip(0), row, len(bands)).astype(np.float64) for row in population]
+        )
         flat, outer = shift.reshape(-1, 2 * size), margins[:, 0] + margins[:, 2]
         # Part of the correlations comes from gender and age.
         spread = np.cov(flat.T, aweights=share.ravel(), bias=True)
@@ -181,7 +184,7 @@ class Copula:
             first_ages,
             np.concatenate([first_ends, ends]),
             shift,
-            np.linalg.cholesky(_nearest(correlation)),
+            np.asarray(np.linalg.cholesky(_nearest(correlation)), np.float64),
             tuple(backed),
         )
 
@@ -277,8 +280,8 @@ def joint_distances(people: pl.DataFrame, lists: PersonaLists) -> pl.DataFrame:
     careers = dict(
         zip(lists.jobs, (lists.careers.names[n] for n in lists.job_careers), strict=True)
     )
-    status = pl.when(pl.col("job").is_in(list(careers))).then(pl.lit("employed"))
-    status = status.when(pl.col("job") == "student").then(pl.lit("student"))
+    employed = pl.when(pl.col("job").is_in(list(careers))).then(pl.lit("employed"))
+    status = employed.when(pl.col("job") == "student").then(pl.lit("student"))
     own = {
         "career": adults["job"].replace_strict(careers, default=None, return_dtype=pl.String),
         "status": adults.select(status.otherwise(pl.lit("none"))).to_series(),
@@ -290,9 +293,9 @@ def joint_distances(people: pl.DataFrame, lists: PersonaLists) -> pl.DataFrame:
         level = pl.when(liked).then(pl.lit("liked")).when(disliked).then(pl.lit("disliked"))
         own[genre] = adults.select(level.otherwise(pl.lit("neither"))).to_series()
     rows: list[dict[str, Any]] = []
-    for tables in (lists.tables, lists.career_tables):
-        bands = [] if tables is None else tables.levels("age")
-        for first, second in () if tables is None else tables.cells:
+    for tables in (lists.tables or Tables({}), lists.career_tables):
+        bands = tables.levels("age")
+        for first, second in tables.cells:
             by_age = second.startswith("age")
             columns = bands if by_age else list(_levels_of(second))
             names = lists.careers.names if first == "career" else _levels_of(first)
@@ -362,7 +365,7 @@ def rake(table: Floats, rows: Floats, columns: Floats, *, rounds: int = 100) -> 
     for _ in range(rounds):
         out = out * _ratio(rows, out.sum(axis=1))[:, None]
         out = out * _ratio(columns, out.sum(axis=0))
-    return out
+    return np.asarray(out)
 
 
 def filled(people: Floats) -> Floats:
@@ -384,12 +387,16 @@ def filled(people: Floats) -> Floats:
 
 def _empty(people: Floats, levels: Sequence[str]) -> str:
     """What stands in for the empty cells of a table."""
-    none = np.isnan(people).all(axis=0)
+    none = np.asarray(np.isnan(people).all(axis=0))
     if none.all():
         return "independent, not published"
     cells = int(np.isnan(people[:, ~none]).sum())
     parts = [f"{cells} empty cells as if independent"] * (cells > 0)
-    parts += [f"{level} as its neighbor" for level, bare in zip(levels, none, strict=True) if bare]
+    parts += [
+        f"{level} as its neighbor"
+        for level, bare in zip(levels, none.tolist(), strict=True)
+        if bare
+    ]
     return ", ".join(parts)
 
 
@@ -453,4 +460,4 @@ def _thresholds(share: Floats, shift: Floats, weight: Floats) -> Floats:
         middle = (low + high) / 2
         above = (weight * ndtr(shift - middle)).sum(axis=0) > share
         low, high = np.where(above, middle, low), np.where(above, high, middle)
-    return (low + high) / 2
+    return np.asarray((low + high) / 2)

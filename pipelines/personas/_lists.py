@@ -280,7 +280,7 @@ class _Rows:
     def shares(self, column: str) -> Floats:
         """A column of weights, scaled to sum 1."""
         values = self.numbers(column)
-        return values / values.sum()
+        return np.asarray(values / values.sum())
 
     def ends(self) -> Ints:
         """Columns low and high, of shape (rows, 2)."""
