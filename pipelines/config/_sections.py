@@ -245,7 +245,12 @@ class ScoringSettings(Section):
         200_000,
         ge=1,
         description="All personas x items are scored up to this many pairs (count); "
-        "above it every persona gets an equal stratified share.",
+        "above it every persona gets an equal share.",
+    )
+    plan: Literal["stratified", "exposure"] = Field(
+        "stratified",
+        description="Items of a persona above `max_pairs`: `stratified`, equal parts of popular, "
+        "less popular and rare items; `exposure`, drawn as people choose what they watch.",
     )
     shards: int = Field(
         8,

@@ -62,7 +62,14 @@ class Population(Model):
 
     figure: pl.String = pa.Field(
         isin=[
+            "choice_gap",
+            "choice_gap_any",
             "common_list",
+            "exposure_matched",
+            "exposure_matched_popularity",
+            "exposure_slope",
+            "exposure_uniform",
+            "exposure_uniform_popularity",
             "genre_correlation",
             "genre_gap",
             "genre_gap_items",
@@ -83,16 +90,21 @@ class Population(Model):
             "user_spread_ks",
             "user_spread_mean",
             "user_spread_spread",
+            "watched",
+            "watched_any",
         ],
         description="Figure: shares of the variance of ratings (`item_person_share` is taste), "
         "covariance of users' genre deviations between random halves of their ratings, liked minus "
         "disliked genres, users' means and standard deviations with KS distances, slope on "
         "popularity, 1 - total variation, agreement of the correlations between genres, and what "
         "ten items earn: each persona's own best (`oracle`), the best common list, any; `headroom` "
-        "is the first minus the second.",
+        "is the first minus the second. `watched` is the mean rating of what people watched, by "
+        "personas who would watch it (`_any`: by all alike), `choice_gap` people's mean above it; "
+        "`exposure_` figures are areas under the ROC curve of held-out choices, beside those of "
+        "popularity alone.",
     )
     unit: pl.String = pa.Field(
-        isin=["share", "points", "points²", "distance", "correlation"],
+        isin=["share", "points", "points²", "distance", "correlation", "slope"],
         description="Unit; points are those of the scores' scale.",
     )
     personas_value: pl.Float64 = pa.Field(nullable=True, description="Of personas.")

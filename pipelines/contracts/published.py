@@ -185,8 +185,26 @@ class ScorePlan(Model):
     persona_id: pl.String = pa.Field(description=_PERSONA)
     item_id: pl.String = pa.Field(description=ITEM)
     stratum: pl.String = pa.Field(
-        isin=["all", "head", "torso", "tail"],
-        description="`all`, or the popularity stratum the pair was sampled from.",
+        isin=["all", "exposure", "head", "torso", "tail"],
+        description="`all`, `exposure` if pairs were drawn by it, or the popularity stratum the "
+        "pair was sampled from.",
+    )
+    inclusion: pl.Float64 = pa.Field(
+        nullable=True,
+        gt=0,
+        le=1,
+        description="Probability that the plan holds the pair: figures of the plan weighted by "
+        "its reciprocal are of all pairs; 6 digits; null in rows of earlier versions.",
+        metadata={"range": "0-1"},
+    )
+    exposure: pl.Float64 = pa.Field(
+        nullable=True,
+        ge=0,
+        le=1,
+        description="P(watch | persona, item): probability that a person of that taste is among "
+        "those who rated the item, by the selection model (docs/population.md); null in a domain "
+        "without training interactions; 6 digits.",
+        metadata={"range": "0-1"},
     )
 
 

@@ -7,6 +7,7 @@ Importing this loads no torch.
 
 from pipelines.prompts import scale_report
 from pipelines.raters._ensemble import EnsembleBatch, EnsembleRater, at_temperature, total_variation
+from pipelines.raters._exposure import ExposureModel, fit_exposure, judge_exposure
 from pipelines.raters._facts import prompt_examples, scoring_facts
 from pipelines.raters._live import LiveRater, LiveTables, layers, live_rater
 from pipelines.raters._plan import STRATA, plan_pairs
@@ -82,6 +83,7 @@ __all__ = [
     "STRATA",
     "EnsembleBatch",
     "EnsembleRater",
+    "ExposureModel",
     "HeldOut",
     "LLMRater",
     "LiveRater",
@@ -103,9 +105,11 @@ __all__ = [
     "at_temperature",
     "cohort_of",
     "evaluate",
+    "fit_exposure",
     "fit_rater",
     "fit_statistical",
     "in_cohort",
+    "judge_exposure",
     "layers",
     "live_rater",
     "model_tokenizer",

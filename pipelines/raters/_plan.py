@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
+from typing import TypeAlias
 
 import numpy as np
 import polars as pl
 
 from pipelines.config import ScoringSettings
 from pipelines.errors import ConfigError, ContractError
-from pipelines.raters.protocol import Ints
-from pipelines.seeding import combine, hash_ids
+from pipelines.raters._exposure import draw_sample, inclusion
+from pipelines.raters.protocol import Floats, Ints
+from pipelines.seeding import U64, combine, hash_ids, uniform
 
 __all__ = ["STRATA", "plan_pairs"]
 
 #: Popularity strata and the share of items (most rated first) at which each ends.
 STRATA = (("head", 0.1), ("torso", 0.4), ("tail", 1.0))
 _CHUNK = 64
+#: Part of a persona's draw, as a key of the generator.
+_START = 7
+
+Exposure: TypeAlias = Callable[[pl.Series, pl.Series], Floats]
 
 
 def plan_pairs(
@@ -24,20 +31,26 @@ def plan_pairs(
     items: pl.DataFrame,
     item_stats: pl.DataFrame,
     settings: ScoringSettings,
+    exposure: Exposure | None = None,
 ) -> pl.DataFrame:
-    """All personas with all items, or an equal share of items for each persona.
+    """All personas with all items, or equally many items for each persona.
 
-    Above ``max_pairs`` every persona gets the same number of items, a third of each popularity
-    stratum (the tenth of items rated most, the next three tenths, the rest); what a small
-    stratum can't fill goes to the next. Which items is decided by hashes of (persona, item,
-    seed), so that another persona in the cohort changes nobody's plan but by the share.
+    Above ``max_pairs`` every persona gets the same number of items. With ``plan: stratified`` they
+    are a third of each popularity stratum (the tenth of items rated most, the next three tenths,
+    the rest); what a small stratum can't fill goes to the next. With ``plan: exposure`` they are
+    drawn with probabilities proportional to the persona's exposure, but at most 1. Which items is
+    decided by hashes of (persona, item, seed), so that another persona in the cohort changes
+    nobody's plan but by the share.
 
     Parameters
     ----------
     personas, items, item_stats
         Tables of those names; an item without statistics is least popular.
     settings
-        ``max_pairs`` and ``seed``.
+        ``plan``, ``max_pairs`` and ``seed``.
+    exposure
+        P(watch) of persona ids with item ids, of shape (personas, items); None where no model can
+        be fitted.
 
     Returns
     -------
@@ -48,25 +61,61 @@ def plan_pairs(
     ContractError
         If there is no persona or no item.
     ConfigError
-        If ``max_pairs`` does not give each persona one item.
+        If ``max_pairs`` does not give each persona one item, or ``plan: exposure`` lacks a model.
     """
     if not personas.height or not items.height:
         raise ContractError("there is nothing to score", where="personas or items: no rows")
     people = personas["persona_id"].sort()
     films = items["item_id"].sort()
-    if len(people) * len(films) <= settings.max_pairs:
-        frame = pl.DataFrame({"persona_id": people}).join(
-            pl.DataFrame({"item_id": films}), how="cross", maintain_order="left_right"
-        )
-        return frame.with_columns(pl.lit("all").alias("stratum"))
-    share = settings.max_pairs // len(people)
+    share = min(settings.max_pairs // len(people), len(films))
     if share < 1:
         raise ConfigError(
             f"scoring.max_pairs is {settings.max_pairs} for {len(people)} personas",
             where="scoring.max_pairs",
             hint="at least one pair per persona",
         )
-    return _sampled(people, films, _popularity(films, item_stats), share, settings.seed)
+    if settings.plan == "exposure" and exposure is None:
+        raise ConfigError(
+            "there is no exposure to plan by: no training interaction",
+            where="scoring.plan",
+            hint="scoring.plan=stratified",
+        )
+    popularity = _popularity(films, item_stats)
+    whole = share == len(films)
+    names = pl.Series(["all", "exposure", *(name for name, _ in STRATA)])
+    frames = []
+    for start in range(0, len(people), _CHUNK):
+        part = people[start : start + _CHUNK]
+        watched = None if exposure is None else exposure(part, films)
+        keys = combine(settings.seed, hash_ids(part))[:, None]
+        if whole:
+            film = np.tile(np.arange(len(films)), (len(part), 1))
+            chance, stratum = np.ones(film.shape), np.zeros(film.shape, np.int64)
+        elif settings.plan == "exposure":
+            assert watched is not None
+            chance = inclusion(watched, share)
+            order = combine(keys, hash_ids(films)[None, :])
+            film = draw_sample(chance, order, uniform(keys[:, 0], _START), share)
+            chance = np.take_along_axis(chance, film, axis=1)
+            stratum = np.ones(film.shape, np.int64)
+        else:
+            film, chance, stratum = _stratified(keys, hash_ids(films), popularity, share)
+        frames.append(
+            pl.DataFrame(
+                {
+                    "persona_id": part.gather(np.repeat(np.arange(len(part)), share)),
+                    "item_id": films.gather(film.ravel()),
+                    "stratum": names.gather(stratum.ravel()),
+                    "inclusion": chance.ravel(),
+                    "exposure": None
+                    if watched is None
+                    else np.take_along_axis(watched, film, axis=1).ravel(),
+                },
+                schema_overrides={"exposure": pl.Float64},
+            )
+        )
+    # The last digits of a matrix product differ between machines.
+    return pl.concat(frames).with_columns(pl.col("inclusion", "exposure").round_sig_figs(6))
 
 
 def _popularity(films: pl.Series, item_stats: pl.DataFrame) -> Ints:
@@ -80,43 +129,27 @@ def _popularity(films: pl.Series, item_stats: pl.DataFrame) -> Ints:
     return rank["row"].cast(pl.Int64).to_numpy()
 
 
-def _sampled(
-    people: pl.Series, films: pl.Series, popularity: Ints, share: int, seed: int
-) -> pl.DataFrame:
-    size = len(films)
+def _stratified(
+    keys: U64, film_keys: U64, popularity: Ints, share: int
+) -> tuple[Ints, Floats, Ints]:
+    """Items of each persona, ascending, their inclusion probabilities and rows of the strata."""
+    size = len(film_keys)
     edges = [0, *(round(end * size) for _, end in STRATA)]
     members = [popularity[a:b] for a, b in itertools.pairwise(edges)]
     quotas = _quotas([len(m) for m in members], share)
-    person_key = combine(seed, hash_ids(people))
-    film_key = hash_ids(films)
-    stratum_of = np.empty(size, dtype=np.int64)
-    for number, rows in enumerate(members):
-        stratum_of[rows] = number
-    names = pl.Series([name for name, _ in STRATA])
-    frames = []
-    for start in range(0, len(people), _CHUNK):
-        keys = person_key[start : start + _CHUNK]
-        chosen = []
-        for rows, quota in zip(members, quotas, strict=True):
-            if not quota:
-                continue
-            order = combine(keys[:, None], film_key[rows][None, :])
-            if quota < len(rows):
-                chosen.append(rows[np.argpartition(order, quota - 1, axis=1)[:, :quota]])
-            else:
-                chosen.append(np.broadcast_to(rows, order.shape))
-        film = np.sort(np.concatenate(chosen, axis=1), axis=1)
-        person = np.repeat(np.arange(start, start + len(keys)), film.shape[1])
-        frames.append(
-            pl.DataFrame(
-                {
-                    "persona_id": people.gather(person),
-                    "item_id": films.gather(film.ravel()),
-                    "stratum": names.gather(stratum_of[film.ravel()]),
-                }
-            )
-        )
-    return pl.concat(frames)
+    chance, stratum = np.empty(size), np.empty(size, dtype=np.int64)
+    chosen = []
+    for number, (rows, quota) in enumerate(zip(members, quotas, strict=True)):
+        chance[rows], stratum[rows] = quota / max(len(rows), 1), number + 2
+        if not quota:
+            continue
+        order = combine(keys, film_keys[rows][None, :])
+        if quota < len(rows):
+            chosen.append(rows[np.argpartition(order, quota - 1, axis=1)[:, :quota]])
+        else:
+            chosen.append(np.broadcast_to(rows, order.shape))
+    film = np.sort(np.concatenate(chosen, axis=1), axis=1)
+    return film, chance[film], stratum[film]
 
 
 def _quotas(sizes: list[int], share: int) -> list[int]:

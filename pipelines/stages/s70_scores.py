@@ -43,11 +43,29 @@ class _Learned(TypedDict):
 
 
 def score_plan(inputs: Inputs, settings: Settings, report: Report) -> list[pl.DataFrame]:
-    """Choose the pairs of one cohort, beside those of the others."""
+    """Choose the pairs of one cohort, beside those of the others, with their exposure."""
+    people, scoring = _people(inputs), settings.scoring
+    learned: dict[str, Any] = {
+        "interactions": inputs["interactions"].scan(),
+        "splits": inputs["splits"].scan(),
+    }
+    exposure = None
+    if not learned["splits"].filter(pl.col("split") == "train").head(1).collect().is_empty():
+        rater = raters.fit_statistical(
+            scale=raters.scale_named(scoring.scale),
+            items=inputs["items"].read(),
+            item_stats=inputs["item_stats"].read(),
+            item_embeddings=inputs["item_embeddings"].read(),
+            seed=scoring.seed,
+            taste=scoring.taste,
+            **learned,
+        )
+        model = raters.fit_exposure(rater, **learned, seed=scoring.seed)
+        exposure = model.of(people["persona_id"], rater.persona_tastes(people))
+        report.stats["exposure"] = model.metadata
     plan = raters.plan_pairs(
-        _people(inputs), inputs["items"].read(["item_id"]), inputs["item_stats"].read(),
-        settings.scoring,
-    )  # fmt: skip
+        people, inputs["items"].read(["item_id"]), inputs["item_stats"].read(), scoring, exposure
+    )
     report.cohort_stats["pairs"] = plan.height
     return [plan]
 
@@ -125,7 +143,7 @@ def _rated_by(inputs: Inputs, settings: Settings) -> dict[str, Any]:
         "code": raters.CODE_VERSION,
         # Sizes of the plan and of its pieces show in the pairs, that of the report nowhere.
         "scoring": settings.scoring.model_dump(
-            mode="json", exclude={"shards", "max_pairs", "judged"}
+            mode="json", exclude={"shards", "max_pairs", "plan", "judged"}
         ),
         "fitted_on": {table: inputs[table].version for table in sorted(fitted)},
     }
@@ -224,7 +242,15 @@ def _stages(domain: str) -> list[Stage]:
     return [
         Stage(
             datasets=(f"{domain}.score_plan",),
-            inputs=tables(domain, "personas", "items", "item_stats"),
+            inputs=tables(
+                domain,
+                "personas",
+                "items",
+                "item_stats",
+                "interactions",
+                "splits",
+                "item_embeddings",
+            ),
             identity=("scoring",),
             code_version=raters.CODE_VERSION,
             make=score_plan,

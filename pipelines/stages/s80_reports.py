@@ -89,10 +89,14 @@ def population(inputs: Inputs, settings: Settings, report: Report) -> list[pl.Da
         seed=scoring.seed,
         **learned,
     )
+    tables = {name: learned[name] for name in ("interactions", "splits")}
+    model = raters.fit_exposure(rater, **tables, seed=scoring.seed)
     found = raters.population_report(
         inputs["preference_scores"].scan(),
         personas=inputs["personas"].read(),
         rater=rater,
+        plan=inputs["score_plan"].scan(),
+        selection=raters.judge_exposure(model, rater, **tables, seed=scoring.seed),
         seed=scoring.seed,
         **learned,
     )
@@ -122,7 +126,7 @@ STAGES = [
         inputs=tables(
             domain.name,
             *("personas", "preference_scores", "items", "item_stats", "interactions", "splits"),
-            "item_embeddings",
+            *("item_embeddings", "score_plan"),
         ),
         identity=("scoring",),
         code_version=raters.CODE_VERSION,

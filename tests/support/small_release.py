@@ -119,7 +119,9 @@ def frames() -> dict[str, pl.DataFrame]:
         }
     )
     plan = personas.select("persona_id").join(items.select("item_id"), how="cross")
-    plan = plan.with_columns(stratum=pl.lit("all"))
+    # The popular films are those with small numbers.
+    watched = 0.5 / pl.col("item_id").str.slice(3).cast(pl.Float64)
+    plan = plan.with_columns(stratum=pl.lit("all"), inclusion=pl.lit(1.0), exposure=watched)
     triples = pl.DataFrame(
         [
             (film, "Movie", "belongs-to", f"genre:{genre}", "Genre")

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+from scipy.sparse import csr_matrix
 
 from pipelines.errors import ContractError
 from pipelines.personas import reading_statement
@@ -67,6 +68,15 @@ POPULATION_FIGURES: dict[str, tuple[str, str]] = {
     "common_list": ("mean rating of the best common ten", "points"),
     "random_items": ("mean rating of any item", "points"),
     "table_item_person_share": ("item x person share, all scored pairs", "share"),
+    "watched_any": ("mean rating of what people watched, any personas", "points"),
+    "watched": ("the same, personas who would watch it", "points"),
+    "choice_gap_any": ("people above any personas there", "points"),
+    "choice_gap": ("people above personas who would watch it", "points"),
+    "exposure_matched": ("AUC of exposure, negatives as popular", "share"),
+    "exposure_matched_popularity": ("AUC of popularity there", "share"),
+    "exposure_uniform": ("AUC of exposure, any negatives", "share"),
+    "exposure_uniform_popularity": ("AUC of popularity there", "share"),
+    "exposure_slope": ("calibration slope of exposure", "slope"),
 }
 #: Figures whose ratio to people's is bounded (`quality.max_taste_ratio`).
 COMPARED = ("item_person_share", "split_half_covariance")
@@ -118,6 +128,8 @@ def population_report(
     interactions: Table,
     splits: Table,
     rater: StatisticalRater,
+    plan: Table | None = None,
+    selection: Mapping[str, Mapping[str, float]] | None = None,
     seed: int = 0,
     draws: int = _DRAWS,
 ) -> PopulationReport:
@@ -128,6 +140,10 @@ def population_report(
     several lists; intervals are bootstraps over people and over personas. Pairs that have no
     score are left out of both sides.
 
+    People choose what they rate. Like is compared with like where an item that people watched is
+    rated by all personas with a score of it, each counting by its exposure: those who would watch
+    it.
+
     Parameters
     ----------
     scores
@@ -137,6 +153,10 @@ def population_report(
     rater
         A statistical rater fitted on the same tables: gives items their features, and says what
         people's own training ratings tell of their headroom.
+    plan
+        Rows of the `score_plan` contract, for the personas' exposure; may be lazy.
+    selection
+        Held-out figures of the selection model (:func:`pipelines.raters.judge_exposure`).
     seed, draws
         Of the assignment of lists, and draws of the bootstraps (count).
 
@@ -182,7 +202,12 @@ def population_report(
     add("popularity_slope", *(popularity_slope(s, weights) for s in (sides.personas, sides.people)))
     metadata["genres"] = list(rater.catalogue.genres)
     metadata["correlations"] = _correlations(sides, has, add, seed)
-    _tables(scored, people, items, interactions, splits, rater, scale, add, seed, draws)
+    _tables(
+        scored, plan, sides, people, items, interactions, splits, rater, scale, add, seed, draws
+    )
+    for name, figure in (selection or {}).items():
+        ends = figure["value"], figure["low"], figure["high"]
+        rows[f"exposure_{name}"] = _cells(f"exposure_{name}", (None,) * 3, ends)
     counts = {
         "personas": people.height,
         "people": len(np.unique(sides.people.rater)),
@@ -201,11 +226,18 @@ _NUMBERS = [
 _SCHEMA = {"figure": pl.String, "unit": pl.String, **dict.fromkeys(_NUMBERS, pl.Float64)}
 
 
-def _row(name: str, own: Drawn, human: Drawn | None, control: Drawn | None) -> dict[str, Any]:
-    out: dict[str, Any] = {"figure": name, "unit": POPULATION_FIGURES[name][1]}
-    for side, drawn in (("personas_", own), ("people_", human)):
-        values = (None,) * 3 if drawn is None else (drawn.value, *drawn.interval)
+def _cells(name: str, personas: tuple[Any, ...], people: tuple[Any, ...]) -> dict[str, Any]:
+    """A figure's values and intervals of both sides."""
+    out: dict[str, Any] = dict.fromkeys(_NUMBERS)
+    out |= {"figure": name, "unit": POPULATION_FIGURES[name][1]}
+    for side, values in (("personas_", personas), ("people_", people)):
         out |= dict(zip((f"{side}value", f"{side}low", f"{side}high"), values, strict=True))
+    return out
+
+
+def _row(name: str, own: Drawn, human: Drawn | None, control: Drawn | None) -> dict[str, Any]:
+    sides = [(None,) * 3 if d is None else (d.value, *d.interval) for d in (own, human)]
+    out = _cells(name, *sides)
     ratio = own.over(human) if human is not None and name in COMPARED else (None,) * 3
     out |= dict(zip(("ratio", "ratio_low", "ratio_high"), ratio, strict=True))
     out["chance"] = None if control is None else control.value
@@ -373,6 +405,8 @@ def _popularity(rater: StatisticalRater) -> Floats:
 
 def _tables(
     scored: pl.LazyFrame,
+    plan: Table | None,
+    sides: _Sides,
     people: pl.DataFrame,
     items: pl.DataFrame,
     interactions: Table,
@@ -392,6 +426,11 @@ def _tables(
         .select("persona_id", "item_id", "expected", "probabilities")
         .collect(engine="streaming")
     )
+    if plan is not None:
+        once, keys = 1.0 / pl.col("inclusion"), ["persona_id", "item_id"]
+        weights = plan.lazy().drop_nulls(["inclusion", "exposure"])
+        weights = weights.select(*keys, every=once, watching=once * pl.col("exposure"))
+        rows = rows.lazy().join(weights, on=keys, how="left", maintain_order="left").collect()
     person = rows["persona_id"].replace_strict({p: n for n, p in enumerate(chosen)})
     item = rows["item_id"].replace_strict(rater.catalogue.index)
     place = person.cast(pl.Int64).to_numpy(), item.cast(pl.Int64).to_numpy()
@@ -399,6 +438,11 @@ def _tables(
     expected[place] = rows["expected"].to_numpy()
     chances = rows["probabilities"].explode().to_numpy().reshape(rows.height, -1)
     within[place] = chances @ scale.answers**2 - expected[place] ** 2
+    if plan is not None and rows["every"].count():
+        every, watching = np.zeros((2, *expected.shape))
+        every[place] = rows["every"].fill_null(0.0).to_numpy()
+        watching[place] = rows["watching"].fill_null(0.0).to_numpy()
+        _choices(sides.people, np.nan_to_num(expected), every, watching, add, seed)
     enough = (~np.isnan(expected)).sum(axis=1) >= _LIST
     if enough.sum() < 2:
         return
@@ -408,6 +452,39 @@ def _tables(
         add(name, own[name], human[name])
     exact = variance_shares(expected[enough], within[enough]).interaction
     add("table_item_person_share", Drawn(exact, np.zeros(0)), None)
+
+
+def _choices(
+    lists: Lists, expected: Floats, every: Floats, watching: Floats, add: Any, seed: int
+) -> None:
+    """Mean rating of people's items by people, by any personas and by those who would watch them.
+
+    Every person counts equally. `every` and `watching`, of the shape of `expected`, (personas,
+    items), are what a persona counts for an item on either side; 0 without a score.
+    """
+    kept = (every.sum(axis=0) > 0)[lists.item]
+    user, item = lists.user[kept], lists.item[kept]
+    size = np.bincount(user, minlength=len(lists.group))
+    drawn = np.vstack([np.ones(lists.weights.shape[1]), lists.weights])[:, lists.group] * (size > 0)
+    drawn /= drawn.sum(axis=1, keepdims=True)
+    of_user = 1.0 / np.maximum(size, 1)[user]
+    shape = (len(size), expected.shape[1])
+    on_item = np.asarray(drawn @ csr_matrix((of_user, (user, item)), shape=shape))
+    rated: Floats = drawn @ np.bincount(user, of_user * lists.rating[kept], minlength=len(size))
+    people = Drawn(float(rated[0]), rated[1:])
+    rng = np.random.default_rng(seed)
+    crowd = len(expected)
+    times = np.ones((len(drawn), crowd))
+    times[1:] = rng.multinomial(crowd, np.full(crowd, 1.0 / crowd), size=len(drawn) - 1)
+    for name, weight in (("_any", every), ("", watching)):
+        total = times @ weight
+        # An item whose personas a draw leaves out has its usual mean.
+        mean = (times @ (weight * expected)) / np.where(total > 0, total, np.nan)
+        mean = np.where(np.isnan(mean), np.nan_to_num(mean[0]), mean)
+        alone, both = mean @ on_item[0], np.einsum("di,di->d", mean, on_item)
+        add(f"watched{name}", Drawn(float(alone[0]), alone[1:]), people)
+        gap = rated - both
+        add(f"choice_gap{name}", Drawn(float(gap[0]), gap[1:]), None)
 
 
 def _headroom(expected: Floats, draws: int, seed: int) -> dict[str, Drawn]:
@@ -474,7 +551,9 @@ def population_markdown(table: pl.DataFrame, metadata: Mapping[str, Any]) -> str
         "For distances, similarity and agreement of correlations, the column of people compares "
         "random halves of the people: what chance gives. People's gap is on held-out ratings, the "
         "genres being those of the largest and smallest surpluses in training. People's headroom "
-        "is as far as their training ratings tell, a lower bound.",
+        "is as far as their training ratings tell, a lower bound. Personas who would watch an "
+        "item: all who were scored, each counting by its exposure. AUC and slope of exposure: "
+        "people's latest ratings (split test) against items that they never rated.",
     ]
     if metadata.get("reading"):
         lines += ["", f"Personas: {reading_statement(metadata['reading'])}"]

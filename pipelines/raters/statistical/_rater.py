@@ -140,6 +140,17 @@ class StatisticalRater:
             for n, effect in enumerate(EFFECTS)
         }
 
+    def persona_tastes(self, personas: pl.DataFrame) -> Floats:
+        """Weights of personas over the catalogue's taste columns, leniency left out.
+
+        Returns
+        -------
+        Rating units per unit of each column, of shape (personas, 1 + features).
+        """
+        stated = self._profiles(personas, None).stated
+        assert stated is not None
+        return stated.liked + stated.disliked + stated.drawn
+
     def training_rows(
         self,
         interactions: pl.DataFrame | pl.LazyFrame,

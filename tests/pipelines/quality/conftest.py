@@ -132,9 +132,8 @@ def _embeddings(ids: pl.Series, rng: np.random.Generator) -> pl.DataFrame:
 
 def _score_plan(personas: pl.DataFrame, count: int) -> pl.DataFrame:
     films = pl.DataFrame({"item_id": [f"ml:{n}" for n in range(count)]})
-    return (
-        personas.select("persona_id").join(films, how="cross").with_columns(stratum=pl.lit("all"))
-    )
+    more = {"stratum": pl.lit("all"), "inclusion": pl.lit(1.0), "exposure": pl.lit(0.1)}
+    return personas.select("persona_id").join(films, how="cross").with_columns(**more)
 
 
 def _scores(plan: pl.DataFrame, rng: np.random.Generator) -> pl.DataFrame:

@@ -1,5 +1,6 @@
 """Plans: everything while it fits, else an equal share from every stratum."""
 
+import numpy as np
 import polars as pl
 import pytest
 from hypothesis import given, settings
@@ -97,3 +98,45 @@ def test_fewer_pairs_than_personas_is_an_error():
 def test_nothing_to_plan_is_an_error():
     with pytest.raises(ContractError, match="nothing to score"):
         plan_pairs(people(0), *films(3), ScoringSettings())
+
+
+def drawn(persons: int, share: int, seed: int = 1) -> pl.DataFrame:
+    """Plan of 20 films, film n watched with probability 1 / (n + 2) by everybody."""
+    chosen = ScoringSettings(max_pairs=persons * share, seed=seed, plan="exposure")
+
+    def exposure(ids: pl.Series, items: pl.Series) -> np.ndarray:
+        by_film = 1.0 / (items.str.slice(3).cast(pl.Float64).to_numpy() + 2.0)
+        return np.tile(by_film, (len(ids), 1))
+
+    return plan_pairs(people(persons), *films(20), chosen, exposure)
+
+
+def test_films_are_drawn_in_proportion_to_exposure():
+    frame = drawn(2_000, 4)
+    assert CONTRACTS["movies.score_plan"].validate(frame).equals(frame)
+    assert frame.group_by("persona_id").len()["len"].unique().to_list() == [4]
+    assert frame["stratum"].unique().to_list() == ["exposure"]
+    by = frame.group_by("item_id").agg(pl.len(), pl.col("inclusion", "exposure").first())
+    chance = by["inclusion"].to_numpy()
+    assert chance == pytest.approx(np.minimum(1.0, 4 * by["exposure"].to_numpy() / 2.645359), 1e-5)
+    # Four standard errors of a share of 2,000 personas.
+    error = 4 * np.sqrt(chance * (1 - chance) / 2_000)
+    assert (np.abs(by["len"].to_numpy() / 2_000 - chance) <= error).all()
+
+
+def test_inclusion_weights_give_back_the_whole():
+    frame = drawn(2_000, 4)
+    number = frame["item_id"].str.slice(3).cast(pl.Float64).to_numpy()
+    found = (number / frame["inclusion"].to_numpy()).sum() / 2_000
+    assert found == pytest.approx(190, rel=0.02)
+    weight = 1 / plan(10, 100, 240)["inclusion"]
+    assert weight.sum() == pytest.approx(1_000, rel=1e-5)
+
+
+def test_plan_by_exposure_needs_exposure():
+    with pytest.raises(ConfigError, match="no training interaction"):
+        plan_pairs(people(2), *films(5), ScoringSettings(max_pairs=4, plan="exposure"))
+
+
+def test_exposure_is_null_without_a_model():
+    assert plan(2, 5, 10)["exposure"].null_count() == 10

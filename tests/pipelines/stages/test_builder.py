@@ -171,8 +171,9 @@ def test_own_checks_are_recorded_with_the_version(context: PipelineContext) -> N
 
 
 def plan(cohort: str, *numbers: int) -> pl.DataFrame:
-    rows = [(f"persona:{cohort}:{n}", "ml:1", "all") for n in numbers]
-    return pl.DataFrame(rows, schema=["persona_id", "item_id", "stratum"], orient="row")
+    rows = [(f"persona:{cohort}:{n}", "ml:1", "all", 1.0, 0.5) for n in numbers]
+    columns = ["persona_id", "item_id", "stratum", "inclusion", "exposure"]
+    return pl.DataFrame(rows, schema=columns, orient="row")
 
 
 def cohorts(
