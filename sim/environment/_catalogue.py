@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from sim._release import Release
 
-__all__ = ["Cast", "Catalogue"]
+__all__ = ["Cast", "Catalogue", "Exposures"]
 
 
 @dataclass(frozen=True)
@@ -179,3 +179,81 @@ class Cast:
     def describe(self, persona: int) -> dict[str, Any]:
         """A persona's row, for people to read."""
         return self.frame.row(persona, named=True)
+
+
+@dataclass(frozen=True)
+class Exposures:
+    """Items that personas may have watched, by the exposure of their planned pairs.
+
+    Attributes
+    ----------
+    starts
+        First pair of each persona, of shape (personas + 1,).
+    items, weights
+        Item number of each pair, and what it counts in a draw: exposure over the probability that
+        it was planned, each of shape (pairs,).
+    """
+
+    starts: npt.NDArray[np.int64]
+    items: npt.NDArray[np.int64]
+    weights: npt.NDArray[np.float64]
+
+    @classmethod
+    def read(cls, release: Release, catalogue: Catalogue, cast: Cast) -> Exposures:
+        """Read `score_plan` of a release.
+
+        Raises
+        ------
+        ReleaseError
+            If it has none, or none of its pairs has an exposure.
+        """
+        import polars as pl
+
+        release.require("score_plan")
+        plan = release["score_plan"].lazy()
+        columns = plan.collect_schema().names()
+        if "exposure" not in columns:
+            raise ReleaseError("its score_plan has no exposure", where=release.ref)
+        numbers = (
+            pl.DataFrame({"persona_id": cast.ids}).with_row_index("persona").lazy(),
+            pl.DataFrame({"item_id": catalogue.ids}).with_row_index("item").lazy(),
+        )
+        found = (
+            plan.drop_nulls(["exposure", "inclusion"])
+            .join(numbers[0], on="persona_id")
+            .join(numbers[1], on="item_id")
+            .select("persona", "item", weight=pl.col("exposure") / pl.col("inclusion"))
+            .sort("persona", "item")
+            .collect()
+        )
+        if found.is_empty():
+            raise ReleaseError("no planned pair has an exposure", where=release.ref)
+        persona = found["persona"].to_numpy()
+        starts = np.searchsorted(persona, np.arange(len(cast) + 1))
+        item = found["item"].cast(pl.Int64).to_numpy()
+        return cls(starts.astype(np.int64), item, found["weight"].to_numpy())
+
+    def draw(self, persona: int, uniform: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
+        """Distinct items of a persona, one after the other in proportion to their weights.
+
+        Parameters
+        ----------
+        persona
+            Number of the persona.
+        uniform
+            Numbers in [0, 1), one per item, of shape (count,).
+
+        Returns
+        -------
+        Item numbers, of shape (count,); -1 at the end if there are fewer.
+        """
+        part = slice(self.starts[persona], self.starts[persona + 1])
+        items, left = self.items[part], self.weights[part].copy()
+        out = np.full(len(uniform), -1, np.int64)
+        for n, share in enumerate(uniform[: len(items)]):
+            below = np.cumsum(left)
+            place = int(np.searchsorted(below, share * below[-1], side="right"))
+            # A product that is rounded up to the sum leads beyond the last item that is left.
+            place = min(place, int(np.flatnonzero(left)[-1]))
+            out[n], left[place] = items[place], 0.0
+        return out

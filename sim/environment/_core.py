@@ -204,6 +204,9 @@ class Core:
         self.draws = Draws(size)
         self._all = np.arange(size)
         self._persistent = options.memory == "persistent"
+        if options.watched:
+            # A release without exposure is an error before the first episode.
+            _ = world.exposures
 
     def seed(self, row: int, generator: np.random.Generator) -> None:
         """Give an environment its generator; what it remembered of everybody is forgotten."""
@@ -236,6 +239,36 @@ class Core:
         if self._persistent:
             for row in rows.tolist():
                 self._recall(row)
+        if self.options.watched:
+            self._watch(rows)
+
+    def _watch(self, rows: _Ints) -> None:
+        """Fill empty memories with items that their personas watched and rated before."""
+        count = self.options.watched
+        # Drawn in any case, so that what is remembered does not shift the rest of a seed.
+        draw = self.draws.take(rows, 2 * count)
+        fresh = self.memory.length[rows] == 0
+        rows, draw = rows[fresh], draw[fresh]
+        exposures = self.world.exposures
+        chosen = [
+            exposures.draw(int(self.persona[row]), u[:count])
+            for row, u in zip(rows, draw, strict=True)
+        ]
+        place, order = np.nonzero(np.reshape(chosen, (len(rows), count)) >= 0)
+        if not len(place):
+            return
+        who, item = rows[place], np.reshape(chosen, (len(rows), count))[place, order]
+        nothing = np.full((len(who), self.options.retrieved), -1, np.int64)
+        past = np.full(nothing.shape, self.scale.low, np.float64)
+        batch = self._ask(who, item, nothing, past, np.zeros(len(who), np.int64))
+        rating = _sampled(batch.probabilities, draw[place, count + order], self.scale.answers)
+        rated = np.array([status == "ok" for status in batch.status])
+        # One item of every row at a time, in the order in which it was watched.
+        for n in range(count):
+            now = np.flatnonzero((order == n) & rated)
+            self.memory.clock[who[now]] += 1
+            never = np.zeros(len(now), np.int64)
+            self._remember(who[now], item[now], rating[now], Meetings(never, never, never - 1))
 
     def _recall(self, row: int) -> None:
         self.memory.recall(row, int(self.persona[row]))

@@ -103,7 +103,8 @@ class RecommendationEnv(WorldViews, gymnasium.Env[Observation, Any]):
 
     ## Starting State
     A persona drawn uniformly, or the one that `reset(options={"persona_id": …})` names. Its
-    memory is empty, or with `memory="persistent"` as its last episode left it.
+    memory is empty, holds `watched` items, or is as its last episode left it with
+    `memory="persistent"`.
 
     ## Episode End
     - Terminated: the persona leaves, with probability `leave_probability` after every step, so
@@ -137,6 +138,9 @@ class RecommendationEnv(WorldViews, gymnasium.Env[Observation, Any]):
     - `on_unrated`: a rating that failed is asked for once more. If it fails again, `"abort"`
       raises `AnswerError` and `"truncate"` ends the episode with reward 0.0, `info["rating"]`
       `None` and the reason in `info["rating_status"]`. It is never turned into a rating.
+    - `watched`: items that the persona watched and rated before the episode (count), drawn by the
+      exposure of its planned pairs, as people choose what they watch: they are in its memory. A
+      persona without planned pairs starts with none, as does one whose memory lasts.
     - `explain`: fill `info["drivers"]` with what moved the expected rating, where the rater can
       tell.
     - `world`: an opened `World`, in place of `release`, `home`, `domain`, `rater` and
@@ -173,6 +177,7 @@ class RecommendationEnv(WorldViews, gymnasium.Env[Observation, Any]):
         leave_probability: float = 0.025,
         history_length: int = 10,
         on_unrated: Unrated = "abort",
+        watched: int = 0,
         explain: bool = False,
         world: World | None = None,
         render_mode: Literal["ansi"] | None = None,
@@ -190,6 +195,7 @@ class RecommendationEnv(WorldViews, gymnasium.Env[Observation, Any]):
             perturbation_strength=perturbation_strength,
             reward_shaping=reward_shaping,
             on_unrated=on_unrated,
+            watched=watched,
         )
         if render_mode not in (None, "ansi"):
             raise ConfigError(

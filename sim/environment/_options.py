@@ -25,6 +25,8 @@ MemoryKind = Literal["episode", "persistent"]
 ObservationKind = Literal["recent", "ratings", "compact"]
 Perturbation = Literal["none", "greedy", "gaussian"]
 Unrated = Literal["abort", "truncate"]
+#: Items watched before an episode at most (count): two numbers each are fetched at once.
+MAX_WATCHED = 250
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,7 @@ class Options:
     perturbation_strength: float = 0.0
     reward_shaping: float | None = None
     on_unrated: Unrated = "abort"
+    watched: int = 0
 
     def __post_init__(self) -> None:
         _within("length_limit", self.length_limit, 1, None)
@@ -67,6 +70,7 @@ class Options:
         if self.reward_shaping is not None:
             _within("reward_shaping", self.reward_shaping, 0, 1)
         _one_of("on_unrated", self.on_unrated, get_args(Unrated))
+        _within("watched", self.watched, 0, MAX_WATCHED)
 
 
 def check_keys(options: dict[str, object], known: tuple[str, ...]) -> None:

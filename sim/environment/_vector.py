@@ -64,7 +64,7 @@ class RecommendationVectorEnv(
         How many environments (count).
     release, home, domain, rater, retriever, retrieved, memory, perturbation, \
 perturbation_strength, reward_shaping, observation, length_limit, leave_probability, \
-history_length, on_unrated
+history_length, on_unrated, watched
         As of :class:`RecommendationEnv`.
     world
         An opened :class:`World`, to share it between environments, in place of `release`,
@@ -112,6 +112,7 @@ history_length, on_unrated
         leave_probability: float = 0.025,
         history_length: int = 10,
         on_unrated: Unrated = "abort",
+        watched: int = 0,
         world: World | None = None,
         slots: int = 1,
         temperature: float = 1.0,
@@ -131,6 +132,7 @@ history_length, on_unrated
             perturbation_strength=perturbation_strength,
             reward_shaping=reward_shaping,
             on_unrated=on_unrated,
+            watched=watched,
         )
         self.world = world or World.open(
             release, home=home, domain=domain, rater=rater, retriever=retriever

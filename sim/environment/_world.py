@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipelines.errors import ReleaseError
 from pipelines.retrieval import Retriever, open_retriever
 from sim._release import Release, open_release
-from sim.environment._catalogue import Cast, Catalogue
+from sim.environment._catalogue import Cast, Catalogue, Exposures
 from sim.environment._raters import StepRater, open_rater
 
 if TYPE_CHECKING:
@@ -40,6 +41,17 @@ class World:
     cast: Cast
     rater: StepRater
     retriever: Retriever
+
+    @cached_property
+    def exposures(self) -> Exposures:
+        """Exposure of the planned pairs.
+
+        Raises
+        ------
+        ReleaseError
+            If the release has no planned pair with an exposure.
+        """
+        return Exposures.read(self.release, self.catalogue, self.cast)
 
     @classmethod
     def open(

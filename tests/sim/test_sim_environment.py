@@ -17,7 +17,13 @@ from pipelines.errors import AnswerError, ConfigError, ReleaseError
 from pipelines.raters import RatingBatch
 from pipelines.scales import SCALES
 from sim import ENVIRONMENTS, Release, open_release
-from sim.environment import Cast, Catalogue, RecommendationEnv, World
+from sim.environment import (
+    Cast,
+    Catalogue,
+    RecommendationEnv,
+    RecommendationVectorEnv,
+    World,
+)
 
 Step = tuple[dict[str, Any], float, bool, bool, dict[str, Any]]
 
@@ -450,3 +456,57 @@ def test_personas_of_other_domains_are_not_in_the_cast(small: ModuleType, tmp_pa
     small.build(tmp_path / "home", replace={"personas": personas})
     cast = Cast.read(open_release("movies@latest", home=tmp_path / "home"))
     assert cast.ids == ["persona:default:0", "persona:default:2", "persona:default:4"]
+
+
+def test_a_watched_past_is_remembered_and_observed(release: Release) -> None:
+    rater = Fixed(certain(4))
+    env = RecommendationEnv(release, rater=rater, watched=5, observation="ratings")
+    seen, info = env.reset(seed=3)
+    assert int(seen["seen"].sum()) == 5
+    assert (seen["ratings"][seen["seen"] == 1] == 4.0).all()
+    assert {persona for persona, *_ in rater.asked} == {env.cast.index(info["persona_id"])}
+    env.step(0)
+    assert len(rater.asked[-1][2]) == 5
+
+
+def test_past_items_are_drawn_in_proportion_to_exposure(release: Release) -> None:
+    env = RecommendationEnv(release, rater=Fixed(certain(4)), watched=1, observation="compact")
+    ids = env.catalogue.ids
+    env.reset(seed=1)
+    first = [ids[env.reset()[0]["recent_items"][0]] for _ in range(2_000)]
+    weight = {item: 1.0 / int(item.removeprefix("ml:")) for item in ids}
+    for item in ("ml:1", "ml:2", "ml:24"):
+        share = weight[item] / sum(weight.values())
+        # Four standard errors of 2,000 draws.
+        assert abs(first.count(item) / 2_000 - share) < 4 * np.sqrt(share * (1 - share) / 2_000)
+
+
+def test_past_is_the_same_alone_and_in_the_vector_form(release: Release, statistical: Any) -> None:
+    options: dict[str, Any] = {"rater": statistical, "watched": 4, "leave_probability": 0.3}
+    many = RecommendationVectorEnv(3, release, **options)
+    together = [many.reset(seed=5)[0]] + [many.step(np.array([n, n, n]))[0] for n in range(8)]
+    for row in range(3):
+        alone = RecommendationEnv(release, **options)
+        seen = [alone.reset(seed=5 + row)[0]]
+        for n in range(8):
+            after, _, terminated, truncated, _ = alone.step(n)
+            seen.append(alone.reset()[0] if terminated or truncated else after)
+        for step, found in zip(together, seen, strict=True):
+            assert same({key: values[row] for key, values in step.items()}, found)
+
+
+def test_a_lasting_memory_gets_one_past(release: Release) -> None:
+    env = RecommendationEnv(release, rater=Fixed(certain(4)), watched=3, memory="persistent")
+    who = {"persona_id": "persona:default:2"}
+    first = env.reset(seed=1, options=who)[0]["recent_items"]
+    again = env.reset(options=who)[0]["recent_items"]
+    assert np.array_equal(first, again)
+
+
+def test_a_past_needs_exposure(small: ModuleType, tmp_path: Path) -> None:
+    small.build(tmp_path, without=("score_plan",))
+    bare = open_release("movies@latest", home=tmp_path)
+    with pytest.raises(ReleaseError, match="score_plan"):
+        RecommendationEnv(bare, rater=Fixed(certain(4)), watched=2)
+    with pytest.raises(ConfigError, match="watched is 251"):
+        RecommendationEnv(bare, rater=Fixed(certain(4)), watched=251)
