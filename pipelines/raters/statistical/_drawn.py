@@ -90,7 +90,8 @@ class PersonaTastes:
         Factor of the width of each persona's distributions, of shape (n,); the mean of its
         square over people is 1.
     extremes
-        Log odds of the scale's end answers beside the average person's, of shape (n,).
+        Log odds of the scale's end answers beside the average person's, and the variance of
+        such draws, of shape (n, 2).
     """
 
     liked: Floats
@@ -261,7 +262,8 @@ class Conditioner:
         low, high = widths if widths is not None else (np.zeros(len(ids)), np.ones(len(ids)))
         normal = _normal_of(low + (high - low) * uniform(seed, ids, _WIDTH))
         width = np.exp(width_spread * normal - width_spread**2)
-        extremes = extremes_spread * _normal(seed, ids, _EXTREMES)
+        extremes = np.full((len(ids), 2), extremes_spread**2)
+        extremes[:, 0] = extremes_spread * _normal(seed, ids, _EXTREMES)
         return PersonaTastes(out[0], out[1], out[2], variance, width, extremes)
 
 

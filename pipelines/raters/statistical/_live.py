@@ -189,11 +189,12 @@ class LiveStatistical:
             gram = np.matmul(white, turned)
             # A view of the diagonals.
             np.einsum("nii->ni", gram)[...] += noise
+            if self._all_drawn:  # nobody's width depends on what is left unknown
+                solved = np.linalg.solve(gram, surplus[:, :, None])
+                return np.matmul(turned, solved)[:, :, 0], most
             # As well-conditioned as the noise is large, and the inverse serves twice.
             inverse = np.linalg.inv(gram)
             taste = np.matmul(turned, np.matmul(inverse, surplus[:, :, None]))[:, :, 0]
-            if self._all_drawn:  # nobody's width depends on it
-                return taste, most
             reading = self._whitened_typical.take(known, axis=0, mode="wrap")
             read = np.matmul(reading, turned)
             shape = (len(past), -1)

@@ -114,30 +114,30 @@ def fit_ordinal(
     return OrdinalModel(found.x[:size].copy(), _from_free(found.x[size:]))
 
 
-def tilt(probabilities: Floats, extremes: Floats, variance: float) -> Floats:
+def tilt(probabilities: Floats, extremes: Floats) -> Floats:
     """Change the odds of the first and the last answer against the others, in place.
 
     The response style "extreme responding" as a random effect (Greenleaf, "Measuring extreme
-    response style", Public Opinion Quarterly 56, 1992): the odds are multiplied by
-    exp(extremes - variance * (1 - 2 * share) / 2), where share is the probability of the two
-    answers. To second order the mean over people is then what it was, whatever the share.
+    response style", Public Opinion Quarterly 56, 1992).
 
     Parameters
     ----------
     probabilities
         Distributions, of shape (rows, answers).
     extremes
-        Draws from a normal distribution, of shape (rows,); 0 leaves a row as it is.
-    variance
-        Variance of these draws.
+        Of each row its log odds, a draw from a normal distribution, and that one's variance (0
+        and 0 leave it as it is), of shape (rows, 2). The odds are multiplied by
+        exp(draw - variance * (1 - 2 * share) / 2), where share is the probability of the two
+        answers: to second order the mean over people is what it was, whatever the share.
     """
-    if not extremes.any():
-        return probabilities
     share = probabilities[:, 0] + probabilities[:, -1]
-    odds = np.exp(np.where(extremes != 0, extremes - variance * (0.5 - share), 0.0))
+    odds = np.exp(extremes[:, 0] + extremes[:, 1] * (share - 0.5))
     probabilities[:, 0] *= odds
     probabilities[:, -1] *= odds
-    probabilities /= (1.0 + (odds - 1.0) * share)[:, None]
+    odds -= 1.0
+    odds *= share
+    odds += 1.0
+    probabilities /= odds[:, None]
     return probabilities
 
 

@@ -112,7 +112,7 @@ class StatisticalRater:
 
     def distributions(self, location: Floats, width: Floats, extremes: Floats) -> Floats:
         """Distributions of shape (rows, answers) at locations, widths and log odds of the ends."""
-        return tilt(self.model.probabilities(location, width), extremes, self.extremes_spread**2)
+        return tilt(self.model.probabilities(location, width), extremes)
 
     def effects(
         self,
@@ -204,9 +204,9 @@ class StatisticalRater:
         return parts, (self._widths(profiles)[person], self._extremes(profiles)[person])
 
     def _extremes(self, profiles: Profiles) -> Floats:
-        """Log odds of the scale's ends of each profile, of shape (n,)."""
+        """Log odds of the scale's ends of each profile, and their variance, of shape (n, 2)."""
         stated = profiles.stated
-        return np.zeros(len(profiles.leniency)) if stated is None else stated.extremes
+        return np.zeros((len(profiles.leniency), 2)) if stated is None else stated.extremes
 
     def _widths(self, profiles: Profiles) -> Floats:
         """Width of each profile's distributions, of shape (n,)."""
@@ -353,7 +353,7 @@ class StatisticalRater:
             drawn=np.where(known[:, None], 0.0, found.drawn),
             variance=np.where(known, 0.0, found.variance),
             width=np.where(known, 1.0, found.width),
-            extremes=np.where(known, 0.0, found.extremes),
+            extremes=np.where(known[:, None], 0.0, found.extremes),
         )
         return made, found.variance
 

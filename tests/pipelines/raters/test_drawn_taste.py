@@ -219,6 +219,10 @@ def test_statements_are_fitted_to_the_people_who_make_them():
         assert (told * stated).sum() == pytest.approx((mean * stated).sum(), rel=0.1)
 
 
+def drawn_ends(spread, normal):
+    return np.stack([spread * normal, np.full(len(normal), spread**2)], axis=1)
+
+
 def styled(width_spread, extremes_spread, people=400, each=40, seed=1):
     """Ratings of people whose widths and use of the end answers spread as given."""
     rng = np.random.default_rng(seed)
@@ -229,7 +233,7 @@ def styled(width_spread, extremes_spread, people=400, each=40, seed=1):
     found = OrdinalModel(np.zeros(0), cuts).probabilities(
         location + 0.4 * shift[user], np.exp(width_spread * wide)[user]
     )
-    share = tilt(found, extremes_spread * ends[user], extremes_spread**2)
+    share = tilt(found, drawn_ends(extremes_spread, ends[user]))
     answer = (rng.random((len(user), 1)) > share.cumsum(axis=1)).sum(axis=1).clip(0, 9)
     return user, answer, location, np.ones(len(user)), cuts
 
@@ -248,15 +252,16 @@ def test_styles_of_few_people_are_not_fitted():
 
 def test_tilt_changes_the_odds_of_the_ends_by_hand():
     # Odds of the ends 0.5 : 0.5 are doubled to 2 : 1; the share of 0.5 leaves them uncorrected.
-    found = tilt(np.array([[0.2, 0.5, 0.3]] * 2), np.array([np.log(2.0), 0.0]), 0.7)
+    ends = np.array([[np.log(2.0), 0.7], [0.0, 0.0]])
+    found = tilt(np.array([[0.2, 0.5, 0.3]] * 2), ends)
     np.testing.assert_allclose(found, [[0.4 / 1.5, 0.5 / 1.5, 0.6 / 1.5], [0.2, 0.5, 0.3]])
 
 
 @pytest.mark.parametrize("ends", [0.02, 0.13, 0.3, 0.7])
 def test_tilted_people_use_the_ends_as_much_on_average(ends):
-    draws = np.random.default_rng(0).normal(0, 0.8, 40_000)
+    draws = np.random.default_rng(0).normal(0, 1, 40_000)
     flat = np.tile([ends / 4, 1 - ends, 3 * ends / 4], (40_000, 1))
-    found = tilt(flat, draws, 0.64)[:, [0, 2]].sum(axis=1)
+    found = tilt(flat, drawn_ends(0.8, draws))[:, [0, 2]].sum(axis=1)
     assert found.mean() == pytest.approx(ends, rel=0.06)
     assert found.std() > 0.3 * ends * (1 - ends)
 
