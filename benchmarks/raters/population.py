@@ -58,13 +58,13 @@ def main() -> None:
             )
             if seed == 0:
                 text = population_markdown(report.table, report.metadata)
-                print(f"## taste: {taste}\n\n{text}\n\n{speed:,.0f} pairs/s\n")
+                print(f"## taste: {taste}\n\n{text}\n\n{speed:,.0f} pairs/s\n", flush=True)
             for row in report.table.iter_rows(named=True):
                 found.setdefault(row["figure"], []).append(row["personas_value"])
         if taste == "drawn":
-            print("Over seeds (mean, standard deviation of one):")
+            print("| figure | mean over seeds | standard deviation of one |\n|---|--:|--:|")
             for name, values in found.items():
-                print(f"- {name}: {np.mean(values):.4f}, {np.std(values, ddof=1):.4f}")
+                print(f"| {name} | {np.mean(values):.4f} | {np.std(values, ddof=1):.4f} |")
 
 
 if __name__ == "__main__":

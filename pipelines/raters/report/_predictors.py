@@ -28,7 +28,7 @@ BIAS = "user+item bias"
 #: Pseudo-ratings that users' and items' biases are shrunk with: best on the validation ratings of
 #: ml-latest-small and ml-100k among (5, 5), (15, 10), (3, 3) and (5, 3). Passes (count).
 _USER_DAMPING, _ITEM_DAMPING, _PASSES = 5.0, 3.0, 10
-#: Settings of matrix factorisation tuned on ml-latest-small's validation ratings: of a grid of 54, the
+#: Settings of matrix factorisation tuned on validation ratings of ml-latest-small: of 54, the
 #: fewest factors within 0.001 of the best RMSE (benchmarks/raters/README.md).
 _TUNED: dict[str, Any] = {"n_factors": 20, "n_epochs": 60, "lr_all": 0.007, "reg_all": 0.1}
 #: Votes of others that an item may have: columns of `items`.
