@@ -94,16 +94,24 @@ def scores_stage(
     def scores(inputs: Inputs, settings: Settings, report: Report) -> Iterator[Build]:
         """Run every configuration that was not run yet on the latest release."""
         from pipelines.llm.answers import AnswerStore
-        from sim.ablations import Workshop, comparisons, markdown, plots_of, run_suite, scores_frame
+        from sim.ablations import (
+            RaterSpec,
+            SuiteContext,
+            comparisons,
+            markdown,
+            plots_of,
+            run_suite,
+            scores_frame,
+        )
 
         store = inputs.context.store
         engines = [settings.engine.model_copy(update={"model": m}) for m in models]
         if settings.scoring.rater == "llm" and settings.engine not in engines:
             engines.insert(0, settings.engine)
-        specs = [ablations.RaterSpec("llm", engine) for engine in engines]
+        specs = [RaterSpec("llm", engine) for engine in engines]
         answers = AnswerStore(settings.runtime.home, settings.serving) if specs else None
         try:
-            workshop = Workshop.open(
+            suite = SuiteContext.open(
                 store,
                 store.release(f"{release_name(settings, domain)}@latest"),
                 domain,
@@ -114,7 +122,7 @@ def scores_stage(
 
             def make() -> Iterator[Table]:
                 result = run_suite(
-                    workshop,
+                    suite,
                     specs,
                     grid=grid,  # type: ignore[arg-type]
                     seeds=tuple(range(seeds)),
@@ -132,7 +140,7 @@ def scores_stage(
                 make,
                 version,
                 {"grid": grid, "seeds": seeds, "models": list(models)},
-                {s.dataset: s.version for s in workshop.cases.values()},
+                {s.dataset: s.version for s in suite.cases.values()},
                 # Cells are kept one by one, under all that decides them.
                 reusable=False,
             )

@@ -119,15 +119,11 @@ def world(items: int, personas: int, retriever: str) -> Any:
     rater = fit_statistical(scale=SCALES["1-10"], **made)
     live = LiveStatistical(rater, personas_frame, made["items"])
     ranked = made["items"].with_columns(popularity_rank=pl.int_range(1, pl.len() + 1))
-    step_rater = SimpleNamespace(
-        name="statistical", language_model=False, note="", scale=rater.scale, rate=live.rate,
-        sweep=lambda *asked: live.sweep(*asked).expected, explain=live.effects,
-    )  # fmt: skip
     return World(
         SimpleNamespace(ref="generated"),  # type: ignore[arg-type]
         Catalogue(ranked),
         Cast(personas_frame),
-        step_rater,
+        live,
         open_retriever(
             retriever, items=made["items"], item_stats=made["item_stats"],
             item_embeddings=made["item_embeddings"],

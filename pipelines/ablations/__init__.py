@@ -4,7 +4,6 @@ The tables are snapshots like any other (`ablations.<domain>_...`), made from on
 domain's tables. `sim.ablations` runs the grid of configurations over them.
 """
 
-from pipelines.ablations._bank import KINDS, RaterBank, RaterSpec
 from pipelines.ablations._build import (
     CASE_TABLES,
     CHECKS,
@@ -14,8 +13,6 @@ from pipelines.ablations._build import (
     needs,
 )
 from pipelines.ablations._cases import HumanSample, extremes, human_cases, series_cases
-from pipelines.ablations._kept import Kept
-from pipelines.ablations._people import human_personas
 from pipelines.ablations._rule import CaseRule, Suite, suite_named
 from pipelines.ablations._series import find_series, stem_of
 from pipelines.ablations._sets import (
@@ -26,37 +23,27 @@ from pipelines.ablations._sets import (
     worded_personas,
     wording_digest,
 )
-from pipelines.ablations._systems import SYSTEMS, system_text
-from pipelines.raters import source_scale
 
 __all__ = [
     "CASE_TABLES",
     "CHECKS",
     "CODE_VERSION",
-    "KINDS",
     "OWN_WORDS",
-    "SYSTEMS",
     "WORDINGS",
     "CaseRule",
     "HumanSample",
-    "Kept",
-    "RaterBank",
-    "RaterSpec",
     "Suite",
     "check_cases",
     "extremes",
     "find_series",
     "human_cases",
-    "human_personas",
     "item_sets",
     "make_cases",
     "needs",
     "series_cases",
-    "source_scale",
     "stem_of",
     "suite_named",
     "suite_personas",
-    "system_text",
     "worded_personas",
     "wording_digest",
 ]

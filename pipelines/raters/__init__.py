@@ -9,7 +9,6 @@ from pipelines.prompts import scale_report
 from pipelines.raters._ensemble import EnsembleBatch, EnsembleRater, at_temperature, total_variation
 from pipelines.raters._exposure import ExposureModel, fit_exposure, judge_exposure
 from pipelines.raters._facts import prompt_examples, scoring_facts
-from pipelines.raters._live import LiveRater, LiveTables, layers, live_rater
 from pipelines.raters._plan import STRATA, plan_pairs
 from pipelines.raters._registry import (
     OPENED,
@@ -22,7 +21,16 @@ from pipelines.raters._replay import ReplayRater
 from pipelines.raters._score import score_pairs
 from pipelines.raters._shards import Shard, Shards, cohort_of, in_cohort, shard_numbers
 from pipelines.raters.llm import EXPLANATIONS, LLMRater
-from pipelines.raters.protocol import OK, Rater, RatingBatch, all_pairs
+from pipelines.raters.protocol import (
+    OK,
+    RATERS,
+    BoundRater,
+    Rater,
+    RatingBatch,
+    all_pairs,
+    bind,
+    layers,
+)
 from pipelines.raters.report import (
     BASELINES,
     BIAS,
@@ -51,7 +59,6 @@ from pipelines.raters.report import (
     whole_report,
 )
 from pipelines.raters.statistical import (
-    RATERS,
     LiveStatistical,
     MeanRater,
     RandomRater,
@@ -81,14 +88,13 @@ __all__ = [
     "RATERS",
     "SCALES",
     "STRATA",
+    "BoundRater",
     "EnsembleBatch",
     "EnsembleRater",
     "ExposureModel",
     "HeldOut",
     "LLMRater",
-    "LiveRater",
     "LiveStatistical",
-    "LiveTables",
     "MeanRater",
     "PopulationReport",
     "Predictions",
@@ -103,6 +109,7 @@ __all__ = [
     "StatisticalRater",
     "all_pairs",
     "at_temperature",
+    "bind",
     "cohort_of",
     "evaluate",
     "fit_exposure",
@@ -111,7 +118,6 @@ __all__ = [
     "in_cohort",
     "judge_exposure",
     "layers",
-    "live_rater",
     "model_tokenizer",
     "needs_of",
     "open_rater",

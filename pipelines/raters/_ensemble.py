@@ -66,6 +66,8 @@ class EnsembleRater:
     """
 
     name = "ensemble"
+    needs = ()
+    uses = ()
 
     def __init__(self, raters: Sequence[Rater]) -> None:
         if len(raters) < 2:

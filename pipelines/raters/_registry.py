@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import polars as pl
@@ -12,18 +12,33 @@ import polars as pl
 from pipelines.config import EngineSettings, ServingSettings, Settings
 from pipelines.errors import ConfigError
 from pipelines.llm.answers import AnswerStore, Tally
-from pipelines.llm.engines import load_engine
+from pipelines.llm.engines import Engine, load_engine
 from pipelines.raters._ensemble import EnsembleRater
 from pipelines.raters._replay import ReplayRater
 from pipelines.raters.llm import LLMRater
 from pipelines.raters.protocol import Rater
-from pipelines.raters.statistical import fit_rater, source_scale
+from pipelines.raters.statistical import (
+    MeanRater,
+    RandomRater,
+    StatisticalRater,
+    fit_rater,
+    source_scale,
+)
 from pipelines.scales import SCALES, scale_named
 
 __all__ = ["OPENED", "model_tokenizer", "needs_of", "open_rater", "rater_class"]
 
-#: Names that `open_rater` takes beside ``module:Class``; the first three are fitted by `fit_rater`.
-OPENED = ("statistical", "random", "mean", "llm", "ensemble", "replay")
+_CLASSES: dict[str, type[Any]] = {
+    "statistical": StatisticalRater,
+    "random": RandomRater,
+    "mean": MeanRater,
+    "llm": LLMRater,
+    "ensemble": EnsembleRater,
+    "replay": ReplayRater,
+}
+#: Names that `open_rater` takes beside ``module:Class``.
+OPENED = tuple(_CLASSES)
+_FITTED_ON = ("item_stats", "interactions", "splits", "item_embeddings", "persona_embeddings")
 
 Frame = pl.DataFrame | pl.LazyFrame
 
@@ -32,15 +47,13 @@ def open_rater(
     settings: Settings,
     *,
     items: pl.DataFrame,
-    item_stats: pl.DataFrame | None = None,
-    interactions: Frame | None = None,
-    splits: Frame | None = None,
-    item_embeddings: pl.DataFrame | None = None,
-    persona_embeddings: pl.DataFrame | None = None,
-    scores: pl.DataFrame | None = None,
     domain: str = "movies",
     store: AnswerStore | None = None,
+    engine: Engine | None = None,
+    tokenizer: Any = None,
+    name: str | None = None,
     progress: Callable[[Tally], object] | None = None,
+    **tables: Frame | None,
 ) -> Rater:
     """The rater of ``settings.scoring``, ready to rate.
 
@@ -48,18 +61,20 @@ def open_rater(
     ----------
     settings
         The sections `scoring`, `engine` and `serving` are read.
-    items, item_stats, interactions, splits, item_embeddings, persona_embeddings
-        Tables of those names. `random`, `mean` and `statistical` need what
-        :func:`pipelines.raters.fit_rater` needs; `llm` shows the training means of `item_stats`
-        if they are given, with `interactions` to tell their scale; `replay` needs none. A class
-        of your own is given those that its parameters name, and ``scale``, ``domain``, ``seed``.
-    scores
-        Rows of `preference_scores`, for `replay`.
+    items, tables
+        Tables by name: ``item_stats, interactions, splits, item_embeddings, persona_embeddings,
+        preference_scores``; the large ones may be lazy. Each class states what it needs and what
+        it uses where there is any (:func:`needs_of`). A class of your own is given those that its
+        parameters name, and ``scale``, ``domain``, ``seed``.
     domain
-        What the items are: `movies`, `books`, `games` or `products`.
+        Domain of the items: `movies`, `books`, `games` or `products`.
     store
-        Answers of models; None keeps none. It is the rater's to close (``rater.close()``), as
-        are the engines.
+        Answers of models; None stores none. It is the rater's to close (``rater.close()``), as
+        are the engines that this opens.
+    engine, tokenizer
+        An open engine for the rater `llm` in place of the settings', and its model's tokenizer.
+    name
+        Value of the ``rater`` column of the rater `llm`; default ``llm:<model>``.
     progress
         Called with the tally of a model's calls after every answer.
 
@@ -69,55 +84,45 @@ def open_rater(
         If a table that the rater needs is not given, or the engine can't be opened.
     """
     scoring = settings.scoring
+    there: dict[str, Any] = {"items": items}
+    there.update((table, rows) for table, rows in tables.items() if rows is not None)
     if ":" in scoring.rater:
-        return _own(
-            scoring.rater,
-            scale=scale_named(scoring.scale),
-            items=items,
-            item_stats=item_stats,
-            interactions=interactions,
-            splits=splits,
-            item_embeddings=item_embeddings,
-            persona_embeddings=persona_embeddings,
-            domain=domain,
-            seed=scoring.seed,
-        )
+        more = {"scale": scale_named(scoring.scale), "domain": domain, "seed": scoring.seed}
+        return _own(scoring.rater, **there, **more)
 
-    def single(name: str, engine: EngineSettings) -> Rater:
-        if name == "llm":
-            return _llm(
-                settings,
-                engine,
-                items=items,
-                item_stats=item_stats,
-                interactions=interactions,
-                domain=domain,
-                store=store,
-                progress=progress,
-            )
-        if item_stats is None or interactions is None or splits is None:
+    def single(kind: str, chosen: EngineSettings) -> Rater:
+        missing = [table for table in _CLASSES[kind].needs if table not in there]
+        if missing:
             raise ConfigError(
-                "the rater needs the human ratings of the domain",
-                where=f"scoring.rater {name}",
-                hint="give item_stats, interactions and splits",
+                f"the rater needs {', '.join(missing)}",
+                where=f"scoring.rater {kind}",
+                hint="give these tables of the domain",
             )
-        return fit_rater(
-            name,
-            scale=scoring.scale,
-            items=items,
-            item_stats=item_stats,
-            interactions=interactions,
-            splits=splits,
-            item_embeddings=item_embeddings,
-            persona_embeddings=persona_embeddings,
-            seed=scoring.seed,
-            taste=scoring.taste,
-        )
+        if kind == "random":
+            return RandomRater(scale_named(scoring.scale))
+        if kind == "replay":
+            return ReplayRater(there["preference_scores"], rater=scoring.replay)
+        if kind != "llm":
+            fitted_on: dict[str, Any] = {table: there.get(table) for table in _FITTED_ON}
+            return fit_rater(
+                kind,
+                scale=scoring.scale,
+                seed=scoring.seed,
+                taste=scoring.taste,
+                items=items,
+                **fitted_on,
+            )
+        more = domain, store, name, progress
+        if engine is not None:
+            return _llm(settings, engine, tokenizer, there, *more)
+        loaded = load_engine(chosen, settings.serving)
+        try:
+            own = model_tokenizer(chosen, settings.serving)
+            return _llm(settings, loaded, own, there, *more)
+        except BaseException:
+            loaded.close()
+            raise
 
-    if scoring.rater == "replay":
-        if scores is None:
-            raise ConfigError("there are no stored scores to replay", where="scoring.rater replay")
-        return ReplayRater(scores, rater=scoring.replay)
     if scoring.rater != "ensemble":
         return single(scoring.rater, settings.engine)
     opened: list[Rater] = []
@@ -160,20 +165,23 @@ def rater_class(name: str) -> type[Any]:
     return cls
 
 
-def needs_of(name: str) -> tuple[str, ...]:
-    """Parameters of a rater class ``module:Class``: what it is to be given.
+def needs_of(name: str, *, optional: bool = True) -> tuple[str, ...]:
+    """Tables that a rater reads beside the items that it rates; `optional`: needed or not.
 
-    >>> needs_of("pipelines.raters.statistical:MeanRater")
-    ('item_stats', 'scale', 'source')
+    Of a class ``module:Class`` these are its constructor's parameters, all of them.
+
+    >>> needs_of("mean"), needs_of("pipelines.raters.statistical:MeanRater")
+    (('item_stats', 'interactions'), ('item_stats', 'scale', 'source'))
     """
-    return tuple(inspect.signature(rater_class(name)).parameters)
+    if ":" in name:
+        return tuple(inspect.signature(rater_class(name)).parameters)
+    return (*_CLASSES[name].needs, *(_CLASSES[name].uses if optional else ()))
 
 
-def _own(name: str, **given: Any) -> Rater:
+def _own(name: str, **there: Any) -> Rater:
     """A rater of a class outside the project, given the tables that its parameters name."""
     cls = rater_class(name)
     wanted = inspect.signature(cls).parameters
-    there = {key: value for key, value in given.items() if value is not None}
     missing = [n for n, p in wanted.items() if p.default is p.empty and n not in there]
     if missing:
         raise ConfigError(
@@ -205,41 +213,34 @@ def model_tokenizer(engine: EngineSettings, serving: ServingSettings) -> Any:
 
 def _llm(
     settings: Settings,
-    engine: EngineSettings,
-    *,
-    items: pl.DataFrame,
-    item_stats: pl.DataFrame | None,
-    interactions: Frame | None,
+    engine: Engine,
+    tokenizer: Any,
+    tables: Mapping[str, Any],
     domain: str,
     store: AnswerStore | None,
+    name: str | None,
     progress: Callable[[Tally], object] | None,
 ) -> LLMRater:
     from pipelines.llm.engines.chat import read_template
 
     scoring, serving = settings.scoring, settings.serving
-    if interactions is None:
+    interactions = tables.get("interactions")
+    return LLMRater(
+        engine,
+        scale_named(scoring.scale),
+        domain=domain,
+        store=store,
+        serving=serving,
+        shots=scoring.shots,
+        system=scoring.system,
+        system_role=scoring.system_role,
+        history=scoring.history,
+        catalogue=tables["items"],
         # Means whose scale is unknown are not shown.
-        item_stats = None
-    source = SCALES["0.5-5"] if interactions is None else source_scale(interactions)
-    loaded = load_engine(engine, serving)
-    try:
-        return LLMRater(
-            loaded,
-            scale_named(scoring.scale),
-            domain=domain,
-            store=store,
-            serving=serving,
-            shots=scoring.shots,
-            system=scoring.system,
-            system_role=scoring.system_role,
-            history=scoring.history,
-            catalogue=items,
-            item_stats=item_stats,
-            tokenizer=model_tokenizer(engine, serving),
-            chat_template=read_template(serving.chat_template),
-            source=source,
-            progress=progress,
-        )
-    except BaseException:
-        loaded.close()
-        raise
+        item_stats=None if interactions is None else tables.get("item_stats"),
+        tokenizer=tokenizer,
+        chat_template=read_template(serving.chat_template),
+        source=SCALES["0.5-5"] if interactions is None else source_scale(interactions),
+        name=name,
+        progress=progress,
+    )

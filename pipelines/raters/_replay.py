@@ -9,11 +9,11 @@ import numpy.typing as npt
 import polars as pl
 
 from pipelines.errors import ConfigError, ContractError
-from pipelines.raters.protocol import OK, Floats, Ints, RatingBatch, all_pairs
+from pipelines.raters.protocol import OK, RATERS, BoundRater, Floats, Ints, RatingBatch, all_pairs
 from pipelines.renames import RENAMED
 from pipelines.scales import RatingScale, scale_named
 
-__all__ = ["LiveReplay", "ReplayRater"]
+__all__ = ["ReplayRater"]
 
 _KEY = ("persona_id", "item_id")
 
@@ -38,6 +38,9 @@ class ReplayRater:
     ContractError
         If it is on several scales, a pair is there twice or a distribution has the wrong length.
     """
+
+    needs = ("preference_scores",)
+    uses = ()
 
     def __init__(self, scores: pl.DataFrame, *, rater: str | None = None) -> None:
         scores = scores.with_columns(pl.col("rater").replace(RENAMED))
@@ -98,7 +101,11 @@ class ReplayRater:
         """Stored distributions; see :class:`pipelines.raters.Rater`."""
         chosen = all_pairs(personas.height, items.height) if pairs is None else pairs
         who, what = chosen.astype(np.int64).T
-        return LiveReplay(self, personas, items).rate(who, what)
+        return self.bind(personas, items).rate(who, what)
+
+    def bind(self, personas: pl.DataFrame, items: pl.DataFrame) -> _BoundReplay:
+        """Its array form: a look-up."""
+        return _BoundReplay(self, personas, items)
 
     @property
     def of(self) -> str:
@@ -140,19 +147,17 @@ class ReplayRater:
         }
 
 
-class LiveReplay:
-    """Stored scores by row numbers of fixed personas and items; memories play no part.
-
-    Parameters
-    ----------
-    rater
-        The scores.
-    personas, items
-        Rows of those contracts: what the numbers mean.
-    """
+class _BoundReplay(BoundRater):
+    """Stored scores by row numbers of fixed personas and items; memories play no part."""
 
     def __init__(self, rater: ReplayRater, personas: pl.DataFrame, items: pl.DataFrame) -> None:
-        self._rater = rater
+        super().__init__(rater, personas, items)
+        self.name = f"replay of {rater.of}"
+        self.language_model = rater.of not in RATERS
+        self.note = f"Ratings are drawn from the stored scores of the rater {rater.of}" + (
+            "." if self.language_model else ": no language model was used."
+        )
+        self._stored = rater
         self._size = items.height
         rows = rater.places
         for key, frame in (("persona_id", personas), ("item_id", items)):
@@ -162,28 +167,13 @@ class LiveReplay:
         self._pairs = pair.gather(order).to_numpy()
         self._place = rows["place"].gather(order).cast(pl.Int64).to_numpy()
 
-    @property
-    def name(self) -> str:
-        """Value of the ``rater`` column."""
-        return self._rater.name
-
-    @property
-    def scale(self) -> RatingScale:
-        """The scale of the stored scores."""
-        return self._rater.scale
-
-    @property
-    def items(self) -> int:
-        """Number of items."""
-        return self._size
-
     def rate(
         self,
         personas: Ints,
         items: Ints,
-        past: Ints | None = None,  # noqa: ARG002 (protocol)
-        ratings: Floats | None = None,  # noqa: ARG002 (protocol)
-        met: Ints | None = None,  # noqa: ARG002 (protocol)
+        past: Ints | None = None,  # noqa: ARG002 (base)
+        ratings: Floats | None = None,  # noqa: ARG002 (base)
+        met: Ints | None = None,  # noqa: ARG002 (base)
     ) -> RatingBatch:
         """Stored distributions; `invalid`, with a note, where a pair is not stored."""
         pairs = personas * self._size + items
@@ -191,7 +181,7 @@ class LiveReplay:
         if len(self._pairs):
             at = np.minimum(np.searchsorted(self._pairs, pairs), len(self._pairs) - 1)
             place = np.where(self._pairs[at] == pairs, self._place[at], -1)
-        return self._rater.at(place)
+        return self._stored.at(place)
 
 
 def _column(scores: pl.DataFrame, name: str) -> list[str | None] | None:

@@ -1,10 +1,10 @@
-"""What a rater is and what it returns."""
+"""Raters: the protocol, their array form, and the distributions that they return."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -13,13 +13,29 @@ import polars as pl
 
 from pipelines.scales import RatingScale
 
-__all__ = ["OK", "Explainer", "Floats", "Ints", "Rater", "RatingBatch", "all_pairs"]
+__all__ = [
+    "OK",
+    "RATERS",
+    "BoundRater",
+    "Explainer",
+    "Floats",
+    "Ints",
+    "Rater",
+    "RatingBatch",
+    "all_pairs",
+    "bind",
+    "layers",
+]
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
 #: The status of a pair that has a rating.
 OK = "ok"
+#: Raters that need no language model.
+RATERS = ("statistical", "random", "mean")
+#: Pairs of a sweep over all items that are rated at once (count).
+_SWEPT = 4096
 
 
 @dataclass(frozen=True)
@@ -82,10 +98,13 @@ class RatingBatch:
 
 @runtime_checkable
 class Rater(Protocol):
-    """Says what personas would give to items.
+    """Rates items for personas, both given as tables.
 
-    ``pipelines.raters.testing.RaterContract`` is the class that an implementation's tests
-    inherit.
+    This is all that a class must have; ``pipelines.raters.testing.RaterContract`` is the class
+    that its tests inherit. It may also have ``bind(personas, items)``, which returns a
+    :class:`BoundRater` that is faster than the general one, ``needs`` and ``uses`` (names of
+    tables that it must be given, and that it reads where there are any), ``explain``
+    (:class:`Explainer`) and ``close()``.
     """
 
     @property
@@ -169,3 +188,130 @@ class Explainer(Protocol):
         ``status`` and ``note``.
         """
         ...
+
+
+class BoundRater:
+    """A rater over fixed personas and items: arrays of row numbers in, distributions out.
+
+    Environments rate few personas and items thousands of times a second, each time with another
+    memory. This class serves any :class:`Rater`, through tables; subclasses compute what does
+    not change once.
+
+    Parameters
+    ----------
+    rater
+        The rater.
+    personas, items
+        Rows of those contracts, which the numbers mean.
+
+    Attributes
+    ----------
+    name, scale
+        Of the rater.
+    language_model
+        Whether a language model makes the ratings.
+    note
+        One sentence on that, for people.
+    """
+
+    def __init__(self, rater: Rater, personas: pl.DataFrame, items: pl.DataFrame) -> None:
+        self._rater, self._personas, self._items = rater, personas, items
+        self.name, self.scale = rater.name, rater.scale
+        self.language_model: bool = getattr(rater, "language_model", rater.name not in RATERS)
+        self.note = f"Ratings are those of the rater {self.name}" + (
+            ", a language model." if self.language_model else ": no language model was used."
+        )
+
+    def rate(
+        self, personas: Ints, items: Ints, past: Ints, ratings: Floats, met: Ints | None = None
+    ) -> RatingBatch:
+        """Rate one pair per row.
+
+        Parameters
+        ----------
+        personas, items
+            Row numbers, each of shape (n,). A persona may stand in several rows, with another
+            memory in each.
+        past
+            Item numbers of each row's memory, oldest first, -1 where there is none, of shape
+            (n, k).
+        ratings
+            Their ratings on `scale`, of shape (n, k); ignored where `past` is -1.
+        met
+            How often each row's persona met its item before (count), of shape (n,), for raters
+            that show it; default: as often as it is in `past`.
+
+        Raises
+        ------
+        UnderstudyError
+            What :meth:`Rater.rate` raises.
+        """
+        del met
+        # Tables hold histories by persona: a persona in several rows is rated once more for each.
+        layer = layers(personas)
+        if not layer.any():
+            return self._through_tables(personas, items, past, ratings)
+        probabilities = np.full((len(personas), len(self.scale)), np.nan)
+        status = [""] * len(personas)
+        for number in range(int(layer.max()) + 1):
+            rows = np.flatnonzero(layer == number)
+            part = self._through_tables(personas[rows], items[rows], past[rows], ratings[rows])
+            probabilities[rows] = part.probabilities
+            for row, found in zip(rows.tolist(), part.status, strict=True):
+                status[row] = found
+        return RatingBatch(self.scale, probabilities, status)
+
+    def sweep(self, persona: int, past: Ints, ratings: Floats) -> Floats:
+        """Expected rating of every item with a memory of shape (k,); NaN where there is none."""
+        everything = np.arange(self._items.height, dtype=np.int64)
+        out = np.empty(len(everything))
+        for start in range(0, len(everything), _SWEPT):
+            part = everything[start : start + _SWEPT]
+            again = (len(part), len(past))
+            memory = np.broadcast_to(past, again), np.broadcast_to(ratings, again)
+            out[part] = self.rate(np.full(len(part), persona), part, *memory).expected
+        return out
+
+    def explain(self, persona: int, item: int, past: Ints, ratings: Floats) -> dict[str, float]:
+        """What moves the expected rating, by name, in units of the scale; empty if unknown."""
+        del persona, item, past, ratings
+        return {}
+
+    def _through_tables(
+        self, personas: Ints, items: Ints, past: Ints, ratings: Floats
+    ) -> RatingBatch:
+        who = self._personas[personas.tolist()]
+        pairs = np.stack([np.arange(len(personas)), items], axis=1)
+        histories = self._histories(who, past, ratings)
+        return self._rater.rate(who, self._items, histories, pairs=pairs)
+
+    def _histories(self, who: pl.DataFrame, past: Ints, ratings: Floats) -> pl.DataFrame:
+        row, column = np.nonzero(past >= 0)
+        return pl.DataFrame(
+            {
+                "persona_id": who["persona_id"].gather(row),
+                "item_id": self._items["item_id"].gather(past[row, column]),
+                "rating": pl.Series(ratings[row, column], dtype=pl.Float64),
+            }
+        )
+
+
+def bind(rater: Rater, personas: pl.DataFrame, items: pl.DataFrame) -> BoundRater:
+    """The array form of a rater over these personas and items: its own, or the general one."""
+    own = getattr(rater, "bind", None)
+    bound: BoundRater = (own or partial(BoundRater, rater))(personas, items)
+    return bound
+
+
+def layers(values: Ints) -> Ints:
+    """Number of earlier rows with the same value.
+
+    >>> layers(np.array([4, 2, 4, 4])).tolist()
+    [0, 0, 1, 2]
+    """
+    order = np.argsort(values, kind="stable")
+    ordered = values[order]
+    first = np.searchsorted(ordered, ordered, side="left")
+    out = np.empty(len(values), np.int64)
+    out[order] = np.arange(len(values)) - first
+    return out

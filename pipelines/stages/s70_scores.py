@@ -22,13 +22,6 @@ from pipelines.store import Snapshot
 __all__ = ["STAGES"]
 
 _LEARNED_FROM = ("item_stats", "item_embeddings", "interactions", "splits")
-#: What each rater without a model is fitted on as a whole: another version may change every
-#: score. Models learn nothing here; what their prompts say of an item decides that item's alone.
-_FITTED_ON = {
-    "random": (),
-    "mean": ("item_stats", "interactions"),
-    "statistical": ("items", *_LEARNED_FROM),
-}
 _MODELS = ("llm", "ensemble")
 #: Pairs at most, of whole personas, that the summary of a table is about (count).
 _SUMMARISED = 1_000_000
@@ -156,9 +149,15 @@ def _rated_by(inputs: Inputs, settings: Settings) -> dict[str, Any]:
 
 
 def _fitted_on(name: str, inputs: Inputs) -> tuple[str, ...]:
-    if ":" in name:
-        return tuple(table for table in raters.needs_of(name) if table in inputs)
-    return _FITTED_ON.get(name, ())
+    """Tables another version of which may change every score.
+
+    Models learn nothing here: what their prompts say of an item decides that item's alone.
+    """
+    if name in (*_MODELS, "replay"):
+        return ()
+    # Of the statistical rater, a persona's vector decides that persona's alone.
+    alone = () if ":" in name else ("persona_embeddings",)
+    return tuple(t for t in raters.needs_of(name) if t in inputs and t not in alone)
 
 
 def _raters(settings: Settings) -> set[str]:
@@ -200,7 +199,7 @@ def _rater(
         items=items,
         item_embeddings=inputs["item_embeddings"].read(),
         persona_embeddings=_of_cohort(inputs["persona_embeddings"], people),
-        scores=None if replayed is None else replayed.read(),
+        preference_scores=None if replayed is None else replayed.read(),
         domain=inputs.domain,
         store=AnswerStore(settings.runtime.home, settings.serving) if name in _MODELS else None,
         **learned,

@@ -1,23 +1,30 @@
 """Ablation suites: what each part of a simulated user's set-up is worth (SUBER, section 4.2)."""
 
 from sim.ablations._compare import Difference, compare
+from sim.ablations._context import RETRIEVED, SuiteContext
 from sim.ablations._figures import TestScore, aggregate, score_of
 from sim.ablations._grid import GRIDS, Options, configurations, seen
 from sim.ablations._noise import kernel
 from sim.ablations._plots import plots_of
+from sim.ablations._raters import KINDS, SYSTEMS, RaterCache, RaterSpec
 from sim.ablations._report import comparisons, markdown, table, write_report
+from sim.ablations._results import ResultCache
 from sim.ablations._run import Configuration, SuiteResult, run_suite, scores_frame
-from sim.ablations._workshop import RETRIEVED, Workshop
 
 __all__ = [
     "GRIDS",
+    "KINDS",
     "RETRIEVED",
+    "SYSTEMS",
     "Configuration",
     "Difference",
     "Options",
+    "RaterCache",
+    "RaterSpec",
+    "ResultCache",
+    "SuiteContext",
     "SuiteResult",
     "TestScore",
-    "Workshop",
     "aggregate",
     "compare",
     "comparisons",

@@ -193,7 +193,7 @@ def _similarity(
 ) -> Cases:
     import polars as pl
 
-    from pipelines.ablations import human_personas
+    from pipelines.raters import persona_rows
 
     rows = table.scan().filter(pl.col("draw") == draw).collect()
     users = rows["user_id"].unique().sort().to_list()
@@ -203,7 +203,7 @@ def _similarity(
         ratings = rescale(ratings, scale_named(rows["scale"][0]), suite.scale)
     return Cases(
         "similarity",
-        human_personas(users, human_users),
+        persona_rows(users, human_users),
         _places(rows["user_id"], place),
         _places(rows["item_id"], index),
         np.full(rows.height, -1, dtype=np.int64),

@@ -75,7 +75,7 @@ def scored(
     Parameters
     ----------
     cases, said
-        The questions, and what :func:`sim.ablations._workshop.answers` returned.
+        The questions, and what :func:`sim.ablations._context.answers` returned.
     scale
         Of the answers.
     suite

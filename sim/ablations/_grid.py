@@ -62,6 +62,12 @@ class Options:
     perturbation: str = "none"
     wording: str = "own"
 
+    @property
+    def prompt(self) -> tuple[int, str]:
+        """Examples and system text of a prompt; what the rater can't see is at its default."""
+        shots = 0 if self.shots == UNSEEN else int(self.shots)
+        return shots, "default" if self.system == UNSEEN else self.system
+
     def metadata(self) -> dict[str, Any]:
         """The options, ready for JSON."""
         return asdict(self)

@@ -2,30 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from pipelines.errors import ConfigError
+from pipelines.raters import RATERS
 from pipelines.scales import scale_named
 from sim.ablations._cases import TESTS
 from sim.ablations._cells import common_scale
+from sim.ablations._context import SuiteContext
 from sim.ablations._figures import TestScore, aggregate, score_of
 from sim.ablations._grid import UNSEEN, Grid, Options, configurations
-from sim.ablations._workshop import Workshop
+from sim.ablations._raters import RaterSpec
 
 if TYPE_CHECKING:
     import polars as pl
 
-    from pipelines.ablations import RaterBank, RaterSpec, Suite
+    from pipelines.ablations import Suite
 
-__all__ = ["ALWAYS", "Configuration", "SuiteResult", "run_suite", "scores_frame"]
+__all__ = ["Configuration", "SuiteResult", "run_suite", "scores_frame"]
 
-#: Raters that are in every report.
-ALWAYS = ("statistical", "random", "mean")
 
 Progress = Callable[[str, float, int], None]
 
@@ -108,7 +108,7 @@ class SuiteResult:
 
 
 def run_suite(
-    workshop: Workshop,
+    context: SuiteContext,
     specs: Sequence[RaterSpec],
     *,
     grid: Grid = "small",
@@ -120,10 +120,10 @@ def run_suite(
 
     Parameters
     ----------
-    workshop
+    context
         A release opened for the suite.
     specs
-        Raters beside those of :data:`ALWAYS`, which come first in any case.
+        Raters beside those of :data:`pipelines.raters.RATERS`, which come first in any case.
     grid
         ``small`` or ``full``; see :func:`sim.ablations.configurations`.
     seeds
@@ -138,54 +138,52 @@ def run_suite(
     ConfigError
         If a seed has no draw, or there is none.
     """
-    from pipelines.ablations import RaterSpec
-
-    draws = int(workshop.cases["series_cases"].manifest.config["draws"])
+    draws = int(context.cases["series_cases"].manifest.config["draws"])
     if not seeds or any(not 0 <= s < draws for s in seeds) or len(set(seeds)) != len(seeds):
         raise ConfigError(
             "each seed is the number of a draw of the case tables",
             where=f"seeds {list(seeds)}",
             hint=f"different numbers from 0 to {draws - 1}",
         )
-    every = list(dict.fromkeys([*(RaterSpec(kind) for kind in ALWAYS), *specs]))
+    every = list(dict.fromkeys([*(RaterSpec(kind) for kind in RATERS), *specs]))
     plan, asked = [], {}
     for spec in every:
         found, asked[spec.name] = configurations(
-            workshop.suite.domain, spec.kind, grid, sealed=sealed
+            context.suite.domain, spec.kind, grid, sealed=sealed
         )
         plan += [(spec, options) for options in found]
     total, done, reused = len(plan) * len(seeds), 0, 0
     made: list[Configuration] = []
-    with _closing(workshop.bank):
+    with closing(context.raters):
         for spec, options in plan:
             frames = []
             for seed in seeds:
-                step = _steps(workshop, _label(spec, options, seed), seed, done, total, progress)
-                frame, known = workshop.cell(spec, options, seed, step)
+                step = _steps(context, _label(spec, options, seed), seed, done, total, progress)
+                frame, known = context.cell(spec, options, seed, step)
                 frames.append(frame)
                 done, reused = done + 1, reused + known
-            made.append(_configuration(workshop, spec, options, frames, seeds))
+            made.append(_configuration(context, spec, options, frames, seeds))
         if progress is not None:
             progress("done", done, total)
     counts = {
-        table: dict(snapshot.manifest.stats["counts"]) for table, snapshot in workshop.cases.items()
+        table: dict(snapshot.manifest.stats["counts"]) for table, snapshot in context.cases.items()
     }
-    wanted = int(workshop.cases["series"].manifest.stats["wanted_series"])
+    wanted = int(context.cases["series"].manifest.stats["wanted_series"])
     return SuiteResult(
-        workshop.suite, str(workshop.release), tuple(seeds), made, asked, counts, wanted,
+        context.suite, str(context.release), tuple(seeds), made, asked, counts, wanted,
         reused, total - reused,
     )  # fmt: skip
 
 
 def _steps(
-    workshop: Workshop, text: str, seed: int, done: int, total: int, progress: Progress | None
+    context: SuiteContext, text: str, seed: int, done: int, total: int, progress: Progress | None
 ) -> Callable[[int], None]:
     """Reports the cases of a cell as parts of it."""
     if progress is None:
         return lambda _: None
     report = progress
     report(text, done, total)
-    cases = sum(len(workshop.questions(test, seed)) for test in TESTS)
+    cases = sum(len(context.questions(test, seed)) for test in TESTS)
     answered = 0
 
     def step(more: int) -> None:
@@ -197,7 +195,7 @@ def _steps(
 
 
 def _configuration(
-    workshop: Workshop,
+    context: SuiteContext,
     spec: RaterSpec,
     options: Options,
     frames: Sequence[pl.DataFrame],
@@ -208,7 +206,7 @@ def _configuration(
     from pipelines.config import identity_hash
 
     cases = pl.concat(frames)
-    human = workshop.human
+    human = context.human
     shares = None
     if human is not None:
         shares = common_scale(scale_named(options.scale), human)[2]
@@ -218,11 +216,11 @@ def _configuration(
         )
         for test in TESTS
     }
-    scores["aggregate"] = aggregate([scores[test] for test in workshop.suite.aggregate])
-    keys = [workshop.cell_key(spec, options, seed) for seed in seeds]
+    scores["aggregate"] = aggregate([scores[test] for test in context.suite.aggregate])
+    keys = [context.cell_key(spec, options, seed) for seed in seeds]
     return Configuration(
         identity_hash({"cells": keys}), spec.name, spec.kind, options, scores, cases, shares,
-        workshop.metadata(spec, options),
+        context.metadata(spec, options),
     )  # fmt: skip
 
 
@@ -231,14 +229,6 @@ def _label(spec: RaterSpec, options: Options, seed: int) -> str:
     if spec.kind == "llm":
         shown[1:1] = [f"{options.shots}-shot", options.system]
     return f"{spec.name}: {', '.join(s for s in shown if s != UNSEEN)}, seed {seed}"
-
-
-@contextmanager
-def _closing(bank: RaterBank) -> Iterator[None]:
-    try:
-        yield
-    finally:
-        bank.close()
 
 
 def _finite(value: float) -> float | None:

@@ -23,9 +23,8 @@ from pipelines.cli.options import (
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from pipelines.ablations import RaterSpec
     from pipelines.config import Settings
-    from sim.ablations import SuiteResult
+    from sim.ablations import RaterSpec, SuiteResult
 
 __all__ = ["ablate"]
 
@@ -121,10 +120,10 @@ def _specs(raters: list[str], models: list[str], settings: Settings) -> list[Rat
     ConfigError
         For an unknown rater (naming the nearest), or models without the rater llm.
     """
-    from pipelines.ablations import KINDS, RaterSpec
     from pipelines.errors import ConfigError
     from pipelines.hints import nearest
     from pipelines.renames import current_setting
+    from sim.ablations import KINDS, RaterSpec
 
     raters = [current_setting(name, "--rater") for name in raters]
     for name in raters:
@@ -155,14 +154,14 @@ def _run(
 ) -> tuple[SuiteResult, dict[str, Path]]:
     from pipelines.llm.answers import AnswerStore
     from pipelines.store import Store
-    from sim.ablations import Workshop, run_suite, write_report
+    from sim.ablations import SuiteContext, run_suite, write_report
 
     home = settings.runtime.home
     store = Store(home)
     asking = any(spec.kind == "llm" for spec in specs)
     answers = AnswerStore(home, settings.serving) if asking else None
     try:
-        workshop = Workshop.open(
+        context = SuiteContext.open(
             store, store.release(release), suite, settings, answer_store=answers, k=retrieved
         )
         with progress_bar(f"suite {suite}", disable=quiet) as advance:
@@ -173,9 +172,7 @@ def _run(
                 advance(cells - done, total=total, text=text)
                 done = cells
 
-            result = run_suite(
-                workshop, specs, grid=grid, seeds=seeds, sealed=sealed, progress=show
-            )
+            result = run_suite(context, specs, grid=grid, seeds=seeds, sealed=sealed, progress=show)
     finally:
         if answers is not None:
             answers.close()

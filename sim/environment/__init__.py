@@ -8,13 +8,11 @@ environments on a release opens a :class:`World` once and hands it to each.
 from sim.environment._catalogue import Cast, Catalogue
 from sim.environment._env import RecommendationEnv
 from sim.environment._persona_text import PersonaText
-from sim.environment._raters import RATERS, StepRater, open_rater
 from sim.environment._slate import SlateEnv, SlateVectorEnv
 from sim.environment._vector import RecommendationVectorEnv
-from sim.environment._world import World
+from sim.environment._world import World, open_rater
 
 __all__ = [
-    "RATERS",
     "Cast",
     "Catalogue",
     "PersonaText",
@@ -22,7 +20,6 @@ __all__ = [
     "RecommendationVectorEnv",
     "SlateEnv",
     "SlateVectorEnv",
-    "StepRater",
     "World",
     "open_rater",
 ]

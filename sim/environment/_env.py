@@ -24,7 +24,6 @@ from sim.environment._options import (
     check_arguments,
     check_keys,
 )
-from sim.environment._raters import StepRater
 from sim.environment._views import WorldViews
 from sim.environment._world import World
 from sim.environment.text import persona_lines, step_line
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
     from typing import TypeAlias
 
     from pipelines.llm.engines import Engine
-    from pipelines.raters import Rater
+    from pipelines.raters import BoundRater, Rater
 
 __all__ = ["Observation", "RecommendationEnv"]
 
@@ -165,7 +164,7 @@ class RecommendationEnv(WorldViews, gymnasium.Env[Observation, Any]):
         *,
         home: Path | str | None = None,
         domain: str | None = None,
-        rater: str | Rater | Engine | StepRater = "statistical",
+        rater: str | Rater | Engine | BoundRater = "statistical",
         retriever: str | Retriever = "recent",
         retrieved: int = 10,
         memory: MemoryKind = "episode",

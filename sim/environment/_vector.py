@@ -26,13 +26,12 @@ from sim.environment._options import (
     check_arguments,
     check_keys,
 )
-from sim.environment._raters import StepRater
 from sim.environment._views import WorldViews
 from sim.environment._world import World
 
 if TYPE_CHECKING:
     from pipelines.llm.engines import Engine
-    from pipelines.raters import Rater
+    from pipelines.raters import BoundRater, Rater
 
 __all__ = ["RecommendationVectorEnv"]
 
@@ -100,7 +99,7 @@ history_length, on_unrated, watched
         *,
         home: Path | str | None = None,
         domain: str | None = None,
-        rater: str | Rater | Engine | StepRater = "statistical",
+        rater: str | Rater | Engine | BoundRater = "statistical",
         retriever: str | Retriever = "recent",
         retrieved: int = 10,
         memory: MemoryKind = "episode",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gymnasium import spaces
 
@@ -10,8 +10,10 @@ from pipelines.scales import RatingScale
 from sim._release import Release
 from sim.environment._catalogue import Cast, Catalogue
 from sim.environment._core import Core
-from sim.environment._raters import StepRater
 from sim.environment._world import World
+
+if TYPE_CHECKING:
+    from pipelines.raters import BoundRater
 
 __all__ = ["WorldViews"]
 
@@ -41,7 +43,7 @@ class WorldViews:
         return self.world.cast
 
     @property
-    def rater(self) -> StepRater:
+    def rater(self) -> BoundRater:
         """The rater; can be shared with other environments."""
         return self.world.rater
 

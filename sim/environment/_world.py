@@ -1,4 +1,4 @@
-"""What all environments on a release share: items, personas, the rater, the retriever."""
+"""State that all environments on a release share: items, personas, the rater, the retriever."""
 
 from __future__ import annotations
 
@@ -7,17 +7,25 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipelines.errors import ReleaseError
+from pipelines.errors import ConfigError, ContractError, ReleaseError
+from pipelines.hints import nearest
+from pipelines.renames import current_setting
 from pipelines.retrieval import Retriever, open_retriever
 from sim._release import Release, open_release
 from sim.environment._catalogue import Cast, Catalogue, Exposures
-from sim.environment._raters import StepRater, open_rater
 
 if TYPE_CHECKING:
-    from pipelines.llm.engines import Engine
-    from pipelines.raters import Rater
+    import polars as pl
 
-__all__ = ["World"]
+    from pipelines.llm.engines import Engine
+    from pipelines.raters import BoundRater, Rater
+
+__all__ = ["World", "open_rater"]
+
+#: Columns of `preference_scores` that are replayed.
+_REPLAYED = [
+    *("persona_id", "item_id", "rater", "scale", "status", "probabilities", "prompt_version")
+]
 
 
 @dataclass(frozen=True)
@@ -39,7 +47,7 @@ class World:
     release: Release
     catalogue: Catalogue
     cast: Cast
-    rater: StepRater
+    rater: BoundRater
     retriever: Retriever
 
     @cached_property
@@ -60,7 +68,7 @@ class World:
         *,
         home: Path | str | None = None,
         domain: str | None = None,
-        rater: str | Rater | Engine | StepRater = "statistical",
+        rater: str | Rater | Engine | BoundRater = "statistical",
         retriever: str | Retriever = "recent",
     ) -> World:
         """Open a release.
@@ -93,7 +101,89 @@ class World:
         found = (
             _retriever(retriever, opened, catalogue) if isinstance(retriever, str) else retriever
         )
-        return cls(opened, catalogue, cast, open_rater(rater, opened, catalogue, cast), found)
+        return cls(opened, catalogue, cast, open_rater(rater, opened, cast), found)
+
+
+def open_rater(
+    rater: str | Rater | Engine | BoundRater, release: Release, cast: Cast
+) -> BoundRater:
+    """A rater on a release, over its items in the order of their ids.
+
+    Parameters
+    ----------
+    rater
+        A name of :data:`pipelines.raters.OPENED` or ``module:Class``: opened with the scale, seed
+        and prompts that the release was scored with, so that a persona here is as lenient as in
+        ``preference_scores``. ``llm`` asks the engine of the release's settings, or, if it was
+        scored without a model, of the present ones. Or a rater, an engine, or the result of
+        this function.
+    release, cast
+        The release, and its personas as the environment numbers them.
+
+    Raises
+    ------
+    ConfigError
+        If there is no such rater, or its engine can't be opened.
+    ReleaseError
+        If the release lacks a table that the rater needs.
+    """
+    from pipelines.llm.engines import Engine
+    from pipelines.raters import BoundRater, Rater, bind
+
+    if isinstance(rater, BoundRater):
+        return rater
+    items = release["items"].polars().sort("item_id")
+    if isinstance(rater, str | Engine):
+        return bind(_opened(rater, release, items), cast.frame, items)
+    if isinstance(rater, Rater):
+        return bind(rater, cast.frame, items)
+    raise ConfigError(
+        "neither a rater nor an engine", where=type(rater).__name__, hint="see open_rater"
+    )
+
+
+def _opened(rater: str | Engine, release: Release, items: pl.DataFrame) -> Rater:
+    from pipelines import raters
+    from pipelines.config import ScoringSettings, Settings, load_settings
+
+    name = current_setting(rater, "rater") if isinstance(rater, str) else "llm"
+    own = ":" in name
+    if not own and name not in raters.OPENED:
+        raise ConfigError("unknown rater", where=repr(name), hint=nearest(name, raters.OPENED))
+    made = release.settings
+    known = ScoringSettings.model_fields
+    scoring = {k: v for k, v in made.get("scoring", {}).items() if k in known}
+    scoring |= {"rater": name, "replay": None}
+    if name != "ensemble":
+        scoring["ensemble"] = ()
+    settings = Settings(scoring=scoring)
+    if isinstance(rater, str) and name in ("llm", "ensemble"):
+        named = made.get("engine", {}).get("kind", "none") != "none"
+        engine = {"engine": made["engine"]} if named else {}
+        settings = load_settings(overrides={"scoring": scoring, **engine})
+    if not own:
+        release.require(*raters.needs_of(name, optional=False))
+    tables: dict[str, Any] = {}
+    for table in raters.needs_of(name):
+        if table in release and table != "items":
+            read = release[table]
+            tables[table] = (
+                read.lazy()
+                if table in ("interactions", "splits")
+                else read.polars(_REPLAYED if table == "preference_scores" else None)
+            )
+    try:
+        return raters.open_rater(
+            settings,
+            items=items,
+            domain=release.domain,
+            engine=None if isinstance(rater, str) else rater,
+            **tables,
+        )
+    except (ConfigError, ContractError) as error:
+        if name != "replay":
+            raise
+        raise ReleaseError(str(error), where=f"{release.ref} preference_scores") from error
 
 
 def _retriever(name: str, release: Release, catalogue: Catalogue) -> Retriever:

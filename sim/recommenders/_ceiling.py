@@ -15,8 +15,8 @@ from sim.environment import Cast, Catalogue
 from sim.recommenders._protocol import Floats, Ints, ScoredRecommender
 
 if TYPE_CHECKING:
+    from pipelines.raters import BoundRater
     from sim._release import Release
-    from sim.environment import StepRater
 
 __all__ = ["CommonListRecommender", "OracleRecommender"]
 
@@ -40,7 +40,7 @@ class OracleRecommender(ScoredRecommender):
     name = "oracle"
     note = "The items of each persona's highest expected ratings, which no policy can see."
 
-    def __init__(self, rater: StepRater) -> None:
+    def __init__(self, rater: BoundRater) -> None:
         self.rater = rater
 
     def fit(self, release: Release, *, interactions: pl.DataFrame | None = None) -> Self:
@@ -74,7 +74,7 @@ class CommonListRecommender(ScoredRecommender):
     name = "best common list"
     note = "The items of the highest mean expected rating, the same for everybody."
 
-    def __init__(self, rater: StepRater) -> None:
+    def __init__(self, rater: BoundRater) -> None:
         self.rater = rater
 
     def fit(self, release: Release, *, interactions: pl.DataFrame | None = None) -> Self:

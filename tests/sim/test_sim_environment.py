@@ -14,7 +14,7 @@ import polars as pl
 import pytest
 
 from pipelines.errors import AnswerError, ConfigError, ReleaseError
-from pipelines.raters import RatingBatch
+from pipelines.raters import BoundRater, RatingBatch
 from pipelines.scales import SCALES
 from sim import ENVIRONMENTS, Release, open_release
 from sim.environment import (
@@ -28,7 +28,7 @@ from sim.environment import (
 Step = tuple[dict[str, Any], float, bool, bool, dict[str, Any]]
 
 
-class Fixed:
+class Fixed(BoundRater):
     """A rater that gives what it is told, and remembers what it was asked."""
 
     name, language_model, note = "fixed", False, "A test."

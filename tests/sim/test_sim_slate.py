@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from pipelines.errors import ConfigError
-from pipelines.raters import RatingBatch
+from pipelines.raters import BoundRater, RatingBatch
 from pipelines.scales import SCALES
 from sim import Release
 from sim.environment import SlateEnv, SlateVectorEnv, World
 
 
-class ByItem:
+class ByItem(BoundRater):
     """Item n is rated 1 + n % 5 by everybody; item 20 is not rated."""
 
     name, language_model, note, scale = "by item", False, "A test.", SCALES["1-5"]
@@ -27,9 +27,6 @@ class ByItem:
 
     def sweep(self, persona: int, past: np.ndarray, ratings: np.ndarray) -> np.ndarray:
         return np.arange(24) % 5 + 1.0
-
-    def explain(self, *pair: Any) -> dict[str, float]:
-        return {}
 
 
 @pytest.fixture(scope="module")

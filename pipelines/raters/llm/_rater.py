@@ -23,7 +23,7 @@ from pipelines.prompts import (
 from pipelines.raters.llm._asking import Asker, Pairs
 from pipelines.raters.llm._means import item_means
 from pipelines.raters.llm._prompting import Catalogue, PromptBook
-from pipelines.raters.protocol import OK, Floats, RatingBatch, all_pairs
+from pipelines.raters.protocol import OK, BoundRater, Floats, Ints, RatingBatch, all_pairs, layers
 from pipelines.scales import SCALES, RatingScale
 
 __all__ = ["EXPLANATIONS", "LLMRater"]
@@ -90,6 +90,10 @@ class LLMRater:
     >>> rater.name, rater.rate(personas, items).expected.tolist()
     ('llm:scripted', [4.75])
     """
+
+    language_model = True
+    needs = ()
+    uses = ("item_stats", "interactions")
 
     def __init__(
         self,
@@ -316,6 +320,10 @@ class LLMRater:
         book = self._book(personas, items, histories)
         return self._asker.requests(book, pairs, Choice(self._options), Sampling())
 
+    def bind(self, personas: pl.DataFrame, items: pl.DataFrame) -> BoundRater:
+        """Its array form: one call per batch."""
+        return _BoundLLM(self, personas, items)
+
     def _book(
         self, personas: pl.DataFrame, items: pl.DataFrame, histories: pl.DataFrame | None
     ) -> PromptBook:
@@ -327,4 +335,32 @@ class LLMRater:
             catalogue=self._catalogue or Catalogue(items),
             means=item_means(items, self._item_stats, self._source, self.scale),
             most=self._history,
+        )
+
+
+class _BoundLLM(BoundRater):
+    """A model over fixed personas and items, asked about all rows of a batch in one call.
+
+    Prompts show no ids: a persona in several rows is a copy under another id in each.
+    """
+
+    def __init__(self, rater: LLMRater, personas: pl.DataFrame, items: pl.DataFrame) -> None:
+        super().__init__(rater, personas, items)
+        self._llm = rater
+
+    def rate(
+        self, personas: Ints, items: Ints, past: Ints, ratings: Floats, met: Ints | None = None
+    ) -> RatingBatch:
+        """Rate one pair per row; see :class:`pipelines.raters.BoundRater`."""
+        copy = pl.Series("layer", layers(personas))
+        numbered = pl.format("{}#{}", "persona_id", copy)
+        who = self._personas[personas.tolist()].with_columns(
+            persona_id=pl.when(copy > 0).then(numbered).otherwise("persona_id")
+        )
+        return self._llm.rate(
+            who,
+            self._items,
+            self._histories(who, past, ratings),
+            pairs=np.stack([np.arange(len(personas)), items], axis=1),
+            met=None if met is None else met.tolist(),
         )

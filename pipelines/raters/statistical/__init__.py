@@ -3,7 +3,7 @@
 from pipelines.raters.statistical._baselines import MeanRater, RandomRater
 from pipelines.raters.statistical._components import component_sums, components, other_mean_surplus
 from pipelines.raters.statistical._drawn import stated_genres
-from pipelines.raters.statistical._fit import RATERS, fit_rater, fit_statistical
+from pipelines.raters.statistical._fit import fit_rater, fit_statistical
 from pipelines.raters.statistical._live import LiveStatistical
 from pipelines.raters.statistical._people import (
     HumanRows,
@@ -16,7 +16,6 @@ from pipelines.raters.statistical._rater import HUMAN, StatisticalRater
 
 __all__ = [
     "HUMAN",
-    "RATERS",
     "Catalogue",
     "HumanRows",
     "LiveStatistical",

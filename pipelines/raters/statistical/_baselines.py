@@ -18,6 +18,8 @@ class RandomRater:
     """Every answer is as likely as any other."""
 
     name = "random"
+    needs = ()
+    uses = ()
 
     def __init__(self, scale: RatingScale) -> None:
         self._scale = scale
@@ -62,6 +64,8 @@ class MeanRater:
     """
 
     name = "mean"
+    needs = ("item_stats", "interactions")
+    uses = ()
 
     def __init__(
         self,

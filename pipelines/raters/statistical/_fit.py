@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 
 from pipelines.errors import ConfigError, ContractError
-from pipelines.raters.protocol import Floats, Ints, Rater
+from pipelines.raters.protocol import RATERS, Floats, Ints, Rater
 from pipelines.raters.statistical._baselines import MeanRater, RandomRater
 from pipelines.raters.statistical._drawn import (
     Prior,
@@ -39,10 +39,8 @@ from pipelines.raters.statistical._rater import StatisticalRater, width_of
 from pipelines.raters.statistical._tastes import TasteModel, Tastes, fit_tastes, genre_beliefs
 from pipelines.scales import RatingScale, scale_named, to_answers
 
-__all__ = ["RATERS", "fit_rater", "fit_statistical"]
+__all__ = ["fit_rater", "fit_statistical"]
 
-#: Names that `fit_rater` takes.
-RATERS = ("statistical", "random", "mean")
 #: Ratings that the rater is fitted on at most (count); whole users, chosen by hash.
 MAX_FIT_ROWS = 300_000
 #: Users whose tastes the covariance is fitted on at most (count).

@@ -6,10 +6,10 @@ import numpy as np
 import polars as pl
 
 from pipelines.errors import ContractError
-from pipelines.raters.protocol import OK, Floats, Ints, RatingBatch
+from pipelines.raters.protocol import OK, BoundRater, Floats, Ints, RatingBatch
 from pipelines.raters.statistical._profiles import EFFECTS, Catalogue, Profiles, pair_features
 from pipelines.raters.statistical._rater import StatisticalRater, is_human, width_of
-from pipelines.scales import RatingScale, rescale
+from pipelines.scales import rescale
 
 __all__ = ["LiveStatistical"]
 
@@ -19,7 +19,7 @@ _LENIENCY, _HISTORY = EFFECTS.index("leniency"), EFFECTS.index("history")
 _TABLE = 16_000_000
 
 
-class LiveStatistical:
+class LiveStatistical(BoundRater):
     """The distributions of :meth:`StatisticalRater.rate` from arrays, without frames.
 
     The posterior of taste given k past ratings (`TasteModel`) is
@@ -41,7 +41,11 @@ class LiveStatistical:
     def __init__(
         self, rater: StatisticalRater, personas: pl.DataFrame, items: pl.DataFrame
     ) -> None:
-        self._rater = rater
+        super().__init__(rater, personas, items)
+        self.note = (
+            "The rater is statistical: a model fitted on human ratings; no language model was used."
+        )
+        self._fitted = rater
         catalogue, rows = rater._place(items)
         self._known = rows < len(rater.catalogue.index)
         self._every_known = bool(self._known.all())
@@ -86,30 +90,15 @@ class LiveStatistical:
             self._drawn = drawn.variance > 0
         self._all_drawn = bool(self._drawn.all())
 
-    @property
-    def name(self) -> str:
-        """Value of the ``rater`` column."""
-        return self._rater.name
-
-    @property
-    def scale(self) -> RatingScale:
-        """The scale of its answers."""
-        return self._rater.scale
-
-    @property
-    def items(self) -> int:
-        """Number of items."""
-        return len(self._rows)
-
     def rate(
         self,
         personas: Ints,
         items: Ints,
         past: Ints,
         ratings: Floats,
-        met: Ints | None = None,  # noqa: ARG002 (protocol)
+        met: Ints | None = None,  # noqa: ARG002 (base)
     ) -> RatingBatch:
-        """Rate one pair per row; see :class:`pipelines.raters.LiveRater`.
+        """Rate one pair per row; see :class:`pipelines.raters.BoundRater`.
 
         Raises
         ------
@@ -124,19 +113,19 @@ class LiveStatistical:
         location = static + self._moved(taste, items)
         return self._batch(personas, location, self._widths(personas, variance))
 
-    def sweep(self, persona: int, past: Ints, ratings: Floats) -> RatingBatch:
-        """Rate every item for one persona with one memory of shape (k,)."""
+    def sweep(self, persona: int, past: Ints, ratings: Floats) -> Floats:
+        """Expected rating of every item for one persona with one memory of shape (k,)."""
         everything = np.arange(len(self._rows), dtype=np.int64)
         again = np.full(len(everything), persona)
         static = self._static.of(again, everything)
         if not len(past):
-            return self._batch(again, static, self._unread[again])
+            return self._batch(again, static, self._unread[again]).expected
         taste, variance = self.beliefs(again[:1], past[None], ratings[None])
         moved = self._moved(np.broadcast_to(taste, (len(everything), taste.shape[1])), everything)
         width = self._widths(again[:1], variance)
-        return self._batch(again, static + moved, np.repeat(width, len(everything)))
+        return self._batch(again, static + moved, np.repeat(width, len(everything))).expected
 
-    def effects(self, persona: int, item: int, past: Ints, ratings: Floats) -> dict[str, float]:
+    def explain(self, persona: int, item: int, past: Ints, ratings: Floats) -> dict[str, float]:
         """How far each effect moves the expected rating of one pair, by name, on the scale."""
         pair = np.array([[persona, self._rows[item]]])
         parts = pair_features(self._profiles, self._catalogue, pair)[0] * self._weights
@@ -174,7 +163,7 @@ class LiveStatistical:
         there = past >= 0
         if not (self.scale.covers(ratings) | ~there).all():
             raise ContractError("a past rating is not on the scale", where=self.scale.name)
-        rater, noise = self._rater, self._rater.tastes.noise
+        rater, noise = self._fitted, self._fitted.tastes.noise
         stars = rescale(ratings, self.scale, rater.source)
         placed = None if self._every_known else self._known
         expected = self._static.past(personas, past, placed) / self._per_star
@@ -220,11 +209,11 @@ class LiveStatistical:
 
     def _widths(self, personas: Ints, variance: Floats) -> Floats:
         # A drawn taste is known: ratings leave no less unknown.
-        width = width_of(variance, self._rater.tastes, self._rater.usual_variance)
+        width = width_of(variance, self._fitted.tastes, self._fitted.usual_variance)
         return np.asarray(np.where(self._drawn[personas], self._unread[personas], width))
 
     def _batch(self, personas: Ints, location: Floats, width: Floats) -> RatingBatch:
-        found = self._rater.distributions(location, width, self._extremes[personas])
+        found = self._fitted.distributions(location, width, self._extremes[personas])
         return RatingBatch(self.scale, found, [OK] * len(location))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -11,7 +11,7 @@ import polars as pl
 
 from pipelines.errors import ContractError
 from pipelines.personas import read_fields
-from pipelines.raters.protocol import OK, Floats, Ints, RatingBatch, all_pairs
+from pipelines.raters.protocol import OK, BoundRater, Floats, Ints, RatingBatch, all_pairs
 from pipelines.raters.statistical._drawn import Conditioner, PersonaTastes, StatementModel
 from pipelines.raters.statistical._ordinal import OrdinalModel, tilt
 from pipelines.raters.statistical._people import (
@@ -96,6 +96,14 @@ class StatisticalRater:
     seed: int = 0
     taste: str = "drawn"
     name: str = "statistical"
+    needs: ClassVar = ("items", "item_stats", "interactions", "splits")
+    uses: ClassVar = ("item_embeddings", "persona_embeddings")
+
+    def bind(self, personas: pl.DataFrame, items: pl.DataFrame) -> BoundRater:
+        """Its array form, without tables."""
+        from pipelines.raters.statistical._live import LiveStatistical
+
+        return LiveStatistical(self, personas, items)
 
     def rate(
         self,

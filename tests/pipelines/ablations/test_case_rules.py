@@ -18,7 +18,6 @@ from pipelines.ablations import (
     needs,
     suite_named,
     suite_personas,
-    system_text,
 )
 from pipelines.config import Settings
 from pipelines.contracts import CONTRACTS
@@ -90,17 +89,6 @@ def test_no_description_names_a_scale(domain: str) -> None:
     people = suite_personas(suite_named(domain))
     for age, text in people.select("age", "description").iter_rows():
         assert not any(c.isdigit() for c in text.replace(f", {age}, ", ", ", 1))
-
-
-@pytest.mark.parametrize("domain", ["movies", "books"])
-def test_the_custom_system_text_serves_every_scale(domain: str) -> None:
-    text = system_text(domain, "custom")
-    assert text is not None
-    assert not any(c.isdigit() for c in text)
-    assert {"movies": "films", "books": "books"}[domain] in text
-    assert system_text(domain, "default") is None
-    with pytest.raises(ConfigError, match="default or custom"):
-        system_text(domain, "grand")
 
 
 # -- item sets ----------------------------------------------------------------------------------

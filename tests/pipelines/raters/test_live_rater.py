@@ -1,4 +1,4 @@
-"""Live raters say what the raters of tables say, whatever stands in the other rows."""
+"""Bound raters rate as raters of tables do, whatever stands in the other rows."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from pipelines.errors import ContractError
 from pipelines.llm.engines.scripted import ScriptedEngine
 from pipelines.raters import (
     SCALES,
+    BoundRater,
     LiveStatistical,
-    LiveTables,
     LLMRater,
     MeanRater,
     StatisticalRater,
+    bind,
     fit_statistical,
-    live_rater,
 )
 
 #: `rate` multiplies vectors in single precision, in an order that depends on the batch.
@@ -131,7 +131,7 @@ def test_beliefs_are_the_posterior_of_the_taste_model(k: int, small_world: Any, 
 def test_a_row_is_the_same_to_the_last_bit_in_any_company(
     seed: int, rows: int, k: int, small_world: Any, rater: Any
 ) -> None:
-    live = live_rater(rater, small_world.personas, small_world.items)
+    live = bind(rater, small_world.personas, small_world.items)
     asked = questions(small_world, seed, rows, k)
     whole = live.rate(*asked)
     for row in range(rows):
@@ -150,7 +150,7 @@ def test_unknown_items_are_average_as_memories_and_rated_by_their_genres(
     )
     live = LiveStatistical(rater, small_world.personas, new)
     asked = questions(small_world, 9, 30, 6)
-    tables = LiveTables(rater, small_world.personas, new)
+    tables = BoundRater(rater, small_world.personas, new)
     np.testing.assert_allclose(
         live.rate(*asked).probabilities, tables.rate(*asked).probabilities, rtol=0, atol=SINGLE
     )
@@ -168,7 +168,7 @@ def test_a_sweep_is_a_question_about_every_item(small_world: Any, rater: Any) ->
         np.broadcast_to(ratings, again),
     )
     swept = live.sweep(0, past, ratings)
-    np.testing.assert_array_equal(swept.probabilities, asked.probabilities)
+    np.testing.assert_array_equal(swept, asked.expected)
 
 
 def test_effects_are_those_of_the_rater(small_world: Any, rater: Any) -> None:
@@ -181,7 +181,7 @@ def test_effects_are_those_of_the_rater(small_world: Any, rater: Any) -> None:
         }
     )
     said = rater.effects(small_world.personas[1], small_world.items[5], history)
-    found = live.effects(1, 5, np.array([3, 8, -1]), np.array([9.0, 2.0, 1.0]))
+    found = live.explain(1, 5, np.array([3, 8, -1]), np.array([9.0, 2.0, 1.0]))
     assert found.keys() == said.keys()
     for effect, value in found.items():
         assert value == pytest.approx(float(said[effect][0]), abs=1e-6)
@@ -215,8 +215,7 @@ def test_a_model_is_asked_once_about_all_rows_even_of_one_persona(small_world: A
         title=pl.format("Film {} ", pl.int_range(1, pl.len() + 1))
     )
     llm = LLMRater(Counted(script), SCALES["1-5"], catalogue=items)
-    live = live_rater(llm, small_world.personas, items)
-    assert isinstance(live, LiveTables)
+    live = bind(llm, small_world.personas, items)
     batch = live.rate(
         np.array([2, 2, 1]),
         np.array([5, 5, 5]),
@@ -235,7 +234,7 @@ def test_a_model_is_told_how_often_the_two_met(small_world: Any) -> None:
         return {"3": 1.0}
 
     llm = LLMRater(ScriptedEngine(script), SCALES["1-5"])
-    live = live_rater(llm, small_world.personas, small_world.items)
+    live = bind(llm, small_world.personas, small_world.items)
     nothing = np.full((2, 0), -1), np.zeros((2, 0))
     live.rate(np.array([0, 1]), np.array([3, 3]), *nothing, met=np.array([0, 2]))
     assert sorted(rank for said in asked for rank in ("1st", "3rd") if rank in said) == [
@@ -246,7 +245,7 @@ def test_a_model_is_told_how_often_the_two_met(small_world: Any) -> None:
 
 def test_other_raters_are_asked_in_layers_and_rows_stay_in_place(small_world: Any) -> None:
     mean = MeanRater(small_world.item_stats, SCALES["1-10"], SCALES["0.5-5"])
-    live = live_rater(mean, small_world.personas, small_world.items)
+    live = bind(mean, small_world.personas, small_world.items)
     who, what = np.array([1, 1, 0, 1]), np.array([4, 9, 2, 4])
     found = live.rate(who, what, np.full((4, 1), -1), np.ones((4, 1)))
     pairs = np.stack([who, what], axis=1)

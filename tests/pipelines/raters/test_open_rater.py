@@ -70,7 +70,7 @@ def test_scores_of_a_model_meet_the_contract_and_can_be_replayed(tmp_path):
         rater = open_rater(settings(rater="llm", scale="0-100"), items=items, store=store)
         scores = pl.concat(score_pairs(rater, plan, personas, items))
     PUBLISHED["movies.preference_scores"].validate(scores)
-    replay = open_rater(settings(rater="replay"), items=items, scores=scores)
+    replay = open_rater(settings(rater="replay"), items=items, preference_scores=scores)
     assert isinstance(replay, ReplayRater)
     np.testing.assert_array_equal(
         replay.rate(personas, items).probabilities, np.stack(scores["probabilities"].to_list())
@@ -79,9 +79,9 @@ def test_scores_of_a_model_meet_the_contract_and_can_be_replayed(tmp_path):
 
 def test_what_is_missing_is_named():
     items = contract_items()
-    with pytest.raises(ConfigError, match="no stored scores"):
+    with pytest.raises(ConfigError, match="needs preference_scores"):
         open_rater(settings(rater="replay"), items=items)
-    with pytest.raises(ConfigError, match="give item_stats, interactions and splits"):
+    with pytest.raises(ConfigError, match="needs item_stats, interactions, splits"):
         open_rater(settings(rater="statistical"), items=items)
     with pytest.raises(ConfigError):
         open_rater(Settings(scoring={"rater": "llm"}), items=items)

@@ -6,8 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from pipelines.raters import fit_rater
-from pipelines.raters._live import live_rater
+from pipelines.raters import bind, fit_rater
 from pipelines.raters.statistical._rater import KEPT
 
 
@@ -121,7 +120,7 @@ def test_the_live_rater_takes_the_same_word(rater, small_world, monkeypatch) -> 
     expected = rater.rate(who, items).probabilities.reshape(2, items.height, -1)
     for limit in (10**9, 0):  # from a table, and computed when asked
         monkeypatch.setattr("pipelines.raters.statistical._live._TABLE", limit)
-        live = live_rater(rater, who, items)
+        live = bind(rater, who, items)
         for number in (0, 1):
             said = live.rate(
                 np.full(items.height, number), everything, empty.astype(np.int64), empty

@@ -9,7 +9,7 @@ import pytest
 from support.ablation_release import RULE, Opened, build_with_series, settings_of
 
 from pipelines.store import Store
-from sim.ablations import Workshop
+from sim.ablations import SuiteContext
 
 
 @pytest.fixture(scope="module")
@@ -24,10 +24,10 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def opened(home: Path) -> Opened:
     """Opens the suite of films on the release."""
 
-    def open_(where: Path = home, **options: Any) -> Workshop:
+    def open_(where: Path = home, **options: Any) -> SuiteContext:
         store = Store(where)
         settings = options.pop("settings", None) or settings_of(where)
-        return Workshop.open(
+        return SuiteContext.open(
             store, store.release("movies@latest"), "movies", settings, rule=RULE, **options
         )
 

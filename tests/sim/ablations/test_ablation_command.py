@@ -14,11 +14,11 @@ import typer
 from support.ablation_release import RULE, Opened, settings_of
 from typer.testing import CliRunner
 
-from pipelines.ablations import CaseRule, RaterSpec
+from pipelines.ablations import CaseRule
 from pipelines.config import EngineSettings
 from pipelines.errors import ConfigError, ReleaseError, StoreError
 from pipelines.llm.answers import AnswerStore
-from sim.ablations import Options, run_suite, write_report
+from sim.ablations import Options, RaterSpec, run_suite, write_report
 from sim.ablations.cli import ablate
 
 app = typer.Typer()
@@ -80,13 +80,13 @@ def test_an_aggregate_of_some_tests_only_says_so(tmp_path: Path) -> None:
     from support import small_release
 
     from pipelines.store import Store
-    from sim.ablations import Workshop, markdown
+    from sim.ablations import SuiteContext, markdown
 
     # Without the two collections there is no series.
     items = small_release.frames()["movies.items"].with_columns(title=pl.lit("Alone"))
     small_release.build(tmp_path, replace={"movies.items": items})
     store = Store(tmp_path)
-    shop = Workshop.open(
+    shop = SuiteContext.open(
         store, store.release("movies@latest"), "movies", settings_of(tmp_path), rule=RULE
     )
     result = run_suite(shop, [], seeds=(0,))
@@ -157,7 +157,7 @@ def test_a_model_of_a_real_engine_is_judged_like_the_others(
         frame, known = shop.cell(spec, options, 0)
         rater = None if known else shop._rater(spec, options)
         calls = 0 if rater is None else rater.tally.calls
-        shop.bank.close()
+        shop.raters.close()
         return frame, known, calls
 
     frame, known, calls = cell()

@@ -29,14 +29,13 @@ from support.killing import asked, kill_at_random
 
 import pipelines.contracts
 import pipelines.retrieval  # noqa: F401
-from pipelines.ablations import RaterSpec
 from pipelines.config import EngineSettings, ServingSettings
 from pipelines.llm.answers import AnswerStore
 from pipelines.llm.engines import Request
 from pipelines.llm.engines.scripted import ScriptedEngine
 from pipelines.seeding import hash_text
 from pipelines.store import Store
-from sim.ablations import Options, Workshop
+from sim.ablations import Options, RaterSpec, SuiteContext
 
 pytestmark = [pytest.mark.faults, pytest.mark.slow]
 
@@ -62,7 +61,7 @@ def suite(home: Path, log: Path, delay: float = 0.001) -> None:
 
     serving = ServingSettings(commit_every=EVERY)
     store = Store(home)
-    shop = Workshop.open(
+    shop = SuiteContext.open(
         store,
         store.release("movies@latest"),
         "movies",
@@ -74,7 +73,7 @@ def suite(home: Path, log: Path, delay: float = 0.001) -> None:
     )
     for options, seed in CELLS:
         shop.cell(LLM, options, seed)
-    shop.bank.close()
+    shop.raters.close()
 
 
 def cells_of(home: Path) -> dict[str, Any]:

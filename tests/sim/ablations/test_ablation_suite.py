@@ -13,7 +13,7 @@ import polars as pl
 import pytest
 from support.ablation_release import Opened, settings_of
 
-from pipelines.ablations import WORDINGS, RaterSpec
+from pipelines.ablations import WORDINGS
 from pipelines.config import EngineSettings
 from pipelines.errors import ConfigError, IntegrityError, ReleaseError
 from pipelines.llm.answers import AnswerStore
@@ -22,9 +22,10 @@ from pipelines.llm.engines.scripted import ScriptedEngine
 from pipelines.raters import OK, RatingBatch
 from pipelines.scales import SCALES
 from pipelines.store import Store
-from sim.ablations import Options, comparisons, markdown, run_suite, scores_frame, table
+from sim.ablations import Options, RaterSpec, comparisons, markdown, run_suite, scores_frame, table
 from sim.ablations._cases import TESTS
-from sim.ablations._workshop import answers, blocks, recall
+from sim.ablations._context import answers, blocks, recall
+from sim.ablations._raters import system_text
 
 BASE = Options("1-10", "-", "-", "embedding", "none")
 STATISTICAL = RaterSpec("statistical")
@@ -68,8 +69,8 @@ def test_no_history_leaks_from_one_case_to_another(opened: Opened) -> None:
     cases = shop.questions("collections", 0)
     shown = recall(cases, shop._retriever("recent"), 100)
     witness = Witness()
-    answers("0" * 64, cases, shown, lambda: witness, shop.bank.frame("items"), shop.kept)
-    ids = shop.bank.frame("items")["item_id"].to_list()
+    answers("0" * 64, cases, shown, lambda: witness, shop.raters.frame("items"), shop.results)
+    ids = shop.raters.frame("items")["item_id"].to_list()
     expected: Counter[Any] = Counter()
     for n in range(len(cases)):
         past = [
@@ -358,7 +359,7 @@ def test_a_cell_is_known_by_what_decides_it(opened: Opened) -> None:
         shop.cell_key(STATISTICAL, Options("1-10", "-", "-", "recent", "none"), 0),
         shop.cell_key(STATISTICAL, Options("1-10", "-", "-", "embedding", "greedy"), 0),
         opened(k=4).cell_key(STATISTICAL, BASE, 0),
-        opened(settings=settings_of(shop.kept._files.root, scoring={"seed": 5})).cell_key(
+        opened(settings=settings_of(shop.results._files.root, scoring={"seed": 5})).cell_key(
             STATISTICAL, BASE, 0
         ),
     ]
@@ -374,7 +375,7 @@ def test_models_and_prompts_are_part_of_the_identity(
     key = shop.cell_key(LLM, options, 0)
     other = opened(engines=lambda _: ScriptedEngine(lambda r: {"1": 1.0}, name="other"))
     assert other.cell_key(LLM, options, 0) != key
-    monkeypatch.setattr("pipelines.ablations._bank.RATING_PROMPT_VERSION", "next")
+    monkeypatch.setattr("sim.ablations._raters.RATING_PROMPT_VERSION", "next")
     assert shop.cell_key(LLM, options, 0) != key
 
 
@@ -393,7 +394,7 @@ def test_noise_and_seeds_of_the_draw_cost_no_further_call(
     # Tests of hand-made personas have no history: how it is chosen asks nothing new of them.
     histories = sum(len(shop.questions(t, 0)) for t in ("collections", "similarity"))
     assert 0 < len(log) - asked <= histories
-    shop.bank.close()
+    shop.raters.close()
 
 
 def test_ten_answers_are_ten_answers_for_a_rater_without_a_model(opened: Opened) -> None:
@@ -468,13 +469,15 @@ def test_seeds_without_a_draw_are_errors(opened: Opened, seeds: tuple[int, ...])
 def test_a_release_without_a_needed_table_is_named(tmp_path: Path) -> None:
     from support.ablation_release import build_with_series
 
-    from sim.ablations import Workshop
+    from sim.ablations import SuiteContext
 
     release = build_with_series(tmp_path, without=("splits", "human_users"))
     with pytest.raises(ReleaseError, match="lacks splits, human_users"):
-        Workshop.open(Store(tmp_path), release, "movies", settings_of(tmp_path))
+        SuiteContext.open(Store(tmp_path), release, "movies", settings_of(tmp_path))
     with pytest.raises(ReleaseError, match=r"holds movies\.items"):
-        Workshop.open(Store(tmp_path), build_with_series(tmp_path), "books", settings_of(tmp_path))
+        SuiteContext.open(
+            Store(tmp_path), build_with_series(tmp_path), "books", settings_of(tmp_path)
+        )
 
 
 def test_an_unknown_rater_and_one_without_its_model_are_errors() -> None:
@@ -482,3 +485,14 @@ def test_an_unknown_rater_and_one_without_its_model_are_errors() -> None:
         RaterSpec("statisticl")
     with pytest.raises(ConfigError, match="engine"):
         RaterSpec("llm")
+
+
+@pytest.mark.parametrize("domain", ["movies", "books"])
+def test_custom_system_text_serves_every_scale(domain: str) -> None:
+    text = system_text(domain, "custom")
+    assert text is not None
+    assert not any(c.isdigit() for c in text)
+    assert {"movies": "films", "books": "books"}[domain] in text
+    assert system_text(domain, "default") is None
+    with pytest.raises(ConfigError, match="default or custom"):
+        system_text(domain, "grand")

@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipelines.raters import RatingBatch
+from pipelines.raters import BoundRater, RatingBatch
 from pipelines.scales import scale_named
 from sim.environment import World
 from sim.recommenders import BASELINES, Recommender, open_recommender
 from sim.training import Audience, RunSettings, train
 
 
-class PlantedRater:
+class PlantedRater(BoundRater):
     """Each persona rates the six films of one genre block 9, the others 3, always.
 
     The block is not that of its stated likes: only ratings tell.
@@ -40,10 +40,6 @@ class PlantedRater:
     def sweep(self, persona: int, past: Any, ratings: Any) -> Any:
         del past, ratings
         return self._table[persona].astype(np.float64)
-
-    def explain(self, persona: int, item: int, past: Any, ratings: Any) -> dict[str, float]:
-        del persona, item, past, ratings
-        return {}
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Raters as a grid of configurations wants them: a model is loaded once for all of its cells."""
+"""Raters of a suite: a model is loaded once for all cells that ask it."""
 
 from __future__ import annotations
 
@@ -9,21 +9,18 @@ from typing import Any
 import polars as pl
 
 from pipelines import raters
-from pipelines.ablations._systems import system_text
 from pipelines.config import EngineSettings, Settings
 from pipelines.errors import ConfigError
 from pipelines.llm.answers import AnswerStore, Tally
 from pipelines.llm.engines import Engine, load_engine
 from pipelines.prompts import RATING_PROMPT_VERSION, rating_prompt_digest
-from pipelines.raters import source_scale
-from pipelines.scales import scale_named
 from pipelines.store import Snapshot
 
-__all__ = ["KINDS", "RaterBank", "RaterSpec"]
+__all__ = ["KINDS", "RaterCache", "RaterSpec"]
 
 #: Kinds of raters that a suite can judge.
 KINDS = ("statistical", "random", "mean", "llm")
-_FITTED = ("items", "item_stats", "interactions", "splits")
+_VECTORS = ("item_embeddings", "persona_embeddings")
 
 
 @dataclass(frozen=True)
@@ -61,7 +58,7 @@ class RaterSpec:
 
 
 @dataclass
-class RaterBank:
+class RaterCache:
     """Opens raters on a domain's tables.
 
     Parameters
@@ -100,8 +97,8 @@ class RaterBank:
         if spec.kind == "random":
             return base
         if spec.engine is None:
-            names = _FITTED if spec.kind == "mean" else (*_FITTED, *self._vectors())
-            versions = {name: self.tables[name].version for name in sorted(names)}
+            names = sorted(raters.needs_of(spec.kind))
+            versions = {name: self.tables[name].version for name in names if name in self.tables}
             return base | {
                 "code": raters.CODE_VERSION,
                 "seed": self.settings.scoring.seed if spec.kind == "statistical" else None,
@@ -123,12 +120,39 @@ class RaterBank:
         self, spec: RaterSpec, scale: str, shots: int, system: str, *, history: int
     ) -> raters.Rater:
         """The rater of these options; `history` is how many past ratings a prompt may show."""
-        if spec.kind != "llm":
-            # What it can't see does not make another rater.
+        model = spec.engine
+        if model is None:
+            # Options that it can't see make no other rater.
             shots, system = 0, "default"
         key = (spec, scale, shots, system)
         if key not in self._open:
-            self._open[key] = self._made(spec, scale, shots, system, history)
+            scoring = self.settings.scoring.model_copy(
+                update={
+                    "rater": spec.kind,
+                    "scale": scale,
+                    "shots": shots,
+                    "history": history,
+                    "system": system_text(self.domain, system),
+                }
+            )
+            vectors = {n: self.frame(n) for n in _VECTORS if n in self.tables and model is None}
+            tokenizer = None
+            if model is not None and self.engines is None:
+                tokenizer = raters.model_tokenizer(model, self.settings.serving)
+            self._open[key] = raters.open_rater(
+                self.settings.model_copy(update={"scoring": scoring}),
+                items=self.frame("items"),
+                item_stats=self.frame("item_stats"),
+                interactions=self.tables["interactions"].scan(),
+                splits=self.tables["splits"].scan(),
+                domain=self.domain,
+                store=self.answers,
+                engine=None if model is None else self._engine(spec),
+                tokenizer=tokenizer,
+                name=spec.name,
+                progress=self.progress,
+                **vectors,
+            )
         return self._open[key]
 
     def close(self) -> None:
@@ -150,45 +174,6 @@ class RaterBank:
         found: pl.DataFrame = self._frames[name]
         return found
 
-    def _made(
-        self, spec: RaterSpec, scale: str, shots: int, system: str, history: int
-    ) -> raters.Rater:
-        if spec.engine is None:
-            vectors: dict[str, Any] = {name: self.frame(name) for name in self._vectors()}
-            return raters.fit_rater(
-                spec.kind,
-                scale=scale,
-                items=self.frame("items"),
-                item_stats=self.frame("item_stats"),
-                interactions=self.tables["interactions"].scan(),
-                splits=self.tables["splits"].scan(),
-                seed=self.settings.scoring.seed,
-                taste=self.settings.scoring.taste,
-                **vectors,
-            )
-        from pipelines.llm.engines.chat import read_template
-
-        return raters.LLMRater(
-            self._engine(spec),
-            scale_named(scale),
-            domain=self.domain,
-            store=self.answers,
-            serving=self.settings.serving,
-            shots=shots,
-            system=system_text(self.domain, system),
-            system_role=self.settings.scoring.system_role,
-            history=history,
-            catalogue=self.frame("items"),
-            item_stats=self.frame("item_stats"),
-            tokenizer=None
-            if self.engines
-            else raters.model_tokenizer(spec.engine, self.settings.serving),
-            chat_template=read_template(self.settings.serving.chat_template),
-            source=source_scale(self.tables["interactions"].scan()),
-            name=spec.name,
-            progress=self.progress,
-        )
-
     def _engine(self, spec: RaterSpec) -> Engine:
         if spec not in self._loaded:
             assert spec.engine is not None
@@ -199,5 +184,37 @@ class RaterBank:
             )
         return self._loaded[spec]
 
-    def _vectors(self) -> tuple[str, ...]:
-        return tuple(n for n in ("item_embeddings", "persona_embeddings") if n in self.tables)
+
+_CUSTOM = (
+    "You predict how one particular person rates {items}. You know people well: their habits, "
+    "their age, and what they say about themselves tell you what they will enjoy. Before you "
+    "answer, weigh three things: what the person says about taste and about giving marks, what "
+    "the {item} is like ({features}), and how the person rated similar {items} before. What the "
+    "person says and did counts more than what others think of the {item}, and more than what "
+    "you think of it. Some people praise everything and some praise nothing; answer as this one "
+    "would, without kindness and without severity of your own."
+)
+#: Custom system texts by domain.
+SYSTEMS = {
+    "movies": _CUSTOM.format(
+        items="films", item="film", features="plot, genres, cast, average rating"
+    ),
+    "books": _CUSTOM.format(
+        items="books", item="book", features="subject, categories, author, average rating"
+    ),
+}
+
+
+def system_text(domain: str, system: str) -> str | None:
+    """The text of a setting: None for `default`, which is the prompts' own.
+
+    Raises
+    ------
+    ConfigError
+        If there is no such setting or domain.
+    """
+    if system not in ("default", "custom") or domain not in SYSTEMS:
+        raise ConfigError(
+            "no such system text", where=f"{domain}, {system}", hint="default or custom"
+        )
+    return SYSTEMS[domain] if system == "custom" else None

@@ -23,11 +23,13 @@ from sim.ablations._cases import (
 from sim.ablations._cells import scored
 from sim.ablations._grid import UNSEEN, Options
 from sim.ablations._noise import STRENGTH
+from sim.ablations._raters import RaterCache, RaterSpec
+from sim.ablations._results import ResultCache
 
 if TYPE_CHECKING:
     import polars as pl
 
-    from pipelines.ablations import CaseRule, Kept, RaterBank, RaterSpec, Suite
+    from pipelines.ablations import CaseRule, Suite
     from pipelines.config import EngineSettings, Settings
     from pipelines.llm.answers import AnswerStore
     from pipelines.llm.engines import Engine
@@ -36,7 +38,7 @@ if TYPE_CHECKING:
     from pipelines.store import Release as StoredRelease
     from pipelines.store import Snapshot, Store
 
-__all__ = ["CODE_VERSION", "RETRIEVED", "Workshop"]
+__all__ = ["CODE_VERSION", "RETRIEVED", "SuiteContext"]
 
 
 Ints = npt.NDArray[np.int64]
@@ -99,7 +101,7 @@ def answers(
     shown: tuple[Ints, Floats],
     rater: Callable[[], Rater],
     items: pl.DataFrame,
-    kept: Kept,
+    results: ResultCache,
     *,
     most: int = BLOCK,
     progress: Callable[[int], None] = lambda _: None,
@@ -113,11 +115,11 @@ def answers(
     cases, shown
         The questions, and :func:`recall`'s answer for them.
     rater
-        Opens the rater; not called if everything is kept.
+        Opens the rater; not called if everything is results.
     items
         The release's items in the order of their ids.
-    kept
-        Where answers are.
+    results
+        Where answers are stored.
     most
         Cases that are asked together at most (count).
     progress
@@ -129,17 +131,17 @@ def answers(
     """
     import polars as pl
 
-    found = kept.frame(_RATINGS, key)
+    found = results.frame(_RATINGS, key)
     if found is not None:
         progress(len(cases))
         return found
     parts = []
     for number, rows in enumerate(blocks(cases.person, alone=shown[0].shape[1] > 0, most=most)):
         name = f"{key}-{number:05d}"
-        part = kept.frame(_PARTS, name)
+        part = results.frame(_PARTS, name)
         if part is None or part.height != len(rows):
             part = _asked(cases, rows, shown, rater(), items)
-            kept.put(_PARTS, name, part)
+            results.put(_PARTS, name, part)
         parts.append(part)
         progress(len(rows))
     schema: dict[str, Any] = {
@@ -156,10 +158,10 @@ def answers(
         )
     # A call that failed is asked again by the next run; the blocks without one are not.
     if not (whole["status"] == "engine_error").any():
-        kept.put(_RATINGS, key, whole)
-        kept.drop(_PARTS, [f"{key}-{n:05d}" for n in range(len(parts))])
+        results.put(_RATINGS, key, whole)
+        results.drop(_PARTS, [f"{key}-{n:05d}" for n in range(len(parts))])
     else:
-        kept.drop(
+        results.drop(
             _PARTS,
             [
                 f"{key}-{n:05d}"
@@ -235,8 +237,8 @@ def _drawn_and_worded(test: str, draw: int, wording: str) -> tuple[int, str]:
 
 
 @dataclass
-class Workshop:
-    """What the cells of a suite share: a release's tables, the case tables, raters, retrievers.
+class SuiteContext:
+    """State shared by the cells of a suite: a release's tables, case tables, raters, retrievers.
 
     Made by :meth:`open`.
     """
@@ -245,8 +247,8 @@ class Workshop:
     release: StoredRelease
     tables: Mapping[str, Snapshot]
     cases: Mapping[str, Snapshot]
-    bank: RaterBank
-    kept: Any
+    raters: RaterCache
+    results: ResultCache
     k: int = RETRIEVED
     most: int = BLOCK
     _retrievers: dict[str, Any] = field(default_factory=dict)
@@ -267,7 +269,7 @@ class Workshop:
         k: int = RETRIEVED,
         most: int = BLOCK,
         run_id: str | None = None,
-    ) -> Workshop:
+    ) -> SuiteContext:
         """Open a release for a suite; case tables that were not made of it yet are made.
 
         Raises
@@ -275,13 +277,7 @@ class Workshop:
         ReleaseError
             If the release lacks a table that the suite needs, or is of another domain.
         """
-        from pipelines.ablations import (
-            CASE_TABLES,
-            Kept,
-            RaterBank,
-            needs,
-            suite_named,
-        )
+        from pipelines.ablations import CASE_TABLES, needs, suite_named
         from pipelines.stages import PipelineContext, build, case_stage
 
         found = suite_named(suite)
@@ -307,15 +303,15 @@ class Workshop:
             }
             stage = case_stage(suite, table, rule)
             (cases[table],) = build(stage, context, inputs=inputs, run_id=run_id).snapshots.values()
-        bank = RaterBank(settings, suite, tables, answer_store, engines)
-        return cls(found, release, tables, cases, bank, Kept(store.home), k, most)
+        opened = RaterCache(settings, suite, tables, answer_store, engines)
+        return cls(found, release, tables, cases, opened, ResultCache(store.home), k, most)
 
     def questions(self, test: str, draw: int, wording: str = "own") -> Cases:
         """The cases of a test under one draw, with hand-made personas in this wording."""
         key = (test, *_drawn_and_worded(test, draw, wording))
         if key not in self._loaded:
             self._loaded[key] = load_cases(
-                test, key[1], self.cases, self.suite, self.bank.frame, key[2]
+                test, key[1], self.cases, self.suite, self.raters.frame, key[2]
             )
         return self._loaded[key]
 
@@ -331,8 +327,6 @@ class Workshop:
         histories = test in _WITH_HISTORIES
         drawn, wording = _drawn_and_worded(test, draw, options.wording)
         retrieval = options.retrieval if histories else UNSEEN
-        shots = 0 if options.shots == UNSEEN else int(options.shots)
-        system = "default" if options.system == UNSEEN else options.system
         used = {"items", *_CHOSEN_BY[retrieval]}
         if test == "collections":
             used.add("personas")
@@ -343,7 +337,7 @@ class Workshop:
             **(worded if wording != "own" else {}),
             "code": CODE_VERSION,
             "test": test,
-            "rater": self.bank.identity(spec, options.scale, shots, system),
+            "rater": self.raters.identity(spec, options.scale, *options.prompt),
             "cases": {name: self.cases[name].version for name in tables_of(test)},
             "tables": {n: self.tables[n].version for n in sorted(used) if n in self.tables},
             "retrieval": retrieval,
@@ -373,14 +367,14 @@ class Workshop:
         seed: int,
         progress: Callable[[int], None] = lambda _: None,
     ) -> tuple[pl.DataFrame, bool]:
-        """The scored cases of a configuration under one seed, and whether they were kept.
+        """The scored cases of a configuration under one seed, and whether they were results.
 
         A cell with a call that failed is not kept, so that the next run asks that call again.
         """
         import polars as pl
 
         key = self.cell_key(spec, options, seed)
-        found = self.kept.frame("cells", key)
+        found = self.results.frame("cells", key)
         if found is not None:
             return found, True
         scale = scale_named(options.scale)
@@ -402,22 +396,20 @@ class Workshop:
             )
         whole = pl.concat(frames)
         if not failed:
-            self.kept.note("cells", key, self._record(spec, options, seed))
-            self.kept.put("cells", key, whole)
+            self.results.note("cells", key, self._record(spec, options, seed))
+            self.results.put("cells", key, whole)
         return whole, False
 
     def metadata(self, spec: RaterSpec, options: Options) -> dict[str, Any]:
         """What the rater says of itself; of a fitted one kept, since fitting takes seconds."""
         from pipelines.config import identity_hash
 
-        shots = 0 if options.shots == UNSEEN else int(options.shots)
-        system = "default" if options.system == UNSEEN else options.system
-        key = identity_hash(self.bank.identity(spec, options.scale, shots, system))
-        found: dict[str, Any] | None = self.kept.record("raters", key)
+        key = identity_hash(self.raters.identity(spec, options.scale, *options.prompt))
+        found: dict[str, Any] | None = self.results.record("raters", key)
         if found is None or spec.kind == "llm":
             found = self._rater(spec, options).metadata()
             found.pop("calls", None)
-            self.kept.note("raters", key, found)
+            self.results.note("raters", key, found)
         return found
 
     def _record(self, spec: RaterSpec, options: Options, seed: int) -> dict[str, Any]:
@@ -430,9 +422,7 @@ class Workshop:
         }
 
     def _rater(self, spec: RaterSpec, options: Options) -> Rater:
-        shots = 0 if options.shots == UNSEEN else int(options.shots)
-        system = "default" if options.system == UNSEEN else options.system
-        return self.bank.open(spec, options.scale, shots, system, history=self.k)
+        return self.raters.open(spec, options.scale, *options.prompt, history=self.k)
 
     def _said(
         self,
@@ -451,8 +441,8 @@ class Workshop:
             cases,
             self._recall(cases, identity["retrieval"], int(identity["draw"])),
             lambda: self._rater(spec, options),
-            self.bank.frame("items"),
-            self.kept,
+            self.raters.frame("items"),
+            self.results,
             most=self.most,
             progress=progress,
         )
@@ -466,16 +456,16 @@ class Workshop:
 
     def _retriever(self, name: str) -> Any:
         if name not in self._retrievers:
-            from pipelines.ablations import source_scale
+            from pipelines.raters import source_scale
             from pipelines.retrieval import open_retriever
             from sim._release import Release
 
             vectors = "item_embeddings" in self.tables
             self._retrievers[name] = open_retriever(
                 name,
-                items=self.bank.frame("items"),
-                item_stats=self.bank.frame("item_stats"),
-                item_embeddings=self.bank.frame("item_embeddings") if vectors else None,
+                items=self.raters.frame("items"),
+                item_stats=self.raters.frame("item_stats"),
+                item_embeddings=self.raters.frame("item_embeddings") if vectors else None,
                 release=Release(self.release) if name == "graph" else None,
                 scale=source_scale(self.tables["interactions"].scan()),
             )
