@@ -5,23 +5,186 @@ Products are sampled over categories in proportion to their sizes (BIEL, appendi
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import polars as pl
 
 from pipelines.config import ProductsSettings
 from pipelines.errors import ContractError, NoChoiceSetError
-from pipelines.products._cut import Cut
 from pipelines.products._match import PathMatch, PathMatcher, PathMiss
 from pipelines.products._names import SEPARATOR
-from pipelines.products._paths import Routed, match_routes, route
 from pipelines.products._tree import CategoryTree
 from pipelines.seeding import U64, combine
 
 __all__ = ["ChoiceSets", "choice_sets"]
+
+
+class Cut:
+    """The part of the tree that is left after both cuts.
+
+    A category's products are those matched to it or to a category below it. A category that is
+    kept has all of its ancestors below the cut levels kept too, because they have no fewer.
+
+    Parameters
+    ----------
+    tree
+        The whole tree.
+    nodes
+        The category that each product was matched to; null for none.
+    settings
+        What is cut.
+
+    Attributes
+    ----------
+    below
+        Products of each category, by its number (count).
+    keys
+        Ids of the kept categories by number.
+    candidates
+        Categories below the cut levels that have any product (count).
+    """
+
+    def __init__(self, tree: CategoryTree, nodes: pl.Series, settings: ProductsSettings) -> None:
+        self._tree = tree
+        own = np.zeros(len(tree.nodes), dtype=np.int64)
+        matched = nodes.drop_nulls().to_numpy()
+        np.add.at(own, matched, 1)
+        # Descendants are consecutive: the products below a node are a difference of sums.
+        upto = np.concatenate([[0], np.cumsum(own)])
+        self.below = {n.number: int(upto[n.end] - upto[n.number]) for n in tree.nodes}
+        deep = [n for n in tree.nodes[1:] if n.depth > settings.cut_levels]
+        self.candidates = sum(self.below[n.number] > 0 for n in deep)
+        self._kept = {n.number for n in deep if self.below[n.number] >= settings.min_category_size}
+        self.keys = {number: tree.nodes[number].key for number in self._kept}
+        self._leaf = {int(n): self._nearest(int(n)) for n in np.unique(matched)}
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def _nearest(self, number: int) -> int | None:
+        while number and number not in self._kept:
+            number = self._tree.nodes[number].parent
+        return number or None
+
+    def leaf_of(self, nodes: pl.Series) -> pl.Series:
+        """The deepest kept category on the way from the root to each node; null if none is."""
+        if not self._leaf:
+            return pl.Series("leaf", [None], dtype=pl.Int64).new_from_index(0, len(nodes))
+        return nodes.replace_strict(self._leaf, default=None, return_dtype=pl.Int64)
+
+    def _chain(self, number: int) -> list[int]:
+        chain = []
+        while number in self._kept:
+            chain.append(number)
+            number = self._tree.nodes[number].parent
+        return chain
+
+    def categories(self, leaves: pl.Series) -> pl.DataFrame:
+        """Rows of ``products.categories``."""
+        own = Counter(leaves.to_list())
+        nodes = [self._tree.nodes[number] for number in sorted(self._kept)]
+        return pl.DataFrame(
+            {
+                "category_id": [n.key for n in nodes],
+                "name": [n.name for n in nodes],
+                "path": [SEPARATOR.join(n.path) for n in nodes],
+                "depth": [n.depth for n in nodes],
+                "parent_id": [self.keys.get(n.parent) for n in nodes],
+                "products": [self.below[n.number] for n in nodes],
+                "leaf_products": [own[n.number] for n in nodes],
+            },
+            schema_overrides={"parent_id": pl.String},
+        ).sort("category_id")
+
+    def links(self, chosen: pl.DataFrame) -> pl.DataFrame:
+        """Rows of ``products.product_category``."""
+        chains = pl.DataFrame(
+            [
+                (leaf, self.keys[number], number == leaf)
+                for leaf in chosen["leaf"].unique().sort().to_list()
+                for number in self._chain(leaf)
+            ],
+            schema={"leaf": pl.Int64, "category_id": pl.String, "is_leaf": pl.Boolean},
+            orient="row",
+        )
+        return (
+            chosen.select("item_id", "leaf")
+            .join(chains, on="leaf", how="left")
+            .select("item_id", "category_id", "is_leaf")
+            .sort("item_id", "category_id")
+        )
+
+
+Origin = Literal["categories", "main_category", "file"]
+
+# Control characters that no published text has (staging takes them out).
+_LEVELS = "\x1f"
+_NO_PATH = "\x1e"
+
+
+@dataclass(frozen=True, slots=True)
+class Routed:
+    """A product's path and what became of it.
+
+    Attributes
+    ----------
+    path
+        The levels that were matched.
+    origin
+        ``categories``; or, where those are empty, ``main_category`` or the ``file``'s name.
+    outcome
+        The match, or why there is none.
+    """
+
+    path: tuple[str, ...]
+    origin: Origin
+    outcome: PathMatch | PathMiss
+
+
+def department(file_category: str) -> str:
+    """The name of a file's category as people write it.
+
+    >>> department("Arts_Crafts_and_Sewing"), department("Gift_Cards")
+    ('Arts Crafts & Sewing', 'Gift Cards')
+    """
+    return file_category.replace("_and_", " & ").replace("_", " ")
+
+
+def route() -> pl.Expr:
+    """One text per product from ``category_path``, ``main_category`` and ``category``.
+
+    Products with equal texts have the same answer, so that each text is matched once.
+    """
+    from_lists = pl.col("category_path").list.join(_LEVELS)
+    instead = pl.concat_str(
+        pl.lit(_NO_PATH), pl.col("main_category").fill_null(""), "category", separator=_LEVELS
+    )
+    return pl.when(pl.col("category_path").list.len() > 0).then(from_lists).otherwise(instead)
+
+
+def match_routes(routes: Iterable[str], matcher: PathMatcher) -> Mapping[str, Routed]:
+    """Match each distinct route.
+
+    A product with categories is matched by them alone: that its department is known does not
+    make up for a path that leads nowhere.
+    """
+    return {text: _routed(text, matcher) for text in routes}
+
+
+def _routed(text: str, matcher: PathMatcher) -> Routed:
+    if not text.startswith(_NO_PATH):
+        path = tuple(text.split(_LEVELS))
+        return Routed(path, "categories", matcher.match(path))
+    _, main, file = text.split(_LEVELS)
+    tried: list[tuple[str, Origin]] = [(department(file), "file")]
+    if main:
+        tried.insert(0, (main, "main_category"))
+    attempts = [Routed((name,), origin, matcher.match((name,))) for name, origin in tried]
+    return next((a for a in attempts if isinstance(a.outcome, PathMatch)), attempts[0])
 
 
 def quotas(sizes: Mapping[str, int], total: int) -> dict[str, int]:

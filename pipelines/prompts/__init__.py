@@ -15,7 +15,6 @@ from pipelines.prompts._personas import (
     persona_messages,
     persona_prompt_digest,
 )
-from pipelines.prompts._plain import one_line
 from pipelines.prompts._ratings import (
     RATING_PROMPT_VERSION,
     Past,
@@ -27,10 +26,10 @@ from pipelines.prompts._ratings import (
     rating_messages,
     rating_options,
     rating_prompt_digest,
+    scale_report,
 )
-from pipelines.prompts._scales import scale_report
 from pipelines.prompts._subjects import SUBJECTS
-from pipelines.prompts._templates import render_template, template_digest, template_text
+from pipelines.prompts._templates import one_line, render_template, template_digest, template_text
 
 __all__ = [
     "DOMAIN_WORDS",

@@ -10,10 +10,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pipelines.llm.engines import Message
-from pipelines.prompts._plain import one_line
 from pipelines.prompts._ratings import answer_start
 from pipelines.prompts._subjects import Row, Subject, subject_of
-from pipelines.prompts._templates import render_template, template_digest
+from pipelines.prompts._templates import one_line, render_template, template_digest
 from pipelines.scales import SCALES
 
 __all__ = [

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pipelines.errors import ConfigError
-from pipelines.prompts._plain import one_line
+from pipelines.prompts._templates import one_line
 
 __all__ = [
     "PRONOUNS",

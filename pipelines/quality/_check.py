@@ -326,8 +326,7 @@ def check_dataset(
 def view_functions(dataset: str) -> dict[str, ViewFunction]:
     """The views of a dataset by name."""
     # Only here: views bring numpy, scipy and the graph, which reading the suites does not need.
-    from pipelines.quality._views_catalogue import CATALOGUE_VIEWS
-    from pipelines.quality._views_choice_sets import CHOICE_SET_VIEWS
+    from pipelines.quality._views_catalogue import CATALOGUE_VIEWS, CHOICE_SET_VIEWS
     from pipelines.quality._views_graph import GRAPH_VIEWS
     from pipelines.quality._views_matching import MATCHING_VIEWS
     from pipelines.quality._views_personas import PERSONA_VIEWS

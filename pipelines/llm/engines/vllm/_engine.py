@@ -2,28 +2,252 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
-from collections.abc import Iterable, Iterator
+import json
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from pipelines.config import EngineSettings, ServingSettings
 from pipelines.errors import AnswerError, EngineError
-from pipelines.llm.engines._protocol import Answer, Choice, EngineIdentity, Request
+from pipelines.llm.engines._protocol import Answer, Choice, Constraint, EngineIdentity, Request
 from pipelines.llm.engines.chat import read_template, render
 from pipelines.llm.engines.checkpoints import find_checkpoint
 from pipelines.llm.engines.choices import OptionTree
-from pipelines.llm.engines.constraints import request_fault
+from pipelines.llm.engines.constraints import (
+    byte_tokenizer,
+    llguidance_grammar,
+    obeys,
+    request_fault,
+)
 from pipelines.llm.engines.tokens import encode_on, load_tokenizer
 from pipelines.llm.engines.vllm._load import device_and_dtype, open_driver, vllm_version
-from pipelines.llm.engines.vllm._params import reading_params, readings, writing_params
-from pipelines.llm.engines.vllm._work import Job, Run
 
 if TYPE_CHECKING:
-    from vllm import SamplingParams
+    from vllm import RequestOutput, SamplingParams
+    from vllm.exceptions import VLLMClientError
 
     from pipelines.llm.engines.vllm._drivers import Driver
 
 __all__ = ["VllmEngine"]
+
+
+@dataclass(slots=True)
+class Run:
+    """One call of `submit`: what it has in vLLM, and what is ready to be yielded."""
+
+    jobs: set[int] = field(default_factory=set)
+    ready: deque[Answer] = field(default_factory=deque)
+
+
+@dataclass(slots=True)
+class Job:
+    """A request under way.
+
+    Attributes
+    ----------
+    request
+        Ours.
+    run
+        Whose it is.
+    prompt
+        Its length (tokens).
+    tree
+        The options of a `Choice`; None for a request that writes.
+    left
+        Names of vLLM's requests that are not back yet, with the place that each reads.
+    read
+        Log-probabilities by place of the tree, then by token.
+    cached
+        Prompt tokens that the prefix cache held when vLLM looked at the first of them.
+    began
+        When it was handed over (``time.perf_counter``).
+    """
+
+    request: Request
+    run: Run
+    prompt: int
+    tree: OptionTree | None
+    left: dict[str, int]
+    read: list[dict[int, float]]
+    cached: int = 0
+    began: float = field(default_factory=time.perf_counter)
+
+    def take(self, name: str, result: RequestOutput | VLLMClientError) -> Answer | None:
+        """Note one of vLLM's results; the answer, if it needs no other."""
+        place = self.left.pop(name)
+        if isinstance(result, Exception):
+            return self._finish("invalid", detail=_line(result))
+        output = result.outputs[0]
+        if output.finish_reason in ("error", "abort"):
+            return self._finish(
+                "engine_error",
+                finish_reason=output.finish_reason,
+                detail=f"vLLM ended the request: {output.finish_reason}",
+            )
+        if place == 0:
+            self.cached = min(max(result.num_cached_tokens or 0, 0), self.prompt)
+        if self.tree is None:
+            return self._written(output)
+        assert output.logprobs is not None
+        row = output.logprobs[0]
+        self.read[place].update({int(t): float(entry.logprob) for t, entry in row.items()})
+        return None if self.left else self._chosen(self.tree)
+
+    def _chosen(self, tree: OptionTree) -> Answer:
+        assert isinstance(self.request.constraint, Choice)
+        try:
+            shares, mass = tree.distribution(self.read)
+        except AnswerError as error:
+            return self._finish("invalid", detail=str(error))
+        best = int(shares.argmax())
+        return self._finish(
+            "ok",
+            text=self.request.constraint.options[best],
+            probabilities=tuple(float(p) for p in shares),
+            mass=mass,
+            finish_reason="stop",
+            completion_tokens=len(tree.options[best]),
+        )
+
+    def _written(self, output: Any) -> Answer:
+        reason, text, tokens = output.finish_reason, output.text, len(output.token_ids)
+        rule, cut = self.request.constraint, isinstance(output.stop_reason, str)
+        if reason == "stop" and not cut:
+            tokens -= 1  # the one that ended the answer
+        said: dict[str, Any] = {"finish_reason": reason, "completion_tokens": tokens}
+        if reason == "length" and not (rule is not None and _at_its_end(rule, text)):
+            return self._finish("truncated", text=text, **said)
+        if reason not in ("stop", "length"):
+            return self._finish("invalid", detail=f"vLLM ended the answer: {reason}", **said)
+        if not cut and not obeys(rule, text):
+            return self._finish("invalid", detail="the answer breaks the constraint", **said)
+        return self._finish("ok", text=text, **said)
+
+    def _finish(self, status: Any, **said: Any) -> Answer:
+        plain = Answer(
+            self.request,
+            status,
+            prompt_tokens=self.prompt,
+            cached_tokens=self.cached,
+            latency=time.perf_counter() - self.began,
+        )
+        return replace(plain, **said)
+
+
+def _at_its_end(rule: Constraint, text: str) -> bool:
+    """Whether the text is a whole sentence of the grammar and nothing can follow.
+
+    vLLM draws one token more to end an answer, which ``max_tokens`` may not leave.
+    """
+    from llguidance import LLMatcher
+
+    matcher = LLMatcher(byte_tokenizer(), llguidance_grammar(rule), log_level=0)
+    return bool(matcher.consume_tokens(list(text.encode())) and matcher.is_stopped())
+
+
+def _line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
+
+
+#: Most token ids whose log-probability vLLM reads at one place in one request.
+MAX_IDS = 128
+
+
+def draw_seed(request: Request, prompt: Sequence[int]) -> int:
+    """The seed of a request's draws, 0 to 2**63 - 1.
+
+    It depends on the prompt, the seed and the replicate, and on nothing else: two users who are
+    asked with the same seed don't draw the same numbers.
+
+    >>> from pipelines.llm.engines import Request
+    >>> draw_seed(Request(seed=1), [5]) == draw_seed(Request(seed=1, replicate=1), [5])
+    False
+    """
+    said = f"{request.seed}:{request.replicate}:{','.join(map(str, prompt))}".encode()
+    return int.from_bytes(hashlib.sha256(said).digest()[:8]) >> 1
+
+
+def readings(tree: OptionTree) -> Iterator[tuple[int, tuple[int, ...], tuple[int, ...]]]:
+    """What is to be read for a tree: number of the place, tokens before it, token ids there.
+
+    A place with more than :data:`MAX_IDS` tokens is read in several goes.
+
+    >>> list(readings(OptionTree.of([(16,), (17,), (16, 15)])))
+    [(0, (), (16, 17)), (1, (16,), (15,))]
+    """
+    for place, (before, ids) in enumerate(zip(tree.nodes, tree.steps, strict=True)):
+        for start in range(0, len(ids), MAX_IDS):
+            yield place, before, ids[start : start + MAX_IDS]
+
+
+def reading_params(ids: Sequence[int]) -> SamplingParams:
+    """Parameters of a request that reads log-probabilities of tokens and draws nothing."""
+    from vllm import SamplingParams
+    from vllm.sampling_params import RequestOutputKind
+
+    return SamplingParams(
+        temperature=0.0,
+        max_tokens=1,
+        logprob_token_ids=list(ids),
+        detokenize=False,
+        output_kind=RequestOutputKind.FINAL_ONLY,
+        skip_clone=True,
+    )
+
+
+def structured(constraint: Constraint) -> dict[str, str]:
+    """A constraint as the one field of vLLM's structured outputs that takes it as it is.
+
+    The compiled grammar is taken apart, so that vLLM decodes by exactly what the `transformers`
+    engine decodes by; its own forms of JSON and choices allow other white space.
+
+    >>> from pipelines.llm.engines import Regex
+    >>> structured(Regex("[1-5]"))
+    {'grammar': 'start: /[1-5]/'}
+    """
+    compiled = llguidance_grammar(constraint)
+    if not compiled.lstrip().startswith("{"):
+        return {"grammar": compiled}
+    parts = json.loads(compiled)["grammars"]
+    if len(parts) == 1 and (schema := parts[0].get("json_schema")) is not None:
+        return {"json": json.dumps(schema, ensure_ascii=False)}
+    if len(parts) == 1 and (lark := parts[0].get("lark_grammar")) is not None:
+        return {"grammar": lark}
+    raise AnswerError("vLLM takes no grammar that is made of several")
+
+
+def writing_params(request: Request, prompt: Sequence[int]) -> SamplingParams:
+    """Parameters of a request that writes.
+
+    Raises
+    ------
+    AnswerError
+        If vLLM has no form for the constraint.
+    VLLMValidationError
+        If vLLM does not take them, such as a temperature above 2.
+    """
+    from vllm import SamplingParams
+    from vllm.sampling_params import RequestOutputKind, StructuredOutputsParams
+
+    rule = None
+    if request.constraint is not None:
+        rule = StructuredOutputsParams(**structured(request.constraint))
+    sampling = request.sampling
+    return SamplingParams(
+        temperature=sampling.temperature,
+        top_p=sampling.top_p,
+        max_tokens=sampling.max_tokens,
+        stop=list(sampling.stop),
+        seed=draw_seed(request, prompt),
+        structured_outputs=rule,
+        output_kind=RequestOutputKind.FINAL_ONLY,
+        skip_clone=True,
+    )
+
 
 #: Bumped when the same request on the same model gets another answer from this code.
 _RULES = 1

@@ -17,7 +17,7 @@ from pipelines.llm.engines import GrammarConstraint, Request, load_engine
 from pipelines.llm.engines.choices import OptionTree
 from pipelines.llm.engines.testing import CONSTRAINTS
 from pipelines.llm.engines.vllm import vllm_version
-from pipelines.llm.engines.vllm._params import MAX_IDS, draw_seed, readings, structured
+from pipelines.llm.engines.vllm._engine import MAX_IDS, draw_seed, readings, structured
 
 
 @pytest.mark.skipif(vllm_version() is not None, reason="vLLM is installed here")
