@@ -14,7 +14,6 @@ from pipelines.personas._phrases import DOMAIN_NAMES, genre_phrase
 from pipelines.personas._reader import LENIENCY, MANNER, Reading, genres_named
 
 if TYPE_CHECKING:
-    from types import TracebackType
     from typing import Self
 
 __all__ = ["READER_PROMPT_VERSION", "ModelReader"]
@@ -89,12 +88,7 @@ class ModelReader:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:

@@ -13,6 +13,7 @@ from pipelines.quality._spec import (
     Evidence,
     Expectation,
     Fact,
+    MissingTableError,
     Setting,
     View,
     ViewFunction,
@@ -314,7 +315,10 @@ def check_dataset(
         by_view.setdefault(spec.view, []).append(spec)
     for name, specs in by_view.items():
         # One view at a time: only one of them is in memory.
-        view = functions[name](evidence)
+        try:
+            view = functions[name](evidence)
+        except MissingTableError as error:
+            view = View.missing(str(error))
         compared = evidence.compared_with()
         for spec, details, passed in _judge(view, specs, settings, snapshot):
             if compared:

@@ -118,6 +118,10 @@ class View:
         return cls(None, problem=reason)
 
 
+class MissingTableError(LookupError):
+    """A table that a view needs has no snapshot."""
+
+
 @dataclass(frozen=True)
 class Evidence:
     """Tables and settings that the views of one check run read.
@@ -179,6 +183,19 @@ class Evidence:
     def sibling(self, table: str) -> Snapshot | None:
         """Like :meth:`related`, for another table of the same domain."""
         return self.related(self.sibling_name(table))
+
+    def needed(self, dataset: str) -> Snapshot:
+        """Like :meth:`related`; without it the view can't be made, and its checks fail.
+
+        Raises
+        ------
+        MissingTableError
+            If there is none.
+        """
+        found = self.related(dataset)
+        if found is None:
+            raise MissingTableError(f"there is no snapshot of {dataset} to compare with")
+        return found
 
     def compared_with(self) -> dict[str, str]:
         """Versions of the related tables that were looked at since the last call."""

@@ -101,11 +101,7 @@ def _violations(evidence: Evidence) -> View:
 
 def _leaks(evidence: Evidence) -> View:
     """One row per triple made from a held-out interaction (the first thousand)."""
-    splits = evidence.sibling("splits")
-    if splits is None:
-        return View.missing(
-            f"there is no snapshot of {evidence.sibling_name('splits')} to compare with"
-        )
+    splits = evidence.needed(evidence.sibling_name("splits"))
     from pipelines.graph import leaked
 
     held_out = splits.scan().filter(pl.col("split") != "train").collect(engine="streaming")
@@ -125,11 +121,7 @@ def _pieces(snapshot: Snapshot) -> Iterator[pl.DataFrame]:
 
 def _graph_items(evidence: Evidence) -> View:
     """One row per item: whether it is in the graph."""
-    items = evidence.sibling("items")
-    if items is None:
-        return View.missing(
-            f"there is no snapshot of {evidence.sibling_name('items')} to compare with"
-        )
+    items = evidence.needed(evidence.sibling_name("items"))
     scan = evidence.snapshot.scan()
     nodes = pl.concat(
         [
@@ -150,11 +142,7 @@ def _graph_items(evidence: Evidence) -> View:
 
 def _uncovered(evidence: Evidence) -> View:
     """One row per item without a similar item."""
-    items = evidence.sibling("items")
-    if items is None:
-        return View.missing(
-            f"there is no snapshot of {evidence.sibling_name('items')} to compare with"
-        )
+    items = evidence.needed(evidence.sibling_name("items"))
     there = evidence.snapshot.scan().select("item_id").unique()
     uncovered = items.scan().select("item_id", "title").join(there, on="item_id", how="anti")
     # A single item has no other that it could be similar to.
@@ -163,11 +151,7 @@ def _uncovered(evidence: Evidence) -> View:
 
 def _unknown(evidence: Evidence) -> View:
     """One row per id, in either column, that is no item."""
-    items = evidence.sibling("items")
-    if items is None:
-        return View.missing(
-            f"there is no snapshot of {evidence.sibling_name('items')} to compare with"
-        )
+    items = evidence.needed(evidence.sibling_name("items"))
     scan = evidence.snapshot.scan()
     ids = pl.concat([scan.select("item_id"), scan.select(item_id="neighbour_id")]).unique()
     return _first(ids.join(items.scan().select("item_id"), on="item_id", how="anti"))

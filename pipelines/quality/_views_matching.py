@@ -23,9 +23,7 @@ def _personas(evidence: Evidence) -> View:
 
 def _histories(evidence: Evidence) -> View:
     """One row per persona whose history or activity is not its number of training rows."""
-    splits = evidence.sibling("splits")
-    if splits is None:
-        return View.missing(f"there is no snapshot of {evidence.sibling_name('splits')}")
+    splits = evidence.needed(evidence.sibling_name("splits"))
     train = (
         splits.scan()
         .filter(pl.col("split") == "train")
@@ -95,9 +93,7 @@ def _choices(evidence: Evidence) -> View:
 
 def _users(evidence: Evidence) -> View:
     """One row per user of one of the two tables alone."""
-    personas = evidence.sibling("matched_personas")
-    if personas is None:
-        return View.missing(f"there is no snapshot of {evidence.sibling_name('matched_personas')}")
+    personas = evidence.needed(evidence.sibling_name("matched_personas"))
     here = evidence.snapshot.scan().select("user_id").unique()
     there = personas.scan().select("user_id")
     alone = [here.join(there, on="user_id", how="anti"), there.join(here, on="user_id", how="anti")]

@@ -48,9 +48,7 @@ def _planned_personas(evidence: Evidence) -> View:
     Demanded are all personas of every cohort that is planned at all, and of the standing cohort
     of the domain; cohorts of other domains rate other items.
     """
-    personas = evidence.related("personas")
-    if personas is None:
-        return View.missing("there is no snapshot of personas to compare with")
+    personas = evidence.needed("personas")
     key, default = "persona_id", evidence.settings.personas.domain
     people = personas.scan().select(key, "cohort")
     there, planned = pl.collect_all(
@@ -194,11 +192,7 @@ def _human_spread(evidence: Evidence) -> float | None:
 
 def _planned_pairs(evidence: Evidence) -> View:
     """The first pairs that are only planned or only scored, with their number as a fact."""
-    plan = evidence.sibling("score_plan")
-    if plan is None:
-        return View.missing(
-            f"there is no snapshot of {evidence.sibling_name('score_plan')} to compare with"
-        )
+    plan = evidence.needed(evidence.sibling_name("score_plan"))
     keys = ["persona_id", "item_id"]
     planned, scored = plan.scan().select(keys), evidence.snapshot.scan().select(keys)
     lost = planned.join(scored, on=keys, how="anti").with_columns(problem=pl.lit("has no row"))

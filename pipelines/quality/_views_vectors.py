@@ -96,9 +96,7 @@ def _vector_ids(evidence: Evidence) -> View:
     """One row per id that is only on one side: without a vector, or without its row."""
     key = _key(evidence.dataset)
     table = "personas" if key == "persona_id" else evidence.sibling_name("items")
-    owner = evidence.related(table)
-    if owner is None:
-        return View.missing(f"there is no snapshot of {table} to compare the ids with")
+    owner = evidence.needed(table)
     here, there = evidence.snapshot.scan().select(key), owner.scan().select(key)
     frame = pl.concat(
         [

@@ -166,12 +166,7 @@ class Stream(AbstractContextManager["Stream"]):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._raw.close()
         for other in self._closing:
             other.close()
