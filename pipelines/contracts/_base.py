@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import polars as pl
     import pyarrow
 
-__all__ = ["ColumnDoc", "Contract"]
+__all__ = ["ColumnDoc", "Contract", "contracts"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,13 +40,17 @@ class Contract:
     key
         Columns that identify a row.
     order
-        Total order in which rows are written, so that equal content gives equal bytes.
+        Total order in which rows are written, so that equal content gives equal bytes; default:
+        by the key.
     """
 
     name: str
     model: type[pa.DataFrameModel]
     key: tuple[str, ...]
-    order: tuple[str, ...]
+    order: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "order", self.order or self.key)
 
     @property
     def description(self) -> str:
@@ -139,6 +143,14 @@ class Contract:
                 details={"rows": _plain(doubled.head(10).to_dicts()), "columns": list(self.key)},
             )
         return frame
+
+
+def contracts(family: str, **tables: tuple[Any, ...]) -> dict[str, Contract]:
+    """Contracts by dataset name, each table given as its model and the columns of its key."""
+    return {
+        f"{family}.{name}": Contract(name, model, tuple(key))
+        for name, (model, *key) in tables.items()
+    }
 
 
 def _plain(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:

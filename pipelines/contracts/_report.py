@@ -49,12 +49,7 @@ class RaterReport(Model):
 
 
 #: The contract; a domain's dataset is ``<domain>.rater_report``.
-RATER_REPORT = Contract(
-    "rater_report",
-    RaterReport,
-    ("split", "predictor", "metric"),
-    ("split", "predictor", "metric"),
-)
+RATER_REPORT = Contract("rater_report", RaterReport, ("split", "predictor", "metric"))
 
 
 class Population(Model):
@@ -135,4 +130,4 @@ class Population(Model):
 
 
 #: The contract; a domain's dataset is ``<domain>.population``.
-POPULATION = Contract("population", Population, ("figure",), ("figure",))
+POPULATION = Contract("population", Population, ("figure",))

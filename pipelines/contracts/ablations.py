@@ -156,7 +156,7 @@ def _of(domain: str) -> dict[str, Contract]:
         "scores": (Scores, ("cell", "test")),
     }
     return {
-        f"ablations.{domain}_{name}": Contract(f"{domain}_{name}", model, key, key)
+        f"ablations.{domain}_{name}": Contract(f"{domain}_{name}", model, key)
         for name, (model, key) in tables.items()
     }
 

@@ -7,7 +7,7 @@ from typing import Any
 import pandera.polars as pa
 import polars as pl
 
-from pipelines.contracts._base import Contract
+from pipelines.contracts._base import Contract, contracts
 from pipelines.contracts._columns import USER, Model, TrainingTraits, tier
 
 __all__ = ["MATCHED_DOMAINS", "MATCHING"]
@@ -153,23 +153,16 @@ class PersonaCandidates(Model):
     )
 
 
-def _tables() -> dict[str, Contract]:
-    out = {}
-    for domain in MATCHED_DOMAINS:
-        out[f"{domain}.matched_personas"] = Contract(
-            "matched_personas", MatchedPersonas, ("persona_id",), ("persona_id",)
-        )
-        out[f"{domain}.persona_candidates"] = Contract(
-            "persona_candidates",
-            PersonaCandidates,
-            ("user_id", "candidate"),
-            ("user_id", "candidate"),
-        )
-    return out
-
-
 #: The tables by dataset name.
-MATCHING: dict[str, Contract] = _tables()
+MATCHING: dict[str, Contract] = {
+    name: contract
+    for domain in MATCHED_DOMAINS
+    for name, contract in contracts(
+        domain,
+        matched_personas=(MatchedPersonas, "persona_id"),
+        persona_candidates=(PersonaCandidates, "user_id", "candidate"),
+    ).items()
+}
 
 #: Traits that a matched persona takes over from the table `training_traits`, in its order.
 TRAITS: tuple[str, ...] = tuple(n for n in TrainingTraits.to_schema().columns if n != "user_id")

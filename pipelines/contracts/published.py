@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandera.polars as pa
 import polars as pl
 
-from pipelines.contracts._base import Contract
+from pipelines.contracts._base import Contract, contracts
 from pipelines.contracts._columns import (
     ITEM,
     TIME,
@@ -301,30 +301,28 @@ class ItemSimilarity(Model):
     )
 
 
-def _contract(
-    name: str, model: type[pa.DataFrameModel], key: tuple[str, ...], order: tuple[str, ...] = ()
-) -> Contract:
-    return Contract(name, model, key, order or key)
-
-
 #: Published tables by dataset name.
 PUBLISHED: dict[str, Contract] = {
-    "movies.items": _contract("items", Items, ("item_id",)),
-    "movies.interactions": _contract("interactions", Interactions, ("user_id", "item_id")),
-    "movies.splits": _contract("splits", Splits, ("user_id", "item_id")),
-    "movies.item_stats": _contract("item_stats", ItemStats, ("item_id",)),
-    "movies.human_users": _contract("human_users", HumanUsers, ("user_id",)),
-    "movies.user_traits": _contract("user_traits", UserTraits, ("user_id",)),
-    "movies.training_traits": _contract("training_traits", TrainingTraits, ("user_id",)),
-    "personas": _contract("personas", Personas, ("persona_id",)),
-    "persona_embeddings": _contract("persona_embeddings", PersonaEmbeddings, ("persona_id",)),
-    "movies.item_embeddings": _contract("item_embeddings", ItemEmbeddings, ("item_id",)),
-    "movies.score_plan": _contract("score_plan", ScorePlan, ("persona_id", "item_id")),
-    "movies.preference_scores": _contract(
-        "preference_scores", PreferenceScores, ("persona_id", "item_id")
+    **contracts(
+        "movies",
+        items=(Items, "item_id"),
+        interactions=(Interactions, "user_id", "item_id"),
+        splits=(Splits, "user_id", "item_id"),
+        item_stats=(ItemStats, "item_id"),
+        human_users=(HumanUsers, "user_id"),
+        user_traits=(UserTraits, "user_id"),
+        training_traits=(TrainingTraits, "user_id"),
     ),
-    "movies.graph_triples": _contract("graph_triples", GraphTriples, ("head", "relation", "tail")),
-    "movies.item_similarity": _contract(
+    "personas": Contract("personas", Personas, ("persona_id",)),
+    "persona_embeddings": Contract("persona_embeddings", PersonaEmbeddings, ("persona_id",)),
+    **contracts(
+        "movies",
+        item_embeddings=(ItemEmbeddings, "item_id"),
+        score_plan=(ScorePlan, "persona_id", "item_id"),
+        preference_scores=(PreferenceScores, "persona_id", "item_id"),
+        graph_triples=(GraphTriples, "head", "relation", "tail"),
+    ),
+    "movies.item_similarity": Contract(
         "item_similarity",
         ItemSimilarity,
         ("item_id", "neighbour_id"),

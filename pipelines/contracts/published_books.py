@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandera.polars as pa
 import polars as pl
 
-from pipelines.contracts._base import Contract
+from pipelines.contracts._base import Contract, contracts
 from pipelines.contracts._columns import (
     TIME,
     HumanUsers,
@@ -92,17 +92,14 @@ class Interactions(Model):
     )
 
 
-def _contract(name: str, model: type[pa.DataFrameModel], *key: str) -> Contract:
-    return Contract(name, model, key, key)
-
-
 #: Published tables of the domain by dataset name.
-BOOKS: dict[str, Contract] = {
-    "books.items": _contract("items", Items, "item_id"),
-    "books.interactions": _contract("interactions", Interactions, "user_id", "item_id"),
-    "books.splits": _contract("splits", Splits, "user_id", "item_id"),
-    "books.item_stats": _contract("item_stats", ItemStats, "item_id"),
-    "books.human_users": _contract("human_users", HumanUsers, "user_id"),
-    "books.user_traits": _contract("user_traits", UserTraits, "user_id"),
-    "books.training_traits": _contract("training_traits", TrainingTraits, "user_id"),
-}
+BOOKS: dict[str, Contract] = contracts(
+    "books",
+    items=(Items, "item_id"),
+    interactions=(Interactions, "user_id", "item_id"),
+    splits=(Splits, "user_id", "item_id"),
+    item_stats=(ItemStats, "item_id"),
+    human_users=(HumanUsers, "user_id"),
+    user_traits=(UserTraits, "user_id"),
+    training_traits=(TrainingTraits, "user_id"),
+)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandera.polars as pa
 import polars as pl
 
-from pipelines.contracts._base import Contract
+from pipelines.contracts._base import Contract, contracts
 from pipelines.contracts._columns import (
     TIME,
     HumanUsers,
@@ -87,17 +87,14 @@ class Interactions(Model):
     )
 
 
-def _contract(name: str, model: type[pa.DataFrameModel], key: tuple[str, ...]) -> Contract:
-    return Contract(name, model, key, key)
-
-
 #: Published tables of the domain by dataset name.
-GAMES: dict[str, Contract] = {
-    "games.items": _contract("items", Items, ("item_id",)),
-    "games.interactions": _contract("interactions", Interactions, ("user_id", "item_id")),
-    "games.splits": _contract("splits", Splits, ("user_id", "item_id")),
-    "games.item_stats": _contract("item_stats", ItemStats, ("item_id",)),
-    "games.human_users": _contract("human_users", HumanUsers, ("user_id",)),
-    "games.user_traits": _contract("user_traits", UserTraits, ("user_id",)),
-    "games.training_traits": _contract("training_traits", TrainingTraits, ("user_id",)),
-}
+GAMES: dict[str, Contract] = contracts(
+    "games",
+    items=(Items, "item_id"),
+    interactions=(Interactions, "user_id", "item_id"),
+    splits=(Splits, "user_id", "item_id"),
+    item_stats=(ItemStats, "item_id"),
+    human_users=(HumanUsers, "user_id"),
+    user_traits=(UserTraits, "user_id"),
+    training_traits=(TrainingTraits, "user_id"),
+)

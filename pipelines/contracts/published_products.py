@@ -5,20 +5,16 @@ from __future__ import annotations
 import pandera.polars as pa
 import polars as pl
 
-from pipelines.contracts._base import Contract
+from pipelines.contracts import published_books as books
+from pipelines.contracts._base import Contract, contracts
 from pipelines.contracts._columns import (
     ITEM,
-    TIME,
     HumanUsers,
     ItemStats,
     Model,
     Splits,
     UserTraits,
     item_key,
-    rated_at,
-    rating,
-    scale,
-    user_key,
 )
 
 __all__ = ["PRODUCTS"]
@@ -83,17 +79,8 @@ class Items(Model):
     )
 
 
-class Interactions(Model):
+class Interactions(books.Interactions):
     """Human ratings of products, on 1-5."""
-
-    user_id: pl.String = user_key("amazon-user:[0-9A-Za-z_#-]+")
-    item_id: pl.String = item_key(_ASIN)
-    rating: pl.Float64 = rating(1, 5)
-    scale: pl.String = scale("1-5")
-    rated_at: TIME = rated_at()
-    verified_purchase: pl.Boolean = pa.Field(
-        nullable=True, description="Whether Amazon saw the purchase."
-    )
 
 
 class Products(Model):
@@ -166,21 +153,16 @@ class ProductCategory(Model):
     is_leaf: pl.Boolean = pa.Field(description="Whether it is the product's leaf: one of them is.")
 
 
-def _contract(name: str, model: type[pa.DataFrameModel], *key: str) -> Contract:
-    return Contract(name, model, key, key)
-
-
 #: Published tables of the product domain by dataset name.
-PRODUCTS: dict[str, Contract] = {
-    "products.items": _contract("items", Items, "item_id"),
-    "products.interactions": _contract("interactions", Interactions, "user_id", "item_id"),
-    "products.splits": _contract("splits", Splits, "user_id", "item_id"),
-    "products.item_stats": _contract("item_stats", ItemStats, "item_id"),
-    "products.human_users": _contract("human_users", HumanUsers, "user_id"),
-    "products.user_traits": _contract("user_traits", UserTraits, "user_id"),
-    "products.products": _contract("products", Products, "item_id"),
-    "products.categories": _contract("categories", Categories, "category_id"),
-    "products.product_category": _contract(
-        "product_category", ProductCategory, "item_id", "category_id"
-    ),
-}
+PRODUCTS: dict[str, Contract] = contracts(
+    "products",
+    items=(Items, "item_id"),
+    interactions=(Interactions, "user_id", "item_id"),
+    splits=(Splits, "user_id", "item_id"),
+    item_stats=(ItemStats, "item_id"),
+    human_users=(HumanUsers, "user_id"),
+    user_traits=(UserTraits, "user_id"),
+    products=(Products, "item_id"),
+    categories=(Categories, "category_id"),
+    product_category=(ProductCategory, "item_id", "category_id"),
+)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandera.polars as pa
 import polars as pl
 
-from pipelines.contracts._base import Contract
+from pipelines.contracts._base import Contract, contracts
 
 __all__ = ["RAW"]
 
@@ -152,24 +152,17 @@ class Files(_Model):
     licence: pl.String = pa.Field(description="Licence or terms, one line.")
 
 
-def _contract(name: str, model: type[pa.DataFrameModel], *key: str) -> Contract:
-    return Contract(name, model, key, key)
-
-
 #: Raw tables by dataset name.
-RAW: dict[str, Contract] = {
-    "raw.world_files": _contract("world_files", Files, "file"),
-    "raw.movielens_movies": _contract("movielens_movies", MovielensMovies, "movie_id"),
-    "raw.movielens_ratings": _contract(
-        "movielens_ratings", MovielensRatings, "user_id", "movie_id"
-    ),
-    "raw.movielens_links": _contract("movielens_links", MovielensLinks, "movie_id"),
-    "raw.movielens_tags": _contract(
-        "movielens_tags", MovielensTags, "user_id", "movie_id", "tag", "timestamp"
-    ),
-    "raw.movielens_users": _contract("movielens_users", MovielensUsers, "user_id"),
-    "raw.movielens_rejected": _contract("movielens_rejected", Rejected, "file", "line", "reason"),
-    "raw.tmdb_movies": _contract("tmdb_movies", TmdbMovies, "tmdb_id"),
-    "raw.tmdb_missing": _contract("tmdb_missing", TmdbMissing, "tmdb_id"),
-    "raw.tmdb_rejected": _contract("tmdb_rejected", Rejected, "file", "line", "reason"),
-}
+RAW: dict[str, Contract] = contracts(
+    "raw",
+    world_files=(Files, "file"),
+    movielens_movies=(MovielensMovies, "movie_id"),
+    movielens_ratings=(MovielensRatings, "user_id", "movie_id"),
+    movielens_links=(MovielensLinks, "movie_id"),
+    movielens_tags=(MovielensTags, "user_id", "movie_id", "tag", "timestamp"),
+    movielens_users=(MovielensUsers, "user_id"),
+    movielens_rejected=(Rejected, "file", "line", "reason"),
+    tmdb_movies=(TmdbMovies, "tmdb_id"),
+    tmdb_missing=(TmdbMissing, "tmdb_id"),
+    tmdb_rejected=(Rejected, "file", "line", "reason"),
+)

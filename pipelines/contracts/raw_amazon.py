@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandera.polars as pa
 import polars as pl
 
-from pipelines.contracts._base import Contract
+from pipelines.contracts._base import Contract, contracts
 from pipelines.contracts._columns import Model
 from pipelines.contracts.raw import Rejected
 
@@ -124,18 +124,13 @@ class AmazonMeta2023(Model):
     )
 
 
-def _contract(name: str, model: type[pa.DataFrameModel]) -> Contract:
-    # By place: the same record may be in a file more than once.
-    return Contract(name, model, ("file", "line"), ("file", "line"))
-
-
 #: Raw Amazon tables by dataset name.
-RAW_AMAZON: dict[str, Contract] = {
-    "raw.amazon_reviews_2018": _contract("amazon_reviews_2018", AmazonReviews2018),
-    "raw.amazon_meta_2018": _contract("amazon_meta_2018", AmazonMeta2018),
-    "raw.amazon_reviews_2023": _contract("amazon_reviews_2023", AmazonReviews2023),
-    "raw.amazon_meta_2023": _contract("amazon_meta_2023", AmazonMeta2023),
-    "raw.amazon_rejected": Contract(
-        "amazon_rejected", Rejected, ("file", "line", "reason"), ("file", "line", "reason")
-    ),
-}
+RAW_AMAZON: dict[str, Contract] = contracts(
+    "raw",
+    # By place: the same record may be in a file more than once.
+    amazon_reviews_2018=(AmazonReviews2018, "file", "line"),
+    amazon_meta_2018=(AmazonMeta2018, "file", "line"),
+    amazon_reviews_2023=(AmazonReviews2023, "file", "line"),
+    amazon_meta_2023=(AmazonMeta2023, "file", "line"),
+    amazon_rejected=(Rejected, "file", "line", "reason"),
+)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandera.polars as pa
 import polars as pl
 
-from pipelines.contracts._base import Contract
+from pipelines.contracts._base import Contract, contracts
 from pipelines.contracts.raw import Rejected
 
 __all__ = ["RAW_FILES"]
@@ -50,16 +50,11 @@ class PersonaFileRows(_Model):
     )
 
 
-def _contract(name: str, model: type[pa.DataFrameModel], *key: str) -> Contract:
-    return Contract(name, model, key, key)
-
-
 #: Raw tables of given files by dataset name.
-RAW_FILES: dict[str, Contract] = {
-    "raw.taxonomy_categories": _contract("taxonomy_categories", TaxonomyCategories, "path"),
-    "raw.taxonomy_rejected": _contract("taxonomy_rejected", Rejected, "file", "line", "reason"),
-    "raw.persona_files": _contract("persona_files", PersonaFileRows, "file", "line"),
-    "raw.persona_files_rejected": _contract(
-        "persona_files_rejected", Rejected, "file", "line", "reason"
-    ),
-}
+RAW_FILES: dict[str, Contract] = contracts(
+    "raw",
+    taxonomy_categories=(TaxonomyCategories, "path"),
+    taxonomy_rejected=(Rejected, "file", "line", "reason"),
+    persona_files=(PersonaFileRows, "file", "line"),
+    persona_files_rejected=(Rejected, "file", "line", "reason"),
+)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandera.polars as pa
 import polars as pl
 
-from pipelines.contracts._base import Contract
+from pipelines.contracts._base import Contract, contracts
 from pipelines.contracts._columns import Model
 from pipelines.contracts.raw import Rejected
 
@@ -93,14 +93,12 @@ class SteamPlaytime(Model):
     )
 
 
-_PLACE = ("line", "position")
-#: Several reviews of one line may be rejected for one reason; their texts begin with the place.
-_REJECTED = ("file", "line", "reason", "text")
-
 #: Raw Steam tables by dataset name.
-RAW_STEAM: dict[str, Contract] = {
-    "raw.steam_games": Contract("steam_games", SteamGames, ("game_id",), ("game_id",)),
-    "raw.steam_reviews": Contract("steam_reviews", SteamReviews, _PLACE, _PLACE),
-    "raw.steam_playtime": Contract("steam_playtime", SteamPlaytime, _PLACE, _PLACE),
-    "raw.steam_rejected": Contract("steam_rejected", Rejected, _REJECTED, _REJECTED),
-}
+RAW_STEAM: dict[str, Contract] = contracts(
+    "raw",
+    steam_games=(SteamGames, "game_id"),
+    steam_reviews=(SteamReviews, "line", "position"),
+    steam_playtime=(SteamPlaytime, "line", "position"),
+    # Several reviews of one line may be rejected for one reason; their texts begin with the place.
+    steam_rejected=(Rejected, "file", "line", "reason", "text"),
+)

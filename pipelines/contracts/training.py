@@ -52,5 +52,5 @@ class TrainedPolicy(Model):
 
 #: The table by dataset name.
 TRAINING: dict[str, Contract] = {
-    "trained_policy": Contract("trained_policy", TrainedPolicy, ("seed",), ("seed",))
+    "trained_policy": Contract("trained_policy", TrainedPolicy, ("seed",))
 }
