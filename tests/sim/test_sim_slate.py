@@ -19,6 +19,9 @@ class ByItem(BoundRater):
 
     name, language_model, note, scale = "by item", False, "A test.", SCALES["1-5"]
 
+    def __init__(self) -> None:
+        """Bound to no tables."""
+
     def rate(self, personas: np.ndarray, items: np.ndarray, *rest: Any) -> RatingBatch:
         probabilities = np.eye(5)[items % 5]
         failed = items == 20
