@@ -1,10 +1,10 @@
 """Ablation suites: what each part of a simulated user's set-up is worth (SUBER, section 4.2)."""
 
+from sim.ablations._cells import kernel
 from sim.ablations._compare import Difference, compare
 from sim.ablations._context import RETRIEVED, SuiteContext
 from sim.ablations._figures import TestScore, aggregate, score_of
 from sim.ablations._grid import GRIDS, Options, configurations, seen
-from sim.ablations._noise import kernel
 from sim.ablations._plots import plots_of
 from sim.ablations._raters import KINDS, SYSTEMS, RaterCache, RaterSpec
 from sim.ablations._report import comparisons, markdown, table, write_report

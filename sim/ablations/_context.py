@@ -20,9 +20,8 @@ from sim.ablations._cases import (
     load_cases,
     tables_of,
 )
-from sim.ablations._cells import scored
+from sim.ablations._cells import STRENGTH, scored
 from sim.ablations._grid import UNSEEN, Options
-from sim.ablations._noise import STRENGTH
 from sim.ablations._raters import RaterCache, RaterSpec
 from sim.ablations._results import ResultCache
 
