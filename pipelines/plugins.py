@@ -6,16 +6,36 @@ import importlib
 import importlib.util
 import inspect
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 from pipelines.errors import ConfigError, UnderstudyError
 from pipelines.hints import nearest
 
-__all__ = ["construct", "plugin_class", "plugin_names"]
+__all__ = ["LazyClasses", "construct", "plugin_class", "plugin_names"]
+
+T = TypeVar("T")
+
+
+class LazyClasses(Mapping[str, T]):
+    """Classes by name, each given as ``module:Class`` and imported when it is first asked for."""
+
+    def __init__(self, places: Mapping[str, str]) -> None:
+        self._places = dict(places)
+
+    def __getitem__(self, name: str) -> T:
+        module, _, attribute = self._places[name].partition(":")
+        found: T = getattr(importlib.import_module(module), attribute)
+        return found
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._places)
+
+    def __len__(self) -> int:
+        return len(self._places)
 
 
 def plugin_names(group: str) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -13,6 +12,7 @@ from pipelines.config import EngineSettings, ServingSettings, Settings
 from pipelines.errors import ConfigError
 from pipelines.llm.answers import AnswerStore, Tally
 from pipelines.llm.engines import Engine, load_engine
+from pipelines.plugins import plugin_class
 from pipelines.raters._ensemble import EnsembleRater
 from pipelines.raters._replay import ReplayRater
 from pipelines.raters.llm import LLMRater
@@ -147,22 +147,9 @@ def rater_class(name: str) -> type[Any]:
     ConfigError
         If it can't be imported or is no rater.
     """
-    module, _, attribute = name.partition(":")
-    where = f"scoring.rater {name}"
-    try:
-        found = getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError) as error:
-        raise ConfigError(
-            f"the rater can't be imported ({error})",
-            where=where,
-            hint="install its package, or put its folder on PYTHONPATH",
-        ) from None
-    if not inspect.isclass(found) or not callable(getattr(found, "rate", None)):
-        raise ConfigError(
-            "no class with a method `rate`", where=where, hint="implement pipelines.raters.Rater"
-        )
-    cls: type[Any] = found
-    return cls
+    return plugin_class(
+        name, {}, kind="rater", methods=("rate",), implement="pipelines.raters.Rater"
+    )
 
 
 def needs_of(name: str, *, optional: bool = True) -> tuple[str, ...]:

@@ -7,7 +7,6 @@ what goes in and out, and commits all of its tables together.
 
 from __future__ import annotations
 
-import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -18,6 +17,7 @@ from pipelines.config import Settings
 from pipelines.downloads import Progress, no_progress
 from pipelines.errors import ConfigError, SourceError
 from pipelines.licences import Licence
+from pipelines.plugins import LazyClasses
 from pipelines.sources._folders import has_folder
 from pipelines.sources._rejects import RejectLog
 from pipelines.sources.formats.files import Original, UnpackLimits, any_file
@@ -225,24 +225,8 @@ class Source(ABC):
         return True
 
 
-class _Registry(Mapping[str, type[Source]]):
-    def __init__(self, places: Mapping[str, str]) -> None:
-        self._places = dict(places)
-
-    def __getitem__(self, name: str) -> type[Source]:
-        module, _, attribute = self._places[name].partition(":")
-        found: type[Source] = getattr(importlib.import_module(module), attribute)
-        return found
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._places)
-
-    def __len__(self) -> int:
-        return len(self._places)
-
-
 #: In the order of ingest: a source comes after those whose tables it needs.
-SOURCES: Mapping[str, type[Source]] = _Registry(
+SOURCES: Mapping[str, type[Source]] = LazyClasses(
     {
         "movielens": "pipelines.sources.movielens:MovielensSource",
         "tmdb": "pipelines.sources.tmdb:TmdbSource",

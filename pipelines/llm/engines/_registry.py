@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Protocol
 
 from pipelines.config import EngineSettings, ServingSettings
 from pipelines.errors import ConfigError
 from pipelines.llm.engines._protocol import Engine
+from pipelines.plugins import LazyClasses
 
 __all__ = ["ENGINES", "EngineClass", "load_engine"]
 
@@ -29,24 +29,8 @@ class EngineClass(Protocol):
         ...
 
 
-class _Registry(Mapping[str, EngineClass]):
-    def __init__(self, places: Mapping[str, str]) -> None:
-        self._places = dict(places)
-
-    def __getitem__(self, name: str) -> EngineClass:
-        module, _, attribute = self._places[name].partition(":")
-        found: EngineClass = getattr(importlib.import_module(module), attribute)
-        return found
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._places)
-
-    def __len__(self) -> int:
-        return len(self._places)
-
-
 #: Engine classes by the name that ``engine.kind`` takes.
-ENGINES: Mapping[str, EngineClass] = _Registry(
+ENGINES: Mapping[str, EngineClass] = LazyClasses(
     {
         "transformers": "pipelines.llm.engines.transformers:TransformersEngine",
         "vllm": "pipelines.llm.engines.vllm:VllmEngine",
