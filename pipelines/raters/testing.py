@@ -15,7 +15,7 @@ import numpy as np
 import orjson
 import polars as pl
 
-from pipelines.raters.protocol import OK, Rater, all_pairs
+from pipelines.raters.protocol import OK, Rater, all_pairs, bind
 
 __all__ = ["STATUSES", "RaterContract", "contract_items", "contract_personas"]
 
@@ -103,6 +103,24 @@ class RaterContract(ABC):
         ok = np.array([s == OK for s in batch.status])
         np.testing.assert_allclose(batch.probabilities[ok].sum(axis=1), 1.0, atol=1e-9)
 
+    def test_bound_to_row_numbers_it_rates_as_from_tables(self) -> None:
+        """`bind` gives the same ratings, without a memory and with one."""
+        rater, personas, items = self.make(), contract_personas(), contract_items()
+        bound = bind(rater, personas, items)
+        who, what = all_pairs(3, 4).T
+        whole = rater.rate(personas, items)
+        found = bound.rate(who, what, np.full((12, 0), -1), np.zeros((12, 0)))
+        assert list(found.status) == list(whole.status)
+        np.testing.assert_allclose(found.probabilities, whole.probabilities, atol=1e-6)
+        best = rater.scale.high
+        history = pl.DataFrame({"persona_id": personas["persona_id"][:1]}).with_columns(
+            item_id=pl.lit("ml:1"), rating=pl.lit(best)
+        )
+        told = rater.rate(personas, items, history, pairs=np.array([[0, 1]]))
+        memory = np.array([[0, -1]]), np.array([[best, 0.0]])
+        found = bound.rate(np.array([0]), np.array([1]), *memory)
+        np.testing.assert_allclose(found.probabilities, told.probabilities, atol=1e-6)
+
     def test_no_pair_gives_no_rating(self) -> None:
         """Zero pairs are not an error."""
         pairs = np.zeros((0, 2), dtype=np.int64)
@@ -110,7 +128,7 @@ class RaterContract(ABC):
         assert len(batch) == len(batch.status) == 0
 
     def test_facts_name_the_rater_and_are_plain_data(self) -> None:
-        """`metadata` goes into manifests and metadata."""
+        """`metadata` goes into manifests and reports."""
         rater = self.make()
         facts = rater.metadata()
         assert facts["rater"] == rater.name
