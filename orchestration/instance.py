@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from pathlib import Path
 
 import dagster as dg
@@ -11,6 +10,7 @@ import psutil
 from dagster._core.instance.ref import InstanceRef
 
 from orchestration.assets import COHORTS
+from pipelines.store.files import whole_file
 
 __all__ = ["DAGSTER_YAML", "dagster_home", "end_dead_runs", "open_instance"]
 
@@ -52,12 +52,8 @@ def dagster_home(home: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     target = folder / "dagster.yaml"
     if not target.exists():
-        handle, name = tempfile.mkstemp(dir=folder, suffix=".tmp")
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(DAGSTER_YAML)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(name).replace(target)
+        with whole_file(target) as file:
+            file.write(DAGSTER_YAML.encode())
     return folder
 
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable, Collection
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
@@ -17,6 +15,7 @@ import polars as pl
 
 from pipelines.errors import ContractError, StoreError
 from pipelines.graph._schema import EdgeType, load_schema
+from pipelines.store.files import whole_file
 
 __all__ = [
     "RecboleFiles",
@@ -303,17 +302,10 @@ def _write(path: Path, fill: Callable[[BinaryIO], object]) -> None:
     StoreError
         If it can't be written.
     """
-    staged = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with staged.open("wb") as file:
+        with whole_file(path) as file:
             fill(file)
-            file.flush()
-            os.fsync(file.fileno())
-        staged.replace(path)
     except OSError as error:
-        with suppress(OSError):
-            staged.unlink(missing_ok=True)
         raise StoreError(
             f"the file can't be written ({error.strerror or error})",
             where=str(path),

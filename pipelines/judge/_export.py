@@ -6,9 +6,7 @@ import csv
 import hashlib
 import html
 import io
-import os
 import random
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +17,7 @@ import orjson
 from pipelines.errors import ConfigError, StoreError
 from pipelines.judge._cases import Case, Reply
 from pipelines.scales import scale_named
+from pipelines.store.files import whole_file
 
 __all__ = ["COLUMNS", "GRADES", "KEY_FILE", "Questionnaire", "export_questionnaire"]
 
@@ -192,13 +191,5 @@ function save() {{
 
 
 def _write(path: Path, text: str) -> None:
-    handle, name = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(name).chmod(0o644)
-        Path(name).replace(path)
-    finally:
-        Path(name).unlink(missing_ok=True)
+    with whole_file(path) as file:
+        file.write(text.encode())

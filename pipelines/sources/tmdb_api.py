@@ -5,10 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
-import os
 import re
 import time
-import uuid
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -30,6 +28,7 @@ from pipelines.errors import (
 from pipelines.retrying import backoff, retry_after
 from pipelines.sources._protocol import Progress, no_progress
 from pipelines.sources.formats.files import open_file
+from pipelines.store.files import whole_file
 
 __all__ = ["TOKEN_VARIABLE", "FetchReport", "TmdbClient"]
 
@@ -176,17 +175,10 @@ class TmdbCache:
         return removed
 
     def _write(self, path: Path, content: bytes) -> None:
-        temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            with temporary.open("xb") as file:
+            with whole_file(path) as file:
                 file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.replace(path)
         except OSError as error:
-            with contextlib.suppress(OSError):
-                temporary.unlink()
             raise StoreError(
                 f"the TMDB cache can't be written ({error.strerror})",
                 where=str(path),

@@ -19,6 +19,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 import orjson
 
@@ -32,6 +33,7 @@ __all__ = [
     "full_disk_now",
     "storage_errors",
     "sync_folder",
+    "whole_file",
 ]
 
 _FULL = {
@@ -443,6 +445,24 @@ def _remove_tree(path: Path) -> None:
         # Without its record the folder is anybody's to sweep: then the sweeper finishes.
         if error.errno not in {errno.ENOENT, errno.ENOTEMPTY}:
             raise
+
+
+@contextmanager
+def whole_file(path: Path) -> Iterator[BinaryIO]:
+    """A binary file that takes its name, synced, when the block ends without an error.
+
+    Until then another file of that name stays as it is. Errors of the disk pass as they are.
+    """
+    staged = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        with staged.open("xb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        staged.replace(path)
+    finally:
+        staged.unlink(missing_ok=True)
 
 
 def sync_folder(folder: Path) -> None:

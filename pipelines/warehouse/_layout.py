@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import orjson
 
 from pipelines.errors import IntegrityError
-from pipelines.store.files import storage_errors
+from pipelines.store.files import storage_errors, whole_file
 
 __all__ = ["WarehouseLayout", "read_record", "write_record"]
 
@@ -79,20 +78,9 @@ def write_record(path: Path, content: dict[str, Any]) -> None:
     StoreError
         The disk is full or can't be written.
     """
-    # One writer at a time (the warehouse lock), but two homes may share a process.
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
     data = orjson.dumps(content, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS)
-    with storage_errors(path):
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with temporary.open("wb") as stream:
-                stream.write(data + b"\n")
-                stream.flush()
-                os.fsync(stream.fileno())
-            temporary.replace(path)
-        except OSError:
-            temporary.unlink(missing_ok=True)
-            raise
+    with storage_errors(path), whole_file(path) as stream:
+        stream.write(data + b"\n")
 
 
 def read_record(path: Path) -> dict[str, Any] | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import uuid
@@ -17,6 +16,7 @@ import numpy as np
 import orjson
 
 from pipelines.errors import ConfigError, StoreError
+from pipelines.store.files import sync_folder
 from sim.episodes._log import EpisodeLog
 
 __all__ = ["write_minari", "write_parquet"]
@@ -75,7 +75,7 @@ def write_parquet(log: EpisodeLog, path: Path | str) -> Path:
     table = pa.table(columns).replace_schema_metadata({"understudy": orjson.dumps(log.metadata)})
     with _placed(target) as staged:
         pq.write_table(table, staged, compression="zstd")
-        _sync(staged)
+        sync_folder(staged)
     return target
 
 
@@ -168,7 +168,7 @@ def write_minari(
         )
         for file in staged.rglob("*"):
             if file.is_file():
-                _sync(file)
+                sync_folder(file)
     return target
 
 
@@ -209,7 +209,7 @@ def _placed(target: Path) -> Iterator[Path]:
         target.parent.mkdir(parents=True, exist_ok=True)
         yield staged
         staged.rename(target)
-        _sync(target.parent)
+        sync_folder(target.parent)
     except OSError as error:
         raise StoreError(
             f"episodes can't be written ({error.strerror or error})",
@@ -221,11 +221,3 @@ def _placed(target: Path) -> Iterator[Path]:
             shutil.rmtree(staged, ignore_errors=True)
         else:
             staged.unlink(missing_ok=True)
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -216,7 +216,7 @@ def test_a_write_that_fails_leaves_nothing(
     def full(path: Path) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(_export, "_sync", full)
+    monkeypatch.setattr(_export, "sync_folder", full)
     with pytest.raises(StoreError, match="No space left"):
         write_parquet(log, tmp_path / "a.parquet")
     with pytest.raises(StoreError, match="No space left"):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 import shutil
 import uuid
@@ -17,6 +16,7 @@ import orjson
 
 from pipelines.errors import ConfigError, IntegrityError, StoreError
 from pipelines.hints import nearest
+from pipelines.store.files import sync_folder
 
 __all__ = ["ModelFolder", "StoredModel", "storage_errors"]
 
@@ -218,9 +218,9 @@ class ModelFolder:
             del record["folder"]
             (staged / _RECORD).write_bytes(orjson.dumps(record, option=orjson.OPT_INDENT_2))
             for path in (*files, staged / _RECORD, staged):
-                _sync(path)
+                sync_folder(path)
             staged.rename(stored.folder)
-            _sync(self.root)
+            sync_folder(self.root)
         return stored
 
     def _staged(self) -> Path:
@@ -265,11 +265,3 @@ def storage_errors(where: Path) -> Iterator[None]:
 def _sha256(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
