@@ -15,7 +15,6 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from io import BufferedReader, FileIO
 from pathlib import Path
-from types import TracebackType
 from typing import IO, NamedTuple, Protocol, Self, TypeAlias, cast
 
 from pipelines.errors import SourceError
@@ -190,13 +189,8 @@ class MadeStream(Stream):
             made += len(data)
         return b"".join(pieces) if made else start
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._stream.__exit__(kind, error, trace)
+    def __exit__(self, *error: object) -> None:
+        self._stream.__exit__(*error)
 
 
 # zipfile raises NotImplementedError for unknown compression and RuntimeError for passwords.
