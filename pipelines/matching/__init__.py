@@ -16,7 +16,7 @@ from pipelines.matching._history import (
     occupation_values,
     occupations_of,
 )
-from pipelines.matching._match import Matched, borrowed_traits, match_users, posterior_of
+from pipelines.matching._match import Matched, match_users, posterior_of
 from pipelines.matching._model import ModelMatcher
 from pipelines.matching._personality import (
     Personality,
@@ -69,7 +69,6 @@ __all__ = [
     "assumed",
     "attribute_report",
     "attribute_values",
-    "borrowed_traits",
     "choose",
     "draw_trials",
     "likeness",

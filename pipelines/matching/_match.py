@@ -19,12 +19,10 @@ from pipelines.matching._protocol import ATTRIBUTES, CANDIDATES, Matcher, Taste
 from pipelines.matching._scores import choose, draw_trials, self_consistency
 from pipelines.matching._tastes import taste_profiles
 from pipelines.personas import matched_cohort
-from pipelines.seeding import hash_ids
 
 __all__ = [
     "Matched",
     "Scored",
-    "borrowed_traits",
     "match_users",
     "posterior_of",
     "scored_candidates",
@@ -210,33 +208,6 @@ def posterior_of(
     lists = history.draw(users, np.full(len(users), settings.items), settings.seed, _ITEMS)
     found: dict[str, Floats] = posterior(users, lists)
     return found
-
-
-def borrowed_traits(personas: Sequence[str], traits: pl.DataFrame) -> pl.DataFrame:
-    """Traits for personas that are matched to nobody: those of one person, chosen by the id.
-
-    Parameters
-    ----------
-    personas
-        Persona ids.
-    traits
-        The table `training_traits`.
-
-    Returns
-    -------
-    ``persona_id``, the columns of the table, one row per persona, in order. The same id borrows
-    from the same person as long as the table has the same users.
-
-    Raises
-    ------
-    ContractError
-        If there are no traits to borrow.
-    """
-    if traits.is_empty():
-        raise ContractError("there are no traits to borrow", where="training_traits")
-    people = traits.sort("user_id")
-    place = (hash_ids(personas) % np.uint64(people.height)).astype(np.int64)
-    return people[place].select(pl.Series("persona_id", list(personas)), pl.all())
 
 
 def _traits(traits: pl.DataFrame, users: list[str], domain: str) -> pl.DataFrame:

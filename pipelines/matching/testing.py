@@ -15,7 +15,7 @@ from pipelines.matching._match import Matched, match_users
 from pipelines.matching._protocol import ATTRIBUTES, CANDIDATES, Matcher
 from pipelines.matching._scores import draw_trials
 
-__all__ = ["MatcherContract", "small_world"]
+__all__ = ["MatcherContract", "counted_traits", "small_world"]
 
 _AGES = ("18-24", "25-34", "56+")
 _JOBS = ("student", "writer", "retired")
@@ -80,12 +80,12 @@ def small_world(
         "splits": splits,
         "items": catalogue,
         "human_users": people,
-        "training_traits": _traits(train, domain),
+        "training_traits": counted_traits(train, domain),
     }
 
 
-def _traits(train: pl.DataFrame, domain: str) -> pl.DataFrame:
-    """Traits of the right counts and means; tiers are all the same."""
+def counted_traits(train: pl.DataFrame, domain: str) -> pl.DataFrame:
+    """Rows of `training_traits` with the right counts and means; tiers are all the same."""
     schema = CONTRACTS[f"{domain}.training_traits"].polars_schema()
     tiers: dict[str, Any] = {n: pl.lit("medium") for n in schema if n.endswith("_tier")}
     return train.group_by("user_id").agg(

@@ -7,6 +7,13 @@ environments on a release opens a :class:`World` once and hands it to each.
 
 from sim.environment._catalogue import Cast, Catalogue
 from sim.environment._env import RecommendationEnv
+from sim.environment._people import (
+    histories,
+    known_items,
+    persona_traits,
+    persona_users,
+    split_rows,
+)
 from sim.environment._persona_text import PersonaText
 from sim.environment._slate import SlateEnv, SlateVectorEnv
 from sim.environment._vector import RecommendationVectorEnv
@@ -21,5 +28,10 @@ __all__ = [
     "SlateEnv",
     "SlateVectorEnv",
     "World",
+    "histories",
+    "known_items",
     "open_rater",
+    "persona_traits",
+    "persona_users",
+    "split_rows",
 ]

@@ -172,7 +172,8 @@ class Core:
     memory
         What they remember.
     seen
-        1 for remembered items, of shape (size, items); None unless it is observed.
+        1 for remembered items and for training items of a matched persona, of shape (size,
+        items); None unless it is observed.
     rated
         Remembered ratings, 0 where there is none, likewise.
     steps
@@ -232,8 +233,7 @@ class Core:
         self.persona[rows] = drawn if personas is None else personas
         self.steps[rows] = 0
         self.memory.clear(rows)
-        if self.seen is not None:
-            self.seen[rows] = 0
+        self._clear_seen(rows)
         if self.rated is not None:
             self.rated[rows] = 0
         if self._persistent:
@@ -269,6 +269,15 @@ class Core:
             self.memory.clock[who[now]] += 1
             never = np.zeros(len(now), np.int64)
             self._remember(who[now], item[now], rating[now], Meetings(never, never, never - 1))
+
+    def _clear_seen(self, rows: _Ints) -> None:
+        """Mark in `seen` nothing but the training items of matched personas."""
+        if self.seen is None:
+            return
+        self.seen[rows] = 0
+        known = self.world.known[self.persona[rows]]
+        at, place = np.nonzero(known >= 0)
+        self.seen[rows[at], known[at, place]] = 1
 
     def _recall(self, row: int) -> None:
         self.memory.recall(row, int(self.persona[row]))
@@ -407,6 +416,7 @@ class Core:
         rows, places = np.nonzero(there)
         if self.seen is not None:
             self.seen[...] = 0
+            self._clear_seen(np.flatnonzero(self.persona >= 0))
             self.seen[rows, self.memory.items[rows, places]] = 1
         if self.rated is not None:
             self.rated[...] = 0

@@ -91,10 +91,13 @@ class RecommendationEnv(WorldViews, gymnasium.Env[Observation, Any]):
 
     | key              | space                                     | meaning                     |
     |------------------|-------------------------------------------|-----------------------------|
-    | `seen`           | `MultiBinary(n_items)`                    | 1 for remembered items      |
+    | `seen`           | `MultiBinary(n_items)`                    | 1 for remembered items, and |
+    |                  |                                           | for training items of the   |
+    |                  |                                           | user a persona is matched to|
 
     The persona's text is in the `info` of a reset (`description`), and in the observation of
-    `PersonaText(env)`.
+    `PersonaText(env)`; `info["traits"]` has its row of `persona_traits`: tiers of activity,
+    conformity and diversity, and pickiness (`None` without the table `training_traits`).
 
     ## Rewards
     The rating, on the scale of the rater (`env.scale`, such as 1-10), after `reward_shaping`. A
@@ -242,7 +245,8 @@ class RecommendationEnv(WorldViews, gymnasium.Env[Observation, Any]):
         if seed is not None or self.core.draws.generator(0) is not self.np_random:
             self.core.seed(0, self.np_random)
         self.core.begin(_ONE, personas)
-        persona = self.cast.describe(int(self.core.persona[0]))
+        number, traits = int(self.core.persona[0]), self.world.traits
+        persona = self.cast.describe(number)
         self._frame = "\n".join(persona_lines(persona))
         info = {
             "persona_id": persona["persona_id"],
@@ -251,6 +255,7 @@ class RecommendationEnv(WorldViews, gymnasium.Env[Observation, Any]):
             "rater": self.rater.name,
             "scale": self.scale.name,
             "memory": self.core.options.memory,
+            "traits": None if traits is None else traits.row(number, named=True),
         }
         return self._observe(), info
 

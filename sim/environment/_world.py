@@ -7,12 +7,16 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import numpy.typing as npt
+
 from pipelines.errors import ConfigError, ContractError, ReleaseError
 from pipelines.hints import nearest
 from pipelines.renames import current_setting
 from pipelines.retrieval import Retriever, open_retriever
 from sim._release import Release, open_release
 from sim.environment._catalogue import Cast, Catalogue, Exposures
+from sim.environment._people import known_items, persona_traits
 
 if TYPE_CHECKING:
     import polars as pl
@@ -60,6 +64,19 @@ class World:
             If the release has no planned pair with an exposure.
         """
         return Exposures.read(self.release, self.catalogue, self.cast)
+
+    @cached_property
+    def known(self) -> npt.NDArray[np.int64]:
+        """Training items of matched personas, which are not recommended to them.
+
+        Item numbers of shape (personas, h), padded with -1; h is 0 if no persona is matched.
+        """
+        return known_items(self.release)
+
+    @cached_property
+    def traits(self) -> pl.DataFrame | None:
+        """:func:`persona_traits`; None if the release has no table ``training_traits``."""
+        return persona_traits(self.release) if "training_traits" in self.release else None
 
     @classmethod
     def open(

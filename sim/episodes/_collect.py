@@ -31,8 +31,9 @@ def collect(
         How many (count, at least 1): those that begin first, so that short ones are not
         preferred.
     policy
-        ``random``: any item that the persona has not rated; ``popular``: the most rated of
-        those. Items are met again where all have been.
+        ``random``: any item that the persona has not rated, nor the user that it is matched to
+        in training; ``popular``: the most rated of those. Items are met again where all have
+        been.
     seed
         Of the environments (environment i: ``seed + i``) and of the policy.
 
@@ -70,6 +71,7 @@ def _actions(
     seen = np.zeros((env.num_envs, items + 1), np.bool_)
     # Padding is -1: the last column, which is cut off.
     np.put_along_axis(seen, met, True, axis=1)
+    np.put_along_axis(seen, env.world.known[env.core.persona], True, axis=1)
     fresh = ~seen[:, :items]
     fresh |= ~fresh.any(axis=1, keepdims=True)
     if policy == "popular":

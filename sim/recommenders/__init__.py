@@ -6,6 +6,7 @@
 >>> popular.recommend([0, 1], 10)  # item numbers, of shape (2, 10)           # doctest: +SKIP
 """
 
+from sim.environment import known_items, persona_users
 from sim.recommenders._baselines import (
     ContentRecommender,
     MeanRatingRecommender,
@@ -16,7 +17,7 @@ from sim.recommenders._baselines import (
     text_vectors,
 )
 from sim.recommenders._ceiling import CommonListRecommender, OracleRecommender
-from sim.recommenders._interactions import InteractionMatrix, known_items, persona_users
+from sim.recommenders._interactions import InteractionMatrix
 from sim.recommenders._libraries import CollaborativeRecommender
 from sim.recommenders._offline import OfflineReport, OfflineRow, evaluate_offline, people_release
 from sim.recommenders._protocol import Floats, Ints, Recommender, ScoredRecommender

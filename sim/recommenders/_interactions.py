@@ -1,4 +1,4 @@
-"""Interactions as a matrix of users and items, and the users that personas stand for."""
+"""Interactions as a matrix of users and items."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pipelines.errors import ConfigError, ReleaseError
-from sim.environment import Cast, Catalogue
+from sim.environment import Cast, Catalogue, persona_users, split_rows
 from sim.recommenders._protocol import Ints
 
 if TYPE_CHECKING:
@@ -18,71 +18,10 @@ if TYPE_CHECKING:
 
     from sim._release import Release
 
-__all__ = ["InteractionMatrix", "known_items", "persona_users", "split_rows"]
+__all__ = ["InteractionMatrix", "checked_rows"]
 
 #: Columns that given interactions must have; ``rating`` is needed by mean-rating alone.
 REQUIRED = ("user_id", "item_id")
-
-
-def split_rows(release: Release, splits: Sequence[str]) -> pl.DataFrame:
-    """Interactions of the named splits: ``user_id``, ``item_id``, ``rating``.
-
-    Raises
-    ------
-    ReleaseError
-        If the release lacks ``interactions`` or ``splits``.
-    """
-    import polars as pl
-
-    release.require("interactions", "splits")
-    wanted = release["splits"].lazy().filter(pl.col("split").is_in(list(splits)))
-    rows = release["interactions"].lazy().select("user_id", "item_id", "rating")
-    return rows.join(wanted.select("user_id", "item_id"), on=["user_id", "item_id"]).collect()
-
-
-def persona_users(release: Release) -> list[str | None]:
-    """The ``user_id`` that each persona is matched to, in Cast order; None for the others.
-
-    Matches are the rows of the table ``matched_personas``; a release without it has none.
-    """
-    ids = Cast.read(release).ids
-    if "matched_personas" not in release:
-        return [None] * len(ids)
-    rows = release["matched_personas"].polars(["persona_id", "user_id"])
-    users = dict(zip(rows["persona_id"].to_list(), rows["user_id"].to_list(), strict=True))
-    return [users.get(persona) for persona in ids]
-
-
-def known_items(release: Release, splits: Sequence[str] = ("train",)) -> Ints:
-    """Items that matched personas have rated in the named splits: what to mask.
-
-    Simulations mask ``train``, and ``test`` too where their feedback is trained on. Offline
-    metrics mask ``train`` and ``validation``.
-
-    Returns
-    -------
-    Item numbers of shape (personas, h), padded with -1 at the end, in the form that ``seen`` of
-    :meth:`Recommender.recommend` takes; h is 0 if no persona is matched.
-    """
-    users = persona_users(release)
-    if not any(users):
-        return np.zeros((len(users), 0), np.int64)
-    return histories(split_rows(release, splits), users, Catalogue.read(release).ids)
-
-
-def histories(rows: pl.DataFrame, users: Sequence[str | None], items: list[str]) -> Ints:
-    """Item numbers of each user's rows, of shape (users, h), padded with -1."""
-    found = InteractionMatrix.build(rows, items, where="interactions")
-    number = {user: n for n, user in enumerate(found.users)}
-    lengths = np.diff(found.matrix.indptr)
-    own = np.array([number.get(user, -1) if user else -1 for user in users], np.int64)
-    sizes = np.where(own >= 0, lengths[own], 0)
-    out = np.full((len(users), int(sizes.max(initial=0))), -1, np.int64)
-    for row, user in enumerate(own):
-        if user >= 0:
-            start = found.matrix.indptr[user]
-            out[row, : sizes[row]] = found.matrix.indices[start : start + sizes[row]]
-    return out
 
 
 @dataclass(frozen=True)

@@ -405,9 +405,9 @@ class LightGCNRecommender(CollaborativeRecommender):
         self,
         dim: int = 64,
         layers: int = 2,
-        epochs: int = 120,
-        batch: int = 8192,
-        learning_rate: float = 0.01,
+        epochs: int = 60,
+        batch: int = 32_768,
+        learning_rate: float = 0.03,
         regularization: float = 1e-4,
         seed: int = 0,
     ) -> None:
@@ -434,7 +434,7 @@ class LightGCNRecommender(CollaborativeRecommender):
                 other = _unrated(matrix, user, rng)
                 nodes = [torch.from_numpy(n) for n in (user, item + users, other + users)]
                 embedding = model.get_embedding(graph)
-                mine, theirs, others = (embedding[n] for n in nodes)
+                mine, theirs, others = (embedding.index_select(0, n) for n in nodes)
                 loss = model.recommendation_loss(
                     (mine * theirs).sum(dim=-1),
                     (mine * others).sum(dim=-1),

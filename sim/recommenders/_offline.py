@@ -12,9 +12,8 @@ import polars as pl
 
 from pipelines.errors import ConfigError, ReleaseError
 from sim._release import Release, Table
-from sim.environment import Catalogue
+from sim.environment import Catalogue, histories, split_rows
 from sim.metrics import RESAMPLES, Figure, mean_with_interval, ndcg, recall, user_weights
-from sim.recommenders._interactions import histories, split_rows
 from sim.recommenders._protocol import Ints, Recommender
 from sim.recommenders._registry import BASELINES, RECOMMENDERS, CheckedRecommender
 

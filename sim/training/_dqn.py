@@ -8,7 +8,7 @@ import numpy as np
 import torch as th
 from stable_baselines3 import DQN
 
-from sim.training._networks import seen_mask, unseen
+from sim.training._networks import unseen
 
 __all__ = ["MaskedDQN"]
 
@@ -85,5 +85,6 @@ class MaskedDQN(DQN):
         return action, action
 
     def _any(self, observation: Any, draws: np.ndarray) -> np.ndarray:
-        items = th.as_tensor(observation["recent_items"])
-        return unseen(seen_mask(items, int(self.action_space.n)).numpy(), draws)  # type: ignore[attr-defined]
+        scores: Any = self.q_net.scores
+        seen = {key: th.as_tensor(observation[key]) for key in ("persona", "recent_items")}
+        return unseen(scores.mask(seen).numpy(), draws)

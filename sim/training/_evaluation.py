@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from sim.environment import World
-    from sim.recommenders import Recommender
+    from sim.recommenders import Floats, Ints, Recommender
 
 __all__ = ["LIST", "Audience"]
 
@@ -29,7 +29,8 @@ class Audience:
 
     Every persona is shown ten items one after the other; each is rated by the environment's
     rater, which knows the ones before it, and the recommender is told the rating. No episode
-    ends before the tenth. All recommenders of a seed get the same random numbers.
+    ends before the tenth. All recommenders of a seed get the same random numbers. The training
+    items of matched personas are masked.
 
     Parameters
     ----------
@@ -75,11 +76,10 @@ class Audience:
         )
         items = np.full((n, LIST), -1, np.int64)
         ratings = np.full((n, LIST), np.nan)
-        playing = np.ones(n, bool)
+        playing, known = np.ones(n, bool), self.world.known[self.users]
         for step in range(LIST):
-            chosen = recommender.recommend(
-                self.users, 1, seen=items[:, :step], ratings=ratings[:, :step]
-            )[:, 0]
+            seen, rated = _with_known(known, items[:, :step], ratings[:, :step])
+            chosen = recommender.recommend(self.users, 1, seen=seen, ratings=rated)[:, 0]
             # A user with nothing left to see, or without a rating, is only kept in step.
             playing &= chosen >= 0
             if not playing.any():
@@ -117,6 +117,18 @@ class Audience:
             on_unrated="truncate",
             **self._more,
         )
+
+
+def _with_known(known: Ints, items: Ints, ratings: Floats) -> tuple[Ints, Floats]:
+    """Known items without a rating before the shown ones, padded with -1 at the end.
+
+    >>> _with_known(np.array([[4, -1]]), np.array([[2, -1]]), np.array([[5.0, np.nan]]))
+    (array([[ 4,  2, -1, -1]]), array([[nan,  5., nan, nan]]))
+    """
+    seen = np.concatenate([known, items], axis=1)
+    rated = np.concatenate([np.full(known.shape, np.nan), ratings], axis=1)
+    order = np.argsort(seen < 0, axis=1, kind="stable")
+    return np.take_along_axis(seen, order, axis=1), np.take_along_axis(rated, order, axis=1)
 
 
 def figures_line(played: Sequence[Played]) -> dict[str, float]:

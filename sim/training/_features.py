@@ -17,13 +17,14 @@ import numpy.typing as npt
 from sim.recommenders import (
     MeanRatingRecommender,
     genre_tables,
+    known_items,
     rating_stats,
     text_vectors,
 )
 
 if TYPE_CHECKING:
     from sim.environment import World
-    from sim.recommenders import Floats
+    from sim.recommenders import Floats, Ints
 
 __all__ = ["Features"]
 
@@ -43,10 +44,15 @@ class Features:
     personas
         Liked and disliked genres, genders (0 or 1), age in standard deviations, principal
         components of the text vectors, of shape (personas, features).
+    known
+        Training and test items of the users that personas are matched to, which training never
+        recommends, as it learns from the ratings of what it recommends: numbers of shape
+        (personas, h), padded with -1.
     """
 
     items: Singles
     personas: Singles
+    known: Ints
 
     @classmethod
     def read(cls, world: World, components: int) -> Features:
@@ -77,7 +83,7 @@ class Features:
         if "persona_embeddings" in release:
             vectors = text_vectors(release, "persona_embeddings", "persona_id")
             personas.append(_principal(vectors, components))
-        return cls(_centred(items), _centred(personas))
+        return cls(_centred(items), _centred(personas), known_items(release, ("train", "test")))
 
 
 def _centred(columns: list[Floats]) -> Singles:

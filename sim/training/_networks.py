@@ -109,17 +109,28 @@ class ItemScores(nn.Module):
     items, personas
         Feature tables of shape (items, item_features) and (personas, persona_features); None
         leaves zeros, to be loaded with the weights.
+    known
+        Items that are masked for each persona besides those of the episode, of shape (personas,
+        h), padded with -1; None masks no more.
     """
 
     items: th.Tensor
     personas: th.Tensor
+    known: th.Tensor
 
     def __init__(
-        self, sizes: Sizes, items: np.ndarray | None = None, personas: np.ndarray | None = None
+        self,
+        sizes: Sizes,
+        items: np.ndarray | None = None,
+        personas: np.ndarray | None = None,
+        known: np.ndarray | None = None,
     ) -> None:
         super().__init__()
         self.sizes = sizes
         width = sizes.item_features
+        masked = np.zeros((sizes.personas, 0)) if known is None else known
+        # Of the training alone: no part of a saved policy.
+        self.register_buffer("known", th.as_tensor(masked, dtype=th.int64), persistent=False)
         self.register_buffer("items", _table(items, sizes.items, width))
         self.register_buffer("personas", _table(personas, sizes.personas, sizes.persona_features))
         self.common = nn.Parameter(th.zeros(width))
@@ -153,8 +164,15 @@ class ItemScores(nn.Module):
     def forward(self, observation: dict[str, th.Tensor]) -> th.Tensor:
         """Masked scores of shape (n, items)."""
         scores = self.weights(observation) @ self.items.T
-        mask = seen_mask(observation["recent_items"], self.sizes.items)
-        return scores.masked_fill_(mask, MASKED)
+        return scores.masked_fill_(self.mask(observation), MASKED)
+
+    def mask(self, observation: dict[str, th.Tensor]) -> th.Tensor:
+        """Items that can't be recommended, of shape (n, items); see :func:`seen_mask`."""
+        items = observation["recent_items"]
+        if self.known.shape[1]:
+            persona = observation["persona"].reshape(-1).long()
+            items = th.cat([items.long(), self.known[persona]], dim=1)
+        return seen_mask(items, self.sizes.items)
 
 
 class ValueNetwork(nn.Module):

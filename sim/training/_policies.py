@@ -57,7 +57,7 @@ class LowRankPolicy(BasePolicy):
             optimizer_kwargs=optimizer_kwargs,
         )
         self.entropy_gradient = entropy_gradient
-        self.actor = ItemScores(sizes, features.items, features.personas)
+        self.actor = ItemScores(sizes, features.items, features.personas, features.known)
         self.value = ValueNetwork(sizes, features.personas)
         make: Any = optimizer_class
         self.optimizer = make(self.parameters(), lr=lr_schedule(1), **self.optimizer_kwargs)
@@ -106,7 +106,7 @@ class LowRankQNetwork(BasePolicy):
         features: Features,
     ) -> None:
         super().__init__(observation_space, action_space)
-        self.scores = ItemScores(sizes, features.items, features.personas)
+        self.scores = ItemScores(sizes, features.items, features.personas, features.known)
         self.value = ValueNetwork(sizes, features.personas)
 
     def forward(self, obs: dict[str, th.Tensor]) -> th.Tensor:

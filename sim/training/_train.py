@@ -25,7 +25,7 @@ from sim.training._checkpoint import (
 )
 from sim.training._evaluation import Audience, figures_line
 from sim.training._features import Features
-from sim.training._networks import Sizes
+from sim.training._networks import ItemScores, Sizes
 from sim.training._policy_file import PolicyRecommender, id_hash, policy_bytes
 from sim.training._settings import RunSettings
 
@@ -283,6 +283,9 @@ class Training:
         network = getattr(model.policy, "actor", None)
         if network is None:
             network = model.policy.q_net.scores
+        # A policy recommends what its caller does not mask: without the items that training masks.
+        weights, network = network.state_dict(), ItemScores(network.sizes)
+        network.load_state_dict(weights)
         return PolicyRecommender(network, {**self.metadata, "steps": int(model.num_timesteps)})
 
     def _write_curve(self) -> None:

@@ -7,7 +7,7 @@ blocks, six personas. Everything is fixed, so tests can work out by hand what mu
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,11 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from pipelines.config import MatchingSettings
 from pipelines.contracts import CONTRACTS
+from pipelines.matching import History, StatisticalMatcher, match_users
+from pipelines.matching.testing import counted_traits
+from pipelines.personas import matched_personas
 from pipelines.store import CheckRecord, Release, Snapshot, Store
 
 GENRES = (("Action", "Thriller"), ("Comedy",), ("Drama", "Romance"), ("Horror", "Sci-Fi"))
@@ -143,6 +147,34 @@ def frames() -> dict[str, pl.DataFrame]:
         "movies.score_plan": plan,
         "movies.preference_scores": _scores(plan),
         "movies.graph_triples": triples,
+    }
+
+
+def matched_frames(
+    users: Sequence[str] = ("ml-user:1", "ml-user:2", "ml-user:3"),
+    interactions: pl.DataFrame | None = None,
+) -> dict[str, pl.DataFrame]:
+    """Tables of some users' matched personas, for `replace` of :func:`build`."""
+    tables = {**frames(), **({} if interactions is None else {"movies.interactions": interactions})}
+    rows, splits = tables["movies.interactions"], tables["movies.splits"]
+    train = rows.join(splits.filter(pl.col("split") == "train"), on=["user_id", "item_id"])
+    traits = counted_traits(train, "movies")
+    history = History.read(
+        "movies",
+        interactions=rows,
+        splits=splits,
+        items=conform("movies.items", tables["movies.items"]),
+        human_users=conform("movies.human_users", tables["movies.human_users"]),
+    )
+    settings = MatchingSettings()
+    found = match_users(history, traits, StatisticalMatcher(settings), settings, users=users)
+    people = conform("personas", matched_personas(found.personas))
+    return {
+        "movies.interactions": rows,
+        "movies.training_traits": traits,
+        "movies.matched_personas": found.personas,
+        "movies.persona_candidates": found.candidates,
+        "personas": pl.concat([conform("personas", tables["personas"]), people]),
     }
 
 

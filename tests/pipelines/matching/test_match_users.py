@@ -13,7 +13,6 @@ from pipelines.errors import ConfigError, ContractError
 from pipelines.matching import (
     History,
     StatisticalMatcher,
-    borrowed_traits,
     match_users,
     occupation_values,
     occupations_of,
@@ -162,20 +161,6 @@ def test_no_training_rows_and_unknown_items_are_named(world) -> None:
 def test_users_without_traits_are_named(world) -> None:
     with pytest.raises(ContractError, match=r"8 users have no traits.*movies.training_traits"):
         matched({**world, "training_traits": world["training_traits"].head(0)})
-
-
-def test_sampled_personas_borrow_the_traits_of_one_person(world) -> None:
-    traits = world["training_traits"]
-    ids = [f"persona:default:{n:07d}" for n in range(200)]
-    found = borrowed_traits(ids, traits)
-    assert found["persona_id"].to_list() == ids
-    rows = found.drop("persona_id").unique()
-    assert rows.join(traits, on=traits.columns, how="semi").height == rows.height
-    assert found["user_id"].n_unique() > 20
-    # By the id alone: order and company do not matter.
-    assert borrowed_traits(ids[::-1], traits.reverse()).sort("persona_id").equals(found)
-    with pytest.raises(ContractError, match=r"no traits to borrow"):
-        borrowed_traits(ids, traits.head(0))
 
 
 def test_every_mapped_occupation_is_one_of_the_21() -> None:
