@@ -405,7 +405,7 @@ class LightGCNRecommender(CollaborativeRecommender):
         self,
         dim: int = 64,
         layers: int = 2,
-        epochs: int = 60,
+        epochs: int = 80,
         batch: int = 32_768,
         learning_rate: float = 0.03,
         regularization: float = 1e-4,

@@ -18,7 +18,7 @@ import polars as pl
 from pipelines.config import MatchingSettings
 from pipelines.contracts import CONTRACTS
 from pipelines.matching import History, StatisticalMatcher, match_users
-from pipelines.matching.testing import counted_traits
+from pipelines.matching.testing import counted_traits, small_world
 from pipelines.personas import matched_personas
 from pipelines.store import CheckRecord, Release, Snapshot, Store
 
@@ -271,6 +271,38 @@ def build(
     return store.publish(
         name, tables, world=world, required=required, card=card, settings=dict(settings or {})
     )
+
+
+def commit_users(store: Store, domain: str = "movies", *, told: bool = True) -> None:
+    """Commit what users are matched from: the tables of `small_world`, with ids of the domain."""
+    item, user = {
+        "movies": ("ml:{}", "ml-user:{}"),
+        "books": ("asin:B{}", "amazon-user:A{}"),
+        "games": ("steam:1{}", "steam-user:{}"),
+    }[domain]
+    ids = {
+        "item_id": pl.format(item, pl.col("item_id").str.extract(r"(\d+)").str.zfill(9)),
+        "user_id": pl.format(user, pl.col("user_id").str.extract(r"(\d+)")),
+    }
+    tables = small_world(told=told, domain=domain)
+    rows = tables["interactions"].with_columns(
+        rated_at=datetime(2020, 1, 1, tzinfo=UTC), recommended=pl.col("rating") > 2.5
+    )
+    times = pl.col("rated_at")
+    users = rows.group_by("user_id").agg(
+        ratings=pl.len(),
+        mean_rating=pl.col("rating").mean(),
+        first_rated_at=times.min(),
+        last_rated_at=times.max(),
+    )
+    tables |= {"interactions": rows, "human_users": tables["human_users"].join(users, on="user_id")}
+    tables["items"] = tables["items"].with_columns(
+        has_tmdb=False, category=pl.lit("Books"), edition=pl.lit("2023")
+    )
+    for table, frame in tables.items():
+        named = frame.with_columns(**{k: v for k, v in ids.items() if k in frame.columns})
+        dataset = f"{domain}.{table}"
+        store.commit(dataset, conform(dataset, named), code_version="test")
 
 
 #: Of a domain: an item's and a user's id, the word in titles, and columns of its own.

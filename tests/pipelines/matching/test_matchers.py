@@ -20,9 +20,11 @@ from pipelines.matching import (
     BIG_FIVE,
     MATCHERS,
     History,
+    Lists,
     Matcher,
     ModelMatcher,
     StatisticalMatcher,
+    Trials,
     match_users,
     open_matcher,
 )
@@ -60,20 +62,32 @@ class TestForeignFile(MatcherContract):
 
 
 @pytest.mark.slow
-def test_a_real_model_fills_every_attribute(tiny_model: Path) -> None:
+def test_a_real_model_fills_every_attribute_and_a_rerun_asks_nothing(
+    tiny_model: Path, tmp_path: Path
+) -> None:
     world = small_world()
     traits = world.pop("training_traits")
     settings = MatchingSettings(
         users=1, candidates=2, items=3, subsets=1, subset_size=2, others=2, seed=5
     )
+    history = History.read("movies", **world)
     engine = load_engine(
         EngineSettings(kind="transformers", model=str(tiny_model)), ServingSettings()
     )
     try:
-        matcher = ModelMatcher(engine, settings, tokenizer=load_tokenizer(tiny_model))
-        found = match_users(History.read("movies", **world), traits, matcher, settings)
+        with AnswerStore(tmp_path) as store:
+            runs = []
+            for _ in range(2):
+                matcher = ModelMatcher(
+                    engine, settings, store=store, tokenizer=load_tokenizer(tiny_model)
+                )
+                runs.append((match_users(history, traits, matcher, settings), matcher.tally.calls))
     finally:
         engine.close()
+    (found, first), (again, second) = runs
+    assert (first, second) == (9, 0)
+    assert again.personas.equals(found.personas)
+    assert again.candidates.equals(found.candidates)
     assert found.candidates["status"].to_list() == ["ok", "ok"]
     assert found.personas.select(BIG_FIVE).null_count().sum_horizontal().item() == 0
     assert found.personas["age_band"].null_count() == 0
@@ -230,6 +244,25 @@ def test_attributes_are_fitted_on_other_people_only() -> None:
     before, after = (m.posterior(users, lists) for m in (one, other))
     for name in before:
         assert before[name].tolist() == after[name].tolist()
+
+
+def test_a_liked_item_twice_as_likely_gives_seven() -> None:
+    # P(i|a) = 0.02, P(i) = 0.01, one attribute, one liked item: 1 + 9 sigmoid(ln 2) = 7.
+    tables = small_world(users=10)
+    tables.pop("training_traits")
+    history = History.read("movies", **tables)
+    matcher = StatisticalMatcher(MatchingSettings()).fit(history)
+    (age,) = [a for a in matcher._attributes if a.name == "age_band"]
+    ratios = np.full((7, history.items.height), np.log(0.02 / 0.01))
+    matcher._attributes = [replace(age, ratios=[ratios] * len(age.ratios))]
+    row = int(np.flatnonzero(history.opinion > 0)[0])
+    lists = Lists(np.array([0, 1]), np.array([row]))
+    trials = Trials(lists, np.array([[0]]), np.zeros((1, 0), np.int64))
+    candidate = pl.DataFrame(
+        {"user": [0], "candidate": [0], "age_band": ["18-24"], "status": ["ok"]}
+    )
+    rated = matcher.rate(np.array([0]), candidate, trials, [])
+    assert rated.expected.tolist() == [[pytest.approx(7.0)]]
 
 
 def test_kinds_of_people_are_told_apart_where_their_items_differ(history, world) -> None:

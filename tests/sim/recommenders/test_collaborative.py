@@ -14,7 +14,7 @@ from scipy import sparse
 
 from pipelines.errors import ConfigError, ReleaseError
 from sim import Release, open_release
-from sim.recommenders import known_items, open_recommender, people_release
+from sim.recommenders import RECOMMENDERS, known_items, open_recommender, people_release
 
 USERS = [f"ml-user:{n}" for n in range(1, 41)]
 FITTED = ("ease", "item-knn", "als", "bpr", "multvae", "lightgcn")
@@ -139,6 +139,17 @@ def test_users_without_a_history_get_popular_items_and_are_counted(
     assert model.fallbacks == 2
 
 
+@pytest.mark.parametrize("name", FITTED)
+def test_users_with_one_rating_get_full_lists(name: str, people: Release) -> None:
+    rows = people["interactions"].polars(["user_id", "item_id", "rating"])
+    one = (pl.col("user_id") != USERS[0]) | (pl.col("item_id") == rows["item_id"][0])
+    model = opened(name).fit(people, interactions=rows.filter(one))
+    assert rows.filter(one & (pl.col("user_id") == USERS[0])).height == 1
+    lists = model.recommend([0], 5)
+    assert len(set(lists[0].tolist()) - {-1}) == 5
+    assert model.fallbacks == 0
+
+
 def test_bpr_counts_histories_that_it_cannot_fold_in(release: Release) -> None:
     model = opened("bpr").fit(release)
     popular = open_recommender("popular").fit(release)
@@ -160,7 +171,7 @@ def test_ratings_of_personas_give_them_a_row(release: Release) -> None:
     assert model.fallbacks == 1
 
 
-@pytest.mark.parametrize("name", ["popular", "mean-rating", *FITTED])
+@pytest.mark.parametrize("name", RECOMMENDERS)
 def test_lists_do_not_depend_on_held_out_ratings(
     name: str, people: Release, small: ModuleType, tmp_path: Path
 ) -> None:
@@ -172,7 +183,12 @@ def test_lists_do_not_depend_on_held_out_ratings(
         rating=pl.when(pl.col("held")).then(5.5 - pl.col("rating")).otherwise(pl.col("rating"))
     )
     assert changed["rating"].to_list() != interactions["rating"].to_list()
-    small.build(tmp_path / "home", replace={"movies.interactions": changed.drop("held")})
+    # What the held-out ratings are part of differs as well; training columns do not.
+    stats = small.frames()["movies.item_stats"].with_columns(
+        pl.col("ratings") * 2, 6 - pl.col("mean_rating"), 25 - pl.col("popularity_rank")
+    )
+    tables = {"movies.interactions": changed.drop("held"), "movies.item_stats": stats}
+    small.build(tmp_path / "home", replace=tables)
     other = people_release(open_release("movies", home=tmp_path / "home"), USERS)
     lists = [opened(name).fit(r).recommend(range(40), 10).tolist() for r in (people, other)]
     assert lists[0] == lists[1]
