@@ -82,7 +82,7 @@ def histories(
     numbers = pl.DataFrame({"item_id": items}).with_row_index("item")
     found = rows.select("user_id", "item_id").unique().join(numbers, on="item_id", how="left")
     if found["item"].null_count():
-        item = found.filter(pl.col("item").is_null())["item_id"].min()
+        item = found.filter(pl.col("item").is_null())["item_id"].sort()[0]
         raise ReleaseError("an interaction with an unknown item", where=f"interactions, {item}")
     lists = found.sort("user_id", "item").group_by("user_id", maintain_order=True).agg("item")
     own = pl.DataFrame({"user_id": users}, schema={"user_id": pl.String}).join(

@@ -13,6 +13,7 @@ import warnings
 from abc import abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -70,6 +71,9 @@ class CollaborativeRecommender(ScoredRecommender):
         self._rows = data.rows_of(release)
         self._popularity = np.asarray(data.matrix.sum(axis=0), np.float64).ravel()
         self.fallbacks = 0
+        for module in self.needs:
+            # A library that is loaded later would start its threads beyond the limit.
+            import_module(module)
         with _one_thread():
             self._learn(data.matrix)
         return self

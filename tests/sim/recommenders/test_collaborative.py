@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -208,6 +209,27 @@ def test_fits_leave_the_global_generator_alone(name: str, people: Release) -> No
     before = torch.random.get_rng_state()
     opened(name).fit(people)
     assert torch.equal(torch.random.get_rng_state(), before)
+
+
+def test_a_library_loaded_by_the_fit_runs_in_one_thread(home: Path) -> None:
+    pytest.importorskip("torch_geometric")
+    code = f"""
+import sys
+from sim import open_release
+from sim.recommenders import _libraries, open_recommender
+release = open_release("movies", home={str(home)!r})
+made = open_recommender("lightgcn", epochs=1)
+assert "torch" not in sys.modules
+keep = _libraries.LightGCNRecommender._keep
+def threads(self, *args):
+    import torch
+    print("threads", torch.get_num_threads())
+    keep(self, *args)
+_libraries.LightGCNRecommender._keep = threads
+made.fit(release)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stdout.split() == ["threads", "1"], done.stderr
 
 
 def test_interactions_with_unknown_items_are_refused(release: Release) -> None:
