@@ -186,7 +186,9 @@ def test_lists_do_not_depend_on_held_out_ratings(
     assert changed["rating"].to_list() != interactions["rating"].to_list()
     # What the held-out ratings are part of differs as well; training columns do not.
     stats = small.frames()["movies.item_stats"].with_columns(
-        pl.col("ratings") * 2, 6 - pl.col("mean_rating"), 25 - pl.col("popularity_rank")
+        ratings=pl.col("ratings") * 2,
+        mean_rating=6 - pl.col("mean_rating"),
+        popularity_rank=25 - pl.col("popularity_rank"),
     )
     tables = {"movies.interactions": changed.drop("held"), "movies.item_stats": stats}
     small.build(tmp_path / "home", replace=tables)
