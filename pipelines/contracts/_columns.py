@@ -22,6 +22,7 @@ __all__ = [
     "TrainingTraits",
     "UserTraits",
     "item_key",
+    "of_every_domain",
     "rated_at",
     "rating",
     "scale",
@@ -154,3 +155,15 @@ class TrainingTraits(UserTraits):
     Formulas, thresholds and columns are those of ``user_traits``; item means and counts are of
     training ratings, so that nothing of a held-out rating is in them.
     """
+
+
+def of_every_domain(items: type[Model], interactions: type[Model]) -> dict[str, tuple[Any, ...]]:
+    """Models and keys of the tables that every domain has, for `contracts`."""
+    return {
+        "items": (items, "item_id"),
+        "interactions": (interactions, "user_id", "item_id"),
+        "splits": (Splits, "user_id", "item_id"),
+        "item_stats": (ItemStats, "item_id"),
+        "human_users": (HumanUsers, "user_id"),
+        "user_traits": (UserTraits, "user_id"),
+    }

@@ -9,13 +9,10 @@ from pipelines.contracts._base import Contract, contracts
 from pipelines.contracts._columns import (
     ITEM,
     TIME,
-    HumanUsers,
-    ItemStats,
     Model,
-    Splits,
     TrainingTraits,
-    UserTraits,
     item_key,
+    of_every_domain,
     rated_at,
     rating,
     scale,
@@ -305,12 +302,7 @@ class ItemSimilarity(Model):
 PUBLISHED: dict[str, Contract] = {
     **contracts(
         "movies",
-        items=(Items, "item_id"),
-        interactions=(Interactions, "user_id", "item_id"),
-        splits=(Splits, "user_id", "item_id"),
-        item_stats=(ItemStats, "item_id"),
-        human_users=(HumanUsers, "user_id"),
-        user_traits=(UserTraits, "user_id"),
+        **of_every_domain(Items, Interactions),
         training_traits=(TrainingTraits, "user_id"),
     ),
     "personas": Contract("personas", Personas, ("persona_id",)),

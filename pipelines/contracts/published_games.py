@@ -8,13 +8,10 @@ import polars as pl
 from pipelines.contracts._base import Contract, contracts
 from pipelines.contracts._columns import (
     TIME,
-    HumanUsers,
-    ItemStats,
     Model,
-    Splits,
     TrainingTraits,
-    UserTraits,
     item_key,
+    of_every_domain,
     rated_at,
     rating,
     scale,
@@ -90,11 +87,6 @@ class Interactions(Model):
 #: Published tables of the domain by dataset name.
 GAMES: dict[str, Contract] = contracts(
     "games",
-    items=(Items, "item_id"),
-    interactions=(Interactions, "user_id", "item_id"),
-    splits=(Splits, "user_id", "item_id"),
-    item_stats=(ItemStats, "item_id"),
-    human_users=(HumanUsers, "user_id"),
-    user_traits=(UserTraits, "user_id"),
+    **of_every_domain(Items, Interactions),
     training_traits=(TrainingTraits, "user_id"),
 )

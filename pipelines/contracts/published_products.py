@@ -9,12 +9,9 @@ from pipelines.contracts import published_books as books
 from pipelines.contracts._base import Contract, contracts
 from pipelines.contracts._columns import (
     ITEM,
-    HumanUsers,
-    ItemStats,
     Model,
-    Splits,
-    UserTraits,
     item_key,
+    of_every_domain,
 )
 
 __all__ = ["PRODUCTS"]
@@ -156,12 +153,7 @@ class ProductCategory(Model):
 #: Published tables of the product domain by dataset name.
 PRODUCTS: dict[str, Contract] = contracts(
     "products",
-    items=(Items, "item_id"),
-    interactions=(Interactions, "user_id", "item_id"),
-    splits=(Splits, "user_id", "item_id"),
-    item_stats=(ItemStats, "item_id"),
-    human_users=(HumanUsers, "user_id"),
-    user_traits=(UserTraits, "user_id"),
+    **of_every_domain(Items, Interactions),
     products=(Products, "item_id"),
     categories=(Categories, "category_id"),
     product_category=(ProductCategory, "item_id", "category_id"),

@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 
 from pipelines.config import MatchingSettings, ServingSettings
-from pipelines.llm.answers import AnswerStore, Tally, ask
+from pipelines.llm.answers import AnswerStore, Asking, Tally
 from pipelines.llm.engines import Choice, Engine, Request, Sampling, Status
 from pipelines.llm.grammars import TextLimits, closed_record, prose, vocabulary
 from pipelines.matching._history import History, Ints, Lists
@@ -43,7 +43,7 @@ _SEED_BITS = 0x7FFF_FFFF
 _TASTE, _CANDIDATE = 31, 32
 
 
-class ModelMatcher:
+class ModelMatcher(Asking):
     """Proposes and rates personas with a language model (SimUSER, section 3.1).
 
     Summaries and candidates are replies under a grammar. A rating is the expected value of the
@@ -82,9 +82,8 @@ class ModelMatcher:
         tokenizer: Any = None,
         progress: Callable[[Tally], object] | None = None,
     ) -> None:
-        self._engine, self._settings, self._store = engine, settings or MatchingSettings(), store
-        self._serving, self._progress = serving or ServingSettings(), progress
-        self.tally = Tally()
+        super().__init__(engine, store, serving, progress)
+        self._settings = settings or MatchingSettings()
         self._model = engine.identity.model
         facts = engine.metadata()
         # A chat endpoint answers in a turn of its own: it can't go on from a begun answer.
@@ -232,23 +231,8 @@ class ModelMatcher:
             "calls": self.tally.to_dict(),
         }
 
-    def close(self) -> None:
-        """Release the model and commit what the store still holds back."""
-        try:
-            self._engine.close()
-        finally:
-            if self._store is not None:
-                self._store.close()
-
     def _asked(self, requests: Iterator[Request]) -> Iterator[tuple[Any, str, Status, Any]]:
-        for request, key, answer in ask(
-            self._engine,
-            requests,
-            self._store,
-            serving=self._serving,
-            progress=self._progress,
-            tally=self.tally,
-        ):
+        for request, key, answer in self._ask(requests):
             yield request.tag, key, answer.status, answer
 
     def _block(self, rows: Ints) -> str:

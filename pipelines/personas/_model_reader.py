@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from pipelines.config import ServingSettings
-from pipelines.llm.answers import AnswerStore, Tally, ask
+from pipelines.llm.answers import AnswerStore, Asking
 from pipelines.llm.engines import Choice, Engine, Message, Request, Sampling
 from pipelines.personas._phrases import DOMAIN_NAMES, genre_phrase
 from pipelines.personas._reader import LENIENCY, MANNER, Reading, genres_named
 
 if TYPE_CHECKING:
-    from typing import Self
+    pass
 
 __all__ = ["READER_PROMPT_VERSION", "ModelReader"]
 
@@ -40,7 +40,7 @@ _QUESTIONS = {
 _SURE = 0.5
 
 
-class ModelReader:
+class ModelReader(Asking):
     """Reads texts with a language model.
 
     One closed choice (`Choice`) per genre that the text names, one each for leniency and manner.
@@ -77,27 +77,10 @@ class ModelReader:
         store: AnswerStore | None = None,
         serving: ServingSettings | None = None,
     ) -> None:
-        self._engine = engine
+        super().__init__(engine, store, serving)
         self._domain = domain
-        self._store = store
-        self._serving = serving or ServingSettings()
-        self.tally = Tally()
         self.name = engine.identity.model
         self.texts, self.understood = 0, 0
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Release the model and commit what the store still holds back."""
-        try:
-            self._engine.close()
-        finally:
-            if self._store is not None:
-                self._store.close()
 
     def read(self, texts: Sequence[str], genres: Sequence[str]) -> list[Reading]:
         """Read texts with the genres of their domain.
@@ -108,14 +91,7 @@ class ModelReader:
             If the engine died or failed too often; answers until then are stored.
         """
         found: list[dict[str, str]] = [{} for _ in texts]
-        rows = ask(
-            self._engine,
-            self._requests(texts, tuple(genres)),
-            self._store,
-            serving=self._serving,
-            tally=self.tally,
-        )
-        for request, _, answer in rows:
+        for request, _, answer in self._ask(self._requests(texts, tuple(genres))):
             if answer.status != "ok" or answer.probabilities is None:
                 continue
             row, about = request.tag

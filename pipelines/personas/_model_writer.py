@@ -10,7 +10,7 @@ import polars as pl
 
 from pipelines.config import PersonaSettings, ServingSettings
 from pipelines.errors import AnswerError, ConfigError
-from pipelines.llm.answers import AnswerStore, Tally, ask
+from pipelines.llm.answers import AnswerStore, Asking, Tally
 from pipelines.llm.engines import Engine, Request, Sampling
 from pipelines.llm.grammars import PersonaGrammar, TextLimits, persona_record, vocabulary
 from pipelines.personas._lists import load_lists
@@ -24,7 +24,7 @@ from pipelines.prompts import (
 from pipelines.renames import current_name
 
 if TYPE_CHECKING:
-    from typing import Self
+    pass
 
 __all__ = ["ModelWriter", "opening"]
 
@@ -49,7 +49,7 @@ def opening(name: str, age: int, job: str) -> str:
     return f"{name}, {age}, {does} and "
 
 
-class ModelWriter:
+class ModelWriter(Asking):
     """Describes personas with a language model.
 
     Attributes that were sampled are stated in the prompt and not asked for again. The reply is a
@@ -105,17 +105,13 @@ class ModelWriter:
         tokenizer: Any = None,
         progress: Callable[[Tally], object] | None = None,
     ) -> None:
-        self._engine = engine
+        super().__init__(engine, store, serving, progress)
         self._settings = settings
-        self._store = store
-        self._serving = serving or ServingSettings()
         self._given = None if genres is None else tuple(genres)
         self._checked: set[str] = set()
         self._limits = limits or TextLimits()
-        self._progress = progress
         self._tokenizer = None if tokenizer is None else vocabulary(tokenizer)
         self._longest = 0
-        self.tally = Tally()
         self.name = engine.identity.model
         if not self.name or current_name(self.name) == "statistical":
             raise ConfigError(
@@ -123,20 +119,6 @@ class ModelWriter:
                 where=f"engine.model {self.name!r}",
             )
         self._check(settings.domain)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Release the model and commit what the store still holds back."""
-        try:
-            self._engine.close()
-        finally:
-            if self._store is not None:
-                self._store.close()
 
     def metadata(self) -> dict[str, Any]:
         """What wrote the texts and what it took; JSON-ready, for metadata."""
@@ -182,15 +164,7 @@ class ModelWriter:
         likes: list[list[str] | None] = [None] * attributes.height
         dislikes: list[list[str] | None] = [None] * attributes.height
         statuses = ["engine_error"] * attributes.height
-        rows = ask(
-            self._engine,
-            self.requests(attributes),
-            self._store,
-            serving=self._serving,
-            progress=self._progress,
-            tally=self.tally,
-        )
-        for request, _, answer in rows:
+        for request, _, answer in self._ask(self.requests(attributes)):
             row, grammar = request.tag
             statuses[row] = answer.status
             if answer.status != "ok":

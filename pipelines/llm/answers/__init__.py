@@ -16,7 +16,7 @@
 (2, 3, 1)
 """
 
-from pipelines.llm.answers._ask import Row, ask
+from pipelines.llm.answers._ask import Asking, Row, ask
 from pipelines.llm.answers._catalogue import Found, Problem
 from pipelines.llm.answers._key import (
     EXCLUDED,
@@ -39,6 +39,7 @@ __all__ = [
     "KEY_SCHEME",
     "AnswerStats",
     "AnswerStore",
+    "Asking",
     "Found",
     "GcReport",
     "ModelStats",

@@ -7,7 +7,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from itertools import islice
-from typing import Protocol, TypeVar
+from typing import Protocol, Self, TypeVar
 
 from pipelines.config import ServingSettings
 from pipelines.errors import EngineError, StoreError, UnderstudyError
@@ -18,7 +18,7 @@ from pipelines.llm.answers._store import AnswerStore
 from pipelines.llm.answers._tally import Tally
 from pipelines.llm.engines import Answer, Engine, EngineIdentity, Request, Status
 
-__all__ = ["Row", "ask"]
+__all__ = ["Asking", "Row", "ask"]
 
 _T = TypeVar("_T")
 
@@ -81,6 +81,51 @@ def ask(
         The store can't be read or written.
     """
     yield from _Run(engine, requests, store, serving, progress, tally or Tally()).rows()
+
+
+class Asking:
+    """Base of classes that ask one model through the answer store, and close both.
+
+    Parameters
+    ----------
+    engine, store, serving, progress
+        As of :func:`ask`.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        store: AnswerStore | None = None,
+        serving: ServingSettings | None = None,
+        progress: Callable[[Tally], object] | None = None,
+    ) -> None:
+        self._engine, self._store, self._progress = engine, store, progress
+        self._serving = serving or ServingSettings()
+        self.tally = Tally()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Release the model and commit what the store still holds back."""
+        try:
+            self._engine.close()
+        finally:
+            if self._store is not None:
+                self._store.close()
+
+    def _ask(self, requests: Iterable[Request]) -> Iterator[Row]:
+        return ask(
+            self._engine,
+            requests,
+            self._store,
+            serving=self._serving,
+            progress=self._progress,
+            tally=self.tally,
+        )
 
 
 class _Shelf(Protocol):
