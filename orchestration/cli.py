@@ -215,8 +215,7 @@ class Plan:
 def plan_jobs(job: str, tree: Settings, progress: Any = None) -> Plan:
     """The runs behind ``--job``.
 
-    Every domain's cohort comes before the first release, so that all of them pin the same
-    table of personas. It is encoded once, after the last one.
+    Imported personas come before the releases, which hold them beside the standing cohorts.
 
     Raises
     ------
@@ -225,7 +224,7 @@ def plan_jobs(job: str, tree: Settings, progress: Any = None) -> Plan:
     """
     from orchestration.headless import JobRun
     from orchestration.naming import asset_key
-    from pipelines.domains import DOMAINS
+    from pipelines.domains import DOMAINS, cohort_domain
     from pipelines.errors import ConfigError
     from pipelines.sources import SOURCES
     from pipelines.worlds import prepare_world
@@ -234,7 +233,9 @@ def plan_jobs(job: str, tree: Settings, progress: Any = None) -> Plan:
     if job not in known:
         raise ConfigError("unknown job", where=job, hint=f"known: {', '.join(known)}")
     if job == "personas":
-        return Plan([JobRun("personas")], [], [])
+        own = cohort_domain(tree.personas.cohort, tree.personas.domain)
+        tables = (asset_key(f"{own}.{table}") for table in ("personas", "persona_embeddings"))
+        return Plan([JobRun("personas", select=tuple(k.to_user_string() for k in tables))], [], [])
     world = prepare_world(tree, progress=progress)
     wanted = list(DOMAINS) if job == "everything" else [job]
     there = [name for name in wanted if name in world.domains]
@@ -246,16 +247,14 @@ def plan_jobs(job: str, tree: Settings, progress: Any = None) -> Plan:
         )
     cohorts = {n: DOMAINS[n].cohort(tree.personas.cohort) for n in there if DOMAINS[n].personas}
     before: list[JobRun] = []
-    if len(there) > 1:
-        given = world.has("persona_files")
-        names = [*cohorts.values(), *(["imported"] if given else [])]
-        written = asset_key("personas").to_user_string()
-        *first, last = [JobRun("personas", name) for name in names]
-        before = [*(replace(run, select=(written,)) for run in first), last]
-        if given:
-            # The imported cohort has read the files; these are the assets that show them.
-            files = (asset_key(name).to_user_string() for name in SOURCES["persona_files"].datasets)
-            before.append(JobRun("everything", select=tuple(files), last=True))
+    if len(there) > 1 and world.has("persona_files"):
+        # The imported cohort reads the files; the other assets show them.
+        files = (asset_key(name).to_user_string() for name in SOURCES["persona_files"].datasets)
+        table = asset_key(f"{cohort_domain('imported', tree.personas.domain)}.personas")
+        before = [
+            JobRun("personas", "imported", select=(table.to_user_string(),)),
+            JobRun("everything", select=tuple(files), last=True),
+        ]
     runs = [JobRun(name, cohorts.get(name)) for name in there]
     left_out = [name for name in wanted if name not in there]
     return Plan([*before, *runs], there, left_out, world.unread, world.unused)

@@ -15,8 +15,6 @@ OWNERS = ["team:understudy"]
 #: Datasets that belong to no domain are shown in the group of their stage.
 _STAGES = {
     "raw.world_files": ("sources", "world_files"),
-    "personas": ("personas", "personas"),
-    "persona_embeddings": ("personas", "persona_embeddings"),
     "trained_policy": ("training", "trained_policy"),
 }
 

@@ -10,10 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["DOMAINS", "SHARED", "Domain", "cohort_domain"]
-
-#: Published datasets that belong to no single domain: every domain with personas pins them.
-SHARED = ("personas", "persona_embeddings")
+__all__ = ["DOMAINS", "Domain", "cohort_domain"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +41,7 @@ class Domain:
         """Every dataset that its release pins, in the order of the contracts."""
         from pipelines.contracts import PUBLISHED
 
-        shared = SHARED if self.personas else ()
-        return tuple(d for d in PUBLISHED if d in shared or d.startswith(f"{self.name}."))
+        return tuple(d for d in PUBLISHED if d.startswith(f"{self.name}."))
 
     def cohort(self, default: str) -> str:
         """Its standing cohort: the configured one for the movies, else one of its own name."""
@@ -71,6 +67,10 @@ DOMAINS: dict[str, Domain] = {
 
 
 def cohort_domain(cohort: str, default: str = "movies") -> str:
-    """Domain of a cohort: the first word of its name if that is a domain, else `default`."""
-    first = cohort.partition("-")[0]
+    """Domain of a cohort: the first word of its name if that is a domain, else `default`.
+
+    >>> cohort_domain("handmade-books")
+    'books'
+    """
+    first = cohort.removeprefix("handmade-").partition("-")[0]
     return first if first in DOMAINS and DOMAINS[first].personas else default

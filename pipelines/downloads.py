@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 import orjson
 
 from pipelines.errors import LockedError, SourceError, SourceUnavailableError, StoreError
+from pipelines.retrying import TRANSIENT_STATUS, backoff, retry_after
 
 if TYPE_CHECKING:
     import httpx
@@ -26,7 +27,8 @@ _MAX_STALLED = 6
 _MAX_UNREACHABLE = 2
 #: No published archive is near this; a server that sends on and on is stopped.
 _MAX_BYTES = 64 << 30
-_TRANSIENT = frozenset({408, 425, 429, 500, 502, 503, 504})
+#: Longest pause that a server may ask for (seconds).
+_MAX_WAIT = 120.0
 _BY_HAND = "download it by hand into <folder>/<source>/ and use --data <folder>"
 
 
@@ -103,8 +105,8 @@ def fetch(
     timeout
         Longest silence of the server (seconds).
     wait
-        Seconds to wait after the n-th try in a row that brought nothing; default
-        exponential, up to 30.
+        Seconds to wait after the n-th attempt in a row that brought nothing; default
+        exponential, up to 30, or what the server's ``Retry-After`` asks, up to 120.
 
     Raises
     ------
@@ -180,8 +182,11 @@ def _fetch_all(
         return stalled >= (_MAX_UNREACHABLE if unreachable else _MAX_STALLED)
 
     def pause(state: tenacity.RetryCallState) -> float:
-        default = tenacity.wait_random_exponential(multiplier=1, max=30)
-        return wait(stalled) if wait else float(default(state))
+        if wait:
+            return wait(stalled)
+        fault = state.outcome.exception() if state.outcome else None
+        asked = fault.details.get("retry_after") if isinstance(fault, SourceError) else None
+        return backoff(stalled + 1, 1.0) if asked is None else min(asked, _MAX_WAIT)
 
     limits = httpx.Timeout(timeout)
     with httpx.Client(timeout=limits, follow_redirects=True) as client:
@@ -250,12 +255,15 @@ def _length_of(response: httpx.Response) -> int | None:
 
 
 def _refusal(response: httpx.Response, part: _Part) -> SourceError:
-    kind = SourceUnavailableError if response.status_code in _TRANSIENT else SourceError
+    kind = SourceUnavailableError if response.status_code in TRANSIENT_STATUS else SourceError
     return kind(
         f"the server answered {response.status_code} {response.reason_phrase}".rstrip(),
         where=part.url,
         hint=part.download.by_hand,
-        details={"status": response.status_code},
+        details={
+            "status": response.status_code,
+            "retry_after": retry_after(response.headers.get("Retry-After")),
+        },
     )
 
 

@@ -1,4 +1,4 @@
-"""When to ask a server again: what it says itself, and back-off where it says nothing."""
+"""Retries of HTTP requests: which failures are temporary, and how long to wait."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ import random
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
-__all__ = ["MAX_BACKOFF", "backoff", "retry_after"]
+__all__ = ["MAX_BACKOFF", "TRANSIENT_STATUS", "backoff", "retry_after"]
 
+#: Answers of a server that may be another one on the next attempt; 429 asks for a pause.
+TRANSIENT_STATUS = frozenset({408, 425, 429, 500, 502, 503, 504, 520, 521, 522, 523, 524, 529})
 #: Longest pause between two tries of one request (seconds).
 MAX_BACKOFF = 30.0
 

@@ -37,8 +37,8 @@ STAGES: dict[str, list[str]] = {
     "marts to snapshots": [
         f"movies/{t}" for t in ("items", "interactions", "splits", "item_stats", "human_users")
     ],
-    "personas": ["personas/personas"],
-    "embeddings": ["personas/persona_embeddings", "movies/item_embeddings"],
+    "personas": ["movies/personas"],
+    "embeddings": ["movies/persona_embeddings", "movies/item_embeddings"],
     "score plan and scores": ["movies/score_plan", "movies/preference_scores"],
     "graph triples": ["movies/graph_triples"],
     "similar items": ["movies/item_similarity"],

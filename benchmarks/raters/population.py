@@ -38,7 +38,7 @@ def main() -> None:
     options = parser.parse_args()
     store = Store(options.home)
     tables: dict[str, Any] = {name: store.current(f"movies.{name}").read() for name in TABLES}
-    known = store.current("personas").read().filter(domain="movies").sort("origin", "persona_id")
+    known = store.current("movies.personas").read().sort("origin", "persona_id")
     people = known.filter(pl.col("origin").is_in(["sampled", "imported"]))[-options.personas :]
     people = people.sort("persona_id")
     plan = people.select("persona_id").join(tables["items"].select("item_id"), how="cross")

@@ -52,8 +52,16 @@ domains = [
 ]
 personas = dg.define_asset_job(
     "personas",
-    selection=dg.AssetSelection.groups("personas"),
-    description="One cohort of personas and its vectors.",
+    selection=dg.AssetSelection.assets(
+        *(
+            asset_key(f"{domain.name}.{table}")
+            for domain in DOMAINS.values()
+            if domain.personas
+            for table in ("personas", "persona_embeddings")
+        )
+    ),
+    description="One cohort of personas and its vectors, of the domain that the cohort's name "
+    "begins with.",
     tags=_TAGS,
 )
 

@@ -120,9 +120,9 @@ def _match(context: PipelineContext, domain: str) -> dict[str, Any]:
     stage = stage_of(f"{domain}.matched_personas")
     built = build(stage, context)
     cohort = matched_cohort(domain)
-    personas = build(stage_of("personas"), context, cohort=cohort)
+    personas = build(stage_of(f"{domain}.personas"), context, cohort=cohort)
     records: list[CheckRecord] = []
-    for dataset in (*stage.datasets, "personas"):
+    for dataset in (*stage.datasets, f"{domain}.personas"):
         records += check(context, dataset) or []
     stats = built.snapshots[stage.datasets[0]].manifest.stats
     return {

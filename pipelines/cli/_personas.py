@@ -97,18 +97,20 @@ def _settings(
 
 
 def _write(tree: Settings, *, quiet: bool) -> dict[str, Any]:
+    from pipelines.domains import cohort_domain
     from pipelines.stages import PipelineContext, build, check, stage_of
     from pipelines.store import Store
 
     store, name = Store(tree.runtime.home), tree.personas.cohort
+    dataset = f"{cohort_domain(name, tree.personas.domain)}.personas"
     began = time.perf_counter()
     with _Progress(quiet=quiet) as progress:
         context = PipelineContext.of(
             store, tree, progress=lambda _, done, total: progress.advance(done, total or done)
         )
-        built = build(stage_of("personas"), context, cohort=name)
+        built = build(stage_of(dataset), context, cohort=name)
     seconds = time.perf_counter() - began
-    checks = check(context, "personas") or []
+    checks = check(context, dataset) or []
     (snapshot,) = built.snapshots.values()
     count = dict(snapshot.manifest.stats["cohorts"])[name]
     return {

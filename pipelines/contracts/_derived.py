@@ -10,7 +10,14 @@ __all__ = ["derived"]
 #: Tables that mean the same in every domain; the movies' declarations are everybody's.
 _ALL = ("item_embeddings",)
 _GRAPH = ("graph_triples", "item_similarity")
-_RATED = ("score_plan", "preference_scores", "rater_report", "population")
+_RATED = (
+    "personas",
+    "persona_embeddings",
+    "score_plan",
+    "preference_scores",
+    "rater_report",
+    "population",
+)
 
 
 def derived(domain: str, *, graph: bool = True, personas: bool = True) -> dict[str, Contract]:

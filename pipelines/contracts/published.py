@@ -304,11 +304,8 @@ PUBLISHED: dict[str, Contract] = {
         "movies",
         **of_every_domain(Items, Interactions),
         training_traits=(TrainingTraits, "user_id"),
-    ),
-    "personas": Contract("personas", Personas, ("persona_id",)),
-    "persona_embeddings": Contract("persona_embeddings", PersonaEmbeddings, ("persona_id",)),
-    **contracts(
-        "movies",
+        personas=(Personas, "persona_id"),
+        persona_embeddings=(PersonaEmbeddings, "persona_id"),
         item_embeddings=(ItemEmbeddings, "item_id"),
         score_plan=(ScorePlan, "persona_id", "item_id"),
         preference_scores=(PreferenceScores, "persona_id", "item_id"),

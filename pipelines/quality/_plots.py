@@ -177,11 +177,9 @@ def persona_names(personas: pl.LazyFrame) -> bytes:
 
 
 def persona_genres(personas: pl.LazyFrame, targets: PersonaTargets) -> bytes:
-    """Favourable share of the opinions of each genre beside the target, for the largest domain."""
-    sizes = personas.group_by("domain").agg(n=pl.len()).collect(engine="streaming")
-    domain = sizes.sort("n", "domain", descending=[True, True])["domain"][0] if len(sizes) else ""
-    shares = targets.favourable.get(domain, {})
-    personas = personas.filter(pl.col("domain") == domain)
+    """Favourable share of the opinions of each genre beside the target."""
+    domains = personas.select("domain").head(1).collect()["domain"]
+    shares = targets.favourable.get(domains[0], {}) if len(domains) else {}
     counts = {
         side: dict(
             personas.select(genre=side)
@@ -198,7 +196,7 @@ def persona_genres(personas: pl.LazyFrame, targets: PersonaTargets) -> bytes:
     liked = [counts["likes"].get(g, 0) for g in genres]
     opinions = [n + counts["dislikes"].get(g, 0) for g, n in zip(genres, liked, strict=True)]
     return grouped_bars(
-        f"Genres liked by personas with an opinion ({domain})",
+        "Genres liked by personas with an opinion",
         "genre",
         "share who like it",
         genres,

@@ -170,15 +170,12 @@ class Evidence:
 
     @property
     def domain(self) -> str:
-        """The domain of the table under check; empty for one of all domains."""
+        """The domain of the table under check."""
         return self.dataset.rpartition(".")[0]
 
     def sibling_name(self, table: str) -> str:
-        """Full name of another table of the same domain.
-
-        A table of all domains (personas) has its siblings in any of them: the movies.
-        """
-        return f"{self.domain or 'movies'}.{table}"
+        """Full name of another table of the same domain."""
+        return f"{self.domain}.{table}"
 
     def sibling(self, table: str) -> Snapshot | None:
         """Like :meth:`related`, for another table of the same domain."""

@@ -22,13 +22,12 @@ _COLUMN_KIND, _TABLE_KIND = "ExpectColumnValuesToBeBetween", "ExpectTableRowCoun
 def _suites() -> dict[str, tuple[Expectation, ...]]:
     """Expectations of every dataset, those against the last release included."""
     declared = yaml.safe_load(Path(__file__).with_name("suites.yaml").read_text("utf-8"))
-    tables = [("", table) for table in declared["shared"]]
-    tables += [(name, table) for name, names in declared["domains"].items() for table in names]
     suites = {}
-    for domain, table in tables:
-        own = _of_domain(declared["checks"][table], domain, declared["groups"])
-        dataset = f"{domain}.{table}" if domain else table
-        suites[dataset] = (*own, *drift_expectations(dataset))
+    for domain, tables in declared["domains"].items():
+        for table in tables:
+            own = _of_domain(declared["checks"][table], domain, declared["groups"])
+            dataset = f"{domain}.{table}"
+            suites[dataset] = (*own, *drift_expectations(dataset))
     return suites
 
 

@@ -91,7 +91,7 @@ def release_summary(
         "rows": {name: snapshot.rows for name, snapshot in tables.items()},
         "bytes": sum(snapshot.bytes for snapshot in tables.values()),
     }
-    domain = next((s.dataset.rpartition(".")[0] for s in tables.values() if "." in s.dataset), "")
+    domain = next((s.dataset.rpartition(".")[0] for s in tables.values()), "")
     if domain in DOMAINS:
         out["item"] = DOMAINS[domain].item
     for name, part in _PARTS.items():

@@ -46,9 +46,9 @@ def _planned_personas(evidence: Evidence) -> View:
     """One row per persona without a planned pair.
 
     Demanded are all personas of every cohort that is planned at all, and of the standing cohort
-    of the domain; cohorts of other domains rate other items.
+    of the domain.
     """
-    personas = evidence.needed("personas")
+    personas = evidence.needed(evidence.sibling_name("personas"))
     key, default = "persona_id", evidence.settings.personas.domain
     people = personas.scan().select(key, "cohort")
     there, planned = pl.collect_all(

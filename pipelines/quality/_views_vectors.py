@@ -95,7 +95,7 @@ def _vector_models(evidence: Evidence) -> View:
 def _vector_ids(evidence: Evidence) -> View:
     """One row per id that is only on one side: without a vector, or without its row."""
     key = _key(evidence.dataset)
-    table = "personas" if key == "persona_id" else evidence.sibling_name("items")
+    table = evidence.sibling_name("personas" if key == "persona_id" else "items")
     owner = evidence.needed(table)
     here, there = evidence.snapshot.scan().select(key), owner.scan().select(key)
     frame = pl.concat(
@@ -114,7 +114,7 @@ def _twins(evidence: Evidence) -> View:
     with the number of vectors, not with its square.
     """
     frame = evidence.snapshot.read([_key(evidence.dataset), "vector"])
-    people = evidence.related("personas")
+    people = evidence.sibling("personas")
     if people is not None:
         # What others wrote may be alike, and so may summaries of real ratings.
         alike = pl.col("origin").is_in(["imported", "matched"])
@@ -152,7 +152,7 @@ def _twins(evidence: Evidence) -> View:
 
 
 def _key(dataset: str) -> str:
-    return "persona_id" if dataset == "persona_embeddings" else "item_id"
+    return "persona_id" if dataset.endswith(".persona_embeddings") else "item_id"
 
 
 _VIEWS = {"vectors": _vectors, "spread": _spread, "models": _vector_models, "ids": _vector_ids}

@@ -25,7 +25,7 @@ from pipelines.errors import (
     StoreError,
     UnderstudyError,
 )
-from pipelines.retrying import backoff, retry_after
+from pipelines.retrying import TRANSIENT_STATUS, backoff, retry_after
 from pipelines.sources._protocol import Progress, no_progress
 from pipelines.sources.formats.files import open_file
 from pipelines.store.files import whole_file
@@ -231,8 +231,8 @@ def _parse(content: bytes, tmdb_id: int) -> CacheEntry | None:
     return CacheEntry(tmdb_id, meta["status"], fetched_at, record)
 
 
-class Gate:
-    """Where every worker waits while the server asks for fewer requests.
+class CoolDown:
+    """Cool-down: holds all workers back while the server asks for fewer requests.
 
     Parameters
     ----------
@@ -301,7 +301,6 @@ MAX_FAILURES_IN_A_ROW = 20
 MAX_FAILED_SHARE = 0.05
 
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
-_TRANSIENT_STATUS = frozenset({408, 425, 500, 502, 503, 504, 520, 521, 522, 523, 524, 529})
 
 
 @dataclass(slots=True)
@@ -487,7 +486,7 @@ class TmdbClient:
             return _Answer("not_found")
         if status == 429 or (status == 503 and wait is not None):
             return _Answer("throttled", wait=retry_after(wait), fault=f"http_{status}")
-        if status in _TRANSIENT_STATUS:
+        if status in TRANSIENT_STATUS:
             return _Answer("transient", fault=f"http_{status}")
         raise self._refusal(status)
 
@@ -533,7 +532,7 @@ class _Fetch:
         self._pending = pending
         self._report = report
         self._progress = progress
-        self._gate = Gate(self._settings.max_wait, self._settings.retries + 1, self._resume_hint)
+        self._gate = CoolDown(self._settings.max_wait, self._settings.retries + 1, self._resume_hint)
         self._failed_in_a_row = 0
         self._allowed = max(MAX_FAILURES_IN_A_ROW, MAX_FAILED_SHARE * len(pending))
 

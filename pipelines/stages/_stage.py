@@ -13,7 +13,7 @@ import polars as pl
 
 from pipelines.config import Settings
 from pipelines.context import PipelineContext
-from pipelines.domains import DOMAINS, SHARED
+from pipelines.domains import DOMAINS
 from pipelines.downloads import Progress, no_progress
 from pipelines.errors import UnderstudyError
 from pipelines.store import Build, CheckRecord, Snapshot, Table
@@ -24,12 +24,10 @@ __all__ = ["Check", "Inputs", "Make", "Open", "Report", "Stage", "tables"]
 def tables(domain: str, *names: str) -> dict[str, str]:
     """Datasets of a domain by the short names that a stage reads them under.
 
-    >>> tables("books", "items", "personas", "raw.taxonomy_categories")["personas"]
-    'personas'
-    >>> tables("books", "items")
-    {'items': 'books.items'}
+    >>> tables("books", "items", "raw.taxonomy_categories")["items"]
+    'books.items'
     """
-    return {n: n if n in SHARED or "." in n else f"{domain}.{n}" for n in names}
+    return {n: n if "." in n else f"{domain}.{n}" for n in names}
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import polars as pl
 
 from pipelines import personas
 from pipelines.config import Settings
-from pipelines.domains import cohort_domain
+from pipelines.domains import DOMAINS, cohort_domain
 from pipelines.errors import ConfigError
 from pipelines.personas import HANDMADE, IMPORTED, is_matched
 from pipelines.scratch import scratch_errors
@@ -32,11 +32,10 @@ def cohort(inputs: Inputs, settings: Settings, report: Report) -> Iterator[Build
 
     ``imported...`` takes the world's persona files, ``handmade...`` the personas of the test
     suites, ``matched`` and ``<domain>-matched`` the personas of matched users; any other name is
-    generated for the domain that it says.
+    generated.
     """
-    name = str(inputs.partition)
+    name, domain = str(inputs.partition), inputs.domain
     raw = _given(inputs, report)
-    domain = cohort_domain(name.removeprefix(f"{HANDMADE}-"), settings.personas.domain)
     identity: dict[str, Any]
     if raw is not None and is_matched(name):
         identity = {"matches": raw.version, "code": personas.MATCHED_VERSION}
@@ -57,21 +56,21 @@ def cohort(inputs: Inputs, settings: Settings, report: Report) -> Iterator[Build
 
     def make() -> list[Table]:
         parts = _written(inputs, settings, domain, raw, report)
-        return [Table("personas", map(pl.read_parquet, parts))]
+        return [Table(f"{domain}.personas", map(pl.read_parquet, parts))]
 
-    yield Build(("personas",), make, personas.CODE_VERSION, identity, {})
+    yield Build((f"{domain}.personas",), make, personas.CODE_VERSION, identity, {})
 
 
 def _given(inputs: Inputs, report: Report) -> Snapshot | None:
     """The table that a cohort is taken from; None for one that is generated."""
     name = str(inputs.partition)
     if is_matched(name):
-        dataset = f"{cohort_domain(name)}.matched_personas"
+        dataset = f"{inputs.domain}.matched_personas"
         if not inputs.context.store.has(dataset):
             raise ConfigError(
                 "no user has been matched",
                 where=f"cohort {name}",
-                hint=f"run `understudy match --domain {cohort_domain(name)}` first",
+                hint=f"run `understudy match --domain {inputs.domain}` first",
             )
         return inputs.context.store.current(dataset)
     return _persona_files(inputs, report) if name.startswith(IMPORTED) else None
@@ -162,12 +161,18 @@ def _read_by_model(
         report.cohort_stats["reader"] = reader.metadata()
 
 
-STAGES = [
-    Stage(
-        datasets=("personas",),
+def _stage(domain: str) -> Stage:
+    def left_out(settings: Settings, name: str | None) -> str | None:
+        own = cohort_domain(str(name), settings.personas.domain) == domain
+        return None if own else f"{name} is no cohort of the {domain}"
+
+    return Stage(
+        datasets=(f"{domain}.personas",),
         code_version=personas.CODE_VERSION,
         open=cohort,
-        name="write_personas",
         by_cohort=True,
+        left_out=left_out,
     )
-]
+
+
+STAGES = [_stage(name) for name, domain in DOMAINS.items() if domain.personas]

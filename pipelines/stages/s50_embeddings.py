@@ -1,4 +1,4 @@
-"""Vectors of every domain's items, and of the personas."""
+"""Vectors of every domain's items and personas."""
 
 from __future__ import annotations
 
@@ -41,7 +41,16 @@ def _stage(source: str, target: str, key: str, text: Callable[[pl.DataFrame], pl
 
 
 STAGES = [
-    _stage("personas", "persona_embeddings", "persona_id", embeddings.persona_text),
+    *(
+        _stage(
+            f"{name}.personas",
+            f"{name}.persona_embeddings",
+            "persona_id",
+            embeddings.persona_text,
+        )
+        for name, domain in DOMAINS.items()
+        if domain.personas
+    ),
     *(
         _stage(f"{name}.items", f"{name}.item_embeddings", "item_id", embeddings.item_text)
         for name in DOMAINS

@@ -71,7 +71,9 @@ def write(home: Path, log: Path | None, pause: float) -> None:
         )
 
     with mock.patch.object(package, "load_writer", open_writer):
-        build(stage_of("personas"), PipelineContext.of(Store(home), chosen), cohort="movies-k")
+        build(
+            stage_of("movies.personas"), PipelineContext.of(Store(home), chosen), cohort="movies-k"
+        )
 
 
 def kill_at_random(home: Path, log: Path) -> None:
@@ -90,7 +92,7 @@ def test_a_killed_cohort_goes_on_where_it_stopped_and_nobody_is_there_twice(
     done = subprocess.run(words, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
 
-    personas = Store(home).current("personas").read()
+    personas = Store(home).current("movies.personas").read()
     assert personas["persona_id"].to_list() == [f"persona:movies-k:{n:07d}" for n in range(COUNT)]
     # The batches of a cohort begin at 0 again: a call is known by its place in the batch.
     calls = len(asked(log))
@@ -100,7 +102,7 @@ def test_a_killed_cohort_goes_on_where_it_stopped_and_nobody_is_there_twice(
 
     # Nothing shows that it was ever interrupted.
     write(tmp_path / "calm", None, 0.0)
-    assert personas.equals(Store(tmp_path / "calm").current("personas").read())
+    assert personas.equals(Store(tmp_path / "calm").current("movies.personas").read())
 
 
 if __name__ == "__main__":

@@ -606,7 +606,7 @@ def test_no_warehouse_an_unknown_mart_and_a_broken_file_have_their_own_errors(
     with pytest.raises(StoreError, match="there is no warehouse yet"):
         export_mart(store, "movies.items", settings)
     with pytest.raises(StoreError, match="no mart for this dataset: personas"):
-        export_mart(store, "personas", settings)
+        export_mart(store, "movies.personas", settings)
     layout = WarehouseLayout(tmp_path)
     layout.folder.mkdir()
     layout.database.write_bytes(b"not a database" * 1000)

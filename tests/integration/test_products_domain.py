@@ -111,7 +111,7 @@ def test_the_persona_files_become_personas(made: tuple[Store, Settings, SampleWo
     told = key.others["persona_files"]
     raw = store.current("raw.persona_files")
     frame = pl.concat(imported_batches(raw, rows=50))
-    CONTRACTS["personas"].validate(frame)
+    CONTRACTS["movies.personas"].validate(frame)
     assert frame.height == raw.rows == told["personas"]
     assert (frame["description"].str.starts_with("This is what is known")).sum() == told[
         "with_attributes_only"

@@ -187,7 +187,10 @@ def test_an_interrupted_run_leaves_a_store_that_the_next_run_completes(
         *("--set", "world.sample.ratings=2000"),
     ]
     command = [understudy, "run", "--home", str(tmp_path / "home"), *small]
-    for stage, kill in (("write_personas", signal.SIGINT), ("persona_embeddings", signal.SIGKILL)):
+    for stage, kill in (
+        ("movies_personas", signal.SIGINT),
+        ("movies_persona_embeddings", signal.SIGKILL),
+    ):
         process = subprocess.Popen(
             command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
         )

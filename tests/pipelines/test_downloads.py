@@ -45,8 +45,13 @@ class Server:
 
     def answer(self, to: BaseHTTPRequestHandler) -> None:
         fault = self.faults.pop(0) if self.faults else ""
-        if fault.isdigit():
-            to.send_error(int(fault))
+        status, _, seconds = fault.partition(" after ")
+        if status.isdigit():
+            to.send_response(int(status))
+            if seconds:
+                to.send_header("Retry-After", seconds)
+            to.send_header("Content-Length", "0")
+            to.end_headers()
             return
         start = 0
         asked = to.headers.get("Range", "")
@@ -192,6 +197,19 @@ def test_transient_refusals_are_retried(server: Server, get: Callable[[], Path])
     server.faults = ["503", "429", "500"]
     assert get().read_bytes() == CONTENT
     assert len(server.requests) == 4
+
+
+@pytest.mark.faults
+def test_pause_that_the_server_asks_for_is_kept(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses: list[float] = []
+    monkeypatch.setattr("tenacity.nap.time.sleep", pauses.append)
+    server.faults = ["429 after 7", "503 after 9000", "500"]
+    assert fetch(DOWNLOAD, tmp_path, base_url=server.url, timeout=10).read_bytes() == CONTENT
+    # What is asked for, at most two minutes; without a header, back-off after the third failure.
+    assert pauses[:2] == [7.0, 120.0]
+    assert 2.0 <= pauses[2] <= 8.0
 
 
 @pytest.mark.faults

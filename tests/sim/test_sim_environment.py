@@ -321,7 +321,7 @@ def test_release_with_the_old_rater_name_opens(small: ModuleType, tmp_path: Path
             "movies.preference_scores": small.frames()["movies.preference_scores"].with_columns(
                 rater=old
             ),
-            "personas": small.frames()["personas"].with_columns(writer=old),
+            "movies.personas": small.frames()["movies.personas"].with_columns(writer=old),
         },
         settings={"scoring": {"rater": "embedded", "scale": "1-5"}},
     )
@@ -452,8 +452,8 @@ def test_an_environment_works_in_gymnasiums_vector_form(release: Release, statis
 
 def test_personas_of_other_domains_are_not_in_the_cast(small: ModuleType, tmp_path: Path) -> None:
     others = pl.Series("domain", ["movies", "books", "movies", "games", "movies", "books"])
-    personas = small.frames()["personas"].with_columns(others)
-    small.build(tmp_path / "home", replace={"personas": personas})
+    personas = small.frames()["movies.personas"].with_columns(others)
+    small.build(tmp_path / "home", replace={"movies.personas": personas})
     cast = Cast.read(open_release("movies@latest", home=tmp_path / "home"))
     assert cast.ids == ["persona:default:0", "persona:default:2", "persona:default:4"]
 

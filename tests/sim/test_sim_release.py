@@ -79,7 +79,7 @@ def test_it_is_a_mapping_of_short_names(release: Release) -> None:
     assert "films" not in release
     assert release.get("films") is None
     assert release.get("items") is release["items"]
-    assert dict(release.items())["personas"].dataset == "personas"
+    assert dict(release.items())["personas"].dataset == "movies.personas"
     assert release["items"].dataset == "movies.items"
 
 

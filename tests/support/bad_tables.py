@@ -256,7 +256,7 @@ BAD: dict[str, dict[str, list[Change]]] = {
         "user_count": [lambda f: f.head(4)],
         "mean_spread": [_set("mean_rating", 3.5)],
     },
-    "personas": {
+    "movies.personas": {
         "cohort_size": [
             lambda f: f.head(299),
             lambda f: f.head(0),
@@ -285,7 +285,7 @@ BAD: dict[str, dict[str, list[Change]]] = {
         "likes_not_disliked": [_hates_what_it_likes],
         "minors": [_children_with("job", "plumber"), _children_with("hobby", _ADULT_HOBBY)],
     },
-    "persona_embeddings": {
+    "movies.persona_embeddings": {
         **EMBEDDINGS,
         "near_duplicates": [_vectors(_copies)],
     },

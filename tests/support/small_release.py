@@ -141,8 +141,8 @@ def frames() -> dict[str, pl.DataFrame]:
         "movies.splits": splits,
         "movies.item_stats": stats,
         "movies.human_users": users,
-        "personas": personas,
-        "persona_embeddings": _vectors("persona_id", personas["persona_id"].to_list(), 3),
+        "movies.personas": personas,
+        "movies.persona_embeddings": _vectors("persona_id", personas["persona_id"].to_list(), 3),
         "movies.item_embeddings": _vectors("item_id", films, 5),
         "movies.score_plan": plan,
         "movies.preference_scores": _scores(plan),
@@ -354,7 +354,7 @@ def build_domain(home: Path, domain: str) -> Release:
         f"{domain}.item_stats": stats,
         f"{domain}.splits": movies["movies.splits"].with_columns(rename, rename_user),
         f"{domain}.preference_scores": movies["movies.preference_scores"].with_columns(rename),
-        "personas": movies["personas"].with_columns(domain=pl.lit(domain)),
+        f"{domain}.personas": movies["movies.personas"].with_columns(domain=pl.lit(domain)),
     }
     store = Store(home)
     pinned: dict[str, Snapshot] = {}

@@ -162,7 +162,7 @@ def _see_nodes(browser: WebDriver) -> None:
 
 def test_the_asset_graph_shows_every_stage(browser: WebDriver, dagster_ui: str) -> None:
     browser.get(f"{dagster_ui}/asset-groups")
-    stages = ("sources", "raw", "staging", "intermediate", "marts", "personas", "releases")
+    stages = ("sources", "raw", "staging", "intermediate", "marts", "releases")
     for group in (*stages, "movies", "books", "games", "products", "ablations", "training"):
         _see(browser, group)
     _picture(browser, "asset_groups")

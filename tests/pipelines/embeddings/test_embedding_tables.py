@@ -57,7 +57,7 @@ def table(frame, embedder, previous=None, **more):
 def test_the_table_keeps_its_contract_and_is_sorted():
     frame = people("one", "two", "three").reverse()
     found = table(frame, Hashing())
-    assert CONTRACTS["persona_embeddings"].validate(found).equals(found)
+    assert CONTRACTS["movies.persona_embeddings"].validate(found).equals(found)
     assert found["persona_id"].is_sorted()
     assert found["text_sha256"][0] == hashlib.sha256(b"one").hexdigest()
     np.testing.assert_array_equal(found["vector"][1].to_numpy(), Hashing().encode(["two"])[0])

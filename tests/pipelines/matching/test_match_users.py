@@ -93,14 +93,14 @@ def test_other_domains_have_cohorts_of_their_own(domain, cohort) -> None:
     found = matched(small_world(told=False, domain=domain), domain=domain)
     assert set(found.personas["cohort"]) == {cohort}
     people = matched_personas(found.personas)
-    CONTRACTS["personas"].validate(people)
+    CONTRACTS["movies.personas"].validate(people)
     assert set(people["domain"]) == {domain}
 
 
 def test_personas_state_what_was_matched(world) -> None:
     found = matched(world)
     people = matched_personas(found.personas)
-    CONTRACTS["personas"].validate(people)
+    CONTRACTS["movies.personas"].validate(people)
     assert set(people["origin"]) == {"matched"}
     assert people["persona_id"].to_list() == found.personas["persona_id"].to_list()
     for text, row in zip(people["description"], found.personas.to_dicts(), strict=True):

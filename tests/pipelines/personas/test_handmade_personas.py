@@ -23,7 +23,7 @@ domains = pytest.mark.parametrize("domain", ["movies", "books"])
 @domains
 def test_they_keep_the_contract_and_are_nobody_twice(domain):
     frame = handmade_personas(domain)
-    assert CONTRACTS["personas"].validate(frame).equals(frame)
+    assert CONTRACTS["movies.personas"].validate(frame).equals(frame)
     assert frame["origin"].unique().to_list() == ["handmade"]
     assert frame["domain"].unique().to_list() == [domain]
     assert frame["name"].n_unique() == frame["description"].n_unique() == 40

@@ -31,7 +31,7 @@ def raw(*rows: dict[str, Any]) -> pl.DataFrame:
 
 
 def one(**row: Any) -> dict[str, Any]:
-    frame = CONTRACTS["personas"].validate(imported(raw(row)))
+    frame = CONTRACTS["movies.personas"].validate(imported(raw(row)))
     return frame.row(0, named=True)
 
 
@@ -125,7 +125,7 @@ def test_nobody_to_import_and_too_many_are_errors() -> None:
 
 def test_imported_and_generated_personas_stand_in_one_table_that_its_readers_take() -> None:
     both = pl.concat([generate(PersonaSettings(count=2)), imported(raw({"text": TEXT}))])
-    CONTRACTS["personas"].validate(both)
+    CONTRACTS["movies.personas"].validate(both)
     cast = Cast(both.sort("persona_id"))
     assert cast.ages[-1] == 0
     assert np.isfinite(cast.ages).all()
@@ -153,5 +153,5 @@ def test_whatever_a_file_says_the_rows_keep_the_contract(rows: list[tuple[str, s
     )  # fmt: skip
     if frame.is_empty():
         return
-    found = CONTRACTS["personas"].validate(imported(frame))
+    found = CONTRACTS["movies.personas"].validate(imported(frame))
     assert not found["description"].str.contains(r"[\p{Cc}{}\x{200B}-\x{200F}]").any()

@@ -80,7 +80,7 @@ def test_a_model_that_decides_on_genres_fills_the_columns() -> None:
 
     model = writer(scripted(watched), settings(genres="model", count=30))
     frame = generate(settings(genres="model", count=30, cohort="c"), writer=model)
-    CONTRACTS["personas"].validate(frame)
+    CONTRACTS["movies.personas"].validate(frame)
     assert set(frame["writer"]) == {"scripted-writer"}
     for row in frame.iter_rows(named=True):
         assert row["likes"]
@@ -97,7 +97,7 @@ def test_a_model_that_decides_on_genres_fills_the_columns() -> None:
 def test_sampled_genres_stay_as_they_were_sampled() -> None:
     model = writer(scripted(), settings())
     frame = generate(settings(count=30, cohort="c"), writer=model)
-    CONTRACTS["personas"].validate(frame)
+    CONTRACTS["movies.personas"].validate(frame)
     sampled = sample_attributes(7, "c", np.arange(30))
     for column in ("likes", "dislikes", "name", "age", "job", "hobby"):
         assert frame[column].to_list() == sampled[column].to_list()

@@ -16,7 +16,7 @@ from pipelines.personas import generate, generate_batches, load_lists, load_writ
 
 def test_a_cohort_keeps_the_contract_and_its_order():
     frame = generate(PersonaSettings(count=1_200))
-    assert CONTRACTS["personas"].validate(frame).equals(frame)
+    assert CONTRACTS["movies.personas"].validate(frame).equals(frame)
     assert frame["persona_id"].is_sorted(), "numbers are padded, so that text order is their order"
     assert frame["origin"].unique().to_list() == ["sampled"]
 

@@ -24,7 +24,7 @@ from pipelines.store.locks import mutex
 def _write(home: Path, cohort: str, count: int = 20, progress: Progress = no_progress) -> Snapshot:
     settings = Settings(personas={"count": count}, runtime={"home": str(home)})
     context = PipelineContext.of(Store(home), settings, progress=progress)
-    return build(stage_of("personas"), context, cohort=cohort).snapshots["personas"]
+    return build(stage_of("movies.personas"), context, cohort=cohort).snapshots["movies.personas"]
 
 
 def test_a_cohort_joins_those_that_are_there(tmp_path: Path) -> None:
@@ -46,7 +46,7 @@ def test_making_a_cohort_again_gives_the_version_that_is_there(tmp_path: Path) -
 def test_other_settings_make_a_new_version_and_leave_the_old_one(tmp_path: Path) -> None:
     old, new = _write(tmp_path, "a"), _write(tmp_path, "a", 21)
     assert (old.rows, new.rows) == (20, 21)
-    assert Store(tmp_path).get("personas", old.version).read().height == 20
+    assert Store(tmp_path).get("movies.personas", old.version).read().height == 20
 
 
 def test_the_name_says_the_domain(tmp_path: Path) -> None:
@@ -76,8 +76,8 @@ def test_an_imported_cohort_needs_files(tmp_path: Path) -> None:
         {"world": {"folder": str(tmp_path / "data")}, "runtime": {"home": home}}
     )
     with pytest.raises(ConfigError, match="no persona files to import"):
-        build(stage_of("personas"), context, cohort="imported")
-    assert not context.store.has("personas")
+        build(stage_of("movies.personas"), context, cohort="imported")
+    assert not context.store.has("movies.personas")
 
 
 def _imported(tmp_path: Path, **options: Any) -> tuple[Snapshot, PipelineContext]:
@@ -140,7 +140,7 @@ def test_cohorts_made_at_the_same_time_don_t_lose_each_other(tmp_path: Path) -> 
         thread.start()
     for thread in threads:
         thread.join()
-    table = Store(tmp_path).current("personas").read()
+    table = Store(tmp_path).current("movies.personas").read()
     assert sorted(table["cohort"].unique()) == names
     assert table.height == 40
 
@@ -158,13 +158,13 @@ def test_the_command_writes_checks_and_shows_a_cohort(tmp_path: Path) -> None:
     assert "persona:pilot:0000000" in result.output
     assert "0 failed" in result.output
     store = Store(tmp_path)
-    snapshot = store.current("personas")
+    snapshot = store.current("movies.personas")
     assert snapshot.scan().filter(pl.col("cohort") == "pilot").collect().height == 120
-    assert store.checks("personas", snapshot.version)["clean_language"].passed
+    assert store.checks("movies.personas", snapshot.version)["clean_language"].passed
 
 
 def test_an_unknown_writer_is_a_usage_fault(tmp_path: Path) -> None:
     words = ["personas", "--writer", "ghost", "--home", str(tmp_path)]
     result = CliRunner().invoke(app, words)
     assert result.exit_code != 0
-    assert not Store(tmp_path).has("personas")
+    assert not Store(tmp_path).has("movies.personas")

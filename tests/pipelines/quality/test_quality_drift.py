@@ -74,8 +74,8 @@ def test_more_rows_are_no_loss(world: Any) -> None:
 
 
 def test_a_smaller_cohort_only_warns(world: Any) -> None:
-    fewer = world.broken("personas", lambda f: f.head(100))
-    record = _drift(world, fewer, world.tables["personas"])["row_drop"]
+    fewer = world.broken("movies.personas", lambda f: f.head(100))
+    record = _drift(world, fewer, world.tables["movies.personas"])["row_drop"]
     assert (record.passed, record.severity) == (False, "warn")
 
 
@@ -99,15 +99,17 @@ def test_ages_of_another_seed_are_no_drift(world: Any) -> None:
     from pipelines.config import PersonaSettings
     from pipelines.personas import generate
 
-    other = world.broken("personas", lambda _: generate(PersonaSettings(count=300, seed=8)))
-    assert _drift(world, other, world.tables["personas"])["age_drift"].passed
-    old = world.broken("personas", lambda f: f.with_columns(age=pl.lit(80, pl.Int64)))
-    assert not _drift(world, old, world.tables["personas"])["age_drift"].passed
+    other = world.broken("movies.personas", lambda _: generate(PersonaSettings(count=300, seed=8)))
+    assert _drift(world, other, world.tables["movies.personas"])["age_drift"].passed
+    old = world.broken("movies.personas", lambda f: f.with_columns(age=pl.lit(80, pl.Int64)))
+    assert not _drift(world, old, world.tables["movies.personas"])["age_drift"].passed
 
 
 def test_another_encoder_is_noted(world: Any) -> None:
-    other = world.broken("persona_embeddings", lambda f: f.with_columns(model=pl.lit("new@1")))
-    record = _drift(world, other, world.tables["persona_embeddings"])["model_drift"]
+    other = world.broken(
+        "movies.persona_embeddings", lambda f: f.with_columns(model=pl.lit("new@1"))
+    )
+    record = _drift(world, other, world.tables["movies.persona_embeddings"])["model_drift"]
     assert (record.passed, record.severity) == (False, "warn")
 
 
@@ -137,16 +139,16 @@ def test_a_changed_column_type_is_noted(world: Any) -> None:
 
 
 def test_a_passing_contract_is_recorded() -> None:
-    record = pandera_record(CONTRACTS["personas"])
+    record = pandera_record(CONTRACTS["movies.personas"])
     assert (record.name, record.kind, record.passed) == ("contract", "pandera", True)
-    assert "contract" in required_checks("personas")
+    assert "contract" in required_checks("movies.personas")
 
 
 def test_a_broken_contract_shows_its_rows(world: Any) -> None:
-    bad = world.frames["personas"].with_columns(age=pl.lit(3, pl.Int64))
-    contract = CONTRACTS["personas"]
+    bad = world.frames["movies.personas"].with_columns(age=pl.lit(3, pl.Int64))
+    contract = CONTRACTS["movies.personas"]
     with pytest.raises(ContractError) as caught:
-        contract.validate(bad, dataset="personas")
+        contract.validate(bad, dataset="movies.personas")
     record = pandera_record(contract, caught.value)
     assert record.blocks
     assert "personas" in record.details["problem"]

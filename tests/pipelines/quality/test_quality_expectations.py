@@ -107,9 +107,9 @@ def test_failing_rows_are_the_rows_that_fail(world: Any) -> None:
 
 
 def test_a_duplicate_description_names_both_personas(world: Any) -> None:
-    first = world.frames["personas"]["description"][0]
+    first = world.frames["movies.personas"]["description"][0]
     bad = world.broken(
-        "personas",
+        "movies.personas",
         lambda f: f.with_columns(
             description=pl.when(pl.int_range(pl.len()) == 7)
             .then(pl.lit(first))
@@ -200,7 +200,9 @@ def test_baseline_raters_may_score_everybody_alike(world: Any) -> None:
 
 def test_persona_targets_can_be_given(world: Any) -> None:
     targets = PersonaTargets(ages=((4, 94, 1.0),), genders={"male": 1.0}, favourable={})
-    record = _check(world, world.tables["personas"], persona_targets=targets)["gender_balance"]
+    record = _check(world, world.tables["movies.personas"], persona_targets=targets)[
+        "gender_balance"
+    ]
     assert not record.passed
 
 
@@ -210,7 +212,7 @@ def test_unknown_dataset_and_wrong_snapshot_are_errors(world: Any) -> None:
     with pytest.raises(ContractError, match="no expectations are declared"):
         check_dataset("raw.movielens_movies", items, **options)
     with pytest.raises(ContractError, match=r"the snapshot is of movies\.items"):
-        check_dataset("personas", items, **options)
+        check_dataset("movies.personas", items, **options)
 
 
 def test_names_and_severities_are_fit_for_asset_checks() -> None:

@@ -137,7 +137,7 @@ def test_previews_of_nothing() -> None:
 # -- plots -----------------------------------------------------------------------------------
 
 
-PLOTTED = ["personas", *(f"movies.{table}" for table in PLOTS if table != "personas")]
+PLOTTED = [f"movies.{table}" for table in PLOTS]
 
 
 @pytest.mark.parametrize("dataset", PLOTTED)

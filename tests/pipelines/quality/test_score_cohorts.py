@@ -54,12 +54,12 @@ def _failing(records: dict[str, CheckRecord]) -> set[str]:
 
 def test_cohorts_of_other_domains_owe_no_pair(world: Any) -> None:
     people = _and("books-2026", "games")
-    records = _checks(world, PLAN, lambda f: f, given={"personas": people})
+    records = _checks(world, PLAN, lambda f: f, given={"movies.personas": people})
     assert records["personas_planned"].passed
 
 
 def test_a_cohort_that_was_made_but_is_not_planned_yet_owes_no_pair(world: Any) -> None:
-    records = _checks(world, PLAN, lambda f: f, given={"personas": _and("movies-2026-w47")})
+    records = _checks(world, PLAN, lambda f: f, given={"movies.personas": _and("movies-2026-w47")})
     assert records["personas_planned"].passed
 
 
@@ -69,7 +69,7 @@ def test_a_persona_left_out_of_any_planned_cohort_is_found(world: Any) -> None:
         world,
         PLAN,
         lambda f: _and("movies-2026")(f).filter(pl.col("persona_id") != lost),
-        given={"personas": _and("movies-2026", "books")},
+        given={"movies.personas": _and("movies-2026")},
     )
     record = records["personas_planned"]
     assert not record.passed
@@ -77,7 +77,9 @@ def test_a_persona_left_out_of_any_planned_cohort_is_found(world: Any) -> None:
 
 
 def test_the_standing_cohort_is_owed_even_if_all_of_it_is_gone(world: Any) -> None:
-    records = _checks(world, PLAN, _as("movies-2026"), given={"personas": _and("movies-2026")})
+    records = _checks(
+        world, PLAN, _as("movies-2026"), given={"movies.personas": _and("movies-2026")}
+    )
     record = records["personas_planned"]
     assert not record.passed
     assert {row["cohort"] for row in record.details["rows"]} == {"default"}
@@ -91,7 +93,7 @@ def test_cohorts_of_different_sizes_have_different_shares(world: Any) -> None:
 
 def test_a_good_table_of_two_cohorts_passes(world: Any) -> None:
     both = _and("movies-2026")
-    records = _checks(world, SCORES, both, given={PLAN: both, "personas": both})
+    records = _checks(world, SCORES, both, given={PLAN: both, "movies.personas": both})
     assert _failing(records) == set()
 
 

@@ -48,7 +48,7 @@ def test_tiny_tables_are_not_blocked_by_distributions(
         ("movies.interactions", "rated_from"),
         ("movies.item_embeddings", "unit_norm"),
         ("movies.preference_scores", "probabilities_sum"),
-        ("personas", "cohort_size"),
+        ("movies.personas", "cohort_size"),
     } <= judged
 
 

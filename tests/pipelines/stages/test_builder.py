@@ -217,14 +217,14 @@ def test_cohort_is_reused_only_in_the_table_that_is_current(context: PipelineCon
 
 
 def test_rows_of_cohorts_without_personas_are_dropped(context: PipelineContext) -> None:
-    personas = conform("personas", frames()["personas"])
+    personas = conform("movies.personas", frames()["personas"])
     gone = personas.with_columns(
         cohort=pl.lit("gone"), persona_id=pl.col("persona_id").str.replace("default", "gone")
     )
-    context.store.commit("personas", pl.concat([personas, gone]), code_version="1")
-    reads = {"personas": "personas"}
+    context.store.commit("movies.personas", pl.concat([personas, gone]), code_version="1")
+    reads = {"personas": "movies.personas"}
     build(cohorts(1, inputs=reads), context, cohort="gone")
-    context.store.commit("personas", personas, code_version="1")
+    context.store.commit("movies.personas", personas, code_version="1")
     build(cohorts(1, inputs=reads), context, cohort="default")
     assert people(context) == ["persona:default:1"]
     assert context.store.current(PLAN).manifest.stats == {"pairs": {"default": 1}}
