@@ -9,6 +9,7 @@ from typing import Any
 
 import polars as pl
 
+from pipelines.domains import DOMAINS
 from pipelines.quality._spec import Evidence, View, ViewFunction
 from pipelines.quality._stats import (
     ALPHA,
@@ -80,8 +81,9 @@ def _sampled(evidence: Evidence) -> pl.LazyFrame:
 
 def _planned(evidence: Evidence) -> dict[str, int]:
     """How many personas each cohort that was generated here was planned with."""
+    asked = evidence.settings.personas
     cohorts = evidence.snapshot.manifest.config.get("cohorts") or {
-        evidence.settings.personas.cohort: {"count": evidence.settings.personas.count}
+        DOMAINS[evidence.domain].cohort(asked.cohort): {"count": asked.count}
     }
     return {name: int(facts["count"]) for name, facts in cohorts.items() if "count" in facts}
 
@@ -366,7 +368,6 @@ def spelling(genre: str) -> str:
     >>> bool(re.search(spelling("Comedy"), "She avoids comedies"))
     True
     """
-    from pipelines.domains import DOMAINS
     from pipelines.personas import genre_phrase
 
     forms = {re.escape(genre.lower()) + "s?"}

@@ -532,7 +532,9 @@ class _Fetch:
         self._pending = pending
         self._report = report
         self._progress = progress
-        self._gate = CoolDown(self._settings.max_wait, self._settings.retries + 1, self._resume_hint)
+        self._cool_down = CoolDown(
+            self._settings.max_wait, self._settings.retries + 1, self._resume_hint
+        )
         self._failed_in_a_row = 0
         self._allowed = max(MAX_FAILURES_IN_A_ROW, MAX_FAILED_SHARE * len(pending))
 
@@ -546,7 +548,7 @@ class _Fetch:
             except BaseExceptionGroup as faults:
                 raise _first(faults) from None
             finally:
-                self._report.paused = round(self._gate.paused, 3)
+                self._report.paused = round(self._cool_down.paused, 3)
         answered = self._report.settled - self._report.cached
         if self._report.failed and not answered:
             raise self._down()
@@ -570,21 +572,21 @@ class _Fetch:
         """Ask until there is an answer or the tries are used up; pauses use up none."""
         tries = 0
         while True:
-            await self._gate.wait()
+            await self._cool_down.wait()
             self._report.requests += 1
             answer = await self._client._ask(connection, tmdb_id)
             if answer.kind == "throttled":
                 pause = answer.wait
                 if pause is None:
                     pause = min(backoff(tries + 1, 2.0), self._settings.max_wait)
-                self._gate.pause(pause, self._client._base)
+                self._cool_down.pause(pause, self._client._base)
             elif answer.kind == "transient":
                 tries += 1
                 if tries > self._settings.retries:
                     return answer
                 await asyncio.sleep(backoff(tries, self._client._backoff))
             else:
-                self._gate.answered()
+                self._cool_down.answered()
                 return answer
             self._report.retries += 1
 

@@ -6,10 +6,11 @@ from collections.abc import Mapping
 
 import polars as pl
 
-from pipelines.config import GraphSettings, MatchingSettings
+from pipelines.config import GraphSettings, MatchingSettings, PersonaSettings
 from pipelines.contracts import CONTRACTS
 from pipelines.graph import item_similarity, triple_batches
 from pipelines.matching import History, StatisticalMatcher, match_users
+from pipelines.personas import generate
 
 __all__ = ["books_like"]
 
@@ -59,6 +60,10 @@ def books_like(movies: Mapping[str, pl.DataFrame], graph: GraphSettings) -> dict
         "books.human_users": users,
         "books.user_traits": user_traits(users),
         "books.item_embeddings": tables["item_embeddings"],
+        "books.personas": generate(
+            PersonaSettings(count=tables["personas"].height, cohort="books")
+        ),
+        "books.persona_embeddings": tables["persona_embeddings"],
         "books.score_plan": tables["score_plan"],
         "books.preference_scores": _on_five(tables["preference_scores"]),
         "books.population": tables["population"],
@@ -70,10 +75,11 @@ def books_like(movies: Mapping[str, pl.DataFrame], graph: GraphSettings) -> dict
 
 def _renamed(frame: pl.DataFrame) -> pl.DataFrame:
     """Keys of books and of their readers."""
-    keys = [c for c in ("item_id", "user_id") if c in frame.columns]
+    keys = [c for c in ("item_id", "user_id", "persona_id") if c in frame.columns]
     asin = pl.format("asin:B{}", pl.col("item_id").str.slice(3).str.zfill(9))
     reader = pl.col("user_id").str.replace("ml-user:", "amazon-user:A")
-    made = {"item_id": asin, "user_id": reader}
+    persona = pl.col("persona_id").str.replace("persona:default:", "persona:books:")
+    made = {"item_id": asin, "user_id": reader, "persona_id": persona}
     return frame.with_columns(**{key: made[key] for key in keys})
 
 

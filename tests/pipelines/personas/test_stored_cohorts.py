@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 from pipelines.cli.main import app
 from pipelines.config import Settings
 from pipelines.contracts import CONTRACTS
+from pipelines.domains import cohort_domain
 from pipelines.downloads import Progress, no_progress
 from pipelines.errors import ConfigError, LockedError
 from pipelines.llm.answers import AnswerStore
@@ -24,7 +25,8 @@ from pipelines.store.locks import mutex
 def _write(home: Path, cohort: str, count: int = 20, progress: Progress = no_progress) -> Snapshot:
     settings = Settings(personas={"count": count}, runtime={"home": str(home)})
     context = PipelineContext.of(Store(home), settings, progress=progress)
-    return build(stage_of("movies.personas"), context, cohort=cohort).snapshots["movies.personas"]
+    dataset = f"{cohort_domain(cohort)}.personas"
+    return build(stage_of(dataset), context, cohort=cohort).snapshots[dataset]
 
 
 def test_a_cohort_joins_those_that_are_there(tmp_path: Path) -> None:
@@ -49,12 +51,26 @@ def test_other_settings_make_a_new_version_and_leave_the_old_one(tmp_path: Path)
     assert Store(tmp_path).get("movies.personas", old.version).read().height == 20
 
 
-def test_the_name_says_the_domain(tmp_path: Path) -> None:
-    _write(tmp_path, "books-pilot", 3)
-    _write(tmp_path, "games", 3)
-    table = _write(tmp_path, "pilot", 3).read()
-    found = dict(table.select("cohort", "domain").unique().iter_rows())
-    assert found == {"books-pilot": "books", "games": "games", "pilot": "movies"}
+@pytest.mark.parametrize(
+    ("cohort", "domain"),
+    [
+        ("books-pilot", "books"),
+        ("games", "games"),
+        ("pilot", "movies"),
+        ("handmade-books", "books"),
+    ],
+)
+def test_cohort_name_decides_the_domain(tmp_path: Path, cohort: str, domain: str) -> None:
+    snapshot = _write(tmp_path, cohort, 3)
+    assert snapshot.dataset == f"{domain}.personas"
+    assert set(snapshot.read()["domain"]) == {domain}
+
+
+def test_stage_of_another_domain_leaves_the_cohort_out(tmp_path: Path) -> None:
+    context = PipelineContext.of(Store(tmp_path), Settings(runtime={"home": str(tmp_path)}))
+    left_out = build(stage_of("games.personas"), context, cohort="books-pilot")
+    assert left_out.reason == "books-pilot is no cohort of the games"
+    assert not context.store.has("games.personas")
 
 
 def test_handmade_people_are_a_cohort_like_others(tmp_path: Path) -> None:
@@ -127,8 +143,8 @@ def test_rules_leave_imported_fields_to_the_raters(tmp_path: Path) -> None:
 
 
 def test_two_processes_don_t_make_one_cohort_at_once(tmp_path: Path) -> None:
-    lock = tmp_path / "_locks" / "personas-a.lock"
-    with mutex(lock), pytest.raises(LockedError, match="another process is writing personas of a"):
+    lock = tmp_path / "_locks" / "movies.personas-a.lock"
+    with mutex(lock), pytest.raises(LockedError, match=r"is writing movies\.personas of a"):
         _write(tmp_path, "a")
     assert _write(tmp_path, "a").rows == 20
 

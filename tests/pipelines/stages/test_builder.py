@@ -217,7 +217,7 @@ def test_cohort_is_reused_only_in_the_table_that_is_current(context: PipelineCon
 
 
 def test_rows_of_cohorts_without_personas_are_dropped(context: PipelineContext) -> None:
-    personas = conform("movies.personas", frames()["personas"])
+    personas = conform("movies.personas", frames()["movies.personas"])
     gone = personas.with_columns(
         cohort=pl.lit("gone"), persona_id=pl.col("persona_id").str.replace("default", "gone")
     )
