@@ -98,6 +98,8 @@ def _sizes(evidence: Evidence) -> View:
         .iter_rows()
     )
     planned = _planned(evidence)
+    if not planned:
+        return View.skip("every cohort is imported, hand-made or matched")
     return View(
         pl.DataFrame(
             [

@@ -17,7 +17,7 @@ from pipelines.domains import cohort_domain
 from pipelines.downloads import Progress, no_progress
 from pipelines.errors import ConfigError, LockedError
 from pipelines.llm.answers import AnswerStore
-from pipelines.stages import PipelineContext, build, stage_of
+from pipelines.stages import PipelineContext, build, check, stage_of
 from pipelines.store import Snapshot, Store
 from pipelines.store.locks import mutex
 
@@ -184,3 +184,14 @@ def test_an_unknown_writer_is_a_usage_fault(tmp_path: Path) -> None:
     result = CliRunner().invoke(app, words)
     assert result.exit_code != 0
     assert not Store(tmp_path).has("movies.personas")
+
+
+def test_planned_size_does_not_apply_to_handmade_cohorts_alone(tmp_path: Path) -> None:
+    _write(tmp_path, "handmade-movies")
+    settings = Settings(runtime={"home": str(tmp_path)})
+    records = check(PipelineContext.of(Store(tmp_path), settings), "movies.personas") or []
+    (size,) = [r for r in records if r.name == "cohort_size"]
+    assert (size.passed, size.details["message"]) == (
+        None, "every cohort is imported, hand-made or matched",
+    )  # fmt: skip
+    assert not [r.name for r in records if r.blocks]
