@@ -191,7 +191,6 @@ def test_planned_size_does_not_apply_to_handmade_cohorts_alone(tmp_path: Path) -
     settings = Settings(runtime={"home": str(tmp_path)})
     records = check(PipelineContext.of(Store(tmp_path), settings), "movies.personas") or []
     (size,) = [r for r in records if r.name == "cohort_size"]
-    assert (size.passed, size.details["message"]) == (
-        None, "every cohort is imported, hand-made or matched",
-    )  # fmt: skip
+    assert size.passed is None
+    assert size.details["message"].endswith("every cohort is imported, hand-made or matched")
     assert not [r.name for r in records if r.blocks]
