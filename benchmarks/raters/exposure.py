@@ -41,7 +41,7 @@ def main() -> None:
     store = Store(options.home)
     names = TABLES[:-1] if options.no_text else TABLES
     tables: dict[str, Any] = {name: store.current(f"movies.{name}").read() for name in names}
-    known = store.current("personas").read().filter(domain="movies", origin="sampled")
+    known = store.current("movies.personas").read().filter(origin="sampled")
     people, items = known.sort("persona_id")[: options.personas], tables["items"]
     rater = fit_statistical(scale=scale_named("1-10"), seed=11, **tables)
     learned = {name: tables[name] for name in ("interactions", "splits")}

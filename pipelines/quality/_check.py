@@ -508,7 +508,7 @@ def pandera_record(contract: Contract, error: ContractError | None = None) -> Ch
     Examples
     --------
     >>> from pipelines.contracts import CONTRACTS
-    >>> pandera_record(CONTRACTS["personas"]).passed
+    >>> pandera_record(CONTRACTS["movies.personas"]).passed
     True
     """
     from pipelines.store import CheckRecord

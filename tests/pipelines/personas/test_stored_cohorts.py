@@ -112,15 +112,15 @@ def _imported(tmp_path: Path, **options: Any) -> tuple[Snapshot, PipelineContext
     (folder / "personas" / "people.txt").write_text("\n".join(texts) + "\n")
     settings = {"world": {"folder": str(folder)}, "runtime": {"home": str(tmp_path / "home")}}
     context = PipelineContext({**settings, **options})
-    made = build(stage_of("personas"), context, cohort="imported")
-    return made.snapshots["personas"], context
+    made = build(stage_of("movies.personas"), context, cohort="imported")
+    return made.snapshots["movies.personas"], context
 
 
 def test_a_model_reads_imported_texts_in_their_stage(tmp_path: Path, tiny_model: Path) -> None:
     engine = {"kind": "transformers", "model": str(tiny_model)}
     table, context = _imported(tmp_path, personas={"reader": "model"}, engine=engine)
     found = table.read()
-    CONTRACTS["personas"].validate(found)
+    CONTRACTS["movies.personas"].validate(found)
     reader = table.manifest.stats["reader"]["imported"]
     stated = found.filter(
         (pl.col("likes").list.len() > 0)
