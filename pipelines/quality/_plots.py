@@ -165,7 +165,8 @@ def persona_names(personas: pl.LazyFrame) -> bytes:
     """The most frequent first names of sampled personas."""
     drawn = personas.filter(pl.col("origin") != "imported").drop_nulls("name")
     counts = (
-        drawn.group_by("name")
+        drawn.select(pl.col("name").str.split(" ").list.first())
+        .group_by("name")
         .agg(n=pl.len())
         .with_columns(share=pl.col("n") / pl.col("n").sum())
         .sort("n", "name", descending=[True, False])
