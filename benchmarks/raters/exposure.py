@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -36,11 +37,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--home", type=Path, required=True)
     parser.add_argument("--personas", type=int, default=300, help="personas (count)")
-    parser.add_argument("--no-text", action="store_true", help="leave the items' text vectors out")
+    parser.add_argument("--seeds", type=int, default=5, help="seeds of the draws (count)")
     options = parser.parse_args()
     store = Store(options.home)
-    names = TABLES[:-1] if options.no_text else TABLES
-    tables: dict[str, Any] = {name: store.current(f"movies.{name}").read() for name in names}
+    tables: dict[str, Any] = {name: store.current(f"movies.{name}").read() for name in TABLES}
     known = store.current("movies.personas").read().filter(origin="sampled")
     people, items = known.sort("persona_id")[: options.personas], tables["items"]
     rater = fit_statistical(scale=scale_named("1-10"), seed=11, **tables)
@@ -48,24 +48,32 @@ def main() -> None:
     started = time.process_time()
     model = fit_exposure(rater, **learned, seed=11)
     print(f"fit: {time.process_time() - started:.1f} s of CPU\n{model.metadata}\n")
-    exposure = model.of(people["persona_id"], rater.persona_tastes(people))
+    held_out = judge_exposure(model, rater, **learned, seed=11)
     plan = people.select("persona_id").join(items.select("item_id"), how="cross")
-    watched = exposure(people["persona_id"], items["item_id"])
-    plan = plan.with_columns(inclusion=1.0, exposure=pl.Series(watched.ravel()))
-    scores = pl.concat(score_pairs(rater, plan, people, items, seed=11))
-    found = population_report(
-        scores,
-        personas=people,
-        items=items,
-        rater=rater,
-        plan=plan,
-        selection=judge_exposure(model, rater, **learned, seed=11),
-        seed=11,
-        **learned,
-    )
-    chosen = found.table.filter(pl.col("figure").str.contains("watched|choice|exposure"))
-    for name, unit, personas, humans, _ in population_rows(chosen):
-        print(f"| {name} | {unit} | {personas} | {humans} |")
+    found: dict[str, list[float]] = {}
+    for seed in range(options.seeds):
+        drawn = replace(rater, seed=seed)
+        exposure = model.of(people["persona_id"], drawn.persona_tastes(people))
+        watched = exposure(people["persona_id"], items["item_id"]).ravel()
+        report = population_report(
+            pl.concat(score_pairs(drawn, plan, people, items, seed=seed)),
+            personas=people,
+            items=items,
+            rater=drawn,
+            plan=plan.with_columns(inclusion=1.0, exposure=pl.Series(watched)),
+            selection=held_out,
+            seed=seed,
+            **learned,
+        )
+        chosen = report.table.filter(pl.col("figure").str.contains("watched|choice|exposure"))
+        if not seed:
+            for name, unit, personas, humans, _ in population_rows(chosen):
+                print(f"| {name} | {unit} | {personas} | {humans} |")
+        for row in chosen.drop_nulls("personas_value").iter_rows(named=True):
+            found.setdefault(row["figure"], []).append(row["personas_value"])
+    print("\n| over seeds | mean | standard deviation of one |\n|---|--:|--:|")
+    for name, values in found.items():
+        print(f"| {name} | {np.mean(values):.3f} | {np.std(values, ddof=1):.3f} |")
     crowd = np.resize(rater.persona_tastes(people), (1_000, rater.catalogue.taste.shape[1]))
     wall, cpu = time.perf_counter(), time.process_time()
     pairs = sum(model.probabilities(crowd[n : n + 64]).size for n in range(0, len(crowd), 64))
