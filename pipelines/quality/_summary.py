@@ -50,8 +50,8 @@ _POPULATION = {
     "genre_gap": "liked minus disliked genres",
     "user_spread_spread": "spread of users' standard deviations",
     "headroom": "own top ten over the common one",
-    "watched_any": "rating of what people watched, any personas",
-    "watched": "the same, personas who would watch it",
+    "watched_any": "mean of watched, any personas",
+    "watched": "mean of watched, by exposure",
 }
 
 
