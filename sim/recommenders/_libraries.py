@@ -409,7 +409,7 @@ class LightGCNRecommender(CollaborativeRecommender):
         self,
         dim: int = 64,
         layers: int = 2,
-        epochs: int = 80,
+        epochs: int = 100,
         batch: int = 32_768,
         learning_rate: float = 0.03,
         regularization: float = 1e-4,

@@ -71,3 +71,15 @@ def test_a_changed_score_fails_the_check(tmp_path: Path) -> None:
     )
     failed = {r.name for r in check(context, "movies.persona_candidates") or [] if r.blocks}
     assert failed == {"scores_recomputable"}
+
+
+@pytest.mark.parametrize("table", ["score_plan", "preference_scores"])
+def test_matched_cohorts_are_scored_only_on_request(table: str) -> None:
+    from pipelines.config import Settings
+    from pipelines.stages import stage_of
+
+    left_out = stage_of(f"movies.{table}").left_out
+    assert left_out is not None
+    assert "matching.scored is false" in str(left_out(Settings(), "matched"))
+    assert left_out(Settings(matching={"scored": True}), "matched") is None
+    assert left_out(Settings(), "default") is None
