@@ -83,3 +83,20 @@ def test_matched_cohorts_are_scored_only_on_request(table: str) -> None:
     assert "matching.scored is false" in str(left_out(Settings(), "matched"))
     assert left_out(Settings(matching={"scored": True}), "matched") is None
     assert left_out(Settings(), "default") is None
+
+
+def test_a_release_takes_matches_of_its_own_tables_only(tmp_path: Path) -> None:
+    from pipelines.context import PipelineContext
+    from pipelines.domains import DOMAINS
+    from pipelines.stages import build, s90_releases, stage_of
+
+    store = Store(tmp_path)
+    commit_users(store)
+    context = PipelineContext({"runtime": {"home": str(tmp_path)}, "matching": SETTINGS})
+    made = build(stage_of("movies.matched_personas"), context).snapshots
+    own = {name: store.current(name) for name in store.datasets() if name not in made}
+    found = s90_releases._matches(context, DOMAINS["movies"], own)
+    assert {n: s.version for n, s in found.items()} == {n: s.version for n, s in made.items()}
+    rows = store.current("movies.splits").read().with_columns(split=pl.lit("train"))
+    own["movies.splits"] = store.commit("movies.splits", rows, code_version="test")
+    assert s90_releases._matches(context, DOMAINS["movies"], own) == {}
