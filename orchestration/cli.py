@@ -153,8 +153,8 @@ def ui(
     overrides = _overrides(home, None, data, source, variant)
     tree = open_settings(None, config, overrides)
     folder = tree.runtime.home.resolve()
-    with full_disk_errors(folder):
-        open_instance(folder, tree.personas.cohort).dispose()
+    with full_disk_errors(folder), open_instance(folder, tree.personas.cohort):
+        pass  # made, so that webserver and daemon find it
     env = os.environ | {"UNDERSTUDY_HOME": str(folder)}
     if config:
         env["UNDERSTUDY_CONFIG"] = str(config.resolve())

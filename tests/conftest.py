@@ -6,11 +6,13 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from filelock import FileLock
 from hypothesis import settings as hypothesis_settings
+from support.fork_server import ForkServer
 from support.running import run_understudy
 from support.tiny_models import tiny_checkpoint
 
@@ -24,6 +26,19 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 # starts and interrupts.
 if threading.current_thread() is threading.main_thread():
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files that take minutes go first, or one worker would end long after the other.
+
+    With xdist this is the order of its queue (``--dist loadfile --no-loadscope-reorder``).
+    """
+    weight: dict[Path, int] = {}
+    for item in items:
+        marks = {mark.name for mark in item.iter_markers()}
+        heavy = 2 * ("integration" in marks) + ("slow" in marks)
+        weight[item.path] = max(weight.get(item.path, 0), heavy)
+    items.sort(key=lambda item: -weight[item.path])
 
 
 def _shared_data_folder() -> Path:
@@ -61,6 +76,14 @@ def _clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def understudy() -> Path:
     """The installed console script."""
     return Path(sys.executable).with_name("understudy")
+
+
+@pytest.fixture(scope="session")
+def forked() -> Iterator[ForkServer]:
+    """`understudy` in forks of a process that has imported everything: for commands whose start
+    is not what a test is about."""
+    with ForkServer() as server:
+        yield server
 
 
 @pytest.fixture(scope="session")

@@ -3,6 +3,7 @@
 # No postponed annotations here: Dagster reads the types of a step when it is defined.
 
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -129,6 +130,7 @@ def _build(
             # dbt broke off before it could say how it went.
             full = _disk_fault(invocation, store.home) or full_disk_now(store.home)
             raise failure_of(full or error) from error
+        _keep_parse(invocation)
         yield from _with_rows(events, settings.runtime.memory_limit_mb, store.home)
     if not invocation.is_successful():
         if full := _disk_fault(invocation, store.home):
@@ -139,6 +141,20 @@ def _build(
             # process holds was waited for above.
             allow_retries=False,
         )
+
+
+def _keep_parse(invocation: DbtCliInvocation) -> None:
+    """Store dbt's parse where dagster-dbt takes it from for the home's next invocation.
+
+    dbt checks itself what of it still holds; with variables and a path of their own, two homes
+    share no parse.
+    """
+    name = "partial_parse.msgpack"
+    made = invocation.target_path / name
+    if made.exists():
+        temporary = made.with_name(f"{name}.tmp")
+        shutil.copyfile(made, temporary)
+        temporary.replace(invocation.target_path.parent / name)
 
 
 def _disk_fault(invocation: DbtCliInvocation, home: Path) -> StoreError | None:

@@ -11,6 +11,7 @@ from pathlib import Path
 import dagster as dg
 import psutil
 import pytest
+from support.fork_server import ForkServer
 from support.steps import SMALL, kill_at_step, run_small, start_run, steps_of
 
 from orchestration.instance import open_instance
@@ -30,14 +31,14 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("killed") / "home"
 
 
-def test_kill_within_dbt_leaves_no_process(understudy: Path, home: Path) -> None:
-    kill_at_step(understudy, home, "dbt_movies", child="dbt")
+def test_kill_within_dbt_leaves_no_process(forked: ForkServer, home: Path) -> None:
+    kill_at_step(forked, home, "dbt_movies", child="dbt")
     assert steps_of(home)[-1] == "dbt_movies"
-    assert not Store(home).releases()
+    assert_whole(home)
 
 
-def test_killed_run_takes_its_dbt_with_it(understudy: Path, home: Path) -> None:
-    run = start_run(understudy, home, *SMALL)
+def test_killed_run_takes_its_dbt_with_it(forked: ForkServer, home: Path) -> None:
+    run = start_run(forked, home, *SMALL)
     try:
         run.wait_for_step("dbt_movies")
         dbt = run.wait_for_child("dbt")
@@ -49,10 +50,10 @@ def test_killed_run_takes_its_dbt_with_it(understudy: Path, home: Path) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_run_that_waits_for_the_warehouse_ends_when_interrupted(
-    understudy: Path, home: Path, number: signal.Signals
+    forked: ForkServer, home: Path, number: signal.Signals
 ) -> None:
     with warehouse_lock(home):
-        run = start_run(understudy, home, *SMALL)
+        run = start_run(forked, home, *SMALL)
         try:
             run.wait_for_step("dbt_movies")
             run.process.send_signal(number)
@@ -63,8 +64,8 @@ def test_run_that_waits_for_the_warehouse_ends_when_interrupted(
     assert "Traceback" not in run.output()
 
 
-def test_interrupt_ends_dbt_too(understudy: Path, home: Path) -> None:
-    run = start_run(understudy, home, *SMALL)
+def test_interrupt_ends_dbt_too(forked: ForkServer, home: Path) -> None:
+    run = start_run(forked, home, *SMALL)
     try:
         run.wait_for_step("dbt_movies")
         dbt = run.wait_for_child("dbt")
@@ -73,10 +74,11 @@ def test_interrupt_ends_dbt_too(understudy: Path, home: Path) -> None:
         assert ended(dbt)
     finally:
         run.kill()
+    assert_whole(home)
 
 
-def test_rerun_after_all_of_this_publishes(understudy: Path, home: Path) -> None:
-    run_small(understudy, home)
+def test_rerun_after_all_of_this_publishes(forked: ForkServer, home: Path) -> None:
+    run_small(forked, home)
     assert open_release("movies@latest", home=home, verify=True)["personas"].rows == 20
     with open_instance(home) as instance:
         statuses = [run.status for run in instance.get_runs()]
@@ -86,6 +88,14 @@ def test_rerun_after_all_of_this_publishes(understudy: Path, home: Path) -> None
         dg.DagsterRunStatus.FAILURE,
         dg.DagsterRunStatus.CANCELED,
     }
+
+
+def assert_whole(home: Path) -> None:
+    """Every committed table is whole, and nothing is published."""
+    store = Store(home)
+    for dataset in store.datasets():
+        store.current(dataset).verify()
+    assert not store.releases()
 
 
 def ended(process: psutil.Process) -> bool:

@@ -69,13 +69,7 @@ class Chain:
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[ForkServer]:
-    with ForkServer() as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
-def chain(tmp_path_factory: pytest.TempPathFactory, server: ForkServer) -> Iterator[Chain]:
+def chain(tmp_path_factory: pytest.TempPathFactory, forked: ForkServer) -> Iterator[Chain]:
     folder = tmp_path_factory.mktemp("kills")
     old = Path(__file__).with_name("data") / "home_without_format.tar.xz"
     with ExitStack() as stack:
@@ -83,14 +77,14 @@ def chain(tmp_path_factory: pytest.TempPathFactory, server: ForkServer) -> Itera
             folder = stack.enter_context(small_disk(folder / "disk", megabytes=200))
         with tarfile.open(old) as archive:
             archive.extractall(folder, filter="data")
-        yield Chain(folder / "home", server)
+        yield Chain(folder / "home", forked)
 
 
 @pytest.fixture(scope="module")
-def small(tmp_path_factory: pytest.TempPathFactory, server: ForkServer) -> Iterator[Chain]:
+def small(tmp_path_factory: pytest.TempPathFactory, forked: ForkServer) -> Iterator[Chain]:
     """A fresh home on a disk of 60 MB."""
     with small_disk(tmp_path_factory.mktemp("full") / "disk", megabytes=60) as disk:
-        yield Chain(disk / "home", server)
+        yield Chain(disk / "home", forked)
 
 
 def assert_whole(home: Path) -> None:

@@ -8,7 +8,8 @@ from typing import Any
 
 import polars as pl
 import pytest
-from support.running import run_understudy
+from support.fork_server import ForkServer
+from support.running import copy_tables
 
 from pipelines.config import ServingSettings
 from pipelines.llm.answers import AnswerStore
@@ -16,12 +17,14 @@ from pipelines.store import Store
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(900)]
 
-WORLD = ("world.sample.films=60", "world.sample.users=40", "world.sample.ratings=2000")
-SCORING = ("personas.count=20", "scoring.max_pairs=60", "scoring.judged=20", "scoring.scale=1-5")
+SCORING = ("scoring.max_pairs=60", "scoring.judged=20", "scoring.scale=1-5")
+#: What the model has a part in; the rest is that of the sample world.
+SCORED = tuple(f"movies/{t}" for t in ("score_plan", "preference_scores", "rater_report"))
+PUBLISHED = (*SCORED, "movies/population", "releases/movies")
 
 
 def _run(
-    understudy: Path, home: Path, model: Path, *select: str, explain: bool = True, **more: str
+    forked: ForkServer, home: Path, model: Path, *select: str, explain: bool = True, **more: str
 ) -> tuple[int, dict[str, Any]]:
     chosen = {
         "scoring.rater": "llm",
@@ -30,9 +33,8 @@ def _run(
         "engine.model": str(model),
         **more,
     }
-    settings = [*WORLD, *SCORING, *(f"{key}={value}" for key, value in chosen.items())]
-    result = run_understudy(
-        understudy,
+    settings = [*SCORING, *(f"{key}={value}" for key, value in chosen.items())]
+    result = forked.run(
         *("run", "--job", "movies", "--home", str(home), "--json"),
         *(part for name in select for part in ("--select", name)),
         *(part for setting in settings for part in ("--set", setting)),
@@ -46,9 +48,14 @@ def _answers(home: Path) -> int:
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory, understudy: Path, tiny_model: Path) -> Path:
-    folder = tmp_path_factory.mktemp("asked")
-    code, payload = _run(understudy, folder, tiny_model)
+def home(
+    tmp_path_factory: pytest.TempPathFactory,
+    forked: ForkServer,
+    published_home: Path,
+    tiny_model: Path,
+) -> Path:
+    folder = copy_tables(published_home, tmp_path_factory.mktemp("asked") / "home")
+    code, payload = _run(forked, folder, tiny_model, *PUBLISHED)
     assert code == 0, payload
     return folder
 
@@ -88,35 +95,34 @@ def test_the_report_judges_the_model_beside_the_raters_without_one(home: Path) -
 
 
 def test_a_rerun_makes_no_call_and_writes_nothing(
-    home: Path, understudy: Path, tiny_model: Path
+    home: Path, forked: ForkServer, tiny_model: Path
 ) -> None:
     before, version = _answers(home), Store(home).current("movies.preference_scores").version
     assert before >= 120
-    select = ("movies/score_plan", "movies/preference_scores", "movies/rater_report")
-    code, payload = _run(understudy, home, tiny_model, *select)
+    code, payload = _run(forked, home, tiny_model, *SCORED)
     assert code == 0, payload
     assert _answers(home) == before
     assert Store(home).current("movies.preference_scores").version == version
 
 
 def test_a_replay_of_the_stored_scores_says_what_the_model_said(
-    home: Path, understudy: Path, tiny_model: Path
+    home: Path, forked: ForkServer, tiny_model: Path
 ) -> None:
     before = _scores(home)
     calls = _answers(home)
     settings = {"scoring.rater": "replay", "engine.kind": "none"}
-    _run(understudy, home, tiny_model, "movies/preference_scores", explain=False, **settings)
+    _run(forked, home, tiny_model, "movies/preference_scores", explain=False, **settings)
     after = _scores(home)
     assert after["probabilities"].to_list() == before["probabilities"].to_list()
     assert _answers(home) == calls
 
 
 def test_an_ensemble_of_the_model_and_the_statistical_rater_reports_how_they_disagree(
-    home: Path, understudy: Path, tiny_model: Path
+    home: Path, forked: ForkServer, tiny_model: Path
 ) -> None:
     members = '[{"rater": "llm"}, {"rater": "statistical"}]'
     settings = {"scoring.rater": "ensemble", "scoring.ensemble": members}
-    _run(understudy, home, tiny_model, "movies/preference_scores", explain=False, **settings)
+    _run(forked, home, tiny_model, "movies/preference_scores", explain=False, **settings)
     snapshot = Store(home).current("movies.preference_scores")
     scores = snapshot.read()
     assert set(scores["rater"]) == {"ensemble"}

@@ -1,11 +1,7 @@
-"""The product domain of the sample world, from original files to choice sets, with real dbt."""
+"""The product domain of the sample world: what a run made of the original files."""
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 
@@ -17,54 +13,27 @@ from pipelines.contracts import CONTRACTS
 from pipelines.personas import imported_batches
 from pipelines.sample_world import SampleWorld
 from pipelines.sample_world._amazon import PRODUCT_SHELVES
-from pipelines.sources import ingest
-from pipelines.stages import PipelineContext, build, stage_of
 from pipelines.store import Store
-from pipelines.warehouse import (
-    MARTS,
-    dbt_environment,
-    dbt_vars,
-    export_mart,
-    link_sources,
-    record_dbt_run,
-)
-from pipelines.worlds import prepare_world
+from pipelines.warehouse import mart_tests
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
-PROJECT = Path(__file__).resolve().parents[2] / "dbt"
 #: Shelves of the sample shop that its category tree lacks on purpose.
 LACKED = {"Oddities", "Fog Machines", "Seasonal Specials"}
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Store, Settings, SampleWorld]:
-    """A home with the products' tables of the default sample world."""
-    home = tmp_path_factory.mktemp("products")
-    settings = Settings(runtime={"home": home, "memory_limit_mb": 512, "threads": 2})  # type: ignore[arg-type]
-    world, store = prepare_world(settings), Store(home)
-    for source in ("amazon", "taxonomy", "persona_files"):
-        ingest(source, world, store, settings)
-    link_sources(store)
-    command = [str(Path(sys.executable).parent / "dbt"), "build", "--project-dir", str(PROJECT)]
-    command += ["--profiles-dir", str(PROJECT), "--select", "tag:products"]
-    done = subprocess.run(
-        [*command, "--vars", json.dumps(dbt_vars(settings))],
-        env={**os.environ, **dbt_environment(settings)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout[-3000:]
-    assert "product_paths_end_at_the_first_entry_that_is_no_name" in done.stdout
-    record_dbt_run(home)
-    for dataset in MARTS:
-        if dataset.startswith("products."):
-            export_mart(store, dataset, settings)
-    build(stage_of("products.products"), PipelineContext.of(store, settings))
-    key = SampleWorld.read(world.folder)
+def made(published_home: Path) -> tuple[Store, Settings, SampleWorld]:
+    """The home with the products' tables of the default sample world."""
+    (world,) = (published_home / "worlds").glob("sample-*")
+    key = SampleWorld.read(world)
     assert key is not None
-    return store, settings, key
+    return Store(published_home), Settings(runtime={"home": published_home}), key  # type: ignore[arg-type]
+
+
+def test_unit_test_of_product_paths_has_passed(published_home: Path) -> None:
+    tests = {test.name: test.status for test in mart_tests(published_home, "products_items")}
+    assert tests["product_paths_end_at_the_first_entry_that_is_no_name"] == "pass"
 
 
 def test_every_record_and_review_is_published_or_counted(

@@ -7,25 +7,24 @@ import shutil
 from pathlib import Path
 
 import pytest
-from support.running import run_understudy
+from support.fork_server import ForkServer
 
-from pipelines.config import Settings
-from pipelines.worlds import prepare_world
 from sim import open_release
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 
-def test_products_publish_without_choice_sets(understudy: Path, tmp_path: Path) -> None:
-    sample = prepare_world(Settings(runtime={"home": tmp_path / "sample"})).folder  # type: ignore[arg-type]
+def test_products_publish_without_choice_sets(
+    forked: ForkServer, published_home: Path, tmp_path: Path
+) -> None:
+    (sample,) = (published_home / "worlds").glob("sample-*")
     for path in (sample / "amazon" / "2023").glob("*Toys_and_Games*"):
         target = tmp_path / "data" / path.relative_to(sample)
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(path, target)
     home = tmp_path / "home"
-    done = run_understudy(
-        understudy, "run", "--home", str(home), "--data", str(tmp_path / "data"), "--json"
-    )
+    few = ("--set", "personas.count=12", "--set", "scoring.max_pairs=400")
+    done = forked.run("run", "--home", str(home), "--data", str(tmp_path / "data"), "--json", *few)
     assert done.returncode == 0, done.stderr
     payload = json.loads(done.stdout)
     (released,) = payload["releases"]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from support.running import run_understudy
+from support.fork_server import ForkServer
 
 from pipelines.store import Store
 from sim import open_release
@@ -44,14 +44,13 @@ def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def home(
-    tmp_path_factory: pytest.TempPathFactory, understudy: Path, shared_data: Path, encoder: Path
+    tmp_path_factory: pytest.TempPathFactory, forked: ForkServer, shared_data: Path, encoder: Path
 ) -> Path:
     home = tmp_path_factory.mktemp("real")
-    result = run_understudy(
-        understudy,
+    result = forked.run(
         *("run", "--home", str(home), "--data", str(shared_data), "--json"),
-        *("--set", "personas.count=60", "--set", "scoring.max_pairs=60000"),
-        *("--set", f"embedding.model={encoder}"),
+        *("--set", "personas.count=12", "--set", "scoring.max_pairs=2400"),
+        *("--set", f"embedding.model={encoder}", "--set", "runtime.lanes=1"),
     )
     assert result.returncode == 0, result.stdout + result.stderr
     (home / "run.json").write_text(result.stdout, encoding="utf-8")

@@ -12,7 +12,8 @@ from typing import Any
 import polars as pl
 import psutil
 import pytest
-from support.running import run_understudy
+from support.fork_server import ForkServer
+from support.steps import start_run
 
 from pipelines.sources import SOURCES
 from pipelines.store import Store
@@ -24,11 +25,9 @@ Run = Callable[..., subprocess.CompletedProcess[str]]
 
 
 @pytest.fixture
-def run(understudy: Path, published_home: Path) -> Run:
+def run(forked: ForkServer, published_home: Path) -> Run:
     def call(*args: str, **kwargs: Any) -> subprocess.CompletedProcess[str]:
-        return run_understudy(
-            understudy, "run", "--home", str(published_home), "--json", *args, **kwargs
-        )
+        return forked.run("run", "--home", str(published_home), "--json", *args, **kwargs)
 
     return call
 
@@ -96,23 +95,20 @@ def test_features_are_counted_as_generated(
 
 
 def test_ctrl_c_ends_every_process_of_a_run_of_several_domains(
-    tmp_path: Path, understudy: Path
+    tmp_path: Path, forked: ForkServer
 ) -> None:
     small = ["--set", "world.sample.ratings=2000", "--set", "runtime.lanes=2"]
-    process = subprocess.Popen(
-        [understudy, "run", "--home", str(tmp_path / "home"), *small],
-        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    assert process.stderr is not None
-    for line in process.stderr:
-        if "ingest_movielens" in line:
-            break
-    started = psutil.Process(process.pid).children(recursive=True)
-    lanes = [child for child in started if "multiprocessing.spawn" in " ".join(child.cmdline())]
-    assert len(lanes) == 2
-    process.send_signal(signal.SIGINT)
-    assert "interrupted" in process.stderr.read()
-    assert process.wait(120) == 130
+    run = start_run(forked, tmp_path / "home", *small)
+    try:
+        run.wait_for_step("ingest_movielens")
+        _, *started = run.processes()
+        lanes = [child for child in started if "multiprocessing.spawn" in " ".join(child.cmdline())]
+        assert len(lanes) == 2
+        run.process.send_signal(signal.SIGINT)
+        assert run.process.wait(120) == 130
+    finally:
+        run.kill()
+    assert "interrupted" in run.output()
     _, alive = psutil.wait_procs(started, timeout=30)
     assert not alive
     for dataset in Store(tmp_path / "home").datasets():
@@ -175,38 +171,3 @@ def test_two_runs_at_once_are_one_run_and_one_clear_error(published_home: Path, 
         result = run()
     assert result.returncode == 5
     assert "another" in json.loads(result.stdout)["error"]["what"].lower()
-
-
-def test_an_interrupted_run_leaves_a_store_that_the_next_run_completes(
-    tmp_path: Path, understudy: Path
-) -> None:
-    """Ctrl-C once, SIGKILL once, at different stages of a small world; then a whole run."""
-    small = [
-        *("--job", "movies", "--set", "personas.count=20"),
-        *("--set", "world.sample.films=60", "--set", "world.sample.users=40"),
-        *("--set", "world.sample.ratings=2000"),
-    ]
-    command = [understudy, "run", "--home", str(tmp_path / "home"), *small]
-    for stage, kill in (
-        ("movies_personas", signal.SIGINT),
-        ("movies_persona_embeddings", signal.SIGKILL),
-    ):
-        process = subprocess.Popen(
-            command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
-        )
-        assert process.stderr is not None
-        for line in process.stderr:
-            if stage in line:
-                break
-        process.send_signal(kill)
-        process.stderr.read()
-        code = process.wait(120)
-        assert code == (130 if kill == signal.SIGINT else -signal.SIGKILL)
-        store = Store(tmp_path / "home")
-        for dataset in store.datasets():
-            store.current(dataset).verify()
-        assert not store.releases()
-    result = run_understudy(understudy, *map(str, command[1:]), "--json")
-    assert result.returncode == 0, result.stdout + result.stderr
-    release = open_release("movies@latest", home=tmp_path / "home", verify=True)
-    assert release["personas"].rows == 20

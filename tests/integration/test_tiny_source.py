@@ -48,6 +48,8 @@ def published(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunReport, Rele
             "world": {"folder": str(data)},
             "runtime": {"home": str(folder / "home")},
             "products": {"min_category_size": 60},
+            "personas": {"count": 12},
+            "scoring": {"max_pairs": 400},
         },
     )
     return report, Store(folder / "home").release("products@latest")

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
-import resource
 import sqlite3
 import subprocess
 import sys
@@ -15,6 +15,7 @@ from pathlib import Path
 import dagster as dg
 import duckdb
 import pytest
+from support.fork_server import ForkServer
 from support.steps import SMALL, start_run
 
 from orchestration.instance import end_dead_runs, open_instance
@@ -45,10 +46,23 @@ def fill(disk: Path) -> None:
     (disk / "filler").write_bytes(b"\0" * (state.f_bavail * state.f_frsize))
 
 
-def refused(write: str, folder: Path) -> str:
-    """Run a program whose files may have 100 kB; how `full_disk_errors` names what it meets."""
+#: Writes of more than 100 kB below `folder`.
+LARGE_WRITES = {
+    "dagster": "with open_instance(folder): pass",
+    "sqlite": "sqlite3.connect(folder / 'db').executescript("
+    "'create table t(x); insert into t values (zeroblob(1000000));')",
+    "duckdb": "duckdb.connect(str(folder / 'duck')).execute("
+    "'create table t as select hash(i) as x from range(1000000) r(i)').execute('checkpoint')",
+    "file": "(folder / 'file').write_bytes(bytes(1_000_000))",
+}
+
+
+@pytest.fixture(scope="module")
+def limited(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, str]]:
+    """A folder, and how `full_disk_errors` names each write of a program limited to 100 kB."""
+    folder = tmp_path_factory.mktemp("limited")
     code = f"""
-import resource, sys
+import json, resource
 from pathlib import Path
 from pipelines.errors import StoreError
 from pipelines.store.files import full_disk_errors
@@ -57,34 +71,32 @@ import dagster as dg
 from orchestration.instance import open_instance
 _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
 resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))
-folder = Path({str(folder)!r})
-try:
-    with full_disk_errors(folder):
-        {write}
-except StoreError as error:
-    print(error)
+folder, named = Path({str(folder)!r}), {{}}
+for name, write in {LARGE_WRITES!r}.items():
+    try:
+        with full_disk_errors(folder):
+            exec(write)
+    except StoreError as error:
+        named[name] = str(error)
+print(json.dumps(named))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    return done.stdout
+    return folder, json.loads(done.stdout)
 
 
-@pytest.mark.parametrize(
-    "write",
-    [
-        "open_instance(folder)",
-        "sqlite3.connect(folder / 'db').executescript("
-        "'create table t(x); insert into t values (zeroblob(1000000));')",
-        "duckdb.connect(str(folder / 'db')).execute("
-        "'create table t as select hash(i) as x from range(1000000) r(i)').execute('checkpoint')",
-        "(folder / 'file').write_bytes(bytes(1_000_000))",
-    ],
-    ids=["dagster", "sqlite", "duckdb", "file"],
-)
-def test_file_size_limit_is_store_error_whoever_meets_it(write: str, tmp_path: Path) -> None:
-    said = refused(write, tmp_path)
-    assert said.startswith(f"the file size limit is reached: {tmp_path}"), said
-    assert "bytes are free" in said
+@pytest.mark.parametrize("write", LARGE_WRITES)
+def test_file_size_limit_is_store_error_whoever_meets_it(
+    write: str, limited: tuple[Path, dict[str, str]]
+) -> None:
+    folder, named = limited
+    assert named[write].startswith(f"the file size limit is reached: {folder}")
+    assert "bytes are free" in named[write]
+
+
+def write_dagster(folder: Path) -> None:
+    with open_instance(folder):
+        pass
 
 
 def write_sqlite(folder: Path) -> None:
@@ -97,7 +109,7 @@ def write_duckdb(folder: Path) -> None:
         connection.execute("create table t as select 1")
 
 
-@pytest.mark.parametrize("write", [open_instance, write_sqlite, write_duckdb])
+@pytest.mark.parametrize("write", [write_dagster, write_sqlite, write_duckdb])
 def test_full_disk_is_store_error_whoever_meets_it(
     small_disk: Path, write: Callable[[Path], object]
 ) -> None:
@@ -151,14 +163,9 @@ def test_other_faults_are_not_taken_for_a_full_disk(tmp_path: Path) -> None:
     ],
 )
 def test_run_under_a_file_size_limit_ends_with_the_code_of_the_store(
-    understudy: Path, tmp_path: Path, limit: int, where: str
+    forked: ForkServer, tmp_path: Path, limit: int, where: str
 ) -> None:
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
-    try:
-        run = start_run(understudy, tmp_path / "home", *SMALL)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    run = start_run(forked, tmp_path / "home", *SMALL, file_size=limit)
     assert run.process.wait(300) == 5
     assert f"error: {where}the file size limit is reached" in run.output()
     assert "Traceback" not in run.output()

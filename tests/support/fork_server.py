@@ -1,7 +1,7 @@
 """`understudy` in forks of a process that has done the slow imports once.
 
-A command starts in well under a second instead of ten, which makes a kill at every step by name
-affordable. The file is also the server's program.
+A command starts in well under a second instead of fifteen, which makes a kill at every step by
+name affordable. The file is also the server's program.
 """
 
 from __future__ import annotations
@@ -9,11 +9,14 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import traceback
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -26,6 +29,7 @@ _PRELOAD = (
     "orchestration.headless",
     "great_expectations",
     "matplotlib.pyplot",
+    "sentence_transformers",
 )
 
 
@@ -52,21 +56,35 @@ class ForkedProcess:
             time.sleep(0.02)
         return code
 
+    def send_signal(self, number: int) -> None:
+        """Send a signal; one that has ended gets none."""
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        """Send SIGKILL."""
+        self.send_signal(signal.SIGKILL)
+
 
 class ForkServer:
-    """A context manager around the server process."""
+    """A context manager around the server process, which starts with the first command."""
+
+    _process: subprocess.Popen[str] | None = None
 
     def __enter__(self) -> Self:
+        return self
+
+    def _start(self) -> subprocess.Popen[str]:
         clean = {k: v for k, v in os.environ.items() if not k.startswith(("UNDERSTUDY_", "TMDB_"))}
-        self._process = subprocess.Popen(
+        # Threads do not survive a fork: these libraries start a pool when imported.
+        clean |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+        return subprocess.Popen(
             [sys.executable, __file__],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            # Threads do not survive a fork: these libraries start a pool when imported.
-            env={**clean, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
+            env=clean,
         )
-        return self
 
     def __exit__(
         self,
@@ -74,15 +92,57 @@ class ForkServer:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._process.stdin.close()  # type: ignore[union-attr]
-        self._process.stdout.close()  # type: ignore[union-attr]
-        self._process.wait(60)
+        if self._process:
+            self._process.stdin.close()  # type: ignore[union-attr]
+            self._process.stdout.close()  # type: ignore[union-attr]
+            self._process.wait(60)
 
-    def start(self, words: list[str], log: Path) -> ForkedProcess:
-        """Start ``understudy`` with these words in a session of its own; output goes to a file."""
-        return ForkedProcess(self, self._ask(words=words, log=str(log))["pid"])
+    def start(
+        self,
+        words: list[str],
+        log: Path,
+        *,
+        errors: Path | None = None,
+        env: Mapping[str, str] | None = None,
+        file_size: int | None = None,
+    ) -> ForkedProcess:
+        """Start ``understudy`` in a session of its own.
+
+        Parameters
+        ----------
+        words
+            Arguments of the command.
+        log
+            File for its standard output.
+        errors
+            File for its standard error; default: ``log``.
+        env
+            Environment variables beside the server's.
+        file_size
+            Soft limit of the size of a file that it writes (bytes).
+        """
+        log.parent.mkdir(parents=True, exist_ok=True)
+        files = [str(log), str(errors or log)]
+        answer = self._ask(words=words, files=files, env=dict(env or {}), file_size=file_size)
+        return ForkedProcess(self, answer["pid"])
+
+    def run(
+        self, *words: str, env: Mapping[str, str] | None = None, timeout: float = 900
+    ) -> subprocess.CompletedProcess[str]:
+        """Run ``understudy`` to its end, as :func:`subprocess.run` does."""
+        with tempfile.TemporaryDirectory() as folder:
+            out, errors = Path(folder, "out"), Path(folder, "errors")
+            process = self.start(list(words), out, errors=errors, env=env)
+            try:
+                code = process.wait(timeout)
+            finally:
+                process.kill()
+            return subprocess.CompletedProcess(
+                ["understudy", *words], code, out.read_text("utf-8"), errors.read_text("utf-8")
+            )
 
     def _ask(self, **question: Any) -> dict[str, Any]:
+        self._process = self._process or self._start()
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(json.dumps(question) + "\n")
@@ -97,14 +157,14 @@ def _serve() -> None:
     for line in sys.stdin:
         question = json.loads(line)
         if "words" in question:
-            answer = {"pid": _fork(question["words"], question["log"])}
+            answer = {"pid": _fork(question)}
         else:
             pid, status = os.waitpid(question["poll"], os.WNOHANG)
             answer = {"code": os.waitstatus_to_exitcode(status) if pid else None}
         print(json.dumps(answer), flush=True)
 
 
-def _fork(words: list[str], log: str) -> int:
+def _fork(question: dict[str, Any]) -> int:
     pid = os.fork()
     if pid:
         return pid
@@ -114,15 +174,23 @@ def _fork(words: list[str], log: str) -> int:
         for number in (signal.SIGINT, signal.SIGTERM):
             handler = signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
             signal.signal(number, handler)
-        nowhere = os.open(os.devnull, os.O_RDONLY)
-        out = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
-        for source, target in ((nowhere, 0), (out, 1), (out, 2)):
+        opened = [os.open(os.devnull, os.O_RDONLY)]
+        opened += [
+            os.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o644)
+            for name in question["files"]
+        ]
+        for target, source in enumerate(opened):
             os.dup2(source, target)
+        os.environ.update(question["env"])
+        if question["file_size"]:
+            _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (question["file_size"], hard))
         from pipelines.cli.main import main
 
-        main(words)
+        main(question["words"])
+        code = 0
     except SystemExit as end:
-        code = end.code if isinstance(end.code, int) else 1
+        code = end.code if isinstance(end.code, int) else int(end.code is not None)
     except BaseException:  # noqa: BLE001 - shown in the log, and the exit code tells
         traceback.print_exc()
     finally:

@@ -1,12 +1,13 @@
-"""Run the installed program as a user would."""
+"""Run the installed program as a user would, and copy what a run published."""
 
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 from pathlib import Path
 
-__all__ = ["run_understudy"]
+__all__ = ["copy_tables", "run_understudy"]
 
 
 def run_understudy(
@@ -22,3 +23,12 @@ def run_understudy(
         check=False,
         timeout=timeout,
     )
+
+
+def copy_tables(home: Path, target: Path) -> Path:
+    """Copy tables, checks, releases and world of a home, not Dagster's log and the warehouse."""
+    target.mkdir(parents=True)
+    for name in ("_format.json", "builds", "checks", "data", "refs", "releases", "worlds"):
+        copy = shutil.copytree if (home / name).is_dir() else shutil.copy2
+        copy(home / name, target / name)
+    return target

@@ -16,6 +16,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 
 import psutil
+from support.fork_server import ForkedProcess, ForkServer
 
 __all__ = ["SMALL", "StartedRun", "kill_at_step", "run_small", "start_run", "steps_of"]
 
@@ -42,7 +43,9 @@ class StartedRun:
         File with everything that it printed.
     """
 
-    def __init__(self, process: subprocess.Popen[bytes], home: Path, log: Path) -> None:
+    def __init__(
+        self, process: subprocess.Popen[bytes] | ForkedProcess, home: Path, log: Path
+    ) -> None:
         self.process, self.home, self.log = process, home, log
         self._known = set(_run_logs(home))
 
@@ -102,14 +105,31 @@ class StartedRun:
             time.sleep(0.02)
 
 
-def start_run(understudy: Path, home: Path, *options: str) -> StartedRun:
-    """Start `understudy run` on a home with these options, in a session of its own."""
+def start_run(
+    program: Path | ForkServer, home: Path, *options: str, file_size: int | None = None
+) -> StartedRun:
+    """Start `understudy run` on a home with these options, in a session of its own.
+
+    Parameters
+    ----------
+    program
+        The console script, or a server that forks it.
+    home
+        Home of the run.
+    options
+        Further options of the command.
+    file_size
+        Limit of the size of a file that a fork writes (bytes).
+    """
     home.parent.mkdir(parents=True, exist_ok=True)
     log = home.with_name(f"{home.name}.log")
+    words = ["run", "--home", str(home), *options]
+    if isinstance(program, ForkServer):
+        return StartedRun(program.start(words, log, file_size=file_size), home, log)
     clean = {k: v for k, v in os.environ.items() if not k.startswith(("UNDERSTUDY_", "TMDB_"))}
     with log.open("wb") as out:
         process = subprocess.Popen(
-            [understudy, "run", "--home", str(home), *options],
+            [program, *words],
             stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=subprocess.STDOUT,
@@ -119,7 +139,7 @@ def start_run(understudy: Path, home: Path, *options: str) -> StartedRun:
     return StartedRun(process, home, log)
 
 
-def run_small(understudy: Path, home: Path, *options: str) -> StartedRun:
+def run_small(program: Path | ForkServer, home: Path, *options: str) -> StartedRun:
     """Run a small world to its end.
 
     Raises
@@ -127,7 +147,7 @@ def run_small(understudy: Path, home: Path, *options: str) -> StartedRun:
     AssertionError
         It did not end with success.
     """
-    run = start_run(understudy, home, *SMALL, *options)
+    run = start_run(program, home, *SMALL, *options)
     try:
         assert run.process.wait(PATIENCE) == 0, run.output()[-2000:]
     finally:
@@ -136,14 +156,14 @@ def run_small(understudy: Path, home: Path, *options: str) -> StartedRun:
 
 
 def kill_at_step(
-    understudy: Path, home: Path, step: str, *options: str, child: str | None = None
+    program: Path | ForkServer, home: Path, step: str, *options: str, child: str | None = None
 ) -> None:
     """Run a small world and kill all of its processes when a step starts.
 
     Parameters
     ----------
-    understudy
-        The console script.
+    program
+        The console script, or a server that forks it.
     home
         Home of the run.
     step
@@ -153,7 +173,7 @@ def kill_at_step(
     child
         Wait also until a process of this program runs within the step (``dbt``).
     """
-    run = start_run(understudy, home, *SMALL, *options)
+    run = start_run(program, home, *SMALL, *options)
     try:
         run.wait_for_step(step)
         if child:
