@@ -6,15 +6,15 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from filelock import FileLock
 from hypothesis import settings as hypothesis_settings
 from support.fork_server import ForkServer
-from support.running import run_understudy
-from support.tiny_models import tiny_checkpoint
+from support.running import published_options, run_understudy
+from support.tiny_models import save_word_encoder, tiny_checkpoint
 
 # Hypothesis times each example by default; no test here asserts wall time.
 hypothesis_settings.register_profile("untimed", deadline=None)
@@ -87,38 +87,47 @@ def forked() -> Iterator[ForkServer]:
 
 
 @pytest.fixture(scope="session")
-def published_home(tmp_path_factory: pytest.TempPathFactory, understudy: Path) -> Path:
-    """A home in which `understudy run` has published the default sample world.
+def shared_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of this test run that all its workers have."""
+    folder = tmp_path_factory.getbasetemp()
+    return folder.parent if os.environ.get("PYTEST_XDIST_WORKER") else folder
 
-    Made once per session by the real command, also when several workers run the tests; what the
-    command printed as JSON is beside it in `run.json`. Tests may add to it, never take away.
-    """
-    shared = tmp_path_factory.getbasetemp()
-    if os.environ.get("PYTEST_XDIST_WORKER"):
-        shared = shared.parent
-    home = shared / "published"
-    with FileLock(str(home) + ".lock"):
-        done = home / "run.json"
+
+def _made_once(folder: Path, make: Callable[[Path], object]) -> Path:
+    """The folder, made by the first worker that asks for it."""
+    with FileLock(f"{folder}.lock"):
+        done = folder.with_name(f"{folder.name}.done")
         if not done.exists():
-            result = run_understudy(understudy, "run", "--home", str(home), "--json")
-            assert result.returncode == 0, result.stdout + result.stderr
-            done.write_text(result.stdout, encoding="utf-8")
-    return home
+            make(folder)
+            done.touch()
+    return folder
 
 
 @pytest.fixture(scope="session")
-def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Folder of a tiny language model, as any Hugging Face checkpoint; tests only read it.
+def word_encoder(shared_folder: Path) -> Path:
+    """Folder of a fast text encoder: the bundled one takes minutes for a thousand texts."""
+    return _made_once(shared_folder / "word-encoder", save_word_encoder)
 
-    Made once per session, also when several workers run the tests.
+
+@pytest.fixture(scope="session")
+def published_home(shared_folder: Path, understudy: Path, word_encoder: Path) -> Path:
+    """A home in which `understudy run` has published the sample world.
+
+    Made once per test run by the real command, with default settings but for the encoder
+    (`published_options`); what the command printed as JSON is beside it in `run.json`. Tests may
+    add to it, never take away.
     """
-    shared = tmp_path_factory.getbasetemp()
-    if os.environ.get("PYTEST_XDIST_WORKER"):
-        shared = shared.parent
-    folder = shared / "tiny-model"
-    with FileLock(str(folder) + ".lock"):
-        done = shared / "tiny-model.done"
-        if not done.exists():
-            tiny_checkpoint(folder)
-            done.touch()
-    return folder
+
+    def publish(home: Path) -> None:
+        options = published_options(word_encoder)
+        result = run_understudy(understudy, "run", "--home", str(home), "--json", *options)
+        assert result.returncode == 0, result.stdout + result.stderr
+        (home / "run.json").write_text(result.stdout, encoding="utf-8")
+
+    return _made_once(shared_folder / "published", publish)
+
+
+@pytest.fixture(scope="session")
+def tiny_model(shared_folder: Path) -> Path:
+    """Folder of a tiny language model, as any Hugging Face checkpoint; tests only read it."""
+    return _made_once(shared_folder / "tiny-model", tiny_checkpoint)

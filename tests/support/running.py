@@ -7,7 +7,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-__all__ = ["copy_tables", "run_understudy"]
+__all__ = ["copy_tables", "published_options", "run_understudy"]
 
 
 def run_understudy(
@@ -23,6 +23,11 @@ def run_understudy(
         check=False,
         timeout=timeout,
     )
+
+
+def published_options(encoder: Path) -> tuple[str, ...]:
+    """Options of `understudy run` that the shared home is published with."""
+    return ("--set", f"embedding.model={encoder}")
 
 
 def copy_tables(home: Path, target: Path) -> Path:

