@@ -46,8 +46,8 @@ types: $(STAMP)  ## mypy, strict in pipelines and sim
 imports: $(STAMP)  ## import-linter: imports go down only
 	@$(BIN)/lint-imports
 
-test: lint types imports  ## everything that CI runs: lint, types, import contracts, every test
-	@$(PYTEST) --durations=15
+test: lint imports  ## everything that CI runs: lint, types, import contracts, every test
+	@$(BIN)/mypy & types=$$!; $(PYTEST) --durations=15; tests=$$?; wait $$types && exit $$tests
 
 coverage: $(STAMP)  ## every test, with coverage of the lines (half as long again)
 	@$(PYTEST) --cov --cov-report=term --cov-report=xml

@@ -79,33 +79,29 @@ def test_a_stopped_run_goes_on_to_the_same_curve_and_the_same_policy(
 @pytest.mark.slow
 @pytest.mark.parametrize("algo", ["a2c", "dqn"])
 def test_a_run_killed_in_the_middle_resumes_to_the_same_curve(
-    home: Path, tmp_path: Path, algo: str
+    home: Path, world: World, tmp_path: Path, algo: str
 ) -> None:
     settings = settings_for(algo)
-    script = f"""
+    killed, whole = tmp_path / "killed", tmp_path / "whole"
+    code = f"""
 import os, signal
 from pathlib import Path
 from sim.environment import World
 from sim.training import RunSettings, Training
 def die(done, total):
-    if done >= 500 and {{kill}}:
+    if done >= 500:
         os.kill(os.getpid(), signal.SIGKILL)
 world = World.open("movies@latest", home={str(home)!r})
-Training(world, {settings!r}, Path({{folder!r}})).run(resume={{resume}}, progress=die)
+Training(world, {settings!r}, Path({str(killed)!r})).run(progress=die)
 """
-
-    def run(folder: Path, *, kill: bool, resume: bool = False) -> int:
-        code = script.format(folder=str(folder), kill=kill, resume=resume)
-        return subprocess.run([sys.executable, "-c", code], check=False, timeout=300).returncode
-
-    assert run(tmp_path / "killed", kill=True) == -9
-    kept = [c.steps for c in checkpoints(tmp_path / "killed" / "checkpoints")]
+    ended = subprocess.run([sys.executable, "-c", code], check=False, timeout=300)
+    assert ended.returncode == -9
+    kept = [c.steps for c in checkpoints(killed / "checkpoints")]
     assert kept[-1] == {"a2c": 512, "dqn": 320}[algo]
-    assert run(tmp_path / "killed", kill=False, resume=True) == 0
-    assert run(tmp_path / "whole", kill=False) == 0
+    Training(world, settings, killed).run(resume=True)
+    Training(world, settings, whole).run()
     for name in ("curve.csv", "policy.safetensors"):
-        one, other = (tmp_path / f / name for f in ("killed", "whole"))
-        assert one.read_bytes() == other.read_bytes(), name
+        assert (killed / name).read_bytes() == (whole / name).read_bytes(), name
 
 
 def test_the_same_seed_gives_the_same_policy_and_another_seed_another(
