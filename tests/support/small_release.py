@@ -168,13 +168,15 @@ def matched_frames(
     )
     settings = MatchingSettings()
     found = match_users(history, traits, StatisticalMatcher(settings), settings, users=users)
-    people = conform("personas", matched_personas(found.personas))
+    people = conform("movies.personas", matched_personas(found.personas))
     return {
         "movies.interactions": rows,
         "movies.training_traits": traits,
         "movies.matched_personas": found.personas,
         "movies.persona_candidates": found.candidates,
-        "personas": pl.concat([conform("personas", tables["personas"]), people]),
+        "movies.personas": pl.concat(
+            [conform("movies.personas", tables["movies.personas"]), people]
+        ),
     }
 
 

@@ -49,7 +49,7 @@ def test_the_command_writes_tables_and_a_rerun_reuses_them(home: Path) -> None:
     assert (first["users"], first["method"], first["cohort"]) == (6, "statistical", "matched")
     assert [second["reused"], second["versions"]] == [True, first["versions"]]
     rows = Store(home).current("movies.matched_personas").read()
-    people = Store(home).current("personas").read()
+    people = Store(home).current("movies.personas").read()
     assert rows.height == 6
     assert people["persona_id"].to_list() == rows["persona_id"].to_list()
     assert {row["predictor"] for row in first["figures"]} == {
@@ -57,11 +57,12 @@ def test_the_command_writes_tables_and_a_rerun_reuses_them(home: Path) -> None:
     }  # fmt: skip
 
 
-def test_a_cohort_too_small_for_a_release_is_an_error_that_names_the_checks(home: Path) -> None:
+def test_people_too_alike_for_a_release_are_an_error_that_names_the_check(home: Path) -> None:
     result = run(home)
     assert result.exit_code == 4
     shown = " ".join(result.output.split())
-    assert "blocking checks failed: cohort_size" in shown
+    assert "blocking checks failed: " in shown
+    assert "descriptions_distinct" in shown
     assert "no release will take them" in shown
 
 
