@@ -1,10 +1,8 @@
 """The sample world: generated files in the original formats, for demo, tests and benchmarks.
 
-The loaders run on it from byte one: MovieLens CSV files and TMDB records, with the
-statistics that matter (long tails, user bias, taste by genre, series of films), with gaps,
-and with a few broken rows. Everything in it is invented; an answer key says what is true.
-
->>> from pipelines.sample_world import SampleWorld, write_sample_world
+The loaders run on it from byte one: files of every domain with the statistics that matter (long
+tails, user bias, taste by genre, series of films), with gaps, and with a few broken rows.
+Everything in it is invented; an answer key lists what is true.
 """
 
 from pipelines.sample_world._world import KEY_FILE, BrokenRow, FileFacts, SampleWorld

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import calendar
-import itertools
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -12,19 +12,25 @@ import orjson
 
 from pipelines.config import SampleSettings
 from pipelines.sample_world._text import Dice, NameBook, Story, overview, table, title, town_name
-from pipelines.sample_world._world import ROWS_PER_FAULT, SourceFiles
+from pipelines.sample_world._world import ROWS_PER_FAULT, SourceFiles, within
 
 __all__ = ["amazon_files"]
-
 
 _TABLES = table("tables")
 _SHOP = _TABLES["shop"]
 #: By category, as file names have them: paths and what the products are called.
 PRODUCT_SHELVES: Mapping[str, Mapping[str, Sequence[str]]] = _TABLES["product_shelves"]
-_TONES = tuple(_TABLES["book_shelves"])
-_FIRST_YEAR, _LAST_YEAR = 1985, 2022
+#: Categories whose products only the 2018 edition has.
+_OLD = frozenset({"Patio_Lawn_and_Garden"})
 #: Share of wares without a description, a date, a path; of titles that are a piece of a page.
 _NO_TEXT, _NO_DATE, _NO_PATH, _JUNK = 0.05, 0.04, 0.02, 0.03
+#: Share of records of 2018 that are in their file twice; of reviewers with fewer than five reviews.
+_REPEATED, _RARE = 0.04, 0.12
+#: First and last second of the reviews of an edition, and the precision of their times (seconds).
+_SPANS = {
+    "2018": (1_230_768_000, 1_538_352_000, 86_400),
+    "2023": (1_356_998_400, 1_677_628_800, 1),
+}
 
 
 @dataclass(slots=True)
@@ -48,43 +54,52 @@ class Ware:
     also_viewed: list[str] = field(default_factory=list)
 
 
+class Review(NamedTuple):
+    """One review."""
+
+    user: int
+    ware: Ware
+    stars: int
+    second: int
+
+
 def draw_books(seed: int, count: int) -> list[Ware]:
-    """Books; a third of them are sold for the Kindle. No two share title and author."""
-    dice, people = Dice(seed, "books"), NameBook(seed, "book people")
-    authors = NameBook(seed, "authors")
-    houses = [
-        f"{town_name(dice)} {dice.pick(_SHOP['imprints'])}" for _ in range(max(6, count // 25))
-    ]
+    """Draw books; a third of them are sold for the Kindle. No two share title and author."""
+    dice, people, authors = (
+        Dice(seed, "books"),
+        NameBook(seed, "book people"),
+        NameBook(seed, "authors"),
+    )
+    imprints, tones = _SHOP["imprints"], tuple(_TABLES["book_shelves"])
+    houses = [f"{town_name(dice)} {dice.pick(imprints)}" for _ in range(max(6, count // 25))]
     books: list[Ware] = []
-    taken: set[str] = set()
+    taken: set[tuple[str, str]] = set()
     while len(books) < count:
-        tone = dice.pick(_TONES)
+        tone = dice.pick(tones)
         story = Story.draw(dice, tone, (), people)
         name = title(story, dice)
         writer = authors.person(dice.skewed(max(10, count // 3), 1.3)).name
-        if f"{name}/{writer}" in taken:
+        if (name, writer) in taken:
             continue
-        taken.add(f"{name}/{writer}")
+        taken.add((name, writer))
         kindle = dice.chance(1 / 3)
-        number = len(books)
         paths = _TABLES["book_shelves"][tone]
-        path = paths[min(int(dice.exponential(0.7)), len(paths) - 1)]
-        # ISBNs of books printed before 2007 are their ASINs; the last digit is a check.
-        asin = f"B0{number:05d}KND" if kindle else _isbn(100_000_000 + number * 37)
+        path = paths[min(int(dice.exponential(0.7)), len(paths) - 1)].split(" > ")
         text = overview(story, dice)
         root = ("Kindle Store", "Kindle eBooks") if kindle else ("Books",)
         books.append(
             Ware(
-                asin=asin,
+                # ISBNs of books printed before 2007 are their ASINs.
+                asin=f"B0{len(books):05d}KND" if kindle else _isbn(100_000_000 + len(books) * 37),
                 category="Kindle_Store" if kindle else "Books",
                 title=name,
-                path=() if dice.chance(_NO_PATH) else (*root, *path.split(" > ")),
+                path=() if dice.chance(_NO_PATH) else (*root, *path),
                 description=() if dice.chance(_NO_TEXT) else (text,),
                 features=(),
                 maker=houses[dice.skewed(len(houses), 1.5)],
                 price=round(1.99 + dice.below(28), 2) if dice.chance(0.85) else None,
                 kind=tone,
-                quality=0.35 * _bell(dice),
+                quality=_quality(dice),
                 author=writer,
                 date=None if dice.chance(_NO_DATE) else _day(dice),
                 junk=dice.chance(_JUNK),
@@ -94,9 +109,9 @@ def draw_books(seed: int, count: int) -> list[Ware]:
 
 
 def draw_products(seed: int, count: int) -> list[Ware]:
-    """``count`` products of every category."""
+    """Draw ``count`` products of every category."""
     wares: list[Ware] = []
-    for category, shelves in PRODUCT_SHELVES.items():
+    for letter, (category, shelves) in zip("TMP", PRODUCT_SHELVES.items(), strict=True):
         dice = Dice(seed, "products", category)
         brands = [town_name(dice) for _ in range(8)]
         for number in range(count):
@@ -104,20 +119,20 @@ def draw_products(seed: int, count: int) -> list[Ware]:
             path = tuple(shelf.split(" > "))
             brand = dice.pick(brands)
             slots = {"wood": dice.pick(_SHOP["woods"]), "town": town_name(dice), "season": "winter"}
-            claims = _filled(dice.sample(_SHOP["claims"], 1 + dice.below(3)), slots)
+            claims = dice.sample(_SHOP["claims"], 1 + dice.below(3))
             look = dice.pick(_SHOP["looks"])
             wares.append(
                 Ware(
-                    asin=f"B{'TMP'[len(wares) // count]}{number:06d}XY",
+                    asin=f"B{letter}{number:06d}XY",
                     category=category,
                     title=f"{brand} {look} {dice.pick(nouns)}, No. {number + 1}",
                     path=() if dice.chance(_NO_PATH) else path,
-                    description=() if dice.chance(_NO_TEXT) else claims,
+                    description=() if dice.chance(_NO_TEXT) else _filled(claims, slots),
                     features=_filled(dice.sample(_SHOP["points"], dice.below(4)), slots),
                     maker=brand,
                     price=round(4.5 + 90 * dice.roll() ** 2, 2) if dice.chance(0.8) else None,
                     kind=path[-1],
-                    quality=0.35 * _bell(dice),
+                    quality=_quality(dice),
                     junk=dice.chance(_JUNK),
                 )
             )
@@ -128,32 +143,36 @@ def _filled(texts: Sequence[str], slots: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(text.format_map(slots) for text in texts)
 
 
+def _by_kind(wares: Sequence[Ware]) -> dict[str, list[Ware]]:
+    kinds = defaultdict(list)
+    for ware in wares:
+        kinds[ware.kind].append(ware)
+    return kinds
+
+
 def link(dice: Dice, wares: Sequence[Ware]) -> None:
     """Fill the lists of what is bought and viewed too: mostly wares of the same kind."""
-    kinds: dict[str, list[str]] = {}
-    for ware in wares:
-        kinds.setdefault(ware.kind, []).append(ware.asin)
-    everything = [ware.asin for ware in wares]
+    kinds = _by_kind(wares)
     for ware in wares:
         for listed, most in ((ware.also_bought, 8), (ware.also_viewed, 5)):
             if dice.chance(0.3):
                 continue
             for _ in range(1 + dice.below(most)):
-                other = dice.pick(kinds[ware.kind] if dice.chance(0.8) else everything)
+                other = dice.pick(kinds[ware.kind] if dice.chance(0.8) else wares).asin
                 # Some of what is listed is not in the catalogue, as at the origin.
                 other = f"B9{dice.below(10**7):07d}Z" if dice.chance(0.1) else other
                 if other != ware.asin and other not in listed:
                     listed.append(other)
 
 
-def _bell(dice: Dice) -> float:
-    """About a standard normal number."""
-    return sum(dice.roll() for _ in range(12)) - 6
+def _quality(dice: Dice) -> float:
+    """About normal, mean 0, standard deviation 0.35 (stars)."""
+    return 0.35 * (sum(dice.roll() for _ in range(12)) - 6)
 
 
 def _day(dice: Dice) -> tuple[int, int, int]:
     age = int(dice.exponential(9))
-    return max(_FIRST_YEAR, _LAST_YEAR - age), dice.between(1, 12), dice.between(1, 28)
+    return max(1985, 2022 - age), dice.between(1, 12), dice.between(1, 28)
 
 
 def _isbn(digits: int) -> str:
@@ -162,9 +181,8 @@ def _isbn(digits: int) -> str:
     >>> _isbn(30640615)
     '0306406152'
     """
-    nine = f"{digits:09d}"
-    check = sum(n * int(d) for n, d in zip(itertools.count(1), nine, strict=False)) % 11
-    return nine + ("X" if check == 10 else str(check))
+    check = sum(n * int(d) for n, d in enumerate(f"{digits:09d}", start=1)) % 11
+    return f"{digits:09d}" + ("X" if check == 10 else str(check))
 
 
 def _escaped(text: str) -> str:
@@ -173,8 +191,7 @@ def _escaped(text: str) -> str:
 
 
 def _date_text(date: tuple[int, int, int]) -> str:
-    year, month, day = date
-    return f"{calendar.month_name[month]} {day}, {year}"
+    return f"{calendar.month_name[date[1]]} {date[2]}, {date[0]}"
 
 
 def meta_2018(ware: Ware, dice: Dice) -> dict[str, Any]:
@@ -189,9 +206,8 @@ def meta_2018(ware: Ware, dice: Dice) -> dict[str, Any]:
     path = [_escaped(name) for name in ware.path]
     if ware.author and path and dice.chance(0.2):
         path.append("</span></span></span>")
-    rank: list[str] | str = (
-        f"{1 + dice.below(900_000):,} in {ware.path[0] if ware.path else 'All'} ("
-    )
+    top = ware.path[0] if ware.path else "All"
+    rank: list[str] | str = f"{1 + dice.below(900_000):,} in {top} ("
     if not ware.author:
         rank = [f">#{1 + dice.below(90_000):,} in {' > '.join(ware.path)}"] if ware.path else []
     price = "" if ware.price is None else f"${ware.price:.2f}"
@@ -203,16 +219,16 @@ def meta_2018(ware: Ware, dice: Dice) -> dict[str, Any]:
     return {
         "category": path,
         "tech1": "",
-        "description": [*ware.description, ""] if dice.chance(0.2) else list(ware.description),
+        "description": [*ware.description, ""] if dice.chance(0.2) else ware.description,
         "fit": "",
         "title": dice.pick(_SHOP["junk_titles"]) if ware.junk else _escaped(ware.title),
-        "also_buy": list(ware.also_bought),
+        "also_buy": ware.also_bought,
         "image": [],
         "tech2": "",
         "brand": brand,
-        "feature": list(ware.features),
+        "feature": ware.features,
         "rank": rank,
-        "also_view": list(ware.also_viewed),
+        "also_view": ware.also_viewed,
         "details": details,
         "main_cat": "Books" if ware.author else _escaped(ware.category.replace("_", " ")),
         "similar_item": "",
@@ -222,21 +238,21 @@ def meta_2018(ware: Ware, dice: Dice) -> dict[str, Any]:
     }
 
 
-def meta_2023(ware: Ware, dice: Dice, ratings: list[int]) -> dict[str, Any]:
+def meta_2023(ware: Ware, dice: Dice, ratings: Sequence[int]) -> dict[str, Any]:
     """A product as the 2023 edition has it; ``ratings`` are those of its reviews."""
-    details: dict[str, Any] = {}
+    details: dict[str, str] = {}
     record: dict[str, Any] = {
         "main_category": "Buy a Kindle" if ware.category == "Kindle_Store" else "Books",
         "title": ware.title,
         "average_rating": round(sum(ratings) / len(ratings), 1) if ratings else 4.0,
         "rating_number": len(ratings),
-        "features": list(ware.features),
-        "description": list(ware.description),
+        "features": ware.features,
+        "description": ware.description,
         "price": ware.price,
         "images": [],
         "videos": [],
         "store": ware.maker,
-        "categories": list(ware.path),
+        "categories": ware.path,
         "details": details,
         "parent_asin": ware.asin,
         "bought_together": None,
@@ -244,11 +260,10 @@ def meta_2023(ware: Ware, dice: Dice, ratings: list[int]) -> dict[str, Any]:
     if ware.price is not None and dice.chance(0.04):
         record["price"] = f"from {ware.price:.2f}"
     if ware.author:
+        about = {"avatar": "", "name": ware.author, "about": []}
         record["store"] = f"{ware.author} (Author)"
         record["subtitle"] = None if ware.category == "Kindle_Store" else "Paperback"
-        record["author"] = None
-        if dice.chance(0.6):
-            record["author"] = {"avatar": "", "name": ware.author, "about": []}
+        record["author"] = about if dice.chance(0.6) else None
         if ware.date and ware.category == "Kindle_Store":
             details["Publisher"] = ware.maker
             details["Publication date"] = _date_text(ware.date)
@@ -264,74 +279,49 @@ def meta_2023(ware: Ware, dice: Dice, ratings: list[int]) -> dict[str, Any]:
     return record
 
 
-_DAY = 86_400
-_ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567"
-#: First and last second of the reviews of an edition.
-_SPANS = {"2018": (1_230_768_000, 1_538_352_000), "2023": (1_356_998_400, 1_677_628_800)}
-#: Share of reviewers who wrote fewer than five reviews.
-_RARE = 0.12
-
-
-class Review(NamedTuple):
-    """One review."""
-
-    user: int
-    ware: Ware
-    stars: int
-    second: int
-
-
 def draw_reviews(
     dice: Dice, edition: str, wares: Sequence[Ware], users: int, count: int
 ) -> list[Review]:
-    """Reviews of an edition, by user and time; nobody reviews a ware twice.
+    """Draw reviews of an edition, by user and time; nobody reviews a ware twice.
 
     Stars come from the ware's quality, the reviewer's mood and taste, and chance. At most
     ``count`` reviews are written; fewer where reviewers have run out of wares.
     """
-    kinds: dict[str, list[Ware]] = {}
-    for ware in wares:
-        kinds.setdefault(ware.kind, []).append(ware)
-    names = sorted(kinds)
-    first, last = _SPANS[edition]
+    kinds = _by_kind(wares)
+    first, last, step = _SPANS[edition]
     weights = [0.15 if dice.chance(_RARE) else 1 + dice.exponential(1.2) for _ in range(users)]
     reviews: list[Review] = []
     for user, weight in enumerate(weights):
         due = max(1, round(count * weight / sum(weights)))
         due = min(due, 4) if weight < 1 else max(due, 5)
-        taste = set(dice.sample(names, 1 + dice.below(3)))
+        taste = sorted(dice.sample(sorted(kinds), 1 + dice.below(3)))
         mood = 0.5 * (dice.roll() + dice.roll() - 1)
         seen: dict[str, Ware] = {}
         for _ in range(3 * due):
-            pool = kinds[dice.pick(sorted(taste))] if dice.chance(0.65) else wares
+            pool = kinds[dice.pick(taste)] if dice.chance(0.65) else wares
             ware = pool[dice.skewed(len(pool), 1.8)]
             seen.setdefault(ware.asin, ware)
             if len(seen) == min(due, len(wares)):
                 break
-        # In order of time; 2018 knows days only.
-        step = _DAY if edition == "2018" else 1
         times = sorted(first + dice.below((last - first) // step) * step for _ in seen)
         for ware, second in zip(seen.values(), times, strict=True):
             liking = 0.9 if ware.kind in taste else -0.5
             noise = 1.1 * (dice.roll() + dice.roll() + dice.roll() - 1.5)
             stars = round(3.7 + ware.quality + mood + liking + noise)
-            reviews.append(Review(user, ware, min(5, max(1, stars)), second))
+            reviews.append(Review(user, ware, within(stars, 1, 5), second))
     return reviews
 
 
-def _code(dice: Dice, prefix: str, length: int) -> str:
-    return prefix + "".join(dice.pick(_ALPHABET) for _ in range(length))
-
-
 def _text(review: Review, dice: Dice) -> str:
-    verdict, texts = _SHOP["verdicts"][review.stars], _SHOP["texts"]
-    text: str = dice.pick(texts)
-    return text.format(title=review.ware.title, verdict=verdict)
+    text: str = dice.pick(_SHOP["texts"])
+    return text.format(title=review.ware.title, verdict=_SHOP["verdicts"][review.stars])
 
 
 def _user(review: Review, seed: int, prefix: str, length: int) -> str:
     """A reviewer's id; those of the two editions have nothing in common."""
-    return _code(Dice(seed, "reviewer", prefix, review.user), prefix, length)
+    dice = Dice(seed, "reviewer", prefix, review.user)
+    letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567"
+    return prefix + "".join(dice.pick(letters) for _ in range(length))
 
 
 def review_2018(review: Review, dice: Dice, seed: int, people: str) -> dict[str, Any]:
@@ -372,17 +362,8 @@ def review_2023(review: Review, dice: Dice, seed: int, people: str) -> dict[str,
     }
 
 
-#: Most books, products of a category, and reviews: beyond them the shop does not grow.
-_MOST = {"books": 6_000, "products": 5_000, "reviews": 100_000}
-#: Categories whose products only the 2018 edition has.
-_OLD = frozenset({"Patio_Lawn_and_Garden"})
-#: Share of records of 2018 that are in their file twice.
-_REPEATED = 0.04
-
-Fault = tuple[str, Callable[[bytes], bytes]]
-
 #: What makes a loader reject a review, by file.
-_FAULTS: Mapping[str, tuple[Fault, ...]] = {
+_FAULTS: Mapping[str, Sequence[tuple[str, Callable[[bytes], bytes]]]] = {
     "amazon/2018/Books_5.json.gz": (
         ("not_json", lambda row: row.replace(b'"summary":"', b'"summary":"so-called "')),
         ("off_scale", lambda row: row.replace(b'"overall":', b'"overall":1')),
@@ -406,8 +387,8 @@ def _add(
         lines.append(orjson.dumps(row))
         if edition == "2018" and dice.chance(_REPEATED):
             lines.append(lines[-1])
-            out.count(f"{kind}_2018_repeated")
-    out.count(f"{kind}_{edition}", len(lines))
+            out.counts[f"{kind}_2018_repeated"] += 1
+    out.counts[f"{kind}_{edition}"] += len(lines)
     faults = _FAULTS.get(name, ())[: len(lines) // ROWS_PER_FAULT] if faulty else ()
     for n, (reason, spoilt) in enumerate(faults, start=1):
         at = len(lines) * n // (len(faults) + 1)
@@ -419,24 +400,19 @@ def amazon_files(settings: SampleSettings, *, broken_rows: bool) -> SourceFiles:
 
     Sizes follow the world's: half as many books again as films, a quarter as many reviews of
     them as ratings, a tenth as many of products; never fewer than make the tables of both
-    domains worth looking at, nor more than :data:`_MOST`.
+    domains worth looking at, and with an upper bound.
     """
     seed, out = settings.seed, SourceFiles()
-    books = draw_books(seed, _within(settings.films * 3 // 2, 90, _MOST["books"]))
-    products = draw_products(seed, _within(settings.films * 2 // 5, 100, _MOST["products"]))
-    for name, wares in (("books", books), ("products", products)):
+    books = draw_books(seed, within(settings.films * 3 // 2, 90, 6_000))
+    products = draw_products(seed, within(settings.films * 2 // 5, 100, 5_000))
+    for name, wares, share, people in (("books", books, 4, 1), ("products", products, 10, 2)):
         dice = Dice(seed, "shop", name)
         link(dice, wares)
-        share = 4 if name == "books" else 10
-        count = _within(settings.ratings // share, 400, _MOST["reviews"])
-        users = _within(settings.users // (1 if name == "books" else 2), 30, count // 8)
+        count = within(settings.ratings // share, 400, 100_000)
+        users = within(settings.users // people, 30, count // 8)
         _add_domain(out, name, wares, users, count, seed, dice, broken_rows)
         out.counts[name] = len(wares)
     return out
-
-
-def _within(value: int, low: int, high: int) -> int:
-    return max(low, min(value, high))
 
 
 def _add_domain(
@@ -449,36 +425,7 @@ def _add_domain(
     dice: Dice,
     faulty: bool,
 ) -> None:
-    old, new = _editions(wares, dice)
-    out.counts[f"{name}_in_both"] = len({w.asin for w in old} & {w.asin for w in new})
-    out.count("titles_2018_lost", sum(w.junk for w in old))
-    share = len(old) / (len(old) + len(new))
-    people = name[0].upper()
-    mine, theirs = max(10, round(users * share)), max(10, round(users * (1 - share)))
-    reviews = {
-        "2018": draw_reviews(dice, "2018", old, mine, round(count * share)),
-        "2023": draw_reviews(dice, "2023", new, theirs, round(count * (1 - share))),
-    }
-    stars = _stars(reviews["2023"])
-    for edition, wares, suffix in (("2018", old, ".json.gz"), ("2023", new, ".jsonl.gz")):
-        for category in sorted({w.category for w in wares}):
-            chosen = [r for r in reviews[edition] if r.ware.category == category]
-            mine_too = [w for w in wares if w.category == category]
-            reviewed: Iterable[Mapping[str, Any]]
-            meta: Iterable[Mapping[str, Any]]
-            if edition == "2018":
-                reviewed = (review_2018(r, dice, seed, people) for r in chosen)
-                meta = (meta_2018(w, dice) for w in mine_too)
-            else:
-                reviewed = (review_2023(r, dice, seed, people) for r in chosen)
-                meta = (meta_2023(w, dice, stars.get(w.asin, [])) for w in mine_too)
-            core = "_5" if (edition, category) == ("2018", "Books") else ""
-            _add(out, f"amazon/{edition}/{category}{core}{suffix}", reviewed, dice, faulty)
-            _add(out, f"amazon/{edition}/meta_{category}{suffix}", meta, dice, faulty)
-
-
-def _editions(wares: Sequence[Ware], dice: Dice) -> tuple[list[Ware], list[Ware]]:
-    """Wares of the 2018 and of the 2023 edition; some printed books are in both."""
+    """Add both editions' files; some printed books are in both."""
     old, new = [], []
     for ware in wares:
         point = dice.roll()
@@ -486,11 +433,32 @@ def _editions(wares: Sequence[Ware], dice: Dice) -> tuple[list[Ware], list[Ware]
             old.append(ware)
         if ware.category not in _OLD and (ware.category != "Books" or point >= 0.45):
             new.append(ware)
-    return old, new
-
-
-def _stars(reviews: Sequence[Review]) -> dict[str, list[int]]:
-    found: dict[str, list[int]] = {}
-    for review in reviews:
-        found.setdefault(review.ware.asin, []).append(review.stars)
-    return found
+    out.counts[f"{name}_in_both"] = len(old) + len(new) - len(wares)
+    out.counts["titles_2018_lost"] += sum(w.junk for w in old)
+    share, people = len(old) / (len(old) + len(new)), name[0].upper()
+    drawn = [
+        (edition, suffix, some, draw_reviews(
+            dice, edition, some, max(10, round(users * part)), round(count * part)
+        ))
+        for edition, suffix, some, part in (
+            ("2018", ".json.gz", old, share), ("2023", ".jsonl.gz", new, 1 - share),
+        )
+    ]  # fmt: skip
+    stars = defaultdict(list)
+    for review in drawn[1][3]:
+        stars[review.ware.asin].append(review.stars)
+    for edition, suffix, some, reviews in drawn:
+        for category in sorted({w.category for w in some}):
+            chosen = [r for r in reviews if r.ware.category == category]
+            mine = [w for w in some if w.category == category]
+            reviewed: Iterable[Mapping[str, Any]]
+            meta: Iterable[Mapping[str, Any]]
+            if edition == "2018":
+                reviewed = (review_2018(r, dice, seed, people) for r in chosen)
+                meta = (meta_2018(w, dice) for w in mine)
+            else:
+                reviewed = (review_2023(r, dice, seed, people) for r in chosen)
+                meta = (meta_2023(w, dice, stars[w.asin]) for w in mine)
+            core = "_5" if (edition, category) == ("2018", "Books") else ""
+            _add(out, f"amazon/{edition}/{category}{core}{suffix}", reviewed, dice, faulty)
+            _add(out, f"amazon/{edition}/meta_{category}{suffix}", meta, dice, faulty)

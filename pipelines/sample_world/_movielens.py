@@ -79,7 +79,9 @@ class _Faults:
         plan.entities = next(picked, None)
         if plan.entities is not None:
             film = films[plan.entities]
-            film.overview += f' "{film.story.town} & back," says the ticket, and it isn\'t a joke.'
+            film.overview += (
+                f' "{film.story.slots["town"]} & back," says the ticket, and it isn\'t a joke.'
+            )
             plan.repaired["html_entities"] = film.overview
         records = sum(f.has_record for f in films)
         plan.not_json = next(picked, None) if records >= ROWS_PER_FAULT else None

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
-import orjson
-
 from pipelines.config import SampleSettings
 from pipelines.sample_world._text import Dice, table, town_name
-from pipelines.sample_world._world import ROWS_PER_FAULT, SourceFiles
+from pipelines.sample_world._world import ROWS_PER_FAULT, SourceFiles, within
 
 __all__ = ["steam_files"]
 
@@ -19,17 +18,19 @@ GAMES = "steam/steam_games.json.gz"
 REVIEWS = "steam/australian_user_reviews.json.gz"
 ITEMS = "steam/australian_users_items.json.gz"
 
-#: Fewest and most games and reviews: beyond them the shop does not grow.
-_GAMES, _REVIEWS = (130, 5_000), (600, 100_000)
 #: Shares: records without any value, without a name, free of charge, with a release in words;
 #: reviews that are repeated, without a year, of games that are not listed; users with few.
 _EMPTY, _UNNAMED, _FREE, _WORDS = 0.05, 0.005, 0.07, 0.08
 _REPEATED, _YEARLESS, _UNLISTED, _RARE = 0.015, 0.1, 0.03, 0.15
 _FIRST, _LAST = datetime(2011, 1, 1, tzinfo=UTC), datetime(2015, 12, 31, tzinfo=UTC)
-
+_NAN = math.nan
 _TABLES = table("tables")["steam"]
 #: Genres; the last is that of programs that are no games.
 _GENRES = _TABLES["genres"]
+_FIELDS = (
+    "publisher", "genres", "app_name", "title", "url", "release_date", "tags", "reviews_url",
+    "specs", "price", "early_access", "id", "developer",
+)  # fmt: skip
 
 
 class _Game(NamedTuple):
@@ -40,53 +41,42 @@ class _Game(NamedTuple):
 
 
 def steam_files(settings: SampleSettings, *, broken_rows: bool) -> SourceFiles:
-    """The Steam files of a world: as many games as films, a tenth as many reviews as ratings."""
-    dice, out = Dice(settings.seed, "steam"), SourceFiles()
-    out.lines = {GAMES: [], REVIEWS: [], ITEMS: []}
-    games = _add_games(out, _within(settings.films, *_GAMES), dice)
-    reviews = _within(settings.ratings // 10, *_REVIEWS)
-    _add_users(out, games, _within(settings.users, 40, reviews // 8), reviews, dice)
+    """Steam files of a world: as many games as films, a tenth as many reviews as ratings.
+
+    Both have bounds, so that small worlds have enough and large ones don't grow endlessly.
+    """
+    dice, out = Dice(settings.seed, "steam"), SourceFiles({GAMES: [], REVIEWS: [], ITEMS: []})
+    games = _add_games(out, within(settings.films, 130, 5_000), dice)
+    reviews = within(settings.ratings // 10, 600, 100_000)
+    _add_users(out, games, within(settings.users, 40, reviews // 8), reviews, dice)
     if broken_rows:
         _spoil(out, games)
     return out
 
 
-def _within(value: int, low: int, high: int) -> int:
-    return max(low, min(value, high))
-
-
 def _spoil(out: SourceFiles, games: Sequence[_Game]) -> None:
-    """Some rows that can't be taken."""
-    doubled = next(
-        n for n, line in enumerate(out.lines[GAMES]) if line.startswith(b'{"publisher": "')
-    )
-    user = _user(9_999_999)
+    """Add rows that a loader rejects."""
+    listed = (n for n, row in enumerate(out.lines[GAMES]) if row.startswith(b'{"publisher": "'))
+    doubled, user = next(listed), _user(9_999_999)
     cut = _literal({"user_id": user, "reviews": []})[:-12]
     # Neither recommended nor not.
     entry = {"item_id": str(games[0].number), "posted": "Posted May 5, 2014.", "review": ""}
     undecided = _literal({"user_id": user, "reviews": [entry | {"recommend": None}]})
-    faults = (
+    for name, at, reason, line, nth in (
         (GAMES, doubled + 1, "duplicate_key", out.lines[GAMES][doubled], 1),
         (REVIEWS, 3, "not_json", cut, 1),
         (REVIEWS, 9, "bad_recommend", undecided, 2),
-    )
-    for name, at, reason, line, nth in faults:
+    ):
         if len(out.lines[name]) >= nth * ROWS_PER_FAULT:
             out.spoil(name, at, reason, line)
 
 
 def _add_games(out: SourceFiles, count: int, dice: Dice) -> list[_Game]:
-    houses = [
+    names = [
         f"{town_name(dice)} {dice.pick(_TABLES['houses'])}" for _ in range(max(8, count // 12))
     ]
-    lines = out.lines[GAMES]
-    keys = (
-        "publisher", "genres", "app_name", "title", "url", "release_date", "tags", "reviews_url",
-        "specs", "price", "early_access", "id", "developer",
-    )  # fmt: skip
-    for _ in range(max(3, round(count * _EMPTY))):
-        lines.append(_record(dict.fromkeys(keys, math.nan)))
-        out.count("games_empty")
+    out.counts["games_empty"] = max(3, round(count * _EMPTY))
+    out.lines[GAMES] += [_record(dict.fromkeys(_FIELDS, _NAN))] * out.counts["games_empty"]
     games: list[_Game] = []
     taken: set[str] = set()
     while len(games) < count:
@@ -103,42 +93,41 @@ def _add_games(out: SourceFiles, count: int, dice: Dice) -> list[_Game]:
             genres = (_GENRES[-1],)
         game = _Game(1_000 + 10 * len(games), title, genres, 0.9 * (dice.roll() + dice.roll() - 1))
         games.append(game)
-        unnamed = dice.chance(_UNNAMED)
-        lines.append(_record(_game_record(game, keys, houses, unnamed, dice)))
-        out.count("games")
-        out.count("games_unnamed", int(unnamed))
+        record = _game_record(game, names, dice)
+        out.lines[GAMES].append(_record(record))
+        out.counts["games"] += 1
+        out.counts["games_unnamed"] += record["app_name"] is _NAN
     return games
 
 
-def _game_record(
-    game: _Game, keys: Sequence[str], houses: Sequence[str], unnamed: bool, dice: Dice
-) -> dict[str, Any]:
+def _game_record(game: _Game, houses: Sequence[str], dice: Dice) -> dict[str, Any]:
+    """The record of a game, with :data:`_FIELDS` in their order."""
+    unnamed = dice.chance(_UNNAMED)
     day = datetime(2005, 1, 1, tzinfo=UTC) + timedelta(days=dice.below(4_300))
     release: Any = day.strftime("%Y-%m-%d")
     if dice.chance(_WORDS):
-        release = dice.pick((f"Fall {day.year}", f"{day:%B} {day.year}", "coming soon", math.nan))
+        release = dice.pick((f"Fall {day.year}", f"{day:%B} {day.year}", "coming soon", _NAN))
     price: Any = dice.pick((0.99, 4.99, 9.99, 14.99, 19.99, 39.99))
     if dice.chance(_FREE):
         price = dice.pick(("Free To Play", "Free", "Play for Free!"))
     elif dice.chance(0.03):
-        price = dice.pick((math.nan, "Third-party"))
+        price = dice.pick((_NAN, "Third-party"))
     tags = [t for genre in game.genres for t in (genre, *_TABLES["tags"][genre])]
-    values = {
-        "publisher": dice.pick(houses) if dice.chance(0.75) else math.nan,
-        "genres": list(game.genres) if dice.chance(0.92) else math.nan,
-        "app_name": math.nan if unnamed else game.title,
-        "title": math.nan if unnamed or dice.chance(0.06) else game.title,
+    return {
+        "publisher": dice.pick(houses) if dice.chance(0.75) else _NAN,
+        "genres": list(game.genres) if dice.chance(0.92) else _NAN,
+        "app_name": _NAN if unnamed else game.title,
+        "title": _NAN if unnamed or dice.chance(0.06) else game.title,
         "url": f"http://store.example/app/{game.number}/",
         "release_date": release,
-        "tags": dice.sample(tags, 6) if dice.chance(0.97) else math.nan,
+        "tags": dice.sample(tags, 6) if dice.chance(0.97) else _NAN,
         "reviews_url": f"http://community.example/app/{game.number}/reviews/",
         "specs": dice.sample(_TABLES["specs"], 1 + dice.below(4)),
         "price": price,
         "early_access": dice.chance(0.06),
         "id": str(game.number),
-        "developer": dice.pick(houses) if dice.chance(0.9) else math.nan,
+        "developer": dice.pick(houses) if dice.chance(0.9) else _NAN,
     }
-    return {key: values[key] for key in keys}
 
 
 def _add_users(
@@ -175,16 +164,18 @@ def _add_user(
         minutes = round(60 * math.exp(1.2 + 1.5 * liking + 2 * (dice.roll() + dice.roll() - 1)))
         good = liking + 1.6 * (dice.roll() + dice.roll() - 1) > -0.5
         day = _FIRST + timedelta(days=dice.below((_LAST - _FIRST).days))
-        entries.append(_entry(out, game, good, day, dice))
+        dated = not dice.chance(_YEARLESS)
+        if not dated:
+            out.counts["reviews_undated"] += 1
+        entries.append(_entry(game, good, day, dice, dated=dated))
         if dice.chance(_REPEATED):
-            later = day + timedelta(days=30)
-            entries.append(_entry(out, game, good, later, dice, dated=True))
-            out.count("reviews_repeated")
+            entries.append(_entry(game, good, day + timedelta(days=30), dice))
+            out.counts["reviews_repeated"] += 1
         items.append(_item(game, minutes, dice))
     if dice.chance(_UNLISTED * len(games)):
         gone = _Game(7 + 10 * dice.below(90), "Withdrawn", (), 0.0)
-        entries.append(_entry(out, gone, True, _FIRST, dice, dated=True))
-        out.count("reviews_unlisted")
+        entries.append(_entry(gone, True, _FIRST, dice))
+        out.counts["reviews_unlisted"] += 1
     # The published libraries have users twice; here a third of their games are.
     items += [_item(game, 0, dice) for game in dice.sample(games, len(games) // 3)]
     address = f"http://community.example/id/{user}"
@@ -192,9 +183,9 @@ def _add_user(
     if dice.chance(0.9):
         record = {"user_id": user, "items_count": len(items), "steam_id": user}
         out.lines[ITEMS].append(_literal(record | {"user_url": address, "items": items}))
-        out.count("times", len(items))
-    out.count("users")
-    out.count("reviews", len(entries))
+        out.counts["times"] += len(items)
+    out.counts["users"] += 1
+    out.counts["reviews"] += len(entries)
 
 
 def _item(game: _Game, minutes: int, dice: Dice) -> dict[str, Any]:
@@ -207,47 +198,29 @@ def _item(game: _Game, minutes: int, dice: Dice) -> dict[str, Any]:
 
 
 def _entry(
-    out: SourceFiles, game: _Game, good: bool, day: datetime, dice: Dice, *, dated: bool = False
+    game: _Game, good: bool, day: datetime, dice: Dice, *, dated: bool = True
 ) -> dict[str, Any]:
-    written = f"{day:%B} {day.day}"
-    if not dated and dice.chance(_YEARLESS):
-        out.count("reviews_undated")
-    else:
-        written += f", {day.year}"
     votes = dice.below(12)
     helpful = f"{votes // 2} of {votes} people ({50 if votes else 0}%) found this review helpful"
     return {
         "funny": "1 person found this review funny" if dice.chance(0.1) else "",
-        "posted": f"Posted {written}.",
+        "posted": f"Posted {day:%B} {day.day}{f', {day.year}' if dated else ''}.",
         "last_edited": "",
         "item_id": str(game.number),
         "helpful": helpful if votes else "No ratings yet",
         "recommend": good,
-        "review": dice.pick(_TABLES["praise"] if good else _TABLES["blame"]).format(
-            title=game.title
-        ),
+        "review": dice.pick(_TABLES["praise" if good else "blame"]).format(title=game.title),
     }
 
 
 def _user(number: int) -> str:
     """An id below those that Steam has given, or a name."""
-    if number % 3 == 0:
-        return f"player_{number}"
-    return str(10_000_000_000_000_000 + 7 * number)
+    return str(10_000_000_000_000_000 + 7 * number) if number % 3 else f"player_{number}"
 
 
 def _record(record: Mapping[str, Any]) -> bytes:
     """A record as the file of games has it: JSON with ``NaN``, a space after each separator."""
-    parts = (f'"{key}": {_value(value)}' for key, value in record.items())
-    return ("{" + ", ".join(parts) + "}").encode()
-
-
-def _value(value: Any) -> str:
-    if isinstance(value, float) and math.isnan(value):
-        return "NaN"
-    if isinstance(value, list):
-        return "[" + ", ".join(map(_value, value)) + "]"
-    return orjson.dumps(value).decode()
+    return json.dumps(record, ensure_ascii=False).encode()
 
 
 def _literal(record: Mapping[str, Any]) -> bytes:

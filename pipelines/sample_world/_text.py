@@ -1,8 +1,7 @@
-"""The grammar that titles, story lines and characters are made of.
+"""Seeded choices, invented names, and the grammar of titles and story lines.
 
-A film's story is bound once (who, where, against whom); its title, overview, cast of
-characters and the story lines of its sequels are all drawn from that story, so that they
-agree with each other and with the film's genres.
+A film's story is bound once (who, where, against whom). Its title, overview, cast and sequels
+are drawn from that story, so that they agree with each other and with the film's genres.
 """
 
 from __future__ import annotations
@@ -11,20 +10,22 @@ import hashlib
 import math
 import random
 import re
+from bisect import bisect
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from importlib import resources
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
+
+import yaml
 
 __all__ = ["Story", "article_last", "expand", "lexicon", "overview", "title", "with_article"]
-
 
 T = TypeVar("T")
 
 
 def stream_seed(seed: int, *parts: int | str) -> int:
-    """A 64-bit seed of its own for every named stream of choices.
+    """Derive the 64-bit seed of a named stream of choices.
 
     >>> stream_seed(1, "films") != stream_seed(1, "users") != stream_seed(2, "users")
     True
@@ -34,47 +35,37 @@ def stream_seed(seed: int, *parts: int | str) -> int:
 
 
 class Dice:
-    """A seeded source of choices for text and structure.
+    """Seeded choices for text and structure, the same on every Python version.
 
-    ``random.Random.random`` gives the same numbers on every Python version; ``choice`` and
-    ``shuffle`` do not promise that, so everything here is made of the former.
+    ``random.Random.random`` promises that; ``choice`` and ``shuffle`` do not.
     """
 
     def __init__(self, seed: int, *parts: int | str) -> None:
         self.roll = random.Random(stream_seed(seed, *parts)).random  # noqa: S311 (not secrets)
 
     def below(self, n: int) -> int:
-        """A whole number from 0 to ``n`` - 1."""
+        """Draw a whole number from 0 to ``n`` - 1."""
         return int(self.roll() * n)
 
     def between(self, low: int, high: int) -> int:
-        """A whole number from ``low`` to ``high``, both included."""
+        """Draw a whole number from ``low`` to ``high``, both included."""
         return low + self.below(high - low + 1)
 
     def chance(self, probability: float) -> bool:
-        """Whether something of this probability (0-1) happens."""
+        """Whether an event of this probability (0-1) happens."""
         return self.roll() < probability
 
     def pick(self, options: Sequence[T]) -> T:
-        """One of the options, all equally likely."""
+        """Draw one of the options, all equally likely."""
         return options[self.below(len(options))]
 
     def weighted(self, cumulative: Sequence[float]) -> int:
-        """An index, by a cumulative weight table (ascending; the last entry is the total)."""
-        point = self.roll() * cumulative[-1]
-        low, high = 0, len(cumulative) - 1
-        while low < high:
-            middle = (low + high) // 2
-            if cumulative[middle] > point:
-                high = middle
-            else:
-                low = middle + 1
-        return low
+        """Draw an index by cumulative weights (ascending; the last entry is the total)."""
+        return bisect(cumulative, self.roll() * cumulative[-1], 0, len(cumulative) - 1)
 
     def sample(self, options: Sequence[T], n: int) -> list[T]:
-        """Up to ``n`` different options, in random order."""
-        pool = list(options)
-        out = []
+        """Draw up to ``n`` different options, in random order."""
+        pool, out = list(options), []
         for _ in range(min(n, len(pool))):
             i = self.below(len(pool))
             pool[i], pool[-1] = pool[-1], pool[i]
@@ -82,22 +73,19 @@ class Dice:
         return out
 
     def exponential(self, mean: float) -> float:
-        """A waiting time of the given mean."""
+        """Draw a waiting time of the given mean."""
         return -mean * math.log(1.0 - self.roll())
 
     def skewed(self, n: int, power: float) -> int:
-        """An index below ``n``, low ones likelier the larger ``power`` is (1 is uniform)."""
+        """Draw an index below ``n``, low ones likelier the larger ``power`` is (1: uniform)."""
         return int(n * self.roll() ** power)
 
 
 @cache
 def table(name: str) -> Any:
-    """A YAML file of the package (``tables``, ``lexicon``, ``foreign``), read once."""
-    import yaml
-
-    return yaml.safe_load(
-        resources.files("pipelines.sample_world").joinpath(f"{name}.yaml").read_text("utf-8")
-    )
+    """Read a YAML file of the package (``tables``, ``lexicon``, ``foreign``) once."""
+    path = resources.files("pipelines.sample_world").joinpath(f"{name}.yaml")
+    return yaml.safe_load(path.read_text("utf-8"))
 
 
 def lexicon() -> Mapping[str, Any]:
@@ -106,16 +94,13 @@ def lexicon() -> Mapping[str, Any]:
     return words
 
 
-_NAMES: dict[str, list[str]] = {
-    kind: text.split() for kind, text in table("tables")["names"].items()
-}
+_NAMES = {kind: text.split() for kind, text in table("tables")["names"].items()}
 #: Coprime to the number of combinations, so that stepping by it visits each once.
 _STRIDE = 1_000_003
 
 
-@dataclass(frozen=True, slots=True)
-class Person:
-    """Somebody in the cast, the crew or the story."""
+class Person(NamedTuple):
+    """A member of the cast, the crew or the story."""
 
     id: int
     first: str
@@ -139,42 +124,21 @@ class NameBook:
         self._pairs = len(self._firsts) * len(self._last)
 
     def person(self, n: int) -> Person:
-        """Person number ``n`` (from 0); after all pairs are used a middle initial is added."""
-        round_, k = divmod(n, self._pairs)
-        k = (self._offset + k * _STRIDE) % self._pairs
-        first_index, last_index = divmod(k, len(self._last))
-        female = first_index < len(_NAMES["female"])
-        middle = f" {_initials(round_)}" if round_ else ""
-        return Person(n + 1, self._firsts[first_index] + middle, self._last[last_index], female)
-
-
-def _initials(n: int) -> str:
-    """A., B., … Z., A. A., … for n from 1."""
-    out = ""
-    while n:
-        n, rest = divmod(n - 1, 26)
-        out = f"{chr(65 + rest)}. {out}".strip()
-    return out
+        """Person ``n`` (from 0, below 27 times the pairs); after all pairs with an initial."""
+        initial, k = divmod(n, self._pairs)
+        first, last = divmod((self._offset + k * _STRIDE) % self._pairs, len(self._last))
+        name = self._firsts[first] + (f" {chr(64 + initial)}." if initial else "")
+        return Person(n + 1, name, self._last[last], first < len(_NAMES["female"]))
 
 
 def town_name(dice: Dice) -> str:
-    """An invented place name.
-
-    >>> town_name(Dice(3, "doc")) == town_name(Dice(3, "doc"))
-    True
-    """
+    """Draw an invented place name."""
     while True:
         first, second = dice.pick(_NAMES["town_first"]), dice.pick(_NAMES["town_second"])
         if first[-1] != second[0] and not (first + second).lower().endswith(first.lower()):
             break
-    name = first + second
-    if dice.chance(0.15):
-        return f"{dice.pick(('Port', 'Saint', 'New', 'Old', 'Upper', 'Lower'))} {name}"
-    return name
-
-
-_SLOT = re.compile(r"\{([^{}]+)\}")
-_CONSONANT_SOUND = re.compile(r"(?i)(one\b|one-|uni[^nm]|use|euro)")
+    prefixes = ("Port ", "Saint ", "New ", "Old ", "Upper ", "Lower ")
+    return (dice.pick(prefixes) if dice.chance(0.15) else "") + first + second
 
 
 @dataclass(slots=True)
@@ -186,17 +150,14 @@ class Story:
     hero: Person
     ally: Person
     foe: Person
-    town: str
-    slots: dict[str, str] = field(default_factory=dict)
+    slots: dict[str, str]
 
     @classmethod
     def draw(cls, dice: Dice, genre: str, flavours: Sequence[str], people: NameBook) -> Story:
-        """A new story."""
-        words = lexicon()
+        """Draw a new story."""
         hero, ally, foe = (people.person(dice.below(60_000)) for _ in range(3))
-        story = cls(genre, tuple(flavours), hero, ally, foe, town_name(dice))
         they, them, their = ("she", "her", "her") if hero.female else ("he", "him", "his")
-        story.slots |= {
+        slots = {
             # A talking teapot has no surname.
             "name": hero.first if genre == "Animation" else hero.name,
             "first": hero.first,
@@ -204,20 +165,16 @@ class Story:
             "they": they,
             "them": them,
             "their": their,
-            "town": story.town,
-            "ally": _called(dice.pick(words["cast"]["allies"]), ally),
+            "town": town_name(dice),
             "ally_first": ally.first,
-            "foe": _called(dice.pick(words["cast"]["foes"]), foe),
         }
-        story.slots["role"] = expand(dice.pick(words["genres"][genre]["roles"]), dice, story.slots)
-        story.slots["place"] = expand(
-            dice.pick(words["genres"][genre]["places"]), dice, story.slots
-        )
-        return story
-
-
-def _called(who: str, person: Person) -> str:
-    return who if who.startswith("the ") else f"{who} named {person.first}"
+        for slot, person in (("ally", ally), ("foe", foe)):
+            who = dice.pick(lexicon()["cast"]["allies" if slot == "ally" else "foes"])
+            slots[slot] = who if who.startswith("the ") else f"{who} named {person.first}"
+        for slot in ("role", "place"):
+            options = lexicon()["genres"][genre][f"{slot}s"]
+            slots[slot] = expand(dice.pick(options), dice, slots)
+        return cls(genre, tuple(flavours), hero, ally, foe, slots)
 
 
 def with_article(noun: str) -> str:
@@ -226,8 +183,8 @@ def with_article(noun: str) -> str:
     >>> with_article("ex-boxer"), with_article("one-eyed sailor"), with_article("nurse")
     ('an ex-boxer', 'a one-eyed sailor', 'a nurse')
     """
-    vowel = noun[:1].lower() in "aeiou" and not _CONSONANT_SOUND.match(noun)
-    return f"{'an' if vowel else 'a'} {noun}"
+    consonant_sound = re.match(r"(?i)(one\b|one-|uni[^nm]|use|euro)", noun)
+    return f"{'an' if noun[:1].lower() in 'aeiou' and not consonant_sound else 'a'} {noun}"
 
 
 def expand(template: str, dice: Dice, slots: Mapping[str, str]) -> str:
@@ -238,32 +195,27 @@ def expand(template: str, dice: Dice, slots: Mapping[str, str]) -> str:
     """
 
     def fill(match: re.Match[str]) -> str:
-        key = match[1]
-        article = key.startswith("a ")
-        key = key.removeprefix("a ")
+        key = match[1].removeprefix("a ")
         low = key[0].lower() + key[1:]
         value = slots[low] if low in slots else dice.pick(lexicon()["shared"][low])
         value = expand(value, dice, slots) if "{" in value else value
-        value = with_article(value) if article else value
+        value = with_article(value) if match[1].startswith("a ") else value
         return value[0].upper() + value[1:] if low != key else value
 
-    return _SLOT.sub(fill, template)
+    return re.sub(r"\{([^{}]+)\}", fill, template)
 
 
 def overview(story: Story, dice: Dice, part: int = 1) -> str:
-    """One to three sentences about a film of this story."""
+    """Draw one to three sentences about a film of this story."""
     words = lexicon()
     main = words["genres"][story.genre]
     second = words["genres"][story.flavours[0]] if story.flavours else main
+    openings = "sequel_openings" if part > 1 else "openings"
     if story.genre == "Documentary":
-        openings = words["documentary_openings"]
+        openings = "documentary_openings"
         second = main  # a real person's life takes no twist from another genre
-    elif part > 1:
-        openings = words["sequel_openings"]
-    else:
-        openings = words["openings"]
     slots = story.slots | {"event": dice.pick(main["events"]), "task": dice.pick(main["tasks"])}
-    sentences = [dice.pick(openings)]
+    sentences = [dice.pick(words[openings])]
     if dice.chance(0.85):
         sentences.append(dice.pick((second if dice.chance(0.45) else main)["turns"]))
     if dice.chance(0.6):
@@ -272,41 +224,31 @@ def overview(story: Story, dice: Dice, part: int = 1) -> str:
 
 
 def title(story: Story, dice: Dice) -> str:
-    """A title in natural order (article first) that fits the story's genre."""
-    words = lexicon()
-    own, general = words["genres"][story.genre], words["title"]
-    nouns = own["nouns"] if dice.chance(0.7) else general["nouns"]
-    adjectives = own["adjectives"] if dice.chance(0.6) else general["adjectives"]
+    """Draw a title in natural order (article first) that fits the story's genre."""
+    own, general = lexicon()["genres"][story.genre], lexicon()["title"]
+    nouns = (own if dice.chance(0.7) else general)["nouns"]
+    adjectives = (own if dice.chance(0.6) else general)["adjectives"]
     pattern = dice.pick(general["patterns"])
     if pattern.startswith("A ") or "{nouns}" in pattern:
         nouns = [n for n in nouns if not n.endswith(("s", "Teeth", "Cattle"))]
     noun, noun2 = dice.sample(nouns, 2)
-    adjective, adjective2 = dice.sample(adjectives, 2)
-    slots = story.slots | {
-        "noun": noun,
-        "noun2": noun2,
-        "nouns": _plural(noun),
-        "adj": adjective,
-        "adj2": adjective2,
-    }
-    text = expand(pattern, dice, slots)
-    if text.startswith("A "):
-        text = with_article(text[2:])
+    adj, adj2 = dice.sample(adjectives, 2)
+    drawn = {"noun": noun, "noun2": noun2, "nouns": _plural(noun), "adj": adj, "adj2": adj2}
+    text = expand(pattern, dice, story.slots | drawn)
+    text = with_article(text[2:]) if text.startswith("A ") else text
     return text[0].upper() + text[1:]
 
 
 def _plural(noun: str) -> str:
     if noun.endswith("y") and noun[-2] not in "aeiou":
         return noun[:-1] + "ies"
-    if noun.endswith(("sh", "ch", "x", "z")):
-        return noun + "es"
     if noun.endswith("olf"):
         return noun[:-1] + "ves"
-    return noun + "s"
+    return noun + ("es" if noun.endswith(("sh", "ch", "x", "z")) else "s")
 
 
 def article_last(text: str, articles: Sequence[str] = ("The", "A", "An")) -> str:
-    """A title as MovieLens lists it, with the leading article moved to the end.
+    """Move the leading article of a title to its end, as MovieLens does.
 
     >>> article_last("The Comet Harbor"), article_last("Lantern and Moth")
     ('Comet Harbor, The', 'Lantern and Moth')

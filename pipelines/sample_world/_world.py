@@ -1,29 +1,23 @@
-"""The answer key of a sample world: what its files truly hold."""
+"""The answer key of a sample world, and the files that it describes while they are written."""
 
 from __future__ import annotations
 
 import gzip
 import hashlib
 import os
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import orjson
+from pydantic import BaseModel, ConfigDict
 
 from pipelines.config import SampleSettings
 
-__all__ = [
-    "KEY_FILE",
-    "ROWS_PER_FAULT",
-    "BrokenRow",
-    "FileFacts",
-    "SampleWorld",
-    "SourceFiles",
-    "WorldFolder",
-]
+__all__ = ["KEY_FILE", "ROWS_PER_FAULT", "BrokenRow", "FileFacts", "SampleWorld"]
 
 #: The answer key's name in the world's folder.
 KEY_FILE = "sample_world.json"
@@ -45,12 +39,11 @@ class BrokenRow:
     reason
         Short code. For a rejected row, the code the loaders reject it for.
     rejected
-        Whether a loader has to leave the row out; otherwise it is kept, and a later step
-        repairs it or lives with it.
+        Whether a loader has to leave the row out; otherwise a later step repairs or keeps it.
     text
         The row, cut to 500 characters.
     truth
-        What stood there before it was broken, for rows that can be repaired.
+        The value before it was broken, for rows that can be repaired.
     """
 
     file: str
@@ -70,49 +63,36 @@ class FileFacts:
     sha256: str
 
 
-@dataclass(frozen=True, slots=True)
-class SampleWorld:
+class SampleWorld(BaseModel):
     """The answer key of a sample world.
 
-    All counts are of what is left when every row with ``rejected`` is left out.
+    All numbers are counts of what is left when every row with ``rejected`` is left out.
 
     Attributes
     ----------
-    code_version
-        Version of the generator.
-    settings
-        Size and seed.
-    broken_rows
-        Whether rows were broken on purpose.
-    films, users, ratings, tags
-        Films listed, users with ratings, valid ratings and tags (counts).
-    rated_films
-        Films with at least one rating (count).
+    code_version, settings, broken_rows
+        Version of the generator, size and seed, and whether rows were broken on purpose.
+    films, users, ratings, tags, rated_films
+        Films listed, users with ratings, valid ratings and tags, films with a rating.
     rating_counts
-        Ratings by value, keys ``0.5`` … ``5.0`` (count).
-    films_linked
-        Films with a TMDB id in links.csv (count).
-    tmdb_ids
-        Different TMDB ids among them (count).
+        Ratings by value, keys ``0.5`` … ``5.0``.
+    films_linked, tmdb_ids
+        Films with a TMDB id in links.csv, and different ids among them.
     films_with_record
-        Films whose own record is in the TMDB file (count). A film that is linked to the
-        record of another film, with another IMDb id, has none.
-    films_with_overview, films_with_cast, films_with_director, films_with_release_date,
-    films_with_runtime, films_with_keywords, films_with_budget
-        Films whose record has that field; a runtime or budget of 0 does not count (count).
-    films_in_series, series
-        Films that belong to a series (by their record), and series (counts).
+        Films whose own record is in the TMDB file, not one with another IMDb id.
+    films_with_overview, …
+        Films whose record has that field; a runtime or budget of 0 does not count.
     remakes
-        Films that share their title with an older one (count).
+        Films that share their title with an older one.
     films_without_genres, films_without_year
-        Films listed without genres, and without a year in the title (counts).
+        Films listed without genres, and without a year in the title.
     others
-        The same of the files of other sources, by source.
-    broken
-        Every broken row, by file and line.
-    files
-        Facts of every file by its name relative to the world's folder.
+        Counts of the files of other sources, by source.
+    broken, files
+        Every broken row, by file and line; facts of every file by its name.
     """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
     code_version: str
     settings: SampleSettings
@@ -122,7 +102,7 @@ class SampleWorld:
     ratings: int
     tags: int
     rated_films: int
-    rating_counts: Mapping[str, int]
+    rating_counts: dict[str, int]
     films_linked: int
     tmdb_ids: int
     films_with_record: int
@@ -138,70 +118,38 @@ class SampleWorld:
     remakes: int
     films_without_genres: int
     films_without_year: int
-    others: Mapping[str, Mapping[str, int]]
+    others: dict[str, dict[str, int]]
     broken: tuple[BrokenRow, ...]
-    files: Mapping[str, FileFacts]
+    files: dict[str, FileFacts]
 
     @property
     def rejected(self) -> tuple[BrokenRow, ...]:
         """The broken rows that a loader has to leave out."""
         return tuple(row for row in self.broken if row.rejected)
 
-    def to_json(self) -> bytes:
-        """The content of ``sample_world.json``."""
-        plain = {
-            **{name: getattr(self, name) for name in self.__dataclass_fields__},
-            "settings": self.settings.model_dump(mode="json"),
-            "broken": [asdict(row) for row in self.broken],
-            "files": {name: asdict(facts) for name, facts in self.files.items()},
-        }
-        return orjson.dumps(plain, option=orjson.OPT_INDENT_2) + b"\n"
-
     @classmethod
     def read(cls, folder: Path) -> SampleWorld | None:
-        """The answer key of the complete world in ``folder``; None if there is none.
+        """Read the answer key of the world in ``folder``; None if the world is not complete.
 
         A world is complete if its key can be read and all of its files are there with the
         sizes that the key states.
         """
         try:
-            plain: dict[str, Any] = orjson.loads((folder / KEY_FILE).read_bytes())
-            world = cls(
-                **{
-                    **plain,
-                    "settings": SampleSettings(**plain["settings"]),
-                    "broken": tuple(BrokenRow(**row) for row in plain["broken"]),
-                    "files": {n: FileFacts(**facts) for n, facts in plain["files"].items()},
-                }
-            )
-            sizes = {name: (folder / name).stat().st_size for name in world.files}
-        except (OSError, ValueError, TypeError, KeyError, AttributeError):
+            world = cls.model_validate_json((folder / KEY_FILE).read_bytes())
+            whole = all((folder / n).stat().st_size == f.bytes for n, f in world.files.items())
+        except (OSError, ValueError):
             # No key, half a key, another version's key, a missing file: no complete world.
             return None
-        return world if all(sizes[n] == f.bytes for n, f in world.files.items()) else None
+        return world if whole else None
 
 
+@dataclass
 class SourceFiles:
-    """Lines of a source's files before they are written.
+    """Lines of a source's files by name, their broken rows and counts, before they are written."""
 
-    Attributes
-    ----------
-    lines
-        By file name relative to the world's folder.
-    broken
-        Rows that are wrong on purpose.
-    counts
-        Facts of the files (counts; rejected rows left out).
-    """
-
-    def __init__(self) -> None:
-        self.lines: dict[str, list[bytes]] = {}
-        self.broken: list[BrokenRow] = []
-        self.counts: dict[str, Any] = {}
-
-    def count(self, what: str, more: int = 1) -> None:
-        """Count something that the files hold."""
-        self.counts[what] = self.counts.get(what, 0) + more
+    lines: dict[str, list[bytes]] = field(default_factory=dict)
+    broken: list[BrokenRow] = field(default_factory=list)
+    counts: Counter[str] = field(default_factory=Counter)
 
     def spoil(self, name: str, at: int, reason: str, line: bytes) -> None:
         """Put a wrong line before line ``at`` (from 0).
@@ -211,6 +159,11 @@ class SourceFiles:
         self.lines[name].insert(at, line)
         shown = line.decode("utf-8", "replace")[:500]
         self.broken.append(BrokenRow(name, at + 1, reason, True, shown))
+
+
+def within(value: int, low: int, high: int) -> int:
+    """The value, or the bound that it exceeds."""
+    return max(low, min(value, high))
 
 
 class WorldFolder:
@@ -223,20 +176,18 @@ class WorldFolder:
 
     @contextmanager
     def open(self, name: str) -> Iterator[LineCounter]:
-        """A new file; packed if its name ends with ``.gz``."""
+        """Open a new file; packed if its name ends with ``.gz``."""
         path = self.path / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("wb") as file, ExitStack() as stack:
-            target: Any = file
-            if name.endswith(".gz"):
-                # No name and no time in the header: the same content gives the same bytes.
-                packed = gzip.GzipFile("", "wb", compresslevel=6, fileobj=file, mtime=0)
-                target = stack.enter_context(packed)
-            out = LineCounter(target)
-            yield out
-        with path.open("rb") as file:
-            os.fsync(file.fileno())
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        with path.open("wb") as file:
+            # No name and no time in the header: the same content gives the same bytes.
+            packed = gzip.GzipFile("", "wb", 6, file, mtime=0) if name.endswith(".gz") else None
+            with packed or nullcontext(file) as target:
+                out = LineCounter(target)
+                yield out
+        with path.open("rb") as written:
+            os.fsync(written.fileno())
+            digest = hashlib.file_digest(written, "sha256").hexdigest()
         self.facts[name] = FileFacts(path.stat().st_size, out.lines, digest)
 
     def write(self, files: SourceFiles) -> None:
@@ -245,6 +196,12 @@ class WorldFolder:
             with self.open(name) as out:
                 out.write(b"".join(line + b"\n" for line in lines))
         self.broken += files.broken
+
+    def write_key(self, world: SampleWorld) -> None:
+        """Write the answer key."""
+        with self.open(KEY_FILE) as out:
+            plain = world.model_dump(mode="json")
+            out.write(orjson.dumps(plain, option=orjson.OPT_INDENT_2) + b"\n")
 
 
 class LineCounter:
