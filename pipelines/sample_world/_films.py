@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,7 +23,6 @@ from pipelines.sample_world._text import (
 
 __all__ = ["draw_films"]
 
-
 _TABLES = table("tables")
 #: MovieLens' genres in its (alphabetical) order.
 GENRES: tuple[str, ...] = tuple(_TABLES["genres"])
@@ -33,10 +31,15 @@ NO_GENRES = "(no genres listed)"
 #: Genres that set the tone of a film, and their cumulative weights.
 _LEADS = tuple(_TABLES["lead_shares"])
 _LEAD_WEIGHTS = tuple(itertools.accumulate(_TABLES["lead_shares"].values()))
+_FOREIGN_LEADS = frozenset(_TABLES["foreign_leads"])
 #: No film is younger, so that users who are active in the year after can have seen all.
-LAST_YEAR = 2023
-#: How unequally work is shared out among people (1: equally).
-_FAME = 1.2
+_FIRST_YEAR, LAST_YEAR = 1925, 2023
+#: French before the rest and Japanese next, as in ml-latest-small; cumulative.
+_LANGUAGES, _LANGUAGE_WEIGHTS = ("fr", "es", "it", "de", "ja"), (0.38, 0.55, 0.69, 0.79, 1.0)
+#: Cumulative share of films with up to one, two, … genres (ml-latest-small has 29, 33, 24,
+#: 10 and 4 %; a companion drawn twice counts once, hence the shift to more).
+_GENRE_COUNTS = (0.24, 0.52, 0.79, 0.94, 1.0)
+_REMAKE_EVERY = 150
 
 
 class Collection(NamedTuple):
@@ -65,10 +68,9 @@ class Credit(NamedTuple):
 class Film:
     """One film: what MovieLens lists and what TMDB's record of it says.
 
-    ``title`` is in natural order; ``quality`` is in stars above the mean. An empty
-    ``overview``, ``cast``, ``release_date``, ``keywords``, no director among ``crew`` and a
-    ``runtime`` of ``None`` or 0 are gaps in the record, as at the origin; ``None`` for
-    ``tmdb_id`` is a gap in MovieLens' links.
+    ``title`` is in natural order. An empty ``overview``, ``cast``, ``release_date``,
+    ``keywords``, no director among ``crew`` and a ``runtime`` of ``None`` or 0 are gaps in the
+    record, as at the origin; ``None`` for ``tmdb_id`` is a gap in MovieLens' links.
     """
 
     title: str
@@ -88,7 +90,7 @@ class Film:
     release_date: str = ""
     runtime: int | None = None
     movie_id: int = 0
-    imdb: int = 0
+    imdb_id: str = ""
     tmdb_id: int | None = None
     has_record: bool = True
     genres_listed: bool = True
@@ -100,15 +102,9 @@ class Film:
 
         The original title stands in brackets before the year where it differs.
         """
-        text = article_last(self.title)
-        if self.listed_original:
-            text = f"{text} ({self.listed_original})"
-        return f"{text} ({self.year})" if self.year_listed else text
-
-    @property
-    def imdb_id(self) -> str:
-        """IMDb number as MovieLens writes it: seven digits."""
-        return f"{self.imdb:07d}"
+        original = f" ({self.listed_original})" if self.listed_original else ""
+        year = f" ({self.year})" if self.year_listed else ""
+        return article_last(self.title) + original + year
 
     @property
     def directors(self) -> list[Person]:
@@ -121,31 +117,27 @@ class People:
 
     def __init__(self, seed: int, films: int) -> None:
         self._book = NameBook(seed, "people")
-        self._sizes = {
-            "actor": 80 + int(films * 1.1),
-            "director": 24 + int(films * 0.45),
-            "crew": 30 + films,
+        actors, directors = 80 + int(films * 1.1), 24 + int(films * 0.45)
+        #: Number of the first person of a kind, and how many there are.
+        self._pools = {
+            "actor": (0, actors),
+            "director": (actors, directors),
+            "crew": (actors + directors, 30 + films),
         }
-        self._starts: dict[str, int] = {}
-        start = 0
-        for kind, size in self._sizes.items():
-            self._starts[kind] = start
-            start += size
 
     def draw(self, dice: Dice, kind: str, lead: str, female: bool | None = None) -> Person:
-        """Somebody of a kind (actor, director, crew), probably at home in the genre ``lead``."""
-        size, start = self._sizes[kind], self._starts[kind]
+        """Draw a person of a kind, probably at home in the genre ``lead``."""
+        start, size = self._pools[kind]
+        fame = 1.2  # how unequally work is shared out (1: equally)
         for _ in range(6):
             if dice.chance(0.65):
-                n = dice.skewed(max(1, size // len(_LEADS)), _FAME) * len(_LEADS) + _LEADS.index(
-                    lead
-                )
-                n = min(n, size - 1)
+                rank = dice.skewed(max(1, size // len(_LEADS)), fame)
+                n = min(rank * len(_LEADS) + _LEADS.index(lead), size - 1)
             else:
-                n = dice.skewed(size, _FAME)
+                n = dice.skewed(size, fame)
             person = self._book.person(start + n)
             if female is None or person.female == female:
-                return person
+                break
         return person
 
 
@@ -156,60 +148,42 @@ def keyword_numbers() -> Mapping[str, int]:
     return {k: n for n, k in enumerate(dict.fromkeys(k for g in words for k in g["keywords"]))}
 
 
-_LANGUAGES = ("fr", "es", "it", "de", "ja")
-#: French before the rest and Japanese next, as in ml-latest-small.
-_CUMULATIVE = (0.38, 0.55, 0.69, 0.79, 1.0)
+def foreign_title(dice: Dice, name: str) -> tuple[str, str, str, str]:
+    """Draw a title of two concepts ("The Harbor of the Rain"), or of ``name``.
 
-
-class ForeignTitle(NamedTuple):
-    """One title twice."""
-
-    language: str
-    english: str
-    original: str
-    listed: str
-
-
-def foreign_title(dice: Dice, name: str) -> ForeignTitle:
-    """A title of two concepts ("The Harbor of the Rain"), or of ``name``."""
+    Returns the language, the title in English and in the original, and the original as listed.
+    """
     words = table("foreign")
-    language = _LANGUAGES[dice.weighted(_CUMULATIVE)]
+    language = _LANGUAGES[dice.weighted(_LANGUAGE_WEIGHTS)]
     if language != "ja" and dice.chance(0.35):
         named = dice.pick(words["named"])
-        original = named[language].format(name=name)
-        listed = article_last(original, words["articles"])
-        return ForeignTitle(language, named["en"].format(name=name), original, listed)
+        english, original = named["en"].format(name=name), named[language].format(name=name)
+        return language, english, original, article_last(original, words["articles"])
     first, second = dice.sample(list(words["nouns"].values()), 2)
     english = f"The {first['en']} of the {second['en']}"
     if language == "ja":
         original = f"{second['ja'][0]}の{first['ja'][0]}"
-        listed = f"{second['ja'][1].capitalize()} no {first['ja'][1]}"
-        return ForeignTitle(language, english, original, listed)
+        return language, english, original, f"{second['ja'][1].capitalize()} no {first['ja'][1]}"
     noun, article, _ = first[language]
-    if language in ("es", "it"):
-        # Spanish and Italian titles capitalise only their first word.
-        noun = noun.lower()
-    lead = article + noun.capitalize() if article == "L'" and language == "it" else None
-    original = lead or (f"{article}{noun}" if article.endswith("'") else f"{article} {noun}")
-    original = f"{original} {second[language][2]}"
-    return ForeignTitle(language, english, original, article_last(original, words["articles"]))
+    # Spanish and Italian titles capitalise only their first word.
+    capital = language in ("fr", "de") or (language == "it" and article == "L'")
+    gap = "" if article.endswith("'") else " "
+    original = f"{article}{gap}{noun if capital else noun.lower()} {second[language][2]}"
+    return language, english, original, article_last(original, words["articles"])
 
 
 def tmdb_record(
-    film: Film, dice: Dice, *, fame: float, quality: float, keywords: Sequence[str]
+    film: Film, dice: Dice, fame: float, quality: float, keywords: Sequence[str]
 ) -> dict[str, Any]:
-    """The record of a film."""
+    """The record of a film; ``quality`` is in stars above the mean, ``fame`` has mean 1."""
     names = _TABLES["tmdb_genres"]
     genres = dict(names[g] for g in film.genres if g in names)
     known = not dice.chance(0.35)
     budget = round(10 ** (6.2 + 1.4 * dice.roll()) * (0.4 + min(fame, 8.0)), -5) if known else 0
     revenue = budget * (0.2 + dice.exponential(1.8)) * (1 + 0.4 * quality) if known else 0
     collection = film.collection and {
-        "id": film.collection.id,
-        "name": film.collection.name,
-        "poster_path": None,
-        "backdrop_path": None,
-    }
+        **film.collection._asdict(), "poster_path": None, "backdrop_path": None,
+    }  # fmt: skip
     return {
         "adult": False,
         "belongs_to_collection": collection,
@@ -245,25 +219,13 @@ def tmdb_record(
     }
 
 
-_FIRST_YEAR = 1925
-_ROMAN = ("", "I", "II", "III", "IV", "V")
-_FOREIGN_LEADS = frozenset(
-    ("Drama", "Romance", "Comedy", "Crime", "Mystery", "Horror", "War", "Fantasy", "Thriller")
-)
-#: Cumulative share of films with up to one, two, … genres (ml-latest-small has 29, 33, 24,
-#: 10 and 4 %; a companion drawn twice counts once, hence the shift to more).
-_GENRE_COUNTS = (0.24, 0.52, 0.79, 0.94, 1.0)
-_REMAKE_EVERY = 150
-
-
 def draw_films(
     seed: int, count: int, progress: Callable[[int], None] = lambda _: None
 ) -> list[Film]:
-    """The catalogue, by MovieLens id."""
+    """Draw the catalogue, by MovieLens id."""
     maker = _Maker(seed, count)
     films: list[Film] = []
-    next_remake = _REMAKE_EVERY // 2
-    next_report = 0
+    next_remake, next_report = _REMAKE_EVERY // 2, 0
     while len(films) < count:
         if len(films) >= next_remake:
             next_remake += _REMAKE_EVERY
@@ -281,14 +243,13 @@ def draw_films(
 def _number(films: Sequence[Film], dice: Dice) -> None:
     """MovieLens, IMDb and TMDB ids: older films have the lower MovieLens ids, by and large."""
     age = [film.year + 12 * dice.roll() for film in films]
-    order = sorted(range(len(films)), key=lambda i: (age[i], i))
     tmdb = dice.sample(range(len(films)), len(films))
     movie_id = 0
-    for position, i in enumerate(order):
+    for position, i in enumerate(sorted(range(len(films)), key=age.__getitem__)):
         movie_id += 1 + dice.below(3)
         film = films[i]
         film.movie_id = movie_id
-        film.imdb = 10_000 + position * 9 + dice.below(9)
+        film.imdb_id = f"{10_000 + position * 9 + dice.below(9):07d}"
         # Some films aren't linked to TMDB; of those that are, some have no record there.
         linked, recorded = not dice.chance(0.015), not dice.chance(0.025)
         film.tmdb_id = 100 + tmdb[i] * 4 + dice.below(4) if linked else None
@@ -303,8 +264,7 @@ class _Maker:
         self._dice = Dice(seed, "films")
         self._characters = NameBook(seed, "characters")
         self._people = People(seed, count)
-        self._titles: set[str] = set()
-        self._overviews: set[bytes] = set()
+        self._taken: set[str] = set()
         self._collections = 0
 
     def remake(self, films: Sequence[Film]) -> list[Film]:
@@ -314,8 +274,8 @@ class _Maker:
             plain = not (old.collection or old.listed_original or old.remake)
             key = f"{old.title}/remade"
             year = old.year + self._dice.between(12, 40)
-            if plain and year <= LAST_YEAR and key not in self._titles:
-                self._titles.add(key)
+            if plain and year <= LAST_YEAR and key not in self._taken:
+                self._taken.add(key)
                 film = self._film(old.story, old.genres, old.title, year)
                 film.remake = True
                 return [film]
@@ -333,27 +293,26 @@ class _Maker:
             parts = min(room, 2 + min(3, int(dice.exponential(0.9))))
         year = self._year(lead, parts)
         if parts == 1 and lead in _FOREIGN_LEADS and dice.chance(0.2):
-            names = foreign_title(dice, story.hero.name)
-            if names.english not in self._titles:
-                self._titles.add(names.english)
-                film = self._film(story, genres, names.english, year)
-                film.language = names.language
-                film.original_title, film.listed_original = names.original, names.listed
+            language, english, original, listed = foreign_title(dice, story.hero.name)
+            if english not in self._taken:
+                self._taken.add(english)
+                film = self._film(story, genres, english, year)
+                film.language, film.original_title = language, original
+                film.listed_original = listed
                 return [film]
-        name = self._title(story)
-        films = [self._film(story, genres, name, year)]
+        films = [self._film(story, genres, self._title(story), year)]
         if parts > 1:
             self._collections += 1
-            collection = Collection(1_000 + 3 * self._collections, f"{name} Collection")
-            films[0].collection = collection
-            style = dice.below(3)
+            name, style = films[0].title, dice.below(3)
             for part in range(2, parts + 1):
                 year += dice.between(1, 4)
-                sequel = self._film(
-                    story, genres, self._sequel_title(name, part, style), year, films[0], part
-                )
-                sequel.collection = collection
-                films.append(sequel)
+                text = f"{name} {('II', 'III', 'IV', 'V')[part - 2] if style == 0 else part}"
+                if style == 2:
+                    text = f"{text}: {dice.pick(lexicon()['title']['subtitles'])}"
+                self._taken.add(text)
+                films.append(self._film(story, genres, text, year, films[0], part))
+            for film in films:
+                film.collection = Collection(1_000 + 3 * self._collections, f"{name} Collection")
         return films
 
     def _genres(self, lead: str) -> tuple[str, ...]:
@@ -371,32 +330,24 @@ class _Maker:
         latest = LAST_YEAR - 4 * (parts - 1)  # room for the sequels
         return max(_FIRST_YEAR, min(latest, LAST_YEAR - int(age)))
 
-    def _title(self, story: Story) -> str:
+    def _new(self, draw: Callable[[int], str]) -> str:
+        """The first text that no film has yet; ``draw`` gets the number of the attempt."""
         for attempt in range(200):
+            text = draw(attempt)
+            if text not in self._taken:
+                self._taken.add(text)
+                return text
+        raise AssertionError("the grammar of titles or stories is exhausted")
+
+    def _title(self, story: Story) -> str:
+        def draw(attempt: int) -> str:
             text = title(story, self._dice)
             if attempt >= 10:  # this town's and hero's titles are taken: lengthen
                 extra = self._characters.person(self._dice.below(1_000_000)).last
                 text = f"{text}, or the {extra} Affair"
-            if text not in self._titles:
-                self._titles.add(text)
-                return text
-        raise AssertionError("the title grammar is exhausted")
+            return text
 
-    def _sequel_title(self, name: str, part: int, style: int) -> str:
-        text = f"{name} {_ROMAN[part]}" if style == 0 else f"{name} {part}"
-        if style == 2:
-            text = f"{text}: {self._dice.pick(lexicon()['title']['subtitles'])}"
-        self._titles.add(text)
-        return text
-
-    def _overview(self, story: Story, part: int) -> str:
-        for _ in range(200):
-            text = overview(story, self._dice, part)
-            digest = hashlib.blake2b(text.encode(), digest_size=8).digest()
-            if digest not in self._overviews:
-                self._overviews.add(digest)
-                return text
-        raise AssertionError("the story grammar is exhausted")
+        return self._new(draw)
 
     def _film(
         self,
@@ -407,21 +358,22 @@ class _Maker:
         first: Film | None = None,
         part: int = 1,
     ) -> Film:
-        """A film with people and keywords; ``first`` is the first film of its series."""
+        """A film with people, keywords and gaps; ``first`` is the first film of its series."""
         dice = self._dice
-        film = Film(name, year, genres, story, self._overview(story, part), part)
-        film.original_title = name
-        film.cast = self._cast(story, first)
-        film.crew = self._crew(story, first)
-        film.keywords = self._keywords(story, first)
-        film.release_date = (date(year, 1, 1) + timedelta(days=dice.below(365))).isoformat()
-        film.runtime = max(62, min(210, int(88 + dice.exponential(12) + dice.exponential(12))))
-        self._lose(film)
-        return film
-
-    def _lose(self, film: Film) -> None:
-        """Leave gaps, as every catalogue has them."""
-        dice = self._dice
+        film = Film(
+            name,
+            year,
+            genres,
+            story,
+            self._new(lambda _: overview(story, dice, part)),
+            part,
+            original_title=name,
+            cast=self._cast(story, first),
+            crew=self._crew(story, first),
+            keywords=self._keywords(story, first),
+            release_date=(date(year, 1, 1) + timedelta(days=dice.below(365))).isoformat(),
+            runtime=max(62, min(210, int(88 + dice.exponential(12) + dice.exponential(12)))),
+        )
         if dice.chance(0.04):
             film.overview = ""
         if dice.chance(0.04):
@@ -434,33 +386,28 @@ class _Maker:
             film.runtime = None if dice.chance(0.7) else 0
         if dice.chance(0.06):
             film.keywords = ()
+        return film
 
     def _cast(self, story: Story, first: Film | None) -> tuple[Role, ...]:
         dice, lead = self._dice, story.genre
         if lead == "Documentary":
             return (Role(story.hero, "Self"), Role(story.ally, "Self"))
-        roles: list[Role] = []
-        taken: set[int] = set()
+        roles: dict[int, Role] = {}
         # The leads of a series come back; now and then one of them is recast.
+        before = first.cast if first is not None else ()
         for position, character in enumerate((story.hero, story.ally, story.foe)):
             actor = self._people.draw(dice, "actor", lead, character.female)
-            before = first.cast if first is not None else ()
             if position < len(before) and (position == 0 or dice.chance(0.8)):
                 actor = before[position].actor
-            if actor.id not in taken:
-                taken.add(actor.id)
-                roles.append(Role(actor, character.name))
+            roles.setdefault(actor.id, Role(actor, character.name))
         minor = lexicon()["cast"]["minor"]
         for _ in range(dice.between(1, 9)):
             actor = self._people.draw(dice, "actor", lead)
-            if actor.id not in taken:
-                taken.add(actor.id)
-                extra = self._characters.person(dice.below(60_000))
-                short = dice.chance(0.5)
-                roles.append(
-                    Role(actor, f"{dice.pick(minor)} {extra.last}" if short else extra.first)
-                )
-        return tuple(roles)
+            if actor.id not in roles:
+                name = self._characters.person(dice.below(60_000))
+                who = f"{dice.pick(minor)} {name.last}" if dice.chance(0.5) else name.first
+                roles[actor.id] = Role(actor, who)
+        return tuple(roles.values())
 
     def _crew(self, story: Story, first: Film | None) -> tuple[Credit, ...]:
         dice, lead = self._dice, story.genre
@@ -471,21 +418,16 @@ class _Maker:
                 other = self._people.draw(dice, "director", lead)
                 directors += [other] if other.id != directors[0].id else []
         crew = [Credit(d, "Director", "Directing") for d in directors]
-        for job, department in (
-            ("Screenplay", "Writing"),
-            ("Producer", "Production"),
-            ("Original Music Composer", "Sound"),
-        ):
+        for job, department in _TABLES["crew"].items():
             if dice.chance(0.7):
                 crew.append(Credit(self._people.draw(dice, "crew", lead), job, department))
-        if dice.chance(0.3):  # TMDB lists crew by department: directors aren't always first
-            crew = crew[::-1]
-        return tuple(crew)
+        # TMDB lists crew by department: directors aren't always first.
+        return tuple(crew[::-1] if dice.chance(0.3) else crew)
 
     def _keywords(self, story: Story, first: Film | None) -> tuple[int, ...]:
         dice, words, numbers = self._dice, lexicon()["genres"], keyword_numbers()
         chosen = dice.sample(words[story.genre]["keywords"], dice.between(2, 5))
         for flavour in story.flavours[:2]:
             chosen += dice.sample(words[flavour]["keywords"], dice.between(0, 2))
-        kept = list(first.keywords[:2]) if first is not None else []
-        return tuple(dict.fromkeys(kept + [numbers[k] for k in chosen]))
+        again = first.keywords[:2] if first is not None else ()
+        return tuple(dict.fromkeys([*again, *(numbers[k] for k in chosen)]))

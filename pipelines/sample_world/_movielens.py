@@ -7,7 +7,6 @@ Faults that make a loader reject a row are planned only as far as their file has
 from __future__ import annotations
 
 import html
-import io
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -33,67 +32,60 @@ _TMDB = "tmdb/movies.jsonl.gz"
 _RATING_FAULTS = (
     "off_scale", "bad_timestamp", "duplicate_key", "wrong_columns", "unknown_film",
 )  # fmt: skip
+#: ``shared`` has the record that the film of ``shared_tmdb_id`` is wrongly linked to.
+_FILM_FAULTS = (
+    "no_year", "shared", "shared_tmdb_id", "html_entities", "not_json", "record_of_another_film",
+)  # fmt: skip
 
 
 @dataclass(slots=True)
 class _Faults:
-    """What is broken where. Films are given by position in the catalogue.
+    """What is broken where.
 
-    ``users`` have an extra row of this fault among their ratings; ``shared`` are a film with a
-    record and one wrongly linked to it; ``repaired`` is what a loader can make of the record of
-    ``entities`` and ``double_encoded``.
+    ``films`` are positions in the catalogue by fault, ``users`` the faults of extra rows among
+    users' ratings, ``truth`` what a loader can make of a damaged record.
     """
 
+    unknown_film: int | None = None
+    films: dict[str, int] = field(default_factory=dict)
     users: dict[int, str] = field(default_factory=dict)
-    unknown_film: int = 0
-    link_to_unknown: bool = False
-    without_year: int | None = None
-    shared: tuple[int, int] | None = None
-    not_json: int | None = None
-    another_film: int | None = None
-    entities: int | None = None
-    double_encoded: int | None = None
-    repaired: dict[str, str] = field(default_factory=dict)
+    truth: dict[str, str] = field(default_factory=dict)
 
     @classmethod
     def plan(cls, seed: int, films: Sequence[Film], users: int, ratings: int) -> _Faults:
         """Choose what to break, and change the films so that their fields are the truth."""
-        dice, plan = Dice(seed, "faults"), cls(unknown_film=films[-1].movie_id + 7)
+        plan = cls(films[-1].movie_id + 7)
         for k, reason in enumerate(_RATING_FAULTS[: ratings // ROWS_PER_FAULT]):
             plan.users[1 + int(users * (k + 0.5) / len(_RATING_FAULTS))] = reason
-        plan.link_to_unknown = len(films) >= ROWS_PER_FAULT
         plain = [
             i
             for i, f in enumerate(films)
             if not (f.remake or f.collection or f.listed_original)
             and (f.has_record and f.overview and f.cast and f.directors)
         ]
-        picked = iter(dice.sample(plain, 6))
-        plan.without_year = next(picked, None)
-        if plan.without_year is not None:
-            films[plan.without_year].year_listed = False
-        first, second = next(picked, None), next(picked, None)
-        if first is not None and second is not None:
-            plan.shared = (first, second)
-            films[second].tmdb_id, films[second].has_record = films[first].tmdb_id, False
-        plan.entities = next(picked, None)
-        if plan.entities is not None:
-            film = films[plan.entities]
-            film.overview += (
-                f' "{film.story.slots["town"]} & back," says the ticket, and it isn\'t a joke.'
-            )
-            plan.repaired["html_entities"] = film.overview
+        picked = Dice(seed, "faults").sample(plain, len(_FILM_FAULTS))
+        at = plan.films = dict(zip(_FILM_FAULTS, picked, strict=False))
+        if "no_year" in at:
+            films[at["no_year"]].year_listed = False
+        if "shared_tmdb_id" in at:
+            film = films[at["shared_tmdb_id"]]
+            film.tmdb_id, film.has_record = films[at["shared"]].tmdb_id, False
+        if "html_entities" in at:
+            film = films[at["html_entities"]]
+            town = film.story.slots["town"]
+            film.overview += f' "{town} & back," says the ticket, and it isn\'t a joke.'
+            plan.truth["html_entities"] = film.overview
         records = sum(f.has_record for f in films)
-        plan.not_json = next(picked, None) if records >= ROWS_PER_FAULT else None
-        plan.another_film = next(picked, None) if records >= 2 * ROWS_PER_FAULT else None
-        for position in (plan.not_json, plan.another_film):
-            if position is not None:
-                films[position].has_record = False
+        for k, fault in enumerate(_FILM_FAULTS[-2:], start=1):
+            if fault in at and records >= k * ROWS_PER_FAULT:
+                films[at[fault]].has_record = False
+            else:
+                at.pop(fault, None)
         for i, film in enumerate(films):
             people = film.directors + [role.actor for role in film.cast]
             name = next((p.name for p in people if _twice(p.name) not in (None, p.name)), None)
-            if name and film.has_record and i != plan.entities:
-                plan.double_encoded, plan.repaired["double_encoded"] = i, name
+            if name and film.has_record and i != at.get("html_entities"):
+                at["double_encoded"], plan.truth["double_encoded"] = i, name
                 break
         return plan
 
@@ -130,21 +122,21 @@ class _Faults:
 
     def record(self, position: int, record: dict[str, Any]) -> tuple[bytes, str | None]:
         """A film's record as JSON, damaged as planned, and the fault."""
-        fault = None
-        if position == self.another_film:
+        at, fault = self.films.get, None
+        if position == at("record_of_another_film"):
             fault = "record_of_another_film"
             record["imdb_id"] = f"tt{9_900_000 + position % 99_999:07d}"
             record["title"] = record["original_title"] = "Another Film Altogether"
-        elif position == self.entities:
+        elif position == at("html_entities"):
             fault = "html_entities"
-            record["overview"] = html.escape(self.repaired[fault])
-        elif position == self.double_encoded:
+            record["overview"] = html.escape(self.truth[fault])
+        elif position == at("double_encoded"):
             fault = "double_encoded"
             for person in [*record["credits"]["cast"], *record["credits"]["crew"]]:
-                if person["name"] == self.repaired[fault]:
+                if person["name"] == self.truth[fault]:
                     person["name"] = _twice(person["name"])
         text = orjson.dumps(record)
-        if position == self.not_json:
+        if position == at("not_json"):
             fault, text = "not_json", text[: len(text) * 3 // 5]
         return text, fault
 
@@ -168,15 +160,14 @@ def write_films(
     seed, total = settings.seed, settings.films
     films = draw_films(seed, total, lambda done: report("sample films", done, total))
     model = RatingModel(seed, films, settings.users, settings.ratings)
-    faults = (
-        _Faults.plan(seed, films, settings.users, settings.ratings) if broken_rows else _Faults()
-    )
-    ids = np.array([f.movie_id for f in films], dtype=np.int64)
+    faults = _Faults()
+    if broken_rows:
+        faults = _Faults.plan(seed, films, settings.users, settings.ratings)
     with folder.open("movielens/sample/README.txt") as out:
         out.write(table("tables")["readme"].encode())
-    _write_lists(folder, films, ids, faults)
-    budgets = _write_records(folder, seed, films, model, faults, report)
-    tags, rated, stars = _write_ratings(folder, films, ids, model, faults, report)
+    _write_lists(folder, films, model.movie_id, faults)
+    budgets = _write_records(folder, films, model, faults, report)
+    tags, rated, stars = _write_ratings(folder, films, model, faults, report)
     own = [f for f in films if f.has_record]
     named = ("overview", "cast", "release_date", "runtime", "keywords")
     return {
@@ -221,22 +212,20 @@ def _write_lists(
         out.write(_csv(listed, header=True))
     with folder.open(links) as out:
         out.write(_csv(linked, header=True))
-        if faults.link_to_unknown:
+        if faults.unknown_film and len(films) >= ROWS_PER_FAULT:
             row = f"{faults.unknown_film},9999999,{100 + 4 * len(films)}"
             out.write(f"{row}\r\n".encode())
             folder.broken.append(BrokenRow(links, out.lines, "unknown_film", True, row))
-    if (i := faults.without_year) is not None:
-        row, year = _csv(listed[i : i + 1]).decode().rstrip(), str(films[i].year)
-        folder.broken.append(BrokenRow(movies, i + 2, "no_year", False, row, year))
-    if faults.shared is not None:
-        i = faults.shared[1]
-        row = _csv(linked[i : i + 1]).decode().rstrip()
-        folder.broken.append(BrokenRow(links, i + 2, "shared_tmdb_id", False, row))
+    for reason, name, frame in (("no_year", movies, listed), ("shared_tmdb_id", links, linked)):
+        if reason in faults.films:
+            i = faults.films[reason]
+            row = _csv(frame[i : i + 1]).decode().rstrip()
+            year = str(films[i].year) if reason == "no_year" else None
+            folder.broken.append(BrokenRow(name, i + 2, reason, False, row, year))
 
 
 def _write_records(
     folder: WorldFolder,
-    seed: int,
     films: Sequence[Film],
     model: RatingModel,
     faults: _Faults,
@@ -244,21 +233,20 @@ def _write_records(
 ) -> int:
     """Write TMDB's file; how many own records have a budget."""
     keywords, fame, with_budget = tuple(keyword_numbers()), model.weight * len(films), 0
+    foreign = [faults.films.get(reason) for reason in ("not_json", "record_of_another_film")]
     with folder.open(_TMDB) as out:
         for i, film in enumerate(films):
-            if not (film.has_record or i in (faults.not_json, faults.another_film)):
+            if not (film.has_record or i in foreign):
                 continue
-            dice, quality = Dice(seed, "record", i), float(model.quality[i])
-            record = tmdb_record(
-                film, dice, fame=float(fame[i]), quality=quality, keywords=keywords
-            )
+            dice, quality = Dice(model.seed, "record", i), float(model.quality[i])
+            record = tmdb_record(film, dice, float(fame[i]), quality, keywords)
             text, fault = faults.record(i, record)
             with_budget += film.has_record and record["budget"] > 0
             out.write(text + b"\n")
             if fault is not None:
-                shown, truth = text.decode("utf-8", "ignore")[:500], faults.repaired.get(fault)
-                rejected = fault not in faults.repaired
-                folder.broken.append(BrokenRow(_TMDB, out.lines, fault, rejected, shown, truth))
+                shown, truth = text.decode("utf-8", "ignore")[:500], faults.truth.get(fault)
+                row = BrokenRow(_TMDB, out.lines, fault, truth is None, shown, truth)
+                folder.broken.append(row)
             if out.lines % 5_000 == 0:
                 report("sample TMDB records", i, len(films))
     return with_budget
@@ -267,7 +255,6 @@ def _write_records(
 def _write_ratings(
     folder: WorldFolder,
     films: Sequence[Film],
-    ids: np.ndarray[Any, Any],
     model: RatingModel,
     faults: _Faults,
     report: Progress,
@@ -276,9 +263,7 @@ def _write_ratings(
     import polars as pl
 
     name, tagging = "movielens/sample/ratings.csv", TagModel(films, model)
-    texts = pl.Series(tagging.texts)
-    per_film = np.zeros(len(films), dtype=np.int64)
-    stars = np.zeros(11, dtype=np.int64)
+    per_film, stars = np.zeros(len(films), dtype=np.int64), np.zeros(11, dtype=np.int64)
     with folder.open(name) as ratings, folder.open("movielens/sample/tags.csv") as tags:
         ratings.write(b"userId,movieId,rating,timestamp\r\n")
         tags.write(b"userId,movieId,tag,timestamp\r\n")
@@ -286,23 +271,19 @@ def _write_ratings(
             block = model.block(number)
             frame = pl.DataFrame({
                 "userId": block.user,
-                "movieId": ids[block.film],
+                "movieId": model.movie_id[block.film],
                 "rating": block.half_stars / 2,
                 "timestamp": block.timestamp,
             })  # fmt: skip
             start = 0
-            for position, reason, row in sorted(faults.ratings(block, ids), key=lambda r: r[0]):
+            for position, reason, row in sorted(
+                faults.ratings(block, model.movie_id), key=lambda r: r[0]
+            ):
                 ratings.write(_csv(frame[start:position]) + f"{row}\r\n".encode())
                 start = position
                 folder.broken.append(BrokenRow(name, ratings.lines, reason, True, row))
             ratings.write(_csv(frame[start:]))
-            tagged = tagging.block(number, block)
-            tags.write(_csv(pl.DataFrame({
-                "userId": tagged.user,
-                "movieId": ids[tagged.film],
-                "tag": texts.gather(tagged.text),
-                "timestamp": tagged.timestamp,
-            })))  # fmt: skip
+            tags.write(_csv(tagging.block(number, block)))
             per_film += np.bincount(block.film, minlength=len(per_film))
             stars += np.bincount(block.half_stars, minlength=11)
             report("sample ratings", int(stars.sum()), int(model.activity.sum()))
@@ -313,12 +294,10 @@ def _csv(frame: pl.DataFrame, *, header: bool = False) -> bytes:
     """Rows as MovieLens writes them: CRLF, quotes only where needed, one decimal."""
     if frame.height == 0 and not header:
         return b""
-    buffer = io.BytesIO()
-    frame.write_csv(
-        buffer,
+    text = frame.write_csv(
         include_header=header,
         line_terminator="\r\n",
         quote_style="necessary",
         float_precision=1,
     )
-    return buffer.getvalue()
+    return text.encode()

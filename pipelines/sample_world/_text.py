@@ -94,7 +94,9 @@ def lexicon() -> Mapping[str, Any]:
     return words
 
 
-_NAMES = {kind: text.split() for kind, text in table("tables")["names"].items()}
+_NAMES: dict[str, list[str]] = {
+    kind: text.split() for kind, text in table("tables")["names"].items()
+}
 #: Coprime to the number of combinations, so that stepping by it visits each once.
 _STRIDE = 1_000_003
 

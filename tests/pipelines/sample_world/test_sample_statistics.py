@@ -26,10 +26,16 @@ from pipelines.sample_world._ratings import (
     BLOCK,
     HALF_STARS_SINCE,
     RatingModel,
-    gini,
     user_activity,
 )
 from pipelines.sample_world._text import Dice, article_last, lexicon, with_article
+
+
+def gini(counts: np.ndarray) -> float:
+    """Gini coefficient of counts: 0 if all are equal, near 1 if one has everything."""
+    x = np.sort(counts.astype(np.float64))
+    n = len(x)
+    return float(2 * (np.arange(1, n + 1) * x).sum() / (n * x.sum()) - (n + 1) / n)
 
 
 @pytest.fixture(scope="module")
