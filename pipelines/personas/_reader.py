@@ -84,7 +84,7 @@ def read_text(text: str, genres: tuple[str, ...]) -> Reading:
     votes: dict[str, set[int]] = {}
     tones: set[str] = set()
     manners: set[str] = set()
-    rest, uniform, praised = False, 0, False
+    rest, uniform, praised = 0, 0, False
     felt: set[int] = set()
     state = _State()
     for sentence in _SENTENCE.split(_normal(text)):
@@ -99,7 +99,7 @@ def read_text(text: str, genres: tuple[str, ...]) -> Reading:
         for clause in clauses:
             for subject, sign, marked in state.read(clause):
                 if subject in (_REST, _KIND):
-                    rest = rest or (marked and sign < 0)
+                    rest = max(rest, (1 + marked) * (sign < 0))
                 elif subject == _ALL:
                     uniform = uniform or sign * marked
                     felt |= {sign} - {0} if _ALL_VIEWED.search(sentence) else set()
@@ -108,7 +108,8 @@ def read_text(text: str, genres: tuple[str, ...]) -> Reading:
                     praised = praised or (marked and sign > 0)
     likes = tuple(g for g in genres if votes.get(g) == {1})
     dislikes = tuple(g for g in genres if votes.get(g) == {-1})
-    if rest and praised and likes:
+    # A rating on one side at least: the rest may only be disliked, or the genre only liked.
+    if likes and rest and (praised or rest > 1):
         tones, manners = set(), {"polar"}
     elif uniform and not (likes or dislikes):
         tones, manners = {"generous" if uniform > 0 else "harsh"}, {"uniform"}

@@ -4,13 +4,26 @@ from __future__ import annotations
 
 import csv
 import hashlib
+import re
 from pathlib import Path
 
 import polars as pl
 import pytest
 from support.statements import FILM_GENRES, Tally, statements, tally
 
-from pipelines.personas import handmade_personas, read_fields, read_text, reading_counts
+from pipelines.errors import IntegrityError
+from pipelines.personas import (
+    PARAPHRASE_DIGESTS,
+    genre_phrase,
+    handmade_personas,
+    handmade_suite,
+    paraphrases,
+    read_fields,
+    read_text,
+    reading_counts,
+    restated_personas,
+)
+from pipelines.personas._handmade import REGISTERS
 
 BANK = Path(__file__).parent / "statements"
 FILMS = tuple(FILM_GENRES)
@@ -179,6 +192,8 @@ def test_shares_ages_and_families_are_no_ratings(text: str) -> None:
         ("He hates every film he sees.", "harsh", None),
         ("Thumbs down for every film, no matter which.", "harsh", "uniform"),
         ("Comedies get thumbs up, everything else thumbs down.", None, "polar"),
+        ("She rates comedies highly; anything else bores her.", None, "polar"),
+        ("She likes comedies, and anything else bores her.", None, None),
         ("She rates generously.", "generous", None),
         ("A harsh critic of everything.", "harsh", None),
         ("He is not a harsh critic.", "generous", None),
@@ -282,6 +297,50 @@ def test_counts_of_what_was_read_and_of_contradictions() -> None:
         "fields": 3, "text": 1, "nothing": 1, "compared": 3, "contradictions": 1,
         "all_liked": 1, "none_liked": 1,
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("half", ["open", "sealed"])
+def test_paraphrases_are_split_by_hash_and_cover_every_register(half: str) -> None:
+    rows = paraphrases(half)
+    marks = {
+        hashlib.sha256(f"understudy paraphrases 1\n{r['text']}".encode()).digest()[0] % 2
+        for r in rows
+    }
+    assert marks == {int(half == "sealed")}
+    cells = {(r["group"], r["register"]) for r in rows}
+    assert cells == {(g, r) for g in ("like", "high", "low") for r in REGISTERS}
+
+
+def test_changed_paraphrases_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(PARAPHRASE_DIGESTS, "open", "0" * 64)
+    paraphrases.cache_clear()
+    with pytest.raises(IntegrityError, match="not those that the figures are of"):
+        paraphrases("open")
+
+
+@pytest.mark.parametrize("domain", ["movies", "books"])
+def test_restated_personas_keep_name_genre_and_pronouns(domain: str) -> None:
+    rows = handmade_personas(domain).join(handmade_suite(domain), on="persona_id")
+    told = restated_personas(rows, "open", 0)
+    assert told.drop("description").equals(rows.drop("description"))
+    for row in told.iter_rows(named=True):
+        words = set(re.findall(r"[a-z]+", row["description"].lower()))
+        other = {"male": {"she", "her"}, "female": {"he", "him", "his"}}[row["gender"]]
+        assert row["description"].startswith(f"{row['name']}, {row['age']}, ")
+        assert not words & other
+        assert "{" not in row["description"]
+        if row["suite"] == "genres":
+            assert genre_phrase(row["group"], domain).lower() in row["description"].lower()
+
+
+def test_no_open_paraphrase_is_inverted() -> None:
+    rows = handmade_personas("movies").join(handmade_suite("movies"), on="persona_id")
+    for draw in range(3):
+        for row in restated_personas(rows, "open", draw).iter_rows(named=True):
+            said = read_text(row["description"], FILMS)
+            want = {"high": "generous", "low": "harsh"}.get(row["group"])
+            assert row["group"] not in said.dislikes
+            assert want is None or said.leniency in (None, want)
 
 
 def test_texts_of_the_handmade_personas_are_not_inverted() -> None:
