@@ -26,11 +26,13 @@ _OLD = frozenset({"Patio_Lawn_and_Garden"})
 _NO_TEXT, _NO_DATE, _NO_PATH, _JUNK = 0.05, 0.04, 0.02, 0.03
 #: Share of records of 2018 that are in their file twice; of reviewers with fewer than five reviews.
 _REPEATED, _RARE = 0.04, 0.12
-#: First and last second of the reviews of an edition, and the precision of their times (seconds).
-_SPANS = {
-    "2018": (1_230_768_000, 1_538_352_000, 86_400),
-    "2023": (1_356_998_400, 1_677_628_800, 1),
+#: By edition: first and last second of its reviews, the precision of their times (seconds), and
+#: prefix and length of its reviewers' ids.
+_EDITIONS = {
+    "2018": (1_230_768_000, 1_538_352_000, 86_400, "A", 12),
+    "2023": (1_356_998_400, 1_677_628_800, 1, "AE", 25),
 }
+_LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567"
 
 
 @dataclass(slots=True)
@@ -57,7 +59,7 @@ class Ware:
 class Review(NamedTuple):
     """One review."""
 
-    user: int
+    user: str
     ware: Ware
     stars: int
     second: int
@@ -65,11 +67,8 @@ class Review(NamedTuple):
 
 def draw_books(seed: int, count: int) -> list[Ware]:
     """Draw books; a third of them are sold for the Kindle. No two share title and author."""
-    dice, people, authors = (
-        Dice(seed, "books"),
-        NameBook(seed, "book people"),
-        NameBook(seed, "authors"),
-    )
+    dice = Dice(seed, "books")
+    people, authors = NameBook(seed, "book people"), NameBook(seed, "authors")
     imprints, tones = _SHOP["imprints"], tuple(_TABLES["book_shelves"])
     houses = [f"{town_name(dice)} {dice.pick(imprints)}" for _ in range(max(6, count // 25))]
     books: list[Ware] = []
@@ -119,7 +118,8 @@ def draw_products(seed: int, count: int) -> list[Ware]:
             path = tuple(shelf.split(" > "))
             brand = dice.pick(brands)
             slots = {"wood": dice.pick(_SHOP["woods"]), "town": town_name(dice), "season": "winter"}
-            claims = dice.sample(_SHOP["claims"], 1 + dice.below(3))
+            claims, points = ([t.format_map(slots) for t in _SHOP[k]] for k in ("claims", "points"))
+            text = tuple(dice.sample(claims, 1 + dice.below(3)))
             look = dice.pick(_SHOP["looks"])
             wares.append(
                 Ware(
@@ -127,8 +127,8 @@ def draw_products(seed: int, count: int) -> list[Ware]:
                     category=category,
                     title=f"{brand} {look} {dice.pick(nouns)}, No. {number + 1}",
                     path=() if dice.chance(_NO_PATH) else path,
-                    description=() if dice.chance(_NO_TEXT) else _filled(claims, slots),
-                    features=_filled(dice.sample(_SHOP["points"], dice.below(4)), slots),
+                    description=() if dice.chance(_NO_TEXT) else text,
+                    features=tuple(dice.sample(points, dice.below(4))),
                     maker=brand,
                     price=round(4.5 + 90 * dice.roll() ** 2, 2) if dice.chance(0.8) else None,
                     kind=path[-1],
@@ -137,10 +137,6 @@ def draw_products(seed: int, count: int) -> list[Ware]:
                 )
             )
     return wares
-
-
-def _filled(texts: Sequence[str], slots: Mapping[str, str]) -> tuple[str, ...]:
-    return tuple(text.format_map(slots) for text in texts)
 
 
 def _by_kind(wares: Sequence[Ware]) -> dict[str, list[Ware]]:
@@ -280,15 +276,16 @@ def meta_2023(ware: Ware, dice: Dice, ratings: Sequence[int]) -> dict[str, Any]:
 
 
 def draw_reviews(
-    dice: Dice, edition: str, wares: Sequence[Ware], users: int, count: int
+    dice: Dice, edition: str, wares: Sequence[Ware], users: int, count: int, seed: int, pool: str
 ) -> list[Review]:
     """Draw reviews of an edition, by user and time; nobody reviews a ware twice.
 
     Stars come from the ware's quality, the reviewer's mood and taste, and chance. At most
-    ``count`` reviews are written; fewer where reviewers have run out of wares.
+    ``count`` reviews are written; fewer where reviewers have run out of wares. ``pool`` sets the
+    reviewers of books and products apart.
     """
     kinds = _by_kind(wares)
-    first, last, step = _SPANS[edition]
+    first, last, step, prefix, length = _EDITIONS[edition]
     weights = [0.15 if dice.chance(_RARE) else 1 + dice.exponential(1.2) for _ in range(users)]
     reviews: list[Review] = []
     for user, weight in enumerate(weights):
@@ -298,42 +295,37 @@ def draw_reviews(
         mood = 0.5 * (dice.roll() + dice.roll() - 1)
         seen: dict[str, Ware] = {}
         for _ in range(3 * due):
-            pool = kinds[dice.pick(taste)] if dice.chance(0.65) else wares
-            ware = pool[dice.skewed(len(pool), 1.8)]
+            shelf = kinds[dice.pick(taste)] if dice.chance(0.65) else wares
+            ware = shelf[dice.skewed(len(shelf), 1.8)]
             seen.setdefault(ware.asin, ware)
             if len(seen) == min(due, len(wares)):
                 break
+        code = Dice(seed, "reviewer", prefix + pool, user)
+        name = prefix + pool + "".join(code.pick(_LETTERS) for _ in range(length))
         times = sorted(first + dice.below((last - first) // step) * step for _ in seen)
         for ware, second in zip(seen.values(), times, strict=True):
             liking = 0.9 if ware.kind in taste else -0.5
             noise = 1.1 * (dice.roll() + dice.roll() + dice.roll() - 1.5)
             stars = round(3.7 + ware.quality + mood + liking + noise)
-            reviews.append(Review(user, ware, within(stars, 1, 5), second))
+            reviews.append(Review(name, ware, within(stars, 1, 5), second))
     return reviews
 
 
-def _text(review: Review, dice: Dice) -> str:
+def _words(review: Review, dice: Dice) -> str:
     text: str = dice.pick(_SHOP["texts"])
     return text.format(title=review.ware.title, verdict=_SHOP["verdicts"][review.stars])
 
 
-def _user(review: Review, seed: int, prefix: str, length: int) -> str:
-    """A reviewer's id; those of the two editions have nothing in common."""
-    dice = Dice(seed, "reviewer", prefix, review.user)
-    letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567"
-    return prefix + "".join(dice.pick(letters) for _ in range(length))
-
-
-def review_2018(review: Review, dice: Dice, seed: int, people: str) -> dict[str, Any]:
-    """A review as the 2018 edition has it; ``people`` sets pools of reviewers apart."""
+def review_2018(review: Review, dice: Dice) -> dict[str, Any]:
+    """A review as the 2018 edition has it."""
     record: dict[str, Any] = {
         "overall": float(review.stars),
         "verified": dice.chance(0.75),
-        "reviewerID": _user(review, seed, f"A{people}", 12),
+        "reviewerID": review.user,
         "asin": review.ware.asin,
         "style": {"Format:": " Hardcover" if dice.chance(0.3) else " Paperback"},
         "reviewerName": "A. Reader",
-        "reviewText": _text(review, dice),
+        "reviewText": _words(review, dice),
         "summary": dice.pick(_SHOP["headings"][review.stars]),
         "unixReviewTime": review.second,
     }
@@ -346,16 +338,16 @@ def review_2018(review: Review, dice: Dice, seed: int, people: str) -> dict[str,
     return record
 
 
-def review_2023(review: Review, dice: Dice, seed: int, people: str) -> dict[str, Any]:
+def review_2023(review: Review, dice: Dice) -> dict[str, Any]:
     """A review as the 2023 edition has it."""
     return {
         "rating": float(review.stars),
         "title": dice.pick(_SHOP["headings"][review.stars]),
-        "text": _text(review, dice),
+        "text": _words(review, dice),
         "images": [],
         "asin": review.ware.asin,
         "parent_asin": review.ware.asin,
-        "user_id": _user(review, seed, f"AE{people}", 25),
+        "user_id": review.user,
         "timestamp": review.second * 1000 + dice.below(1000),
         "helpful_vote": int(dice.exponential(0.8)),
         "verified_purchase": dice.chance(0.8),
@@ -377,30 +369,24 @@ _FAULTS: Mapping[str, Sequence[tuple[str, Callable[[bytes], bytes]]]] = {
 }  # fmt: skip
 
 
-def _add(
-    out: SourceFiles, name: str, rows: Iterable[Mapping[str, Any]], dice: Dice, faulty: bool
-) -> None:
+def _add(out: SourceFiles, name: str, rows: Iterable[Mapping[str, Any]], dice: Dice) -> None:
     """Add one file of these records; those of 2018 are repeated now and then."""
     edition, kind = name.split("/")[1], "meta" if "meta_" in name else "reviews"
-    lines = out.lines.setdefault(name, [])
+    lines = out.lines[name] = []
     for row in rows:
         lines.append(orjson.dumps(row))
         if edition == "2018" and dice.chance(_REPEATED):
             lines.append(lines[-1])
             out.counts[f"{kind}_2018_repeated"] += 1
     out.counts[f"{kind}_{edition}"] += len(lines)
-    faults = _FAULTS.get(name, ())[: len(lines) // ROWS_PER_FAULT] if faulty else ()
-    for n, (reason, spoilt) in enumerate(faults, start=1):
-        at = len(lines) * n // (len(faults) + 1)
-        out.spoil(name, at, reason, spoilt(lines[at]))
 
 
 def amazon_files(settings: SampleSettings, *, broken_rows: bool) -> SourceFiles:
     """Every Amazon file of a world.
 
     Sizes follow the world's: half as many books again as films, a quarter as many reviews of
-    them as ratings, a tenth as many of products; never fewer than make the tables of both
-    domains worth looking at, and with an upper bound.
+    them as ratings, a tenth as many of products; within bounds, so that the tables of both
+    domains are worth looking at.
     """
     seed, out = settings.seed, SourceFiles()
     books = draw_books(seed, within(settings.films * 3 // 2, 90, 6_000))
@@ -410,8 +396,14 @@ def amazon_files(settings: SampleSettings, *, broken_rows: bool) -> SourceFiles:
         link(dice, wares)
         count = within(settings.ratings // share, 400, 100_000)
         users = within(settings.users // people, 30, count // 8)
-        _add_domain(out, name, wares, users, count, seed, dice, broken_rows)
+        _add_domain(out, name, wares, users, count, seed, dice)
         out.counts[name] = len(wares)
+    for name, faults in _FAULTS.items() if broken_rows else ():
+        lines = out.lines[name]
+        faults = faults[: len(lines) // ROWS_PER_FAULT]
+        for n, (reason, spoilt) in enumerate(faults, start=1):
+            at = len(lines) * n // (len(faults) + 1)
+            out.spoil(name, at, reason, spoilt(lines[at]))
     return out
 
 
@@ -423,9 +415,8 @@ def _add_domain(
     count: int,
     seed: int,
     dice: Dice,
-    faulty: bool,
 ) -> None:
-    """Add both editions' files; some printed books are in both."""
+    """Add the records of both editions; some printed books are in both."""
     old, new = [], []
     for ware in wares:
         point = dice.roll()
@@ -435,30 +426,22 @@ def _add_domain(
             new.append(ware)
     out.counts[f"{name}_in_both"] = len(old) + len(new) - len(wares)
     out.counts["titles_2018_lost"] += sum(w.junk for w in old)
-    share, people = len(old) / (len(old) + len(new)), name[0].upper()
-    drawn = [
-        (edition, suffix, some, draw_reviews(
-            dice, edition, some, max(10, round(users * part)), round(count * part)
-        ))
-        for edition, suffix, some, part in (
-            ("2018", ".json.gz", old, share), ("2023", ".jsonl.gz", new, 1 - share),
-        )
-    ]  # fmt: skip
+    share, pool = len(old) / (len(old) + len(new)), name[0].upper()
+    sizes = [(max(10, round(users * s)), round(count * s)) for s in (share, 1 - share)]
+    reviews_2018 = draw_reviews(dice, "2018", old, *sizes[0], seed, pool)
+    reviews_2023 = draw_reviews(dice, "2023", new, *sizes[1], seed, pool)
     stars = defaultdict(list)
-    for review in drawn[1][3]:
+    for review in reviews_2023:
         stars[review.ware.asin].append(review.stars)
-    for edition, suffix, some, reviews in drawn:
-        for category in sorted({w.category for w in some}):
-            chosen = [r for r in reviews if r.ware.category == category]
-            mine = [w for w in some if w.category == category]
-            reviewed: Iterable[Mapping[str, Any]]
-            meta: Iterable[Mapping[str, Any]]
-            if edition == "2018":
-                reviewed = (review_2018(r, dice, seed, people) for r in chosen)
-                meta = (meta_2018(w, dice) for w in mine)
-            else:
-                reviewed = (review_2023(r, dice, seed, people) for r in chosen)
-                meta = (meta_2023(w, dice, stars[w.asin]) for w in mine)
-            core = "_5" if (edition, category) == ("2018", "Books") else ""
-            _add(out, f"amazon/{edition}/{category}{core}{suffix}", reviewed, dice, faulty)
-            _add(out, f"amazon/{edition}/meta_{category}{suffix}", meta, dice, faulty)
+    for category in sorted({w.category for w in old}):
+        file = f"{category}.json.gz"
+        reviewed = (review_2018(r, dice) for r in reviews_2018 if r.ware.category == category)
+        meta = (meta_2018(w, dice) for w in old if w.category == category)
+        _add(out, f"amazon/2018/{file.replace('Books.', 'Books_5.')}", reviewed, dice)
+        _add(out, f"amazon/2018/meta_{file}", meta, dice)
+    for category in sorted({w.category for w in new}):
+        file = f"{category}.jsonl.gz"
+        reviewed = (review_2023(r, dice) for r in reviews_2023 if r.ware.category == category)
+        meta = (meta_2023(w, dice, stars[w.asin]) for w in new if w.category == category)
+        _add(out, f"amazon/2023/{file}", reviewed, dice)
+        _add(out, f"amazon/2023/meta_{file}", meta, dice)

@@ -49,19 +49,9 @@ class Collection(NamedTuple):
     name: str
 
 
-class Role(NamedTuple):
-    """An actor and the character they play."""
-
-    actor: Person
-    character: str
-
-
-class Credit(NamedTuple):
-    """A member of the crew."""
-
-    person: Person
-    job: str
-    department: str
+#: An actor and their character; a member of the crew, their job and department.
+Role = tuple[Person, str]
+Credit = tuple[Person, str, str]
 
 
 @dataclass(slots=True)
@@ -109,7 +99,7 @@ class Film:
     @property
     def directors(self) -> list[Person]:
         """The directors in the record."""
-        return [c.person for c in self.crew if c.job == "Director"]
+        return [person for person, job, _ in self.crew if job == "Director"]
 
 
 class People:
@@ -379,7 +369,7 @@ class _Maker:
         if dice.chance(0.04):
             film.cast = ()
         if dice.chance(0.04):
-            film.crew = tuple(c for c in film.crew if c.job != "Director")
+            film.crew = tuple(c for c in film.crew if c[1] != "Director")
         if dice.chance(0.04):
             film.release_date = ""
         if dice.chance(0.05):
@@ -391,22 +381,22 @@ class _Maker:
     def _cast(self, story: Story, first: Film | None) -> tuple[Role, ...]:
         dice, lead = self._dice, story.genre
         if lead == "Documentary":
-            return (Role(story.hero, "Self"), Role(story.ally, "Self"))
+            return ((story.hero, "Self"), (story.ally, "Self"))
         roles: dict[int, Role] = {}
         # The leads of a series come back; now and then one of them is recast.
         before = first.cast if first is not None else ()
         for position, character in enumerate((story.hero, story.ally, story.foe)):
             actor = self._people.draw(dice, "actor", lead, character.female)
             if position < len(before) and (position == 0 or dice.chance(0.8)):
-                actor = before[position].actor
-            roles.setdefault(actor.id, Role(actor, character.name))
+                actor = before[position][0]
+            roles.setdefault(actor.id, (actor, character.name))
         minor = lexicon()["cast"]["minor"]
         for _ in range(dice.between(1, 9)):
             actor = self._people.draw(dice, "actor", lead)
             if actor.id not in roles:
                 name = self._characters.person(dice.below(60_000))
                 who = f"{dice.pick(minor)} {name.last}" if dice.chance(0.5) else name.first
-                roles[actor.id] = Role(actor, who)
+                roles[actor.id] = (actor, who)
         return tuple(roles.values())
 
     def _crew(self, story: Story, first: Film | None) -> tuple[Credit, ...]:
@@ -417,10 +407,10 @@ class _Maker:
             if dice.chance(0.05):
                 other = self._people.draw(dice, "director", lead)
                 directors += [other] if other.id != directors[0].id else []
-        crew = [Credit(d, "Director", "Directing") for d in directors]
+        crew = [(d, "Director", "Directing") for d in directors]
         for job, department in _TABLES["crew"].items():
             if dice.chance(0.7):
-                crew.append(Credit(self._people.draw(dice, "crew", lead), job, department))
+                crew.append((self._people.draw(dice, "crew", lead), job, department))
         # TMDB lists crew by department: directors aren't always first.
         return tuple(crew[::-1] if dice.chance(0.3) else crew)
 

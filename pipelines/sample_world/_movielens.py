@@ -9,19 +9,17 @@ from __future__ import annotations
 import html
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import orjson
+import polars as pl
 
 from pipelines.config import SampleSettings
 from pipelines.sample_world._films import NO_GENRES, Film, draw_films, keyword_numbers, tmdb_record
 from pipelines.sample_world._ratings import RatingBlock, RatingModel, TagModel
 from pipelines.sample_world._text import Dice, table
 from pipelines.sample_world._world import ROWS_PER_FAULT, BrokenRow, WorldFolder
-
-if TYPE_CHECKING:
-    import polars as pl
 
 __all__ = ["Progress", "write_films"]
 
@@ -60,8 +58,8 @@ class _Faults:
         plain = [
             i
             for i, f in enumerate(films)
-            if not (f.remake or f.collection or f.listed_original)
-            and (f.has_record and f.overview and f.cast and f.directors)
+            if all((f.has_record, f.overview, f.cast, f.directors))
+            and not any((f.remake, f.collection, f.listed_original))
         ]
         picked = Dice(seed, "faults").sample(plain, len(_FILM_FAULTS))
         at = plan.films = dict(zip(_FILM_FAULTS, picked, strict=False))
@@ -82,7 +80,7 @@ class _Faults:
             else:
                 at.pop(fault, None)
         for i, film in enumerate(films):
-            people = film.directors + [role.actor for role in film.cast]
+            people = film.directors + [actor for actor, _ in film.cast]
             name = next((p.name for p in people if _twice(p.name) not in (None, p.name)), None)
             if name and film.has_record and i != at.get("html_entities"):
                 at["double_encoded"], plan.truth["double_encoded"] = i, name
@@ -112,13 +110,9 @@ class _Faults:
                 yield int(i) + 1, reason, f"{user},{movie_ids[block.film[i]]},{stars},{older}"
             elif len(free):
                 extra = int(free[len(free) // 2])
-                rest = {
-                    "off_scale": f"7.0,{when}",
-                    "bad_timestamp": "3.5,yesterday",
-                    "wrong_columns": "4.0",
-                }[reason]
+                rest = {"off_scale": f"7.0,{when}", "bad_timestamp": "3.5,yesterday"}
                 position = int(start + np.searchsorted(film, extra))
-                yield position, reason, f"{user},{movie_ids[extra]},{rest}"
+                yield position, reason, f"{user},{movie_ids[extra]},{rest.get(reason, '4.0')}"
 
     def record(self, position: int, record: dict[str, Any]) -> tuple[bytes, str | None]:
         """A film's record as JSON, damaged as planned, and the fault."""
@@ -157,17 +151,16 @@ def write_films(
     folder: WorldFolder, settings: SampleSettings, report: Progress, *, broken_rows: bool
 ) -> dict[str, Any]:
     """Write the files; the counts of the answer key that are about them."""
-    seed, total = settings.seed, settings.films
+    seed, total, users = settings.seed, settings.films, settings.users
     films = draw_films(seed, total, lambda done: report("sample films", done, total))
-    model = RatingModel(seed, films, settings.users, settings.ratings)
-    faults = _Faults()
-    if broken_rows:
-        faults = _Faults.plan(seed, films, settings.users, settings.ratings)
+    model = RatingModel(seed, films, users, settings.ratings)
+    faults = _Faults.plan(seed, films, users, settings.ratings) if broken_rows else _Faults()
+    writer = _Writer(folder, films, model, faults, report)
     with folder.open("movielens/sample/README.txt") as out:
         out.write(table("tables")["readme"].encode())
-    _write_lists(folder, films, model.movie_id, faults)
-    budgets = _write_records(folder, films, model, faults, report)
-    tags, rated, stars = _write_ratings(folder, films, model, faults, report)
+    writer.write_lists()
+    budgets = writer.write_records()
+    tags, rated, stars = writer.write_ratings()
     own = [f for f in films if f.has_record]
     named = ("overview", "cast", "release_date", "runtime", "keywords")
     return {
@@ -191,103 +184,100 @@ def write_films(
     }
 
 
-def _write_lists(
-    folder: WorldFolder, films: Sequence[Film], ids: np.ndarray[Any, Any], faults: _Faults
-) -> None:
-    """Write movies.csv and links.csv."""
-    import polars as pl
+@dataclass(slots=True)
+class _Writer:
+    """Writes the files of one catalogue."""
 
-    movies, links = "movielens/sample/movies.csv", "movielens/sample/links.csv"
-    listed = pl.DataFrame({
-        "movieId": ids,
-        "title": [f.movielens_title for f in films],
-        "genres": ["|".join(f.genres) if f.genres_listed else NO_GENRES for f in films],
-    })  # fmt: skip
-    linked = pl.DataFrame({
-        "movieId": ids,
-        "imdbId": [f.imdb_id for f in films],
-        "tmdbId": pl.Series([f.tmdb_id for f in films], dtype=pl.Int64),
-    })  # fmt: skip
-    with folder.open(movies) as out:
-        out.write(_csv(listed, header=True))
-    with folder.open(links) as out:
-        out.write(_csv(linked, header=True))
-        if faults.unknown_film and len(films) >= ROWS_PER_FAULT:
-            row = f"{faults.unknown_film},9999999,{100 + 4 * len(films)}"
-            out.write(f"{row}\r\n".encode())
-            folder.broken.append(BrokenRow(links, out.lines, "unknown_film", True, row))
-    for reason, name, frame in (("no_year", movies, listed), ("shared_tmdb_id", links, linked)):
-        if reason in faults.films:
-            i = faults.films[reason]
-            row = _csv(frame[i : i + 1]).decode().rstrip()
-            year = str(films[i].year) if reason == "no_year" else None
-            folder.broken.append(BrokenRow(name, i + 2, reason, False, row, year))
+    folder: WorldFolder
+    films: Sequence[Film]
+    model: RatingModel
+    faults: _Faults
+    report: Progress
 
+    def broken(self, *row: Any) -> None:
+        """List a broken row: file, line, reason, whether it is rejected, text and truth."""
+        self.folder.broken.append(BrokenRow(*row))
 
-def _write_records(
-    folder: WorldFolder,
-    films: Sequence[Film],
-    model: RatingModel,
-    faults: _Faults,
-    report: Progress,
-) -> int:
-    """Write TMDB's file; how many own records have a budget."""
-    keywords, fame, with_budget = tuple(keyword_numbers()), model.weight * len(films), 0
-    foreign = [faults.films.get(reason) for reason in ("not_json", "record_of_another_film")]
-    with folder.open(_TMDB) as out:
-        for i, film in enumerate(films):
-            if not (film.has_record or i in foreign):
-                continue
-            dice, quality = Dice(model.seed, "record", i), float(model.quality[i])
-            record = tmdb_record(film, dice, float(fame[i]), quality, keywords)
-            text, fault = faults.record(i, record)
-            with_budget += film.has_record and record["budget"] > 0
-            out.write(text + b"\n")
-            if fault is not None:
-                shown, truth = text.decode("utf-8", "ignore")[:500], faults.truth.get(fault)
-                row = BrokenRow(_TMDB, out.lines, fault, truth is None, shown, truth)
-                folder.broken.append(row)
-            if out.lines % 5_000 == 0:
-                report("sample TMDB records", i, len(films))
-    return with_budget
+    def write_lists(self) -> None:
+        """Write movies.csv and links.csv."""
+        movies, links = "movielens/sample/movies.csv", "movielens/sample/links.csv"
+        films, faults = self.films, self.faults
+        listed = pl.DataFrame({
+            "movieId": self.model.movie_id,
+            "title": [f.movielens_title for f in films],
+            "genres": ["|".join(f.genres) if f.genres_listed else NO_GENRES for f in films],
+        })  # fmt: skip
+        linked = pl.DataFrame({
+            "movieId": self.model.movie_id,
+            "imdbId": [f.imdb_id for f in films],
+            "tmdbId": pl.Series([f.tmdb_id for f in films], dtype=pl.Int64),
+        })  # fmt: skip
+        with self.folder.open(movies) as out:
+            out.write(_csv(listed, header=True))
+        with self.folder.open(links) as out:
+            out.write(_csv(linked, header=True))
+            if faults.unknown_film and len(films) >= ROWS_PER_FAULT:
+                row = f"{faults.unknown_film},9999999,{100 + 4 * len(films)}"
+                out.write(f"{row}\r\n".encode())
+                self.broken(links, out.lines, "unknown_film", True, row)
+        for reason, name, frame in (("no_year", movies, listed), ("shared_tmdb_id", links, linked)):
+            if reason in faults.films:
+                i = faults.films[reason]
+                row = _csv(frame[i : i + 1]).decode().rstrip()
+                year = str(films[i].year) if reason == "no_year" else None
+                self.broken(name, i + 2, reason, False, row, year)
 
+    def write_records(self) -> int:
+        """Write TMDB's file; how many own records have a budget."""
+        faults, model, with_budget = self.faults, self.model, 0
+        keywords, fame = tuple(keyword_numbers()), model.weight * len(self.films)
+        foreign = [faults.films.get(reason) for reason in ("not_json", "record_of_another_film")]
+        with self.folder.open(_TMDB) as out:
+            for i, film in enumerate(self.films):
+                if not (film.has_record or i in foreign):
+                    continue
+                dice, quality = Dice(model.seed, "record", i), float(model.quality[i])
+                record = tmdb_record(film, dice, float(fame[i]), quality, keywords)
+                text, fault = faults.record(i, record)
+                with_budget += film.has_record and record["budget"] > 0
+                out.write(text + b"\n")
+                if fault is not None:
+                    shown, truth = text.decode("utf-8", "ignore")[:500], faults.truth.get(fault)
+                    self.broken(_TMDB, out.lines, fault, truth is None, shown, truth)
+                if out.lines % 5_000 == 0:
+                    self.report("sample TMDB records", i, len(self.films))
+        return with_budget
 
-def _write_ratings(
-    folder: WorldFolder,
-    films: Sequence[Film],
-    model: RatingModel,
-    faults: _Faults,
-    report: Progress,
-) -> tuple[int, int, np.ndarray[Any, Any]]:
-    """Write ratings and tags block by block: tags, rated films, ratings by half stars (0-10)."""
-    import polars as pl
-
-    name, tagging = "movielens/sample/ratings.csv", TagModel(films, model)
-    per_film, stars = np.zeros(len(films), dtype=np.int64), np.zeros(11, dtype=np.int64)
-    with folder.open(name) as ratings, folder.open("movielens/sample/tags.csv") as tags:
-        ratings.write(b"userId,movieId,rating,timestamp\r\n")
-        tags.write(b"userId,movieId,tag,timestamp\r\n")
-        for number in range(model.blocks):
-            block = model.block(number)
-            frame = pl.DataFrame({
-                "userId": block.user,
-                "movieId": model.movie_id[block.film],
-                "rating": block.half_stars / 2,
-                "timestamp": block.timestamp,
-            })  # fmt: skip
-            start = 0
-            for position, reason, row in sorted(
-                faults.ratings(block, model.movie_id), key=lambda r: r[0]
-            ):
-                ratings.write(_csv(frame[start:position]) + f"{row}\r\n".encode())
-                start = position
-                folder.broken.append(BrokenRow(name, ratings.lines, reason, True, row))
-            ratings.write(_csv(frame[start:]))
-            tags.write(_csv(tagging.block(number, block)))
-            per_film += np.bincount(block.film, minlength=len(per_film))
-            stars += np.bincount(block.half_stars, minlength=11)
-            report("sample ratings", int(stars.sum()), int(model.activity.sum()))
-    return tags.lines - 1, int((per_film > 0).sum()), stars
+    def write_ratings(self) -> tuple[int, int, np.ndarray[Any, Any]]:
+        """Write ratings and tags by block: tags, rated films, ratings by half stars (0-10)."""
+        name, model = "movielens/sample/ratings.csv", self.model
+        tagging = TagModel(self.films, model)
+        rated, stars = np.zeros(len(self.films), dtype=bool), np.zeros(11, dtype=np.int64)
+        with (
+            self.folder.open(name) as ratings,
+            self.folder.open("movielens/sample/tags.csv") as tags,
+        ):
+            ratings.write(b"userId,movieId,rating,timestamp\r\n")
+            tags.write(b"userId,movieId,tag,timestamp\r\n")
+            for number in range(model.blocks):
+                block = model.block(number)
+                frame = pl.DataFrame({
+                    "userId": block.user,
+                    "movieId": model.movie_id[block.film],
+                    "rating": block.half_stars / 2,
+                    "timestamp": block.timestamp,
+                })  # fmt: skip
+                start = 0
+                for position, reason, row in sorted(self.faults.ratings(block, model.movie_id)):
+                    ratings.write(_csv(frame[start:position]) + f"{row}\r\n".encode())
+                    start = position
+                    self.broken(name, ratings.lines, reason, True, row)
+                ratings.write(_csv(frame[start:]))
+                tags.write(_csv(tagging.block(number, block)))
+                rated[block.film] = True
+                stars += np.bincount(block.half_stars, minlength=11)
+                self.report("sample ratings", int(stars.sum()), int(model.activity.sum()))
+        return tags.lines - 1, int(rated.sum()), stars
 
 
 def _csv(frame: pl.DataFrame, *, header: bool = False) -> bytes:

@@ -25,13 +25,13 @@ from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+import polars as pl
 
 from pipelines.errors import ConfigError
 from pipelines.sample_world._films import GENRES, Film, keyword_numbers
 from pipelines.sample_world._text import lexicon, stream_seed
 
 if TYPE_CHECKING:
-    import polars as pl
     from numpy.typing import NDArray
 
     Ints = NDArray[np.int64]
@@ -147,8 +147,6 @@ class TagModel:
 
     def block(self, block: int, ratings: RatingBlock) -> pl.DataFrame:
         """Tags on the ratings of one block of users, as rows of tags.csv."""
-        import polars as pl
-
         rng = self._model.rng(block, "tags")
         user = ratings.user - ratings.user[0]
         people = int(user[-1]) + 1
@@ -290,9 +288,7 @@ class RatingModel:
         In large catalogues people find more that they like; the first block of users stands
         for all.
         """
-        users = self.people(0)
-        film = self._choose(0, users, self._sessions(0, users))
-        local = np.repeat(np.arange(len(users.activity)), users.activity)
+        users, _, local, film = self._draw(0)
         return _MEAN - float(self._taste_part(users, local, film).mean())
 
     def rng(self, block: int, stream: str) -> np.random.Generator:
@@ -320,16 +316,17 @@ class RatingModel:
 
     def block(self, block: int) -> RatingBlock:
         """Draw the ratings of one block of users."""
-        users = self.people(block)
-        sessions = self._sessions(block, users)
-        film = self._choose(block, users, sessions)
-        local = np.repeat(np.arange(len(users.activity)), users.activity)
+        users, sessions, local, film = self._draw(block)
         timestamp = sessions.assign(self.rng(block, "times"), local, self.years[film])
         half_stars = self._rate(self.rng(block, "ratings"), users, local, film, timestamp)
         return RatingBlock(users.first + 1 + local, film, half_stars, timestamp)
 
-    def _sessions(self, block: int, users: _Users) -> Sessions:
-        return Sessions.draw(self.rng(block, "sessions"), users.activity, self.years)
+    def _draw(self, block: int) -> tuple[_Users, Sessions, Ints, Ints]:
+        """Users of a block and their sittings; user (from 0) and film of every rating."""
+        users = self.people(block)
+        sessions = Sessions.draw(self.rng(block, "sessions"), users.activity, self.years)
+        local = np.repeat(np.arange(len(users.activity)), users.activity)
+        return users, sessions, local, self._choose(block, users, sessions.last_year)
 
     def _affinity(self, taste: Floats32, local: Ints, film: Ints) -> Floats32:
         """Mean taste of users for the genres of films, pair by pair."""
@@ -339,15 +336,14 @@ class RatingModel:
             out[some] = np.einsum("ij,ij->i", taste[local[some]], self.genre[film[some]])
         return out
 
-    def _choose(self, block: int, users: _Users, sessions: Sessions) -> Ints:
+    def _choose(self, block: int, users: _Users, last_year: Ints) -> Ints:
         """Different films for every user, by popularity and taste; by user and film.
 
         Drawing with replacement and skipping repetitions is the same as drawing without
         replacement; it is quick while users see a small part of the catalogue. For the rest
         waiting times over the whole catalogue give the same distribution.
         """
-        rng, last_year = self.rng(block, "choice"), sessions.last_year
-        n_films, n_users = len(self.weight), len(users.activity)
+        rng, n_films, n_users = self.rng(block, "choice"), len(self.weight), len(users.activity)
         mine = slice(*np.searchsorted(self._sure_user, [users.first, users.first + BLOCK]))
         user, film = self._sure_user[mine] - users.first, self._sure_film[mine]
         out = self.years[film] < last_year[user]
@@ -366,16 +362,14 @@ class RatingModel:
             hit = 0.25 * mass[released[open_]]
             draws = np.minimum(1.3 * need[open_] / hit + 8, 4 * n_films).astype(np.int64)
             found = [have]
-            for some in np.split(
-                np.arange(len(open_)), np.flatnonzero(np.diff(np.cumsum(draws) // _PAIRS)) + 1
-            ):
+            cuts = np.flatnonzero(np.diff(np.cumsum(draws) // _PAIRS)) + 1
+            for some in np.split(np.arange(len(open_)), cuts):
                 local = np.repeat(open_[some], draws[some])
                 point = rng.random(len(local)) * self._cumulative[-1]
                 film = np.minimum(np.searchsorted(self._cumulative, point), n_films - 1)
                 appeal = _appeal(self._affinity(users.taste, local, film))
-                ok = (rng.random(len(local), dtype=np.float32) < appeal) & (
-                    self.years[film] < last_year[local]
-                )
+                ok = rng.random(len(local), dtype=np.float32) < appeal
+                ok &= self.years[film] < last_year[local]
                 found.append(local[ok] * n_films + film[ok])
             have = _first_of_each(np.concatenate(found), n_films, users.activity)
             need = users.activity - np.bincount(have // n_films, minlength=n_users)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
@@ -27,10 +28,6 @@ _NAN = math.nan
 _TABLES = table("tables")["steam"]
 #: Genres; the last is that of programs that are no games.
 _GENRES = _TABLES["genres"]
-_FIELDS = (
-    "publisher", "genres", "app_name", "title", "url", "release_date", "tags", "reviews_url",
-    "specs", "price", "early_access", "id", "developer",
-)  # fmt: skip
 
 
 class _Game(NamedTuple):
@@ -43,7 +40,7 @@ class _Game(NamedTuple):
 def steam_files(settings: SampleSettings, *, broken_rows: bool) -> SourceFiles:
     """Steam files of a world: as many games as films, a tenth as many reviews as ratings.
 
-    Both have bounds, so that small worlds have enough and large ones don't grow endlessly.
+    Both have bounds. The file of games is JSON with ``NaN``, the others have Python's ``repr``.
     """
     dice, out = Dice(settings.seed, "steam"), SourceFiles({GAMES: [], REVIEWS: [], ITEMS: []})
     games = _add_games(out, within(settings.films, 130, 5_000), dice)
@@ -58,10 +55,10 @@ def _spoil(out: SourceFiles, games: Sequence[_Game]) -> None:
     """Add rows that a loader rejects."""
     listed = (n for n, row in enumerate(out.lines[GAMES]) if row.startswith(b'{"publisher": "'))
     doubled, user = next(listed), _user(9_999_999)
-    cut = _literal({"user_id": user, "reviews": []})[:-12]
+    cut = repr({"user_id": user, "reviews": []}).encode()[:-12]
     # Neither recommended nor not.
     entry = {"item_id": str(games[0].number), "posted": "Posted May 5, 2014.", "review": ""}
-    undecided = _literal({"user_id": user, "reviews": [entry | {"recommend": None}]})
+    undecided = repr({"user_id": user, "reviews": [entry | {"recommend": None}]}).encode()
     for name, at, reason, line, nth in (
         (GAMES, doubled + 1, "duplicate_key", out.lines[GAMES][doubled], 1),
         (REVIEWS, 3, "not_json", cut, 1),
@@ -75,10 +72,10 @@ def _add_games(out: SourceFiles, count: int, dice: Dice) -> list[_Game]:
     names = [
         f"{town_name(dice)} {dice.pick(_TABLES['houses'])}" for _ in range(max(8, count // 12))
     ]
-    out.counts["games_empty"] = max(3, round(count * _EMPTY))
-    out.lines[GAMES] += [_record(dict.fromkeys(_FIELDS, _NAN))] * out.counts["games_empty"]
+    empty = out.counts["games_empty"] = max(3, round(count * _EMPTY))
     games: list[_Game] = []
     taken: set[str] = set()
+    lines = out.lines[GAMES]
     while len(games) < count:
         title = f"{dice.pick(_TABLES['firsts'])} {dice.pick(_TABLES['seconds'])}"
         if dice.chance(0.3):
@@ -94,14 +91,14 @@ def _add_games(out: SourceFiles, count: int, dice: Dice) -> list[_Game]:
         game = _Game(1_000 + 10 * len(games), title, genres, 0.9 * (dice.roll() + dice.roll() - 1))
         games.append(game)
         record = _game_record(game, names, dice)
-        out.lines[GAMES].append(_record(record))
+        lines.append(json.dumps(record).encode())
         out.counts["games"] += 1
         out.counts["games_unnamed"] += record["app_name"] is _NAN
+    lines[:0] = [json.dumps(dict.fromkeys(record, _NAN)).encode()] * empty
     return games
 
 
 def _game_record(game: _Game, houses: Sequence[str], dice: Dice) -> dict[str, Any]:
-    """The record of a game, with :data:`_FIELDS` in their order."""
     unnamed = dice.chance(_UNNAMED)
     day = datetime(2005, 1, 1, tzinfo=UTC) + timedelta(days=dice.below(4_300))
     release: Any = day.strftime("%Y-%m-%d")
@@ -133,10 +130,10 @@ def _game_record(game: _Game, houses: Sequence[str], dice: Dice) -> dict[str, An
 def _add_users(
     out: SourceFiles, games: Sequence[_Game], users: int, reviews: int, dice: Dice
 ) -> None:
-    by_genre: dict[str, list[_Game]] = {}
+    by_genre: dict[str, list[_Game]] = defaultdict(list)
     for game in games:
         for genre in game.genres:
-            by_genre.setdefault(genre, []).append(game)
+            by_genre[genre].append(game)
     names = sorted(by_genre)
     weights = [0.1 if dice.chance(_RARE) else 1 + dice.exponential(1.0) for _ in range(users)]
     for number, weight in enumerate(weights):
@@ -144,14 +141,13 @@ def _add_users(
         due = min(due, 4) if weight < 1 else max(due, 6)
         taste = dice.sample(names, 1 + dice.below(3))
         mood = 0.5 * (dice.roll() + dice.roll() - 1)
-        chosen: dict[int, _Game] = {}
+        chosen: dict[_Game, None] = {}
         for _ in range(3 * due):
             pool = by_genre[dice.pick(taste)] if dice.chance(0.7) else games
-            game = pool[dice.skewed(len(pool), 1.7)]
-            chosen.setdefault(game.number, game)
+            chosen[pool[dice.skewed(len(pool), 1.7)]] = None
             if len(chosen) == due:
                 break
-        _add_user(out, _user(number), list(chosen.values()), set(taste), mood, dice)
+        _add_user(out, _user(number), list(chosen), set(taste), mood, dice)
 
 
 def _add_user(
@@ -178,23 +174,21 @@ def _add_user(
         out.counts["reviews_unlisted"] += 1
     # The published libraries have users twice; here a third of their games are.
     items += [_item(game, 0, dice) for game in dice.sample(games, len(games) // 3)]
-    address = f"http://community.example/id/{user}"
-    out.lines[REVIEWS].append(_literal({"user_id": user, "user_url": address, "reviews": entries}))
+    url = f"http://community.example/id/{user}"
+    reviewed = {"user_id": user, "user_url": url, "reviews": entries}
+    out.lines[REVIEWS].append(repr(reviewed).encode())
     if dice.chance(0.9):
         record = {"user_id": user, "items_count": len(items), "steam_id": user}
-        out.lines[ITEMS].append(_literal(record | {"user_url": address, "items": items}))
+        out.lines[ITEMS].append(repr(record | {"user_url": url, "items": items}).encode())
         out.counts["times"] += len(items)
     out.counts["users"] += 1
     out.counts["reviews"] += len(entries)
 
 
 def _item(game: _Game, minutes: int, dice: Dice) -> dict[str, Any]:
-    return {
-        "item_id": str(game.number),
-        "item_name": game.title,
-        "playtime_forever": minutes,
-        "playtime_2weeks": minutes // 9 if dice.chance(0.1) else 0,
-    }
+    recent = minutes // 9 if dice.chance(0.1) else 0
+    played = {"playtime_forever": minutes, "playtime_2weeks": recent}
+    return {"item_id": str(game.number), "item_name": game.title, **played}
 
 
 def _entry(
@@ -216,13 +210,3 @@ def _entry(
 def _user(number: int) -> str:
     """An id below those that Steam has given, or a name."""
     return str(10_000_000_000_000_000 + 7 * number) if number % 3 else f"player_{number}"
-
-
-def _record(record: Mapping[str, Any]) -> bytes:
-    """A record as the file of games has it: JSON with ``NaN``, a space after each separator."""
-    return json.dumps(record, ensure_ascii=False).encode()
-
-
-def _literal(record: Mapping[str, Any]) -> bytes:
-    """A record as the files of users have it: what Python's ``repr`` writes."""
-    return repr(dict(record)).encode()

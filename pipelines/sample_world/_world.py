@@ -30,20 +30,10 @@ ROWS_PER_FAULT = 130
 class BrokenRow:
     """One row that is wrong on purpose.
 
-    Attributes
-    ----------
-    file
-        Name relative to the world's folder, with ``/``.
-    line
-        Line in it (of the unpacked text, for a packed file); the first line is 1.
-    reason
-        Short code. For a rejected row, the code the loaders reject it for.
-    rejected
-        Whether a loader has to leave the row out; otherwise a later step repairs or keeps it.
-    text
-        The row, cut to 500 characters.
-    truth
-        The value before it was broken, for rows that can be repaired.
+    ``file`` is relative to the world's folder, with ``/``; ``line`` counts from 1, in the
+    unpacked text of a packed file. A loader has to leave a ``rejected`` row out for ``reason``; the
+    others are repaired or kept by a later step, and ``truth`` is what a repair gives. ``text`` is
+    cut to 500 characters.
     """
 
     file: str
@@ -67,29 +57,10 @@ class SampleWorld(BaseModel):
     """The answer key of a sample world.
 
     All numbers are counts of what is left when every row with ``rejected`` is left out.
-
-    Attributes
-    ----------
-    code_version, settings, broken_rows
-        Version of the generator, size and seed, and whether rows were broken on purpose.
-    films, users, ratings, tags, rated_films
-        Films listed, users with ratings, valid ratings and tags, films with a rating.
-    rating_counts
-        Ratings by value, keys ``0.5`` … ``5.0``.
-    films_linked, tmdb_ids
-        Films with a TMDB id in links.csv, and different ids among them.
-    films_with_record
-        Films whose own record is in the TMDB file, not one with another IMDb id.
-    films_with_overview, …
-        Films whose record has that field; a runtime or budget of 0 does not count.
-    remakes
-        Films that share their title with an older one.
-    films_without_genres, films_without_year
-        Films listed without genres, and without a year in the title.
-    others
-        Counts of the files of other sources, by source.
-    broken, files
-        Every broken row, by file and line; facts of every file by its name.
+    ``films_with_record`` counts films whose own record is in the TMDB file, not one with another
+    IMDb id; the other ``films_with_…`` count records with that field (a runtime or budget of 0 is
+    none). ``rating_counts`` has keys ``0.5`` … ``5.0``, ``remakes`` are films that share their
+    title with an older one, ``others`` are counts of other sources' files, by source.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -129,16 +100,14 @@ class SampleWorld(BaseModel):
 
     @classmethod
     def read(cls, folder: Path) -> SampleWorld | None:
-        """Read the answer key of the world in ``folder``; None if the world is not complete.
+        """Read the answer key of the world in ``folder``.
 
-        A world is complete if its key can be read and all of its files are there with the
-        sizes that the key states.
+        None if it can't be read, or files are missing or of another size than it states.
         """
         try:
             world = cls.model_validate_json((folder / KEY_FILE).read_bytes())
             whole = all((folder / n).stat().st_size == f.bytes for n, f in world.files.items())
         except (OSError, ValueError):
-            # No key, half a key, another version's key, a missing file: no complete world.
             return None
         return world if whole else None
 

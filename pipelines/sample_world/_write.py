@@ -104,7 +104,7 @@ def write_sample_world(
     settings
         Films, users and valid ratings (exact counts) and the seed.
     broken_rows
-        Whether a few rows are broken on purpose; see :class:`BrokenRow`.
+        Whether a few rows are broken on purpose.
     progress
         Called with a stage's name, the units done and their total.
 
@@ -154,12 +154,13 @@ def _generate(
     """Write every file of a world and its answer key."""
     counts = write_films(out, settings, report, broken_rows=broken_rows)
     others = {}
-    for source, make in (
-        ("amazon", amazon_files),
-        ("taxonomy", taxonomy_files),
-        ("persona_files", persona_files),
-        ("steam", steam_files),
-    ):
+    makers = {
+        "amazon": amazon_files,
+        "taxonomy": taxonomy_files,
+        "persona_files": persona_files,
+        "steam": steam_files,
+    }
+    for source, make in makers.items():
         files = make(settings, broken_rows=broken_rows)
         out.write(files)
         others[source] = files.counts
