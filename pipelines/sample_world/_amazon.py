@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import calendar
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -50,7 +50,7 @@ class Ware:
     kind: str
     quality: float
     author: str = ""
-    date: tuple[int, int, int] | None = None
+    date: str = ""
     junk: bool = False
     also_bought: list[str] = field(default_factory=list)
     also_viewed: list[str] = field(default_factory=list)
@@ -65,15 +65,14 @@ class Review(NamedTuple):
     second: int
 
 
-def draw_books(seed: int, count: int) -> list[Ware]:
+def draw_books(seed: int, count: int) -> Iterator[Ware]:
     """Draw books; a third of them are sold for the Kindle. No two share title and author."""
     dice = Dice(seed, "books")
     people, authors = NameBook(seed, "book people"), NameBook(seed, "authors")
     imprints, tones = _SHOP["imprints"], tuple(_TABLES["book_shelves"])
     houses = [f"{town_name(dice)} {dice.pick(imprints)}" for _ in range(max(6, count // 25))]
-    books: list[Ware] = []
     taken: set[tuple[str, str]] = set()
-    while len(books) < count:
+    while (number := len(taken)) < count:
         tone = dice.pick(tones)
         story = Story.draw(dice, tone, (), people)
         name = title(story, dice)
@@ -86,30 +85,26 @@ def draw_books(seed: int, count: int) -> list[Ware]:
         path = paths[min(int(dice.exponential(0.7)), len(paths) - 1)].split(" > ")
         text = overview(story, dice)
         root = ("Kindle Store", "Kindle eBooks") if kindle else ("Books",)
-        books.append(
-            Ware(
-                # ISBNs of books printed before 2007 are their ASINs.
-                asin=f"B0{len(books):05d}KND" if kindle else _isbn(100_000_000 + len(books) * 37),
-                category="Kindle_Store" if kindle else "Books",
-                title=name,
-                path=() if dice.chance(_NO_PATH) else (*root, *path),
-                description=() if dice.chance(_NO_TEXT) else (text,),
-                features=(),
-                maker=houses[dice.skewed(len(houses), 1.5)],
-                price=round(1.99 + dice.below(28), 2) if dice.chance(0.85) else None,
-                kind=tone,
-                quality=_quality(dice),
-                author=writer,
-                date=None if dice.chance(_NO_DATE) else _day(dice),
-                junk=dice.chance(_JUNK),
-            )
+        yield Ware(
+            # ISBNs of books printed before 2007 are their ASINs.
+            asin=f"B0{number:05d}KND" if kindle else _isbn(100_000_000 + number * 37),
+            category="Kindle_Store" if kindle else "Books",
+            title=name,
+            path=() if dice.chance(_NO_PATH) else (*root, *path),
+            description=() if dice.chance(_NO_TEXT) else (text,),
+            features=(),
+            maker=houses[dice.skewed(len(houses), 1.5)],
+            price=round(1.99 + dice.below(28), 2) if dice.chance(0.85) else None,
+            kind=tone,
+            quality=_quality(dice),
+            author=writer,
+            date="" if dice.chance(_NO_DATE) else _day(dice),
+            junk=dice.chance(_JUNK),
         )
-    return books
 
 
-def draw_products(seed: int, count: int) -> list[Ware]:
+def draw_products(seed: int, count: int) -> Iterator[Ware]:
     """Draw ``count`` products of every category."""
-    wares: list[Ware] = []
     for letter, (category, shelves) in zip("TMP", PRODUCT_SHELVES.items(), strict=True):
         dice = Dice(seed, "products", category)
         brands = [town_name(dice) for _ in range(8)]
@@ -121,22 +116,19 @@ def draw_products(seed: int, count: int) -> list[Ware]:
             claims, points = ([t.format_map(slots) for t in _SHOP[k]] for k in ("claims", "points"))
             text = tuple(dice.sample(claims, 1 + dice.below(3)))
             look = dice.pick(_SHOP["looks"])
-            wares.append(
-                Ware(
-                    asin=f"B{letter}{number:06d}XY",
-                    category=category,
-                    title=f"{brand} {look} {dice.pick(nouns)}, No. {number + 1}",
-                    path=() if dice.chance(_NO_PATH) else path,
-                    description=() if dice.chance(_NO_TEXT) else text,
-                    features=tuple(dice.sample(points, dice.below(4))),
-                    maker=brand,
-                    price=round(4.5 + 90 * dice.roll() ** 2, 2) if dice.chance(0.8) else None,
-                    kind=path[-1],
-                    quality=_quality(dice),
-                    junk=dice.chance(_JUNK),
-                )
+            yield Ware(
+                asin=f"B{letter}{number:06d}XY",
+                category=category,
+                title=f"{brand} {look} {dice.pick(nouns)}, No. {number + 1}",
+                path=() if dice.chance(_NO_PATH) else path,
+                description=() if dice.chance(_NO_TEXT) else text,
+                features=tuple(dice.sample(points, dice.below(4))),
+                maker=brand,
+                price=round(4.5 + 90 * dice.roll() ** 2, 2) if dice.chance(0.8) else None,
+                kind=path[-1],
+                quality=_quality(dice),
+                junk=dice.chance(_JUNK),
             )
-    return wares
 
 
 def _by_kind(wares: Sequence[Ware]) -> dict[str, list[Ware]]:
@@ -166,9 +158,9 @@ def _quality(dice: Dice) -> float:
     return 0.35 * (sum(dice.roll() for _ in range(12)) - 6)
 
 
-def _day(dice: Dice) -> tuple[int, int, int]:
-    age = int(dice.exponential(9))
-    return max(1985, 2022 - age), dice.between(1, 12), dice.between(1, 28)
+def _day(dice: Dice) -> str:
+    year = max(1985, 2022 - int(dice.exponential(9)))
+    return f"{calendar.month_name[dice.between(1, 12)]} {dice.between(1, 28)}, {year}"
 
 
 def _isbn(digits: int) -> str:
@@ -186,16 +178,12 @@ def _escaped(text: str) -> str:
     return text.replace("&amp;", "&").replace("&", "&amp;").replace("'", "&#39;")
 
 
-def _date_text(date: tuple[int, int, int]) -> str:
-    return f"{calendar.month_name[date[1]]} {date[2]}, {date[0]}"
-
-
 def meta_2018(ware: Ware, dice: Dice) -> dict[str, Any]:
     """A product as the 2018 edition has it."""
     details: dict[str, str] = {}
     if ware.author:
         edition = "; 1st edition" if dice.chance(0.4) else ""
-        dated = f" ({_date_text(ware.date)})" if ware.date else ""
+        dated = f" ({ware.date})" if ware.date else ""
         details["Publisher:"] = f"{ware.maker}{edition}{dated}"
         details["Language:"] = "English"
         details["ISBN-10:" if ware.asin.isdigit() else "ASIN:"] = ware.asin
@@ -262,14 +250,15 @@ def meta_2023(ware: Ware, dice: Dice, ratings: Sequence[int]) -> dict[str, Any]:
         record["author"] = about if dice.chance(0.6) else None
         if ware.date and ware.category == "Kindle_Store":
             details["Publisher"] = ware.maker
-            details["Publication date"] = _date_text(ware.date)
+            details["Publication date"] = ware.date
         elif ware.date:
-            details["Publisher"] = f"{ware.maker} ({_date_text(ware.date)})"
+            details["Publisher"] = f"{ware.maker} ({ware.date})"
         details["Language"] = "English"
     else:
         record["main_category"] = ware.category.replace("_", " ").replace(" and ", " & ")
         details["Brand"] = ware.maker
-        details["Date First Available"] = _date_text((2005 + dice.below(15), 1 + dice.below(12), 9))
+        year, month = 2005 + dice.below(15), dice.between(1, 12)
+        details["Date First Available"] = f"{calendar.month_name[month]} 9, {year}"
     if ware.junk:
         record["title"] = "" if dice.chance(0.5) else None
     return record
@@ -287,9 +276,9 @@ def draw_reviews(
     kinds = _by_kind(wares)
     first, last, step, prefix, length = _EDITIONS[edition]
     weights = [0.15 if dice.chance(_RARE) else 1 + dice.exponential(1.2) for _ in range(users)]
-    reviews: list[Review] = []
+    reviews, total = [], sum(weights)
     for user, weight in enumerate(weights):
-        due = max(1, round(count * weight / sum(weights)))
+        due = max(1, round(count * weight / total))
         due = min(due, 4) if weight < 1 else max(due, 5)
         taste = sorted(dice.sample(sorted(kinds), 1 + dice.below(3)))
         mood = 0.5 * (dice.roll() + dice.roll() - 1)
@@ -389,8 +378,8 @@ def amazon_files(settings: SampleSettings, *, broken_rows: bool) -> SourceFiles:
     domains are worth looking at.
     """
     seed, out = settings.seed, SourceFiles()
-    books = draw_books(seed, within(settings.films * 3 // 2, 90, 6_000))
-    products = draw_products(seed, within(settings.films * 2 // 5, 100, 5_000))
+    books = list(draw_books(seed, within(settings.films * 3 // 2, 90, 6_000)))
+    products = list(draw_products(seed, within(settings.films * 2 // 5, 100, 5_000)))
     for name, wares, share, people in (("books", books, 4, 1), ("products", products, 10, 2)):
         dice = Dice(seed, "shop", name)
         link(dice, wares)

@@ -136,8 +136,9 @@ def _add_users(
             by_genre[genre].append(game)
     names = sorted(by_genre)
     weights = [0.1 if dice.chance(_RARE) else 1 + dice.exponential(1.0) for _ in range(users)]
+    total = sum(weights)
     for number, weight in enumerate(weights):
-        due = max(1, round(reviews * weight / sum(weights)))
+        due = max(1, round(reviews * weight / total))
         due = min(due, 4) if weight < 1 else max(due, 6)
         taste = dice.sample(names, 1 + dice.below(3))
         mood = 0.5 * (dice.roll() + dice.roll() - 1)
