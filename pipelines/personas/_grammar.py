@@ -2,12 +2,13 @@
 
 The phrases are in `data/grammar.yaml` and `data/domains/`, all of our own wording. Every
 description says age, occupation, hobby and every liked and disliked genre, with reasons, and what
-this person looks for in a film, book or game, in four to six sentences of the third person. The
-choice of phrases hangs on the row's `text_seed` alone.
+this person looks for in a film, book or game, and how it rates if not as most people do, in four to
+eight sentences of the third person. The choice of phrases hangs on the row's `text_seed` alone.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -20,7 +21,6 @@ from pipelines.personas._phrases import (
     article,
     domain_phrases,
     genre_phrase,
-    listed,
     opened,
     stages,
 )
@@ -29,7 +29,9 @@ from pipelines.seeding import combine
 __all__ = ["StatisticalWriter"]
 
 #: Random numbers at a description's disposal; asking for more is a bug that raises.
-_DRAWS = 64
+_DRAWS = 128
+#: Pronouns that a name may stand for: a subject that opens a clause, or an object.
+_BY_NAME = re.compile(r"(^)\{they\}(?= )|( )\{them\}")
 #: Rows whose random numbers are held as Python integers at a time.
 _ROWS = 2_000
 _PRONOUNS = {
@@ -77,9 +79,10 @@ class _Description:
     def __post_init__(self) -> None:
         row = self.row
         self.domain = row["domain"]
-        self.phrases = domain_phrases(self.domain, stages(row["age"], row["job"]))
+        stage = stages(row["age"], row["job"], row.get("activity") or "medium")
+        self.phrases = domain_phrases(self.domain, stage)
         # No phrase comes twice in one description.
-        self.said: set[str] = set()
+        self.said: set[tuple[str, ...]] = set()
         # Whoever is retired has had a job; it is colour, not an attribute.
         job = self._pick(_former_jobs()) if row["job"] == "retired" else row["job"]
         pupils = self.phrases["pupils"]
@@ -94,7 +97,7 @@ class _Description:
             **{k.capitalize(): v.capitalize() for k, v in pronouns.items()},
             "a_item": article(words["item"]),
             "A_item": opened(article(words["item"])),
-            "name": row["name"],
+            "name": row["name"].split(" ")[0],
             "age": str(row["age"]),
             "an_age": article(str(row["age"])),
             "job": job,
@@ -110,37 +113,57 @@ class _Description:
         }
 
     def text(self) -> str:
-        """The description: introduction, hobby, likes, dislikes, and what is looked for."""
+        """The description: introduction, hobby, likes, dislikes, what is looked for, and rating."""
         sentences = [
-            self._fill(self._pick(self.phrases["introductions"])),
+            self._fill(self._pick(self.phrases["introductions"]), {"name": self.row["name"]}),
             self._sentence("hobbies", "since", "whom", "comfort"),
             *self._likes(),
             *self._dislikes(),
             self._taste(),
+            *self._rates(),
         ]
         return " ".join(sentences)
 
     def _likes(self) -> list[str]:
         first, *others = self._shuffled(self.row["likes"])
         common = ("more", "spark", "occasion")
-        sentences = [self._sentence("likes", *common, genres=[first], side="liked")]
-        if others:
-            sentences.append(self._sentence("others", *common, genres=others, side="liked"))
-        return sentences
+        return [
+            self._sentence("likes", *common, genre=first, side="liked"),
+            *(self._sentence("others", *common, genre=g, side="liked") for g in others),
+        ]
 
     def _dislikes(self) -> list[str]:
         genres = self._shuffled(self.row["dislikes"])
         if genres:
-            return [self._sentence("dislikes", "extent", "worse", genres=genres, side="disliked")]
+            first, *others = genres
+            return [
+                self._sentence("dislikes", "extent", "worse", genre=first, side="disliked"),
+                *(self._sentence("other_dislikes", "extent", genre=g, side="disliked")
+                  for g in others),
+            ]  # fmt: skip
         if self._next() % 2:
             return [self._sentence("nothing_disliked", "occasion", "open", "welcome")]
         return []
 
+    def _rates(self) -> list[str]:
+        """How the person rates, where its fields say that it does not rate as most people do."""
+        stated = [(self.row.get("leniency"), {"generous": "grace", "harsh": "rigor"}),
+                  (self.row.get("manner"), {"wide": "span", "narrow": "calm"})]  # fmt: skip
+        sentences = [
+            self._sentence("rates", reasons[value], field=value)
+            for value, reasons in stated
+            if value in reasons
+        ]
+        conformity = self.row.get("conformity")
+        if conformity in ("low", "high") and self._next() % 2:
+            sentences.append(self._sentence("agrees", field=conformity))
+        return sentences
+
     def _taste(self) -> str:
         quality = self.phrases["qualities"][self._next() % len(self.phrases["qualities"])]
         extra = {
-            "quality": self._fill(quality["name"]),
-            "why": self._fill(self._pick(quality["why"])),
+            "quality": (quality["name"],),
+            "why": quality["why"],
         }
         return self._sentence("tastes", "pace", "company", "choice", extra=extra)
 
@@ -148,40 +171,56 @@ class _Description:
         self,
         section: str,
         *parts: str,
-        genres: Sequence[str] = (),
+        genre: str = "",
         side: str = "",
-        extra: dict[str, str] | None = None,
+        field: str = "",
+        extra: dict[str, Sequence[tuple[str, ...]]] | None = None,
     ) -> str:
         """A sentence of the section, with a phrase for each part that it may use."""
-        slots = dict(extra or {})
+        options = self.phrases[section]
+        frame = self._pick(options[field] if field else options)
+        # One clause of a sentence that does not name the person does so, more often than not.
+        self.by_name = "{name}" not in frame and self._next() % 3 > 0
+        slots = {name: self._part(options) for name, options in (extra or {}).items()}
+        used = frame.lower()
         for part in parts:
-            slots[part] = self._fill(self._pick(self.phrases[part]))
-        if genres:
-            # The reason is one for the genre named last, next to it.
-            phrases = [genre_phrase(g, self.domain) for g in genres]
-            slots["genre"] = listed(phrases, "or" if side == "disliked" else "and")
-            slots["genre_and"] = slots["others"] = listed(phrases)
-            slots["reason"] = self._reason(genres[-1], side)
-        return self._fill(self._pick(self.phrases[section]), slots)
+            if f"{{{part}}}" in used:
+                slots[part] = self._part(self.phrases[part])
+        if genre:
+            slots["genre"] = genre_phrase(genre, self.domain)
+            slots["reason"] = self._reason(genre, side)
+        return self._fill(frame, slots)
 
     def _reason(self, genre: str, side: str) -> str:
         reasons = self.phrases["genres"].get(genre, self.phrases["general"])[side]
-        return self._fill(self._pick(reasons))
+        return self._part(reasons)
+
+    def _part(self, options: Sequence[tuple[str, ...]]) -> str:
+        phrase = self._pick(options)
+        if self.by_name:
+            named = _BY_NAME.sub(lambda m: f"{m[2] or ''}{{name}}", phrase, count=1)
+            self.by_name = named == phrase
+            phrase = named
+        return self._fill(phrase)
 
     def _fill(self, frame: str, extra: dict[str, str] | None = None) -> str:
-        slots = self.slots
-        if extra:
-            slots = {**slots, **{opened(k): opened(v) for k, v in extra.items()}, **extra}
-        return frame.format_map(slots)
+        if not extra:
+            return frame.format_map(self.slots)
+        opening = {
+            opened(k): opened(v) for k, v in extra.items() if frame.startswith(f"{{{opened(k)}")
+        }
+        return frame.format_map({**self.slots, **opening, **extra})
 
-    def _pick(self, options: Sequence[str]) -> str:
-        at = self._next() % len(options)
+    def _pick(self, options: Sequence[tuple[str, ...]]) -> str:
+        """One wording of a phrase that has not come yet."""
+        number = self._next()
+        wording, at = divmod(number, len(options))
         for step in range(len(options)):
             option = options[(at + step) % len(options)]
             if option not in self.said:
                 self.said.add(option)
-                return option
-        return options[at]
+                break
+        return option[wording % len(option)]
 
     def _shuffled(self, genres: list[str]) -> list[str]:
         """The genres in one of all their orders, each as likely."""
@@ -195,8 +234,8 @@ class _Description:
 
 
 @cache
-def _former_jobs() -> list[str]:
+def _former_jobs() -> list[tuple[str, ...]]:
     # Read here: `_lists` is about what is sampled, this is only wording.
     from pipelines.personas._lists import load_lists
 
-    return load_lists().jobs
+    return [(job,) for job in load_lists().jobs]

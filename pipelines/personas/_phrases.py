@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Iterable, Sequence
 from functools import cache
 from importlib.resources import files
@@ -26,6 +28,8 @@ DOMAIN_NAMES = ("movies", "books", "games")
 #: Ages (years) at which the stages teen and adult begin, and adults' way of life settles.
 TEEN, ADULT, SETTLED = 13, 18, 30
 
+#: Sections with lists by the value of a field.
+_BY_FIELD = ("rates", "agrees")
 #: Stages of adults who have no job.
 _OCCUPIED = {"retired": "retired", "student": "studying", "not working": "idle"}
 
@@ -73,23 +77,74 @@ def genre_phrase(genre: str, domain: str = "movies") -> str:
     return str(own.get("phrases", {}).get(genre) or own["noun"].replace("{genre}", genre))
 
 
-def stages(age: int, job: str) -> tuple[str, ...]:
-    """Stages of life that a person is in; each names lists of phrases that fit.
+def stages(age: int, job: str, activity: str = "medium") -> tuple[str, ...]:
+    """Stages of life that a person is in, and its activity; each names lists of phrases that fit.
 
-    >>> stages(9, "student"), stages(40, "nurse")
-    (('child',), ('grown', 'adult', 'settled', 'working'))
+    >>> stages(9, "student"), stages(40, "nurse", "high")
+    (('medium', 'child'), ('high', 'grown', 'adult', 'settled', 'working'))
     """
     if age < TEEN:
-        return ("child",)
+        return (activity, "child")
     if age < ADULT:
-        return ("grown", "teen")
+        return (activity, "grown", "teen")
     settled = ("settled",) if age >= SETTLED else ()
-    return ("grown", "adult", *settled, _OCCUPIED.get(job, "working"))
+    return (activity, "grown", "adult", *settled, _OCCUPIED.get(job, "working"))
+
+
+#: Wordings of one phrase that are kept at most (count).
+_MAX_WORDINGS = 96
+_CHOICE = re.compile(r"\(([^()]*\|[^()]*)\)")
+
+
+@cache
+def wordings(phrase: str) -> tuple[str, ...]:
+    """What a phrase with choices and synonyms may read as.
+
+    >>> wordings("in a (big|small) town"), wordings("a (long |)walk")
+    (('in a big town', 'in a small town'), ('a long walk', 'a walk'))
+    """
+    synonyms = {row[0]: row for row in _read("grammar.yaml")["synonyms"]}
+    known = _known_words(tuple(sorted(synonyms, key=len, reverse=True)))
+    parts: list[list[str]] = []
+    for n, part in enumerate(_CHOICE.split(phrase)):
+        if n % 2:
+            parts.append(part.split("|"))
+            continue
+        parts += [synonyms.get(piece, [piece]) for piece in known.split(part)]
+    count = math.prod(map(len, parts))
+    # Of very many, some that differ in every place.
+    step = (
+        1
+        if count <= _MAX_WORDINGS
+        else next(n for n in range(count // 3, count) if math.gcd(n, count) == 1)
+    )
+    out: list[str] = []
+    for n in range(min(count, _MAX_WORDINGS)):
+        at, chosen = n * step % count, []
+        for options in parts:
+            at, place = divmod(at, len(options))
+            chosen.append(options[place])
+        out.append(re.sub("  +", " ", "".join(chosen)).strip())
+    return tuple(out)
+
+
+@cache
+def _known_words(words: tuple[str, ...]) -> re.Pattern[str]:
+    return re.compile(rf"(?<![\w}}])({'|'.join(map(re.escape, words))})(?![\w'])")
+
+
+def _worded(section: Any) -> Any:
+    """A section with the wordings of each phrase."""
+    if isinstance(section, str):
+        return wordings(section)
+    if isinstance(section, dict):
+        return {k: v if k == "phrase" else _worded(v) for k, v in section.items()}
+    return tuple(_worded(entry) for entry in section)
 
 
 @cache
 def domain_phrases(domain: str, stage: tuple[str, ...]) -> dict[str, Any]:
-    """Sections by name: phrases for everybody and for these stages, joined.
+    """Sections by name: phrases for everybody and for these stages, joined, as `wordings`.
 
     Raises
     ------
@@ -97,13 +152,18 @@ def domain_phrases(domain: str, stage: tuple[str, ...]) -> dict[str, Any]:
         If there are no phrases for the domain.
     """
     own = _read_domain(domain)
-    return {
-        name: tuple(_fitting(section, stage))
-        if name not in ("words", "genres", "noun")
-        else section
-        for name, section in {**_read("grammar.yaml"), **own}.items()
-        if name not in ("phrases", "general")
-    } | {"general": own["general"]}
+    out: dict[str, Any] = {"words": own["words"], "pupils": _read("grammar.yaml")["pupils"]}
+    for name, section in {**_read("grammar.yaml"), **own}.items():
+        if name in ("genres", "general", *_BY_FIELD):
+            out[name] = _worded_once(domain, name)
+        elif name not in (*out, "noun", "phrases", "synonyms"):
+            out[name] = _worded(list(_fitting(section, stage)))
+    return out
+
+
+@cache
+def _worded_once(domain: str, name: str) -> Any:
+    return _worded({**_read("grammar.yaml"), **_read_domain(domain)}[name])
 
 
 def opened(phrase: str) -> str:
