@@ -1,7 +1,6 @@
 """The statistical writer: agreement with the fields, grammar, variety."""
 
 import re
-from collections import Counter
 from typing import ClassVar
 
 import numpy as np
@@ -41,10 +40,14 @@ def test_rows_say_that_no_model_wrote_them(cohort):
     assert cohort["writer"].unique().to_list() == ["statistical"]
 
 
-def test_a_description_has_four_to_six_sentences(cohort):
-    counts = Counter(len(sentences(t)) for t in cohort["description"])
-    assert set(counts) <= {4, 5, 6}
-    assert counts[6] > 1_000
+def test_description_has_a_sentence_for_every_taste(cohort):
+    for row in cohort.iter_rows(named=True):
+        tastes = len(row["likes"]) + len(row["dislikes"])
+        rates = (row["leniency"] != "average") + (row["manner"] != "average")
+        # Introduction, hobby and what is looked for; at most one more on nothing disliked, and one
+        # on agreeing with others.
+        found = len(sentences(row["description"]))
+        assert tastes + rates + 3 <= found <= tastes + rates + 5, row["description"]
 
 
 def test_every_liked_and_disliked_genre_and_the_hobby_are_in_the_text(cohort):
@@ -72,16 +75,17 @@ def test_a_sentence_with_a_disliked_genre_names_no_liked_one(cohort):
             s for s in sentences(row["description"].lower().replace(". ", ". X"))
             if any(p in s for p in bad)
         ]  # fmt: skip
-        assert len(averse) == 1
-        assert all(p in averse[0] for p in bad)
-        assert not any(re.search(rf"\b{p}\b", averse[0]) for p in good), averse
+        assert len(averse) == len(bad)
+        assert all(any(p in s for s in averse) for p in bad)
+        assert not any(re.search(rf"\b{p}\b", s) for p in good for s in averse), averse
 
 
 def test_each_domain_speaks_of_its_own_items(cohort):
     own = {"movies": "watches", "books": "reads", "games": "plays"}
     domain = cohort["domain"][0]
-    last = [sentences(t)[-1] for t in cohort["description"]]
-    assert all(re.search(rf"\b{own[domain]}\b|chooses", s) for s in last)
+    texts = cohort["description"]
+    assert texts.str.contains(rf"\b{own[domain]}\b|chooses|picks").all()
+    last = [sentences(t)[-1] for t in texts]
     for other in set(own) - {domain}:
         words = {"movies": r"films?", "books": r"books?", "games": r"games?"}[other]
         assert not any(re.search(rf"\b{words}\b", s) for s in last)
