@@ -6,11 +6,14 @@ python benchmarks/personas/statistical.py --count 100000 --repeat 3
 from __future__ import annotations
 
 import argparse
+import re
 import resource
 import statistics
 import subprocess
 import sys
 import time
+from collections import Counter
+from collections.abc import Iterable
 
 DOMAINS = ("movies", "books", "games")
 
@@ -29,6 +32,18 @@ def measure(domain: str, count: int) -> tuple[float, float, float]:
     return wall, processor, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
+def default_cohort(texts: Iterable[str]) -> tuple[float, float]:
+    """Distinct 6-grams over all 6-grams, and the share of texts with the most frequent sentence."""
+    grams: Counter[tuple[str, ...]] = Counter()
+    sentences: Counter[str] = Counter()
+    known = list(texts)
+    for text in known:
+        words = re.findall(r"\w+(?:'\w+)?", text.lower())
+        grams.update(zip(*(words[n:] for n in range(6)), strict=False))
+        sentences.update(set(re.split(r"(?<=[.!?])\s+", text)))
+    return len(grams) / grams.total(), sentences.most_common(1)[0][1] / len(known)
+
+
 def main() -> None:
     """Measure each domain in processes of its own."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -45,7 +60,8 @@ def main() -> None:
 
     print(
         f"| domain | personas | personas/min | per processor minute | peak MiB | variety of | "
-        f"equal texts | repeated sentences | distinct-1 | distinct-2 |\n|---|{'---:|' * 9}"
+        f"equal texts | repeated sentences | distinct-1 | distinct-2 | distinct-6 of 1,000 "
+        f"| top sentence of 1,000 |\n|---|{'---:|' * 11}"
     )
     for domain in DOMAINS:
         runs = []
@@ -57,11 +73,13 @@ def main() -> None:
         wall, processor, peak = (statistics.median(column) for column in zip(*runs, strict=True))
         texts = generate(PersonaSettings(count=given.texts), cohort=f"{domain}-benchmark")
         found = text_variety(texts["description"])
+        first = generate(PersonaSettings(count=1_000), cohort=domain)["description"]
+        six, top = default_cohort(first)
         print(
             f"| {domain} | {given.count:,} | {60 * given.count / wall:,.0f} "
             f"| {60 * given.count / processor:,.0f} | {peak:,.0f} | {given.texts:,} "
             f"| {found.duplicates} | {found.repeated_sentences:.1%} | {found.distinct_1:.4f} "
-            f"| {found.distinct_2:.4f} |"
+            f"| {found.distinct_2:.4f} | {six:.3f} | {top:.1%} |"
         )
 
 
