@@ -111,9 +111,9 @@ def test_each_domain_asks_for_its_own_taste(domain: str) -> None:
         asked.append(request)
         return draw_reply(request)
 
-    row = attributes(1).row(0, named=True)
-    assert row["job"] == "retired"
-    asked_about = attributes(1).with_columns(domain=pl.lit(domain))
+    retired = attributes(60).filter(job="retired").head(1)
+    row = retired.row(0, named=True)
+    asked_about = retired.with_columns(domain=pl.lit(domain))
     writer(scripted(watched), settings()).write(asked_about)
     system, user = (message.content for message in asked[0].messages)
     assert f"3. {DOMAINS[domain]}: what this person looks for" in system
