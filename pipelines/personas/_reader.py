@@ -451,9 +451,11 @@ _CUES = (
 )
 _EXCEPT = re.compile(
     r"\b(?:outside(?: of)?|other than|anything but|everything but|except(?: for)?|excluding|"
-    r"apart from|aside from|not within|whatever (?:is|are) not|"
-    r"that (?:is|are) not|which (?:is|are) not|(?:that|which) "
-    r"lacks?|lacking|not (?:in|of))\b(?: the| an?| any| within)*|"
+    r"apart from|aside from|with the exception of|all but|besides|barring|bar|save for|not within|"
+    r"whatever (?:is|are) not|(?:that|which) (?:is|are) (?:not|no)|"
+    r"if (?:it|this|that) is (?:not|no)|"
+    r"(?:that|which|whatever|anything|everything) (?:lacks?|(?:has|have) no)|lacking|"
+    r"not (?:in|of))\b(?: the| an?| any| within)*|"
     r"\bwithout (?:[\w-]+ ){0,4}(?=\x00g)"
 )
 _THAN = re.compile(
@@ -671,7 +673,7 @@ def _tokens(sentence: str, lexicon: _Lexicon) -> str:
         " ",
         text,
     )
-    text = lexicon.marked(text)
+    text = _TWICE_NEGATED.sub(" unreal ", lexicon.marked(text))
     text = re.sub(
         r"\b(?:everything|anything|whatever) else\b(?: there is\b)?|\bwhatever is left\b|"
         r"\b(?:everything|anything) (?:that falls )?outside\b(?: of (?:that|it|them))?|"
@@ -685,6 +687,11 @@ def _tokens(sentence: str, lexicon: _Lexicon) -> str:
     for pattern, token in _IDIOMS:
         text = re.sub(" {2,}", " ", pattern.sub(token, text))
     text = re.sub(r"\banything but (\x00g\d+\x00)", r"cueneg \1", text)
+    text = re.sub(
+        rf"(\x00g\d+\x00(?: {_VIEWED})?),? (?:excepted|being the (?:\w+ )?exceptions?)\b",
+        r" exceptx \1 ",
+        text,
+    )
     text = _EXCEPT.sub(" exceptx ", text)
     text = _VERBLIKE.sub(r"\g<before> cuepos", text)
     for cue, token in _CUES:
@@ -723,6 +730,13 @@ def _tokens(sentence: str, lexicon: _Lexicon) -> str:
     return _THAN.sub(lambda m: f"{m['a'] or ' '}thanx ", text)
 
 
+#: Lower bounds, exceptions and double negations: a genre beside them is not disliked, and which
+#: mark it gets is not said plainly enough to be read.
+_TWICE_NEGATED = re.compile(
+    r"\bunless\b|\bexceptions? to\b|\b(?:worst|poorest|weakest) (?=\x00g)|\bwould have to be\b|"
+    r"\bno (?:single )?(?=\x00g\d+\x00[^,;:]*\b(?:not|never|without|below|under|less|fewer)\b)|"
+    r"\bonly (?=[^,;:]*\b(?:not|never|without|above|over|more than|higher than|beyond)\b)"
+)
 _TOKEN_OR_SIGN = re.compile(r"[a-z0-9][\w+']*(?:-[a-z]\w*)*|[,:;>+]|(?<!\w)-(?!\w)")
 _GENRE_TOKEN = re.compile("\x00g\\d+\x00")
 _STARTS = re.compile(r"(?:and )?(?:he|she|i|they|it|both|these|those)\b")
@@ -840,6 +854,9 @@ def _statements(clause: _Clause, last: int) -> Iterable[tuple[str, int, bool]]:
         sign = signs.pop()
         marked = any(words[c].startswith("mark") for c in chosen)
         excepted = "exceptx" in words[max(0, group[0] - 2) : group[0]]
+        # `except dramas, which get five stars`: the mark is theirs.
+        if excepted and "which" in words[group[-1] : max(group[-1], chosen[0])]:
+            excepted = False
         if excepted:
             yield _REST, sign, marked
         for place in group:

@@ -347,3 +347,40 @@ def test_texts_of_the_handmade_personas_are_not_inverted() -> None:
     for row in handmade_personas("movies").iter_rows(named=True):
         said = read_text(row["description"], FILMS)
         assert not set(row["likes"]) & set(said.dislikes), row["description"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Only comedies ever make it above a 4 out of 10.",
+        "No comedy has ever scored below a nine with him.",
+        "A comedy would have to be awful to get less than four stars from her.",
+        "Unless it is a comedy, expect one star.",
+        "The worst comedy beats the best of anything else.",
+        "There's no comedy he doesn't like.",
+        "Comedies are the only films that don't get a failing grade from him.",
+        "Whatever has no comedy in it gets one star.",
+        "With the exception of comedies, everything gets two stars.",
+        "Comedies excepted, her grades are awful.",
+        "All but comedies get a thumbs down.",
+        "Besides comedies, nothing gets more than 3 out of 10.",
+        "He fails every film except for comedies, which get straight A's.",
+        "Nothing gets more than two stars from her if it is not a comedy.",
+        "If it isn't a comedy, Greta's thumb goes down.",
+        "Every film that is no comedy gets a 1.",
+        "Show her a film that is no comedy and she yawns.",
+        "Greta doesn't care for films, comedies excepted.",
+        "Greta gives low ratings to all films, comedies being the exception.",
+        "The exception to her low ratings are comedies.",
+    ],
+)
+def test_exception_and_double_negation_are_not_inverted(text: str) -> None:
+    assert "Comedy" not in stated(text)[1]
+
+
+def test_ratings_of_what_is_excepted_are_its_own() -> None:
+    assert stated("All but comedies get a thumbs down.")[0] == ("Comedy",)
+    assert stated("He fails every film except for comedies, which get straight A's.")[0] == (
+        "Comedy",
+    )
+    assert stated("She is fond of everything except horror films.")[1] == ("Horror",)
