@@ -188,9 +188,10 @@ def fit_statistical(
         styles = fit_styles(target.user, answer, features @ weights, width, cutpoints)
     if finer:
         cutpoints = finer_cutpoints(cutpoints, source, scale)
-    # A persona is one person, so each user counts once, however many ratings it gave.
-    leniency = np.quantile(first.believed.mean[np.unique(early.user), 0], np.linspace(0, 1, 201))
     whole = learn(rows, flat, table, start=first.tastes, rounds=2, pooled=pooled)
+    # A persona is one person, so each user counts once, however many ratings it gave. Leniency is
+    # relative to the items' qualities, so that both are of the same fit.
+    leniency = np.quantile(whole.believed.mean[np.unique(rows.user), 0], np.linspace(0, 1, 201))
     # Few people: the packaged variances stand.
     drawn = whole.tastes.covariance if few else _drawn(rows, whole)
     statements = _statements(rows, whole, table.counts, packaged if few else None)
