@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import polars as pl
 
@@ -13,6 +13,7 @@ from pipelines.errors import AnswerError, ConfigError
 from pipelines.llm.answers import AnswerStore, Asking, Tally
 from pipelines.llm.engines import Engine, Request, Sampling
 from pipelines.llm.grammars import PersonaGrammar, TextLimits, persona_record, vocabulary
+from pipelines.personas._joint import TRAITS
 from pipelines.personas._lists import load_lists
 from pipelines.personas._phrases import article
 from pipelines.prompts import (
@@ -22,9 +23,6 @@ from pipelines.prompts import (
     persona_prompt_digest,
 )
 from pipelines.renames import current_name
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["ModelWriter", "opening"]
 
@@ -52,7 +50,8 @@ def opening(name: str, age: int, job: str) -> str:
 class ModelWriter(Asking):
     """Describes personas with a language model.
 
-    Attributes that were sampled are stated in the prompt and not asked for again. The reply is a
+    Attributes that were sampled, traits of rating too, are stated in the prompt and not asked for
+    again. The reply is a
     sentence of :func:`pipelines.llm.grammars.persona_record`; a reply that is none (an engine that
     ignored the grammar, an apology, a text cut by length) becomes a row without a description,
     never a persona.
@@ -215,6 +214,7 @@ class ModelWriter(Asking):
                     likes=row["likes"] if settled else None,
                     dislikes=row["dislikes"] if settled else (),
                     genres=self._genres_for(row["domain"], row["age"]),
+                    **{trait: row.get(trait) for trait in TRAITS},
                 ),
                 constraint=grammar.constraint,
                 sampling=Sampling(

@@ -19,9 +19,26 @@ __all__ = [
 ]
 
 #: Bumped with every change of wording; the digest of the templates says the same to machines.
-PERSONA_PROMPT_VERSION = "1"
+PERSONA_PROMPT_VERSION = "2"
 _SYSTEM, _USER = "personas_system", "personas_user"
 _PRONOUNS = {"female": "she, her", "male": "he, his"}
+#: Wording of what is stated of a person's ratings; an average leniency or manner is not stated.
+_RATING = {
+    "leniency": {
+        "generous": "generous, easily pleased",
+        "harsh": "harsh, hard to please",
+    },
+    "manner": {
+        "wide": "uses the whole scale",
+        "narrow": "stays close to the middle of the scale",
+    },
+    "conformity": {
+        "low": "often disagrees with the majority",
+        "medium": "agrees with the majority as often as most people do",
+        "high": "mostly agrees with the majority",
+    },
+}
+_ACTIVITY = {"low": "rarely", "medium": "about once a week", "high": "almost every day"}
 
 
 @dataclass(frozen=True)
@@ -34,6 +51,8 @@ class DomainWords:
         Who uses its items, plural.
     genres
         Its genres, plural.
+    use
+        What is done with its items, third person.
     taste
         What the field about taste is to say.
     default
@@ -42,6 +61,7 @@ class DomainWords:
 
     audience: str
     genres: str
+    use: str
     taste: str
     default: tuple[str, ...]
 
@@ -50,6 +70,7 @@ DOMAIN_WORDS = {
     "movies": DomainWords(
         "film viewers",
         "film genres",
+        "watches films",
         "what this person looks for in a film, when and with whom films are watched, and what "
         "makes a film a bad evening.",
         (
@@ -60,6 +81,7 @@ DOMAIN_WORDS = {
     "books": DomainWords(
         "readers",
         "kinds of books",
+        "reads",
         "what this person looks for in a book, where and how much is read, and what makes a book "
         "be put down unfinished.",
         (
@@ -73,6 +95,7 @@ DOMAIN_WORDS = {
     "games": DomainWords(
         "video game players",
         "kinds of games",
+        "plays games",
         "what this person looks for in a game, how long and with whom games are played, and what "
         "makes a game be given up.",
         (
@@ -101,6 +124,10 @@ def persona_messages(
     likes: Sequence[str] | None,
     dislikes: Sequence[str] = (),
     genres: Sequence[str] = (),
+    leniency: str | None = None,
+    manner: str | None = None,
+    activity: str | None = None,
+    conformity: str | None = None,
 ) -> tuple[Message, ...]:
     """System and user message about one persona.
 
@@ -118,6 +145,9 @@ def persona_messages(
         Settled opinions; None for `likes` asks for an opinion of each of `genres`.
     genres
         What there is to have an opinion of.
+    leniency, manner, activity, conformity
+        Settled traits, values as in the `personas` contract. None, and an average leniency or
+        manner, are not stated.
 
     Raises
     ------
@@ -127,6 +157,8 @@ def persona_messages(
     if domain not in DOMAIN_WORDS:
         raise ConfigError("unknown domain", where=domain, hint=f"one of {', '.join(DOMAINS)}")
     low, high = limits.sentences
+    traits = {"leniency": leniency, "manner": manner, "conformity": conformity}
+    rating = [_RATING[name][v] for name, v in traits.items() if v in _RATING[name]]
     # The same for a whole cohort, so that engines compute it once.
     system = render_template(
         _SYSTEM,
@@ -147,6 +179,9 @@ def persona_messages(
         likes=None if likes is None else [_line(genre) for genre in likes],
         dislikes=[_line(genre) for genre in dislikes],
         genres=[_line(genre) for genre in genres],
+        use=DOMAIN_WORDS[domain].use,
+        activity=_ACTIVITY.get(activity or ""),
+        rating="; ".join(rating),
         opening=_line(opening),
     )
     return Message("system", system), Message("user", user)

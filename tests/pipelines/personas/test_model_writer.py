@@ -122,6 +122,27 @@ def test_each_domain_asks_for_its_own_taste(domain: str) -> None:
     assert user.endswith(f"The portrait begins: {row['name']}, {row['age']}, is retired and")
 
 
+@pytest.mark.parametrize("genres", ["sampled", "model"])
+def test_requests_state_the_rows_traits_of_rating(genres: str) -> None:
+    rows = attributes(1).drop("leniency", "manner", "activity", "conformity")
+    stated = rows.with_columns(
+        leniency=pl.lit("harsh"),
+        manner=pl.lit("wide"),
+        activity=pl.lit("low"),
+        conformity=pl.lit("high"),
+    )
+    model = writer(scripted(), settings(genres=genres))
+    (plain,), (full,) = model.requests(rows), model.requests(stated)
+    lines = full.messages[1].content.splitlines()
+    added = [line for line in lines if line not in plain.messages[1].content.splitlines()]
+    assert added == [
+        "Habit: watches films rarely",
+        "As a critic: harsh, hard to please; uses the whole scale; mostly agrees with the majority",
+    ]
+    # What the model may reply is the same.
+    assert full.constraint == plain.constraint
+
+
 def test_a_list_with_one_genre_leaves_nothing_to_decide() -> None:
     model = writer(scripted(), settings(genres="model"), genres=["Horror"])
     written = model.write(attributes(20))

@@ -24,6 +24,7 @@ from pipelines.personas import (
     restated_personas,
 )
 from pipelines.personas._handmade import REGISTERS
+from pipelines.personas._phrases import DOMAIN_NAMES, domain_phrases, stages
 
 BANK = Path(__file__).parent / "statements"
 FILMS = tuple(FILM_GENRES)
@@ -347,6 +348,39 @@ def test_texts_of_the_handmade_personas_are_not_inverted() -> None:
     for row in handmade_personas("movies").iter_rows(named=True):
         said = read_text(row["description"], FILMS)
         assert not set(row["likes"]) & set(said.dislikes), row["description"]
+
+
+@pytest.mark.parametrize("domain", DOMAIN_NAMES)
+def test_no_wording_of_a_reason_inverts_its_taste(domain: str) -> None:
+    """Every wording of every reason, in one sentence that likes and one that dislikes."""
+    phrases = domain_phrases(domain, stages(40, "nurse"))
+    slots = {"they": "she", "them": "her", "their": "her", "self": "herself", "name": "Greta"}
+    frames = {"liked": "There is space for {} on her list, too: {}.",
+              "disliked": "With {} she is hard to please on principle: {}."}  # fmt: skip
+    genres = tuple(phrases["genres"])
+    inverted = []
+    for genre, own in phrases["genres"].items():
+        for side, frame in frames.items():
+            shared = phrases["worse"] if side == "disliked" and genre == genres[0] else []
+            for wording in (w for reason in (*own[side], *shared) for w in reason):
+                text = frame.format(own["phrase"], wording.format_map(slots))
+                said = read_text(text, genres)
+                opposite = said.dislikes if side == "liked" else said.likes
+                if opposite or said.leniency:
+                    inverted.append(text)
+    assert inverted == []
+
+
+@pytest.mark.parametrize("field", ["generous", "harsh", "wide", "narrow"])
+def test_no_reason_for_a_way_of_rating_states_another(field: str) -> None:
+    phrases = domain_phrases("movies", stages(40, "nurse"))
+    reasons = {"generous": "grace", "harsh": "rigor", "wide": "span", "narrow": "calm"}
+    slots = {**phrases["words"], "they": "she", "them": "her", "their": "her", "self": "herself"}
+    frame = phrases["rates"][field][0][0]
+    for wording in (w for reason in phrases[reasons[field]] for w in reason):
+        slots |= {"They": "She", reasons[field]: wording.format_map(slots)}
+        said = read_text(frame.format_map(slots), FILMS)
+        assert {said.leniency, said.manner} == {None, field}, frame.format_map(slots)
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import pytest
 
 from pipelines.errors import ConfigError
 from pipelines.llm.grammars import DOMAINS, TextLimits
+from pipelines.personas import TRAITS
 from pipelines.prompts import (
     DOMAIN_WORDS,
     PERSONA_PROMPT_VERSION,
@@ -18,7 +19,10 @@ from pipelines.prompts import (
 )
 
 #: The templates of each prompt version: a change of wording needs a new version.
-FROZEN = {"1": "ca20fcddcccc174eb1a941cbf8a12de844baaad9ae8f324a9b1acb83ee601c48"}
+FROZEN = {
+    "1": "ca20fcddcccc174eb1a941cbf8a12de844baaad9ae8f324a9b1acb83ee601c48",
+    "2": "b2e1774ea33ebdb3c1b2131b951808d5f45493cd84e8a43387ca60e0d67b727a",
+}
 
 
 def messages(domain: str = "movies", **fields: Any) -> tuple[str, str]:
@@ -50,6 +54,58 @@ def test_settled_opinions_are_stated_and_open_ones_asked_for() -> None:
     assert "an opinion of each listed kind" in system
     assert "Give an opinion of: Comedy, War\n" in user
     assert "Likes" not in user
+
+
+@pytest.mark.parametrize(
+    ("traits", "lines"),
+    [
+        (
+            {"leniency": "generous", "manner": "narrow"},
+            ["As a critic: generous, easily pleased; stays close to the middle of the scale"],
+        ),
+        (
+            {"leniency": "harsh", "manner": "average", "conformity": "low"},
+            ["As a critic: harsh, hard to please; often disagrees with the majority"],
+        ),
+        (
+            {"manner": "wide", "activity": "high", "conformity": "high"},
+            [
+                "Habit: watches films almost every day",
+                "As a critic: uses the whole scale; mostly agrees with the majority",
+            ],
+        ),
+        ({"leniency": "average", "manner": "average"}, []),
+        ({}, []),
+    ],
+)
+@pytest.mark.parametrize("likes", [["Comedy"], None])
+def test_traits_of_rating_are_stated_unless_average(
+    traits: dict[str, str], lines: list[str], likes: list[str] | None
+) -> None:
+    _, user = messages(likes=likes, genres=["Comedy"], **traits)
+    stated = [line for line in user.splitlines() if line.startswith(("Habit:", "As a critic:"))]
+    assert stated == lines
+    before = "Give an opinion of: Comedy" if likes is None else "Dislikes: nothing in particular"
+    after = "The portrait begins: Marta, 34, works as a nurse and"
+    assert user.endswith("\n".join([before, *lines, after]))
+
+
+@pytest.mark.parametrize(
+    ("domain", "habit"),
+    [
+        ("movies", "watches films rarely"),
+        ("books", "reads rarely"),
+        ("games", "plays games rarely"),
+    ],
+)
+def test_habit_is_in_the_words_of_its_domain(domain: str, habit: str) -> None:
+    assert f"\nHabit: {habit}\n" in messages(domain, activity="low")[1]
+
+
+def test_every_level_of_a_sampled_trait_but_the_average_has_a_wording() -> None:
+    for trait, levels in TRAITS.items():
+        wordings = [messages(**{trait: level})[1] for level in levels if level != "average"]
+        assert len({*wordings, messages()[1]}) == len(wordings) + 1
 
 
 def test_the_system_message_is_the_same_for_a_whole_cohort() -> None:
