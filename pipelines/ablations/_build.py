@@ -54,11 +54,7 @@ def needs(table: str, domain: str) -> dict[str, str]:
     'ablations.books_series'
     """
     return {
-        name: f"ablations.{domain}_{name[1:]}"
-        if name.startswith(".")
-        else name
-        if name == "personas"
-        else f"{domain}.{name}"
+        name: f"ablations.{domain}_{name[1:]}" if name.startswith(".") else f"{domain}.{name}"
         for name in CASE_TABLES[table]
     }
 

@@ -605,7 +605,7 @@ def test_no_warehouse_an_unknown_mart_and_a_broken_file_have_their_own_errors(
     store, settings = Store(tmp_path), settings_of(tmp_path)
     with pytest.raises(StoreError, match="there is no warehouse yet"):
         export_mart(store, "movies.items", settings)
-    with pytest.raises(StoreError, match="no mart for this dataset: personas"):
+    with pytest.raises(StoreError, match=r"no mart for this dataset: movies\.personas"):
         export_mart(store, "movies.personas", settings)
     layout = WarehouseLayout(tmp_path)
     layout.folder.mkdir()

@@ -17,7 +17,7 @@ from pipelines.store import Store
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(900)]
 
-SCORING = ("scoring.max_pairs=60", "scoring.judged=20", "scoring.scale=1-5")
+SCORING = ("scoring.max_pairs=100", "scoring.judged=20", "scoring.scale=1-5")
 #: What the model has a part in; the rest is that of the sample world.
 SCORED = tuple(f"movies/{t}" for t in ("score_plan", "preference_scores", "rater_report"))
 PUBLISHED = (*SCORED, "movies/population", "releases/movies")
@@ -67,12 +67,12 @@ def _scores(home: Path) -> pl.DataFrame:
 def test_every_planned_pair_has_the_models_distribution_or_a_reason(home: Path) -> None:
     scores = _scores(home)
     plan = Store(home).current("movies.score_plan").read()
-    assert scores.height == plan.height == 60
+    assert scores.height == plan.height == 100
     assert scores["rater"].str.starts_with("llm:").all()
     assert scores["answer_key"].null_count() == 0
     assert scores["prompt_version"].null_count() == 0
     ok = scores.filter(pl.col("status") == "ok")
-    assert ok.height == 60
+    assert ok.height == 100
     assert ok["probabilities"].list.len().unique().to_list() == [5]
     # Probabilities of the model, not a rule: hardly two pairs are alike.
     assert ok["expected"].n_unique() > 30
@@ -98,7 +98,7 @@ def test_a_rerun_makes_no_call_and_writes_nothing(
     home: Path, forked: ForkServer, tiny_model: Path
 ) -> None:
     before, version = _answers(home), Store(home).current("movies.preference_scores").version
-    assert before >= 120
+    assert before >= 200
     code, payload = _run(forked, home, tiny_model, *SCORED)
     assert code == 0, payload
     assert _answers(home) == before
@@ -130,4 +130,4 @@ def test_an_ensemble_of_the_model_and_the_statistical_rater_reports_how_they_dis
     assert 0 < facts["disagreement"] < 1
     assert 0 < facts["spread"] < 4
     # The model's part was asked before.
-    assert (facts["calls"], facts["hits"]) == (0, 60)
+    assert (facts["calls"], facts["hits"]) == (0, 100)
