@@ -43,6 +43,6 @@ def test_the_job_makes_case_tables_and_scores(tmp_path: Path) -> None:
     assert checks["movies_scores", "replies_are_readable"]
     assert "statistical_beats_the_baselines" in {name for _, name in checks}
     snapshot = Store(tmp_path).current("ablations.movies_scores")
-    # The statistical rater twice more: hand-made personas by text, in our words and in those of others.
+    # The statistical rater twice more: hand-made personas by text, in our words and in others.
     assert snapshot.rows == (9 + 3 + 3) * 5
     assert set(snapshot.manifest.inputs) == {f"ablations.movies_{t}" for t in CASE_TABLES}
