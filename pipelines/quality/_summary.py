@@ -45,10 +45,10 @@ _SHOWN = (
 )
 #: Figures of the population report in the summary and the card, and their names there.
 _POPULATION = {
-    "item_person_share": "item x person share of the variance",
-    "split_half_covariance": "split-half covariance of genre deviations",
+    "item_person_share": "item x person share of variance",
+    "split_half_covariance": "split-half genre covariance",
     "genre_gap": "liked minus disliked genres",
-    "user_spread_spread": "spread of users' standard deviations",
+    "user_spread_spread": "spread of users' std. deviations",
     "headroom": "own top ten over the common one",
     "watched_any": "mean of watched, any personas",
     "watched": "mean of watched, by exposure",
