@@ -119,7 +119,7 @@ def _jobs(lists: PersonaLists, key: U64, age: Ints, male: npt.NDArray[np.bool_])
     jobs = np.array(lists.jobs, dtype=object)
     band = (np.searchsorted(careers.first_ages, age, side="right") - 1).clip(0)
     for value in np.unique(age[age >= WORKING_AGE]):
-        # Whoever works on has one of the jobs of the oldest listed age.
+        # Above the oldest listed age, employed people have one of its jobs.
         at = min(int(value), int(lists.job_ages.max()))
         fitting = (lists.job_ages[:, 0] <= at) & (at <= lists.job_ages[:, 1])
         among = np.bincount(lists.job_careers[fitting], minlength=len(careers.names))
@@ -155,7 +155,7 @@ def _genres(
     suitable = lists.genre_ages <= age[:, None]
     likes = (levels[:, :count] == 2) & suitable
     dislikes = (levels[:, :count] == 0) & suitable
-    # Whoever likes nothing likes what comes closest after all. Only a list without anything else
+    # A person without a liked genre likes the nearest one. Only a list without anything else
     # makes it a disliked genre, or one for older people.
     rank = towards[:, :count] - 1e6 * dislikes - 1e9 * ~suitable
     none = ~likes.any(axis=1)

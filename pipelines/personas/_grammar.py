@@ -82,7 +82,7 @@ class _Description:
         stage = stages(row["age"], row["job"], row.get("activity") or "medium")
         self.phrases = domain_phrases(self.domain, stage)
         # No phrase comes twice in one description.
-        self.said: set[tuple[str, ...]] = set()
+        self.used: set[tuple[str, ...]] = set()
         # Whoever is retired has had a job; it is colour, not an attribute.
         job = self._pick(_former_jobs()) if row["job"] == "retired" else row["job"]
         pupils = self.phrases["pupils"]
@@ -146,7 +146,7 @@ class _Description:
         return []
 
     def _rates(self) -> list[str]:
-        """How the person rates, where its fields say that it does not rate as most people do."""
+        """Sentences on leniency, manner and conformity that differ from most people's."""
         stated = [(self.row.get("leniency"), {"generous": "grace", "harsh": "rigor"}),
                   (self.row.get("manner"), {"wide": "span", "narrow": "calm"})]  # fmt: skip
         sentences = [
@@ -217,8 +217,8 @@ class _Description:
         wording, at = divmod(number, len(options))
         for step in range(len(options)):
             option = options[(at + step) % len(options)]
-            if option not in self.said:
-                self.said.add(option)
+            if option not in self.used:
+                self.used.add(option)
                 break
         return option[wording % len(option)]
 

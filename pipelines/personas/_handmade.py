@@ -59,7 +59,7 @@ PARAPHRASE_DIGESTS = {
     "open": "33a5b050507071fc6db265be6ecfc1feff6bd3f894e99b6329a3a0e899185d1c",
     "sealed": "aecd720b82d1e0a9aceac29bb019582d6300101f755ebec5ffd8b2a98c19d869",
 }
-#: What fills the slots, by gender and by domain.
+#: Values of the template slots, by gender and by domain.
 _PRONOUNS = {
     "female": {"he": "she", "him": "her", "his": "her"},
     "male": {"he": "he", "him": "him", "his": "his"},

@@ -52,7 +52,7 @@ TRAITS: dict[str, tuple[str, str, str]] = {
     "activity": ("low", "medium", "high"),
     "conformity": ("low", "medium", "high"),
 }
-#: What adults do.
+#: Employment statuses of adults.
 STATUSES = ("employed", "student", "none")
 #: Shares of people in the levels: quarters and the middle half, or the tiers of human users.
 TRAIT_SHARES = {
@@ -113,7 +113,7 @@ class Copula:
     factor
         Cholesky factor of their correlations.
     backed_off
-        What stands in for cells that are not published.
+        Description of each back-off for unpublished cells.
     """
 
     names: tuple[str, ...]
@@ -207,7 +207,7 @@ class Copula:
 
 @dataclass(frozen=True)
 class Careers:
-    """What adults do, by gender and age.
+    """Shares of employment statuses and careers among adults, by gender and age.
 
     Attributes
     ----------
@@ -220,7 +220,7 @@ class Careers:
     shares
         Shares of careers among the employed, of shape (genders, bands, careers).
     backed_off
-        What stands in for cells that are not published.
+        Description of each back-off for unpublished cells.
     """
 
     names: tuple[str, ...]
@@ -386,7 +386,7 @@ def filled(people: Floats) -> Floats:
 
 
 def _empty(people: Floats, levels: Sequence[str]) -> str:
-    """What stands in for the empty cells of a table."""
+    """Describe the back-off for the empty cells of a table."""
     none = np.asarray(np.isnan(people).all(axis=0))
     if none.all():
         return "independent, not published"

@@ -80,7 +80,7 @@ class PersonaLists:
     job_careers
         Position in `careers.names` of each job.
     careers, career_tables
-        What adults do, by gender and age, and the published tables behind it.
+        Shares of statuses and careers by gender and age, and the published tables behind them.
     genres, genre_shares
         Genre names as the domain's items have them, and the share of opinions about each that
         are favourable.
@@ -117,7 +117,7 @@ class PersonaLists:
 
     @property
     def backed_off(self) -> tuple[str, ...]:
-        """What stands in for joint shares that are not published."""
+        """Describe the back-off for joint shares that are not published."""
         return (*self.copula.backed_off, *self.careers.backed_off)
 
     def genres_from(self, age: int) -> tuple[str, ...]:

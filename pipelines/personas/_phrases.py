@@ -98,7 +98,7 @@ _CHOICE = re.compile(r"\(([^()]*\|[^()]*)\)")
 
 @cache
 def wordings(phrase: str) -> tuple[str, ...]:
-    """What a phrase with choices and synonyms may read as.
+    """Expand the choices and synonyms of a phrase.
 
     >>> wordings("in a (big|small) town"), wordings("a (long |)walk")
     (('in a big town', 'in a small town'), ('a long walk', 'a walk'))

@@ -988,7 +988,7 @@ def _tone(sentence: str, clauses: Sequence[_Clause]) -> tuple[set[str], set[str]
     return tones, manners
 
 
-#: What a sentence speaks of whose numbers are ratings: a share of an income is none.
+#: Words of sentences whose numbers are ratings; a share of an income is not one.
 _OF_RATINGS = re.compile(
     rf"\b(?:{_RATE}[sd]?|ratings?|scor\w+|grad(?:es?|ing)|marks|stars?|points|reviews?\w*|critic\w*|"
     r"masterpieces?|opinions?|verdicts?)\b"
