@@ -83,20 +83,28 @@ class ExposureModel:
             Weights over the taste columns, of shape (persons, 1 + features), as of
             :meth:`pipelines.raters.StatisticalRater.persona_tastes`.
         items
-            Rows of the catalogue; default all.
+            Rows of the catalogue, of shape (items,) for every person, or (persons, items) for
+            each its own; default all.
         """
         rows: Any = slice(None) if items is None else items
-        out = tastes @ self.columns[rows].T
+        if items is not None and items.ndim == 2:
+            out = np.einsum("pf,pif->pi", tastes, self.columns[rows], optimize=True)
+        else:
+            out = tastes @ self.columns[rows].T
         out += self.offsets[rows]
         return np.asarray(expit(out, out=out))
 
-    def of(self, ids: pl.Series, tastes: Floats) -> Callable[[pl.Series, pl.Series], Floats]:
-        """P(watch) as a function of ids, of persons (rows of `tastes`) and items."""
+    def of(self, ids: pl.Series, tastes: Floats) -> Callable[..., Floats]:
+        """P(watch) as a function of ids, of persons (rows of `tastes`) and items.
 
-        def exposure(persons: pl.Series, items: pl.Series) -> Floats:
+        The third argument gives each person items of its own: places in the series of item ids,
+        of shape (persons, places); None for all of them.
+        """
+
+        def exposure(persons: pl.Series, items: pl.Series, places: Ints | None = None) -> Floats:
             who = persons.replace_strict(people, return_dtype=pl.Int64).to_numpy()
             rows = items.replace_strict(self.items, return_dtype=pl.Int64).to_numpy()
-            return self.probabilities(tastes[who], rows)
+            return self.probabilities(tastes[who], rows if places is None else rows[places])
 
         people = {person: n for n, person in enumerate(ids)}
         return exposure
@@ -151,7 +159,7 @@ def fit_exposure(
         repeated = np.repeat(user, NEGATIVES)
         sides = np.repeat(positive, NEGATIVES), negatives.ravel()
         felt = _affinities(tastes, catalogue.taste, groups, repeated, *sides)
-        # What people in general prefer among items of equal popularity is no taste of one.
+        # Preferences that all people share among equally popular items are no personal taste.
         usual = catalogue.taste[sides[0], 1:] - catalogue.taste[sides[1], 1:]
         weights, errors = _fit(np.column_stack([felt, usual]), repeated, len(groups))
         metadata["weights"] = {

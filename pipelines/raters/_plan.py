@@ -23,7 +23,7 @@ _CHUNK = 64
 #: Part of a persona's draw, as a key of the generator.
 _START = 7
 
-Exposure: TypeAlias = Callable[[pl.Series, pl.Series], Floats]
+Exposure: TypeAlias = Callable[..., Floats]
 
 
 def plan_pairs(
@@ -49,8 +49,8 @@ def plan_pairs(
     settings
         ``plan``, ``max_pairs`` and ``seed``.
     exposure
-        P(watch) of persona ids with item ids, of shape (personas, items); None where no model can
-        be fitted.
+        P(watch) of persona ids with item ids, or with those at places of shape (personas, places);
+        None where no model can be fitted.
 
     Returns
     -------
@@ -86,20 +86,24 @@ def plan_pairs(
     frames = []
     for start in range(0, len(people), _CHUNK):
         part = people[start : start + _CHUNK]
-        watched = None if exposure is None else exposure(part, films)
+        watched: Floats | None = None
         keys = combine(settings.seed, hash_ids(part))[:, None]
         if whole:
             film = np.tile(np.arange(len(films)), (len(part), 1))
             chance, stratum = np.ones(film.shape), np.zeros(film.shape, np.int64)
         elif settings.plan == "exposure":
-            assert watched is not None
-            chance = inclusion(watched, share)
+            assert exposure is not None
+            everything = exposure(part, films)
+            chance = inclusion(everything, share)
             order = combine(keys, hash_ids(films)[None, :])
             film = draw_sample(chance, order, uniform(keys[:, 0], _START), share)
-            chance = np.take_along_axis(chance, film, axis=1)
+            chance, watched = (np.take_along_axis(a, film, axis=1) for a in (chance, everything))
             stratum = np.ones(film.shape, np.int64)
         else:
             film, chance, stratum = _stratified(keys, hash_ids(films), popularity, share)
+        if exposure is not None and watched is None:
+            # A plan of few pairs needs no probability of all.
+            watched = exposure(part, films, None if whole else film)
         frames.append(
             pl.DataFrame(
                 {
@@ -107,9 +111,7 @@ def plan_pairs(
                     "item_id": films.gather(film.ravel()),
                     "stratum": names.gather(stratum.ravel()),
                     "inclusion": chance.ravel(),
-                    "exposure": None
-                    if watched is None
-                    else np.take_along_axis(watched, film, axis=1).ravel(),
+                    "exposure": None if watched is None else watched.ravel(),
                 },
                 schema_overrides={"exposure": pl.Float64},
             )

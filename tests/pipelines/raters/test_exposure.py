@@ -164,6 +164,16 @@ def scored(chosen):
     return people, plan, scores
 
 
+def test_items_of_each_person_have_the_probabilities_of_the_whole(chosen, scored):
+    tables, rater, model = chosen
+    people, ids = scored[0].head(5), tables["items"]["item_id"]
+    exposure = model.of(people["persona_id"], rater.persona_tastes(people))
+    places = np.array([[n, n + 7, 3] for n in range(5)])
+    whole = exposure(people["persona_id"], ids)
+    found = exposure(people["persona_id"], ids, places)
+    assert found == pytest.approx(np.take_along_axis(whole, places, axis=1), rel=1e-12)
+
+
 def figures(chosen, scored, **more):
     tables, rater, _ = chosen
     people, plan, scores = scored
