@@ -108,6 +108,7 @@ def tables(items: int, personas: int, ratings: int, seed: int = 0) -> dict[str, 
 
 def world(items: int, personas: int, retriever: str) -> Any:
     """The generated world, opened."""
+    import numpy as np
     import polars as pl
 
     from pipelines.raters import SCALES, LiveStatistical, fit_statistical
@@ -119,7 +120,7 @@ def world(items: int, personas: int, retriever: str) -> Any:
     rater = fit_statistical(scale=SCALES["1-10"], **made)
     live = LiveStatistical(rater, personas_frame, made["items"])
     ranked = made["items"].with_columns(popularity_rank=pl.int_range(1, pl.len() + 1))
-    return World(
+    opened = World(
         SimpleNamespace(ref="generated"),  # type: ignore[arg-type]
         Catalogue(ranked),
         Cast(personas_frame),
@@ -129,6 +130,9 @@ def world(items: int, personas: int, retriever: str) -> Any:
             item_embeddings=made["item_embeddings"],
         ),
     )  # fmt: skip
+    # Nobody is matched to people, whose ratings a release would hold.
+    opened.__dict__.update(known=np.zeros((personas, 0), np.int64), traits=None)
+    return opened
 
 
 def clocks(run: Any, steps: int) -> dict[str, float]:
