@@ -1,4 +1,4 @@
-"""What people choose to see: held-out choices, like compared with like, and speed.
+"""Selection model: held-out AUC, means of watched items with and without exposure, speed.
 
     python benchmarks/raters/exposure.py --home HOME
 

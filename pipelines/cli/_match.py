@@ -89,14 +89,14 @@ def match(
     section.update({key: value for key, value in given.items() if value is not None})
     tree = open_settings(None, config, overrides)
     from pipelines.stages import PipelineContext
+    from pipelines.store import Store
 
     screen = console(stderr=True)
-    context = PipelineContext(
-        overrides,
-        config,
-        lambda stage, done, total: None if as_json else screen.print(stage, markup=False),
+    context = PipelineContext.of(
+        Store(tree.runtime.home),
+        tree,
+        progress=lambda stage, done, total: None if as_json else screen.print(stage, markup=False),
     )
-    del tree
     if personality is not None:
         payload = _personality(context, personality)
         emit(payload, lambda out: _render_personality(out, payload), as_json=as_json)

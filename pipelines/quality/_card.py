@@ -148,17 +148,19 @@ def _personas(summary: Mapping[str, Any]) -> str:
 
 
 def _reading(summary: Mapping[str, Any]) -> str:
-    """What personas are rated by, and which models read texts."""
+    """Sources of the personas' tastes (fields or text), and the models that read texts."""
     from pipelines.personas import reading_statement
 
-    said = [f"Personas: {reading_statement(summary['reading'])}"] if "reading" in summary else []
-    said += [
+    sentences = (
+        [f"Personas: {reading_statement(summary['reading'])}"] if "reading" in summary else []
+    )
+    sentences += [
         f"The texts of cohort {cohort} were read by the model {one['model']}: something in "
         f"{one['read']:,} of {one['texts']:,}."
         for cohort, one in sorted(summary.get("text_readers", {}).items())
         if one
     ]
-    return " ".join(said)
+    return " ".join(sentences)
 
 
 def _tables(tables: Mapping[str, Snapshot]) -> list[dict[str, Any]]:

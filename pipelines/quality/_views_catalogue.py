@@ -53,12 +53,16 @@ def _leaves(evidence: Evidence) -> View:
 
 def _leaf_shares(evidence: Evidence) -> View:
     """One row per leaf with its share of the products."""
+    return _shares(evidence, evidence.snapshot.scan(), "category_id", "products")
+
+
+def _shares(evidence: Evidence, rows: pl.LazyFrame, value: str, counted: str) -> View:
+    """One row per value: how many rows have it, and what share of the table that is."""
     frame = (
-        evidence.snapshot.scan()
-        .group_by("category_id")
-        .agg(products=pl.len())
-        .with_columns(share=pl.col("products") / max(1, evidence.snapshot.rows))
-        .sort("products", "category_id", descending=[True, False])
+        rows.group_by(value)
+        .agg(pl.len().alias(counted))
+        .with_columns(share=pl.col(counted) / max(1, evidence.snapshot.rows))
+        .sort(counted, value, descending=[True, False])
         .collect(engine="streaming")
     )
     return View(frame)
@@ -164,18 +168,8 @@ def _linked(evidence: Evidence) -> View:
 
 def _genres(evidence: Evidence) -> View:
     """One row per genre with its share of the items."""
-    frame = (
-        evidence.snapshot.scan()
-        .select("item_id", genre="genres")
-        .explode("genre")
-        .drop_nulls("genre")
-        .group_by("genre")
-        .agg(items=pl.len())
-        .with_columns(share=pl.col("items") / max(1, evidence.snapshot.rows))
-        .sort("items", "genre", descending=[True, False])
-        .collect(engine="streaming")
-    )
-    return View(frame)
+    rows = evidence.snapshot.scan().select("item_id", genre="genres").explode("genre")
+    return _shares(evidence, rows.drop_nulls("genre"), "genre", "items")
 
 
 def _years(evidence: Evidence) -> View:

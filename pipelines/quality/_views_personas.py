@@ -26,7 +26,7 @@ __all__ = ["PERSONA_VIEWS"]
 MARGIN = 0.02
 #: Who would like nothing likes one genre after all, which moves the shares a little.
 GENRE_MARGIN = 0.03
-#: How much further a joint share may be off: the copula is no exact fit (0.043 at most).
+#: Additional tolerance of joint shares: the copula does not fit exactly (distances up to 0.043).
 JOINT_MARGIN = 0.03
 #: First age (years) of adults' jobs and hobbies, and of opinions that follow the targets: children
 #: lack some likings.

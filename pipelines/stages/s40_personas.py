@@ -115,7 +115,7 @@ def _written(
         frames = iter([personas.matched_personas(raw.read())])
     elif raw is not None:
         frames = personas.imported_batches(raw, name, domain=domain)
-        # Whoever read an earlier version of the cohort did not read this one.
+        # Counts of an earlier version of the cohort do not hold for this one.
         report.cohort_stats["reader"] = {}
         if settings.personas.reader == "model":
             frames = _read_by_model(settings, frames, domain, report)

@@ -29,7 +29,7 @@ __all__ = ["EXPLANATIONS", "LLMRater"]
 
 #: TMDB takes votes from half a star to ten.
 _TMDB = RatingScale("0.5-10", 0.5, 10.0, 0.5)
-#: What items themselves say: mean, number of ratings behind it, scale.
+#: Columns of items with a public mean: mean, number of ratings, scale.
 _OWN = (
     ("vote_average", "vote_count", _TMDB),
     ("average_rating", "rating_number", SCALES["1-5"]),

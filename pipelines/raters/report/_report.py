@@ -343,7 +343,7 @@ def _facts(raters: Sequence[Rater], people: People, split: str, scheme: str) -> 
 
 
 def _readings(people: People) -> dict[str, int]:
-    """How many of the people are rated by a field or by something read in their text."""
+    """Count the people rated by a field, by text and by neither."""
     genres = people.items["genres"].explode().drop_nulls().unique().sort().to_list()
     return reading_counts(persona_rows(people.held_out.users, people.traits), genres)
 

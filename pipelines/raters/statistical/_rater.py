@@ -236,7 +236,7 @@ class StatisticalRater:
 
     @property
     def persona_prior(self) -> TasteModel:
-        """What is believed of a persona that states nothing: leniency and taste are apart."""
+        """Prior of a persona that states nothing: leniency and taste are independent."""
         covariance = self.conditioner.covariance
         covariance[0, 0] = self.drawn.covariance[0, 0]
         return replace(self.drawn, covariance=covariance)
@@ -405,7 +405,7 @@ class StatisticalRater:
     ) -> Profiles:
         """Profiles after the ratings of a history.
 
-        What is believed of a persona before them is conditioned on what it states.
+        The prior of a persona is conditioned on its statements.
         """
         beyond = ~self.scale.covers(histories["rating"].to_numpy())
         if beyond.any():

@@ -118,16 +118,16 @@ class Job:
         rule, cut = self.request.constraint, isinstance(output.stop_reason, str)
         if reason == "stop" and not cut:
             tokens -= 1  # the one that ended the answer
-        said: dict[str, Any] = {"finish_reason": reason, "completion_tokens": tokens}
+        fields: dict[str, Any] = {"finish_reason": reason, "completion_tokens": tokens}
         if reason == "length" and not (rule is not None and _at_its_end(rule, text)):
-            return self._finish("truncated", text=text, **said)
+            return self._finish("truncated", text=text, **fields)
         if reason not in ("stop", "length"):
-            return self._finish("invalid", detail=f"vLLM ended the answer: {reason}", **said)
+            return self._finish("invalid", detail=f"vLLM ended the answer: {reason}", **fields)
         if not cut and not obeys(rule, text):
-            return self._finish("invalid", detail="the answer breaks the constraint", **said)
-        return self._finish("ok", text=text, **said)
+            return self._finish("invalid", detail="the answer breaks the constraint", **fields)
+        return self._finish("ok", text=text, **fields)
 
-    def _finish(self, status: Any, **said: Any) -> Answer:
+    def _finish(self, status: Any, **fields: Any) -> Answer:
         plain = Answer(
             self.request,
             status,
@@ -135,11 +135,11 @@ class Job:
             cached_tokens=self.cached,
             latency=time.perf_counter() - self.began,
         )
-        return replace(plain, **said)
+        return replace(plain, **fields)
 
 
 def _at_its_end(rule: Constraint, text: str) -> bool:
-    """Whether the text is a whole sentence of the grammar and nothing can follow.
+    """Return whether the text is a complete sentence of the grammar that nothing can follow.
 
     vLLM draws one token more to end an answer, which ``max_tokens`` may not leave.
     """
@@ -167,12 +167,12 @@ def draw_seed(request: Request, prompt: Sequence[int]) -> int:
     >>> draw_seed(Request(seed=1), [5]) == draw_seed(Request(seed=1, replicate=1), [5])
     False
     """
-    said = f"{request.seed}:{request.replicate}:{','.join(map(str, prompt))}".encode()
-    return int.from_bytes(hashlib.sha256(said).digest()[:8]) >> 1
+    identity = f"{request.seed}:{request.replicate}:{','.join(map(str, prompt))}".encode()
+    return int.from_bytes(hashlib.sha256(identity).digest()[:8]) >> 1
 
 
 def readings(tree: OptionTree) -> Iterator[tuple[int, tuple[int, ...], tuple[int, ...]]]:
-    """What is to be read for a tree: number of the place, tokens before it, token ids there.
+    """Positions to score for a prefix trie: place number, prefix tokens, candidate token ids.
 
     A place with more than :data:`MAX_IDS` tokens is read in several goes.
 
