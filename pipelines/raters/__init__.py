@@ -70,7 +70,7 @@ from pipelines.raters.statistical import (
 from pipelines.scales import SCALES, RatingScale, rescale, scale_named, to_answers
 
 #: Bumped whenever the same tables and settings give other scores.
-CODE_VERSION = "9"
+CODE_VERSION = "10"
 
 __all__ = [
     "BASELINES",

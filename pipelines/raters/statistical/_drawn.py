@@ -92,6 +92,8 @@ class PersonaTastes:
     extremes
         Log odds of the scale's end answers beside the average person's, and the variance of
         such draws, of shape (n, 2).
+    level
+        Factor of the width of those about whom no more is known, before taste is drawn, (n,).
     """
 
     liked: Floats
@@ -100,6 +102,7 @@ class PersonaTastes:
     variance: Floats
     width: Floats
     extremes: Floats
+    level: Floats
 
 
 @dataclass(frozen=True)
@@ -264,7 +267,7 @@ class Conditioner:
         width = np.exp(width_spread * normal - width_spread**2)
         extremes = np.full((len(ids), 2), extremes_spread**2)
         extremes[:, 0] = extremes_spread * _normal(seed, ids, _EXTREMES)
-        return PersonaTastes(out[0], out[1], out[2], variance, width, extremes)
+        return PersonaTastes(out[0], out[1], out[2], variance, width, extremes, np.ones(len(ids)))
 
 
 def fit_statements(

@@ -25,6 +25,7 @@ from pipelines.raters.statistical._ordinal import (
     finer_cutpoints,
     fit_ordinal,
     fit_styles,
+    match_spread,
 )
 from pipelines.raters.statistical._people import (
     HumanRows,
@@ -186,8 +187,6 @@ def fit_statistical(
     styles = None
     if pooled is None:
         styles = fit_styles(target.user, answer, features @ weights, width, cutpoints)
-    if finer:
-        cutpoints = finer_cutpoints(cutpoints, source, scale)
     whole = learn(rows, flat, table, start=first.tastes, rounds=2, pooled=pooled)
     # A persona is one person, so each user counts once, however many ratings it gave. Leniency is
     # relative to the items' qualities, so that both are of the same fit.
@@ -196,6 +195,22 @@ def fit_statistical(
     drawn = whole.tastes.covariance if few else _drawn(rows, whole)
     statements = _statements(rows, whole, table.counts, packaged if few else None)
     widths, extremes = styles or (packaged.width_spread, packaged.extremes_spread)
+    drawn_tastes = replace(whole.tastes, covariance=drawn)
+    # Later ratings are less spread than a person's whole list, which is what a persona rates.
+    expected = weights[0] * whole.catalogue.quality[rows.item]
+    expected += weights[1] * whole.believed.mean[rows.user, 0]
+    unknown = np.full(len(rows), drawn_tastes.taste_variance)
+    level = match_spread(
+        rows.user,
+        to_answers(rows.rating, source, fitted),
+        fitted.answers,
+        expected,
+        width_of(unknown, whole.tastes, usual),
+        cutpoints,
+        (widths, extremes),
+    )
+    if finer:
+        cutpoints = finer_cutpoints(cutpoints, source, scale)
     return StatisticalRater(
         scale=scale,
         source=source,
@@ -207,7 +222,8 @@ def fit_statistical(
         usual_variance=usual,
         persona_vectors=persona_embeddings,
         statements=statements,
-        drawn=replace(whole.tastes, covariance=drawn),
+        drawn=drawn_tastes,
+        width_level=level,
         width_spread=widths,
         extremes_spread=extremes,
         fitted_on={

@@ -86,8 +86,9 @@ class LiveStatistical(BoundRater):
         self._extremes = rater._extremes(self._profiles)
         drawn = self._profiles.stated
         self._drawn = np.zeros(len(self._unread), dtype=np.bool_)
+        self._level = np.ones(len(self._unread))
         if drawn is not None:
-            self._drawn = drawn.variance > 0
+            self._drawn, self._level = drawn.variance > 0, drawn.level
         self._all_drawn = bool(self._drawn.all())
 
     def rate(
@@ -210,6 +211,7 @@ class LiveStatistical(BoundRater):
     def _widths(self, personas: Ints, variance: Floats) -> Floats:
         # A drawn taste is known: ratings leave no less unknown.
         width = width_of(variance, self._fitted.tastes, self._fitted.usual_variance)
+        width *= self._level[personas]
         return np.asarray(np.where(self._drawn[personas], self._unread[personas], width))
 
     def _batch(self, personas: Ints, location: Floats, width: Floats) -> RatingBatch:

@@ -11,13 +11,21 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy.optimize import minimize
+from scipy.optimize import brentq, minimize
 from scipy.special import expit
 
 from pipelines.raters.protocol import Floats, Ints
 from pipelines.scales import RatingScale, rescale
 
-__all__ = ["OrdinalModel", "calibrate", "finer_cutpoints", "fit_ordinal", "fit_styles", "tilt"]
+__all__ = [
+    "OrdinalModel",
+    "calibrate",
+    "finer_cutpoints",
+    "fit_ordinal",
+    "fit_styles",
+    "match_spread",
+    "tilt",
+]
 
 #: No answer is impossible: each keeps a probability of at least this at the mean.
 _LEAST = 1e-6
@@ -203,6 +211,54 @@ def fit_styles(
             found = ((style - mean) ** 2).sum(axis=0) / np.maximum(told, 1e-9)
             variance = np.clip(found, 1e-4, 4.0)
     return float(np.sqrt(variance[1])), float(np.sqrt(variance[2]))
+
+
+def match_spread(
+    person: Ints,
+    rating: Floats,
+    answers: Floats,
+    location: Floats,
+    width: Floats,
+    cutpoints: Floats,
+    styles: tuple[float, float],
+) -> float:
+    """Factor of the widths at which people's ratings are as spread as they are.
+
+    The mean over people of the standard deviation of one's ratings is matched; people with ten
+    ratings or more. 1 if no factor from 1/2 to 2 does that, or with too few people.
+
+    Parameters
+    ----------
+    person, rating, location, width
+        Of ratings, each of shape (ratings,).
+    answers, cutpoints
+        Ratings that the answers of the model stand for, and its cutpoints.
+    styles
+        Spreads of :func:`fit_styles`. Each person gets a drawn style: the mean of their standard
+        deviations is below that of a person of the mean style.
+    """
+    count = np.bincount(person)
+    kept = count >= _MIN_RATINGS
+    if kept.sum() < _MIN_PEOPLE:
+        return 1.0
+    size, model = count[kept], OrdinalModel(np.zeros(0), cutpoints)
+
+    def mean(value: Floats) -> Floats:
+        return np.asarray(np.bincount(person, value)[kept] / size)
+
+    goal = float(np.sqrt(np.maximum(mean(rating**2) - mean(rating) ** 2, 0.0)).mean())
+    wide, ends = np.random.default_rng(0).normal(size=(2, len(count)))
+    own = width * np.exp(styles[0] * wide - styles[0] ** 2)[person]
+    odds = np.stack([styles[1] * ends, np.full(len(count), styles[1] ** 2)], axis=1)[person]
+
+    def gap(factor: float) -> float:
+        share = tilt(model.probabilities(location, own * factor), odds)
+        first, second = share @ answers, share @ answers**2
+        # Of as few ratings as there are: a variance of a sample, and the mean of its root.
+        variance = mean(second) - mean(first) ** 2 - mean(second - first**2) / size
+        return float((np.sqrt(variance) * (1.0 - 0.25 / size)).mean()) - goal
+
+    return float(brentq(gap, 0.5, 2.0, xtol=1e-3)) if gap(0.5) < 0 < gap(2.0) else 1.0
 
 
 def _steps(inner: Floats) -> Floats:

@@ -90,6 +90,7 @@ class StatisticalRater:
     persona_vectors: pl.DataFrame | None
     statements: StatementModel
     drawn: TasteModel
+    width_level: float
     width_spread: float
     extremes_spread: float
     fitted_on: dict[str, Any] = field(default_factory=dict)
@@ -226,6 +227,7 @@ class StatisticalRater:
         drawn = stated.variance > 0
         unknown = np.where(drawn, stated.variance, profiles.variance)
         width = width_of(unknown, self.tastes, self.usual_variance)
+        width *= stated.level
         spread = _LOGISTIC * self._weights[_TASTE] ** 2 * stated.variance
         return np.asarray(np.sqrt(np.maximum(width**2 - spread, _NARROWEST**2)) * stated.width)
 
@@ -272,6 +274,7 @@ class StatisticalRater:
                     "disliked": round(self.statements.disliked, 6),
                     "noise": round(self.statements.noise, 6),
                 },
+                "width_level": round(self.width_level, 6),
                 "width_spread": round(self.width_spread, 6),
                 "extremes_spread": round(self.extremes_spread, 6),
                 "leniency_spread": round(float(self.leniency_quantiles.std()), 6),
@@ -362,6 +365,7 @@ class StatisticalRater:
             variance=np.where(known, 0.0, found.variance),
             width=np.where(known, 1.0, found.width),
             extremes=np.where(known[:, None], 0.0, found.extremes),
+            level=np.where(fixed, 1.0, self.width_level),
         )
         return made, found.variance
 

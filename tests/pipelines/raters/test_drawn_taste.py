@@ -16,7 +16,12 @@ from pipelines.raters.statistical._drawn import (
     pooled_covariance,
     stated_genres,
 )
-from pipelines.raters.statistical._ordinal import OrdinalModel, fit_styles, tilt
+from pipelines.raters.statistical._ordinal import (
+    OrdinalModel,
+    fit_styles,
+    match_spread,
+    tilt,
+)
 from pipelines.raters.statistical._tastes import TasteModel, fit_tastes, genre_beliefs
 from pipelines.scales import rescale
 
@@ -243,6 +248,15 @@ def test_spread_of_styles_is_that_of_the_people(planted):
     width, extremes = fit_styles(*styled(*planted))
     assert width == pytest.approx(planted[0], abs=0.06 if planted[0] else 0.12)
     assert extremes == pytest.approx(planted[1], abs=0.12 if planted[1] else 0.2)
+
+
+@pytest.mark.parametrize("planted", [0.8, 1.0, 1.3])
+def test_level_of_widths_is_that_of_the_people(planted):
+    user, answer, location, width, cuts = styled(0.3, 0.8)
+    given = (user, answer + 1.0, np.arange(1.0, 11.0), location, width / planted)
+    # The mean log of their factors is 0; that of the model's, whose mean square is 1, is lower.
+    expected = planted * np.exp(0.3**2)
+    assert match_spread(*given, cuts, (0.3, 0.8)) == pytest.approx(expected, rel=0.05)
 
 
 def test_styles_of_few_people_are_not_fitted():
