@@ -67,6 +67,7 @@ KINDS: dict[str, Kind] = {
             _COMMON
             | _CHAT
             | {"logprob_token_ids", "return_tokens_as_token_ids", "echo", "structured_outputs"}
+            | {"min_p", "repetition_penalty"}
         ),
         many=True,
     ),
@@ -82,7 +83,7 @@ KINDS: dict[str, Kind] = {
                 "/apply-template",
             }
         ),
-        frozenset(_COMMON | _CHAT | {"grammar", "json_schema"}),
+        frozenset(_COMMON | _CHAT | {"grammar", "json_schema", "min_p", "repeat_penalty"}),
         many=True,
         ranks=2_000,
     ),
@@ -205,6 +206,8 @@ class Api:
                 limit=limit,
                 temperature=float(body.get("temperature", 1.0)),
                 top_p=float(body.get("top_p", 1.0)),
+                min_p=float(body.get("min_p", 0.0)),
+                penalty=float(body.get("repetition_penalty", body.get("repeat_penalty", 1.0))),
                 seed=int(body.get("seed", 0)),
                 stop=body.get("stop", ()),
                 grammar=_grammar(body),

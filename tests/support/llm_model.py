@@ -80,6 +80,8 @@ class PlainModel:
         limit: int,
         temperature: float = 1.0,
         top_p: float = 1.0,
+        min_p: float = 0.0,
+        penalty: float = 1.0,
         seed: int = 0,
         stop: Sequence[str] = (),
         grammar: str | None = None,
@@ -93,8 +95,9 @@ class PlainModel:
         feed = list(ids)
         while True:
             row, past = self._step(feed, past)
-            steps.append(row)
-            token = _draw(_allowed(row, matcher), temperature, top_p, dice)
+            steps.append(row - np.logaddexp.reduce(row))
+            row = _penalised(row, {*ids, *tokens}, penalty)
+            token = _draw(_allowed(row, matcher), temperature, top_p, min_p, dice)
             if matcher is not None:
                 matcher.consume_token(token)
             if token == self.tokenizer.eos_token_id:
@@ -113,7 +116,7 @@ class PlainModel:
     def _step(self, feed: list[int], past: Any) -> tuple[Floats, Any]:
         with self._torch.inference_mode():
             out = self._model(self._torch.tensor([feed]), past_key_values=past, use_cache=True)
-            row = out.logits[0, -1].double().log_softmax(-1)
+            row = out.logits[0, -1].double()
         return np.asarray(row, dtype=np.float64), out.past_key_values
 
     def _text(self, tokens: list[int]) -> str:
@@ -139,11 +142,22 @@ def _allowed(row: Floats, matcher: Any) -> Floats:
     return np.where(keep, row, -np.inf)
 
 
-def _draw(row: Floats, temperature: float, top_p: float, dice: np.random.Generator) -> int:
+def _penalised(row: Floats, seen: set[int], penalty: float) -> Floats:
+    """Logits, tokens seen so far divided by the penalty where positive, else multiplied."""
+    out = row.copy()
+    for token in seen if penalty != 1 else ():
+        out[token] = row[token] / penalty if row[token] > 0 else row[token] * penalty
+    return out
+
+
+def _draw(
+    row: Floats, temperature: float, top_p: float, min_p: float, dice: np.random.Generator
+) -> int:
     if temperature == 0:
         return int(row.argmax())
     scaled = row / temperature
     weights = np.exp(scaled - scaled.max())
+    weights[weights < min_p] = 0
     weights /= weights.sum()
     order = np.argsort(-weights)
     keep = order[: int((np.cumsum(weights[order]) < top_p).sum()) + 1]

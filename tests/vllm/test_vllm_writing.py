@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,14 +19,16 @@ if TYPE_CHECKING:
 GREEDY = Sampling(temperature=0.0, max_tokens=40)
 
 
+@pytest.mark.parametrize("penalty", [1.0, 1.4])
 def test_greedy_answers_are_those_of_the_transformers_engine(
-    vllm_engine: VllmEngine, tiny_model: Path
+    vllm_engine: VllmEngine, tiny_model: Path, penalty: float
 ) -> None:
     from pipelines.config import EngineSettings, ServingSettings
     from pipelines.llm.engines import load_engine
 
     rules = [*CONSTRAINTS.values(), Regex("[a-z ]{5,20}!")]
-    requests = [question(f"Say {n}.", rule, sampling=GREEDY) for n in range(3) for rule in rules]
+    greedy = replace(GREEDY, repetition_penalty=penalty)
+    requests = [question(f"Say {n}.", rule, sampling=greedy) for n in range(3) for rule in rules]
     other = load_engine(
         EngineSettings(kind="transformers", model=str(tiny_model)), ServingSettings(device="cpu")
     )
@@ -35,6 +38,13 @@ def test_greedy_answers_are_those_of_the_transformers_engine(
         answer = theirs[id(ours.request)]
         assert (ours.status, ours.text) == (answer.status, answer.text)
         assert ours.completion_tokens == answer.completion_tokens
+
+
+def test_a_least_share_of_one_leaves_the_most_probable_token(vllm_engine: VllmEngine) -> None:
+    ways = (GREEDY, Sampling(temperature=1.0, min_p=1.0, max_tokens=40))
+    asked = [question("Go.", sampling=way, seed=3) for way in ways]
+    greedy, drawn = sorted(vllm_engine.submit(asked), key=lambda a: a.request.sampling.min_p)
+    assert greedy.text == drawn.text
 
 
 def test_a_persona_record_is_written_by_its_grammar(vllm_engine: VllmEngine) -> None:

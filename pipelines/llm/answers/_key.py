@@ -48,6 +48,8 @@ INCLUDED: Mapping[str, str] = MappingProxyType(
         "request.constraint": "what the answer may be, with its kind",
         "request.sampling.temperature": "other probabilities are drawn from",
         "request.sampling.top_p": "other tokens can be drawn",
+        "request.sampling.min_p": "other tokens can be drawn; left out of the document where 0",
+        "request.sampling.repetition_penalty": "other probabilities; left out where 1",
         "request.sampling.stop": "the answer ends elsewhere",
         "request.seed": "another draw",
         "request.replicate": "another of several answers to one question",
@@ -166,6 +168,11 @@ def _question(request: Request) -> dict[str, Any]:
         "top_p": _number(sampling.top_p),
         "stop": sampling.stop,
     }
+    # Added after the first keys were stored: a call without them keeps the key that it had.
+    if sampling.min_p:
+        drawn["min_p"] = _number(sampling.min_p)
+    if sampling.repetition_penalty != 1:
+        drawn["repetition_penalty"] = _number(sampling.repetition_penalty)
     if sampling.max_tokens < 1:
         # No budget at all is a request that can't be served: not the same call as one that can.
         drawn["max_tokens"] = sampling.max_tokens

@@ -104,12 +104,22 @@ class Sampling:
         Longest answer (tokens).
     stop
         Strings that end the answer; they are not part of it.
+    min_p
+        Least probability of a token that is drawn, as a share of the most probable one's, 0 to 1.
+        Applied after the temperature and before the nucleus.
+    repetition_penalty
+        Above 0: logits of tokens that the prompt or the answer so far holds are divided by it
+        where positive and multiplied where negative (Keskar et al., "CTRL", section 4.1, as
+        vLLM and transformers have it); 1 leaves them. Applied before the temperature. Like the
+        temperature it does not touch a `Choice`.
     """
 
     temperature: float = 1.0
     top_p: float = 1.0
     max_tokens: int = 256
     stop: tuple[str, ...] = ()
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -154,6 +154,10 @@ def _sampling_fault(request: Request) -> str:
         return "the temperature is not a number from 0"
     if not 0.0 < sampling.top_p <= 1.0:
         return "top_p is not in (0, 1]"
+    if not 0.0 <= sampling.min_p <= 1.0:
+        return "min_p is not in [0, 1]"
+    if not 0.0 < sampling.repetition_penalty < float("inf"):
+        return "the repetition penalty is not a number above 0"
     if not all(sampling.stop):
         return "a stop string is empty"
     return ""

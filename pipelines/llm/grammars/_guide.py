@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipelines.errors import ConfigError, EngineError
-from pipelines.llm.engines import Message
+from pipelines.llm.engines import Message, Sampling
 from pipelines.llm.engines.chat import render
 from pipelines.llm.grammars._grammar import Grammar
 from pipelines.llm.grammars._vocabulary import vocabulary
@@ -148,21 +148,20 @@ class Guide:
                 hint="shorten the prompt or the grammar's texts",
             )
         with self._lock:
-            return self._run(grammar, tokens, seed, temperature, top_p)
+            return self._run(grammar, tokens, seed, Sampling(temperature, top_p))
 
     def _run(
         self,
         grammar: Grammar,
         prompt: tuple[int, ...],
         seed: int,
-        temperature: float,
-        top_p: float,
+        sampling: Sampling,
     ) -> Guided:
         from guidance._parser import TokenParserException
         from guidance.models._engine import EngineInterpreter
 
         started = time.perf_counter()
-        self._engine.begin(prompt, seed, temperature, top_p)
+        self._engine.begin(prompt, seed, sampling)
         interpreter = EngineInterpreter(self._engine)
         try:
             for _ in interpreter.run(grammar.node):

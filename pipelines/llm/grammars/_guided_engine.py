@@ -21,6 +21,8 @@ from guidance._schema import GenTokenExtra
 from guidance.chat import ChatMLTemplate
 from guidance.models._transformers import TransformersEngine, TransformersTokenizer
 
+from pipelines.llm.engines import Sampling
+
 __all__ = ["CroppingEngine", "LimitReachedError"]
 
 
@@ -72,7 +74,7 @@ class CroppingEngine(TransformersEngine):
         )
         self.tokenizer: _Endless = _Endless(hf_tokenizer=tokenizer, chat_template=ChatMLTemplate)  # type: ignore[arg-type]
         self._rng = np.random.default_rng(0)
-        self._temperature, self._top_p = 0.0, 1.0
+        self._sampling = Sampling(temperature=0.0)
         self._prompt: list[int] = []
         self._limit: int | None = None
         end = getattr(tokenizer, "eos_token_id", None)
@@ -82,15 +84,14 @@ class CroppingEngine(TransformersEngine):
         self,
         prompt: tuple[int, ...],
         seed: int,
-        temperature: float,
-        top_p: float,
+        sampling: Sampling,
         limit: int | None = None,
     ) -> None:
         """State the prompt, how the tokens behind it are drawn, and how many there may be."""
         self._limit = limit
         self._prompt = list(prompt)
         self._rng = np.random.default_rng(seed)
-        self._temperature, self._top_p = temperature, top_p
+        self._sampling = sampling
 
     def forget(self) -> None:
         """Drop the KV cache."""
@@ -156,10 +157,14 @@ class CroppingEngine(TransformersEngine):
         if mask is None:
             raise AssertionError("the loop never samples without a mask: see _Endless")
         allowed = np.frombuffer(mask, dtype=np.uint8)[: len(logits)] != 0
-        scores = np.where(allowed, np.asarray(logits, dtype=np.float64), -np.inf)
+        scores = np.array(logits, dtype=np.float64)
+        seen = np.union1d(self._prompt, token_ids).astype(np.int64)
+        penalty = self._sampling.repetition_penalty
+        scores[seen] = np.where(scores[seen] > 0, scores[seen] / penalty, scores[seen] * penalty)
+        scores = np.where(allowed, scores, -np.inf)
         token = int(scores.argmax())
-        if self._temperature > 0:
-            token = _draw(scores / self._temperature, self._top_p, self._rng)
+        if self._sampling.temperature > 0:
+            token = _draw(scores, self._sampling, self._rng)
         full = self._limit is not None and len(token_ids) >= self._limit
         if full and token not in self._ends:
             raise LimitReachedError(token_ids)
@@ -173,13 +178,14 @@ class CroppingEngine(TransformersEngine):
         )
 
 
-def _draw(scores: Any, top_p: float, rng: np.random.Generator) -> int:
-    weights = np.exp(scores - scores.max())
+def _draw(scores: Any, sampling: Sampling, rng: np.random.Generator) -> int:
+    weights = np.exp((scores - scores.max()) / sampling.temperature)
+    weights[weights < sampling.min_p * weights.max()] = 0.0
     weights /= weights.sum()
     order = np.argsort(-weights, kind="stable")
     reached = np.cumsum(weights[order])
     # The nucleus holds the token that reaches top_p.
-    inside = int(np.searchsorted(reached, min(top_p, 1.0) - 1e-12)) + 1
+    inside = int(np.searchsorted(reached, min(sampling.top_p, 1.0) - 1e-12)) + 1
     reached = reached[:inside]
     place = int(np.searchsorted(reached, rng.random() * reached[-1], side="right"))
     return int(order[min(place, len(reached) - 1)])

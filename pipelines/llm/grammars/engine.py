@@ -76,7 +76,7 @@ class GuidanceEngine(TransformersEngine):
             return super()._write(model, prepared)
         began = time.perf_counter()
         prompt, seed = tuple(prepared.prompt.tolist()), int(prepared.dice().integers(2**63))
-        guidance.begin(prompt, seed, sampling.temperature, sampling.top_p, prepared.limit)
+        guidance.begin(prompt, seed, sampling, prepared.limit)
         interpreter = EngineInterpreter(guidance)
         grammar: Any = SimpleNamespace(ll_grammar=lambda: llguidance_grammar(request.constraint))
         cut: list[int] | None = None

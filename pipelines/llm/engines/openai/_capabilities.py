@@ -33,8 +33,8 @@ from pipelines.llm.engines.openai._encoding import (
     LocalTokens,
     Tokens,
     VllmTokens,
-    neutral,
     sampling_fields,
+    server_sampling,
 )
 
 __all__ = ["Capabilities", "Reading"]
@@ -329,7 +329,8 @@ class Capabilities:
     ) -> Completion | Failure:
         """Ask the probes' question in few tokens."""
         field = self.limit_field if endpoint == "chat" else "max_tokens"
-        fields = sampling_fields(sampling, seed, field) | neutral(self.server) | extra
+        fields = sampling_fields(sampling, seed, field)
+        fields |= server_sampling(self.server, sampling) | extra
         limit = sampling.max_tokens
         if endpoint == "chat":
             return await self._client.chat(_QUESTION, fields, limit, tries=tries, mode="probe")

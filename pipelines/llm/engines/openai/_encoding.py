@@ -41,8 +41,9 @@ __all__ = [
     "VllmTokens",
     "constraint_kind",
     "drawn_seed",
-    "neutral",
     "sampling_fields",
+    "server_sampling",
+    "unserved_sampling",
 ]
 
 Endpoint = Literal["completions", "chat"]
@@ -72,22 +73,41 @@ class ConstraintEncoding:
     fields: Callable[[Any], dict[str, Any]]
 
 
-def neutral(server: str) -> dict[str, Any]:
-    """Fields that switch off what a kind of server does to the distribution by itself.
+#: Servers that take a least probability and a repetition penalty, and their name for the latter.
+_PENALTIES = {"vllm": "repetition_penalty", "llama.cpp": "repeat_penalty"}
 
-    Under them the model's own distribution is sampled from: servers have other defaults
-    (llama.cpp samples from the top 40; vLLM takes a model's generation_config).
+
+def server_sampling(server: str, sampling: Sampling) -> dict[str, Any]:
+    """Fields for what some servers alone can do to the distribution.
+
+    They also switch off what a kind of server does to it by itself: servers have other defaults
+    (llama.cpp samples from the top 40 and penalises 64 tokens; vLLM takes a model's
+    generation_config).
     """
-    penalty = {"vllm": "repetition_penalty", "llama.cpp": "repeat_penalty"}.get(server)
+    penalty = _PENALTIES.get(server)
     if penalty is None:
         return {}
+    whole = {"repeat_last_n": -1} if server == "llama.cpp" else {}
     return {
         "top_k": 0,
-        "min_p": 0.0,
-        penalty: 1.0,
+        "min_p": sampling.min_p,
+        penalty: sampling.repetition_penalty,
         "presence_penalty": 0.0,
         "frequency_penalty": 0.0,
+        **whole,
     }
+
+
+def unserved_sampling(server: str, sampling: Sampling) -> str:
+    """Why a kind of server can't draw so; empty if it can.
+
+    >>> unserved_sampling("other", Sampling(min_p=0.1))
+    'the server (other) takes no min_p or repetition penalty'
+    """
+    plain = sampling.min_p == 0 and sampling.repetition_penalty == 1
+    if plain or server in _PENALTIES:
+        return ""
+    return f"the server ({server}) takes no min_p or repetition penalty"
 
 
 def drawn_seed(seed: int, replicate: int) -> int:

@@ -19,7 +19,12 @@ from pipelines.llm.engines.constraints import request_fault
 from pipelines.llm.engines.openai._budget import Budget, is_over_budget
 from pipelines.llm.engines.openai._capabilities import Capabilities
 from pipelines.llm.engines.openai._client import NOT_ASKED, Client, Failure, gather, open_address
-from pipelines.llm.engines.openai._encoding import Row, constraint_kind, drawn_seed
+from pipelines.llm.engines.openai._encoding import (
+    Row,
+    constraint_kind,
+    drawn_seed,
+    unserved_sampling,
+)
 from pipelines.llm.engines.openai._scoring import score
 from pipelines.llm.engines.openai._writing import failed_answer, write
 
@@ -263,6 +268,8 @@ class OpenAIEngine:
     async def _row(self, request: Request) -> Row | Answer:
         can, ids = self._can, request.tokens
         choice = isinstance(request.constraint, Choice)
+        if not choice and (fault := unserved_sampling(can.server, request.sampling)):
+            return Answer(request, "invalid", detail=fault)
         endpoint = can.choice_endpoint if choice else can.endpoint
         if ids and (can.tokens is None or (choice and endpoint == "chat")):
             return Answer(request, "invalid", detail="the server takes no token ids")

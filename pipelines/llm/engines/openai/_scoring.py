@@ -21,7 +21,12 @@ from pipelines.llm.engines.openai._client import (
     Failure,
     gather,
 )
-from pipelines.llm.engines.openai._encoding import Row, drawn_seed, neutral, sampling_fields
+from pipelines.llm.engines.openai._encoding import (
+    Row,
+    drawn_seed,
+    sampling_fields,
+    server_sampling,
+)
 from pipelines.llm.engines.openai._writing import failed_answer, write
 
 __all__ = ["score"]
@@ -173,7 +178,8 @@ async def _at_nodes(
     fields: dict[str, Any],
 ) -> list[list[Completion | Failure]]:
     """One completion per row and node, in as few requests as they fit into."""
-    body = sampling_fields(_ONE, None, "max_tokens") | neutral(capabilities.server) | fields
+    body = sampling_fields(_ONE, None, "max_tokens")
+    body |= server_sampling(capabilities.server, _ONE) | fields
     prompts = [(*(row.ids or ()), *tree.nodes[n]) for row in rows for n in nodes]
     parts = [prompts[at : at + MAX_PROMPTS] for at in range(0, len(prompts), MAX_PROMPTS)]
     results = await gather([client.complete(part, body, 1) for part in parts])
@@ -183,7 +189,8 @@ async def _at_nodes(
 
 async def _score_by_text(client: Client, capabilities: Capabilities, request: Request) -> Answer:
     """Look for the options' texts among the most probable first tokens of a chat's answer."""
-    fields = sampling_fields(_ONE, None, capabilities.limit_field) | neutral(capabilities.server)
+    fields = sampling_fields(_ONE, None, capabilities.limit_field)
+    fields |= server_sampling(capabilities.server, _ONE)
     fields |= {"logprobs": True, "top_logprobs": capabilities.ranks}
     sent = await client.chat(request.messages, fields, 1)
     if isinstance(sent, Failure):

@@ -14,8 +14,8 @@ from pipelines.llm.engines.openai._encoding import (
     Row,
     constraint_kind,
     drawn_seed,
-    neutral,
     sampling_fields,
+    server_sampling,
 )
 
 __all__ = ["failed_answer", "write"]
@@ -43,7 +43,8 @@ async def write(
     first, chat = rows[0].request, rows[0].endpoint == "chat"
     sampling, seed = first.sampling, drawn_seed(first.seed, first.replicate)
     field = capabilities.limit_field if chat else "max_tokens"
-    fields = sampling_fields(sampling, seed, field) | neutral(capabilities.server) | extra
+    fields = sampling_fields(sampling, seed, field)
+    fields |= server_sampling(capabilities.server, sampling) | extra
     if chat:
         asked = [client.chat(r.request.messages, fields, sampling.max_tokens) for r in rows]
         return [_answer(r.request, one) for r, one in zip(rows, await gather(asked), strict=True)]

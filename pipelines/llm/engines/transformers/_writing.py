@@ -57,7 +57,7 @@ class Sampler:
         rows = [n for n, s in enumerate(self.sequences) if s.answer is None]
         going = [self.sequences[n] for n in rows]
         tokens = draw_tokens(
-            scores if len(rows) == len(scores) else scores[rows],
+            _penalised(scores if len(rows) == len(scores) else scores[rows], going),
             self._allowed(going),
             [s.prepared.request.sampling for s in going],
             [float(s.dice.random()) for s in going],
@@ -259,6 +259,23 @@ def _with_room(tensor: Any, more: int) -> torch.Tensor:
     return room
 
 
+def _penalised(logits: torch.Tensor, sequences: Sequence[_Sequence]) -> torch.Tensor:
+    """Logits with each sequence's repetition penalty (:class:`Sampling`)."""
+    import torch
+
+    penalties = [s.prepared.request.sampling.repetition_penalty for s in sequences]
+    if all(penalty == 1.0 for penalty in penalties):
+        return logits
+    logits = logits.clone()
+    for row, (one, penalty) in enumerate(zip(sequences, penalties, strict=True)):
+        if penalty != 1.0:
+            seen = np.union1d(one.prepared.prompt, one.prepared.written).astype(np.int64)
+            places = torch.from_numpy(seen).to(logits.device)
+            held = logits[row, places]
+            logits[row, places] = torch.where(held > 0, held / penalty, held * penalty)
+    return logits
+
+
 def draw_tokens(
     logits: torch.Tensor,
     allowed: npt.NDArray[np.bool_] | None,
@@ -278,8 +295,8 @@ def draw_tokens(
     allowed
         Tokens that the constraints allow, of the same shape; None allows all.
     sampling
-        Temperature and nucleus of each answer. At temperature 0 the most probable token is
-        taken (of equals the first).
+        Temperature, ``min_p`` and nucleus of each answer. At temperature 0 the most probable
+        token is taken (of equals the first). Repetition penalties are in the logits already.
     numbers
         A uniform number in [0, 1) for each.
 
@@ -317,6 +334,10 @@ def _drawn(
     heat = torch.tensor([s.temperature for s in sampling], dtype=torch.float64)
     shares = torch.softmax(logits / heat.to(logits.device)[:, None], dim=-1)
     for row, one in enumerate(sampling):
+        if one.min_p > 0.0:
+            kept = shares[row] >= one.min_p * shares[row].max()
+            shares[row] = torch.where(kept, shares[row], 0.0)
+            shares[row] /= shares[row].sum()
         if one.top_p < 1.0:
             shares[row] = _nucleus(shares[row], one.top_p)
     ends = shares.cumsum(dim=-1)

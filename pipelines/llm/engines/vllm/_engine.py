@@ -240,6 +240,8 @@ def writing_params(request: Request, prompt: Sequence[int]) -> SamplingParams:
     return SamplingParams(
         temperature=sampling.temperature,
         top_p=sampling.top_p,
+        min_p=sampling.min_p,
+        repetition_penalty=sampling.repetition_penalty,
         max_tokens=sampling.max_tokens,
         stop=list(sampling.stop),
         seed=draw_seed(request, prompt),

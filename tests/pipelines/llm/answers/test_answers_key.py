@@ -170,6 +170,8 @@ INCLUDE: dict[str, list[Change]] = {
     ],
     "request.sampling.temperature": [sampled(temperature=0.0), sampled(temperature=0.71)],
     "request.sampling.top_p": [sampled(top_p=1.0)],
+    "request.sampling.min_p": [sampled(min_p=0.05)],
+    "request.sampling.repetition_penalty": [sampled(repetition_penalty=1.1)],
     "request.sampling.stop": [sampled(stop=()), sampled(stop=("\n", "\n"))],
     "request.seed": [lambda r: replace(r, seed=4)],
     "request.replicate": [lambda r: replace(r, replicate=3)],

@@ -13,8 +13,9 @@ from support.llm_client import STARS, connect, plain_shares, prompt_of
 from support.llm_faults import edit
 from support.llm_server import LlmServer
 
-from pipelines.llm.engines import Answer, Choice, Message, Request
+from pipelines.llm.engines import Answer, Choice, Message, Request, Sampling
 from pipelines.llm.engines.testing import question
+from pipelines.llm.engines.transformers import TransformersEngine
 
 VLLM = KINDS["vllm"]
 HIDDEN = VLLM.without("logprobs", "top_logprobs", "logprob_token_ids")
@@ -260,3 +261,27 @@ def test_token_ids_of_the_caller_are_taken_as_they_are(serve: Serve) -> None:
     with connect(serve("hosted")) as engine:
         refused = _one(engine.submit([Request(tokens=prompt, constraint=Choice(STARS))]))
     assert (refused.status, refused.detail) == ("invalid", "the server takes no token ids")
+
+
+@pytest.mark.parametrize("kind", [VLLM, KINDS["llama.cpp"]], ids=["vllm", "llama.cpp"])
+@pytest.mark.parametrize("fields", [{"repetition_penalty": 1.4}, {"min_p": 1.0}], ids=str)
+def test_sampling_is_the_same_through_a_server(
+    serve: Serve, kind: Kind, fields: dict[str, float], tiny_engine: TransformersEngine
+) -> None:
+    # A least share of 1 leaves the most probable token at any temperature.
+    heat = 1.0 if "min_p" in fields else 0.0
+    asked = question("Go on.", sampling=Sampling(temperature=heat, max_tokens=12, **fields))
+    with connect(serve(kind)) as engine:
+        served = _one(engine.submit([asked]))
+    assert served.status in ("ok", "truncated")
+    assert served.text == _one(tiny_engine.submit([asked])).text
+
+
+def test_sampling_that_a_server_does_not_have_is_invalid(serve: Serve) -> None:
+    asked = question("Go on.", sampling=Sampling(min_p=0.1, max_tokens=4))
+    with connect(serve(KINDS["ollama"])) as engine:
+        answer = _one(engine.submit([asked]))
+    assert (answer.status, answer.detail) == (
+        "invalid",
+        "the server (ollama) takes no min_p or repetition penalty",
+    )

@@ -112,6 +112,8 @@ def test_the_built_in_rule_obeys_any_constraint() -> None:
         (Request(), "neither"),
         (Request(tokens=(-1,)), "token id"),
         (question("?", sampling=Sampling(top_p=0.0)), "top_p"),
+        (question("?", sampling=Sampling(min_p=1.5)), "min_p"),
+        (question("?", sampling=Sampling(repetition_penalty=0.0)), "repetition penalty"),
         (question("?", sampling=Sampling(temperature=float("nan"))), "temperature"),
         (question("?", sampling=Sampling(stop=("",))), "stop string"),
         (question("?", Choice(("a", "a"))), "twice"),

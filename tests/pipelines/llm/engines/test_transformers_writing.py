@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -35,8 +36,9 @@ def _logits(*rows: list[float]) -> Any:
     return torch.log(torch.tensor(rows, dtype=torch.float32))
 
 
+@pytest.mark.parametrize("penalty", [1.0, 1.4])
 def test_greedy_answers_are_those_of_transformers_own_generate(
-    tiny_engine: TransformersEngine, tiny_model: Path
+    tiny_engine: TransformersEngine, tiny_model: Path, penalty: float
 ) -> None:
     import torch
     from transformers import AutoModelForCausalLM
@@ -48,12 +50,17 @@ def test_greedy_answers_are_those_of_transformers_own_generate(
         tuple(np.concatenate([start, dice.integers(5, 2000, size=n)]).tolist())
         for n in (1, 2, 9, 30)
     ]
-    asked = [Request(tokens=p, sampling=GREEDY) for p in prompts]
+    drawn = replace(GREEDY, repetition_penalty=penalty)
+    asked = [Request(tokens=p, sampling=drawn) for p in prompts]
     answers = {a.request.tokens: a for a in tiny_engine.submit(asked)}
     for prompt in prompts:
         row = torch.tensor([prompt])
         expected = model.generate(
-            row, attention_mask=torch.ones_like(row), max_new_tokens=12, do_sample=False
+            row,
+            attention_mask=torch.ones_like(row),
+            max_new_tokens=12,
+            do_sample=False,
+            repetition_penalty=penalty,
         )[0, len(prompt) :].tolist()
         spelled = tiny_engine._vocabulary.text(expected)
         assert answers[prompt].text == spelled
@@ -78,6 +85,16 @@ def test_the_nucleus_holds_the_fewest_most_probable_tokens() -> None:
     logits = _logits(*[[0.3, 0.15, 0.5, 0.05]] * 4)
     nucleus = [Sampling(temperature=1.0, top_p=0.7)] * 4
     assert draw_tokens(logits, None, nucleus, [0.0, 0.37, 0.38, 0.999]) == [0, 0, 2, 2]
+
+
+def test_tokens_far_less_probable_than_the_first_are_not_drawn() -> None:
+    # At least 0.5 x 0.4: the third token falls out. 0.5 / 0.8 = 0.625 stands first.
+    logits = _logits(*[[0.5, 0.3, 0.15, 0.05]] * 3)
+    close = [Sampling(temperature=1.0, min_p=0.4)] * 3
+    assert draw_tokens(logits, None, close, [0.62, 0.63, 0.999]) == [0, 1, 1]
+    # The temperature comes first: squared, 0.25 against 0.09 is less than 0.4.
+    cold = [Sampling(temperature=0.5, min_p=0.4)] * 3
+    assert draw_tokens(logits, None, cold, [0.0, 0.63, 0.999]) == [0, 0, 0]
 
 
 def test_a_token_that_is_not_allowed_is_never_drawn() -> None:
@@ -115,7 +132,12 @@ def test_answers_are_the_same_in_any_company(
         Request(
             (Message("system", "Write. " * (n % 3)), Message("user", f"Person {n}")),
             constraint=[None, *CONSTRAINTS.values()][n % 4],
-            sampling=Sampling(temperature=0.5 + n % 2, top_p=1.0 - 0.1 * (n % 3), max_tokens=20),
+            sampling=Sampling(
+                temperature=0.5 + n % 2,
+                top_p=1.0 - 0.1 * (n % 3),
+                repetition_penalty=1.0 + 0.2 * (n % 2),
+                max_tokens=20,
+            ),
             seed=n // 8,
         )
         for n in range(16)

@@ -32,9 +32,12 @@ class TestGuidance(EngineContract):
         return load_engine(*self.settings)
 
 
-def test_greedy_constrained_answers_equal_those_of_transformers(tiny_model: Path) -> None:
+@pytest.mark.parametrize("penalty", [1.0, 1.4])
+def test_greedy_constrained_answers_equal_those_of_transformers(
+    tiny_model: Path, penalty: float
+) -> None:
     settings = EngineSettings(kind="transformers", model=str(tiny_model))
-    greedy = Sampling(temperature=0.0, max_tokens=64)
+    greedy = Sampling(temperature=0.0, repetition_penalty=penalty, max_tokens=64)
     asked = [question(f"Say {k}.", c, sampling=greedy) for k, c in CONSTRAINTS.items()]
     other = load_engine(settings, ServingSettings(device="cpu", window=4))
     wanted = {a.request: a.text for a in other.submit(asked)}
