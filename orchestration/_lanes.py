@@ -35,20 +35,13 @@ Work: TypeAlias = Callable[[Tell], AbstractContextManager[Callable[[Any], Any]]]
 
 @dataclass(frozen=True)
 class Task:
-    """One thing to do.
+    """One thing to do."""
 
-    Attributes
-    ----------
-    name
-        What errors call it.
-    payload
-        What the work is called with; picklable.
-    after
-        Numbers of the tasks that must have ended before it starts, all of them earlier.
-    """
-
+    #: What errors call it.
     name: str
+    #: What the work is called with; picklable.
     payload: Any
+    #: Numbers of the tasks that must have ended before it starts, all of them earlier.
     after: Collection[int] = ()
 
 

@@ -16,24 +16,16 @@ __all__ = ["JobRun", "PlannedRun", "plan_runs"]
 
 @dataclass(frozen=True)
 class JobRun:
-    """One run of a job.
+    """One run of a job."""
 
-    Attributes
-    ----------
-    job
-        Name of the job.
-    cohort
-        Cohort that it is run for; None is the configured one.
-    select
-        Asset keys such as ``movies/items``: run only these steps of the job, on what the home
-        already holds upstream of them. Empty: all of them.
-    last
-        Start only when all runs before it have ended, where the assets do not tell that it must.
-    """
-
+    #: Name of the job.
     job: str
+    #: Cohort that it is run for; None is the configured one.
     cohort: str | None = None
+    #: Asset keys such as ``movies/items``: run only these steps of the job, on what the home
+    #: already holds upstream of them. Empty: all of them.
     select: tuple[str, ...] = ()
+    #: Start only when all runs before it have ended, where the assets do not tell that it must.
     last: bool = False
 
 

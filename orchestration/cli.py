@@ -191,23 +191,15 @@ def _overrides(
 
 @dataclass(frozen=True)
 class Plan:
-    """What a command runs.
+    """What a command runs."""
 
-    Attributes
-    ----------
-    jobs
-        Runs of jobs, in order.
-    domains
-        Domains that get a release.
-    left_out
-        Domains without files in this world.
-    unread, unused
-        Of the data folder: names that no source reads, and what lacks for files to be of use.
-    """
-
+    #: Runs of jobs, in order.
     jobs: list[JobRun]
+    #: Domains that get a release.
     domains: list[str]
+    #: Domains without files in this world.
     left_out: list[str]
+    #: Of the data folder: names that no source reads, and what lacks for files to be of use.
     unread: Sequence[str] = ()
     unused: Sequence[str] = ()
 

@@ -29,24 +29,16 @@ class ColumnDoc:
 
 @dataclass(frozen=True, slots=True)
 class Contract:
-    """A table's contract.
+    """A table's contract."""
 
-    Attributes
-    ----------
-    name
-        Short table name within its dataset family, such as ``items``.
-    model
-        pandera (polars) model; the single place where columns are declared.
-    key
-        Columns that identify a row.
-    order
-        Total order in which rows are written, so that equal content gives equal bytes; default:
-        by the key.
-    """
-
+    #: Short table name within its dataset family, such as ``items``.
     name: str
+    #: pandera (polars) model; the single place where columns are declared.
     model: type[pa.DataFrameModel]
+    #: Columns that identify a row.
     key: tuple[str, ...]
+    #: Total order in which rows are written, so that equal content gives equal bytes; default: by
+    #: the key.
     order: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:

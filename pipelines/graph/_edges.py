@@ -28,29 +28,20 @@ _SENTIMENTS = ("negative", "neutral", "positive")
 
 @dataclass(frozen=True)
 class Training:
-    """Training interactions, ascending by user and item.
+    """Training interactions, ascending by user and item."""
 
-    Attributes
-    ----------
-    users, items
-        Ids by code, ascending; every item of the catalogue is in `items`.
-    user, item
-        Codes, of shape (interactions,).
-    whole
-        The rating as the nearest whole one on 1-5 (a tie goes up).
-    liked, disliked
-        Whether the rating on 1-5 reaches the settings' thresholds.
-    flags
-        Boolean columns of the table that relations ask for.
-    """
-
+    #: Ids by code, ascending; every item of the catalogue is in `items`.
     users: pl.Series
     items: pl.Series
+    #: Codes, of shape (interactions,).
     user: npt.NDArray[np.uint32]
     item: npt.NDArray[np.uint32]
+    #: The rating as the nearest whole one on 1-5 (a tie goes up).
     whole: npt.NDArray[np.uint8]
+    #: Whether the rating on 1-5 reaches the settings' thresholds.
     liked: npt.NDArray[np.bool_]
     disliked: npt.NDArray[np.bool_]
+    #: Boolean columns of the table that relations ask for.
     flags: Mapping[str, npt.NDArray[np.bool_]]
 
 

@@ -35,16 +35,11 @@ class GraphIndex:
 
     Codes number the ids of a type in ascending order from 0, so they depend only on the set of
     nodes. Only edges in a relation's own direction are read: its inverse is their transpose.
-
-    Attributes
-    ----------
-    schema
-        The domain's schema.
-    nodes
-        Ids per node type, ascending.
     """
 
+    #: The domain's schema.
     schema: DomainSchema
+    #: Ids per node type, ascending.
     nodes: Mapping[str, pl.Series]
     _forward: Mapping[EdgeType, Csr]
     _cache: dict[Step | tuple[Step, ...], Csr] = field(default_factory=dict, repr=False)

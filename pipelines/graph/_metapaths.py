@@ -32,21 +32,14 @@ _USER_KEYS = frozenset({"name", "user", "item", "source"})
 
 @dataclass(frozen=True, repr=False)
 class MetaPath:
-    """A sequence of relations from an item or a user to an item.
+    """A sequence of relations from an item or a user to an item."""
 
-    Attributes
-    ----------
-    domain, name
-        Where it belongs and what it is called.
-    left
-        The walk from the start (an item, or a user) to the node type in the middle.
-    right
-        The walk from the final item to the same node type.
-    """
-
+    #: Where it belongs and what it is called.
     domain: str
     name: str
+    #: The walk from the start (an item, or a user) to the node type in the middle.
     left: tuple[Step, ...]
+    #: The walk from the final item to the same node type.
     right: tuple[Step, ...]
 
     @property
@@ -84,20 +77,13 @@ class MetaPath:
 
 @dataclass(frozen=True)
 class MetaPaths:
-    """The meta-paths of a domain.
+    """The meta-paths of a domain."""
 
-    Attributes
-    ----------
-    domain
-        Such as ``movies``.
-    items
-        From item to item, for s(x, y).
-    users
-        From user to item, for s(u, y).
-    """
-
+    #: Such as ``movies``.
     domain: str
+    #: From item to item, for s(x, y).
     items: tuple[MetaPath, ...]
+    #: From user to item, for s(u, y).
     users: tuple[MetaPath, ...]
 
 

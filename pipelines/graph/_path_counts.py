@@ -32,22 +32,15 @@ Walk = tuple[Step, ...]
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Counts of one walk from items to a node type, as rows of a (shared) sparse matrix.
+    """Counts of one walk from items to a node type, as rows of a (shared) sparse matrix."""
 
-    Attributes
-    ----------
-    indices, data
-        Columns (with `offset` added) and counts of the matrix it lies in.
-    starts, ends
-        Where each item's entries begin and end in them.
-    offset, width
-        First column and number of columns, one per node of the middle type.
-    """
-
+    #: Columns (with `offset` added) and counts of the matrix it lies in.
     indices: Codes
     data: Vector
+    #: Where each item's entries begin and end in them.
     starts: Codes
     ends: Codes
+    #: First column and number of columns, one per node of the middle type.
     offset: int
     width: int
 
@@ -185,43 +178,28 @@ Steps = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where an edge type stands in a walk from items.
+    """Where an edge type stands in a walk from items."""
 
-    Attributes
-    ----------
-    walk
-        Number of the walk.
-    backward
-        Whether it is walked against its direction there.
-    back
-        The steps from it back to the start.
-    onward
-        The steps after it.
-    """
-
+    #: Number of the walk.
     walk: int
+    #: Whether it is walked against its direction there.
     backward: bool
+    #: The steps from it back to the start.
     back: Steps
+    #: The steps after it.
     onward: Steps
 
 
 @dataclass(frozen=True, slots=True)
 class UserPath:
-    """A path from a user, in the form that is fastest to evaluate.
+    """A path from a user, in the form that is fastest to evaluate."""
 
-    Attributes
-    ----------
-    walk
-        Its steps from the user to the middle.
-    rest
-        The walk after the first step, as a number of a walk from items; -1 if the first step
-        leads elsewhere or there is no further one.
-    right
-        The item's walk, as a number.
-    """
-
+    #: Its steps from the user to the middle.
     walk: Steps
+    #: The walk after the first step, as a number of a walk from items; -1 if the first step leads
+    #: elsewhere or there is no further one.
     rest: int
+    #: The item's walk, as a number.
     right: int
 
 

@@ -26,59 +26,40 @@ _REQUIRED = ("head", "relation", "tail", "from")
 
 @dataclass(frozen=True, slots=True)
 class EdgeType:
-    """A relation between two node types, and what its edges are made from.
+    """A relation between two node types, and what its edges are made from."""
 
-    Attributes
-    ----------
-    head_type, relation, tail_type
-        The edge's signature.
-    inverse
-        Name of the relation from tail to head, if it has one of its own.
-    origin
-        ``interactions``, ``ratings``, ``sentiments``, ``items``, ``users`` or ``user_tags``.
-    where
-        Which interactions: ``all``, ``liked``, ``disliked`` or a Boolean column's name.
-    column
-        Column with the values, for edges from a table.
-    node
-        Prefix of the made nodes' ids; None if the values are item ids.
-    form
-        How a value becomes a node: ``text``, ``year``, ``month`` or ``price``.
-    optional
-        Whether the source may lack the column or table.
-    """
-
+    #: The edge's signature.
     head_type: str
     relation: str
     tail_type: str
+    #: Name of the relation from tail to head, if it has one of its own.
     inverse: str | None
+    #: ``interactions``, ``ratings``, ``sentiments``, ``items``, ``users`` or ``user_tags``.
     origin: str
+    #: Which interactions: ``all``, ``liked``, ``disliked`` or a Boolean column's name.
     where: str = "all"
+    #: Column with the values, for edges from a table.
     column: str | None = None
+    #: Prefix of the made nodes' ids; None if the values are item ids.
     node: str | None = None
+    #: How a value becomes a node: ``text``, ``year``, ``month`` or ``price``.
     form: str = "text"
+    #: Whether the source may lack the column or table.
     optional: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One step of a path: a relation walked from one node type to another.
+    """One step of a path: a relation walked from one node type to another."""
 
-    Attributes
-    ----------
-    head_type, relation, tail_type
-        As walked. ``relation`` is spelled ``^name`` if it is walked against its direction and
-        has no inverse of its own.
-    edge
-        The edge type whose matrix holds the step.
-    backward
-        Whether that matrix is to be transposed.
-    """
-
+    #: As walked. ``relation`` is spelled ``^name`` if it is walked against its direction and has no
+    #: inverse of its own.
     head_type: str
     relation: str
     tail_type: str
+    #: The edge type whose matrix holds the step.
     edge: EdgeType
+    #: Whether that matrix is to be transposed.
     backward: bool
 
     @property
@@ -93,23 +74,15 @@ class Step:
 
 @dataclass(frozen=True)
 class DomainSchema:
-    """Every edge type of a domain.
+    """Every edge type of a domain."""
 
-    Attributes
-    ----------
-    domain
-        Such as ``movies``.
-    item_type
-        Node type of its items, such as ``Movie``.
-    edges
-        The edge types, in the file's order.
-    price_bounds
-        Bounds between price bands, ascending (currency of the source).
-    """
-
+    #: Such as ``movies``.
     domain: str
+    #: Node type of its items, such as ``Movie``.
     item_type: str
+    #: The edge types, in the file's order.
     edges: tuple[EdgeType, ...]
+    #: Bounds between price bands, ascending (currency of the source).
     price_bounds: tuple[float, ...] = ()
 
     @cached_property

@@ -83,17 +83,11 @@ def occupations_of(age_band: pl.Series, occupation: pl.Series) -> pl.Series:
 
 @dataclass(frozen=True)
 class Lists:
-    """Lists of interactions, in compressed rows.
+    """Lists of interactions, in compressed rows."""
 
-    Attributes
-    ----------
-    start
-        Where each list begins in `rows`, of shape (lists + 1,).
-    rows
-        Rows of the history, of shape (entries,).
-    """
-
+    #: Where each list begins in `rows`, of shape (lists + 1,).
     start: Ints
+    #: Rows of the history, of shape (entries,).
     rows: Ints
 
     def __len__(self) -> int:
@@ -106,41 +100,27 @@ class Lists:
 
 @dataclass(frozen=True)
 class History:
-    """Training interactions of every user of a domain.
+    """Training interactions of every user of a domain."""
 
-    Attributes
-    ----------
-    domain
-        `movies`, `books` or `games`.
-    users
-        Ids, ascending; everybody with a training interaction.
-    items
-        The table `items`, by id; item n is its n-th row.
-    start
-        Where each user's rows begin, of shape (users + 1,).
-    item
-        Item numbers, ascending within a user, of shape (rows,).
-    rating
-        Ratings on 1-5, of shape (rows,).
-    opinion
-        1 liked, -1 disliked, 0 neither, by ``graph.liked_from`` and ``graph.disliked_to``.
-    told
-        Value numbers of each user's attributes, -1 where the source does not tell, by attribute.
-    unmapped
-        Users whose occupation is in no line of the mapping (count).
-    published_majority
-        Share of the most frequent occupation before the mapping, of those who tell one.
-    """
-
+    #: `movies`, `books` or `games`.
     domain: str
+    #: Ids, ascending; everybody with a training interaction.
     users: list[str]
+    #: The table `items`, by id; item n is its n-th row.
     items: pl.DataFrame
+    #: Where each user's rows begin, of shape (users + 1,).
     start: Ints
+    #: Item numbers, ascending within a user, of shape (rows,).
     item: Ints
+    #: Ratings on 1-5, of shape (rows,).
     rating: Floats
+    #: 1 liked, -1 disliked, 0 neither, by ``graph.liked_from`` and ``graph.disliked_to``.
     opinion: Ints
+    #: Value numbers of each user's attributes, -1 where the source does not tell, by attribute.
     told: dict[str, Ints]
+    #: Users whose occupation is in no line of the mapping (count).
     unmapped: int = 0
+    #: Share of the most frequent occupation before the mapping, of those who tell one.
     published_majority: float = float("nan")
 
     @classmethod

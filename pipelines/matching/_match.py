@@ -35,18 +35,12 @@ _DIGITS = 7
 
 @dataclass(frozen=True)
 class Matched:
-    """Personas of some users.
+    """Personas of some users."""
 
-    Attributes
-    ----------
-    personas, candidates
-        Rows of the tables `matched_personas` and `persona_candidates`, in their order.
-    metadata
-        What the matcher says of itself, and counts of statuses; JSON-ready.
-    """
-
+    #: Rows of the tables `matched_personas` and `persona_candidates`, in their order.
     personas: pl.DataFrame
     candidates: pl.DataFrame
+    #: What the matcher says of itself, and counts of statuses; JSON-ready.
     metadata: dict[str, Any]
 
 
@@ -118,32 +112,22 @@ def match_users(
 
 @dataclass(frozen=True)
 class Scored:
-    """Candidates of some users with their scores.
+    """Candidates of some users with their scores."""
 
-    Attributes
-    ----------
-    users
-        User numbers, of shape (n,).
-    tastes
-        Summaries, by user.
-    candidates
-        Columns of `CANDIDATES`.
-    own, others, score
-        By candidate, 6 decimals; NaN where there is none.
-    best, margin
-        Row of each user's best candidate (-1: none), and its lead (NaN: no second).
-    status, answer_keys
-        By candidate.
-    """
-
+    #: User numbers, of shape (n,).
     users: Ints
+    #: Summaries, by user.
     tastes: Sequence[Taste]
+    #: Columns of `CANDIDATES`.
     candidates: pl.DataFrame
+    #: By candidate, 6 decimals; NaN where there is none.
     own: Floats
     others: Floats
     score: Floats
+    #: Row of each user's best candidate (-1: none), and its lead (NaN: no second).
     best: Ints
     margin: Floats
+    #: By candidate.
     status: Sequence[str]
     answer_keys: Sequence[Sequence[str]]
 

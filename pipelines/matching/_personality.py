@@ -33,37 +33,24 @@ _LOW, _HIGH = 1.0, 7.0
 
 @dataclass(frozen=True)
 class Personality:
-    """Big Five traits of people.
+    """Big Five traits of people."""
 
-    Attributes
-    ----------
-    traits
-        ``user_id`` and the traits from 0 to 1, one row per person, by id.
-    rows, repeated
-        Rows of the file, and rows that repeat an id and are left out (count); the first stays.
-    """
-
+    #: ``user_id`` and the traits from 0 to 1, one row per person, by id.
     traits: pl.DataFrame
+    #: Rows of the file, and rows that repeat an id and are left out (count); the first stays.
     rows: int
     repeated: int
 
 
 @dataclass(frozen=True)
 class PersonalityRow:
-    """Mean absolute error of one way to tell the Big Five, on 0-1 (SimUSER, figure 11).
+    """Mean absolute error of one way to tell the Big Five, on 0-1 (SimUSER, figure 11)."""
 
-    Attributes
-    ----------
-    predictor
-        A matcher's method, or `median`.
-    users
-        People that it is a mean over (count).
-    errors
-        By trait, and `mean` over the traits; None where the predictor tells nothing.
-    """
-
+    #: A matcher's method, or `median`.
     predictor: str
+    #: People that it is a mean over (count).
     users: int
+    #: By trait, and `mean` over the traits; None where the predictor tells nothing.
     errors: dict[str, Interval] | None
 
     def as_json(self) -> dict[str, Any]:

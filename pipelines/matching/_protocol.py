@@ -55,62 +55,40 @@ def attribute_values(name: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Taste:
-    """A user's summary of tastes (SimUSER's s_u).
+    """A user's summary of tastes (SimUSER's s_u)."""
 
-    Attributes
-    ----------
-    text
-        One to three sentences.
-    writer
-        `statistical`, or the model that wrote it.
-    status
-        `ok`, or why the model's reply was not used; then the statistical summary stands here.
-    answer_key
-        Key of the stored reply; None without a model.
-    """
-
+    #: One to three sentences.
     text: str
+    #: `statistical`, or the model that wrote it.
     writer: str
+    #: `ok`, or why the model's reply was not used; then the statistical summary stands here.
     status: Status = "ok"
+    #: Key of the stored reply; None without a model.
     answer_key: str | None = None
 
 
 @dataclass(frozen=True)
 class Trials:
-    """Lists that candidates are scored on (SimUSER, equation 2).
+    """Lists that candidates are scored on (SimUSER, equation 2)."""
 
-    Attributes
-    ----------
-    lists
-        All of them; a list of another user serves everybody it was drawn for.
-    own
-        Numbers of each user's own lists, of shape (users, j).
-    others
-        Numbers of lists of other users, of shape (users, k); the same for all candidates.
-    """
-
+    #: All of them; a list of another user serves everybody it was drawn for.
     lists: Lists
+    #: Numbers of each user's own lists, of shape (users, j).
     own: Ints
+    #: Numbers of lists of other users, of shape (users, k); the same for all candidates.
     others: Ints
 
 
 @dataclass(frozen=True)
 class Rated:
-    """How likely each candidate's person is to like lists like those of the trials.
+    """How likely each candidate's person is to like lists like those of the trials."""
 
-    Attributes
-    ----------
-    expected
-        Expected rating on 1-10, of shape (candidates, j + k): own lists first; NaN where there is
-        none.
-    status
-        `ok`, or why a candidate lacks a rating, by candidate.
-    answer_keys
-        Keys of the stored answers, by candidate; empty without a model.
-    """
-
+    #: Expected rating on 1-10, of shape (candidates, j + k): own lists first; NaN where there is
+    #: none.
     expected: Floats
+    #: `ok`, or why a candidate lacks a rating, by candidate.
     status: Sequence[str]
+    #: Keys of the stored answers, by candidate; empty without a model.
     answer_keys: Sequence[Sequence[str]]
 
 
@@ -121,17 +99,12 @@ class Matcher(Protocol):
     Methods are called in this order: `fit`, `tastes`, `candidates`, `rate`. Equal histories,
     seeds and settings give equal results. ``pipelines.matching.testing.MatcherContract`` is the
     class that an implementation's tests inherit.
-
-    Attributes
-    ----------
-    name
-        Value of the column ``method``.
-    basis
-        Where attributes come from, set by `fit`: `fitted` (users whose source tells them), `model`,
-        or `none` (nothing is known, so that nothing is proposed).
     """
 
+    #: Value of the column ``method``.
     name: str
+    #: Where attributes come from, set by `fit`: `fitted` (users whose source tells them), `model`,
+    #: or `none` (nothing is known, so that nothing is proposed).
     basis: str
 
     def fit(self, history: History) -> Self:

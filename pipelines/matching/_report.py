@@ -36,31 +36,22 @@ class Interval:
 
 @dataclass(frozen=True)
 class AttributeRow:
-    """Figures of one way to tell an attribute.
+    """Figures of one way to tell an attribute."""
 
-    Attributes
-    ----------
-    attribute, predictor
-        What is told, and by whom: a matcher's method, `majority` or `prior`.
-    baseline
-        Whether nothing of the user is known to it.
-    users
-        People whose source tells the attribute (count).
-    accuracy, precision, recall, f1
-        Share of right answers, and means over the classes that these people have; a class that is
-        never answered has precision 0.
-    difference
-        Accuracy less that of the majority class, paired by person; None for that row itself.
-    """
-
+    #: What is told, and by whom: a matcher's method, `majority` or `prior`.
     attribute: str
     predictor: str
+    #: Whether nothing of the user is known to it.
     baseline: bool
+    #: People whose source tells the attribute (count).
     users: int
+    #: Share of right answers, and means over the classes that these people have; a class that is
+    #: never answered has precision 0.
     accuracy: Interval
     precision: Interval
     recall: Interval
     f1: Interval
+    #: Accuracy less that of the majority class, paired by person; None for that row itself.
     difference: Interval | None
 
     def as_json(self) -> dict[str, Any]:

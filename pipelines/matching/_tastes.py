@@ -23,27 +23,18 @@ _ITEMS = {"movies": "films", "books": "books", "games": "games"}
 
 @dataclass(frozen=True)
 class TasteProfile:
-    """What stands out in a user's training ratings.
+    """What stands out in a user's training ratings."""
 
-    Attributes
-    ----------
-    likes, dislikes
-        Genres with the largest and the smallest shrunken surplus, strongest first; disjoint.
-    people
-        Directors, authors or developers rated above expectation, strongest first.
-    decades
-        Decades (first years) rated above expectation, strongest first.
-    mean
-        Mean rating (1-5).
-    count
-        Training interactions (count).
-    """
-
+    #: Genres with the largest and the smallest shrunken surplus, strongest first; disjoint.
     likes: tuple[str, ...]
     dislikes: tuple[str, ...]
+    #: Directors, authors or developers rated above expectation, strongest first.
     people: tuple[str, ...]
+    #: Decades (first years) rated above expectation, strongest first.
     decades: tuple[int, ...]
+    #: Mean rating (1-5).
     mean: float
+    #: Training interactions (count).
     count: int
 
 

@@ -99,28 +99,19 @@ class Copula:
 
     An attribute is two latent variables: whether its level is an outer one (the lowest or the
     highest; an opinion of a genre rather than none), and, if so, whether it is the highest.
-
-    Attributes
-    ----------
-    names
-        Attributes, of shape (attributes,).
-    first_ages
-        First age of each band (years), of shape (bands,).
-    ends
-        Thresholds of the latent variables, of shape (2 * attributes,): first all outer ones.
-    shift
-        Means of the latent variables, of shape (genders, bands, 2 * attributes).
-    factor
-        Cholesky factor of their correlations.
-    backed_off
-        Description of each back-off for unpublished cells.
     """
 
+    #: Attributes, of shape (attributes,).
     names: tuple[str, ...]
+    #: First age of each band (years), of shape (bands,).
     first_ages: Ints
+    #: Thresholds of the latent variables, of shape (2 * attributes,): first all outer ones.
     ends: Floats
+    #: Means of the latent variables, of shape (genders, bands, 2 * attributes).
     shift: Floats
+    #: Cholesky factor of their correlations.
     factor: Floats
+    #: Description of each back-off for unpublished cells.
     backed_off: tuple[str, ...]
 
     @classmethod
@@ -207,26 +198,17 @@ class Copula:
 
 @dataclass(frozen=True)
 class Careers:
-    """Shares of employment statuses and careers among adults, by gender and age.
+    """Shares of employment statuses and careers among adults, by gender and age."""
 
-    Attributes
-    ----------
-    names
-        Groups of occupations, of shape (careers,).
-    first_ages
-        First age of each band (years), of shape (bands,).
-    status
-        Shares of `STATUSES`, of shape (genders, bands, statuses).
-    shares
-        Shares of careers among the employed, of shape (genders, bands, careers).
-    backed_off
-        Description of each back-off for unpublished cells.
-    """
-
+    #: Groups of occupations, of shape (careers,).
     names: tuple[str, ...]
+    #: First age of each band (years), of shape (bands,).
     first_ages: Ints
+    #: Shares of `STATUSES`, of shape (genders, bands, statuses).
     status: Floats
+    #: Shares of careers among the employed, of shape (genders, bands, careers).
     shares: Floats
+    #: Description of each back-off for unpublished cells.
     backed_off: tuple[str, ...]
 
     @classmethod

@@ -61,58 +61,42 @@ class Bands:
 
 @dataclass(frozen=True)
 class PersonaLists:
-    """Everything a persona's attributes are drawn from.
+    """Everything a persona's attributes are drawn from."""
 
-    Attributes
-    ----------
-    domain
-        `movies`, `books` or `games`: whose genres they are.
-    age_bands, age_shares
-        Bands and the share of people in each, which sum to 1.
-    gender_bands, male_shares
-        Bands and the share of men in each.
-    names
-        Names per gender, with `name_peak` (birth year) and `name_spread` (years) alike.
-    surnames, surname_shares
-        Family names and the share of people with each, which sum to 1.
-    hobbies, hobby_ages, jobs, job_ages
-        Phrases and the ages that have them, of shape (phrases, 2), both ends included.
-    job_careers
-        Position in `careers.names` of each job.
-    careers, career_tables
-        Shares of statuses and careers by gender and age, and the published tables behind them.
-    genres, genre_shares
-        Genre names as the domain's items have them, and the share of opinions about each that
-        are favourable.
-    genre_ages
-        Age (years) from which somebody is said to have an opinion of each.
-    copula
-        Joint distribution of the opinions of `genres` and the traits of rating.
-    tables
-        Published tables that the copula is fitted to; None: there are none for the domain.
-    """
-
+    #: `movies`, `books` or `games`: whose genres they are.
     domain: str
+    #: Bands and the share of people in each, which sum to 1.
     age_bands: Bands
     age_shares: Floats
+    #: Bands and the share of men in each.
     gender_bands: Bands
     male_shares: Floats
+    #: Names per gender, with `name_peak` (birth year) and `name_spread` (years) alike.
     names: dict[str, list[str]]
     name_peak: dict[str, Floats]
     name_spread: dict[str, Floats]
+    #: Family names and the share of people with each, which sum to 1.
     surnames: list[str]
     surname_shares: Floats
+    #: Phrases and the ages that have them, of shape (phrases, 2), both ends included.
     hobbies: list[str]
     hobby_ages: Ints
     jobs: list[str]
     job_ages: Ints
+    #: Position in `careers.names` of each job.
     job_careers: Ints
+    #: Shares of statuses and careers by gender and age, and the published tables behind them.
     careers: Careers
     career_tables: Tables
+    #: Genre names as the domain's items have them, and the share of opinions about each that are
+    #: favourable.
     genres: list[str]
     genre_shares: Floats
+    #: Age (years) from which somebody is said to have an opinion of each.
     genre_ages: Ints
+    #: Joint distribution of the opinions of `genres` and the traits of rating.
     copula: Copula
+    #: Published tables that the copula is fitted to; None: there are none for the domain.
     tables: Tables | None
 
     @property

@@ -47,22 +47,15 @@ _HIGH, _LOW = 0.75, 0.4
 
 @dataclass(frozen=True)
 class Reading:
-    """Fields that a text states.
+    """Fields that a text states."""
 
-    Attributes
-    ----------
-    likes, dislikes
-        Genres of the domain, in its order; a genre that is both is in neither.
-    leniency
-        `generous` or `harsh`; None if nothing (or both) is stated.
-    manner
-        `narrow` (few different ratings), `wide` (the whole scale), `polar` (best ratings for what
-        is liked, bad ones for the rest) or `uniform` (everything alike); None if not stated.
-    """
-
+    #: Genres of the domain, in its order; a genre that is both is in neither.
     likes: tuple[str, ...] = ()
     dislikes: tuple[str, ...] = ()
+    #: `generous` or `harsh`; None if nothing (or both) is stated.
     leniency: str | None = None
+    #: `narrow` (few different ratings), `wide` (the whole scale), `polar` (best ratings for what is
+    #: liked, bad ones for the rest) or `uniform` (everything alike); None if not stated.
     manner: str | None = None
 
     def __bool__(self) -> bool:

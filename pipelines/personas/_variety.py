@@ -17,28 +17,20 @@ _BREAK = re.compile(r"(?<=[.!?])(?<!St\.) +(?=[A-Z0-9])")
 
 @dataclass(frozen=True, slots=True)
 class TextVariety:
-    """Figures about some texts.
+    """Figures about some texts."""
 
-    Attributes
-    ----------
-    texts, sentences, words
-        How many there are (count).
-    distinct_1, distinct_2
-        Different words, and different pairs of neighbouring words in a text, per word or pair
-        (0 to 1; J. Li et al., "A Diversity-Promoting Objective Function for Neural Conversation
-        Models", NAACL 2016). Both fall as texts are added: compare equal numbers of texts.
-    repeated_sentences
-        Share of sentences that occur more than once (0 to 1).
-    duplicates
-        Texts that equal an earlier one (count).
-    """
-
+    #: How many there are (count).
     texts: int
     sentences: int
     words: int
+    #: Different words, and different pairs of neighbouring words in a text, per word or pair (0 to
+    #: 1; J. Li et al., "A Diversity-Promoting Objective Function for Neural Conversation Models",
+    #: NAACL 2016). Both fall as texts are added: compare equal numbers of texts.
     distinct_1: float
     distinct_2: float
+    #: Share of sentences that occur more than once (0 to 1).
     repeated_sentences: float
+    #: Texts that equal an earlier one (count).
     duplicates: int
 
 

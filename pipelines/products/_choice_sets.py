@@ -128,20 +128,13 @@ _NO_PATH = "\x1e"
 
 @dataclass(frozen=True, slots=True)
 class Routed:
-    """A product's path and what became of it.
+    """A product's path and what became of it."""
 
-    Attributes
-    ----------
-    path
-        The levels that were matched.
-    origin
-        ``categories``; or, where those are empty, ``main_category`` or the ``file``'s name.
-    outcome
-        The match, or why there is none.
-    """
-
+    #: The levels that were matched.
     path: tuple[str, ...]
+    #: ``categories``; or, where those are empty, ``main_category`` or the ``file``'s name.
     origin: Origin
+    #: The match, or why there is none.
     outcome: PathMatch | PathMiss
 
 
@@ -384,24 +377,16 @@ _KEPT = (
 
 @dataclass(frozen=True, slots=True)
 class ChoiceSets:
-    """The three tables, and how they came about.
+    """The three tables, and how they came about."""
 
-    Attributes
-    ----------
-    categories
-        Rows of ``products.categories``.
-    links
-        Rows of ``products.product_category``.
-    chosen
-        ``item_id``, ``category_id``, ``path``, ``path_from``, ``heuristic``, ``bridged`` and
-        ``similarity`` of every product that is in a choice set, by ``item_id``.
-    stats
-        JSON-ready facts: what was read, drawn, dropped and matched, and the commonest misses.
-    """
-
+    #: Rows of ``products.categories``.
     categories: pl.DataFrame
+    #: Rows of ``products.product_category``.
     links: pl.DataFrame
+    #: ``item_id``, ``category_id``, ``path``, ``path_from``, ``heuristic``, ``bridged`` and
+    #: ``similarity`` of every product that is in a choice set, by ``item_id``.
     chosen: pl.DataFrame
+    #: JSON-ready facts: what was read, drawn, dropped and matched, and the commonest misses.
     stats: Mapping[str, Any]
 
     def products(self, items: pl.LazyFrame, *, rows: int = _BATCH) -> Iterator[pl.DataFrame]:

@@ -34,40 +34,26 @@ _MAX_LEVELS = 32
 
 @dataclass(frozen=True, slots=True)
 class PathMatch:
-    """Where a path leads.
+    """Where a path leads."""
 
-    Attributes
-    ----------
-    node
-        Number of the category in the tree.
-    heuristic
-        The weakest one that was needed.
-    bridged
-        Levels of the tree's path that the product's path lacks (count).
-    similarity
-        Least similarity of a level to the category it was matched to (0-1).
-    """
-
+    #: Number of the category in the tree.
     node: int
+    #: The weakest one that was needed.
     heuristic: Heuristic
+    #: Levels of the tree's path that the product's path lacks (count).
     bridged: int
+    #: Least similarity of a level to the category it was matched to (0-1).
     similarity: float
 
 
 @dataclass(frozen=True, slots=True)
 class PathMiss:
-    """Why a path leads nowhere.
+    """Why a path leads nowhere."""
 
-    Attributes
-    ----------
-    level
-        The first level that could not be found below any category that those before it can be
-        matched to; empty for a path without levels.
-    matched
-        Levels before it (count).
-    """
-
+    #: The first level that could not be found below any category that those before it can be
+    #: matched to; empty for a path without levels.
     level: str
+    #: Levels before it (count).
     matched: int
 
 

@@ -14,23 +14,15 @@ __all__ = ["CategoryNode", "CategoryTree"]
 
 @dataclass(frozen=True, slots=True)
 class CategoryNode:
-    """One category.
+    """One category."""
 
-    Attributes
-    ----------
-    number
-        Position in depth-first order; 0 is the root that stands above the top level.
-    path
-        Names from the top level down to this category; empty for the root.
-    parent
-        Number of the category above.
-    end
-        Number after the last of its descendants: they are ``number + 1`` to ``end - 1``.
-    """
-
+    #: Position in depth-first order; 0 is the root that stands above the top level.
     number: int
+    #: Names from the top level down to this category; empty for the root.
     path: tuple[str, ...]
+    #: Number of the category above.
     parent: int
+    #: Number after the last of its descendants: they are ``number + 1`` to ``end - 1``.
     end: int
 
     @property

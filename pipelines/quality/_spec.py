@@ -48,33 +48,22 @@ class Fact:
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """One check: what must hold of a view.
+    """One check: what must hold of a view."""
 
-    Attributes
-    ----------
-    name
-        Name of the check, unique within its dataset; letters, digits and underscores.
-    severity
-        ``error`` stops a release, ``warn`` is shown.
-    view
-        Name of the view it reads.
-    kind
-        Name of a great-expectations expectation class.
-    arguments
-        Its arguments; :class:`Setting` and :class:`Fact` are filled in when it is run.
-    because
-        What is measured and why, one sentence for the page that shows the check.
-    applies_from
-        What is counted, and the number from which the check applies: ``rows`` of the table, a
-        fact of the view, or a column of the view (then for each of its rows). None: always.
-    """
-
+    #: Name of the check, unique within its dataset; letters, digits and underscores.
     name: str
+    #: ``error`` stops a release, ``warn`` is shown.
     severity: Severity
+    #: Name of the view it reads.
     view: str
+    #: Name of a great-expectations expectation class.
     kind: str
+    #: Its arguments; :class:`Setting` and :class:`Fact` are filled in when it is run.
     arguments: Mapping[str, Any]
+    #: What is measured and why, one sentence for the page that shows the check.
     because: str
+    #: What is counted, and the number from which the check applies: ``rows`` of the table, a fact
+    #: of the view, or a column of the view (then for each of its rows). None: always.
     applies_from: tuple[str, int] | None = None
 
     def columns(self) -> list[str]:
@@ -85,26 +74,17 @@ class Expectation:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A small frame made for checks, or the reason why there is none.
+    """A small frame made for checks, or the reason why there is none."""
 
-    Attributes
-    ----------
-    frame
-        The rows to judge; checked columns may hold no nulls (a null fails the check).
-    facts
-        Numbers computed with it: bounds, and what the page should show.
-    examples
-        Rows to show when a check on it fails, if the frame itself is only a summary.
-    skipped
-        Why its checks do not apply.
-    problem
-        Why it could not be made although it must be (its checks fail, saying so).
-    """
-
+    #: The rows to judge; checked columns may hold no nulls (a null fails the check).
     frame: pl.DataFrame | None
+    #: Numbers computed with it: bounds, and what the page should show.
     facts: Mapping[str, Any] = field(default_factory=dict)
+    #: Rows to show when a check on it fails, if the frame itself is only a summary.
     examples: pl.DataFrame | None = None
+    #: Why its checks do not apply.
     skipped: str | None = None
+    #: Why it could not be made although it must be (its checks fail, saying so).
     problem: str | None = None
 
     @classmethod
@@ -124,26 +104,18 @@ class MissingTableError(LookupError):
 
 @dataclass(frozen=True)
 class Evidence:
-    """Tables and settings that the views of one check run read.
+    """Tables and settings that the views of one check run read."""
 
-    Attributes
-    ----------
-    dataset, snapshot
-        The table under check.
-    previous
-        Its snapshot in the last release of the same world, if any.
-    context
-        Snapshots of related tables by dataset name; they win over the store's current ones.
-    persona_targets
-        Shares that personas must follow; default: the packaged ones.
-    """
-
+    #: The table under check.
     dataset: str
     snapshot: Snapshot
     store: Store
     settings: Settings
+    #: Its snapshot in the last release of the same world, if any.
     previous: Snapshot | None = None
+    #: Snapshots of related tables by dataset name; they win over the store's current ones.
     context: Mapping[str, Snapshot] = field(default_factory=dict)
+    #: Shares that personas must follow; default: the packaged ones.
     persona_targets: PersonaTargets | None = None
     _made: dict[str, Any] = field(default_factory=dict, repr=False)
     _used: dict[str, str] = field(default_factory=dict, repr=False)

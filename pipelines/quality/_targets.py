@@ -11,21 +11,14 @@ __all__ = ["PersonaTargets", "persona_targets"]
 
 @dataclass(frozen=True, slots=True)
 class PersonaTargets:
-    """Distributions that personas are sampled from.
+    """Distributions that personas are sampled from."""
 
-    Attributes
-    ----------
-    ages
-        Bands as (first age, last age, share), both ages included (years); shares sum to 1.
-    genders
-        Share per gender; they sum to 1.
-    favourable
-        Per domain and genre: the share of opinions (liked or disliked) that are favourable, of
-        adults (children are not given a liking for some genres).
-    """
-
+    #: Bands as (first age, last age, share), both ages included (years); shares sum to 1.
     ages: tuple[tuple[int, int, float], ...]
+    #: Share per gender; they sum to 1.
     genders: Mapping[str, float]
+    #: Per domain and genre: the share of opinions (liked or disliked) that are favourable, of
+    #: adults (children are not given a liking for some genres).
     favourable: Mapping[str, Mapping[str, float]]
 
 

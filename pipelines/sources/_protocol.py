@@ -38,65 +38,43 @@ def _no_stats() -> Mapping[str, Any]:
 
 @dataclass(slots=True)
 class RawTable:
-    """One table being read; its batches are consumed once, in order.
+    """One table being read; its batches are consumed once, in order."""
 
-    Attributes
-    ----------
-    dataset
-        Name of the raw dataset, such as ``raw.movielens_ratings``.
-    batches
-        Frames with exactly the contract's columns, types and order of rows.
-    file
-        Name of the original file (or ``api``) as it stands in rejections; ``None`` for a
-        table that is derived and has no rows of its own to account for.
-    rows_read
-        Data rows of ``file``; asked after the last batch.
-    filtered
-        Rows left out on purpose, by reason (not faults); asked after the last batch.
-        ``rows_read = rows out + rejections of file + filtered`` is checked.
-    stats
-        Further JSON-ready facts for the snapshot's manifest; asked after the last batch.
-    allow_empty
-        Whether the table may come out without rows; an empty table is an error otherwise.
-    files
-        For a table of several files: data rows read of each, asked after the last batch.
-        ``file`` then only names them together, and each file has its own limit of rejections.
-    """
-
+    #: Name of the raw dataset, such as ``raw.movielens_ratings``.
     dataset: str
+    #: Frames with exactly the contract's columns, types and order of rows.
     batches: Iterator[pl.DataFrame]
+    #: Name of the original file (or ``api``) as it stands in rejections; ``None`` for a table that
+    #: is derived and has no rows of its own to account for.
     file: str | None
+    #: Data rows of ``file``; asked after the last batch.
     rows_read: Callable[[], int]
+    #: Rows left out on purpose, by reason (not faults); asked after the last batch. ``rows_read =
+    #: rows out + rejections of file + filtered`` is checked.
     filtered: Callable[[], Mapping[str, int]] = _nothing_filtered
+    #: Further JSON-ready facts for the snapshot's manifest; asked after the last batch.
     stats: Callable[[], Mapping[str, Any]] = _no_stats
+    #: Whether the table may come out without rows; an empty table is an error otherwise.
     allow_empty: bool = False
+    #: For a table of several files: data rows read of each, asked after the last batch. ``file``
+    #: then only names them together, and each file has its own limit of rejections.
     files: Callable[[], Mapping[str, int]] | None = None
 
 
 @dataclass(slots=True)
 class Workspace:
-    """What a source may use while it reads.
+    """What a source may use while it reads."""
 
-    Attributes
-    ----------
-    scratch
-        An empty folder on the store's disk; removed afterwards.
-    settings
-        The settings tree.
-    rejects
-        Where rejected rows go; see :meth:`reject` and :meth:`reject_frame`.
-    progress
-        Called with (stage, done, total or None).
-    wanted_tmdb
-        Films to find in TMDB: ``movie_id`` (int64), ``tmdb_id`` (int64, null if unknown),
-        ``imdb_id`` (string, null if unknown). Only for sources that need
-        ``raw.movielens_links``.
-    """
-
+    #: An empty folder on the store's disk; removed afterwards.
     scratch: Path
+    #: The settings tree.
     settings: Settings
+    #: Where rejected rows go; see :meth:`reject` and :meth:`reject_frame`.
     rejects: RejectLog
+    #: Called with (stage, done, total or None).
     progress: Progress = field(default=no_progress)
+    #: Films to find in TMDB: ``movie_id`` (int64), ``tmdb_id`` (int64, null if unknown),
+    #: ``imdb_id`` (string, null if unknown). Only for sources that need ``raw.movielens_links``.
     wanted_tmdb: pl.DataFrame | None = None
 
     def original(self, path: Path, name: str) -> Original:
@@ -134,34 +112,23 @@ class Source(ABC):
     progress
         Called with (stage, done, total or None) while files that the settings name by their
         address are downloaded.
-
-    Attributes
-    ----------
-    name
-        Name in the registry, such as ``movielens``.
-    folder_name
-        Its folder in a data folder; the source's name unless stated.
-    expected
-        Names of its files, for error texts.
-    licence
-        Terms of the files.
-    datasets
-        Raw datasets it makes, the rejected one last.
-    needs
-        Datasets in the store that it reads besides its files.
-    domains
-        Domains whose items its files can hold.
-    code_version
-        Raised when the same files would give other rows.
     """
 
+    #: Name in the registry, such as ``movielens``.
     name: ClassVar[str]
+    #: Its folder in a data folder; the source's name unless stated.
     folder_name: ClassVar[str]
+    #: Names of its files, for error texts.
     expected: ClassVar[str]
+    #: Terms of the files.
     licence: ClassVar[Licence]
+    #: Raw datasets it makes, the rejected one last.
     datasets: ClassVar[tuple[str, ...]]
+    #: Datasets in the store that it reads besides its files.
     needs: ClassVar[tuple[str, ...]] = ()
+    #: Domains whose items its files can hold.
     domains: ClassVar[frozenset[str]] = frozenset()
+    #: Raised when the same files would give other rows.
     code_version: ClassVar[str]
 
     def __init_subclass__(cls) -> None:

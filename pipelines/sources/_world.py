@@ -33,32 +33,21 @@ _SHOWN = 5
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """A set of original files.
+    """A set of original files."""
 
-    Attributes
-    ----------
-    name
-        What releases call it: the MovieLens variant found, or ``sample``.
-    folder
-        The data folder, with one folder per source in it.
-    origin
-        ``generated``, ``given``, or the address it was downloaded from.
-    files
-        Original files by source; nothing for a source without files here.
-    domains
-        Domains that there are files for.
-    unread
-        Names in a given data folder that no source reads; folders end with ``/``.
-    unused
-        For files that feed no domain although others do: what they lack, as text.
-    """
-
+    #: What releases call it: the MovieLens variant found, or ``sample``.
     name: str
+    #: The data folder, with one folder per source in it.
     folder: Path
+    #: ``generated``, ``given``, or the address it was downloaded from.
     origin: str
+    #: Original files by source; nothing for a source without files here.
     files: Mapping[str, tuple[Path, ...]]
+    #: Domains that there are files for.
     domains: frozenset[str]
+    #: Names in a given data folder that no source reads; folders end with ``/``.
     unread: tuple[str, ...] = ()
+    #: For files that feed no domain although others do: what they lack, as text.
     unused: tuple[str, ...] = ()
 
     def has(self, source: str) -> bool:

@@ -43,22 +43,15 @@ EXPECTED = (
 
 @dataclass(frozen=True, slots=True)
 class AmazonFile:
-    """One file.
+    """One file."""
 
-    Attributes
-    ----------
-    path, name
-        Where it is, and its name relative to the data folder.
-    edition, kind
-        Which format it has.
-    category
-        As published in its name, such as ``Books``.
-    """
-
+    #: Where it is, and its name relative to the data folder.
     path: Path
     name: str
+    #: Which format it has.
     edition: Edition
     kind: Kind
+    #: As published in its name, such as ``Books``.
     category: str
 
 
@@ -166,20 +159,13 @@ _USER = "^[0-9A-Za-z_#-]{1,64}$"
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """One raw table.
+    """One raw table."""
 
-    Attributes
-    ----------
-    dataset
-        Its name in the store.
-    fields
-        What is taken of each record.
-    faults
-        The reason why a typed row is rejected all the same, or null.
-    """
-
+    #: Its name in the store.
     dataset: str
+    #: What is taken of each record.
     fields: tuple[JsonField, ...]
+    #: The reason why a typed row is rejected all the same, or null.
     faults: Callable[[], pl.Expr]
 
 

@@ -113,20 +113,13 @@ _BARE = "movielens"
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """One variant of MovieLens in a data folder.
+    """One variant of MovieLens in a data folder."""
 
-    Attributes
-    ----------
-    variant
-        Its name, such as ``ml-25m``.
-    path
-        The archive, or the folder of its files.
-    format
-        Which layout they are in: ``csv``, ``dat`` (ML-1M) or ``u`` (ML-100K).
-    """
-
+    #: Its name, such as ``ml-25m``.
     variant: str
+    #: The archive, or the folder of its files.
     path: Path
+    #: Which layout they are in: ``csv``, ``dat`` (ML-1M) or ``u`` (ML-100K).
     format: Format = "csv"
 
     @property

@@ -206,24 +206,16 @@ _BATCH = 65_536
 
 @dataclass(frozen=True, slots=True)
 class _List:
-    """What is in a user's list.
+    """What is in a user's list."""
 
-    Attributes
-    ----------
-    key
-        The list's key in the user's record.
-    fields
-        Keys of an entry, with DuckDB's types, and the columns they become. ``JSON`` keeps a
-        value's spelling, so that ``"yes"`` is not taken for true, nor ``1.5`` for 2.
-    faults
-        The reason why an entry is rejected, or null.
-    typed
-        Columns with another type than text.
-    """
-
+    #: The list's key in the user's record.
     key: str
+    #: Keys of an entry, with DuckDB's types, and the columns they become. ``JSON`` keeps a value's
+    #: spelling, so that ``"yes"`` is not taken for true, nor ``1.5`` for 2.
     fields: Mapping[str, tuple[str, str]]
+    #: The reason why an entry is rejected, or null.
     faults: Callable[[], pl.Expr]
+    #: Columns with another type than text.
     typed: Callable[[], list[pl.Expr]]
 
 

@@ -35,26 +35,17 @@ _LEVEL = re.compile(r"(?:browse |product )?(?:level|category|sub-?category|lvl|l
 
 @dataclass(frozen=True, slots=True)
 class TreeRow:
-    """One line: a path, or why there is none.
+    """One line: a path, or why there is none."""
 
-    Attributes
-    ----------
-    line
-        Its number; the first is 1.
-    text
-        As it stands in the file, without the line end.
-    path
-        Names from the top level down; empty if there is a fault or nothing to take.
-    fault
-        Reason code of a line that can't be taken.
-    skipped
-        Why a line is no row: ``comment``, ``header`` or ``blank_line``.
-    """
-
+    #: Its number; the first is 1.
     line: int
+    #: As it stands in the file, without the line end.
     text: str
+    #: Names from the top level down; empty if there is a fault or nothing to take.
     path: tuple[str, ...] = ()
+    #: Reason code of a line that can't be taken.
     fault: str = ""
+    #: Why a line is no row: ``comment``, ``header`` or ``blank_line``.
     skipped: str = ""
 
 

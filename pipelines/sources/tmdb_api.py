@@ -50,23 +50,15 @@ Status = Literal["found", "not_found", "another_film"]
 
 @dataclass(frozen=True, slots=True)
 class CacheEntry:
-    """What TMDB answered for a film.
+    """What TMDB answered for a film."""
 
-    Attributes
-    ----------
-    tmdb_id
-        The id that was asked for.
-    status
-        ``found``; ``not_found`` (404); ``another_film`` (the answer has another id).
-    fetched_at
-        When (UTC).
-    record
-        The answer, :func:`slim`; ``None`` if not found.
-    """
-
+    #: The id that was asked for.
     tmdb_id: int
+    #: ``found``; ``not_found`` (404); ``another_film`` (the answer has another id).
     status: Status
+    #: When (UTC).
     fetched_at: datetime
+    #: The answer, :func:`slim`; ``None`` if not found.
     record: dict[str, Any] | None
 
 
@@ -305,36 +297,25 @@ _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 
 @dataclass(slots=True)
 class FetchReport:
-    """What a fetch did; counts are films unless said.
+    """What a fetch did; counts are films unless said."""
 
-    Attributes
-    ----------
-    wanted
-        Films asked about, each once.
-    cached
-        Of these, fresh on disk before.
-    found, not_found, another_film
-        New answers by status.
-    failed
-        Films without an answer after all tries, with the last fault (``timeout``,
-        ``connection``, ``http_503``, ``bad_json``, ``too_large``); asked again in the next run.
-    corrupt
-        Films whose file on disk was torn; asked for again.
-    requests, retries
-        Requests sent, and how many of them were further tries.
-    paused
-        Time that all workers waited because the server asked to (seconds).
-    """
-
+    #: Films asked about, each once.
     wanted: int = 0
+    #: Of these, fresh on disk before.
     cached: int = 0
+    #: New answers by status.
     found: int = 0
     not_found: int = 0
     another_film: int = 0
+    #: Films without an answer after all tries, with the last fault (``timeout``, ``connection``,
+    #: ``http_503``, ``bad_json``, ``too_large``); asked again in the next run.
     failed: dict[int, str] = field(default_factory=dict)
+    #: Films whose file on disk was torn; asked for again.
     corrupt: list[int] = field(default_factory=list)
+    #: Requests sent, and how many of them were further tries.
     requests: int = 0
     retries: int = 0
+    #: Time that all workers waited because the server asked to (seconds).
     paused: float = 0.0
 
     @property

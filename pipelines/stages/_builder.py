@@ -28,26 +28,17 @@ _PATIENCE = 120.0
 
 @dataclass
 class Built:
-    """The outcome of a build.
+    """The outcome of a build."""
 
-    Attributes
-    ----------
-    stage
-        What was built.
-    snapshots
-        Current version of each table; empty if the stage was left out or its tables are absent.
-    reused
-        Whether an equal build made them before.
-    report
-        What the stage reported.
-    reason
-        Why there are no tables.
-    """
-
+    #: What was built.
     stage: Stage
+    #: Current version of each table; empty if the stage was left out or its tables are absent.
     snapshots: dict[str, Snapshot] = field(default_factory=dict)
+    #: Whether an equal build made them before.
     reused: bool = False
+    #: What the stage reported.
     report: Report = field(default_factory=Report)
+    #: Why there are no tables.
     reason: str | None = None
     absent: bool = False
 

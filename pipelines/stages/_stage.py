@@ -32,33 +32,22 @@ def tables(domain: str, *names: str) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Inputs(Mapping[str, Snapshot]):
-    """The snapshots that a build reads, by short name.
+    """The snapshots that a build reads, by short name."""
 
-    Attributes
-    ----------
-    context
-        Settings and store.
-    snapshots
-        Current versions of the stage's inputs.
-    domain
-        Domain of the stage's tables; empty if they belong to none.
-    partition
-        Cohort that is built; None for a table without partitions.
-    previous
-        Last version of the stage's first table; None if there is none.
-    scratch
-        Folder for work in progress of this partition, which a failed build leaves and a
-        successful one removes. Not made yet.
-    run_id
-        The run that asks.
-    """
-
+    #: Settings and store.
     context: PipelineContext
+    #: Current versions of the stage's inputs.
     snapshots: Mapping[str, Snapshot]
+    #: Domain of the stage's tables; empty if they belong to none.
     domain: str
+    #: Cohort that is built; None for a table without partitions.
     partition: str | None
+    #: Last version of the stage's first table; None if there is none.
     previous: Snapshot | None
+    #: Folder for work in progress of this partition, which a failed build leaves and a successful
+    #: one removes. Not made yet.
     scratch: Path
+    #: The run that asks.
     run_id: str | None
 
     def __getitem__(self, name: str) -> Snapshot:
@@ -78,31 +67,21 @@ class Inputs(Mapping[str, Snapshot]):
 
 @dataclass
 class Report:
-    """What a stage reports while it works.
+    """What a stage reports while it works."""
 
-    Attributes
-    ----------
-    progress
-        Called with (step, done, total or None).
-    stats, cohort_stats
-        Facts for the manifest (JSON): of the table, and of the cohort that is built; those of a
-        cohort are kept by its name beside those of the others.
-    shown
-        Figures of this build that are shown with it and not stored (JSON).
-    texts
-        Markdown by title, shown with the build.
-    plots
-        PNG by title, shown with the build.
-    checks
-        Outcomes of the stage's own checks.
-    """
-
+    #: Called with (step, done, total or None).
     progress: Progress = no_progress
+    #: Facts for the manifest (JSON): of the table, and of the cohort that is built; those of a
+    #: cohort are kept by its name beside those of the others.
     stats: dict[str, Any] = field(default_factory=dict)
     cohort_stats: dict[str, Any] = field(default_factory=dict)
+    #: Figures of this build that are shown with it and not stored (JSON).
     shown: dict[str, Any] = field(default_factory=dict)
+    #: Markdown by title, shown with the build.
     texts: dict[str, str] = field(default_factory=dict)
+    #: PNG by title, shown with the build.
     plots: dict[str, bytes] = field(default_factory=dict)
+    #: Outcomes of the stage's own checks.
     checks: list[CheckRecord] = field(default_factory=list)
 
     def advance(self, step: str) -> Callable[[int, int], None]:
@@ -121,90 +100,60 @@ Open: TypeAlias = Callable[[Inputs, Settings, Report], AbstractContextManager[Bu
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """A check of a stage's table that a contract can't express.
+    """A check of a stage's table that a contract can't express."""
 
-    Attributes
-    ----------
-    name, description
-        What is checked.
-    blocking
-        Whether nothing is made from a table that failed it.
-    """
-
+    #: What is checked.
     name: str
     description: str
+    #: Whether nothing is made from a table that failed it.
     blocking: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)
 class Stage:
-    """How one published table (or several that are made together) is built.
+    """How one published table (or several that are made together) is built."""
 
-    Attributes
-    ----------
-    datasets
-        Names of the tables in the store; they are committed together.
-    inputs
-        Datasets by the short names that ``make`` reads them under.
-    identity
-        Settings that decide the rows: names of identity sections, or a function that returns
-        them as JSON.
-    code_version
-        Raised whenever the same inputs and settings give other rows.
-    make
-        ``make(inputs, settings, report)`` returns the rows.
-    open
-        For a stage whose identity is not in ``inputs`` and ``identity``: a context manager that
-        yields the whole :class:`~pipelines.store.Build`.
-    name
-        Name of the step; by default the first table's.
-    after
-        Further assets that must be there before: ``<group>.<name>``.
-    kinds
-        Technologies that the asset is tagged with.
-    by_cohort
-        Whether the table is built cohort by cohort, each beside the others.
-    reusable
-        Whether the tables of an equal build may be used; by default they may.
-    left_out
-        Reason why there is nothing to build for (settings, cohort), or None.
-    absent_on
-        Errors that say that the (optional) tables have no rows; they are withdrawn.
-    checks
-        Checks of the first table that the stage reports.
-    allow_empty
-        Whether no rows are fine.
-    preview
-        Whether first rows and plots of the tables are shown.
-    pool
-        Name of the resource that one build at a time uses; None for none.
-    retry
-        Whether a build that failed on a temporary fault is tried again.
-    description
-        One line; by default that of ``make``.
-    asset_description
-        Description of the tables; by default that of their contracts.
-    """
-
+    #: Names of the tables in the store; they are committed together.
     datasets: tuple[str, ...]
+    #: Datasets by the short names that ``make`` reads them under.
     inputs: Mapping[str, str] = field(default_factory=dict)
+    #: Settings that decide the rows: names of identity sections, or a function that returns them as
+    #: JSON.
     identity: tuple[str, ...] | Callable[[Inputs, Settings], Mapping[str, Any]] = ()
+    #: Raised whenever the same inputs and settings give other rows.
     code_version: str
+    #: ``make(inputs, settings, report)`` returns the rows.
     make: Make | None = None
+    #: For a stage whose identity is not in ``inputs`` and ``identity``: a context manager that
+    #: yields the whole :class:`~pipelines.store.Build`.
     open: Open | None = None
+    #: Name of the step; by default the first table's.
     name: str = ""
+    #: Further assets that must be there before: ``<group>.<name>``.
     after: tuple[str, ...] = ()
+    #: Technologies that the asset is tagged with.
     kinds: tuple[str, ...] = ("python", "parquet")
+    #: Whether the table is built cohort by cohort, each beside the others.
     by_cohort: bool = False
+    #: Whether the tables of an equal build may be used; by default they may.
     reusable: Callable[[Inputs], bool] | None = None
+    #: Reason why there is nothing to build for (settings, cohort), or None.
     left_out: Callable[[Settings, str | None], str | None] | None = None
+    #: Errors that say that the (optional) tables have no rows; they are withdrawn.
     absent_on: tuple[type[UnderstudyError], ...] = ()
+    #: Checks of the first table that the stage reports.
     checks: tuple[Check, ...] = ()
+    #: Whether no rows are fine.
     allow_empty: bool = False
+    #: Whether first rows and plots of the tables are shown.
     preview: bool = True
+    #: Name of the resource that one build at a time uses; None for none.
     pool: str | None = None
+    #: Whether a build that failed on a temporary fault is tried again.
     retry: bool = False
+    #: One line; by default that of ``make``.
     description: str = ""
+    #: Description of the tables; by default that of their contracts.
     asset_description: str | None = None
 
     def __post_init__(self) -> None:

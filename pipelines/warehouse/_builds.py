@@ -190,35 +190,24 @@ _FORMAT = 1
 
 @dataclass(frozen=True, slots=True)
 class MartTest:
-    """Last outcome of a dbt test of a mart or of something that it is made from.
+    """Last outcome of a dbt test of a mart or of something that it is made from."""
 
-    Attributes
-    ----------
-    name, description, severity
-        As declared; a failing test of severity ``error`` keeps the mart in the warehouse.
-    kind
-        ``test`` (on data) or ``unit_test`` (on code).
-    status
-        dbt's word: ``pass``, ``fail``, ``warn``, ``error``, ``skipped``; ``never run``; or
-        ``out of date`` if what it tested has been built again since.
-    failures
-        Failing rows (count); None if unknown.
-    relation
-        Table with the failing rows, if they were stored.
-    direct
-        Whether it tests the mart itself, rather than something the mart is made from.
-    checked_at
-        When it ran (ISO 8601, UTC); "" if never.
-    """
-
+    #: As declared; a failing test of severity ``error`` keeps the mart in the warehouse.
     name: str
     description: str
     severity: Severity
+    #: ``test`` (on data) or ``unit_test`` (on code).
     kind: str
+    #: dbt's word: ``pass``, ``fail``, ``warn``, ``error``, ``skipped``; ``never run``; or ``out of
+    #: date`` if what it tested has been built again since.
     status: str
+    #: Failing rows (count); None if unknown.
     failures: int | None
+    #: Table with the failing rows, if they were stored.
     relation: str | None
+    #: Whether it tests the mart itself, rather than something the mart is made from.
     direct: bool
+    #: When it ran (ISO 8601, UTC); "" if never.
     checked_at: str
 
     @property
@@ -234,45 +223,29 @@ class MartTest:
 
 @dataclass(frozen=True, slots=True)
 class MartEvidence:
-    """How a mart was built and tested.
+    """How a mart was built and tested."""
 
-    Attributes
-    ----------
-    relation
-        Its quoted name in the warehouse.
-    code
-        Hash of its code and that of everything it is made from.
-    variables
-        The dbt variables in that code, with the values it was built with.
-    sources
-        Raw dataset to version: exactly what it was built from.
-    tests
-        All tests of it and of what it is made from.
-    """
-
+    #: Its quoted name in the warehouse.
     relation: str
+    #: Hash of its code and that of everything it is made from.
     code: str
+    #: The dbt variables in that code, with the values it was built with.
     variables: dict[str, Any]
+    #: Raw dataset to version: exactly what it was built from.
     sources: dict[str, str]
+    #: All tests of it and of what it is made from.
     tests: tuple[MartTest, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Outcome of a model or test that is up to date.
+    """Outcome of a model or test that is up to date."""
 
-    Attributes
-    ----------
-    name
-        dbt's name.
-    status
-        ``success`` of a model; ``pass`` or ``warn`` of a test.
-    failures
-        Rows that a test found (count).
-    """
-
+    #: dbt's name.
     name: str
+    #: ``success`` of a model; ``pass`` or ``warn`` of a test.
     status: str
+    #: Rows that a test found (count).
     failures: int
 
 

@@ -18,17 +18,11 @@ __all__ = ["ModelView", "describe_models", "failing_rows"]
 
 @dataclass(frozen=True, slots=True)
 class ModelView:
-    """A built model.
+    """A built model."""
 
-    Attributes
-    ----------
-    rows
-        Its row count.
-    head
-        First rows as the warehouse returns them, values JSON-ready.
-    """
-
+    #: Its row count.
     rows: int
+    #: First rows as the warehouse returns them, values JSON-ready.
     head: list[dict[str, Any]]
 
 

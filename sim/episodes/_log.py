@@ -27,35 +27,24 @@ _KEPT = ("item_id", "rating", "rating_status", "expected", "repeated")
 
 @dataclass(frozen=True)
 class Episode:
-    """One episode of T steps.
+    """One episode of T steps."""
 
-    Attributes
-    ----------
-    persona_id
-        Whose it is.
-    seed
-        Seed of the reset that it began with; None where that had none.
-    observations
-        By key, of shape (T + 1, …): the last is what the last step led to.
-    actions
-        Of shape (T,) or (T, slate).
-    rewards
-        Of shape (T,).
-    terminated, truncated
-        Whether each step ended the episode, and how, of shape (T,). An episode that a reset cut
-        off counts as truncated.
-    infos
-        Item, rating (NaN where there is none), status, expected rating and whether the two had
-        met before, each of shape (T,).
-    """
-
+    #: Whose it is.
     persona_id: str
+    #: Seed of the reset that it began with; None where that had none.
     seed: int | None
+    #: By key, of shape (T + 1, …): the last is what the last step led to.
     observations: dict[str, _Array]
+    #: Of shape (T,) or (T, slate).
     actions: _Array
+    #: Of shape (T,).
     rewards: npt.NDArray[np.float64]
+    #: Whether each step ended the episode, and how, of shape (T,). An episode that a reset cut off
+    #: counts as truncated.
     terminated: npt.NDArray[np.bool_]
     truncated: npt.NDArray[np.bool_]
+    #: Item, rating (NaN where there is none), status, expected rating and whether the two had met
+    #: before, each of shape (T,).
     infos: dict[str, _Array]
 
     def __len__(self) -> int:
@@ -64,24 +53,16 @@ class Episode:
 
 @dataclass
 class EpisodeLog:
-    """Episodes of one environment.
+    """Episodes of one environment."""
 
-    Attributes
-    ----------
-    metadata
-        Release, rater, scale, memory and the other arguments of the environment, ready for JSON.
-    observation_space, action_space
-        Of a single environment.
-    env_id
-        Its id in gymnasium's registry.
-    episodes
-        In the order in which they ended.
-    """
-
+    #: Release, rater, scale, memory and the other arguments of the environment, ready for JSON.
     metadata: dict[str, Any]
+    #: Of a single environment.
     observation_space: spaces.Space[Any]
     action_space: spaces.Space[Any]
+    #: Its id in gymnasium's registry.
     env_id: str
+    #: In the order in which they ended.
     episodes: list[Episode] = field(default_factory=list)
 
     @classmethod

@@ -43,24 +43,16 @@ _AT_ONCE = 100
 
 @dataclass(frozen=True)
 class Played:
-    """What one recommender showed to every user, and what they gave for it.
+    """What one recommender showed to every user, and what they gave for it."""
 
-    Attributes
-    ----------
-    items
-        Recommended items, first to last, of shape (users, k); -1 where a list ends early.
-    ratings
-        Their ratings on `scale`, of the same shape; NaN where there is none.
-    scale
-        The scale of the ratings.
-    liked, disliked
-        Whether an item counts as liked (disliked) by its user; of the same shape. See
-        :func:`sim.metrics.liked_and_disliked`.
-    """
-
+    #: Recommended items, first to last, of shape (users, k); -1 where a list ends early.
     items: Ints
+    #: Their ratings on `scale`, of the same shape; NaN where there is none.
     ratings: Floats
+    #: The scale of the ratings.
     scale: RatingScale
+    #: Whether an item counts as liked (disliked) by its user; of the same shape. See
+    #: :func:`sim.metrics.liked_and_disliked`.
     liked: Bools
     disliked: Bools
 

@@ -18,24 +18,16 @@ MIN_SEEDS = 3
 
 @dataclass(frozen=True)
 class Figure:
-    """One metric with its uncertainty.
+    """One metric with its uncertainty."""
 
-    Attributes
-    ----------
-    value
-        Mean over seeds.
-    low, high
-        95 % interval over users: percentiles of a bootstrap that draws users with replacement.
-    by_seed
-        The value of each seed.
-    seed_low, seed_high
-        95 % interval over seeds (Student's t of their mean); None for fewer than three.
-    """
-
+    #: Mean over seeds.
     value: float
+    #: 95 % interval over users: percentiles of a bootstrap that draws users with replacement.
     low: float
     high: float
+    #: The value of each seed.
     by_seed: tuple[float, ...] = field(default=())
+    #: 95 % interval over seeds (Student's t of their mean); None for fewer than three.
     seed_low: float | None = None
     seed_high: float | None = None
 

@@ -26,18 +26,12 @@ REQUIRED = ("user_id", "item_id")
 
 @dataclass(frozen=True)
 class InteractionMatrix:
-    """Interactions of users with items, each pair once.
+    """Interactions of users with items, each pair once."""
 
-    Attributes
-    ----------
-    matrix
-        1 where a user has rated an item, of shape (users, items), CSR, float32, with sorted
-        item numbers in each row.
-    users
-        User ids by row, in alphabetical order.
-    """
-
+    #: 1 where a user has rated an item, of shape (users, items), CSR, float32, with sorted item
+    #: numbers in each row.
     matrix: Any
+    #: User ids by row, in alphabetical order.
     users: list[str]
 
     @classmethod

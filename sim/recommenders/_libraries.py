@@ -41,18 +41,12 @@ __all__ = [
 
 
 class CollaborativeRecommender(ScoredRecommender):
-    """Base of recommenders that learn from which users rated which items.
+    """Base of recommenders that learn from which users rated which items."""
 
-    Attributes
-    ----------
-    needs
-        Modules that must be installed, by import name.
-    fallbacks
-        Users that got the most popular items since `fit`, once per call (count): they have no
-        row and no history, or the model can't fold a history in.
-    """
-
+    #: Modules that must be installed, by import name.
     needs: ClassVar[tuple[str, ...]] = ()
+    #: Users that got the most popular items since `fit`, once per call (count): they have no row
+    #: and no history, or the model can't fold a history in.
     fallbacks: int = 0
 
     def __init__(self) -> None:

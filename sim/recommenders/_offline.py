@@ -123,63 +123,43 @@ def people_release(release: Release, users: Sequence[str]) -> Release:
 
 @dataclass(frozen=True)
 class OfflineRow:
-    """Figures of one recommender.
+    """Figures of one recommender."""
 
-    Attributes
-    ----------
-    name
-        As in the table.
-    recall, ndcg
-        Recall@k and NDCG@k, means over people with 95 % bootstrap intervals.
-    recall_difference, ndcg_difference
-        The same minus those of the reference recommender, paired by person; None for the
-        reference itself.
-    note
-        One sentence on the recommender.
-    baseline
-        Whether it is one of `BASELINES`.
-    fallbacks
-        People that got the most popular items for lack of a history (count).
-    fit_seconds, recommend_seconds
-        Wall time.
-    """
-
+    #: As in the table.
     name: str
+    #: Recall@k and NDCG@k, means over people with 95 % bootstrap intervals.
     recall: Figure
     ndcg: Figure
+    #: The same minus those of the reference recommender, paired by person; None for the reference
+    #: itself.
     recall_difference: Figure | None
     ndcg_difference: Figure | None
+    #: One sentence on the recommender.
     note: str
+    #: Whether it is one of `BASELINES`.
     baseline: bool
+    #: People that got the most popular items for lack of a history (count).
     fallbacks: int
+    #: Wall time.
     fit_seconds: float
     recommend_seconds: float
 
 
 @dataclass(frozen=True)
 class OfflineReport:
-    """Recommenders on the same people and held-out items.
+    """Recommenders on the same people and held-out items."""
 
-    Attributes
-    ----------
-    release, split, masked
-        What was judged on, and the splits whose items are in nobody's list.
-    k
-        Length of the lists (items).
-    users
-        People with a held-out item (count).
-    against
-        The recommender that differences are taken from.
-    rows
-        Baselines first.
-    """
-
+    #: What was judged on, and the splits whose items are in nobody's list.
     release: str
     split: str
     masked: tuple[str, ...]
+    #: Length of the lists (items).
     k: int
+    #: People with a held-out item (count).
     users: int
+    #: The recommender that differences are taken from.
     against: str
+    #: Baselines first.
     rows: tuple[OfflineRow, ...]
 
     def as_json(self) -> dict[str, Any]:

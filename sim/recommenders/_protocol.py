@@ -30,16 +30,11 @@ class Recommender(Protocol):
     Items and personas have the numbers of :class:`sim.environment.Catalogue` and
     :class:`sim.environment.Cast`: rows of the tables ordered by id. A persona that the release
     matches to a real user (table ``matched_personas``) has that user's interactions.
-
-    Attributes
-    ----------
-    name
-        Short name, as in tables.
-    note
-        One sentence on what it is and what it was fitted on.
     """
 
+    #: Short name, as in tables.
     name: str
+    #: One sentence on what it is and what it was fitted on.
     note: str
 
     def fit(self, release: Release, *, interactions: pl.DataFrame | None = None) -> Self:

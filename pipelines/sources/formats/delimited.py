@@ -79,24 +79,16 @@ class RowFault:
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What a column holds.
+    """What a column holds."""
 
-    Attributes
-    ----------
-    plain
-        Regular expression (Rust syntax) of the form that Arrow parses to the same value as
-        ``parse`` does.
-    parse
-        Value of a field, or :class:`RowFault`.
-    optional
-        Whether an empty field is a null rather than a fault.
-    text
-        Whether it holds free text.
-    """
-
+    #: Regular expression (Rust syntax) of the form that Arrow parses to the same value as ``parse``
+    #: does.
     plain: str
+    #: Value of a field, or :class:`RowFault`.
     parse: Callable[[str], Any]
+    #: Whether an empty field is a null rather than a fault.
     optional: bool
+    #: Whether it holds free text.
     text: bool
     type_name: Literal["int64", "float64", "string"]
 
@@ -226,14 +218,9 @@ Reject = Callable[[str, int, str, str], None]
 
 @dataclass(slots=True)
 class Batch:
-    """Some rows of a file, in the order of the file.
+    """Some rows of a file, in the order of the file."""
 
-    Attributes
-    ----------
-    frame
-        The columns and ``line`` (int64, 1-based line of the row's start).
-    """
-
+    #: The columns and ``line`` (int64, 1-based line of the row's start).
     frame: pl.DataFrame
     _raw: Callable[[], pyarrow.LargeBinaryArray]
 

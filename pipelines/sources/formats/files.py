@@ -46,18 +46,12 @@ _RATIO_APPLIES_FROM = 64 << 20
 
 
 class UnpackLimits(NamedTuple):
-    """Limits of a compressed file; one that exceeds them is a bomb, not a table.
+    """Limits of a compressed file; one that exceeds them is a bomb, not a table."""
 
-    Attributes
-    ----------
-    ratio
-        Unpacked bytes per packed byte (CSV text packs about 4:1; deflate's own limit is 1032:1).
-        Applies from 64 MiB on.
-    size
-        Unpacked bytes.
-    """
-
+    #: Unpacked bytes per packed byte (CSV text packs about 4:1; deflate's own limit is 1032:1).
+    #: Applies from 64 MiB on.
     ratio: int = 200
+    #: Unpacked bytes.
     size: int = 1 << 40
 
     def exceeded(self, packed: int, unpacked: int) -> bool:
@@ -78,21 +72,14 @@ UNPACK_LIMITS = UnpackLimits()
 
 @dataclass(frozen=True, slots=True)
 class Original:
-    """One original file, as bytes.
+    """One original file, as bytes."""
 
-    Attributes
-    ----------
-    name
-        Name relative to the data folder, with ``/``; for a member, the archive's name and
-        then the member's.
-    size
-        Bytes (unpacked); None if that is only known at the end.
-    open
-        Opens a stream; may be called again for another pass.
-    """
-
+    #: Name relative to the data folder, with ``/``; for a member, the archive's name and then the
+    #: member's.
     name: str
+    #: Bytes (unpacked); None if that is only known at the end.
     size: int | None
+    #: Opens a stream; may be called again for another pass.
     open: Callable[[], Stream]
 
 

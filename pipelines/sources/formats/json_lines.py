@@ -145,47 +145,31 @@ _KINDS: dict[str, tuple[str, tuple[str, ...]]] = {
 
 @dataclass(frozen=True, slots=True)
 class JsonField:
-    """A field of the record and the column it becomes.
+    """A field of the record and the column it becomes."""
 
-    Attributes
-    ----------
-    key
-        The record's key, at its top level.
-    name
-        The column.
-    kind
-        ``text``, ``number`` (float64), ``integer`` (int64), ``boolean``, ``texts`` (list of
-        text; an absent one is empty, a single text a list of one), or ``json``: the value as
-        JSON text, whatever it is.
-    reason
-        Reason code of a row whose field has another type (or, if required, is absent).
-    required
-        Whether a record without it, or with null, is rejected.
-    """
-
+    #: The record's key, at its top level.
     key: str
+    #: The column.
     name: str
+    #: ``text``, ``number`` (float64), ``integer`` (int64), ``boolean``, ``texts`` (list of text; an
+    #: absent one is empty, a single text a list of one), or ``json``: the value as JSON text,
+    #: whatever it is.
     kind: Kind = "text"
+    #: Reason code of a row whose field has another type (or, if required, is absent).
     reason: str = "wrong_type"
+    #: Whether a record without it, or with null, is rejected.
     required: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What a combination of JSON types means.
+    """What a combination of JSON types means."""
 
-    Attributes
-    ----------
-    reason
-        Why such a record is rejected; None if it isn't.
-    present
-        Keys that are there, with another value than null.
-    single
-        Keys with a text where a list is expected.
-    """
-
+    #: Why such a record is rejected; None if it isn't.
     reason: str | None
+    #: Keys that are there, with another value than null.
     present: frozenset[str] = frozenset()
+    #: Keys with a text where a list is expected.
     single: frozenset[str] = frozenset()
 
     @classmethod
@@ -291,23 +275,15 @@ _LINE = "line"
 
 @dataclass(slots=True)
 class JsonBatch:
-    """Some rows of a file, in the order of the file.
+    """Some rows of a file, in the order of the file."""
 
-    Attributes
-    ----------
-    frame
-        The fields' columns and ``line`` (int64, from 1), without rejected rows.
-    faults
-        Rejected lines: ``line``, ``reason``, ``text``.
-    lines
-        Lines of the block, taken or not (count).
-    done
-        Bytes of the (unpacked) file up to the end of the block.
-    """
-
+    #: The fields' columns and ``line`` (int64, from 1), without rejected rows.
     frame: pl.DataFrame
+    #: Rejected lines: ``line``, ``reason``, ``text``.
     faults: pl.DataFrame
+    #: Lines of the block, taken or not (count).
     lines: int
+    #: Bytes of the (unpacked) file up to the end of the block.
     done: int
     _raw: pyarrow.LargeBinaryArray
     _first: int
