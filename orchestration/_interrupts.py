@@ -23,15 +23,8 @@ def bounded_end(grace: float, message: str = "") -> Iterator[None]:
 
     Both raise `KeyboardInterrupt`. If the process has not ended by then, because a library holds
     the signal back, a call into C does not return or the interpreter takes long to shut down, it
-    kills its descendants and exits. A forced end is safe: it is one of the moments at which a
-    kill leaves a whole store.
-
-    Parameters
-    ----------
-    grace
-        Time for an orderly end (seconds).
-    message
-        Line for standard error at a forced end; empty for none.
+    kills its descendants and exits. A forced end is safe: it is one of the moments at which a kill
+    leaves a whole store. A ``message`` is written to standard error at a forced end.
     """
     if threading.current_thread() is not threading.main_thread():
         yield  # signals are delivered to the main thread only

@@ -44,14 +44,7 @@ def duckdb_type(dtype: pl.DataType) -> str:
 def mart_models(domain: str, tables: Mapping[str, Contract], tests: Mapping[str, Any]) -> str:
     """Content of a domain's YAML file: a model per table, with its columns and tests.
 
-    Parameters
-    ----------
-    domain
-        Such as ``books``.
-    tables
-        Contracts by table name, in the order of the file.
-    tests
-        Declared tests by table and name (``dbt/mart_tests.yml``).
+    ``tests`` are those declared by table and name in ``dbt/mart_tests.yml``.
 
     Raises
     ------

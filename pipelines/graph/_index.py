@@ -58,14 +58,7 @@ class GraphIndex:
         Edges are read one edge type at a time, so a scan of a snapshot is never in memory as
         a whole.
 
-        Parameters
-        ----------
-        triples
-            The `graph_triples` contract; a frame or a scan.
-        domain
-            Such as ``movies``.
-        nodes
-            Further ids per type, for nodes that may have no edge.
+        ``nodes`` are further ids per type, for nodes that may have no edge.
 
         Raises
         ------
@@ -161,20 +154,8 @@ class GraphIndex:
 def half_matrix(index: GraphIndex, path: MetaPath, side: str = "left") -> Csr:
     """Counts of walks from each start (`left`) or final item (`right`) to the middle of a path.
 
-    With L and R the two sides, path instances number L·Rᵀ; for a symmetric path both are W.
-
-    Parameters
-    ----------
-    index
-        The graph.
-    path
-        A path of its domain.
-    side
-        ``left`` or ``right``.
-
-    Returns
-    -------
-    Of shape (starts or items, middle nodes), float64 whole numbers (exact to 2**53).
+    With L and R the two sides, path instances number L·Rᵀ; for a symmetric path both are W. The
+    matrix is of shape (starts or items, middle nodes), float64 whole numbers (exact to 2**53).
     """
     return index.walk_matrix(path.left if side == "left" else path.right)
 

@@ -91,12 +91,7 @@ class MetaPaths:
 def load_metapaths(domain: str, max_length: int = MAX_LENGTH) -> MetaPaths:
     """The declared meta-paths of a domain.
 
-    Parameters
-    ----------
-    domain
-        Such as ``movies``.
-    max_length
-        Longest path to keep (relations; ``graph.max_path_length``).
+    Paths of more than ``max_length`` relations (``graph.max_path_length``) are left out.
 
     Raises
     ------

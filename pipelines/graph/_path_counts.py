@@ -206,17 +206,8 @@ class UserPath:
 class PathCounts:
     """Path counts of a graph, immutable and shared by every copy of a memory.
 
-    Parameters
-    ----------
-    index
-        The graph.
-    paths
-        Meta-paths to count.
-    vectors
-        Unit node embeddings of shape (items, dimension), float32, zero where an item has
-        none; or None.
-    cache_bytes
-        How much may be kept of rows that were computed (bytes).
+    ``vectors`` are unit node embeddings of shape (items, dimension), float32, zero where an item
+    has none; ``cache_bytes`` bounds what is kept of rows that were computed.
     """
 
     def __init__(

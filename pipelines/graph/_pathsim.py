@@ -48,16 +48,9 @@ _DENSE_SIZE = 32_000_000
 def combine(counts: Floats, start: Floats, end: Floats, out: Floats | None = None) -> Floats:
     """Formula 5: twice the instances between two nodes over those back to each of them.
 
-    Parameters
-    ----------
-    counts, start, end
-        |p_x→y|, |p_x→x| and |p_y→y|, of shapes that broadcast together.
-    out
-        Where to put the result, other than `counts`.
-
-    Returns
-    -------
-    The similarity, 0 where nothing leads back to either node.
+    ``counts``, ``start`` and ``end`` are |p_x→y|, |p_x→x| and |p_y→y|, of shapes that broadcast
+    together; ``out`` must be another array than ``counts``. 0 where nothing leads back to either
+    node.
 
     >>> combine(np.array([2.0, 0.0]), np.array([3.0, 0.0]), np.array([1.0, 0.0])).tolist()
     [1.0, 0.0]
@@ -110,12 +103,7 @@ class _Group:
 class PathSim:
     """Similarity along a domain's meta-paths.
 
-    Parameters
-    ----------
-    index
-        The graph.
-    paths
-        Meta-paths of its domain. Those without an instance take no part.
+    Paths without an instance take no part.
     """
 
     def __init__(self, index: GraphIndex, paths: MetaPaths) -> None:
@@ -161,17 +149,8 @@ class PathSim:
     def group_counts(self, rows: Codes, out: Floats | None = None) -> Floats:
         """Path instances from some items to every item, by group of paths.
 
-        Parameters
-        ----------
-        rows
-            Codes of the items.
-        out
-            Where to put them.
-
-        Returns
-        -------
-        Of shape (groups, rows, items), whole numbers; each counts once, whatever the number
-        of paths in its group.
+        Of shape (groups, rows, items), whole numbers; each counts once, whatever the number of
+        paths in its group.
         """
         if out is None:
             out = np.empty((len(self.groups), len(rows), self.items))
@@ -194,13 +173,7 @@ class PathSim:
         return combine(self.counts(rows), trips[rows][:, None], trips[None, :])
 
     def user_similarity(self, user: int) -> Floats:
-        """s(u, y) of a user and every item, of shape (items,), in 0 to 1.
-
-        Parameters
-        ----------
-        user
-            Code of the user.
-        """
+        """s(u, y) of a user and every item, of shape (items,), in 0 to 1."""
         counts, own = np.zeros(self.items), 0.0
         for path in self._user_paths:
             walks = _walks_from(self.index, user, path.left)

@@ -29,14 +29,7 @@ def sample_item(
 ) -> str:
     """The item to show when nobody asked for one: the one with the most raters, ties by id.
 
-    Parameters
-    ----------
-    triples
-        The `graph_triples` contract, a frame or a scan.
-    items
-        Column ``item_id``; the first one is taken if nothing was rated.
-    relation
-        From an item to its users.
+    The first of ``items`` is taken if nothing was rated.
     """
     raters = (
         triples.lazy()

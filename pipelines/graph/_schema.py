@@ -189,16 +189,7 @@ def parse_schema(domain: str, section: Mapping[str, Any]) -> DomainSchema:
 def schema_violations(triples: pl.DataFrame | pl.LazyFrame, domain: str) -> pl.DataFrame:
     """Triples that the domain's schema does not allow, in their order.
 
-    Parameters
-    ----------
-    triples
-        The `graph_triples` contract.
-    domain
-        Such as ``movies``.
-
-    Returns
-    -------
-    The triples' columns and ``problem``, one sentence; no rows if all are allowed.
+    Their columns and ``problem``, one sentence.
     """
     schema = load_schema(domain)
     columns = ["head_type", "relation", "tail_type"]

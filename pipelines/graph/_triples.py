@@ -56,18 +56,7 @@ def movie_triples(
 ) -> pl.DataFrame:
     """Triples of films, people and what they did in the training split, as one frame.
 
-    :func:`triple_batches` yields the same rows in bounded memory.
-
-    Parameters
-    ----------
-    items, interactions, splits, users
-        Tables `movies.items`, `.interactions`, `.splits` and `.human_users`; frames or scans.
-    settings
-        Thresholds of `liked` and `disliked`.
-
-    Returns
-    -------
-    The `graph_triples` contract, in its order.
+    :func:`triple_batches` yields the same rows in bounded memory. Tables are frames or scans.
 
     Raises
     ------

@@ -57,10 +57,7 @@ def occupation_values() -> tuple[str, ...]:
 def occupations_of(age_band: pl.Series, occupation: pl.Series) -> pl.Series:
     """Published occupations as values of :func:`occupation_values`; null where there is none.
 
-    Parameters
-    ----------
-    age_band, occupation
-        Columns of ``human_users``. The band decides between the two kinds of students.
+    The age band decides between the two kinds of students.
 
     Examples
     --------
@@ -241,14 +238,8 @@ class History:
     def draw(self, users: Ints, sizes: Ints, *keys: int) -> Lists:
         """One list of interactions per user, drawn without replacement.
 
-        Parameters
-        ----------
-        users
-            User numbers, of shape (n,).
-        sizes
-            Interactions of each list, of shape (n,); at most all that the user has.
-        keys
-            Seed and purpose: equal keys give equal lists.
+        ``users`` and ``sizes`` (at most all that a user has) are of shape (n,); equal ``keys``,
+        seed and purpose, give equal lists.
         """
         counts = self.counts[users]
         owner = np.repeat(np.arange(len(users)), counts)

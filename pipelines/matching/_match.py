@@ -55,20 +55,8 @@ def match_users(
 ) -> Matched:
     """Give users the candidate persona that is most consistent with their history.
 
-    Parameters
-    ----------
-    history
-        Training interactions of everybody.
-    traits
-        The table `training_traits`.
-    matcher
-        Proposes and rates candidates; it is fitted here.
-    settings
-        Section ``matching``.
-    users
-        Ids of who is matched; default: ``matching.users`` of them, drawn by hash.
-    progress
-        Called with the name of each stage before it.
+    The matcher is fitted here. Without ``users``, ``matching.users`` of them are drawn by hash;
+    ``progress`` is called with the name of each stage before it.
 
     Raises
     ------

@@ -53,20 +53,8 @@ class ModelMatcher(Asking):
     that has no rating stays without a score. Answers go through the answer store: a rerun asks
     nothing again.
 
-    Parameters
-    ----------
-    engine
-        The model.
-    settings
-        Section ``matching``.
-    store
-        Where answers are kept; None keeps nothing.
-    serving
-        When answers are committed, and how many may fail.
-    tokenizer
-        The model's, to check that it can spell the grammars; None where it is out of reach.
-    progress
-        Called with the tally of calls after every answer.
+    ``tokenizer`` is the model's, to check that it can spell the grammars (None where it is out of
+    reach); ``progress`` is called with the tally of calls after every answer.
     """
 
     name = "model"

@@ -23,14 +23,8 @@ _METHODS = ("fit", "tastes", "candidates", "rate", "metadata")
 def open_matcher(settings: Settings, name: str | None = None) -> Matcher:
     """The matcher that the settings name, before `fit`.
 
-    Parameters
-    ----------
-    settings
-        ``matching`` is given to its class; ``engine`` and ``serving`` open the model of `model`.
-        A matcher with a `close` is to be closed.
-    name
-        One of `MATCHERS`, ``module:Class`` or ``path/to/file.py:Class``; default
-        ``matching.method``.
+    A name is one of `MATCHERS`, ``module:Class`` or ``path/to/file.py:Class``; default
+    ``matching.method``. A matcher with a `close` is to be closed.
 
     Raises
     ------

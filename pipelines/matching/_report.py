@@ -72,17 +72,9 @@ def attribute_report(
     prior answers each class with its share among all people, the majority class is the most
     frequent one.
 
-    Parameters
-    ----------
-    history
-        Of the domain.
-    personas
-        Rows of `matched_personas`; people whose attribute nobody told or matched are left out.
-    posterior
-        Probabilities of the values by attribute, of the people of `personas` in their order: adds
-        the most probable value as a row, which is what self-consistency chooses from.
-    seed
-        Of the bootstrap.
+    ``personas`` are rows of `matched_personas`; people whose attribute is not published or not
+    matched are left out. ``posterior`` has probabilities of the values by attribute, in the order
+    of ``personas``, and adds the most probable value as a row: what self-consistency chooses from.
 
     Returns
     -------

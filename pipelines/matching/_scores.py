@@ -31,18 +31,8 @@ def draw_trials(
 
     Own lists are drawn one by one from all interactions of the user and may overlap. The other
     users are drawn from everybody with a training interaction; each has one list, whoever it is
-    compared with.
-
-    Parameters
-    ----------
-    history
-        Training interactions.
-    users
-        User numbers, ascending, of shape (n,).
-    subsets, size, others
-        Own lists (j), interactions of a list, and other users (count).
-    seed
-        Of all draws.
+    compared with. ``users`` are ascending numbers of shape (n,); ``subsets`` (the paper's j),
+    ``size`` and ``others`` count own lists, interactions of a list and other users.
 
     Raises
     ------
@@ -73,19 +63,10 @@ def draw_trials(
 def self_consistency(expected: Floats, own: int) -> tuple[Floats, Floats, Floats]:
     """s(p, u): mean rating of own lists less mean rating of others' lists.
 
-    Means, because there are ten times as many lists of others as own ones.
-
-    Parameters
-    ----------
-    expected
-        Ratings on 1-10 of shape (candidates, lists), own lists first, NaN where there is none.
-    own
-        Number of own lists.
-
-    Returns
-    -------
-    Means of own lists, of others' lists, and their difference; NaN for a candidate that lacks
-    one of its ratings.
+    Means, because there are ten times as many lists of others as own ones. ``expected`` has ratings
+    on 1-10 of shape (candidates, lists), the ``own`` lists first, NaN where there is none. Returns
+    means of own lists, of others' lists, and their difference; NaN for a candidate that lacks one
+    of its ratings.
 
     Examples
     --------
@@ -99,19 +80,9 @@ def self_consistency(expected: Floats, own: int) -> tuple[Floats, Floats, Floats
 def choose(user: Ints, score: Floats, users: int) -> tuple[Ints, Floats]:
     """Row of the best candidate of each user, and how much better it is than the next.
 
-    Parameters
-    ----------
-    user
-        Position of each candidate's user, ascending; candidates in the order of their numbers.
-    score
-        NaN where a candidate has none.
-    users
-        Number of users.
-
-    Returns
-    -------
-    Rows (-1 where no candidate has a score; equal scores: the lower number) and margins (NaN with
-    fewer than two scores), of shape (users,).
+    ``user`` is the position of each candidate's user, ascending; ``score`` is NaN where there is
+    none. Rows (-1 where no candidate has a score; of equal scores the lower number) and margins
+    (NaN with fewer than two scores) are of shape (users,).
     """
     order = np.lexsort((np.arange(len(user)), -np.nan_to_num(score, nan=-np.inf), user))
     first = np.searchsorted(user[order], np.arange(users))

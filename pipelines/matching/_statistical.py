@@ -60,11 +60,6 @@ class StatisticalMatcher:
     attributes of the users of another fold the highest posterior probability.
 
     Where the source tells nothing, nothing is proposed; the Big Five never are.
-
-    Parameters
-    ----------
-    settings
-        Section ``matching``.
     """
 
     name = "statistical"

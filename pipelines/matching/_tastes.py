@@ -43,13 +43,6 @@ def taste_profiles(history: History, users: Ints) -> list[TasteProfile]:
 
     A surplus is a rating less what the item's and the user's shrunken means let expect, and is
     shrunk once more per genre, person and decade, as those of the statistical rater.
-
-    Parameters
-    ----------
-    history
-        Of the whole domain: item means are everybody's.
-    users
-        User numbers, of shape (n,).
     """
     rules = assumed()["taste"]
     damping = rules["damping"]

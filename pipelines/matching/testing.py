@@ -26,19 +26,8 @@ def small_world(
 ) -> dict[str, pl.DataFrame]:
     """Tables of a small domain in which three kinds of people like different items.
 
-    Parameters
-    ----------
-    users, items
-        Counts; every user rates about a third of the items, one of them held out.
-    told
-        Whether the source tells ages and occupations.
-    domain
-        `movies`, `books` or `games`.
-
-    Returns
-    -------
-    ``interactions, splits, items, human_users`` as arguments of :meth:`History.read`, and
-    ``training_traits``.
+    Every user rates about a third of the items, one of them held out. Returns ``interactions,
+    splits, items, human_users`` as arguments of :meth:`History.read`, and ``training_traits``.
     """
     kinds = len(_AGES)
     rows = [

@@ -33,20 +33,8 @@ def generate(
 
     Tastes are in the domain that the first word of the cohort's name says, else in that of the
     settings. Persona n depends on (seed, cohort name, domain, n) only, so a cohort is the same
-    whatever the batch size or the number of workers.
-
-    Parameters
-    ----------
-    settings
-        Cohort name, number of personas, seed and writer.
-    start
-        First number.
-    count
-        How many; default: from `start` to the end of the cohort.
-    cohort
-        Name of the cohort, if not that of the settings (a partition's).
-    writer
-        Who writes, if not the writer that the settings name.
+    whatever the batch size or the number of workers. The cohort's name and the writer, if given,
+    replace those of the settings.
 
     Returns
     -------

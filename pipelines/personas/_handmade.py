@@ -132,11 +132,8 @@ def paraphrases(half: str) -> tuple[dict[str, str], ...]:
     of a text are ``{name}``, ``{he}``, ``{him}``, ``{his}``, ``{genre}``, ``{film}``, ``{films}``
     and their capitalised forms.
 
-    Parameters
-    ----------
-    half
-        `open` or `sealed`. A text is sealed if the first byte of
-        sha256("understudy paraphrases 1\n" + text) is odd.
+    A text is in the `sealed` half if the first byte of sha256("understudy paraphrases 1\n" + text)
+    is odd, else in the `open` one.
 
     Raises
     ------
@@ -161,14 +158,7 @@ def restated_personas(personas: pl.DataFrame, half: str, draw: int) -> pl.DataFr
     Registers alternate from persona to persona and from draw to draw; the paraphrase of its
     register is drawn by persona and draw.
 
-    Parameters
-    ----------
-    personas
-        Rows of :func:`handmade_personas` with the columns of :func:`handmade_suite`.
-    half
-        `open` or `sealed`.
-    draw
-        Which draw.
+    ``personas`` are rows of :func:`handmade_personas` with the columns of :func:`handmade_suite`.
 
     Examples
     --------

@@ -48,16 +48,8 @@ def imported(
     writer that the file states, else `unknown`. Likes and dislikes are empty, leniency and manner
     null: raters read them from the text (:func:`pipelines.personas.read_fields`).
 
-    Parameters
-    ----------
-    raw
-        Rows of ``raw.persona_files``, in its order.
-    cohort
-        Name of the cohort that they form.
-    start
-        Number of the first row's persona.
-    domain
-        Whose items they are asked about, unless the cohort's name says it.
+    ``raw`` has rows of ``raw.persona_files`` in its order; the first persona's number is ``start``.
+    The cohort's name may say the domain.
 
     Returns
     -------

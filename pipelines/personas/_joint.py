@@ -120,16 +120,9 @@ class Copula:
     ) -> Copula:
         """Fit to tables and margins.
 
-        Parameters
-        ----------
-        tables
-            Two-way tables of the attributes, and of each by gender and age; None: independence.
-        names
-            Attributes; those of `TRAITS`, all others are genres.
-        margins
-            Share of people in each level, of shape (attributes, 3).
-        population
-            Share of people by gender and age (years), of shape (genders, ages).
+        ``tables`` are two-way tables of the attributes, and of each by gender and age; None is
+        independence. Attributes that are not in `TRAITS` are genres. ``margins`` are shares of
+        people in each level, of shape (attributes, 3), ``population`` by gender and age in years.
         """
         size = len(names)
         known = tables or Tables({})
@@ -182,12 +175,7 @@ class Copula:
     def levels(self, latent: Floats, male: npt.NDArray[np.bool_], age: Ints) -> tuple[Ints, Floats]:
         """Levels (0 to 2) of people, and how far each is towards the highest.
 
-        Parameters
-        ----------
-        latent
-            Independent standard normal draws, of shape (people, 2 * attributes).
-        male, age
-            Of each, of shape (people,).
+        ``latent`` are independent standard normal draws of shape (people, 2 * attributes).
         """
         band = np.searchsorted(self.first_ages, age, side="right").clip(1) - 1
         value = latent @ self.factor.T + self.shift[male.astype(np.int64), band] - self.ends

@@ -124,13 +124,6 @@ def load_lists(domain: str = "movies") -> PersonaLists:
 def read_lists(folder: Path | Traversable, domain: str = "movies") -> PersonaLists:
     """Lists in files of the packaged form: ``ages.csv``, ``genres/<domain>.csv`` and so on.
 
-    Parameters
-    ----------
-    folder
-        Where the files are.
-    domain
-        Whose genres to read.
-
     Raises
     ------
     ConfigError

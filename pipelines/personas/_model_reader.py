@@ -43,19 +43,9 @@ _SURE = 0.5
 class ModelReader(Asking):
     """Reads texts with a language model.
 
-    One closed choice (`Choice`) per genre that the text names, one each for leniency and manner.
-    An answer that failed, or of a probability below one half, reads as nothing.
-
-    Parameters
-    ----------
-    engine
-        The model.
-    domain
-        `movies`, `books` or `games`: how genres are called.
-    store
-        Where answers are kept; None keeps nothing.
-    serving
-        When answers are committed, and how many may fail.
+    One closed choice (`Choice`) per genre that the text names, one each for leniency and manner. An
+    answer that failed, or of a probability below one half, reads as nothing. The domain, `movies`,
+    `books` or `games`, says how genres are called.
 
     Examples
     --------

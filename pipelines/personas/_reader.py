@@ -64,15 +64,7 @@ class Reading:
 
 @lru_cache(maxsize=65_536)
 def read_text(text: str, genres: tuple[str, ...]) -> Reading:
-    """Read one text with the genres of its domain.
-
-    Parameters
-    ----------
-    text
-        English prose or lists.
-    genres
-        Names as the domain's items have them.
-    """
+    """Read one text with the genres of its domain."""
     lexicon = _lexicon(genres)
     votes: dict[str, set[int]] = {}
     tones: set[str] = set()
@@ -131,17 +123,9 @@ def genres_named(text: str, genres: tuple[str, ...]) -> tuple[str, ...]:
 def read_fields(personas: pl.DataFrame, genres: Sequence[str]) -> pl.DataFrame:
     """Fields of personas, read from the text where a persona has none.
 
-    Parameters
-    ----------
-    personas
-        Rows of the `personas` contract; tables of older versions lack `leniency` and `manner`.
-    genres
-        Of the items that they are asked about.
-
-    Returns
-    -------
-    ``likes, dislikes, leniency, manner`` and ``read``: `fields` (the persona states at least one),
-    `text` (its text did) or `nothing`.
+    Tables of older versions lack `leniency` and `manner`. Returns ``likes, dislikes, leniency,
+    manner`` and ``read``: `fields` (the persona states at least one), `text` (its text did) or
+    `nothing`.
     """
     names = ("leniency", "manner")
     absent = [pl.lit(None, pl.String).alias(n) for n in names if n not in personas.columns]
@@ -188,19 +172,11 @@ def reading_counts(
 ) -> dict[str, int]:
     """How many personas are rated by fields, by text and by neither.
 
-    Parameters
-    ----------
-    personas, genres
-        As for :func:`read_fields`.
-    max_texts
-        Personas with fields whose texts are compared with them, evenly spaced (count).
-
-    Returns
-    -------
-    ``fields``, ``text``, ``nothing``; of ``compared`` personas with fields the ``contradictions``
-    (the text dislikes a liked genre or the reverse, or is harsh where the field is generous; the
-    field is used), and ``all_liked`` and ``none_liked``: personas that like every genre, or state
-    dislikes only.
+    Up to ``max_texts`` personas with fields, evenly spaced, have their texts compared with them.
+    Counts are ``fields``, ``text``, ``nothing``, ``compared``, ``contradictions`` (the text
+    dislikes a liked genre or the reverse, or is harsh where the field is generous; the field is
+    used), ``all_liked`` and ``none_liked`` (personas that like every genre, or state dislikes
+    only).
     """
     fields = read_fields(personas, genres)
     own = personas.filter(fields["read"] == "fields")

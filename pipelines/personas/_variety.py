@@ -46,10 +46,7 @@ def sentences(text: str) -> list[str]:
 def text_variety(texts: Iterable[str]) -> TextVariety:
     """Measure the variety of texts.
 
-    Parameters
-    ----------
-    texts
-        Any number; words are compared in lower case, sentences as they stand.
+    Words are compared in lower case, sentences as they stand.
 
     Examples
     --------

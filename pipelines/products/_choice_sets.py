@@ -219,18 +219,8 @@ def row_keys(ids: pl.Series, seed: int) -> U64:
 def sample_mask(ids: pl.Series, categories: pl.Series, total: int, seed: int) -> pl.Series:
     """Which products are drawn: of each category its quota, those with the least keys.
 
-    Parameters
-    ----------
-    ids, categories
-        Of each product, of shape (n,); ids are unique.
-    total
-        Products to draw over all categories (count); 0 draws all.
-    seed
-        Seed of the draw.
-
-    Returns
-    -------
-    Boolean series of shape (n,).
+    ``ids`` (unique) and ``categories`` are of shape (n,), and so is the boolean result; a ``total``
+    of 0 draws all.
     """
     if not total or total >= len(ids):
         return pl.Series("drawn", [True], dtype=pl.Boolean).new_from_index(0, len(ids))
@@ -264,22 +254,10 @@ def choice_facts(
 ) -> dict[str, Any]:
     """Facts of one run, JSON-ready.
 
-    Parameters
-    ----------
-    frame
-        Every product: ``file``, whether ``drawn``, and the first essential field it ``lacks``.
-    asked
-        Those that were drawn and lack nothing, with their match (``node``) and ``leaf``.
-    routed
-        What each distinct path led to.
-    products
-        Products of each distinct path (count).
-    waived
-        By file, the fields that were not asked of it.
-    cut
-        What was cut.
-    settings
-        The settings.
+    ``frame`` has every product: ``file``, whether ``drawn``, the first essential field it
+    ``lacks``. ``asked`` has those that were drawn and lack nothing, with ``node`` and ``leaf``.
+    ``routed`` and ``products`` (count) are by distinct path, ``waived`` has fields that were not
+    asked of a file.
     """
     drawn = frame.filter("drawn")
     matched = asked.filter(pl.col("node").is_not_null())
@@ -392,12 +370,7 @@ class ChoiceSets:
     def products(self, items: pl.LazyFrame, *, rows: int = _BATCH) -> Iterator[pl.DataFrame]:
         """Rows of ``products.products``, in order, some at a time.
 
-        Parameters
-        ----------
-        items
-            The scan that the choice sets were made from.
-        rows
-            Rows of a batch (count).
+        ``items`` is the scan that the choice sets were made from.
         """
         for part in self.chosen.iter_slices(rows):
             ids = part["item_id"]
@@ -418,15 +391,6 @@ def choice_sets(items: pl.LazyFrame, tree: CategoryTree, settings: ProductsSetti
     file. Each distinct category path is matched once. Of the categories, the top levels and
     those with too few products are cut; a product belongs to every category that is left on
     its path, the deepest of which is its leaf.
-
-    Parameters
-    ----------
-    items
-        The table ``products.items``, by ``item_id``.
-    tree
-        The category tree.
-    settings
-        What is drawn, demanded and cut.
 
     Raises
     ------

@@ -67,16 +67,10 @@ class _Choice:
 class PathMatcher:
     """Matches paths to one tree; equal questions are answered once.
 
-    Parameters
-    ----------
-    tree
-        The tree.
-    min_similarity
-        Least similarity of folded names for the heuristics `words` and `substring`
-        (rapidfuzz's normalised indel similarity, 0-1).
-    bridge_first
-        Whether the first level may be matched below the top level of the tree too, where only
-        one category there fits (of "Automotive", many parts and accessories do: none is taken).
+    ``min_similarity`` is the least similarity of folded names for the heuristics `words` and
+    `substring` (rapidfuzz's normalised indel similarity, 0-1). With ``bridge_first`` the first
+    level may be matched below the top level of the tree too, where only one category there fits (of
+    "Automotive", many parts and accessories do: none is taken).
 
     Examples
     --------

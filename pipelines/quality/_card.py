@@ -57,26 +57,8 @@ def dataset_card(
 ) -> str:
     """Markdown that says what a release is, how it was made, how good it is and on what terms.
 
-    Parameters
-    ----------
-    name
-        Name of the release, such as ``movies``.
-    world
-        The sources it was made from, such as ``sample`` or ``ml-latest-small``.
-    tables
-        Snapshots by short name.
-    licences
-        Licence of every source, by source name or just listed.
-    summary
-        Of :func:`~pipelines.quality.release_summary`.
-    settings
-        Only identity sections are shown: no path, no secret, nothing of the machine.
-
-    Returns
-    -------
-    str
-        The same for the same content: no times, paths or host names. The release's version is
-        not in it, because the version follows from what is released.
+    Only identity sections of the settings are shown: no path, no secret, nothing of the machine,
+    and no times. The release's version is not in it, because it follows from what is released.
     """
     named = licences if isinstance(licences, Mapping) else {item.name: item for item in licences}
     writers, raters = list(summary.get("writers", {})), list(summary.get("rater", []))

@@ -497,13 +497,8 @@ def _record(spec: Expectation, passed: bool | None, details: dict[str, Any]) -> 
 def pandera_record(contract: Contract, error: ContractError | None = None) -> CheckRecord:
     """The record of a contract validation, named ``contract``.
 
-    Parameters
-    ----------
-    contract
-        The contract that the rows were checked against.
-    error
-        What ``contract.validate`` raised; None if the rows passed. A committed version has
-        passed: the store validates before it commits.
+    ``error`` is what ``contract.validate`` raised; None if the rows passed. A committed version has
+    passed: the store validates before it commits.
 
     Examples
     --------

@@ -229,19 +229,7 @@ def previous_snapshot(store: Store, dataset: str, release: str) -> Snapshot | No
     Files that a generator wrote are a world of their own for each size and seed: a smaller
     sample world is not a loss of rows.
 
-    Parameters
-    ----------
-    store
-        Where the releases are.
-    dataset
-        Such as ``movies.items``.
-    release
-        Name of the release.
-
-    Returns
-    -------
-    Snapshot or None
-        None if nothing of this world was released, or its tables are no longer there.
+    None if nothing of this world was released, or its tables are no longer there.
 
     Raises
     ------

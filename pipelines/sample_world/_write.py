@@ -91,22 +91,11 @@ def write_sample_world(
 ) -> SampleWorld:
     """Generate a world of original files for all domains, and their answer key.
 
-    The same settings give the same bytes. A complete world of the same settings is left as it
-    is. Everything is written aside and takes its name at the end, so that no half world is ever
-    at ``folder``; a second writer beside it waits for the first. Memory grows with films and
-    users, not with ratings, which are written block by block: below 500 MB for 25 million
-    ratings, 62,000 films and 162,000 users.
-
-    Parameters
-    ----------
-    folder
-        Target folder; must be absent, empty, or hold a world that this function wrote.
-    settings
-        Films, users and valid ratings (exact counts) and the seed.
-    broken_rows
-        Whether a few rows are broken on purpose.
-    progress
-        Called with a stage's name, the units done and their total.
+    The same settings give the same bytes. A complete world of the same settings is left as it is.
+    Everything is written aside and takes its name at the end, so that no half world is ever at
+    ``folder``; a second writer beside it waits for the first. Memory grows with films and users,
+    not with ratings, which are written block by block: below 500 MB for 25 million ratings, 62,000
+    films and 162,000 users. A few rows are broken on purpose unless ``broken_rows`` is False.
 
     Raises
     ------

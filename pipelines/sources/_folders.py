@@ -209,17 +209,8 @@ def pick_files(
 ) -> list[Path]:
     """Regular files of a folder whose names are wanted, by name; none if it is absent.
 
-    Parameters
-    ----------
-    folder
-        The folder.
-    wanted
-        Whether a file of this name is read.
-    expected
-        Names that are read, for error texts.
-    resembles
-        Whether a name that is not wanted looks like one that is; default: its
-        :func:`resembling` name is wanted.
+    A name that is not wanted but ``resembles`` one (default: its :func:`resembling` name is wanted)
+    is an error, and so is one of something else than a file.
 
     Raises
     ------
@@ -239,16 +230,8 @@ def pick_files(
 def unread(folder: Path, read: Iterable[Path], sources: Collection[str]) -> list[str]:
     """Names in a data folder that no source reads, with ``/``; folders end with ``/``.
 
-    A folder is listed as a whole unless it is a source's or holds a file that is read.
-
-    Parameters
-    ----------
-    folder
-        The data folder.
-    read
-        Files that are read.
-    sources
-        Names of the sources' folders.
+    A folder is listed as a whole unless it is a source's or holds a file that is read. ``read`` are
+    the files that are read, ``sources`` the names of the sources' folders.
 
     Raises
     ------

@@ -77,21 +77,6 @@ def ingest(
     If the same files were read before by the same code and settings, nothing is read: the
     tables of then become current.
 
-    Parameters
-    ----------
-    source
-        Name in the registry, such as ``movielens``.
-    world
-        Where its files are.
-    store
-        Where the tables go.
-    settings
-        The settings tree.
-    run_id
-        The run that asks.
-    progress
-        Called with (stage, done, total or None).
-
     Returns
     -------
     dict

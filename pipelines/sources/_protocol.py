@@ -105,13 +105,7 @@ def unpack_limits(settings: Settings) -> UnpackLimits:
 class Source(ABC):
     """One publisher's files.
 
-    Parameters
-    ----------
-    settings
-        The settings tree; a source reads its own part.
-    progress
-        Called with (stage, done, total or None) while files that the settings name by their
-        address are downloaded.
+    ``progress`` is called while files that the settings name by their address are downloaded.
     """
 
     #: Name in the registry, such as ``movielens``.

@@ -22,12 +22,8 @@ _SPILL_ROWS = 50_000
 class RejectLog:
     """Rejected rows of one source.
 
-    A row (file, line) is rejected once, for the first reason found.
-
-    Parameters
-    ----------
-    folder
-        Where rows are spilled to when there are many.
+    A row (file, line) is rejected once, for the first reason found. Many rows are spilled to
+    ``folder``.
 
     Examples
     --------

@@ -69,16 +69,8 @@ def open_world(
 ) -> World:
     """Find the original files of a data folder.
 
-    Parameters
-    ----------
-    folder
-        The data folder.
-    origin
-        ``generated``, ``given``, or the address it was downloaded from.
-    settings
-        The settings tree; ``data`` names files that lie elsewhere.
-    progress
-        Called with (stage, done, total or None) while those are downloaded.
+    ``origin`` is ``generated``, ``given``, or the address that the folder was downloaded from; the
+    settings' ``data`` names files that lie elsewhere.
 
     Raises
     ------

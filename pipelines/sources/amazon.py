@@ -60,20 +60,9 @@ def find_files(
 ) -> list[AmazonFile]:
     """Find the Amazon files of a data folder, or sort out the given ones.
 
-    Parameters
-    ----------
-    folder
-        The data folder; its ``amazon/2018`` and ``amazon/2023`` (or ``amazon`` itself, where
-        ``.json`` is 2018 and ``.jsonl`` is 2023) are looked at.
-    settings
-        Edition and categories to take.
-    given
-        Files of a kind to take instead of those in the folder.
-
-    Returns
-    -------
-    list
-        By name; empty if there are none and none were asked for.
+    ``amazon/2018`` and ``amazon/2023`` are looked at, and ``amazon`` itself, where ``.json`` is
+    2018 and ``.jsonl`` is 2023. Files that are ``given`` of a kind replace those of the folder.
+    They come by name; none if there are none and none were asked for.
 
     Raises
     ------

@@ -176,15 +176,10 @@ class Layout:
 def find_layout(folder: Path, variant: str = "auto") -> Layout:
     """Find the MovieLens files of a data folder.
 
-    Parameters
-    ----------
-    folder
-        The data folder: ``movielens/<variant>.zip``, ``movielens/<variant>/`` or the CSV
-        files directly in ``movielens/``. An archive wins over a folder of the same name. A
-        part of a published archive may be called ``<variant>-<anything>.zip``; it is taken
-        if the whole one is not there.
-    variant
-        Which one; ``auto`` takes the only one, or ml-latest-small among several.
+    That is ``movielens/<variant>.zip``, ``movielens/<variant>/`` or the CSV files directly in
+    ``movielens/``. An archive wins over a folder of the same name. A part of a published archive
+    may be called ``<variant>-<anything>.zip``; it is taken if the whole one is not there. The
+    variant ``auto`` is the only one, or ml-latest-small among several.
 
     Raises
     ------
@@ -262,26 +257,10 @@ def raw_table(
 ) -> RawTable:
     """A table of one file.
 
-    Parameters
-    ----------
-    dataset
-        Name of the raw dataset.
-    reader
-        Its file's rows.
-    faults
-        Makes the expression of a row's reason, null if it is fine.
-    work
-        Where rejected rows go.
-    key
-        Columns that identify a row; the order of the table.
-    prefer
-        Which row of a key stays, as for :class:`OrderedRows`.
-    seen
-        Told of every batch.
-    finish
-        Makes a batch into the contract's columns.
-    allow_empty
-        Whether the table may have no rows.
+    ``faults`` makes the expression of a row's reason, null if it is fine; rejected rows go to
+    ``work``. ``key`` identifies a row and is the table's order, ``prefer`` says which row of a key
+    stays (:class:`OrderedRows`). ``seen`` is called with every batch, ``finish`` makes it into the
+    contract's columns.
     """
     original, columns = reader.original, reader.columns
 

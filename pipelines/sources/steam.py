@@ -51,14 +51,8 @@ def find_files(
 ) -> dict[Kind, SteamFile]:
     """The Steam files that there are, in the order games, reviews, items.
 
-    Parameters
-    ----------
-    folder
-        The data folder, with ``steam/steam_games.json[.gz]`` and so on.
-    settings
-        ``data.steam`` names files that lie elsewhere.
-    progress
-        Told of downloads of those that have an address.
+    That is ``steam/steam_games.json[.gz]`` and so on in the data folder, or what ``data.steam``
+    names.
 
     Raises
     ------

@@ -52,12 +52,7 @@ class TreeRow:
 def tree_rows(original: Original, *, csv_levels: bool) -> Iterator[TreeRow]:
     """Every line of the file, in order.
 
-    Parameters
-    ----------
-    original
-        The file.
-    csv_levels
-        Whether it is a CSV with one column per level rather than ``A > B > C`` lines.
+    With ``csv_levels`` it is a CSV with one column per level rather than ``A > B > C`` lines.
 
     Raises
     ------

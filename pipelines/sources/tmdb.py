@@ -59,11 +59,8 @@ _IMDB = re.compile(r"(?:tt)?0*(\d+)")
 class WantedFilms:
     """The films to find, by TMDB id, with what MovieLens says about each.
 
-    Parameters
-    ----------
-    frame
-        ``tmdb_id`` (int64; null rows are dropped), ``imdb_id`` (string, null if unknown) and,
-        where available, ``title`` (MovieLens title with the year in brackets).
+    ``frame`` has ``tmdb_id`` (int64; null rows are dropped), ``imdb_id`` (string, null if unknown)
+    and, where available, ``title`` (MovieLens title with the year in brackets).
 
     Examples
     --------
@@ -223,19 +220,11 @@ def record_id(record: object) -> int:
 def flatten(record: object) -> FilmRow:
     """Return SUBER's features (table 6) plus keywords, collection, genres, poster and IMDb id.
 
-    Absent keys, nulls and empty strings become null (lists: empty). A whole number written as
-    a float (``81.0``) is a whole number; any other type is a fault, because a wrong type says
-    that the record was not written by TMDB and the rest of it can't be trusted either.
-
-    Parameters
-    ----------
-    record
-        A parsed answer of ``/movie/{id}?append_to_response=credits,keywords``.
-
-    Returns
-    -------
-    tuple
-        Values in the column order of ``raw.tmdb_movies``.
+    Absent keys, nulls and empty strings become null (lists: empty). A whole number written as a
+    float (``81.0``) is a whole number; any other type is a fault, because a wrong type says that
+    the record was not written by TMDB and the rest of it can't be trusted either. The record is a
+    parsed answer of ``/movie/{id}?append_to_response=credits,keywords``, the row in the column
+    order of ``raw.tmdb_movies``.
 
     Raises
     ------

@@ -73,15 +73,9 @@ class Lookup:
 class TmdbCache:
     """A folder of ``<tmdb id>.json`` files.
 
-    Each holds the answer and its checksum, so that a torn file (power loss, a full disk, an
-    editor) is noticed and asked for again rather than trusted.
-
-    Parameters
-    ----------
-    folder
-        Made when first written to.
-    record_age, missing_age
-        How long a record, and the note that there is none, count as fresh.
+    Each holds the answer and its checksum, so that a torn file (power loss, a full disk, an editor)
+    is noticed and asked for again rather than trusted. A record, and the note that there is none,
+    are fresh for the two ages.
     """
 
     def __init__(
@@ -226,14 +220,8 @@ def _parse(content: bytes, tmdb_id: int) -> CacheEntry | None:
 class CoolDown:
     """Cool-down: holds all workers back while the server asks for fewer requests.
 
-    Parameters
-    ----------
-    max_wait
-        Longest pause that is honoured (seconds).
-    max_pauses
-        Pauses in a row, without one answer between them, before giving up.
-    describe
-        Says how far the fetch is, for the error's hint.
+    A pause longer than ``max_wait`` (seconds), or one more than ``max_pauses`` in a row without an
+    answer between them, ends the fetch; ``describe`` says how far it is, for the error's hint.
     """
 
     def __init__(self, max_wait: float, max_pauses: int, describe: Callable[[], str]) -> None:
@@ -337,16 +325,8 @@ class _Answer:
 class TmdbClient:
     """Fetches film records into a cache.
 
-    Parameters
-    ----------
-    settings
-        Address, token, concurrency, timeout, retries, longest pause.
-    cache
-        The cache, or its folder.
-    transport
-        Replaces the network (for special connections; tests use a real local server).
-    backoff
-        First pause between two tries of one film (seconds); doubled each time.
+    ``transport`` replaces the network; ``backoff`` is the first pause between two tries of one film
+    (seconds), doubled each time.
 
     Raises
     ------

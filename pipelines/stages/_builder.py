@@ -57,19 +57,9 @@ def build(
     otherwise the stage makes them, and they are checked against their contracts and committed
     together with their lineage.
 
-    Parameters
-    ----------
-    stage
-        What to build.
-    context
-        Settings, store and progress.
-    cohort
-        For a table that is built by cohort: which one. The rows of the other cohorts are kept,
-        but for those of cohorts that are no longer among the personas.
-    run_id
-        The run that asks.
-    inputs
-        Snapshots by short name that are read in place of the current versions.
+    Of a table that is built by cohort, the rows of other cohorts are kept, but for those of cohorts
+    that are no longer among the personas. ``inputs`` are snapshots by short name that are read in
+    place of the current versions.
 
     Raises
     ------

@@ -14,15 +14,7 @@ __all__ = ["STAGES", "case_stage"]
 
 
 def case_stage(domain: str, table: str, rule: CaseRule | None = None) -> Stage:
-    """The stage of one case table.
-
-    Parameters
-    ----------
-    domain, table
-        Such as ``movies``, ``series``.
-    rule
-        Sizes and seed.
-    """
+    """The stage of one case table."""
     dataset, rule = f"ablations.{domain}_{table}", rule or CaseRule()
 
     def make(inputs: Inputs, settings: Settings, report: Report) -> pl.DataFrame:

@@ -72,13 +72,7 @@ def read_artefact(folder: Path, name: str) -> Json:
 
 
 class Graph:
-    """The models and tests of a manifest, and how they hang together.
-
-    Parameters
-    ----------
-    manifest
-        Content of ``manifest.json``.
-    """
+    """The models and tests of a manifest, and how they hang together."""
 
     def __init__(self, manifest: Json) -> None:
         nodes = {**manifest["nodes"], **manifest.get("unit_tests", {})}
@@ -324,17 +318,7 @@ class BuildRecords:
     def identity(
         self, keys: Iterable[str], linked: Mapping[str, str], variables: Mapping[str, Any]
     ) -> Json:
-        """What determines the rows of nodes and of what they are made from.
-
-        Parameters
-        ----------
-        keys
-            Unique ids.
-        linked
-            Version that each raw dataset is linked to.
-        variables
-            Values of dbt's variables.
-        """
+        """What determines the rows of nodes and of what they are made from."""
         nodes = {key: self.nodes[key] for key in self.upstream(*keys)}
         names = {name for node in nodes.values() for name in node["variables"]}
         datasets = {name for node in nodes.values() for name in node["sources"]}
@@ -410,16 +394,10 @@ class BuildRecords:
 def record_dbt_run(home: Path | str, target_dir: Path | str | None = None) -> None:
     """Merge the artefacts of one dbt invocation into the build records.
 
-    Call it after every invocation that runs models or tests, also when some of them failed,
-    under the same :func:`warehouse_lock`. Recording the same invocation twice changes nothing.
-
-    Parameters
-    ----------
-    home
-        The store's folder.
-    target_dir
-        Folder with ``run_results.json`` and ``manifest.json``; default: the one of
-        :func:`dbt_environment`.
+    Call it after every invocation that runs models or tests, also when some of them failed, under
+    the same :func:`warehouse_lock`. Recording the same invocation twice changes nothing. The
+    artefacts ``run_results.json`` and ``manifest.json`` are in ``target_dir`` (default: that of
+    :func:`dbt_environment`).
 
     Raises
     ------
@@ -521,21 +499,9 @@ def up_to_date_outcomes(
     """The recorded outcomes of models and tests, if running them now could change nothing.
 
     Same code, same variables, same linked sources, the very relations on record, and no test but
-    those of severity ``warn`` that found anything.
-
-    Parameters
-    ----------
-    settings
-        Whose home and variables.
-    manifest
-        Content of the project's ``manifest.json`` as it is now.
-    nodes
-        dbt's unique ids of the models and tests that would be run.
-
-    Returns
-    -------
-    dict or None
-        Outcomes by unique id, parents before children; None if anything has to be run.
+    those of severity ``warn`` that found anything. ``manifest`` is the project's as it is now,
+    ``nodes`` are dbt's unique ids of the models and tests that would be run. Outcomes come by
+    unique id, parents before children; None if anything has to be run.
     """
     layout = WarehouseLayout(Path(settings.runtime.home).expanduser().absolute())
     if not layout.database.exists():
@@ -598,17 +564,7 @@ def outcomes_on_record(
 def mart_tests(home: Path | str, model: str) -> list[MartTest]:
     """The tests of a mart and of everything it is made from, with their last outcomes.
 
-    Parameters
-    ----------
-    home
-        The store's folder.
-    model
-        dbt's name of the mart, such as ``movies_items``.
-
-    Returns
-    -------
-    list
-        By name. Those with ``severity == "error"`` must pass before the mart can be exported.
+    By name; those with ``severity == "error"`` must pass before the mart can be exported.
 
     Raises
     ------
@@ -629,16 +585,8 @@ def mart_evidence(
 ) -> MartEvidence:
     """How a mart was built, if it is up to date and every blocking test passed.
 
-    Parameters
-    ----------
-    records, model
-        Build records, and dbt's name of the mart.
-    linked
-        What the sources are linked to now.
-    variables
-        dbt's variables as the settings have them now.
-    in_database
-        The invocation that last built each model, from the database's own log.
+    ``linked`` and ``variables`` are what the sources are linked to and dbt's variables are now,
+    ``in_database`` the invocation that last built each model by the database's own log.
 
     Raises
     ------

@@ -22,14 +22,7 @@ def open_warehouse(
 ) -> Iterator[duckdb.DuckDBPyConnection]:
     """A read-only connection; while it is open no other process can write the file.
 
-    Parameters
-    ----------
-    layout
-        Whose warehouse.
-    memory_limit_mb
-        DuckDB's memory limit (MiB); it spills into a folder of its own above it.
-    threads
-        DuckDB's threads; 0 takes every core.
+    DuckDB spills into a folder of its own above its memory limit (MiB); 0 threads takes every core.
 
     Raises
     ------

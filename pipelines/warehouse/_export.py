@@ -71,16 +71,7 @@ def export_mart(
     A mart that was exported before from the same code, variables and sources is not written
     again, but its checks are recorded anew.
 
-    Parameters
-    ----------
-    store
-        Where it goes, and whose warehouse it comes from.
-    dataset
-        One of :data:`MARTS`.
-    settings
-        ``runtime`` gives the limits; the rest must be what dbt was run with.
-    run_id
-        The run that does it, for the manifest.
+    The settings must be those that dbt was run with.
 
     Returns
     -------

@@ -59,19 +59,9 @@ def link_sources(
     one. What is linked is recorded in ``<home>/warehouse/sources.json``; linking the same
     versions again changes nothing. Call it under :func:`warehouse_lock`.
 
-    Parameters
-    ----------
-    store
-        Where the snapshots are.
-    versions
-        Versions to link, by dataset; the current ones for those not named.
-    required
-        Datasets that must be there, such as those of the domain that is to be built.
-
-    Returns
-    -------
-    dict
-        Dataset to version, for every dataset of :data:`SOURCES` that the store has.
+    Datasets that ``versions`` does not name are linked at their current versions; those
+    ``required``, such as the ones of a domain that is to be built, must be there. Returns the
+    version of every dataset of :data:`SOURCES` that the store has.
 
     Raises
     ------

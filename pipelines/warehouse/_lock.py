@@ -25,16 +25,8 @@ def warehouse_lock(
 ) -> Iterator[None]:
     """Hold the warehouse from linking its sources to recording the run.
 
-    The operating system releases the lock when its holder dies, however it dies.
-
-    Parameters
-    ----------
-    home
-        The store's folder.
-    timeout
-        How long to wait for another holder (seconds); 0 does not wait.
-    on_wait
-        Called with a description of the holder before waiting for it.
+    The operating system releases the lock when its holder dies, however it dies. Another holder is
+    waited for up to ``timeout`` seconds, and described to ``on_wait`` first.
 
     Raises
     ------

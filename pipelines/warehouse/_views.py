@@ -31,17 +31,6 @@ def describe_models(
 ) -> dict[str, ModelView]:
     """Row count and first rows of models, by dbt's unique id; unknown or missing ones are left out.
 
-    Parameters
-    ----------
-    home
-        The store's folder.
-    models
-        Unique ids, such as ``model.understudy.movies_items``.
-    head
-        Rows to show (count).
-    memory_limit_mb
-        DuckDB's memory limit (MiB).
-
     Raises
     ------
     StoreError
@@ -64,20 +53,8 @@ def describe_models(
 def failing_rows(home: Path | str, test: str, *, limit: int = 20) -> list[dict[str, Any]]:
     """The rows that a dbt test stored when it last ran.
 
-    Parameters
-    ----------
-    home
-        The store's folder.
-    test
-        The test's name, such as ``movies_items_unique``, or its unique id.
-    limit
-        Rows at most (count).
-
-    Returns
-    -------
-    list
-        Column to value, JSON-ready; empty if the test passed, never ran, or stores no rows
-        (unit tests).
+    Up to ``limit`` of them, JSON-ready; none if the test passed, never ran, or stores no rows (unit
+    tests). The test is named, or given by its unique id.
 
     Raises
     ------

@@ -23,23 +23,10 @@ def collect(
 ) -> EpisodeLog:
     """Play until some episodes are over.
 
-    Parameters
-    ----------
-    env
-        The environment, one item per step.
-    episodes
-        How many (count, at least 1): those that begin first, so that short ones are not
-        preferred.
-    policy
-        ``random``: any item that the persona has not rated, nor the user that it is matched to
-        in training; ``popular``: the most rated of those. Items are met again where all have
-        been.
-    seed
-        Of the environments (environment i: ``seed + i``) and of the policy.
-
-    Returns
-    -------
-    Exactly `episodes` episodes.
+    Those are taken that begin first, so that short ones are not preferred. The policy ``random``
+    plays any item that the persona has not rated, nor the user that it is matched to in training;
+    ``popular`` plays the most rated of those. Items are met again where all have been. Environment
+    i gets the seed ``seed + i``.
     """
     recorder = VectorEpisodeRecorder(env)
     rng = np.random.default_rng([seed, _STREAM])

@@ -24,17 +24,11 @@ def headroom_share(
 ) -> Figure:
     """Share of the headroom that a recommender earns: (its reward - common) / (oracle - common).
 
-    0 is the best list for everybody, 1 each persona's own best items; below 0 a recommender
-    earns less than the common list. A user whose list was not all rated in one of the three is
-    left out of that seed. The bootstrap draws the same users for all three.
-
-    Parameters
-    ----------
-    runs, common, oracle
-        What the recommender, the best common list and the oracle showed, one per seed, all of
-        the same users in the same order.
-    seed, resamples
-        Of the bootstrap.
+    0 is the best list for everybody, 1 each persona's own best items; below 0 a recommender earns
+    less than the common list. A user whose list was not all rated in one of the three is left out
+    of that seed. The bootstrap draws the same users for all three. ``runs``, ``common`` and
+    ``oracle`` have what the recommender, the best common list and the oracle showed, one per seed,
+    all of the same users in the same order.
 
     Raises
     ------

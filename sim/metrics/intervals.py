@@ -75,14 +75,9 @@ def user_weights(users: int, draws: int, seed: int) -> Any:
 def mean_with_interval(values: Any, weights: Any) -> Figure:
     """Mean over users and its 95 % interval, the percentiles of a bootstrap.
 
-    For a paired comparison give the differences of two recommenders per user.
-
-    Parameters
-    ----------
-    values
-        One per user, of shape (users,).
-    weights
-        From :func:`user_weights`, of shape (draws, users); the same for everything compared.
+    For a paired comparison give the differences of two recommenders per user. ``values`` are one
+    per user, of shape (users,); ``weights`` are those of :func:`user_weights`, of shape (draws,
+    users), the same for everything compared.
     """
     draws = weights @ values / len(values)
     low, high = np.quantile(draws, [0.025, 0.975])

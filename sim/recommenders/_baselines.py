@@ -32,10 +32,7 @@ DAMPING = 5.0
 class RandomRecommender(ScoredRecommender):
     """Items in a random order, one order per user and seed.
 
-    Parameters
-    ----------
-    seed
-        The order depends on the seed, the user and the item, and on nothing else.
+    It depends on nothing else.
     """
 
     name = "random"

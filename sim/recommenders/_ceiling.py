@@ -30,11 +30,6 @@ class OracleRecommender(ScoredRecommender):
 
     The expectation is that before the first recommendation; what a persona's later ratings
     change is not followed.
-
-    Parameters
-    ----------
-    rater
-        Who rates in the environment that recommenders are compared in.
     """
 
     name = "oracle"
@@ -63,13 +58,7 @@ class OracleRecommender(ScoredRecommender):
 
 
 class CommonListRecommender(ScoredRecommender):
-    """The items of the highest mean expected rating over personas, the same for everybody.
-
-    Parameters
-    ----------
-    rater
-        Who rates in the environment that recommenders are compared in.
-    """
+    """The items of the highest mean expected rating over personas, the same for everybody."""
 
     name = "best common list"
     note = "The items of the highest mean expected rating, the same for everybody."

@@ -88,14 +88,8 @@ class _PeopleRelease(Release):
 def people_release(release: Release, users: Sequence[str]) -> Release:
     """The release with real people in the place of its personas, each matched to itself.
 
-    Recommenders then serve people through the same seam as personas.
-
-    Parameters
-    ----------
-    release
-        The release; nothing of it is changed or written.
-    users
-        User ids; person n is the n-th persona of the view.
+    Recommenders then serve people through the same seam as personas. Person n is the n-th persona
+    of the view.
     """
     ids = [f"persona:people:{n:09d}" for n in range(len(users))]
     frame = pl.DataFrame(

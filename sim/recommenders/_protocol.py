@@ -140,15 +140,6 @@ def checked_request(
 ) -> tuple[Ints, Ints, Floats]:
     """Arguments of :meth:`Recommender.recommend` as arrays: users, seen items, ratings.
 
-    Parameters
-    ----------
-    name
-        Of the recommender, for errors.
-    shape
-        Numbers of items and personas; None before `fit`.
-    users, k, seen, ratings
-        As given.
-
     Raises
     ------
     ConfigError

@@ -92,14 +92,7 @@ class _Bytes(Protocol):
 class Stream(AbstractContextManager["Stream"]):
     """Sequential bytes whose faults are :class:`SourceError`.
 
-    Parameters
-    ----------
-    raw
-        The underlying stream.
-    name
-        What to call it in errors.
-    closing
-        What else to close with it, such as the archive.
+    ``name`` is what errors call it; ``closing`` is closed with it, such as the archive.
     """
 
     def __init__(self, raw: _Bytes, name: str, closing: Iterable[IO[bytes] | zipfile.ZipFile]):

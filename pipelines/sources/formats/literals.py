@@ -136,16 +136,8 @@ _MAX_CODE = 0x10FFFF
 def as_json(block: bytes) -> bytes:
     r"""Whole lines of Python literals as as many lines of JSON.
 
-    Parameters
-    ----------
-    block
-        Lines of UTF-8 text. A line that is JSON already stays as it is, but for ``NaN``.
-
-    Returns
-    -------
-    bytes
-        The same lines; ``None`` and ``nan`` are null, strings have double quotes. A line that is
-        no literal comes out as no JSON.
+    Lines are UTF-8. One that is JSON already stays as it is, but for ``NaN``; ``None`` and ``nan``
+    become null, strings get double quotes. A line that is no literal comes out as no JSON.
 
     Examples
     --------
