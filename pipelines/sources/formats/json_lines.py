@@ -6,11 +6,6 @@ the number 5. So lines are found first, in blocks of a few MiB, and DuckDB retur
 declared fields of a block's lines and the JSON types that they had. Types are encoded as one number
 per combination: a file has few, and each is checked once. Nothing is done line by line in Python
 but for rejected lines.
-
-Blocks of sound records are read in bulk by Arrow, in half the time. Its reader is strict about
-types and text, but reports neither the line that it could not take nor the line of a row. So its
-rows are taken only where every line is surely one row of the declared types; other blocks, and
-values that are kept as JSON text, are DuckDB's.
 """
 
 from __future__ import annotations
@@ -42,89 +37,6 @@ if TYPE_CHECKING:
     import pyarrow
 
 __all__ = ["JsonBatch", "JsonField", "JsonLinesReader"]
-
-
-#: Bytes that one thread of Arrow takes at a time.
-_BULK_PIECE = 2 << 20
-_OPEN, _CLOSE, _RETURN = ord("{"), ord("}"), ord("\r")
-
-
-def bulk_rows(
-    body: Block, starts: np.ndarray[Any, Any], fields: Sequence[JsonField]
-) -> pl.DataFrame | None:
-    """The rows of a block of lines, or None if any line needs a closer look.
-
-    Parameters
-    ----------
-    body
-        Whole lines of UTF-8.
-    starts
-        Where each begins, and the end.
-    fields
-        What to take; those kept as JSON text are left out of the rows.
-    """
-    import polars as pl
-    import pyarrow as pa
-    from pyarrow import json
-
-    if not _objects(body, starts):
-        return None
-    taken = [f for f in fields if f.kind != "json"]
-    try:
-        table = json.read_json(
-            pa.BufferReader(pa.py_buffer(body)),
-            read_options=json.ReadOptions(
-                block_size=max(_BULK_PIECE, int((starts[1:] - starts[:-1]).max()))
-            ),
-            parse_options=json.ParseOptions(
-                explicit_schema=pa.schema([(f.key, _arrow_type(f)) for f in taken]),
-                unexpected_field_behavior="ignore",
-            ),
-        )
-    except pa.ArrowInvalid:
-        return None
-    # Every line begins an object and ends one, so that as many rows as lines are one of each: a
-    # second object on a line would need another line that has none.
-    if table.num_rows != len(starts) - 1 or any(
-        f.required and table[f.key].null_count for f in taken
-    ):
-        return None
-    frame = pl.DataFrame(table).select(_column(f) for f in taken)
-    numbers = [pl.col(f.name).is_finite().all() for f in taken if f.kind == "number"]
-    return frame if not numbers or all(frame.select(numbers).row(0)) else None
-
-
-def _arrow_type(field: JsonField) -> pyarrow.DataType:
-    import pyarrow as pa
-
-    types = {
-        "text": pa.string(),
-        "number": pa.float64(),
-        "integer": pa.int64(),
-        "boolean": pa.bool_(),
-        "texts": pa.list_(pa.string()),
-    }
-    return types[field.kind]
-
-
-def _column(field: JsonField) -> pl.Expr:
-    import polars as pl
-
-    value = pl.col(field.key).alias(field.name)
-    return value.fill_null([]) if field.kind == "texts" else value
-
-
-def _objects(body: Block, starts: np.ndarray[Any, Any]) -> bool:
-    """Whether every line begins with ``{`` and ends with ``}``."""
-    import numpy as np
-
-    data = np.frombuffer(body, dtype=np.uint8)
-    ends = starts[1:] - 1
-    if data[-1] != ord("\n"):
-        ends[-1] += 1
-    last = data[np.maximum(ends - 1, 0)]
-    last = np.where(last == _RETURN, data[np.maximum(ends - 2, 0)], last)
-    return bool((data[starts[:-1]] == _OPEN).all() and (last == _CLOSE).all())
 
 
 #: The column that numbers combinations of JSON types.
@@ -225,24 +137,6 @@ def shape_query(fields: Sequence[JsonField]) -> str:
             from block
         )
         select line, {SHAPE}, {", ".join(columns)} from made
-    """  # noqa: S608 (fields are declared in code)
-
-
-def kept_query(fields: Sequence[JsonField]) -> str | None:
-    """Each line of ``block`` with what is kept as JSON text of it; None if nothing is.
-
-    An error if a record is no JSON.
-    """
-    kept = [f for f in fields if f.kind == "json"]
-    if not kept:
-        return None
-    paths = ", ".join(_path(f.key) for f in kept)
-    columns = [
-        f"cast(nullif(got[{n}], 'null') as varchar) as \"{f.name}\"" for n, f in enumerate(kept, 1)
-    ]
-    return f"""
-        with made as (select line, json_extract(record, [{paths}]) as got from block)
-        select line, {", ".join(columns)} from made
     """  # noqa: S608 (fields are declared in code)
 
 
@@ -354,7 +248,6 @@ class JsonLinesReader:
         self._progress = progress
         self._threads = threads
         self._block = block
-        self._kept = kept_query(self.fields)
         self._query = shape_query(self.fields)
         self._types = types_query(self.fields)
         self._shapes: dict[int, Shape] = {}
@@ -427,11 +320,7 @@ class JsonLinesReader:
         readable = None if ascii_only else decoded(raw).is_not_null()
         faults = []
         short = np.diff(starts) <= self._max_line
-        if (readable is None or readable.all()) and short.all():
-            rows = self._bulk(connection, body, starts, table)
-            if rows is not None:
-                return JsonBatch(rows, _no_faults(), len(raw), done, raw, first)
-        else:
+        if not short.all() or not (readable is None or readable.all()):
             taken = short if readable is None else short & readable.to_numpy()
             table = table.filter(pa.array(taken))
             reasons = np.where(short, "invalid_utf8", "too_long")
@@ -444,28 +333,6 @@ class JsonLinesReader:
             wrong = pl.concat([*faults, wrong]).sort(_LINE)
             batch.faults = wrong.with_columns(text=batch.at(wrong[_LINE]))
         return batch
-
-    def _bulk(
-        self,
-        connection: duckdb.DuckDBPyConnection,
-        body: Block,
-        starts: np.ndarray[Any, Any],
-        table: pyarrow.Table,
-    ) -> pl.DataFrame | None:
-        """The rows of a block without faults; None if it may have any."""
-        import duckdb
-        import polars as pl
-
-        rows = bulk_rows(body, starts, self.fields)
-        if rows is None:
-            return None
-        if self._kept is None:
-            return rows.with_columns(pl.Series(_LINE, table[_LINE]))
-        try:
-            kept = _asked(connection, self._kept, table)
-        except duckdb.InvalidInputException:
-            return None  # what Arrow takes for JSON and DuckDB doesn't
-        return pl.concat([rows, kept], how="horizontal")
 
     def _judge(
         self, connection: duckdb.DuckDBPyConnection, batch: JsonBatch

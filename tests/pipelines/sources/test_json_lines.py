@@ -178,8 +178,6 @@ VALUES = st.recursive(
 )
 
 
-PLAIN = tuple(f for f in FIELDS if f.kind not in ("texts", "json"))
-
 #: Sound lines whose values can be spelled in more than one way.
 SPELLED = [
     b'{"stars":4,"title":"a","votes":1,"seen":false}',
@@ -191,86 +189,15 @@ SPELLED = [
 ]
 
 
-def both_ways(
-    path: Path, fields: tuple[JsonField, ...], block: int
-) -> tuple[Any, Any]:  # in bulk where that is possible, and never
-    found = read(path, fields, block=block)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("pipelines.sources.formats.json_lines.bulk_rows", lambda *_: None)
-        return found, read(path, fields, block=block)
-
-
-@pytest.mark.parametrize("fields", [PLAIN, FIELDS], ids=["plain", "lists and JSON"])
-@pytest.mark.parametrize("block", [60, 1 << 20])
-def test_bulk_reading_takes_no_line_that_the_careful_one_refuses(
-    tmp_path: Path, block: int, fields: tuple[JsonField, ...]
-) -> None:
-    """Each kind of line between sound ones, where it spoils a block that is otherwise plain."""
-    extra = [
-        b'{"stars":1', b',"title":"x"}', b'{"stars":1} {"stars":2}', b'{"stars":{"a":1}}',
-        b'{"stars":1,"tags":[5,{"a":1}]}', b'{"stars":1,"tags":["x"],"tags":["y"]}',
-        b'{"stars":1,"more":"\\ud83d"}', b'{"stars":1,"more":NaN}', b'{"stars":1,"more":[1,]}',
-        b'{"stars":1,"other":"\\x"}', b'{"stars":1,"more":{"a":1 "b":2}}',
-    ]  # fmt: skip
-    path = tmp_path / "b.jsonl"
-    for n, line in enumerate([*(line for line, _ in LINES), *extra]):
-        path.write_bytes(b"\n".join([SPELLED[0], line, SPELLED[0]]) + b"\n")
-        found, careful = both_ways(path, fields, block)
-        assert found == careful, (n, line)
-
-
-def test_sound_lines_have_the_same_values_in_bulk(tmp_path: Path) -> None:
+def test_values_that_can_be_spelled_in_several_ways(tmp_path: Path) -> None:
     path = tmp_path / "b.jsonl"
     path.write_bytes(b"\n".join(SPELLED) + b"\n")
-    found, careful = both_ways(path, FIELDS, 1 << 20)
-    assert found == careful
-    rows, faults, _ = found
+    rows, faults, _ = read(path)
     assert faults == []
     assert [row["more"] for row in rows] == [
         None, '{"a":[1.0,1000.0,"é/"],"a":2}', '"text"', "5", "true", '["\u2665"]'
     ]  # fmt: skip
     assert [row["tags"] for row in rows] == [[], [], ["x", "\n"], [], [None, "x"], []]
-
-
-def test_a_block_without_faults_is_read_in_bulk(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def careful(*_: object) -> None:
-        raise AssertionError("read line by line")
-
-    monkeypatch.setattr(JsonLinesReader, "_judge", careful)
-    path = tmp_path / "b.jsonl"
-    path.write_bytes(b"\n".join(SPELLED) + b"\n")
-    assert read(path)[2] == len(SPELLED)
-
-
-@settings(max_examples=30, deadline=None)
-@given(
-    st.lists(
-        st.fixed_dictionaries(
-            {"stars": st.floats(allow_nan=False, allow_infinity=False) | st.integers(-9, 9)},
-            optional={
-                "title": st.none() | st.text(),
-                "votes": st.none() | st.integers(-(2**63), 2**63 - 1),
-                "seen": st.none() | st.booleans(),
-                "extra": VALUES,
-            },
-        ),
-        min_size=1,
-        max_size=20,
-    ),
-    st.booleans(),
-)
-def test_what_was_written_is_what_is_read_in_bulk(
-    tmp_path_factory: pytest.TempPathFactory, records: list[dict[str, Any]], escaped: bool
-) -> None:
-    path = tmp_path_factory.mktemp("json") / "b.jsonl"
-    lines = "".join(json.dumps(r, ensure_ascii=escaped) + "\n" for r in records)
-    path.write_text(lines, encoding="utf-8", newline="")
-    rows, faults, count = read(path, PLAIN)
-    assert (faults, count) == ([], len(records))
-    found = [(r["rating"], r["title"], r["votes"], r["seen"]) for r in rows]
-    assert found == [(r["stars"], *(r.get(k) for k in ("title", "votes", "seen"))) for r in records]
 
 
 @settings(max_examples=30, deadline=None)
