@@ -2,6 +2,7 @@
 
 _stage.py bulk WORLD DATA THREADS     triples and similar items of all films
 _stage.py memory WORLD DATA           GraphMemory: open, retrieve, add, copy
+_stage.py many WORLD DATA             GraphMemory: many queries at once
 _stage.py networkx WORLD DATA ITEMS   path counts of some films, ours and NetworkX's
 """
 
@@ -39,7 +40,7 @@ def main() -> None:
     stage, world, data, *more = sys.argv[1:]
     tables = load(world, Path(data) if data else None)
     before = _resident()
-    out = {"bulk": bulk, "memory": memory, "networkx": networkx}[stage](tables, *more)
+    out = {"bulk": bulk, "memory": memory, "many": many, "networkx": networkx}[stage](tables, *more)
     out["before_mb"], out["peak_mb"] = (
         before,
         resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
@@ -146,6 +147,49 @@ def memory(tables: dict[str, pl.DataFrame]) -> dict[str, Any]:
     gc.collect()
     out |= _copies(graph, users, [film for _, film in queries])
     return out
+
+
+def many(tables: dict[str, pl.DataFrame]) -> dict[str, Any]:
+    """20,000 queries at once (k = 3), and waves of 1,000 agents with a page of four items each."""
+    interactions = tables["interactions"]
+    graph = GraphMemory.from_tables(
+        pl.concat(triple_batches("movies", tables, SETTINGS)),
+        tables["items"],
+        interactions=interactions,
+        embeddings=embeddings_of(tables["items"]),
+    )
+    users = interactions["user_id"].sample(20_000, seed=4).to_list()
+    popular = interactions["item_id"].sample(20_000, seed=3).to_list()
+    evenly = tables["items"]["item_id"].sample(20_000, with_replacement=True, seed=5).to_list()
+    out = {"popular": _clocked(lambda: graph.retrieve_many(users, popular, 3))}
+    out["evenly"] = _clocked(lambda: graph.retrieve_many(users, evenly, 3))
+    graph._base.forget()
+    out["one_by_one"] = _clocked(
+        lambda: [graph.retrieve(u, i, 3) for u, i in zip(users[:2000], popular, strict=False)]
+    )
+    people = interactions["user_id"].unique().sort().to_list()
+    agents = [people[n % len(people)] for n in range(1000)]
+    copies = [graph.copy() for _ in agents]
+
+    def rate() -> None:
+        for number, (copy, agent) in enumerate(zip(copies, agents, strict=True)):
+            for film in popular[4 * number : 4 * number + 4]:
+                copy.rate(agent, film, 4.0)
+
+    out["rate"] = _clocked(rate)
+    asked = [agent for agent in agents for _ in range(4)]
+    memories = [copy for copy in copies for _ in range(4)]
+    films = popular[4000:8000]
+    out["similarity_wave"] = _clocked(lambda: graph.user_similarity(asked, films, memories))
+    out["retrieve_wave"] = _clocked(lambda: graph.retrieve_many(asked, films, 3, memories))
+    return out
+
+
+def _clocked(call: Any) -> dict[str, float]:
+    """Seconds of the clock and of the processor."""
+    clock, cpu = time.perf_counter(), time.process_time()
+    call()
+    return {"s": time.perf_counter() - clock, "cpu_s": time.process_time() - cpu}
 
 
 def _copies(graph: GraphMemory, users: list[str], films: list[str]) -> dict[str, float]:

@@ -4,8 +4,8 @@
     python benchmarks/graph/run.py --parts growth --sizes 1 4 16
 
 Without --data only generated worlds are measured. Parts: `bulk` (triples and similar items),
-`growth` (the same on 1, 4, 16 × 100,000 ratings), `memory` (GraphMemory), `networkx` (the same
-path counts by enumeration).
+`growth` (the same on 1, 4, 16 × 100,000 ratings), `memory` (GraphMemory), `many` (its queries
+at once), `networkx` (the same path counts by enumeration).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Any
 
 import psutil
 
-PARTS = ("bulk", "growth", "memory", "networkx")
+PARTS = ("bulk", "growth", "memory", "many", "networkx")
 
 
 def main() -> None:
@@ -48,6 +48,8 @@ def main() -> None:
         _exponents(report["growth"])
     if "memory" in args.parts:
         report["memory"] = _memory([*real, "generated-1"], args)
+    if "many" in args.parts:
+        report["many"] = _many([*real, "generated-1"], args)
     if "networkx" in args.parts:
         world = "ml-100k" if args.data else "generated-1"
         found = _median(["networkx", world, args.data or "", "200"], args.repeat)
@@ -123,6 +125,23 @@ def _memory(worlds: list[str], args: argparse.Namespace) -> dict[str, Any]:
     print(f"\n| p50 / p99 | {' | '.join(worlds)} |\n|---|{'---:|' * len(worlds)}")
     for name, show in rows.items():
         print(f"| {name} | {' | '.join(show(found[w]) for w in worlds)} |")
+    return found
+
+
+def _many(worlds: list[str], args: argparse.Namespace) -> dict[str, Any]:
+    rows = {
+        "20,000 queries at once, films drawn like ratings": "popular",
+        "20,000 queries at once, any film": "evenly",
+        "2,000 queries one by one": "one_by_one",
+        "1,000 agents rate four films each, in their copies": "rate",
+        "s(u, x) of 4,000 pairs of these agents": "similarity_wave",
+        "4,000 queries of these agents at once": "retrieve_wave",
+    }
+    found = {w: _median(["many", w, args.data or ""], args.repeat) for w in worlds}
+    print(f"\n| seconds, clock / processor | {' | '.join(worlds)} |\n|---|{'---:|' * len(worlds)}")
+    for name, key in rows.items():
+        cells = [f"{found[w][key]['s']:.2f} / {found[w][key]['cpu_s']:.2f}" for w in worlds]
+        print(f"| {name} | {' | '.join(cells)} |")
     return found
 
 

@@ -14,7 +14,7 @@ from pipelines.graph._export import (
     write_recbole,
 )
 from pipelines.graph._index import GraphIndex, half_matrix, round_trips
-from pipelines.graph._memory import GraphMemory, Neighbour, Parts
+from pipelines.graph._memory import GraphMemory, Neighbour, Neighbours, Parts
 from pipelines.graph._metapaths import MetaPath, MetaPaths, load_metapaths
 from pipelines.graph._pathsim import PathSim, combine
 from pipelines.graph._picture import neighbourhood_picture, sample_item
@@ -42,6 +42,7 @@ __all__ = [
     "MetaPath",
     "MetaPaths",
     "Neighbour",
+    "Neighbours",
     "Parts",
     "PathSim",
     "RecboleFiles",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -22,15 +22,23 @@ from pipelines.graph._path_counts import (
     CountCache,
     PathCounts,
     Vector,
-    spread_into,
     user_counts,
 )
-from pipelines.graph._pathsim import combine
 from pipelines.graph._schema import DomainSchema, EdgeType
+from pipelines.graph._search import (
+    Basis,
+    Neighbours,
+    Parts,
+    Query,
+    Reader,
+    search,
+    search_many,
+    user_similarities,
+)
 from pipelines.scales import SCALES, RatingScale, rescale, scale_named
 from pipelines.store import Release, Store
 
-__all__ = ["Basis", "GraphMemory", "Neighbour", "Parts", "RatingOf"]
+__all__ = ["Basis", "GraphMemory", "Neighbour", "Neighbours", "Parts", "RatingOf"]
 
 
 Floats = npt.NDArray[np.float64]
@@ -108,6 +116,19 @@ class Ratings:
         if at >= end or self._items[at] != item or np.isnan(self._values[at]):
             return None
         return float(self._values[at])
+
+    def own_of(self, users: Codes, items: Codes) -> Floats:
+        """:meth:`own` for pairs, NaN where there is none."""
+        width = len(self.counts)
+        pairs = np.repeat(np.arange(len(self._starts) - 1), np.diff(self._starts)) * width
+        pairs += self._items
+        out = np.full(len(users), np.nan)
+        if len(pairs):
+            wanted = users * width + items
+            at = np.minimum(pairs.searchsorted(wanted), len(pairs) - 1)
+            there = (users >= 0) & (pairs[at] == wanted)
+            out[there] = self._values[at[there]]
+        return out
 
     def _pairs(
         self, index: GraphIndex, interactions: pl.LazyFrame, names: list[str]
@@ -254,34 +275,8 @@ def _code(column: str, ids: pl.Series) -> pl.Expr:
     return pl.col(column).cast(pl.Enum(ids), strict=False).to_physical().cast(pl.Int64)
 
 
-#: Evidence for a neighbour: `paths` join it to the query; none does, but to the `user`;
-#: or there is only its `embedding` (always so if the query has no edge that a path begins with).
-Basis = Literal["paths", "user", "embedding"]
 #: Author of a neighbour's rating.
 RatingOf = Literal["own", "others"]
-
-
-@dataclass(frozen=True, slots=True)
-class Parts:
-    """Components of the score of a neighbour y of the query x for the user u.
-
-    ``score = alpha * pathsim + (1 - alpha) * user_similarity + embedding_weight * cosine``
-    (SimUSER, formula 5 and appendix D); a part that is None counts as 0.
-
-    Attributes
-    ----------
-    pathsim
-        s(x, y), 0-1: paths between the two items over the mean of their paths to themselves.
-    user_similarity
-        s(u, y), 0-1, by the same counts; None if there is no user or the search is by
-        embedding alone.
-    cosine
-        Of the two node embeddings, -1 to 1; None if either item has none.
-    """
-
-    pathsim: float
-    user_similarity: float | None
-    cosine: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -374,180 +369,11 @@ class RatingMeaning:
 KEPT_USERS = 8
 
 
-#: Decimals that scores are ranked and given by, as in the table of similar items.
-_DECIMALS = 6
-#: Largest difference between the fast score (float32 cosines) and the exact one, with room.
-_MARGIN = 1e-5
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """A neighbour by code."""
-
-    item: int
-    score: float
-    parts: Parts
-    basis: Basis
-    paths: dict[str, float]
-
-
-@dataclass(frozen=True, slots=True)
-class Query:
-    """What is asked, and of what.
-
-    Attributes
-    ----------
-    base, growth
-        The graph.
-    settings
-        Weights.
-    item
-        Code of the query item.
-    user
-        Counts from the user, see :func:`~pipelines.graph._memory_user.user_counts`, or None.
-    """
-
-    base: PathCounts
-    growth: AddedCounts
-    settings: GraphSettings
-    item: int
-    user: Vector | None
-
-
-def search(query: Query, k: int) -> Iterator[Found]:
-    """The best neighbours of a query, best first."""
-    base, settings, x = query.base, query.settings, query.item
-    trips = _grown(base.item_trips, query.growth.item_trips)
-    lonely = trips[x] == 0
-    counts = np.zeros(base.items) if lonely else _counts(query)
-    pathsim = combine(counts, trips[x], trips)
-    scores = settings.alpha * pathsim
-    candidates = counts > 0
-    by_user: Vector | None = None
-    if query.user is not None and not lonely:
-        user_trips = _grown(base.user_item_trips, query.growth.user_item_trips)
-        by_user = combine(query.user[:-1], query.user[-1], user_trips)
-        scores += (1.0 - settings.alpha) * by_user
-        candidates |= by_user > 0
-    weight = settings.embedding_weight
-    cosines = base.cosines(x) if weight else None
-    if cosines is not None and base.embedded is not None:
-        scores += weight * cosines
-        candidates |= base.embedded
-    candidates[x] = False
-    scores[~candidates] = -np.inf
-    near = _near(scores, k)
-    exact = base.exact_cosines(x, near) if cosines is not None else None
-    total = settings.alpha * pathsim[near]
-    if by_user is not None:
-        total += (1.0 - settings.alpha) * by_user[near]
-    if exact is not None:
-        total += weight * np.nan_to_num(exact)
-    rounded = np.round(total, _DECIMALS) + 0.0
-    # Ids ascend with codes, so a tie that goes to the lower code goes to the lower id.
-    order = np.lexsort((near, -rounded))[:k]
-    shares = _Shares(query) if counts.any() else None
-    for at in order.tolist():
-        y = int(near[at])
-        similar = None if by_user is None else float(by_user[y])
-        cosine = None if exact is None or np.isnan(exact[at]) else float(exact[at])
-        if counts[y] > 0:
-            basis: Basis = "paths"
-        else:
-            basis = "user" if similar else "embedding"
-        scale = 2.0 / float(trips[x] + trips[y]) if counts[y] > 0 else 0.0
-        yield Found(
-            y,
-            float(rounded[at]),
-            Parts(float(pathsim[y]), similar, cosine),
-            basis,
-            shares.of(y, scale) if shares is not None and counts[y] > 0 else {},
-        )
-
-
 def others_mean(ratings: Ratings, growth: AddedCounts, item: int) -> float | None:
     """Mean of all ratings of an item in the graph, or None."""
     more, further = growth.rated.get(item, (0.0, 0))
     number = int(ratings.counts[item]) + further
     return float(ratings.sums[item] + more) / number if number else None
-
-
-def _counts(query: Query) -> Vector:
-    """Path instances from the query to every item, with what was added."""
-    base, growth, x = query.base, query.growth, query.item
-    known = base.counts(x)
-    if not growth.edges:
-        return known
-    out = known.copy()
-    for left, right in base.item_paths:
-        columns = growth.columns[right]
-        width = base.blocks[right].width
-        # (L + ΔL)·(R + ΔR) - L·R: new walks from x to all that is at their ends ...
-        for node, by in growth.rows[left].get(x, {}).items():
-            if node < width:
-                items, ways = base.column(right, node)
-                out[items] += by * ways
-            if node in columns:
-                spread_into(out, columns[node], by)
-        # ... and known walks from x to where something new ends.
-        for node in growth.old_nodes[right]:
-            ways_there = base.blocks[left].value(x, node)
-            if ways_there:
-                spread_into(out, columns[node], ways_there)
-    return out
-
-
-class _Shares:
-    """Share of each path in the counts between the query and a neighbour."""
-
-    def __init__(self, query: Query) -> None:
-        base, x = query.base, query.item
-        self._query = query
-        self._names = [path.name for path in base.paths.items]
-        self._here = base.row(x)
-        self._crossed = {}
-        for left, right in base.item_paths:
-            if left != right:
-                block = base.blocks[left]
-                nodes, ways = block.row(x)
-                dense = np.zeros(block.width)
-                dense[nodes] = ways
-                self._crossed[left, right] = dense
-
-    def of(self, y: int, scale: float) -> dict[str, float]:
-        """Path counts times `scale` by name, largest first."""
-        base, growth, x = self._query.base, self._query.growth, self._query.item
-        together = base.shared(self._here, y)
-        found = []
-        for name, (left, right) in zip(self._names, base.item_paths, strict=True):
-            if left == right:
-                count = float(together[base.held[right]])
-            else:
-                nodes, ways = base.blocks[right].row(y)
-                count = float(np.einsum("i,i", self._crossed[left, right][nodes], ways))
-            if growth.edges:
-                for node, by in growth.rows[left].get(x, {}).items():
-                    count += by * growth.value(right, y, node)
-                for node, by in growth.rows[right].get(y, {}).items():
-                    count += by * base.blocks[left].value(x, node)
-            if count > 0:
-                found.append((name, float(count * scale)))
-        # Stable: paths with equal shares stay in the order they are declared in.
-        return dict(sorted(found, key=lambda pair: -pair[1]))
-
-
-def _near(scores: Vector, k: int) -> Codes:
-    """Codes of all that may be among the first `k`."""
-    bound = np.partition(scores, -k)[-k] if len(scores) > k else -np.inf
-    return np.flatnonzero((scores >= bound - _MARGIN) & (scores > -np.inf))
-
-
-def _grown(known: Vector, more: dict[int, float]) -> Vector:
-    if not more:
-        return known
-    out = known.copy()
-    spread_into(out, more, 1.0)
-    return out
 
 
 class GraphMemory:
@@ -682,6 +508,106 @@ class GraphMemory:
                 )
             )
         return out
+
+    def retrieve_many(
+        self,
+        users: Sequence[str | None],
+        items: Sequence[str],
+        k: int | None = None,
+        memories: Sequence[GraphMemory] | None = None,
+    ) -> Neighbours:
+        """:meth:`retrieve` for many pairs of a user and an item, as arrays.
+
+        Answers equal those of `retrieve` one by one, without the shares of paths.
+
+        Parameters
+        ----------
+        users, items
+            As for :meth:`retrieve`, one pair per query.
+        k
+            How many (at least 1); default the settings' ``k``.
+        memories
+            The memory that each query is answered from: copies of this one, such as those of
+            agents. Default this one for all.
+
+        Raises
+        ------
+        ContractError
+            If a user or item is unknown, naming it, `k` is below 1, the arguments differ in length
+            or a memory is of another graph.
+        """
+        wanted = self._settings.k if k is None else k
+        if wanted < 1:
+            raise ContractError("at least one neighbour must be asked for", where=f"k={wanted}")
+        readers, reader_of, codes = self._readers(users, items, memories)
+        found, values = search_many(self._base, self._settings, readers, reader_of, codes, wanted)
+        query, rank = np.nonzero(found >= 0)
+        ratings, own = self._ratings_of(readers, reader_of[query], found[query, rank])
+        rating, mine = np.full(found.shape, np.nan), np.zeros(found.shape, dtype=np.bool_)
+        rating[query, rank], mine[query, rank] = ratings, own
+        score, pathsim, similar, cosine = values
+        ids = self._base.index.ids(self._base.index.item_type)
+        return Neighbours(found, score, rating, mine, pathsim, similar, cosine, ids)
+
+    def user_similarity(
+        self,
+        users: Sequence[str | None],
+        items: Sequence[str],
+        memories: Sequence[GraphMemory] | None = None,
+    ) -> Floats:
+        """s(u, x) of pairs of a user and an item (SimUSER, formula 5), of shape (pairs,), 0 to 1.
+
+        Parameters and errors are those of :meth:`retrieve_many`. A user of None has 0.
+        """
+        return user_similarities(self._base, *self._readers(users, items, memories))
+
+    def _readers(
+        self,
+        users: Sequence[str | None],
+        items: Sequence[str],
+        memories: Sequence[GraphMemory] | None,
+    ) -> tuple[list[Reader], Codes, Codes]:
+        """Distinct readers, the number of each query's, and codes of the items."""
+        of = [self] * len(users) if memories is None else memories
+        if not len(users) == len(items) == len(of):
+            raise ContractError(
+                "queries need one user, item and memory each",
+                where=f"{len(users)} users, {len(items)} items, {len(of)} memories",
+            )
+        numbers: dict[tuple[int, str | None], int] = {}
+        readers: list[Reader] = []
+        reader_of = np.empty(len(users), dtype=np.intp)
+        for at, (memory, user) in enumerate(zip(of, users, strict=True)):
+            key = (id(memory._growth), user)
+            number = numbers.get(key)
+            if number is None:
+                if memory._base is not self._base:
+                    raise ContractError("a query's memory is of another graph", where=repr(memory))
+                number = numbers[key] = len(readers)
+                readers.append(Reader(memory._growth, None if user is None else memory._user(user)))
+            reader_of[at] = number
+        codes = np.fromiter(map(self._item, items), dtype=np.intp, count=len(items))
+        return readers, reader_of, codes
+
+    def _ratings_of(
+        self, readers: Sequence[Reader], reader_of: Codes, items: Codes
+    ) -> tuple[Floats, npt.NDArray[np.bool_]]:
+        """Ratings of pairs, and whether they are the reader's own; NaN if nobody rated it."""
+        known = self._ratings
+        out = np.full(len(items), np.nan)
+        np.divide(known.sums[items], known.counts[items], out=out, where=known.counts[items] > 0)
+        users = np.asarray([-1 if r.user is None else r.user for r in readers], dtype=np.intp)
+        given = known.own_of(users[reader_of], items)
+        for at in np.flatnonzero([bool(r.growth.rated) for r in readers]).tolist():
+            growth, user = readers[at].growth, readers[at].user
+            mine = {} if user is None else growth.ratings.get(user, {})
+            for pair in np.flatnonzero(reader_of == at).tolist():
+                item = int(items[pair])
+                given[pair] = mine.get(item, given[pair])
+                mean = others_mean(known, growth, item)
+                out[pair] = np.nan if mean is None else mean
+        own = ~np.isnan(given)
+        return np.where(own, given, out), own
 
     def __repr__(self) -> str:
         index = self._base.index

@@ -273,6 +273,22 @@ class PathCounts:
             return summed(by.indices[at], values, self.items)
         return np.asarray(self.matrix @ weights)
 
+    def counts_of(self, items: Codes) -> Vector:
+        """:meth:`counts` of several items at once, of shape (rows, items)."""
+        rows = self.matrix[items]
+        weights = sparse.csr_array(
+            (rows.data * self._twice[rows.indices], rows.indices, rows.indptr), shape=rows.shape
+        )
+        for left, right in self._crossed:
+            # The left side's counts, where the columns of the right side are.
+            block, offset = self.blocks[left], self.blocks[right].offset
+            starts, lengths = block.starts[items], block.ends[items] - block.starts[items]
+            at = ranges(starts, lengths)
+            columns = block.indices[at] - block.offset + offset
+            ends = np.concatenate([[0], np.cumsum(lengths)])
+            weights = weights + sparse.csr_array((block.data[at], columns, ends), shape=rows.shape)
+        return np.asarray((weights @ self._by_column.T).toarray(), dtype=np.float64)
+
     def column(self, walk: int, node: int) -> tuple[Codes, Vector]:
         """Items that reach a node along a right-hand walk, and how often."""
         at = self.blocks[walk].offset + node
@@ -302,12 +318,16 @@ class PathCounts:
 
         Each depends on its two vectors only, unlike those of a matrix product.
         """
+        return self.pair_cosines(np.broadcast_to(np.intp(item), others.shape), others)
+
+    def pair_cosines(self, items: Codes, others: Codes) -> Vector:
+        """Cosines of pairs of items, NaN where either has no embedding; of shape (pairs,)."""
         assert self.vectors is not None
         assert self.embedded is not None
-        here = self.vectors[item].astype(np.float64)
-        out = np.einsum("j,ij->i", here, self.vectors[others].astype(np.float64))
+        here, there = self.vectors[items], self.vectors[others]
+        out = np.einsum("ij,ij->i", here.astype(np.float64), there.astype(np.float64))
         np.clip(out, -1.0, 1.0, out=out)
-        out[~self.embedded[others]] = np.nan
+        out[~(self.embedded[items] & self.embedded[others])] = np.nan
         return np.asarray(out)
 
     def row(self, item: int) -> Vector:
@@ -591,16 +611,31 @@ def _holds(codes: Codes, code: int) -> bool:
 _MANY = 24
 
 
-def user_counts(base: PathCounts, growth: AddedCounts, user: int) -> Vector:
-    """Path instances from a user to every item, and, last, from the user back to itself.
+@dataclass(frozen=True, slots=True)
+class UserWalks:
+    """Walks of one user to the middle of all user paths.
 
-    Returns
-    -------
-    Of shape (items + 1,), whole numbers.
+    Attributes
+    ----------
+    weights
+        Per column of the right-hand matrix, of shape (columns,): the counts from the user to an
+        item are the product of the item's row with it.
+    own
+        Path instances from the user back to itself.
+    grown
+        What additions contribute to the counts: counts by item, and their factor.
     """
+
+    weights: Vector
+    own: float
+    grown: list[tuple[dict[int, float], float]]
+
+
+def user_walks(base: PathCounts, growth: AddedCounts, user: int) -> UserWalks:
+    """Walks of a user, with additions."""
     weights = np.zeros(base.columns)
     own = 0.0
-    grown: list[tuple[int, Vector, dict[int, float]]] = []
+    grown: list[tuple[dict[int, float], float]] = []
     sums: dict[tuple[int, bytes], Vector] = {}
     for path in base.user_paths:
         known, new = _profile(base, growth, path, user, sums)
@@ -608,17 +643,38 @@ def user_counts(base: PathCounts, growth: AddedCounts, user: int) -> Vector:
         own += float(np.einsum("i,i", known, known)) + sum(value * value for value in new.values())
         block = base.blocks[path.right]
         weights[block.offset : block.offset + block.width] += known
-        if growth.columns[path.right]:
-            grown.append((path.right, known, new))
-    out = np.empty(base.items + 1)
-    out[:-1] = base.spread(weights)
-    out[-1] = own
-    for right, known, new in grown:
-        for node, items in growth.columns[right].items():
-            weight = known[node] if node < len(known) else new.get(node, 0.0)
+        for node, items in growth.columns[path.right].items():
+            weight = float(known[node]) if node < len(known) else new.get(node, 0.0)
             if weight:
-                spread_into(out, items, float(weight))
+                grown.append((items, weight))
+    return UserWalks(weights, own, grown)
+
+
+def user_counts(base: PathCounts, growth: AddedCounts, user: int) -> Vector:
+    """Path instances from a user to every item, and, last, from the user back to itself.
+
+    Returns
+    -------
+    Of shape (items + 1,), whole numbers.
+    """
+    walks = user_walks(base, growth, user)
+    out = np.empty(base.items + 1)
+    out[:-1] = base.spread(walks.weights)
+    out[-1] = walks.own
+    for items, weight in walks.grown:
+        spread_into(out, items, weight)
     return out
+
+
+def reached_growth(
+    base: PathCounts, growth: AddedCounts, item: int
+) -> Iterator[tuple[dict[int, float], float]]:
+    """Counts by other item that known walks of an item meet in additions, and their factor."""
+    for left, right in base.item_paths:
+        for node in growth.old_nodes[right]:
+            ways_there = base.blocks[left].value(item, node)
+            if ways_there:
+                yield growth.columns[right][node], ways_there
 
 
 def spread_into(out: Vector, entries: dict[int, float], factor: float) -> None:
