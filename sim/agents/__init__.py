@@ -1,0 +1,66 @@
+"""Agents that meet a recommender page by page: they watch, rate, feel, leave and say why.
+
+After SimUSER (sections 3.2 and 3.3) and Agent4Rec (sections 2 and 3). A :class:`Brain` decides;
+everything else is the same for all brains.
+"""
+
+from sim.agents._assumed import ASSUMED_FILE, assumed
+from sim.agents._pages import SIMILAR, Card, Cards, page_lists
+from sim.agents._protocol import (
+    ACTIONS,
+    EMOTIONS,
+    FATIGUE,
+    MAX_CLICKS,
+    MOODS,
+    Brain,
+    Classifications,
+    ClassifyRequests,
+    DecideRequests,
+    Decisions,
+    Entry,
+    InterviewRequests,
+    Interviews,
+    Judgements,
+    JudgeRequests,
+    Past,
+    Reflections,
+    ReflectRequests,
+    Replies,
+    Requests,
+)
+from sim.agents._registry import BRAINS, open_brain
+from sim.agents._world import CASTS, AgentWorld, History
+
+__all__ = [
+    "ACTIONS",
+    "ASSUMED_FILE",
+    "BRAINS",
+    "CASTS",
+    "EMOTIONS",
+    "FATIGUE",
+    "MAX_CLICKS",
+    "MOODS",
+    "SIMILAR",
+    "AgentWorld",
+    "Brain",
+    "Card",
+    "Cards",
+    "Classifications",
+    "ClassifyRequests",
+    "DecideRequests",
+    "Decisions",
+    "Entry",
+    "History",
+    "InterviewRequests",
+    "Interviews",
+    "JudgeRequests",
+    "Judgements",
+    "Past",
+    "ReflectRequests",
+    "Reflections",
+    "Replies",
+    "Requests",
+    "assumed",
+    "open_brain",
+    "page_lists",
+]

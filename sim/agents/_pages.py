@@ -1,0 +1,205 @@
+"""Pages of recommendations, and what agents read of their items (SimUSER, appendix C.7)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+import polars as pl
+
+from pipelines.errors import ContractError
+from sim.agents._protocol import Ints
+from sim.agents._world import AgentWorld
+
+if TYPE_CHECKING:
+    from pipelines.graph import GraphMemory, Neighbour
+    from sim.recommenders import Recommender
+
+__all__ = ["SIMILAR", "Card", "Cards", "page_lists"]
+
+#: Similar items with ratings that a card lists (SimUSER's k2).
+SIMILAR = 3
+#: Longest short and long description (characters).
+_SHORT, _LONG = 160, 1_000
+#: Columns that hold an item's story, by domain.
+_STORIES = ("overview", "description")
+#: People whose lists are asked for at once (count).
+_AT_ONCE = 1_024
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """Texts of one item on a page. Foreign texts are one line each.
+
+    Attributes
+    ----------
+    position
+        Place on the page, from 0: an answer names it, never the title.
+    item_id, title
+        Which item; the title has its year.
+    mean_rating
+        Mean training rating on 1-5; None without one.
+    description
+        First sentence of the story, or after a click all of it; empty where there is none.
+    caption
+        Of its poster; empty where the release has none.
+    similar
+        Items like it with the agent's own rating, else that of others, on 1-5; None without one.
+    """
+
+    position: int
+    item_id: str
+    title: str
+    mean_rating: float | None
+    description: str
+    caption: str
+    similar: tuple[tuple[str, float | None], ...]
+
+
+class Cards:
+    """Texts of items on a release."""
+
+    def __init__(self, world: AgentWorld) -> None:
+        self._world = world
+
+    def of(
+        self,
+        items: Sequence[int],
+        detailed: Sequence[bool],
+        *,
+        user: str,
+        memory: GraphMemory | None,
+    ) -> list[Card]:
+        """The cards of one agent's items; -1 among them has none.
+
+        Parameters
+        ----------
+        items
+            Item numbers by position, -1 for a position without a card.
+        detailed
+            Whether the long description is shown, by position.
+        user
+            The agent's id in the graph.
+        memory
+            Its graph; None without similar items.
+        """
+        catalogue = self._world.catalogue.frame
+        asked = [(place, item) for place, item in enumerate(items) if item >= 0]
+        ids = [catalogue["item_id"][item] for _, item in asked]
+        near: list[list[Neighbour]] = [[] for _ in ids]
+        if memory is not None:
+            near = [memory.retrieve(user, item, SIMILAR) for item in ids]
+        out = []
+        for (place, item), item_id, neighbours in zip(asked, ids, near, strict=True):
+            short, long = self._descriptions[item]
+            mean = float(self._world.mean_ratings[item])
+            out.append(
+                Card(
+                    place,
+                    item_id,
+                    self.titles[item],
+                    None if math.isnan(mean) else mean,
+                    long if detailed[place] else short,
+                    self._captions.get(item_id, ""),
+                    tuple((one_line(n.title), n.rating) for n in neighbours),
+                )
+            )
+        return out
+
+    @cached_property
+    def titles(self) -> list[str]:
+        """Titles with years, by item number."""
+        frame = self._world.catalogue.frame
+        pairs = zip(frame["title"].to_list(), frame["year"].to_list(), strict=True)
+        return [one_line(t) + (f" ({year})" if year else "") for t, year in pairs]
+
+    @cached_property
+    def _descriptions(self) -> list[tuple[str, str]]:
+        table = self._world.release["items"]
+        column = next((c for c in _STORIES if c in table.columns), None)
+        if column is None:
+            return [("", "")] * len(self._world.catalogue)
+        texts = table.polars(["item_id", column]).sort("item_id")[column].to_list()
+        return [short_and_long(text or "") for text in texts]
+
+    @cached_property
+    def _captions(self) -> dict[str, str]:
+        if "captions" not in self._world.release:
+            return {}
+        rows = self._world.release["captions"].polars(["item_id", "caption", "status"])
+        rows = rows.filter(pl.col("status") == "ok").drop_nulls("caption")
+        return {i: one_line(c) for i, c in rows.select("item_id", "caption").iter_rows()}
+
+
+def one_line(text: str) -> str:
+    """The text with every run of white space as one space.
+
+    >>> one_line("  Alien   (1979) ")
+    'Alien (1979)'
+    """
+    return " ".join(text.split())
+
+
+def short_and_long(text: str) -> tuple[str, str]:
+    """First sentence and whole text, each cut at its longest length.
+
+    >>> short_and_long("A boy and his dog. They run. ")
+    ('A boy and his dog.', 'A boy and his dog. They run.')
+    """
+    whole = one_line(text)
+    first = whole.partition(". ")[0]
+    if first != whole:
+        first += "."
+    return _cut(first, _SHORT), _cut(whole, _LONG)
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else text[: most - 1].rstrip() + "…"
+
+
+def page_lists(world: AgentWorld, recommender: Recommender, people: Ints) -> Ints:
+    """Items that a recommender shows to some people, page by page.
+
+    Lists are asked for once, before the visit: what an agent rates in it does not change its
+    later pages (as in Agent4Rec's figures). Training items are masked.
+
+    Parameters
+    ----------
+    world
+        The release, opened.
+    recommender
+        A fitted recommender.
+    people
+        Rows of ``world.people``, of shape (n,).
+
+    Returns
+    -------
+    Item numbers of shape (n, pages, per_page), -1 where nothing is left.
+
+    Raises
+    ------
+    ContractError
+        If nothing at all is recommended to somebody.
+    """
+    # Agents that share a person share its list.
+    distinct, place = np.unique(people, return_inverse=True)
+    personas = world.people["persona"].to_numpy()[distinct]
+    out = np.empty((len(distinct), world.pages * world.per_page), np.int64)
+    for start in range(0, len(distinct), _AT_ONCE):
+        part = slice(start, start + _AT_ONCE)
+        out[part] = recommender.recommend(
+            personas[part], out.shape[1], seen=world.known[distinct[part]]
+        )
+    empty = np.flatnonzero(out[:, 0] < 0)
+    if len(empty):
+        person = world.people["persona_id"][int(distinct[empty[0]])]
+        raise ContractError(
+            "nothing is left to recommend",
+            where=f"recommender {recommender.name}, {person}",
+            hint="the person has rated every item",
+        )
+    return out.reshape(-1, world.pages, world.per_page)[place]

@@ -1,0 +1,290 @@
+"""A release opened for agents: items, people with their training histories and habits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+import polars as pl
+
+from pipelines.errors import ConfigError
+from pipelines.hints import nearest
+from pipelines.raters import rescale, scale_named, source_scale
+from pipelines.seeding import hash_ids
+from sim._release import Release
+from sim.agents._protocol import Floats, Ints
+from sim.environment import (
+    Cast,
+    Catalogue,
+    known_items,
+    persona_traits,
+    persona_users,
+    split_rows,
+)
+
+if TYPE_CHECKING:
+    from pipelines.graph import GraphMemory
+
+__all__ = ["CASTS", "TRAITS", "AgentWorld", "CastName", "History"]
+
+CastName = Literal["matched", "personas"]
+CASTS: tuple[CastName, ...] = ("matched", "personas")
+#: Habits of people by column, with the value that stands for no habit.
+TRAITS = {
+    "activity": "medium",
+    "conformity": "medium",
+    "diversity": "medium",
+    "pickiness": "moderately_picky",
+}
+#: The scale of agents' ratings (SimUSER, section 3.3).
+SCALE = scale_named("1-5")
+
+
+@dataclass(frozen=True)
+class History:
+    """Training interactions of people, person by person.
+
+    Attributes
+    ----------
+    starts
+        Where each person's begin, and the end of the last, of shape (people + 1,).
+    items
+        Item numbers, oldest first, of shape (interactions,).
+    ratings
+        On 1-5, not rounded, of the same shape.
+    """
+
+    starts: Ints
+    items: Ints
+    ratings: Floats
+
+    def of(self, person: int) -> tuple[Ints, Floats]:
+        """Items and ratings of one person, oldest first."""
+        part = slice(self.starts[person], self.starts[person + 1])
+        return self.items[part], self.ratings[part]
+
+    @property
+    def lengths(self) -> Ints:
+        """Interactions of each person (count), of shape (people,)."""
+        return np.diff(self.starts)
+
+
+@dataclass(frozen=True)
+class AgentWorld:
+    """What agents and brains know of a release; opened with :meth:`open`.
+
+    Attributes
+    ----------
+    release
+        The release.
+    cast
+        ``matched``: personas that stand for real users, with their training history; ``personas``:
+        the others, who have none.
+    catalogue
+        Items by number.
+    people
+        Who may be an agent, in an order that no other column predicts (a hash of the id):
+        ``persona_id``, ``user_id`` (null where nobody is matched), ``persona`` (row in the
+        release's cast), and the tiers of `TRAITS`.
+    history
+        Training interactions of `people`.
+    per_page, pages
+        Items of a page, and pages of a visit at most (counts).
+    traits, graph
+        Whether habits and the graph may be used; without, habits are those of `TRAITS`.
+    """
+
+    release: Release
+    cast: CastName
+    catalogue: Catalogue
+    people: pl.DataFrame
+    history: History
+    per_page: int
+    pages: int
+    traits: bool
+    graph: bool
+
+    @classmethod
+    def open(
+        cls,
+        release: Release,
+        *,
+        cast: str = "matched",
+        per_page: int = 4,
+        pages: int = 5,
+        traits: bool = True,
+        graph: bool = True,
+    ) -> AgentWorld:
+        """Open a release.
+
+        Raises
+        ------
+        ConfigError
+            If the cast is unknown or nobody is of it, or a count is below 1 or above the items.
+        ReleaseError
+            If the release lacks a table that is needed.
+        """
+        if cast not in CASTS:
+            raise ConfigError("unknown cast", where=repr(cast), hint=nearest(cast, CASTS))
+        for name, value in (("per_page", per_page), ("pages", pages)):
+            if value < 1:
+                raise ConfigError(f"{name} is {value}", where="agents", hint="at least 1")
+        release.require("items", "personas", "interactions", "splits")
+        catalogue = Catalogue.read(release)
+        if len(catalogue) < per_page:
+            raise ConfigError(
+                f"a page of {per_page} items from {len(catalogue)}",
+                where=release.ref,
+                hint=f"per_page is at most {len(catalogue)}",
+            )
+        people = _people(release, cast == "matched", traits)
+        history = _history(release, people["user_id"].to_list(), catalogue)
+        return cls(
+            release=release,
+            cast="matched" if cast == "matched" else "personas",
+            catalogue=catalogue,
+            people=people,
+            history=history,
+            per_page=per_page,
+            pages=pages,
+            traits=traits,
+            graph=graph,
+        )
+
+    def __len__(self) -> int:
+        return self.people.height
+
+    @property
+    def matched(self) -> bool:
+        """Whether people are real users with a history."""
+        return self.cast == "matched"
+
+    @cached_property
+    def known(self) -> Ints:
+        """Training items of people, of shape (people, h), -1 at the end: never recommended."""
+        rows = self.people["persona"].to_numpy()
+        return np.asarray(known_items(self.release)[rows], np.int64)
+
+    @cached_property
+    def graph_users(self) -> list[str]:
+        """Ids of people in the graph: the real user's where there is one."""
+        return self.people.select(pl.coalesce("user_id", "persona_id")).to_series().to_list()
+
+    @cached_property
+    def memory(self) -> GraphMemory:
+        """The graph of training interactions, with ratings on 1-5; copy it before adding.
+
+        Raises
+        ------
+        ReleaseError
+            If the release has no graph.
+        """
+        from pipelines.graph import GraphMemory
+
+        self.release.require("graph_triples")
+        return GraphMemory.open(self.release, scale=SCALE.name)
+
+    @cached_property
+    def histogram(self) -> Floats:
+        """Shares of the ratings 1-5 among all training ratings, of shape (5,)."""
+        counts = self.item_histograms.sum(axis=0)
+        return np.asarray(counts / counts.sum())
+
+    @cached_property
+    def item_histograms(self) -> Floats:
+        """Training ratings of each item by answer 1-5 (counts), of shape (items, 5)."""
+        from pipelines.raters import to_answers
+
+        rows = split_rows(self.release, ("train",))
+        scale = source_scale(self.release["interactions"].lazy())
+        answers = to_answers(rows["rating"].to_numpy(), scale, SCALE).astype(np.int64)
+        items = _numbers(rows["item_id"], self.catalogue)
+        out = np.bincount(items * 5 + answers - 1, minlength=5 * len(self.catalogue))
+        return np.asarray(out.reshape(-1, 5), np.float64)
+
+    @cached_property
+    def mean_ratings(self) -> Floats:
+        """Mean training rating of each item on 1-5; NaN without one, of shape (items,)."""
+        rows = split_rows(self.release, ("train",))
+        scale = source_scale(self.release["interactions"].lazy())
+        items = _numbers(rows["item_id"], self.catalogue)
+        count = np.bincount(items, minlength=len(self.catalogue))
+        total = np.bincount(items, rows["rating"].to_numpy(), minlength=len(self.catalogue))
+        with np.errstate(invalid="ignore"):
+            return np.asarray(rescale(total / count, scale, SCALE))
+
+    @cached_property
+    def genres(self) -> Floats:
+        """1 where an item has a genre, of shape (items, genres); genres alphabetical."""
+        lists = self.catalogue.frame["genres"]
+        names = lists.explode().drop_nulls().unique().sort().to_list()
+        places = {name: n for n, name in enumerate(names)}
+        out = np.zeros((len(self.catalogue), len(names)))
+        long = pl.DataFrame({"row": np.arange(len(lists)), "name": lists}).explode("name")
+        long = long.drop_nulls()
+        out[long["row"].to_numpy(), [places[n] for n in long["name"]]] = 1.0
+        return out
+
+
+def _people(release: Release, matched: bool, traits: bool) -> pl.DataFrame:
+    frame = pl.DataFrame(
+        {"persona_id": Cast.read(release).ids, "user_id": persona_users(release)},
+        schema={"persona_id": pl.String, "user_id": pl.String},
+    ).with_columns(persona=pl.int_range(pl.len(), dtype=pl.Int64))
+    chosen = pl.col("user_id").is_not_null() == matched
+    if frame.filter(chosen).is_empty():
+        raise ConfigError(
+            "no persona stands for a real user" if matched else "every persona is a real user",
+            where=f"{release.ref}, personas",
+            hint="run the job match_personas and publish, or use the cast personas"
+            if matched
+            else "use the cast matched",
+        )
+    tiers: dict[str, pl.Expr | pl.Series] = {n: pl.lit(v) for n, v in TRAITS.items()}
+    if traits and "training_traits" in release:
+        found = persona_traits(release)
+        columns = dict(zip(TRAITS, _TIER_COLUMNS, strict=True))
+        tiers = {name: found[column] for name, column in columns.items()}
+    elif traits:
+        release.require("training_traits")
+    frame = frame.with_columns(**tiers)
+    frame = frame.filter(chosen)
+    rank = pl.Series("rank", hash_ids(frame["persona_id"]))
+    return frame.with_columns(rank).sort("rank", "persona_id").drop("rank")
+
+
+#: Columns of `training_traits` in the order of `TRAITS`. Variety is that of Agent4Rec's code: the
+#: genres of nearly everybody's whole history are all genres.
+_TIER_COLUMNS = ("activity_tier", "conformity_tier", "diversity_80_tier", "pickiness")
+
+
+def _history(release: Release, users: list[str | None], catalogue: Catalogue) -> History:
+    numbered = pl.DataFrame({"user_id": users}, schema={"user_id": pl.String})
+    people = numbered.with_columns(person=pl.int_range(pl.len(), dtype=pl.Int64)).drop_nulls()
+    train = release["splits"].lazy().filter(pl.col("split") == "train")
+    found = (
+        release["interactions"]
+        .lazy()
+        .join(people.lazy(), on="user_id")
+        .join(train.select("user_id", "item_id"), on=["user_id", "item_id"])
+        .select("person", "item_id", "rating", "rated_at")
+        .sort("person", "rated_at", "item_id")
+        .collect()
+    )
+    counts = np.bincount(found["person"].to_numpy(), minlength=len(users))
+    scale = source_scale(release["interactions"].lazy())
+    stars = np.asarray(rescale(found["rating"].to_numpy(), scale, SCALE), np.float64)
+    return History(
+        np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
+        _numbers(found["item_id"], catalogue),
+        stars,
+    )
+
+
+def _numbers(ids: pl.Series, catalogue: Catalogue) -> Ints:
+    places = pl.DataFrame({"item_id": catalogue.ids}).with_row_index("item")
+    rows = pl.DataFrame({"item_id": ids})
+    found = rows.join(places, on="item_id", how="left", maintain_order="left")
+    return np.asarray(found["item"].cast(pl.Int64).to_numpy())

@@ -1,0 +1,67 @@
+"""The conformance class over the registry and a plug-in, and what baselines answer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pipelines.errors import ConfigError
+from sim.agents import BRAINS, AgentWorld, Brain, open_brain
+from sim.agents.testing import BrainContract, sample_requests
+
+PLUGIN = """
+from sim.agents._baselines import AlwaysBrain
+
+class Eager(AlwaysBrain):
+    name = "eager"
+"""
+
+
+class TestEveryBrain(BrainContract):
+    @pytest.fixture(params=[*BRAINS, "plug-in"], autouse=True)
+    def _named(self, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+        self.name = str(request.param)
+        if self.name == "plug-in":
+            path = tmp_path / "eager_brain.py"
+            path.write_text(PLUGIN)
+            self.name = f"{path}:Eager"
+
+    def make(self, world: AgentWorld) -> Brain:
+        return open_brain(self.name).open(world)
+
+
+def test_random_brain_rates_as_people_do(world: AgentWorld) -> None:
+    people = np.arange(len(world))
+    judged = [
+        open_brain("random").open(world).judge(sample_requests(world, people, seed=s)["judge"])
+        for s in range(100)
+    ]
+    watched = np.concatenate([j.watched.ravel() for j in judged])
+    ratings = np.concatenate([j.ratings[j.watched] for j in judged])
+    # 12,000 draws: three standard errors are 0.0126; 3,600 ratings: 0.025 for a share.
+    assert abs(watched.mean() - 0.3) < 0.0126
+    shares = np.bincount(ratings.astype(int), minlength=6)[1:] / len(ratings)
+    assert np.abs(shares - world.histogram).max() < 0.025
+
+
+def test_always_brain_watches_all_and_never_leaves(world: AgentWorld) -> None:
+    brain, requests = open_brain("always").open(world), sample_requests(world, np.arange(3))
+    assert brain.judge(requests["judge"]).watched.all()
+    assert (brain.decide(requests["decide"]).actions == 0).all()
+    assert (brain.interview(requests["interview"]).scores == 10).all()
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("randm", r"unknown brain: 'randm' \(.*random.*\)"),
+        ("sim.agents:open_brain", "no class but a function"),
+        ("sim.agents:Card", "has no open and no judge"),
+        ("nowhere.at_all:Brain", "can't be imported"),
+    ],
+)
+def test_what_is_no_brain_is_refused(name: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        open_brain(name)
