@@ -53,7 +53,7 @@ def answers() -> None:
 def stats(
     home: HomeOption = None, config: ConfigOption = None, as_json: JsonOption = False
 ) -> None:
-    """Count stored answers by model and status, their tokens, and what is torn.
+    """Count stored answers by model and status, their tokens, and corrupt parts.
 
     JSON: {"folder", "answers", "superseded", "failed", "parts", "bytes",
     "oldest", "newest", "statuses": {status: count}, "models": [{"engine",
@@ -73,7 +73,7 @@ def stats(
             screen.print("No answers are stored.")
         for problem in found.problems:
             screen.print(
-                f"torn part, ignored: {problem.part} ({problem.reason})",
+                f"corrupt part, ignored: {problem.part} ({problem.reason})",
                 style="yellow",
                 markup=False,
                 soft_wrap=True,
@@ -156,7 +156,7 @@ def gc(
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Drop what serves no call, merge small parts, and set torn parts aside.
+    """Drop what serves no call, merge small parts, and set corrupt parts aside.
 
     Dropped are failed calls, and answers that another one of the same key makes
     useless. Others may read and write meanwhile.
@@ -260,7 +260,7 @@ def _draw_report(screen: Console, report: GcReport, store: AnswerStore) -> None:
             f"{human_bytes(report.bytes_before)} before, {human_bytes(report.bytes_after)} now"
         )
     for problem in report.set_aside:
-        where = "torn" if report.dry_run else f"torn, moved to {store.folder / 'torn'}"
+        where = "corrupt" if report.dry_run else f"corrupt, moved to {store.folder / 'torn'}"
         screen.print(
             f"{where}: {problem.part} ({problem.reason})",
             style="yellow",

@@ -81,15 +81,10 @@ def _vllm_device() -> str:
 
 
 def model_findings(settings: Settings) -> Iterator[tuple[str, Finding]]:
-    """Check the configured model; yield one named finding per check.
+    """Check the configured model; yield the name of a line and what was found, per check.
 
-    With no engine configured that is one line. Otherwise the model is loaded (or the server
-    asked), its tokenizer's reading of every rating scale is shown, and one prompt is answered.
-
-    Yields
-    ------
-    tuple
-        Name of the line, and what was found.
+    With no engine configured that is one line. Otherwise the model is loaded (or the server asked),
+    its tokenizer's reading of every rating scale is shown, and one prompt is answered.
     """
     from pipelines.llm.engines import ENGINES, load_engine
 

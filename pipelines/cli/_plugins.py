@@ -45,13 +45,7 @@ def help_line(entry: EntryPoint) -> str:
 
 
 def load_command(entry: EntryPoint) -> TyperCommand | TyperGroup | Any:
-    """Import a command and make it ready to run.
-
-    Raises
-    ------
-    ConfigError
-        If the module can't be imported or does not hold the command: the installation is broken.
-    """
+    """Import a command and make it ready to run; ConfigError if the installation is broken."""
     try:
         target = entry.load()
     except ModuleNotFoundError as error:

@@ -78,11 +78,11 @@ def log_printable() -> None:
 
 
 def console(*, stderr: bool = False) -> Console:
-    """A rich console on stdout or stderr that ends the program quietly when the reader has gone.
+    """A rich console on stdout or stderr that ends the program quietly on a broken pipe.
 
-    Colour follows the terminal and ``NO_COLOR``; without a terminal the width is 80 columns
-    (or ``COLUMNS``), so piped tables look the same everywhere. Control characters of the text
-    are shown, not sent: see :func:`printable`.
+    Colour follows the terminal and ``NO_COLOR``; without a terminal the width is 80 columns (or
+    ``COLUMNS``), so piped tables look the same everywhere. Control characters of the text are
+    shown, not sent: see :func:`printable`.
     """
     from rich.console import Console
     from rich.segment import Segment
@@ -103,13 +103,7 @@ def console(*, stderr: bool = False) -> Console:
 
 
 def reader_gone() -> None:
-    """Stop writing to a pipe that nobody reads any more.
-
-    Raises
-    ------
-    typer.Exit
-        Always, with exit code 141.
-    """
+    """Stop writing to a broken pipe: exit with code 141."""
     # What is still in Python's buffer would fail again when the interpreter closes stdout.
     with suppress(OSError, ValueError):  # stdout is not a file (captured by a test)
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -138,16 +132,9 @@ def emit(
     *,
     as_json: bool,
 ) -> None:
-    """Print a command's result: the payload as JSON, or what ``render`` draws on a console.
+    """Print a command's result: with ``--json`` the documented, stable payload, else a drawing.
 
-    Parameters
-    ----------
-    payload
-        The documented, stable result. Never holds secrets.
-    render
-        Called with a stdout console when JSON was not asked for.
-    as_json
-        The value of the command's ``--json`` option.
+    The payload never holds secrets; ``render`` is called with a stdout console.
     """
     if as_json:
         write_json(payload)
@@ -163,14 +150,8 @@ def emit(
 def table(*columns: str, title: str | None = None, numeric: Sequence[str] = ()) -> Table:
     """An empty rich table in the house style.
 
-    Parameters
-    ----------
-    columns
-        Headings. Cells wrap rather than lose text when the terminal is narrow.
-    title
-        Line above the table.
-    numeric
-        Headings of right-aligned columns that never wrap.
+    Cells wrap rather than lose text when the terminal is narrow; columns named in ``numeric`` are
+    right-aligned and never wrap.
     """
     from rich import box
     from rich.table import Table
@@ -232,14 +213,7 @@ def human_count(count: int) -> str:
 
 
 def human_age(moment: str, *, now: datetime | None = None) -> str:
-    """How long ago an ISO moment was, in its largest unit.
-
-    Parameters
-    ----------
-    moment
-        ISO 8601, UTC if it names no zone.
-    now
-        Reference; default is the clock.
+    """How long ago an ISO 8601 moment (UTC if it names no zone) was, in its largest unit.
 
     >>> human_age("2026-01-01T00:00:00Z", now=datetime(2026, 1, 3, 5, tzinfo=UTC))
     '2 d'
@@ -264,21 +238,9 @@ def progress_bar(
 ) -> Iterator[Advance]:
     """A progress bar on stderr, shown only on a terminal and removed when done.
 
-    Parameters
-    ----------
-    text
-        What is being done.
-    total
-        Units of work; ``None`` shows a pulse until ``advance(…, total=…)`` says it.
-    unit
-        ``"bytes"`` shows sizes and speed; anything else is printed after the counts.
-    disable
-        Never show it (pass the ``--json`` flag).
-
-    Yields
-    ------
-    Advance
-        Callable that moves the bar.
+    ``total`` None shows a pulse until ``advance(…, total=…)`` sets it; the unit ``"bytes"`` shows
+    sizes and speed, anything else is printed after the counts. Pass the ``--json`` flag as
+    ``disable``. Yields the callable that moves the bar.
     """
     screen = console(stderr=True)
     # FORCE_COLOR makes rich take a pipe for a terminal; a bar in a log file helps nobody.

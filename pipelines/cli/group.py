@@ -53,14 +53,8 @@ def wants(flag: str, words: Sequence[str]) -> bool:
 def guarded(call: Callable[[], Any], words: Sequence[str], *, debug: bool) -> int:
     """Run a command and turn whatever it raises into an exit code.
 
-    Parameters
-    ----------
-    call
-        Runs the command; returns an exit code (an ``int``) or anything else for success.
-    words
-        The command line without the program's name.
-    debug
-        Print tracebacks and the details of an error.
+    ``call`` returns an exit code (an ``int``) or anything else for success; ``words`` is the
+    command line without the program's name; ``debug`` prints tracebacks and the details of errors.
     """
     as_json = wants("--json", words)
     log_printable()
@@ -237,14 +231,8 @@ def version_line(show: bool) -> None:
 def root_app(name: str, about: str, group: type[RootGroup] = RootGroup) -> typer.Typer:
     """A program: its options that every command shares, its exit codes, its commands.
 
-    Parameters
-    ----------
-    name
-        What is typed.
-    about
-        First line of its help.
-    group
-        Which registered commands it offers.
+    ``name`` is what is typed, ``about`` the first line of its help, ``group`` which registered
+    commands it offers.
     """
     codes = "; ".join(f"{code} {meaning}" for code, meaning in EXIT_CODES.items())
     app = typer.Typer(

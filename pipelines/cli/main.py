@@ -38,18 +38,7 @@ app.add_typer(config_app, name="config")
 
 
 def main(args: Sequence[str] | None = None) -> None:
-    """Run the command line and exit; the console script.
-
-    Parameters
-    ----------
-    args
-        Words after the program's name; default ``sys.argv[1:]``.
-
-    Raises
-    ------
-    SystemExit
-        Always, with one of the documented exit codes.
-    """
+    """Run the command line (default ``sys.argv[1:]``) and exit with one of the documented codes."""
     typer.main.get_command(app).main(args=args, prog_name="understudy")
 
 

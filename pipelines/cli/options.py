@@ -114,21 +114,10 @@ def open_settings(
     config: Path | str | None = None,
     overrides: Mapping[str, Any] | Sequence[str] | None = None,
 ) -> Settings:
-    """Effective settings of a command.
+    """Effective settings of a command; see :func:`pipelines.config.load_settings`.
 
-    Parameters
-    ----------
-    home
-        Value of ``--home``; wins over ``UNDERSTUDY_HOME`` and the file.
-    config
-        Value of ``--config``.
-    overrides
-        Nested mapping, or the ``KEY=VALUE`` texts of ``--set``.
-
-    Raises
-    ------
-    ConfigError
-        See :func:`pipelines.config.load_settings`.
+    ``--home`` wins over ``UNDERSTUDY_HOME`` and the file. `overrides` is a nested mapping, or the
+    ``KEY=VALUE`` texts of ``--set``.
     """
     from pipelines.config import load_settings
 

@@ -114,13 +114,8 @@ class Settings(BaseSettings):
     def identity(self, *sections: str) -> dict[str, Any]:
         """Values of the named identity sections (all of them if none is named), JSON-ready.
 
-        ``world.folder`` is left out: what counts is the content of its files, which enters
-        as input versions.
-
-        Raises
-        ------
-        ConfigError
-            If a named section is runtime configuration.
+        ``world.folder`` is left out: the content of its files enters as input versions. A section
+        of runtime settings is a ConfigError.
         """
         names = sections or tuple(n for n in type(self).model_fields if getattr(self, n).identity)
         out: dict[str, Any] = {}
@@ -171,13 +166,10 @@ def explain_settings(
     overrides: Mapping[str, Any] | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> tuple[Settings, dict[str, str]]:
-    """Like :func:`load_settings`, and where each value comes from.
+    """As :func:`load_settings`, and where each value comes from.
 
-    Returns
-    -------
-    tuple
-        The settings, and by dotted key (``runtime.home``) the settings file's path,
-        ``environment`` or ``command line``; keys with their default are absent.
+    By dotted key (``runtime.home``) that is the settings file's path, ``environment`` or ``command
+    line``; keys with their default are absent.
     """
     env = os.environ if environ is None else environ
     merged: dict[str, Any] = {}

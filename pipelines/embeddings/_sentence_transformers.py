@@ -51,10 +51,8 @@ class SentenceTransformersEmbedder:
         a network; else a model's name or a folder.
     dtype
         ``float32`` or ``bfloat16`` (twice as fast on CPU, cosine to float32 at least 0.996).
-    batch
-        Texts per forward pass (count).
-    threads
-        CPU threads; 0 takes every core.
+    batch, threads
+        Texts per forward pass (count); CPU threads, 0 takes every core.
 
     Raises
     ------
@@ -122,13 +120,7 @@ class SentenceTransformersEmbedder:
 
 
 def load_embedder(settings: EmbeddingSettings, runtime: RuntimeSettings) -> Embedder:
-    """The encoder that the settings name.
-
-    Raises
-    ------
-    IntegrityError, EngineError
-        As :class:`SentenceTransformersEmbedder`.
-    """
+    """The encoder that the settings name."""
     return SentenceTransformersEmbedder(
         settings.model,
         dtype=settings.dtype,

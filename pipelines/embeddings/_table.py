@@ -28,7 +28,9 @@ def embed_table(
     previous: pl.DataFrame | None = None,
     progress: Progress | None = None,
 ) -> pl.DataFrame:
-    """One vector per row.
+    """One vector per row: ``<key>, model, text_sha256, vector``, sorted by key.
+
+    The contracts are `item_embeddings` and `persona_embeddings`.
 
     Parameters
     ----------
@@ -37,19 +39,14 @@ def embed_table(
     key
         ``item_id`` or ``persona_id``.
     text
-        What is encoded, one text per row.
+        What is encoded, one text per row; none may be null or empty.
     embedder
-        Who encodes.
+        The encoder.
     previous
         An earlier table of this shape: vectors of equal (text, model) are taken from it, so
         that adding items costs only the new ones.
     progress
         Called with texts done and texts to encode (each distinct new text counts once).
-
-    Returns
-    -------
-    Columns ``<key>, model, text_sha256, vector``, sorted by key: the contracts
-    `item_embeddings` and `persona_embeddings`.
 
     Raises
     ------

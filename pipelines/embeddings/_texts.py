@@ -24,19 +24,9 @@ _DETAILS = (
 def item_text(items: pl.DataFrame) -> pl.Series:
     """One text per item: title, year, genres, plot or description, then people and keywords.
 
-    The prose comes before names because encoders cut long texts at the end. Unknown features
-    leave no trace.
-
-    Parameters
-    ----------
-    items
-        Rows of an `items` contract of any domain (columns ``title, year, genres`` must be
-        there; ``overview``, ``description``, ``directors``, ``authors``, ``developer``,
-        ``brand``, ``actors``, ``keywords`` and ``tags`` are read where they are).
-
-    Returns
-    -------
-    Series ``text``, in the order of the rows, without nulls.
+    The prose comes before names because encoders cut long texts at the end. Unknown features leave
+    no trace. Of the columns of an `items` contract, ``title, year, genres`` must be there. Returns
+    the series ``text``, in the order of the rows, without nulls.
 
     Examples
     --------

@@ -36,15 +36,7 @@ def matching_prompt_digest() -> str:
 
 
 def history_block(domain: str, rated: Sequence[tuple[Row, int]]) -> str:
-    """Items as lists of liked, disliked and other ones.
-
-    Parameters
-    ----------
-    domain
-        `movies`, `books` or `games`.
-    rated
-        Items with 1 (liked), -1 (disliked) or 0.
-    """
+    """Items as lists of liked (1), disliked (-1) and other (0) ones."""
     words = subject_of(domain)
     by_opinion: dict[int, list[str]] = {1: [], -1: [], 0: []}
     for item, opinion in rated:
@@ -82,15 +74,8 @@ def likeness_messages(
 ) -> tuple[Message, ...]:
     """Ask a persona how likely it is to like what is marked as liked in a list, from 1 to 10.
 
-    Parameters
-    ----------
-    domain, taste, history
-        As above.
-    candidate
-        Attributes; what is null is not told.
-    begun
-        Whether the prompt ends in the beginning of the answer; see
-        :class:`pipelines.prompts.PromptStyle`.
+    Null attributes of the candidate are left out. ``begun``: see
+    :class:`pipelines.prompts.PromptStyle`.
     """
     words = subject_of(domain)
     asked = _ask(

@@ -43,14 +43,12 @@ _ACTIVITY = {"low": "rarely", "medium": "about once a week", "high": "almost eve
 
 @dataclass(frozen=True)
 class DomainWords:
-    """How a domain is spoken of in prompts.
+    """Words for a domain in prompts.
 
     Attributes
     ----------
-    audience
-        Who uses its items, plural.
-    genres
-        Its genres, plural.
+    audience, genres
+        Who uses its items, and its genres: both plural.
     use
         What is done with its items, third person.
     taste
@@ -134,25 +132,16 @@ def persona_messages(
     Parameters
     ----------
     domain
-        `movies`, `books` or `games`.
+        `movies`, `books` or `games`; another is a ConfigError.
     name, age, gender, job, hobby
         Settled attributes; age in years.
-    opening
-        How the portrait begins.
-    limits
-        Of both texts.
-    likes, dislikes
+    opening, limits
+        Beginning of the portrait; lengths of both texts.
+    likes, dislikes, genres
         Settled opinions; None for `likes` asks for an opinion of each of `genres`.
-    genres
-        What there is to have an opinion of.
     leniency, manner, activity, conformity
         Settled traits, values as in the `personas` contract. None, and an average leniency or
         manner, are not stated.
-
-    Raises
-    ------
-    ConfigError
-        If the domain is unknown.
     """
     if domain not in DOMAIN_WORDS:
         raise ConfigError("unknown domain", where=domain, hint=f"one of {', '.join(DOMAINS)}")

@@ -47,17 +47,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Example:
-    """A person, an item, and how the one rates the other.
-
-    Attributes
-    ----------
-    persona, item
-        Rows with the columns of the tables.
-    rating
-        On 1-10; converted to the scale in use.
-    mean
-        What others gave it on average, on 1-10.
-    """
+    """A person, an item, how the one rates the other, and others' mean (both on 1-10)."""
 
     persona: dict[str, Any]
     item: dict[str, Any]
@@ -239,25 +229,8 @@ EXAMPLES: dict[str, tuple[Example, Example]] = {
 def scale_report(tokenizer: Any, scale: RatingScale, context: str | None = None) -> ScaleReading:
     """Which answers are one token for a model, and which are scored as sequences.
 
-    Parameters
-    ----------
-    tokenizer
-        The model's.
-    scale
-        The scale.
-    context
-        What stands before the answer; default: the rating prompt's own last words.
-
-    Returns
-    -------
-    ScaleReading
-        ``way`` is ``tokens`` (the next-token distribution is read) or ``sequences``; one entry
-        per answer, in order.
-
-    Raises
-    ------
-    EngineError
-        If the tokenizer can't tell two answers apart.
+    ``context`` stands before the answer (default: the rating prompt's own last words). EngineError
+    if the tokenizer can't tell two answers apart.
     """
     from pipelines.llm.engines.tokens import read_scale
 
@@ -282,17 +255,7 @@ _EXAMPLE = SCALES["1-10"]
 
 @dataclass(frozen=True)
 class Past:
-    """One earlier rating.
-
-    Attributes
-    ----------
-    item
-        Row of the item.
-    rating
-        On `scale`.
-    scale
-        Of this rating; it is shown on the scale of the prompt.
-    """
+    """One earlier rating, on its own scale; it is shown on the scale of the prompt."""
 
     item: Row
     rating: float
@@ -301,16 +264,16 @@ class Past:
 
 @dataclass(frozen=True)
 class PromptStyle:
-    """What is the same in all prompts of a run.
+    """Properties that all prompts of a run share.
 
     Attributes
     ----------
     domain
-        `movies`, `books`, `games` or `products`.
+        `movies`, `books`, `games` or `products` (else ConfigError).
     scale
         What is answered on.
     shots
-        Worked examples: 0, 1 (rated high) or 2 (high and low).
+        Worked examples: 0, 1 (rated high) or 2 (high and low); more are a ConfigError.
     system
         Who the model is to be, instead of our own text; the rules about scale and reply follow
         it in any case.
@@ -320,11 +283,6 @@ class PromptStyle:
     system_role
         Whether the chat template knows a system message; else its text opens the first user
         message.
-
-    Raises
-    ------
-    ConfigError
-        If there are more examples than two, or the domain is unknown.
     """
 
     domain: str
@@ -387,18 +345,10 @@ def person_block(persona: Row, past: Sequence[Past], style: PromptStyle) -> str:
 def item_block(
     item: Row, style: PromptStyle, *, mean: float | None = None, words: int | None = None
 ) -> str:
-    """An item.
+    """An item's row as text; null columns are left out.
 
-    Parameters
-    ----------
-    item
-        Its row; what is null or not there is left out.
-    style
-        The run's.
-    mean
-        What others gave it on average, on the scale in use.
-    words
-        Words of its plot or description that are told (count); None: all.
+    ``mean`` is what others gave it on average, on the scale in use; ``words`` limits its plot or
+    description (None: all of it).
     """
     subject = style.subject
     lines = subject.lines(item, words)
@@ -424,6 +374,9 @@ def rating_messages(
 ) -> tuple[Message, ...]:
     """The conversation that ends where the rating goes.
 
+    System, examples as turns, one user message (person, past, item, question) and the answer's
+    beginning. Prompts of one persona and past differ from the item on only.
+
     Parameters
     ----------
     persona
@@ -437,15 +390,9 @@ def rating_messages(
     mean
         As of :func:`item_block`.
     viewing
-        The how-manieth time the persona meets the item (1 is the first).
+        Ordinal of this meeting of persona and item (1 is the first).
     person
         What :func:`person_block` made of persona and past, to save making it again.
-
-    Returns
-    -------
-    tuple of Message
-        System, examples as turns, one user message (person, past, item, question) and the
-        answer's beginning. Prompts of one persona and past differ from the item on only.
     """
     ask = _question(gender_of(persona), viewing, style.domain, style.scale)
     return _conversation(persona, item, style, past, mean, person, ask)

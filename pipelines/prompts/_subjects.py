@@ -60,14 +60,8 @@ def gender_of(persona: Row) -> str | None:
 class Field:
     """One line about an item.
 
-    Attributes
-    ----------
-    label
-        What stands before it.
-    columns
-        Where the value is taken from: the first of these that has one.
-    most
-        Entries of a list that are shown (count).
+    The value is taken from the first of ``columns`` that has one; of a list ``most`` entries are
+    shown.
     """
 
     label: str
@@ -92,16 +86,16 @@ class Field:
 
 @dataclass(frozen=True)
 class Subject:
-    """A domain's items.
+    """Words for a domain's items, and what is shown of them.
 
     Attributes
     ----------
     item, items
-        What one and several are called.
+        Singular and plural.
     occasion
         What happens each time somebody has to do with one.
     fields
-        What is told about an item, in order, without its mean rating.
+        Attributes of an item, in order, without its mean rating.
     plot
         The columns of its long text, which may be cut where the context is too short.
     short
@@ -185,13 +179,7 @@ SUBJECTS: dict[str, Subject] = {
 
 
 def subject_of(domain: str) -> Subject:
-    """How a domain's items are spoken of.
-
-    Raises
-    ------
-    ConfigError
-        If the domain is unknown.
-    """
+    """The words for a domain's items; ConfigError if the domain is unknown."""
     if domain not in SUBJECTS:
         raise ConfigError(
             "no rating prompt for the domain", where=domain, hint=f"one of {', '.join(SUBJECTS)}"

@@ -62,18 +62,7 @@ def one_line(text: str) -> str:
 
 @cache
 def template_text(name: str) -> str:
-    """The source of a template.
-
-    Parameters
-    ----------
-    name
-        File name without ``.jinja``.
-
-    Raises
-    ------
-    ConfigError
-        If there is none of that name.
-    """
+    """The source of a template, by its file name without ``.jinja``."""
     file = files("pipelines.prompts").joinpath(f"{name}.jinja")
     if not file.is_file():
         raise ConfigError("no such prompt template", where=f"{name}.jinja")
@@ -93,12 +82,8 @@ def template_digest(*names: str) -> str:
 def render_template(name: str, /, **values: Any) -> str:
     """A template with its values put in; white space at both ends is dropped.
 
-    Values are data: what looks like template syntax in them stays as it is.
-
-    Raises
-    ------
-    ConfigError
-        If a value is missing.
+    Values are data: what looks like template syntax in them stays as it is. A missing value is a
+    ConfigError.
     """
     from jinja2 import UndefinedError
 

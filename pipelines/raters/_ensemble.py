@@ -38,19 +38,10 @@ class EnsembleBatch(RatingBatch):
 class EnsembleRater:
     """Averages the distributions of its members (BIEL averages two models, section 4).
 
-    A pair has a rating only if every member has one: an average over whoever answered would be
-    another estimator from pair to pair. The status of other pairs is the first member's that
-    failed, and the note names it.
-
-    Parameters
-    ----------
-    raters
-        At least two, on one scale, with different names.
-
-    Raises
-    ------
-    ConfigError
-        If there are fewer, scales differ or names repeat.
+    The members, at least two, are on one scale and have different names (else ConfigError). A pair
+    has a rating only if every member has one: an average over whoever answered would be another
+    estimator from pair to pair. The status of other pairs is the first member's that failed, and
+    the note names it.
 
     Examples
     --------
@@ -173,24 +164,9 @@ def at_temperature(probabilities: Floats, temperature: float) -> Floats:
     """Distributions sharpened (below 1) or flattened (above 1) as sampling at a temperature does.
 
     Stored distributions are at temperature 1; this is the only place where another one enters.
-
-    Parameters
-    ----------
-    probabilities
-        Shape (pairs, answers); rows of NaN stay NaN.
-    temperature
-        At least 0. 0 puts everything on the most probable answer (the lowest of several), 1
-        changes nothing.
-
-    Returns
-    -------
-    Floats
-        ``p ** (1 / temperature)``, rows normalised, of the same shape.
-
-    Raises
-    ------
-    ConfigError
-        If the temperature is negative or not a number.
+    ``probabilities`` and the result, ``p ** (1 / temperature)`` with normalised rows, have shape
+    (pairs, answers); rows of NaN stay NaN. 0 puts everything on the most probable answer (the
+    lowest of several). A negative temperature is a ConfigError.
 
     Examples
     --------

@@ -90,24 +90,10 @@ def prompt_examples(
     count: int = 3,
     seed: int = 0,
 ) -> list[dict[str, Any]]:
-    """A few prompts of a model with what came of them; empty for raters without prompts.
+    """A few prompts (``count`` per model) with their scores; empty for raters without prompts.
 
-    Parameters
-    ----------
-    rater
-        Who scored.
-    scores
-        Rows of `preference_scores` to choose from; which is decided by hashes of the pairs.
-    personas, items, histories
-        As the rater was given them.
-    count
-        Examples per model.
-    seed
-        Of the choice.
-
-    Returns
-    -------
-    Rows ``model, persona_id, item_id, prompt`` (messages in order), ``status, probabilities,
+    Which of ``scores`` (rows of `preference_scores`) is decided by hashes of the pairs and the
+    seed. Rows ``model, persona_id, item_id, prompt`` (messages in order), ``status, probabilities,
     expected, note``, ready for JSON.
     """
     draw = combine(seed, hash_ids(scores["persona_id"]), hash_ids(scores["item_id"]))

@@ -140,13 +140,7 @@ def open_rater(
 
 
 def rater_class(name: str) -> type[Any]:
-    """The class behind ``module:Class``.
-
-    Raises
-    ------
-    ConfigError
-        If it can't be imported or is no rater.
-    """
+    """The class behind ``module:Class``; ConfigError if it can't be imported or is no rater."""
     return plugin_class(
         name, {}, kind="rater", methods=("rate",), implement="pipelines.raters.Rater"
     )
@@ -181,13 +175,7 @@ def _own(name: str, **there: Any) -> Rater:
 
 
 def model_tokenizer(engine: EngineSettings, serving: ServingSettings) -> Any:
-    """The model's tokenizer; None if only a server has it, or there is none.
-
-    Raises
-    ------
-    ConfigError
-        If it should be there and can't be loaded.
-    """
+    """The model's tokenizer; None if only a server has it, or there is none."""
     from pipelines.llm.engines.checkpoints import find_checkpoint
     from pipelines.llm.engines.tokens import load_tokenizer
 

@@ -21,22 +21,10 @@ _KEY = ("persona_id", "item_id")
 class ReplayRater:
     """Answers from a table of `preference_scores`; needs no model.
 
-    Histories are ignored: a stored score stands for the history that it was made with. A pair
-    that is not stored is `invalid` and its note says so.
-
-    Parameters
-    ----------
-    scores
-        Rows of the `preference_scores` contract.
-    rater
-        Whose scores, if the table holds several raters'.
-
-    Raises
-    ------
-    ConfigError
-        If the table holds several raters and none is named, or not the named one.
-    ContractError
-        If it is on several scales, a pair is there twice or a distribution has the wrong length.
+    Histories are ignored: a stored score stands for the history that it was made with. A pair that
+    is not stored is `invalid` and its note says so. ``rater`` names whose scores, if the table
+    holds several raters' (else ConfigError). ContractError if the table is on several scales, holds
+    a pair twice or a distribution of the wrong length.
     """
 
     needs = ("preference_scores",)

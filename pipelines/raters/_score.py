@@ -85,13 +85,7 @@ def score_pairs(
 
 
 def places(plan: pl.DataFrame, table: pl.DataFrame, key: str) -> Ints:
-    """Row of `table` that each row of a plan names, of shape (pairs,).
-
-    Raises
-    ------
-    ContractError
-        If the plan names somebody or something unknown.
-    """
+    """Row of `table` that each row of a plan names, of shape (pairs,); ContractError if unknown."""
     place = pl.DataFrame({key: table[key]}).with_row_index("row")
     found = plan.select(key).join(place, on=key, how="left", maintain_order="left")["row"]
     if found.null_count():

@@ -71,14 +71,8 @@ def shard_numbers(items: pl.Series, shards: int) -> pl.Series:
 class Shard:
     """Pairs that are scored and stored together.
 
-    Attributes
-    ----------
-    number
-        Of the shard, from 0.
-    rows
-        Its pairs, as row numbers of the cohort's plan, ascending.
-    key
-        SHA-256 (hex) of what decides its scores.
+    ``rows`` are row numbers of the cohort's plan, ascending; ``key`` is the SHA-256 (hex) of what
+    decides its scores.
     """
 
     number: int
@@ -92,12 +86,10 @@ class Shards:
 
     Parameters
     ----------
-    cohort
-        Whose.
     plan
         The cohort's rows of `score_plan`, in its order.
     personas, items
-        Tables with everybody and everything in the plan.
+        Tables with everybody and everything in the plan (else ContractError).
     decides
         What else decides a score: settings, model, prompt, versions of what the rater learned
         from. JSON-ready.
@@ -113,17 +105,10 @@ class Shards:
 
     Attributes
     ----------
-    statuses
-        Pairs scored by this object, by status (count).
-    scored
-        Pairs scored by this object (count).
+    statuses, scored
+        Pairs scored by this object, by status and in all (counts).
     seconds, cpu_seconds
         What that took: on the clock, and of this process's CPU time.
-
-    Raises
-    ------
-    ContractError
-        If the plan is empty or names somebody or something unknown.
     """
 
     cohort: str
@@ -195,20 +180,13 @@ class Shards:
         Parameters
         ----------
         rater, histories, seed, batch, explain
-            As of :func:`pipelines.raters.score_pairs`.
+            As of :func:`pipelines.raters.score_pairs`, with its errors.
         error_budget
             Share of pairs without a score, over all shards of this call and after the first
-            hundred, above which scoring stops (0-1). A rater counts for each batch anew.
+            hundred, above which scoring stops with an EngineError (0-1). Finished shards stay. A
+            rater counts for each batch anew.
         progress
             Called with the pairs done and the pairs to do.
-
-        Raises
-        ------
-        EngineError, ContractError
-            As :func:`pipelines.raters.score_pairs`, or beyond the error budget; shards finished
-            before are kept.
-        StoreError
-            If a part can't be written.
         """
         began, cpu, before = time.perf_counter(), time.process_time(), self.scored
         missing = self.missing()
@@ -246,10 +224,7 @@ class Shards:
     def rows(self) -> Iterator[pl.DataFrame]:
         """The cohort's scores in the table's order, some personas at a time.
 
-        Raises
-        ------
-        ContractError
-            If a shard is still missing, or does not hold what was planned.
+        ContractError if a shard is still missing, or does not hold what was planned.
         """
         if self.missing():
             raise ContractError("some shards are not scored", where=f"cohort {self.cohort}")

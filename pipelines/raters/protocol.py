@@ -184,8 +184,7 @@ class Explainer(Protocol):
 
         Returns
         -------
-        One row per pair, in order, with the columns ``explanation`` (null where there is none),
-        ``status`` and ``note``.
+        One row per pair, in order: ``explanation`` (null where there is none), ``status, note``.
         """
         ...
 
@@ -194,24 +193,9 @@ class BoundRater:
     """A rater over fixed personas and items: arrays of row numbers in, distributions out.
 
     Environments rate few personas and items thousands of times a second, each time with another
-    memory. This class serves any :class:`Rater`, through tables; subclasses compute what does
-    not change once.
-
-    Parameters
-    ----------
-    rater
-        The rater.
-    personas, items
-        Rows of those contracts, which the numbers mean.
-
-    Attributes
-    ----------
-    name, scale
-        Of the rater.
-    language_model
-        Whether a language model makes the ratings.
-    note
-        One sentence on that, for people.
+    memory. This class serves any :class:`Rater`, through tables; subclasses compute what does not
+    change once. ``language_model`` and ``note`` (one sentence, for people) tell whether a language
+    model makes the ratings.
     """
 
     def __init__(self, rater: Rater, personas: pl.DataFrame, items: pl.DataFrame) -> None:

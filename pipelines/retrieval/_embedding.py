@@ -15,16 +15,11 @@ _GATHERED = 4_000_000
 
 
 class EmbeddingRetriever:
-    """Picks the items whose text is most like the query's, by cosine.
+    """Selects the items whose text is most like the query's, by cosine.
 
-    An item without a vector comes after all that have one; a query without one gets the last
-    items, as all are equally unlike it. Not for several threads at once: they share room to work.
-
-    Parameters
-    ----------
-    vectors
-        One row per item, of any length, a row of zeros (or NaN) where there is none, of shape
-        (items, dimension).
+    ``vectors``, of shape (items, dimension) and any length, hold a row of zeros (or NaN) where
+    there is none. An item without a vector comes after all that have one; a query without one gets
+    the last items, as all are equally unlike it. Not thread-safe.
 
     Examples
     --------

@@ -35,16 +35,15 @@ _PAIRS = 200_000
 
 @dataclass(frozen=True)
 class ItemFeatures:
-    """What items are compared by.
+    """Attributes by which items are compared.
 
     Attributes
     ----------
     genres
         0 or 1, of shape (items, genres).
-    actors
-        Numbers of the main actors, -1 where there is none, of shape (items, 2).
-    makers
-        Numbers of directors or authors, likewise.
+    actors, makers
+        Numbers of the main actors, and of directors or authors, -1 where there is none, each of
+        shape (items, 2).
     means
         Mean ratings, NaN where unknown, of shape (items,).
     reach
@@ -66,15 +65,9 @@ class ItemFeatures:
     ) -> ItemFeatures:
         """Features of rows of an `items` contract.
 
-        Parameters
-        ----------
-        items
-            ``item_id`` and any of ``genres``, ``actors``, ``directors``, ``authors``; a column
-            that is not there is a feature that no item states.
-        item_stats
-            Training means (``train_mean_rating``).
-        scale
-            Their scale.
+        A column of ``genres``, ``actors``, ``directors``, ``authors`` that is not there is a
+        feature that no item states. `item_stats` holds training means (``train_mean_rating``) on
+        `scale`.
         """
         means = np.full(items.height, np.nan)
         if item_stats is not None:
@@ -101,12 +94,7 @@ class ItemFeatures:
         )
 
     def similarity(self, left: Ints, right: Ints) -> Floats:
-        """Similarity of items; the two broadcast against each other.
-
-        Returns
-        -------
-        Values from 0 to 1 of the common shape, NaN where no term is known of both.
-        """
+        """Similarity of items, 0 to 1, NaN where no term is known of both; the two broadcast."""
         left, right = np.broadcast_arrays(left, right)
         genres = self.genres.sum(axis=1)
         shared = np.vecdot(self.genres[left], self.genres[right])
@@ -125,13 +113,7 @@ class ItemFeatures:
 
 
 class FeatureRetriever:
-    """Picks the items most like the query by :class:`ItemFeatures`; of equal ones the newest.
-
-    Parameters
-    ----------
-    features
-        Of all items.
-    """
+    """Selects the items most like the query by :class:`ItemFeatures`, of equal ones the newest."""
 
     name = "features"
     by_item = True

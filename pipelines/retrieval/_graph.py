@@ -19,21 +19,13 @@ _KEPT = 128 * 2**20
 
 
 class GraphRetriever:
-    """Picks the items nearest to the query in the graph, by PathSim; of equal ones the newest.
+    """Selects the items nearest to the query in the graph, by PathSim; ties are broken by recency.
 
     PathSim counts paths between two items over all meta-paths of the domain (same genre, same
     director, rated by the same people, …; :mod:`pipelines.graph._pathsim`). Only training
-    interactions are edges, so that no held-out rating is used.
-
-    Not for several threads at once: similarities of the last query items are kept.
-
-    Parameters
-    ----------
-    paths
-        Similarities of the graph.
-    codes
-        The graph's code of each item number, -1 where the graph doesn't know it, of shape
-        (items,).
+    interactions are edges, so that no held-out rating is used. `codes`, of shape (items,), holds
+    the graph's code of each item number, -1 where the graph doesn't know it. Not thread-safe:
+    similarities of the last query items are cached.
     """
 
     name = "graph"
@@ -52,18 +44,7 @@ class GraphRetriever:
         domain: str,
         settings: GraphSettings | None = None,
     ) -> GraphRetriever:
-        """A retriever over a `graph_triples` table.
-
-        Parameters
-        ----------
-        items
-            ``item_id``; item n is row n.
-        triples
-            The table.
-        domain
-            Such as ``movies``.
-        settings
-            Of the graph; default the built-in ones.
+        """A retriever over a `graph_triples` table; item n is row n of `items`.
 
         Raises
         ------

@@ -36,7 +36,7 @@ class Retriever(Protocol):
         ...
 
     def select(self, items: Ints, histories: Ints, ratings: Floats, k: int) -> Ints:
-        """Pick at most `k` past items for each query.
+        """Select at most `k` past items for each query.
 
         Parameters
         ----------
@@ -48,7 +48,7 @@ class Retriever(Protocol):
         ratings
             Their ratings, of shape (n, h); what stands in the padding is arbitrary.
         k
-            How many at most (count, at least 0).
+            Limit (count, at least 0).
 
         Returns
         -------
@@ -70,20 +70,10 @@ def latest(histories: Ints, k: int) -> Ints:
 
 
 def newest_best(scores: Floats, histories: Ints, k: int) -> Ints:
-    """Positions of the `k` best scores of each memory; of equal ones the newest.
+    """Positions of the `k` best scores of each memory, as :meth:`Retriever.select` returns them.
 
-    Parameters
-    ----------
-    scores
-        Of each remembered item, higher is better, of shape (n, h); NaN (unknown) is the lowest.
-    histories
-        As of :meth:`Retriever.select`.
-    k
-        How many at most (count).
-
-    Returns
-    -------
-    As of :meth:`Retriever.select`.
+    ``scores``, of shape (n, h), are of each remembered item; NaN (unknown) is the lowest. Ties are
+    broken by recency.
 
     >>> newest_best(np.array([[0.5, 0.9, 0.5, 9.0]]), np.array([[3, 1, 4, -1]]), 2).tolist()
     [[1, 2]]

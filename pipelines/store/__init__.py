@@ -5,14 +5,12 @@
 32
 """
 
-from pipelines.store._build import Build, Table
 from pipelines.store._checks import CheckKind, CheckRecord, CheckStatus, Severity
 from pipelines.store._diff import ReleaseDiff, TableDiff
 from pipelines.store._manifest import FileEntry, Manifest, build_key
 from pipelines.store._release import Release, TableLock
 from pipelines.store._snapshot import Snapshot
-from pipelines.store._store import Store
-from pipelines.store._transaction import Transaction
+from pipelines.store._store import Build, Store, Table
 from pipelines.store._verify import VerifyReport
 from pipelines.store._writer import SnapshotWriter
 from pipelines.store.locks import RunLock
@@ -34,7 +32,6 @@ __all__ = [
     "Table",
     "TableDiff",
     "TableLock",
-    "Transaction",
     "VerifyReport",
     "build_key",
 ]

@@ -69,13 +69,7 @@ class CheckRecord:
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> CheckRecord:
-        """Parse the stored form; older records have ``passed`` in place of ``status``.
-
-        Raises
-        ------
-        ValueError, TypeError, KeyError
-            If it is no record of a check.
-        """
+        """Parse the stored form; older records have ``passed`` in place of ``status``."""
         fields = dict(content)
         if "status" in fields:
             fields["passed"] = _PASSED[fields.pop("status")]
@@ -91,13 +85,7 @@ _PASSED: Mapping[str, bool | None] = {"passed": True, "failed": False, "not appl
 def read_checks(
     files: LocalFiles, layout: Layout, dataset: str, version: str
 ) -> dict[str, CheckRecord]:
-    """The recorded checks of one snapshot by name; empty if there are none.
-
-    Raises
-    ------
-    IntegrityError
-        The record is damaged, naming the file.
-    """
+    """The recorded checks of one snapshot by name; IntegrityError if the record is damaged."""
     path = layout.checks(dataset, version)
     data = files.read(path)
     if data is None:

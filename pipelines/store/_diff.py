@@ -22,12 +22,10 @@ _KINDS = ("added", "removed", "changed")
 
 @dataclass(frozen=True, slots=True)
 class TableDiff:
-    """What changed in one table.
+    """Changes of one table.
 
     Attributes
     ----------
-    table
-        Short name.
     status
         ``same`` (the very version), ``changed``, ``added`` or ``removed``.
     before, after

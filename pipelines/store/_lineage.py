@@ -60,20 +60,10 @@ def _read_builds(
 def resolve_lineage(
     pinned: Iterable[Snapshot], alternatives: Alternatives
 ) -> tuple[dict[str, str], list[str]]:
-    """Walk the inputs of the pinned snapshots to the sources.
+    """Walk the inputs of the snapshots to be released to the sources.
 
-    Parameters
-    ----------
-    pinned
-        The snapshots to be released together.
-    alternatives
-        See :func:`builds_of`.
-
-    Returns
-    -------
-    tuple
-        Every dataset (and ``file:`` input) that is pinned or an ancestor, with its version;
-        and the contradictions, empty if each has one version only.
+    Returns every dataset (and ``file:`` input) that is pinned or an ancestor, with its version; and
+    the contradictions, empty if each has one version only. ``alternatives``: see :func:`builds_of`.
     """
     chosen: dict[str, str] = {}
     for snapshot in pinned:

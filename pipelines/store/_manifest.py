@@ -94,13 +94,7 @@ class Manifest:
 
     @classmethod
     def from_json(cls, data: _Bytes, where: Path) -> Manifest:
-        """Parse and check the stored form.
-
-        Raises
-        ------
-        IntegrityError
-            Naming the file: it is not JSON, lacks a field, or differs from what was written.
-        """
+        """Parse and check the stored form; IntegrityError, naming the file, if it was changed."""
         try:
             content = orjson.loads(data)
             digest = content.pop("digest")
@@ -132,13 +126,7 @@ class Manifest:
 def content_version(
     dataset: str, schema: tuple[dict[str, Any], ...], files: tuple[FileEntry, ...]
 ) -> str:
-    """Version of a table: the hash of its name, schema and file hashes.
-
-    >>> content_version("a", (), ()) == content_version("a", (), ())
-    True
-    >>> content_version("a", (), ()) == content_version("b", (), ())
-    False
-    """
+    """Version of a table: the hash of its name, schema and file hashes."""
     return hash16(
         {
             "dataset": dataset,
@@ -149,17 +137,9 @@ def content_version(
 
 
 def build_key(code_version: str, config: Mapping[str, Any], inputs: Mapping[str, str]) -> str:
-    """Key of a build: the same code, identity configuration and inputs give the same key.
+    """Key (32 hex digits) of a build, by its code, identity settings and inputs.
 
-    Returns
-    -------
-    str
-        32 hex digits.
-
-    Raises
-    ------
-    StoreError
-        If ``config`` holds something JSON can't express.
+    StoreError if ``config`` holds something JSON can't express.
 
     Examples
     --------
@@ -207,18 +187,7 @@ def now() -> str:
 
 
 def check_dataset_name(dataset: str) -> str:
-    """The name, if it is one: it becomes a folder name.
-
-    Raises
-    ------
-    StoreError
-        If it isn't lower-case words with dots between them.
-
-    Examples
-    --------
-    >>> check_dataset_name("movies.items")
-    'movies.items'
-    """
+    """The name, which becomes a folder name; StoreError unless lower-case words with dots."""
     if not _DATASET.fullmatch(dataset):
         raise StoreError(
             "not a dataset name", where=repr(dataset), hint="lower-case words, dots between them"

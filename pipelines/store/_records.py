@@ -29,13 +29,7 @@ FORMAT = 1
 
 
 def check_format(files: LocalFiles) -> None:
-    """Make sure that this version can read and write a home.
-
-    Raises
-    ------
-    StoreError
-        The home is of a newer format, or (:class:`IntegrityError`) its record names none.
-    """
+    """Make sure that this version can read and write a home, which may be of a newer format."""
     path = Layout(files.root).format
     record = read_record(files, path)
     if record is None:
@@ -61,13 +55,7 @@ def mark_format(files: LocalFiles) -> None:
 
 
 def read_record(files: LocalFiles, path: Path) -> dict[str, Any] | None:
-    """A JSON object, or None if there is no such file.
-
-    Raises
-    ------
-    IntegrityError
-        It is not a JSON object.
-    """
+    """A JSON object, or None if there is no such file; IntegrityError if it is none."""
     data = files.read(path)
     if data is None:
         return None
@@ -81,13 +69,7 @@ def read_record(files: LocalFiles, path: Path) -> dict[str, Any] | None:
 
 
 def read_version(files: LocalFiles, path: Path) -> str | None:
-    """The version that a pointer or build record names, or None if there is no such file.
-
-    Raises
-    ------
-    IntegrityError
-        It names none.
-    """
+    """The version that a pointer or build record names, or None if there is no such file."""
     record = read_record(files, path)
     if record is None:
         return None
@@ -112,10 +94,7 @@ def move_pointer(files: LocalFiles, path: Path, name: str, version: str) -> None
 def open_snapshot(files: LocalFiles, folder: Path) -> Snapshot:
     """Open ``<…>/<dataset>/<version>`` after a cheap check (manifest, names, sizes).
 
-    Raises
-    ------
-    IntegrityError
-        It has no manifest, another one's, or files are missing or of another size.
+    IntegrityError if it has no manifest, another one's, or files are missing or of another size.
     """
     path = folder / MANIFEST
     data = files.read(path)

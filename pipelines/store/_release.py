@@ -84,19 +84,10 @@ class Release:
         return f"{self.name}@{self.version}"
 
     def snapshot(self, table: str) -> Snapshot:
-        """The pinned snapshot of a table, opened after a cheap check.
+        """The pinned snapshot of a table (short name, such as ``items``), after a cheap check.
 
-        Parameters
-        ----------
-        table
-            Short name, such as ``items``.
-
-        Raises
-        ------
-        ReleaseError
-            The release has no such table.
-        IntegrityError
-            The snapshot is missing or not the one that was pinned.
+        ReleaseError if the release has no such table; IntegrityError if it is missing or not the
+        one that was pinned.
         """
         pinned = self.tables.get(table)
         if pinned is None:
@@ -116,13 +107,7 @@ class Release:
         return snapshot
 
     def card(self) -> str:
-        """The dataset card (Markdown).
-
-        Raises
-        ------
-        IntegrityError
-            It is missing or was changed.
-        """
+        """The dataset card (Markdown); IntegrityError if it is missing or was changed."""
         path = self.path.with_name(f"{self}.md")
         data = LocalFiles(self.home).read(path)
         if data is None or hashlib.sha256(data).hexdigest() != self.card_sha256:
@@ -134,10 +119,9 @@ class Release:
     def with_version(self) -> Release:
         """The release with the version that follows from its content.
 
-        Times, run, details of checks and hashes of manifests (which hold times) don't enter:
-        the same content published anywhere is the same version. A check that does not apply
-        counts like one that passed: whether there was an earlier release to compare with is
-        no content.
+        Times, run, details of checks and hashes of manifests (which hold times) don't enter: the
+        same content published anywhere is the same version. A check that does not apply counts like
+        one that passed: whether there was an earlier release to compare with is no content.
         """
         tables = {n: [t.dataset, t.version] for n, t in self.tables.items()}
         checks = {
@@ -165,13 +149,7 @@ class Release:
 
     @classmethod
     def from_json(cls, data: bytes, path: Path, home: Path) -> Release:
-        """Parse and check a lock file.
-
-        Raises
-        ------
-        IntegrityError
-            It is damaged or was changed.
-        """
+        """Parse and check a lock file; IntegrityError if it is damaged or was changed."""
         try:
             content = orjson.loads(data)
             digest = content.pop("digest")
@@ -209,13 +187,7 @@ def lock_table(snapshot: Snapshot) -> TableLock:
 
 
 def check_release_name(name: str) -> str:
-    """The name, if it is one.
-
-    Raises
-    ------
-    ReleaseError
-        If it isn't lower-case letters, digits and hyphens (63 at most), or is ``latest``.
-    """
+    """The name; ReleaseError unless lower-case letters, digits, hyphens (63 at most)."""
     if not _NAME.fullmatch(name) or name == "latest":
         raise ReleaseError(
             "not a release name",
@@ -226,17 +198,7 @@ def check_release_name(name: str) -> str:
 
 
 def find_release(home: Path, reference: str | Path) -> Release:
-    """A release by ``name``, ``name@latest``, ``name@<version or prefix>``, ``latest`` or path.
-
-    A lock file in another store's ``releases/`` folder is opened with that store's tables.
-
-    Raises
-    ------
-    ReleaseError
-        Unknown or ambiguous, saying what there is.
-    IntegrityError
-        The lock file is damaged.
-    """
+    """See :meth:`Store.release <pipelines.store.Store.release>`."""
     text = str(reference)
     if isinstance(reference, Path) or "/" in text or text.endswith(".json"):
         return _open_lock(home, Path(text).expanduser().absolute())

@@ -21,17 +21,7 @@ __all__ = ["Snapshot", "sha256_of"]
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A version of a table: its folder and what its manifest says.
-
-    Attributes
-    ----------
-    dataset, version
-        Which table, which content.
-    path
-        Its folder.
-    manifest
-        See :class:`~pipelines.store.Manifest`.
-    """
+    """A version of a table: its folder and :class:`~pipelines.store.Manifest`."""
 
     dataset: str
     version: str
@@ -59,26 +49,14 @@ class Snapshot:
         return pl.scan_parquet(self.files(), hive_partitioning=False, glob=False)
 
     def read(self, columns: Sequence[str] | None = None) -> pl.DataFrame:
-        """The rows (of the named columns) as a polars frame.
-
-        Raises
-        ------
-        StoreError
-            Naming a column that the table doesn't have.
-        """
+        """The rows (of the named columns, else StoreError) as a polars frame."""
         frame = self.scan()
         if columns is not None:
             frame = frame.select(self._known(columns))
         return frame.collect()
 
     def arrow(self, columns: Sequence[str] | None = None) -> pa.Table:
-        """The rows (of the named columns) as an Arrow table.
-
-        Raises
-        ------
-        StoreError
-            Naming a column that the table doesn't have.
-        """
+        """The rows (of the named columns, else StoreError) as an Arrow table."""
         known = None if columns is None else self._known(columns)
         return self.arrow_dataset().to_table(columns=known)
 
@@ -89,13 +67,7 @@ class Snapshot:
         return pads.dataset([str(f) for f in self.files()], format="parquet")
 
     def check(self) -> None:
-        """Cheaply: every file is there, with its size.
-
-        Raises
-        ------
-        IntegrityError
-            Naming the file.
-        """
+        """Check that every file is there with its size; IntegrityError names the first."""
         for entry in self.manifest.files:
             file = self.path / entry.name
             try:
@@ -108,22 +80,13 @@ class Snapshot:
     def verify(self) -> None:
         """Read every byte again and compare with the manifest.
 
-        Raises
-        ------
-        IntegrityError
-            Naming the first file that differs, is missing, or doesn't belong there.
+        IntegrityError names the first file that differs, is missing, or doesn't belong there.
         """
         for problem in self.problems():
             raise problem
 
     def problems(self, progress: Callable[[Path, int], None] | None = None) -> list[IntegrityError]:
-        """Everything :meth:`verify` could complain about.
-
-        Parameters
-        ----------
-        progress
-            Called with each file and its size (bytes) after it was read.
-        """
+        """All faults that :meth:`verify` could find; ``progress`` gets each file and its bytes."""
         found = []
         manifest = self.path / MANIFEST
         try:

@@ -5,16 +5,16 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pipelines.errors import IntegrityError, ReleaseError, StoreError
-from pipelines.store._build import Build
 from pipelines.store._checks import CheckRecord, merge_checks, read_checks
 from pipelines.store._diff import ReleaseDiff, diff_releases
 from pipelines.store._layout import Layout
 from pipelines.store._lineage import builds_of, resolve_lineage
-from pipelines.store._manifest import check_dataset_name, now
+from pipelines.store._manifest import build_key, check_dataset_name, now
 from pipelines.store._records import (
     check_format,
     mark_format,
@@ -30,7 +30,6 @@ from pipelines.store._release import (
     lock_table,
 )
 from pipelines.store._snapshot import Snapshot
-from pipelines.store._transaction import Transaction
 from pipelines.store._verify import VerifyReport, verify_release
 from pipelines.store._writer import (
     Provenance,
@@ -47,7 +46,7 @@ if TYPE_CHECKING:
 
     from pipelines.contracts import Contract
 
-__all__ = ["Store"]
+__all__ = ["Build", "Store", "Table"]
 
 
 #: Reasons shown in the one-line error; all of them are in its details.
@@ -57,92 +56,68 @@ _SHOWN = 5
 _PATIENCE = 600.0
 
 
-def publish(
-    files: LocalFiles,
-    layout: Layout,
-    name: str,
-    tables: Mapping[str, Snapshot],
-    *,
-    world: str,
-    required: Mapping[str, Collection[str]],
-    card: str,
-    settings: Mapping[str, Any],
-    run_id: str | None,
-) -> Release:
-    """See :meth:`Store.publish`."""
-    check_release_name(name)
-    if not tables:
-        raise ReleaseError("a release needs tables", where=name)
-    # Opened again by name: what counts is what this store holds, not what the caller holds.
-    pinned = {
-        short: open_snapshot(files, layout.snapshot(s.dataset, s.version))
-        for short, s in tables.items()
-    }
-    lineage, problems = resolve_lineage(pinned.values(), builds_of(files, layout))
-    checks: dict[str, dict[str, CheckRecord]] = {}
-    for dataset in sorted({s.dataset for s in pinned.values()} | set(required) | set(lineage)):
-        version = lineage.get(dataset)
-        wanted = set(required.get(dataset, ()))
-        if version is None:
-            problems.append(f"{dataset}: checks are required of it, but nothing pinned uses it")
-            continue
-        if dataset.startswith("file:"):
-            continue
-        found = read_checks(files, layout, dataset, version)
-        problems += [
-            f"{dataset}: {c} did not run on {version}" for c in sorted(wanted - set(found))
-        ]
-        problems += [f"{dataset}: {c.name} failed on {version}" for c in found.values() if c.blocks]
-        if found:
-            checks[dataset] = found
-    if problems:
-        more = f"; and {len(problems) - _SHOWN} more" if len(problems) > _SHOWN else ""
-        raise ReleaseError(
-            f"refused: {'; '.join(problems[:_SHOWN])}{more}",
-            where=name,
-            hint="latest stays where it was; mend the data or the check and run again",
-            details={"problems": problems},
-        )
-    release = Release(
-        name=name,
-        version="",
-        created_at=now(),
-        world=world,
-        tables={short: lock_table(s) for short, s in pinned.items()},
-        lineage=lineage,
-        checks=checks,
-        settings=dict(settings),
-        card_sha256=hashlib.sha256(card.encode()).hexdigest(),
-        run_id=run_id,
-    ).with_version()
-    lock_file = layout.release(name, release.version)
-    with mutex(layout.lock(f"release-{name}"), timeout=_PATIENCE):
-        if files.read(lock_file) is None:
-            for snapshot in pinned.values():
-                snapshot.verify()
-            # Card, lock, pointer: whoever sees one of them finds what it speaks of.
-            files.put(layout.card(name, release.version), card.encode())
-            files.put_new(lock_file, release.to_json())
-        published = find_release(layout.home, lock_file)
-        move_pointer(files, layout.latest(name), name, published.version)
-    return published
-
-
 _VERSION = re.compile(r"[0-9a-f]{16}")
+
+Rows: TypeAlias = "pl.DataFrame | pa.Table | pa.RecordBatch"
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """One table on its way into the store.
+
+    Attributes
+    ----------
+    dataset
+        Name of the table, such as ``movies.items``.
+    frames
+        Its rows in batches, which are read once.
+    stats
+        Facts for the manifest (JSON); called after the last batch.
+    allow_empty
+        Whether no rows are fine.
+    ordered
+        Whether the rows are in the contract's order; if not, there is one batch, which is sorted.
+    """
+
+    dataset: str
+    frames: Iterable[Rows]
+    stats: Callable[[], Mapping[str, Any]] = dict
+    allow_empty: bool = False
+    ordered: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Build:
+    """Identity of tables that are made together, and how they are made.
+
+    Attributes
+    ----------
+    make
+        Returns the tables one after another; not called if an equal build is found.
+    code_version, config, inputs
+        The three parts of the build key: code, identity settings (JSON), and versions
+        (``dataset -> version`` or ``file:<name> -> sha256``).
+    reusable
+        Whether the tables of an equal build may be used.
+    """
+
+    datasets: tuple[str, ...]
+    make: Callable[[], Iterable[Table]]
+    code_version: str
+    config: Mapping[str, Any]
+    inputs: Mapping[str, str]
+    reusable: bool = True
+
+    @property
+    def key(self) -> str:
+        """The build key."""
+        return build_key(self.code_version, self.config, self.inputs)
 
 
 class Store:
-    """The versioned store below one folder.
+    """The versioned store below one folder; the first write creates it.
 
-    Parameters
-    ----------
-    home
-        The folder; the first write creates it.
-
-    Raises
-    ------
-    StoreError
-        The home was written in a newer format than this version knows.
+    StoreError if the folder was written in a newer format than this version knows.
 
     Examples
     --------
@@ -176,6 +151,9 @@ class Store:
     ) -> Snapshot:
         """Check, sort and write a whole table, and make it the current version.
 
+        If the same content was committed before, it is that snapshot, with the provenance it had
+        then, and no file of it is written again.
+
         Parameters
         ----------
         dataset
@@ -183,7 +161,7 @@ class Store:
         frame
             Its rows, in any order; checked against ``contract``.
         code_version, config, inputs
-            What it was made by and from: the three parts of its build key.
+            The three parts of its build key.
         run_id
             The run that made it.
         stats
@@ -192,12 +170,6 @@ class Store:
             Default: the one in ``pipelines.contracts.CONTRACTS``.
         allow_empty
             Whether no rows are fine.
-
-        Returns
-        -------
-        Snapshot
-            The committed snapshot. If the same content was committed before, it is that
-            one, with the provenance it had then, and no file of it is written again.
 
         Raises
         ------
@@ -234,58 +206,28 @@ class Store:
 
         See :meth:`commit` for the parameters and :class:`SnapshotWriter` for its use.
         """
-        return self._writer(
-            dataset,
-            code_version=code_version,
-            config=config,
-            inputs=inputs,
-            run_id=run_id,
-            contract=contract,
-            allow_empty=allow_empty,
-            deferred=False,
-        )
-
-    def transaction(self) -> Transaction:
-        """Several tables that become visible only after all were written without error."""
-        return Transaction(self._writer)
-
-    def commit_together(self, writers: Sequence[SnapshotWriter]) -> list[Snapshot]:
-        """Commit several writers of :meth:`write`, as :meth:`transaction` does."""
-        return commit_together(writers)
-
-    def _writer(
-        self,
-        dataset: str,
-        *,
-        code_version: str,
-        config: Mapping[str, Any] | None,
-        inputs: Mapping[str, str] | None,
-        run_id: str | None,
-        contract: Contract | None,
-        allow_empty: bool,
-        deferred: bool,
-    ) -> SnapshotWriter:
         check_dataset_name(dataset)
         mark_format(self._files)
-        made = Provenance(code_version, dict(config or {}), dict(inputs or {}), run_id)
         return SnapshotWriter(
             self._files,
             self._layout,
             dataset,
             contract or contract_of(dataset),
-            made,
+            Provenance(code_version, dict(config or {}), dict(inputs or {}), run_id),
             allow_empty=allow_empty,
-            deferred=deferred,
         )
 
-    def point(self, dataset: str, version: str) -> Snapshot:
-        """Make an existing version the current one.
+    def commit_together(self, writers: Sequence[SnapshotWriter]) -> list[Snapshot]:
+        """Commit tables that become visible only after all were written without error.
 
-        Raises
-        ------
-        StoreError
-            There is no such version, or it is damaged; the pointer stays.
+        Not atomic across tables when the process is killed in the middle of committing: then
+        some tables are new and some are old, each of them whole, and a release of such a mixture
+        is refused because its lineage is inconsistent.
         """
+        return commit_together(writers)
+
+    def point(self, dataset: str, version: str) -> Snapshot:
+        """Make an existing version the current one; on a StoreError the pointer stays."""
         snapshot = self.get(dataset, version)
         move_pointer(self._files, self._layout.ref(dataset), dataset, snapshot.version)
         return snapshot
@@ -304,13 +246,7 @@ class Store:
         return read_version(self._files, self._layout.ref(check_dataset_name(dataset))) is not None
 
     def current(self, dataset: str) -> Snapshot:
-        """The current version.
-
-        Raises
-        ------
-        StoreError
-            There is none, or (:class:`IntegrityError`) it is damaged.
-        """
+        """The current version; StoreError if there is none, IntegrityError if it is damaged."""
         version = read_version(self._files, self._layout.ref(check_dataset_name(dataset)))
         if version is None:
             raise StoreError(
@@ -323,10 +259,7 @@ class Store:
     def get(self, dataset: str, version: str) -> Snapshot:
         """A version by its name or a unique prefix of it.
 
-        Raises
-        ------
-        StoreError
-            Unknown or ambiguous; :class:`IntegrityError` naming the file if it is damaged.
+        StoreError if unknown or ambiguous; IntegrityError naming the file if it is damaged.
         """
         folder = self._layout.data / check_dataset_name(dataset)
         names = [n for n in self._files.names(folder) if _VERSION.fullmatch(n)]
@@ -345,7 +278,7 @@ class Store:
         return [n for n in names if (self._layout.refs / f"{n}.json").is_file()]
 
     def versions(self, dataset: str) -> list[str]:
-        """The whole versions of a dataset, oldest first; torn ones are left out."""
+        """The whole versions of a dataset, oldest first; damaged ones are left out."""
         folder = self._layout.data / check_dataset_name(dataset)
         found = []
         for name in self._files.names(folder):
@@ -381,52 +314,38 @@ class Store:
     def build(self, build: Build, *, run_id: str | None = None) -> dict[str, Snapshot]:
         """Make the tables of an equal build current, or make and commit them together.
 
-        Parameters
-        ----------
-        build
-            What identifies the tables, and how they are made.
-        run_id
-            The run that asks.
-
-        Returns
-        -------
-        dict
-            The current snapshot of each table by dataset.
-
-        Raises
-        ------
-        ContractError, StoreError
-            As :meth:`commit`; none of the tables is replaced.
+        Returns the current snapshot of each table by dataset. Errors are those of :meth:`commit`;
+        then none of the tables is replaced.
         """
         found = self.find(build)
         if found is not None:
             return {d: self.point(d, snapshot.version) for d, snapshot in found.items()}
-        with self.transaction() as transaction:
+        writers: list[SnapshotWriter] = []
+        try:
             for table in build.make():
-                with transaction.write(
+                writer = self.write(
                     table.dataset,
                     code_version=build.code_version,
                     config=build.config,
                     inputs=build.inputs,
                     run_id=run_id,
                     allow_empty=table.allow_empty,
-                ) as writer:
-                    take = writer.append if table.ordered else writer.append_unordered
-                    for frame in table.frames:
-                        take(frame)
-                    writer.note(**table.stats())
-        return transaction.snapshots
+                )
+                writers.append(writer)
+                take = writer.append if table.ordered else writer.append_unordered
+                for frame in table.frames:
+                    take(frame)
+                writer.note(**table.stats())
+                writer.prepare()
+            return {s.dataset: s for s in self.commit_together(writers)}
+        finally:
+            for writer in writers:
+                writer.abort()
 
     # -- checks ------------------------------------------------------------------------------
 
     def record_checks(self, dataset: str, version: str, checks: Iterable[CheckRecord]) -> None:
-        """Add outcomes of checks to those of a snapshot; safe from several processes at once.
-
-        Raises
-        ------
-        StoreError
-            There is no such snapshot.
-        """
+        """Add outcomes of checks to those of a snapshot; safe from several processes at once."""
         snapshot = self.get(dataset, version)
         merge_checks(self._files, self._layout, dataset, snapshot.version, checks)
 
@@ -449,6 +368,8 @@ class Store:
     ) -> Release:
         """Lock a set of snapshots as a release and make it the latest of its name.
 
+        If the same content was published before, that release is returned.
+
         Parameters
         ----------
         name
@@ -467,11 +388,6 @@ class Store:
         run_id
             The run that publishes.
 
-        Returns
-        -------
-        Release
-            The release; the existing one if the same content was published before.
-
         Raises
         ------
         ReleaseError
@@ -482,17 +398,64 @@ class Store:
         IntegrityError
             A snapshot is not what was committed; ``latest`` does not move.
         """
-        return publish(
-            self._files,
-            self._layout,
-            name,
-            tables,
+        check_release_name(name)
+        if not tables:
+            raise ReleaseError("a release needs tables", where=name)
+        # Opened again by name: what counts is what this store holds, not what the caller holds.
+        pinned = {
+            short: open_snapshot(self._files, self._layout.snapshot(s.dataset, s.version))
+            for short, s in tables.items()
+        }
+        lineage, problems = resolve_lineage(pinned.values(), builds_of(self._files, self._layout))
+        checks: dict[str, dict[str, CheckRecord]] = {}
+        for dataset in sorted({s.dataset for s in pinned.values()} | set(required) | set(lineage)):
+            version = lineage.get(dataset)
+            wanted = set(required.get(dataset, ()))
+            if version is None:
+                problems.append(f"{dataset}: checks are required of it, but nothing pinned uses it")
+                continue
+            if dataset.startswith("file:"):
+                continue
+            found = read_checks(self._files, self._layout, dataset, version)
+            problems += [
+                f"{dataset}: {c} did not run on {version}" for c in sorted(wanted - set(found))
+            ]
+            problems += [
+                f"{dataset}: {c.name} failed on {version}" for c in found.values() if c.blocks
+            ]
+            if found:
+                checks[dataset] = found
+        if problems:
+            more = f"; and {len(problems) - _SHOWN} more" if len(problems) > _SHOWN else ""
+            raise ReleaseError(
+                f"refused: {'; '.join(problems[:_SHOWN])}{more}",
+                where=name,
+                hint="latest stays where it was; mend the data or the check and run again",
+                details={"problems": problems},
+            )
+        release = Release(
+            name=name,
+            version="",
+            created_at=now(),
             world=world,
-            required=required,
-            card=card,
-            settings=settings,
+            tables={short: lock_table(s) for short, s in pinned.items()},
+            lineage=lineage,
+            checks=checks,
+            settings=dict(settings),
+            card_sha256=hashlib.sha256(card.encode()).hexdigest(),
             run_id=run_id,
-        )
+        ).with_version()
+        lock_file = self._layout.release(name, release.version)
+        with mutex(self._layout.lock(f"release-{name}"), timeout=_PATIENCE):
+            if self._files.read(lock_file) is None:
+                for snapshot in pinned.values():
+                    snapshot.verify()
+                # Card, lock, pointer: whoever sees one of them finds what it speaks of.
+                self._files.put(self._layout.card(name, release.version), card.encode())
+                self._files.put_new(lock_file, release.to_json())
+            published = find_release(self._layout.home, lock_file)
+            move_pointer(self._files, self._layout.latest(name), name, published.version)
+        return published
 
     def release(self, reference: str | Path) -> Release:
         """A release by ``name``, ``name@latest``, ``name@<version or prefix>`` or lock file.
@@ -522,29 +485,18 @@ class Store:
     ) -> VerifyReport:
         """Read every file of a release again and compare hashes.
 
-        Parameters
-        ----------
-        release
-            The release or a reference to it.
-        progress
-            Called with each file and its size (bytes) after it was read.
-        lineage
-            Also read every snapshot that the tables were made from, raw ones included, and
-            check that recorded builds still lead from them to the tables.
+        ``progress`` gets each file and its size (bytes) after it was read. With ``lineage`` every
+        snapshot that the tables were made from is read too, raw ones included, and recorded builds
+        must still lead from them to the tables.
         """
         return verify_release(self._opened(release), progress, lineage=lineage)
 
     def diff(
         self, a: Release | str, b: Release | str, *, memory_limit_mb: int = 2048
     ) -> ReleaseDiff:
-        """What changed from release ``a`` to release ``b``, per table and by key.
+        """Changes from release ``a`` to release ``b``, per table and by key.
 
-        Parameters
-        ----------
-        a, b
-            Releases or references to them.
-        memory_limit_mb
-            Memory for the joins (MiB); beyond it they spill to disk.
+        Joins spill to disk beyond ``memory_limit_mb`` (MiB).
         """
         return diff_releases(self._opened(a), self._opened(b), memory_limit_mb=memory_limit_mb)
 

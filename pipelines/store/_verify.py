@@ -20,14 +20,12 @@ __all__ = ["VerifyReport", "verify_release"]
 
 @dataclass(frozen=True, slots=True)
 class VerifyReport:
-    """Outcome of a verification.
+    """Outcome of a verification of the release ``name@version``.
 
     Attributes
     ----------
-    release
-        ``name@version``.
     files, bytes
-        What was read (count, bytes).
+        Amount read (count, bytes).
     problems
         One line for each thing that is not as published, naming its file; empty if all is well.
     upstream

@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -44,65 +44,11 @@ if TYPE_CHECKING:
 __all__ = ["Provenance", "SnapshotWriter", "commit_together", "contract_of"]
 
 
-class RowGroups:
-    """Frames of any size in, frames of equal size out, each in one piece of memory.
-
-    Parameters
-    ----------
-    size
-        Rows of each frame that comes out (count).
-
-    Attributes
-    ----------
-    waiting
-        Rows that are held back (count).
-    """
-
-    def __init__(self, size: int) -> None:
-        self.waiting = 0
-        self._size = size
-        self._held: list[pl.DataFrame] = []
-
-    def add(self, frame: pl.DataFrame) -> Iterator[pl.DataFrame]:
-        """Take rows; the whole frames that there are now."""
-        start = 0
-        while start < frame.height:
-            piece = frame.slice(start, self._size - self.waiting)
-            self._held.append(piece)
-            self.waiting += piece.height
-            start += piece.height
-            if self.waiting == self._size:
-                yield self.rest()
-        if self._held and frame.height > self._size:
-            # A slice keeps the whole frame that it was cut from in memory.
-            self._held = [_copy_rows(self._held[0])]
-
-    def rest(self) -> pl.DataFrame:
-        """The rows held back; there must be some."""
-        import polars as pl
-
-        held, self._held, self.waiting = self._held, [], 0
-        return pl.concat(held, rechunk=True)
-
-
-def _copy_rows(frame: pl.DataFrame) -> pl.DataFrame:
-    import numpy as np
-    import polars as pl
-
-    table = frame.to_arrow()
-    return pl.DataFrame(table.take(np.arange(table.num_rows)))
-
-
 def to_polars(rows: pl.DataFrame | pa.Table | pa.RecordBatch) -> pl.DataFrame:
     """Rows as a polars frame, without a copy where that is possible."""
     import polars as pl
 
-    if isinstance(rows, pl.DataFrame):
-        return rows
-    frame = pl.from_arrow(rows)
-    if not isinstance(frame, pl.DataFrame):
-        raise TypeError(f"a table is needed, not {type(rows).__name__}")
-    return frame
+    return rows if isinstance(rows, pl.DataFrame) else pl.DataFrame(rows)
 
 
 def check_order(
@@ -110,26 +56,9 @@ def check_order(
 ) -> pl.DataFrame:
     """Check that rows strictly ascend by ``order``; nulls come first, text by its UTF-8 bytes.
 
-    Parameters
-    ----------
-    last
-        What this function returned for the rows before, or None if these are the first.
-    frame
-        At least one row.
-    order
-        Columns that strictly ascend, the most significant first.
-    dataset
-        The table that errors name.
-
-    Returns
-    -------
-    pl.DataFrame
-        The last row's order columns.
-
-    Raises
-    ------
-    ContractError
-        Two rows have the same key, or rows are out of order; with the first such pair.
+    ``last`` is what this function returned for the rows before (None: there are none), the last
+    row's order columns. ContractError names the first pair of rows with the same key or out of
+    order.
     """
     import polars as pl
 
@@ -185,19 +114,9 @@ def row_group_rows(schema: pa.Schema) -> int:
 
 
 class PartWriter:
-    """Writes a stream of Arrow tables as ``part-00000.parquet`` and so on.
+    """Writes Arrow tables of one schema as ``part-00000.parquet`` and so on, in an empty folder.
 
-    Parameters
-    ----------
-    folder
-        An existing, empty folder.
-    schema
-        Arrow schema of every table that will come.
-
-    Raises
-    ------
-    StoreError
-        From every method, when the disk is full or can't be written.
+    Every method raises StoreError when the disk is full or can't be written.
     """
 
     def __init__(self, folder: Path, schema: pa.Schema) -> None:
@@ -398,13 +317,7 @@ class Provenance:
 
 
 def contract_of(dataset: str) -> Contract:
-    """The contract that is declared for a dataset.
-
-    Raises
-    ------
-    StoreError
-        There is none.
-    """
+    """The contract that is declared for a dataset; StoreError if there is none."""
     # Here, not at the top: contracts bring pandera, which readers don't need.
     from pipelines.contracts import CONTRACTS
 
@@ -419,11 +332,11 @@ def contract_of(dataset: str) -> Contract:
 
 
 class SnapshotWriter:
-    """Writes one snapshot; a context manager. Made by ``Store.write`` and ``Transaction.write``.
+    """Writes one snapshot; a context manager, made by ``Store.write``.
 
-    Leaving the ``with`` block commits (in a transaction: prepares); leaving it with an
-    exception leaves nothing behind. Without a ``with`` block: ``append`` …, then ``commit`` or
-    ``abort``, or ``prepare`` and :meth:`Store.commit_together`.
+    Leaving the ``with`` block commits; leaving it with an exception leaves nothing behind. Without
+    a ``with`` block: ``append`` …, then ``commit`` or ``abort``, or ``prepare`` and
+    :meth:`Store.commit_together`.
     """
 
     def __init__(
@@ -435,7 +348,6 @@ class SnapshotWriter:
         provenance: Provenance,
         *,
         allow_empty: bool = False,
-        deferred: bool = False,
     ) -> None:
         self.dataset = dataset
         self.contract = contract
@@ -444,13 +356,11 @@ class SnapshotWriter:
         self._provenance = provenance
         self._build_key = provenance.key
         self._allow_empty = allow_empty
-        self._deferred = deferred
         # A total order even where the contract's is not: the key tells rows apart.
         self._order = [*contract.order, *(c for c in contract.key if c not in contract.order)]
         self._schema = contract.arrow_schema().remove_metadata()
         self._stats: dict[str, Any] = {}
         self._last: pl.DataFrame | None = None
-        self._groups = RowGroups(row_group_rows(self._schema))
         self._staging: Staging | None = None
         self._parts: PartWriter | None = None
         self._manifest: Manifest | None = None
@@ -462,22 +372,13 @@ class SnapshotWriter:
     @property
     def rows(self) -> int:
         """Rows taken so far (count)."""
-        return self._groups.waiting + (self._parts.rows if self._parts else 0)
+        return self._parts.rows if self._parts else 0
 
     def append(self, rows: pl.DataFrame | pa.Table | pa.RecordBatch) -> None:
         """Check rows against the contract and write them.
 
-        Parameters
-        ----------
-        rows
-            Any number of rows, in the contract's order and after those appended before.
-
-        Raises
-        ------
-        ContractError
-            Rows break the contract, share a key, or are out of order.
-        StoreError
-            The disk is full or can't be written.
+        They are in the contract's order and after those appended before; ContractError if not, or
+        if they break the contract or share a key.
         """
         self._check_open()
         # Rows that strictly ascend by no more than the key can't share one: looked for once.
@@ -503,10 +404,7 @@ class SnapshotWriter:
     def prepare(self) -> None:
         """Finish and sync the files and the manifest, without making them visible.
 
-        Raises
-        ------
-        ContractError
-            There are no rows and ``allow_empty`` was not given.
+        ContractError if there are no rows and ``allow_empty`` was not given.
         """
         if self._manifest is not None:
             return
@@ -516,10 +414,7 @@ class SnapshotWriter:
                 where=self.dataset,
                 hint="an empty table is an error unless the step allows it",
             )
-        parts = self._open()
-        if self._groups.waiting:
-            self._write(parts, self._groups.rest())
-        entries = parts.finish()
+        entries = self._open().finish()
         names = {c.name: c.nullable for c in self.contract.columns()}
         schema = tuple(
             {"name": f.name, "type": str(f.type), "nullable": names[f.name]} for f in self._schema
@@ -561,13 +456,7 @@ class SnapshotWriter:
 
     @property
     def snapshot(self) -> Snapshot:
-        """The committed snapshot.
-
-        Raises
-        ------
-        StoreError
-            Nothing was committed (yet).
-        """
+        """The committed snapshot; StoreError before that."""
         if self._snapshot is None:
             raise StoreError("not committed", where=self.dataset)
         return self._snapshot
@@ -579,7 +468,7 @@ class SnapshotWriter:
         done = False
         try:
             if kind is None:
-                self.prepare() if self._deferred else self.commit()
+                self.commit()
                 done = True
         finally:
             if not done:
@@ -647,12 +536,7 @@ class SnapshotWriter:
         return self._parts
 
     def _take(self, frame: pl.DataFrame) -> None:
-        parts = self._open()
-        for group in self._groups.add(frame):
-            self._write(parts, group)
-
-    def _write(self, parts: PartWriter, frame: pl.DataFrame) -> None:
-        parts.write(frame.to_arrow().cast(self._schema))
+        self._open().write(frame.to_arrow().cast(self._schema))
 
 
 def commit_together(writers: Sequence[SnapshotWriter]) -> list[Snapshot]:

@@ -62,15 +62,7 @@ _OURS = re.compile(r"[0-9a-f]{32}(\.tmp)?")
 
 @contextmanager
 def storage_errors(where: Path, *, needed: int | None = None) -> Iterator[None]:
-    """Turn what the operating system says about a write into a :class:`StoreError`.
-
-    Parameters
-    ----------
-    where
-        The path that the error names.
-    needed
-        Size of what was being written (bytes), if known.
-    """
+    """Turn an OSError of a write of ``needed`` bytes to a path into a :class:`StoreError`."""
     try:
         yield
     except OSError as error:
@@ -90,13 +82,8 @@ def storage_errors(where: Path, *, needed: int | None = None) -> Iterator[None]:
 def full_disk_errors(where: Path) -> Iterator[None]:
     """Turn a full disk, quota or file size limit that any library met into a :class:`StoreError`.
 
-    For blocks in which libraries write files of their own (SQLite, DuckDB, dbt). Other exceptions
-    pass as they are.
-
-    Parameters
-    ----------
-    where
-        Folder that is written to; the error names it and its free space.
+    For blocks in which libraries write files of their own (SQLite, DuckDB, dbt) below ``where``.
+    Other exceptions pass as they are.
     """
     try:
         yield
@@ -112,12 +99,8 @@ def full_disk_errors(where: Path) -> Iterator[None]:
 def full_disk_error(fault: BaseException | str, where: Path) -> StoreError | None:
     """The error of a full disk, quota or file size limit behind a fault; None if it is another.
 
-    Parameters
-    ----------
-    fault
-        Exception, searched with its causes, or the text of one.
-    where
-        Folder that was written to.
+    The fault is an exception, searched with its causes, or the text of one; ``where`` the folder
+    that was written to.
 
     >>> str(full_disk_error("(sqlite3.OperationalError) database or disk is full", Path("/")))
     'no space left on the disk: / (... bytes are free; free some, or set UNDERSTUDY_HOME ...)'
@@ -137,13 +120,7 @@ def full_disk_error(fault: BaseException | str, where: Path) -> StoreError | Non
 
 
 def full_disk_now(where: Path) -> StoreError | None:
-    """The likely error behind a failed write whose reason was lost; None if there is space.
-
-    Parameters
-    ----------
-    where
-        Folder that was written to.
-    """
+    """The likely error behind a failed write whose reason was lost; None if there is space."""
     number = _failed_write(where)
     return None if number == errno.EIO else _full(number, where)
 
@@ -218,13 +195,7 @@ class Staging:
 
 
 class LocalFiles:
-    """File operations below one folder of a POSIX file system.
-
-    Parameters
-    ----------
-    root
-        The store's home; created by the first write.
-    """
+    """File operations below one folder (created by the first write) of a POSIX file system."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -233,13 +204,7 @@ class LocalFiles:
     # -- reading ---------------------------------------------------------------------------
 
     def read(self, path: Path) -> bytes | None:
-        """Content of a small file, or None if there is none.
-
-        Raises
-        ------
-        StoreError
-            It exists and can't be read.
-        """
+        """Content of a small file, or None if there is none; StoreError if it can't be read."""
         try:
             return path.read_bytes()
         except (FileNotFoundError, NotADirectoryError):
@@ -388,9 +353,9 @@ class LocalFiles:
                 if folder:
                     # A process that has just made this folder and not yet locked it would
                     # otherwise put a fresh owner record into what is being removed.
-                    doomed = self.staging_root / uuid.uuid4().hex
-                    path.rename(doomed)
-                    _remove_tree(doomed)
+                    deleted = self.staging_root / uuid.uuid4().hex
+                    path.rename(deleted)
+                    _remove_tree(deleted)
                 else:
                     path.unlink(missing_ok=True)
         finally:

@@ -47,18 +47,9 @@ def holder_record() -> dict[str, Any]:
 class RunLock:
     """One pipeline run at a time per home: a context manager around ``<home>/_locks/run.lock``.
 
-    Parameters
-    ----------
-    path
-        The lock file. It is created when missing and never removed: removing a lock file
-        lets two processes hold locks on two different files of the same name.
-
-    Raises
-    ------
-    LockedError
-        On entering, naming the process that holds it and since when.
-    StoreError
-        The file can't be created or written.
+    The file is created when missing and never removed: removing a lock file lets two processes hold
+    locks on two different files of the same name. On entering, LockedError names the process that
+    holds it and since when.
     """
 
     def __init__(self, path: Path) -> None:
@@ -106,19 +97,9 @@ class RunLock:
 
 @contextmanager
 def mutex(path: Path, *, timeout: float = 60.0) -> Iterator[None]:
-    """Mutual exclusion for a read-change-write of small files.
+    """Mutual exclusion for a read-change-write of small files; the lock file is created if missing.
 
-    Parameters
-    ----------
-    path
-        The lock file; created when missing.
-    timeout
-        How long to wait for another holder (seconds).
-
-    Raises
-    ------
-    LockedError
-        Another process held it for the whole of ``timeout``.
+    LockedError if another process held it for the whole of ``timeout`` (seconds).
     """
     with storage_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)

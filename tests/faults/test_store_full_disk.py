@@ -14,7 +14,7 @@ import pytest
 from support import disks
 
 from pipelines.errors import StoreError
-from pipelines.store import CheckRecord, Store
+from pipelines.store import Build, CheckRecord, Store, Table
 
 pytestmark = pytest.mark.faults
 
@@ -74,10 +74,10 @@ def test_space_that_runs_out_anywhere_in_a_commit_and_publish_harms_nothing(
     store = Store(small_disk / "home")
 
     def commit(turn: int) -> None:
-        with store.transaction() as t:
-            t.write(SPLITS, code_version="1").append(rows(10, turn))
-            missing = pl.DataFrame({"tmdb_id": [turn + 1], "reason": ["not_found"]})
-            t.write("raw.tmdb_missing", code_version="1").append(missing)
+        missing = pl.DataFrame({"tmdb_id": [turn + 1], "reason": ["not_found"]})
+        tables = [Table(SPLITS, [rows(10, turn)]), Table("raw.tmdb_missing", [missing])]
+        datasets = tuple(t.dataset for t in tables)
+        store.build(Build(datasets, lambda: tables, "1", {"turn": turn}, {}))
 
     def check(turn: int) -> None:
         version = store.current(SPLITS).version

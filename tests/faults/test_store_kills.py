@@ -25,7 +25,7 @@ import polars as pl
 import pytest
 
 import pipelines.contracts  # noqa: F401 - imported before the fork, not after
-from pipelines.store import CheckRecord, Store
+from pipelines.store import Build, CheckRecord, Store, Table
 
 pytestmark = [pytest.mark.faults, pytest.mark.slow]
 
@@ -46,11 +46,10 @@ def publish(home: Path, turn: int) -> str:
     missing = pl.DataFrame({"tmdb_id": [turn + 1], "reason": ["not_found"]})
     inputs = {"file:world": f"{turn:064d}"}
     with store.run_lock():
-        with store.transaction() as t:
-            for dataset, frame in (("movies.splits", splits), ("raw.tmdb_missing", missing)):
-                with t.write(dataset, code_version="1", inputs=inputs) as writer:
-                    writer.append(frame)
-        for dataset, snapshot in t.snapshots.items():
+        tables = [Table("movies.splits", [splits]), Table("raw.tmdb_missing", [missing])]
+        datasets = tuple(t.dataset for t in tables)
+        made = store.build(Build(datasets, lambda: tables, "1", {}, inputs))
+        for dataset, snapshot in made.items():
             store.record_checks(dataset, snapshot.version, [CheckRecord("rows", passed=True)])
         release = store.publish(
             "movies",

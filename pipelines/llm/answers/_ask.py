@@ -6,8 +6,9 @@ import threading
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from functools import partial
 from itertools import islice
-from typing import Protocol, Self, TypeVar
+from typing import Self, TypeVar
 
 from pipelines.config import ServingSettings
 from pipelines.errors import EngineError, StoreError, UnderstudyError
@@ -45,11 +46,11 @@ def ask(
 ) -> Iterator[Row]:
     """Answer requests, calling the engine only for what the store can't serve.
 
-    Requests are drawn lazily and in bounded chunks; each answer is stored before it is handed
-    out, and committed with the others every ``serving.commit_every`` answers or
+    Requests are drawn lazily and in bounded chunks; each answer is stored before it is handed out,
+    and committed with the others every ``serving.commit_every`` answers or
     ``serving.commit_seconds`` seconds. Equal requests are asked once. Stopping in any way (an
-    error, Ctrl-C, leaving the iteration) commits what is there; running the same again asks
-    only the rest.
+    error, Ctrl-C, leaving the iteration) commits what is there; running the same again asks only
+    the rest.
 
     Parameters
     ----------
@@ -58,7 +59,7 @@ def ask(
     requests
         Any number; one that can't be served is one `invalid` answer.
     store
-        Where answers are looked up and kept. None keeps them for this call only.
+        Where answers are looked up and stored. None: in memory, for this call only.
     serving
         When to commit; ``error_budget``: the share of calls that may fail.
     progress
@@ -84,13 +85,7 @@ def ask(
 
 
 class Asking:
-    """Base of classes that ask one model through the answer store, and close both.
-
-    Parameters
-    ----------
-    engine, store, serving, progress
-        As of :func:`ask`.
-    """
+    """Base of classes that ask one model through the answer store (:func:`ask`) and close both."""
 
     def __init__(
         self,
@@ -128,26 +123,45 @@ class Asking:
         )
 
 
-class _Shelf(Protocol):
-    """Where answers are kept."""
+class _InMemory:
+    """Answers of one call, so that equal requests are asked once without a store too."""
 
-    def look_up(self, requests: list[Request], keys: list[str]) -> list[Answer | None]: ...
+    def __init__(self, serving: ServingSettings) -> None:
+        key = serving.api_key
+        self.secrets = (key.get_secret_value(),) if key and key.get_secret_value() else ()
+        self._answers: dict[str, Answer] = {}
 
-    def add(self, identity: EngineIdentity, answer: Answer, key: str) -> Answer: ...
+    def look_up(self, requests: list[Request], keys: list[str]) -> list[Answer | None]:
+        out: list[Answer | None] = []
+        for request, key in zip(requests, keys, strict=True):
+            known = self._answers.get(key)
+            usable = known is not None and _serves(known, request)
+            out.append(replace(known, request=request) if known and usable else None)
+        return out
 
-    def flush(self) -> None: ...
+    def add(self, identity: EngineIdentity, answer: Answer, key: str) -> Answer:
+        del identity
+        self._answers[key] = clean(answer, self.secrets)
+        return self._answers[key]
 
-    def stored(self) -> Counter[Status]: ...
+    def flush(self) -> None:
+        pass
 
-    def waiting(self) -> int: ...
+    def stored(self) -> Counter[Status]:
+        return Counter()
 
-    def place(self) -> str: ...
+    def waiting(self) -> int:
+        return 0
+
+    def place(self) -> str:
+        return "because no store was given"
 
 
-class _Disk:
-    """The answer store."""
+class _OnDisk(_InMemory):
+    """Answers in the answer store."""
 
     def __init__(self, store: AnswerStore, serving: ServingSettings) -> None:
+        super().__init__(serving)
         store.configure(serving)
         self._store = store
         self._before = store.committed_statuses
@@ -177,40 +191,6 @@ class _Disk:
         return f"in {self._store.folder}"
 
 
-class _Memory:
-    """Answers of one call, so that equal requests are asked once without a store too."""
-
-    def __init__(self, serving: ServingSettings) -> None:
-        key = serving.api_key
-        self._secrets = (key.get_secret_value(),) if key and key.get_secret_value() else ()
-        self._answers: dict[str, Answer] = {}
-
-    def look_up(self, requests: list[Request], keys: list[str]) -> list[Answer | None]:
-        out: list[Answer | None] = []
-        for request, key in zip(requests, keys, strict=True):
-            known = self._answers.get(key)
-            usable = known is not None and _serves(known, request)
-            out.append(replace(known, request=request) if known and usable else None)
-        return out
-
-    def add(self, identity: EngineIdentity, answer: Answer, key: str) -> Answer:
-        del identity
-        self._answers[key] = clean(answer, self._secrets)
-        return self._answers[key]
-
-    def flush(self) -> None:
-        pass
-
-    def stored(self) -> Counter[Status]:
-        return Counter()
-
-    def waiting(self) -> int:
-        return 0
-
-    def place(self) -> str:
-        return "because no store was given"
-
-
 class _Run:
     """The state of one call of :func:`ask`.
 
@@ -230,7 +210,7 @@ class _Run:
         self._engine = engine
         self._identity = engine.identity
         self._requests = iter(requests)
-        self._shelf: _Shelf = _Memory(serving) if store is None else _Disk(store, serving)
+        self._backend = _InMemory(serving) if store is None else _OnDisk(store, serving)
         self._serving = serving
         self._progress = progress
         self._tally = tally
@@ -278,7 +258,7 @@ class _Run:
         stream: Iterator[Answer] | None = None
         try:
             stream = self._guarded(lambda: self._engine.submit(self._feed()))
-            while (answer := self._next(stream)) is not None:
+            while (answer := self._guarded(partial(next, stream, None))) is not None:
                 self._take(answer)
                 yield from self._drain()
                 self._judge()
@@ -302,7 +282,7 @@ class _Run:
             raise
         keys = answer_keys(self._identity, chunk)
         if chunk:
-            known = self._shelf.look_up(chunk, keys)
+            known = self._backend.look_up(chunk, keys)
             for request, key, answer in zip(chunk, keys, known, strict=True):
                 if answer is not None:
                     self._tally.hits += 1
@@ -345,16 +325,16 @@ class _Run:
                 raise EngineError("the engine answered what it was not asked, or answered twice")
             del self._keys[id(request)]
             waiters = self._waiting.pop(key)
-            kept = self._shelf.add(self._identity, replace(answer, request=request), key)
-            self._tally.called(kept)
-            self._ready.append((request, key, kept))
-            if kept.status != "ok":
-                self._last_detail = kept.detail or kept.status
-            if kept.status == "engine_error":
-                self._failed[key] = kept
+            stored = self._backend.add(self._identity, replace(answer, request=request), key)
+            self._tally.called(stored)
+            self._ready.append((request, key, stored))
+            if stored.status != "ok":
+                self._last_detail = stored.detail or stored.status
+            if stored.status == "engine_error":
+                self._failed[key] = stored
             for waiter in waiters:
-                if kept.status == "engine_error" or _serves(kept, waiter):
-                    self._duplicate(waiter, key, kept)
+                if stored.status == "engine_error" or _serves(stored, waiter):
+                    self._duplicate(waiter, key, stored)
                 else:
                     self._want(waiter, key)
 
@@ -384,11 +364,8 @@ class _Run:
             # An engine can die of anything: CUDA, a worker process, a library's own errors.
             if error is self._foreign:
                 raise
-            said = one_line(f"{type(error).__name__}: {error}", self._secrets())
-            raise EngineError(f"the engine died ({said})", where=self._name()) from error
-
-    def _next(self, stream: Iterator[Answer]) -> Answer | None:
-        return self._guarded(lambda: next(stream, None))
+            line = one_line(f"{type(error).__name__}: {error}", self._backend.secrets)
+            raise EngineError(f"the engine died ({line})", where=self._name()) from error
 
     def _judge(self) -> None:
         """Stop when too many calls fail."""
@@ -408,24 +385,20 @@ class _Run:
     def _resumable(self, error: EngineError) -> EngineError:
         """The same error, with what is stored and how to go on."""
         self._flush()
-        tally = self._tally
-        hint = (
-            f"{self._stored_text(self._shelf.place())}; run the same again: only the rest is asked"
-        )
+        stored = self._stored_text(self._backend.place())
+        hint = f"{stored}; run the same again: only the rest is asked"
         return EngineError(
-            one_line(error.what, self._secrets()),
+            one_line(error.what, self._backend.secrets),
             where=error.where,
             hint=f"{error.hint}; {hint}" if error.hint else hint,
-            details={**error.details, "tally": tally.to_dict()},
+            details={**error.details, "tally": self._tally.to_dict()},
         )
 
     def _unstored(self, error: StoreError) -> StoreError:
         """The same error, with what is stored and how to go on."""
         self._count_stored()
-        hint = (
-            f"{self._stored_text()}, {self._shelf.waiting()} are not; run the same again: only the "
-            "rest is asked"
-        )
+        stored = f"{self._stored_text()}, {self._backend.waiting()} are not"
+        hint = f"{stored}; run the same again: only the rest is asked"
         return type(error)(
             error.what,
             where=error.where,
@@ -435,7 +408,7 @@ class _Run:
 
     def _stored_text(self, place: str = "") -> str:
         """Say how many answers are stored; failed calls, which are asked again, are none."""
-        stored = self._shelf.stored()
+        stored = self._backend.stored()
         failed = stored.pop("engine_error", 0)
         kinds = ", ".join(f"{n} {status}" for status, n in stored.most_common() if n)
         text = f"{stored.total()} answers of this run are stored {place}".rstrip()
@@ -443,19 +416,15 @@ class _Run:
         return text + (f"; {failed} failed calls are asked again" if failed else "")
 
     def _flush(self) -> None:
-        self._shelf.flush()
+        self._backend.flush()
         self._count_stored()
 
     def _count_stored(self) -> None:
-        stored = self._shelf.stored()
+        stored = self._backend.stored()
         self._tally.stored = self._before.stored + stored.total() - stored["engine_error"]
 
     def _name(self) -> str:
         return f"{self._identity.engine}:{self._identity.model}"
-
-    def _secrets(self) -> tuple[str, ...]:
-        key = self._serving.api_key
-        return (key.get_secret_value(),) if key and key.get_secret_value() else ()
 
 
 def _serves(answer: Answer, request: Request) -> bool:

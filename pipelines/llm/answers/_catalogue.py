@@ -16,7 +16,7 @@ import numpy as np
 
 from pipelines.errors import StoreError
 from pipelines.llm.answers._index import Entries, Index
-from pipelines.llm.answers._parts import Part, TornError, read_entries
+from pipelines.llm.answers._parts import CorruptPartError, Part, read_entries
 from pipelines.llm.answers._record import schema
 from pipelines.llm.answers._rules import first_of_each, preference, serving
 from pipelines.store.files import LocalFiles
@@ -37,15 +37,7 @@ _READERS = 2
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Something in the store's folder that was left out.
-
-    Attributes
-    ----------
-    part
-        Name of the file.
-    reason
-        Why it can't be read, in one line.
-    """
+    """A file of the store's folder that was left out, and why it can't be read, in one line."""
 
     part: str
     reason: str
@@ -53,14 +45,9 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Rows of a look-up.
+    """Rows of a look-up, in the order in which they are stored.
 
-    Attributes
-    ----------
-    positions
-        For each row, the position of its key among those asked for.
-    table
-        The rows, in the order in which they are stored.
+    ``positions`` holds, for each row, the position of its key among those asked for.
     """
 
     positions: NDArray[np.int64]
@@ -68,13 +55,7 @@ class Found:
 
 
 class Catalogue:
-    """The parts of one store, as this process knows them.
-
-    Parameters
-    ----------
-    home
-        The store's home; parts are below ``answers``.
-    """
+    """The parts of one store, below ``<home>/answers``, as this process knows them."""
 
     def __init__(self, home: Path) -> None:
         self.files = LocalFiles(home)
@@ -104,13 +85,7 @@ class Catalogue:
     # -- what is there -----------------------------------------------------------------------
 
     def refresh(self) -> None:
-        """Take in what other processes have written or merged since.
-
-        Raises
-        ------
-        StoreError
-            The folder or a part may not be read, or a later version wrote it.
-        """
+        """Take in what other processes have written or compacted since."""
         for _ in range(_TRIES):
             if self._refresh():
                 return
@@ -148,7 +123,7 @@ class Catalogue:
         complete = True
         with ThreadPoolExecutor(_READERS) as pool:
             for name, found in zip(new, pool.map(self._open, new), strict=True):
-                if isinstance(found, TornError):
+                if isinstance(found, CorruptPartError):
                     self.report(name, found)
                 elif found is None:
                     complete = False
@@ -161,12 +136,12 @@ class Catalogue:
         self._drop(self.replaced & self._numbers.keys())
         return complete
 
-    def _open(self, name: str) -> tuple[Part, Entries] | TornError | None:
+    def _open(self, name: str) -> tuple[Part, Entries] | CorruptPartError | None:
         try:
             return read_entries(self.folder / name)
         except FileNotFoundError:
             return None  # merged since it was listed
-        except TornError as error:
+        except CorruptPartError as error:
             return error
 
     def take_own(self, part: Part, entries: Entries) -> None:
@@ -178,7 +153,9 @@ class Catalogue:
         """Leave a part out and say so."""
         reason = " ".join(str(error).split())
         self.problems[name] = Problem(name, reason)
-        _log.warning("torn part of the answer store ignored: %s (%s)", self.folder / name, reason)
+        _log.warning(
+            "corrupt part of the answer store ignored: %s (%s)", self.folder / name, reason
+        )
         self._drop({name} & self._numbers.keys())
 
     def _too_fast(self) -> StoreError:
@@ -262,19 +239,21 @@ class Catalogue:
     def _read(
         self, chosen: Entries, columns: Sequence[str], pending: pa.Table | None
     ) -> pa.Table | None:
-        """Rows that are sorted by part and row; None if a part has gone or turned out torn."""
+        """Rows that are sorted by part and row; None if a part has gone or is corrupt."""
         import pyarrow as pa
 
         want = pa.schema([schema().field(name) for name in columns])
         numbers, starts = np.unique(chosen.part, return_index=True)
         pieces = np.split(chosen.row.astype(np.int64), starts[1:])
 
-        def read(number: int, rows: NDArray[Any]) -> pa.Table | FileNotFoundError | TornError:
+        def read(
+            number: int, rows: NDArray[Any]
+        ) -> pa.Table | FileNotFoundError | CorruptPartError:
             if pending is not None and number == self._next:
                 return pending.select(list(columns)).take(rows)
             try:
                 return self.parts[number].read(rows, columns).cast(want)
-            except (FileNotFoundError, TornError) as error:
+            except (FileNotFoundError, CorruptPartError) as error:
                 return error
 
         with ThreadPoolExecutor(_READERS) as pool:
@@ -285,7 +264,7 @@ class Catalogue:
             if isinstance(found, Exception)
         ]
         for number, fault in faults:
-            if isinstance(fault, TornError):
+            if isinstance(fault, CorruptPartError):
                 self.report(self.parts[number].name, fault)
         if faults:
             return None

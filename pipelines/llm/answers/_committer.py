@@ -38,15 +38,9 @@ def part_name(oldest: int) -> str:
 class Committer:
     """Takes rows and commits them as parts.
 
-    A part is written to a temporary file, synced, and given its name: a reader sees all of it
-    or nothing. If that fails the rows stay here, and the next try takes them along.
-
-    Parameters
-    ----------
-    catalogue
-        Told of every part.
-    lock
-        Guards the catalogue and this object: a timer commits from a thread of its own.
+    A part is written to a temporary file, synced, and given its name: a reader sees all of it or
+    nothing. If that fails the rows stay here, and the next try takes them along. The lock guards
+    the catalogue too: a timer commits from a thread of its own.
     """
 
     def __init__(self, catalogue: Catalogue, lock: threading.RLock) -> None:
@@ -69,7 +63,7 @@ class Committer:
     def add(
         self,
         identity: EngineIdentity,
-        said: str,
+        identity_text: str,
         key: str,
         answer: Answer,
         request: str | None,
@@ -97,7 +91,7 @@ class Committer:
                 answer.detail,
                 identity.engine,
                 identity.model,
-                said,
+                identity_text,
                 request,
             )
         )
@@ -112,11 +106,8 @@ class Committer:
     def commit(self) -> int:
         """Commit all rows as one part; how many.
 
-        Raises
-        ------
-        StoreError
-            The disk is full or can't be written, now or when the timer tried; the rows are
-            kept.
+        Raises :class:`StoreError` if the disk is full or can't be written, now or when the timer
+        tried; the rows stay here.
         """
         self._forget_parents()
         if not self._rows:
@@ -198,9 +189,9 @@ class Committer:
 def _table(rows: Sequence[tuple[Any, ...]]) -> pa.Table:
     import pyarrow as pa
 
-    said = schema()
+    wanted = schema()
     columns = zip(*rows, strict=True)
     return pa.table(
-        [pa.array(column, field.type) for column, field in zip(columns, said, strict=True)],
-        schema=said,
+        [pa.array(column, field.type) for column, field in zip(columns, wanted, strict=True)],
+        schema=wanted,
     )

@@ -37,14 +37,9 @@ def key_words(data: bytes | memoryview) -> tuple[Array, Array]:
 class Entries:
     """Rows of the index; all arrays have one length.
 
-    Attributes
-    ----------
-    high, low
-        First and second eight bytes of the key.
-    part, row
-        Number of the part and row in it.
-    status, made, stored_at
-        Status code, budget (tokens), moment (microseconds since 1970).
+    ``high`` and ``low`` are the first and second eight bytes of the key, ``part`` and ``row`` the
+    number of the part and the row in it, ``made`` the budget (tokens), ``stored_at`` the moment
+    (microseconds since 1970).
     """
 
     high: Array
@@ -77,13 +72,7 @@ class Entries:
 
     @staticmethod
     def of(table: pa.Table) -> Entries:
-        """Entries of a part that has no number yet, from its index columns.
-
-        Raises
-        ------
-        ValueError
-            If it has a status that is none of ours.
-        """
+        """Entries of a part that has no number yet, from its index columns."""
         import pyarrow as pa
 
         rows = table.num_rows
@@ -176,13 +165,7 @@ class Index:
         self._runs = kept
 
     def find(self, high: Array, low: Array) -> tuple[Array, Entries]:
-        """All entries of some keys.
-
-        Returns
-        -------
-        tuple
-            For each found entry the position of its key among those asked for; the entries.
-        """
+        """All entries of some keys, and for each the position of its key among those asked for."""
         order = np.argsort(high)
         high, low = high[order], low[order]
         found = [run.find(high, low) for run in self._runs]

@@ -109,19 +109,9 @@ EXCLUDED: Mapping[str, str] = MappingProxyType(
 
 
 def answer_key(identity: EngineIdentity, request: Request) -> str:
-    """The key of the answer that this engine gives to this request.
+    """The key (64 hexadecimal digits) of the answer that this engine gives to this request.
 
-    Parameters
-    ----------
-    identity
-        The engine's identity.
-    request
-        The request. Any request has a key, also one that no model can serve.
-
-    Returns
-    -------
-    str
-        64 hexadecimal digits.
+    Any request has a key, also one that no model can serve.
 
     Examples
     --------
@@ -145,9 +135,9 @@ def answer_keys(identity: EngineIdentity, requests: Iterable[Request]) -> list[s
 
 def canonical_request(request: Request) -> str:
     """The request as canonical JSON, with its ``max_tokens``, for people to read."""
-    said = _question(request)
-    said["sampling"]["max_tokens"] = request.sampling.max_tokens
-    return _encode(said).decode()
+    question = _question(request)
+    question["sampling"]["max_tokens"] = request.sampling.max_tokens
+    return _encode(question).decode()
 
 
 def _identity(identity: EngineIdentity) -> dict[str, str]:
@@ -155,10 +145,10 @@ def _identity(identity: EngineIdentity) -> dict[str, str]:
 
 
 def _call(identity: Mapping[str, str], request: Request) -> dict[str, Any]:
-    said = _question(request)
-    said["key_scheme"] = KEY_SCHEME
-    said["engine"] = identity
-    return said
+    question = _question(request)
+    question["key_scheme"] = KEY_SCHEME
+    question["engine"] = identity
+    return question
 
 
 def _question(request: Request) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from pipelines.errors import IntegrityError, LockedError
 from pipelines.llm.answers._catalogue import Catalogue, Problem
 from pipelines.llm.answers._committer import part_name
 from pipelines.llm.answers._index import Entries
-from pipelines.llm.answers._parts import Part, PartFile, TornError
+from pipelines.llm.answers._parts import CorruptPartError, Part, PartFile
 from pipelines.llm.answers._record import STATUS_CODE, schema
 from pipelines.llm.answers._rules import keep
 from pipelines.llm.engines import Status
@@ -47,7 +47,7 @@ _Plan = list[tuple[int, Part]]
 
 @dataclass(frozen=True, slots=True)
 class GcReport:
-    """What a collection did, or would do.
+    """Outcome of a collection, or of its dry run (then the figures after are those before).
 
     Attributes
     ----------
@@ -59,14 +59,10 @@ class GcReport:
         Rows of failed calls dropped: those are asked again anyway.
     forgotten
         Rows dropped because their status was named.
-    parts_before, parts_after
-        Parts (count).
-    bytes_before, bytes_after
-        Their size.
+    parts_before, parts_after, bytes_before, bytes_after
+        Parts (count) and their size.
     set_aside
-        Torn parts, moved to ``answers/torn``.
-    dry_run
-        Nothing was changed; then ``parts_after`` and ``bytes_after`` are as before.
+        Corrupt parts, moved to ``answers/torn``.
     """
 
     answers: int
@@ -82,13 +78,7 @@ class GcReport:
 
 
 def merge_due(catalogue: Catalogue) -> None:
-    """Merge parts while a class has too many, unless another process is at it.
-
-    Raises
-    ------
-    StoreError
-        The disk is full or can't be written. Nothing is lost: the old parts stay.
-    """
+    """Merge parts while a class has too many, unless another process is at it."""
     if _due(catalogue) is None:
         return
     try:
@@ -102,30 +92,22 @@ def merge_due(catalogue: Catalogue) -> None:
 
 
 def collect(catalogue: Catalogue, forget: Collection[Status], *, dry_run: bool) -> GcReport:
-    """Drop rows that serve nothing, forget those of some statuses, and merge what is small.
-
-    Raises
-    ------
-    LockedError
-        Another process merges parts.
-    StoreError
-        The disk is full or can't be written. Nothing is lost: the old parts stay.
-    """
+    """Drop rows that serve no call, forget those of some statuses, and compact small parts."""
     with mutex(catalogue.compact_lock, timeout=30.0):
         catalogue.refresh()
         entries = catalogue.index.all()
         drop, counts = unneeded(entries, forget)
         before = catalogue.ordered()
-        torn = tuple(catalogue.problems.values())
+        corrupt = tuple(catalogue.problems.values())
         sizes = len(before), sum(part.size for _, part in before)
         after = sizes
         if not dry_run:
             _remove_replaced(catalogue)
-            _set_aside(catalogue, torn)
-            doomed = {n: _mask(entries, drop, n, part) for n, part in before}
+            _set_aside(catalogue, corrupt)
+            deleted = {n: _mask(entries, drop, n, part) for n, part in before}
             del entries, drop
-            for plan in _batches(before, doomed):
-                _rewrite(catalogue, plan, doomed)
+            for plan in _batches(before, deleted):
+                _rewrite(catalogue, plan, deleted)
             after = len(catalogue.parts), sum(part.size for part in catalogue.parts.values())
         superseded, failed, forgotten = counts
         return GcReport(
@@ -137,7 +119,7 @@ def collect(catalogue: Catalogue, forget: Collection[Status], *, dry_run: bool) 
             parts_after=after[0],
             bytes_before=sizes[1],
             bytes_after=after[1],
-            set_aside=torn,
+            set_aside=corrupt,
             dry_run=dry_run,
         )
 
@@ -145,15 +127,7 @@ def collect(catalogue: Catalogue, forget: Collection[Status], *, dry_run: bool) 
 def unneeded(
     entries: Entries, forget: Collection[Status]
 ) -> tuple[NDArray[Any], tuple[int, int, int]]:
-    """Which entries to drop, and how many are superseded, failed and forgotten.
-
-    Parameters
-    ----------
-    entries
-        All entries of a store.
-    forget
-        Statuses to drop altogether.
-    """
+    """Which entries of a store to drop, and how many are superseded, failed and forgotten."""
     named = np.isin(entries.status, [STATUS_CODE[s] for s in forget])
     order = np.lexsort((entries.low, entries.high))
     high, low = entries.high[order], entries.low[order]
@@ -190,13 +164,13 @@ def _size_class(rows: int) -> int:
     return (max(rows, 1).bit_length() - 1) // 4
 
 
-def _batches(parts: _Plan, doomed: dict[int, NDArray[Any]]) -> list[_Plan]:
+def _batches(parts: _Plan, deleted: dict[int, NDArray[Any]]) -> list[_Plan]:
     """Parts to rewrite together, in order of age; what is large and clean is left alone."""
     out: list[_Plan] = []
     batch: _Plan = []
     rows = 0
     for number, part in parts:
-        kept = part.rows - int(doomed[number].sum())
+        kept = part.rows - int(deleted[number].sum())
         if part.rows >= LARGEST // 2 and kept == part.rows:
             continue
         if batch and rows + kept > LARGEST:
@@ -206,7 +180,7 @@ def _batches(parts: _Plan, doomed: dict[int, NDArray[Any]]) -> list[_Plan]:
         rows += kept
     if batch:
         out.append(batch)
-    return [b for b in out if len(b) > 1 or doomed[b[0][0]].any()]
+    return [b for b in out if len(b) > 1 or deleted[b[0][0]].any()]
 
 
 def _mask(entries: Entries, drop: NDArray[Any], number: int, part: Part) -> NDArray[Any]:
@@ -216,8 +190,8 @@ def _mask(entries: Entries, drop: NDArray[Any], number: int, part: Part) -> NDAr
     return mask
 
 
-def _rewrite(catalogue: Catalogue, plan: _Plan, doomed: dict[int, NDArray[Any]] | None) -> None:
-    """Put the rows of some parts, but the doomed ones, into one new part."""
+def _rewrite(catalogue: Catalogue, plan: _Plan, deleted: dict[int, NDArray[Any]] | None) -> None:
+    """Put the rows of some parts, but the deleted ones, into one new part."""
     names = [part.name for _, part in plan]
     oldest = int(names[0].split("-")[1])
     files = catalogue.files
@@ -229,8 +203,8 @@ def _rewrite(catalogue: Catalogue, plan: _Plan, doomed: dict[int, NDArray[Any]] 
             rows = 0
             for number, part in plan:
                 try:
-                    rows += _copy(part, file, doomed[number] if doomed else None)
-                except TornError as error:
+                    rows += _copy(part, file, deleted[number] if deleted else None)
+                except CorruptPartError as error:
                     catalogue.report(part.name, error)
                     raise IntegrityError(
                         "a part can't be read",
@@ -250,19 +224,19 @@ def _rewrite(catalogue: Catalogue, plan: _Plan, doomed: dict[int, NDArray[Any]] 
     catalogue.refresh()
 
 
-def _copy(part: Part, file: PartFile, doomed: NDArray[Any] | None) -> int:
+def _copy(part: Part, file: PartFile, deleted: NDArray[Any] | None) -> int:
     """Copy a part's rows; how many."""
     import pyarrow as pa
 
-    said = schema()
+    wanted = schema()
     at = copied = 0
-    for table in part.groups(said.names):
+    for table in part.groups(wanted.names):
         end = at + table.num_rows
-        if doomed is not None and doomed[at:end].any():
-            table = table.filter(pa.array(~doomed[at:end]))
+        if deleted is not None and deleted[at:end].any():
+            table = table.filter(pa.array(~deleted[at:end]))
         at = end
         copied += table.num_rows
-        file.write(table.cast(said))
+        file.write(table.cast(wanted))
     return copied
 
 
@@ -281,14 +255,14 @@ def _remove(folder: Path, names: Sequence[str]) -> None:
         sync_folder(folder)
 
 
-def _set_aside(catalogue: Catalogue, torn: Sequence[Problem]) -> None:
-    """Move torn parts out of the way; nothing is deleted that could be mended."""
-    if not torn:
+def _set_aside(catalogue: Catalogue, corrupt: Sequence[Problem]) -> None:
+    """Move corrupt parts aside: they may be repaired."""
+    if not corrupt:
         return
     aside = catalogue.folder / "torn"
     catalogue.files.make_folder(aside)
     with storage_errors(aside):
-        for problem in torn:
+        for problem in corrupt:
             (catalogue.folder / problem.part).rename(aside / problem.part)
         sync_folder(aside)
         sync_folder(catalogue.folder)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import pyarrow.parquet as pq
     from numpy.typing import NDArray
 
-__all__ = ["Part", "PartFile", "TornError", "encode", "read_entries"]
+__all__ = ["CorruptPartError", "Part", "PartFile", "encode", "read_entries"]
 
 FORMAT = 1
 _NOTE = b"understudy.answers"
@@ -35,7 +35,7 @@ GROUP_ROWS = 16_384
 GROUP_BYTES = 32 * 2**20
 
 
-class TornError(Exception):
+class CorruptPartError(Exception):
     """A part that can't be read: never shown, but turned into a reported problem."""
 
 
@@ -43,17 +43,9 @@ class TornError(Exception):
 class Part:
     """A readable part.
 
-    Attributes
-    ----------
-    path
-        The file.
-    size
-        Bytes.
-    offsets
-        First row of each row group, and the number of rows.
-    replaces
-        Names of parts whose rows are in this one: where one of them is still there, it is to
-        be ignored.
+    ``offsets`` holds the first row of each row group, and the number of rows; ``replaces`` the
+    names of parts whose rows are in this one: where one of them is still there, it is to be
+    ignored.
     """
 
     path: Path
@@ -74,12 +66,7 @@ class Part:
     def read(self, rows: NDArray[Any], columns: Sequence[str]) -> pa.Table:
         """Some rows, by their numbers: ascending, and any of them as often as wanted.
 
-        Raises
-        ------
-        TornError
-            They can't be read.
-        FileNotFoundError
-            The part has been merged into another.
+        Raises CorruptPartError, or FileNotFoundError if the part has been merged into another.
         """
         import pyarrow as pa
 
@@ -111,36 +98,30 @@ class Part:
 def read_entries(path: Path) -> tuple[Part, Entries]:
     """Open a part and read what the index needs.
 
-    Raises
-    ------
-    TornError
-        It can't be read.
-    FileNotFoundError
-        It is not there any more.
-    StoreError
-        A later version of Understudy wrote it, or this user may not read it.
+    Raises CorruptPartError or FileNotFoundError, or StoreError if a later version of Understudy
+    wrote it or this user may not read it.
     """
     import pyarrow as pa
 
     with _opened(path) as file:
-        said = _read_note(file)
-        if said["format"] > FORMAT:
+        note = _read_note(file)
+        if note["format"] > FORMAT:
             raise StoreError(
-                f"this part has format {said['format']}, known is {FORMAT}",
+                f"this part has format {note['format']}, known is {FORMAT}",
                 where=str(path),
                 hint="use the version of Understudy that wrote it, or a later one",
             )
         _check_schema(file)
         counts = [file.metadata.row_group(n).num_rows for n in range(file.num_row_groups)]
         if sum(counts) != file.metadata.num_rows:
-            raise TornError("the footer contradicts itself about the number of rows")
+            raise CorruptPartError("the footer contradicts itself about the number of rows")
         table = pa.concat_tables(
             [_read_group(file, n, INDEX_COLUMNS) for n in range(len(counts))]
             or [schema().empty_table().select(list(INDEX_COLUMNS))]
         )
         entries = Entries.of(table)
     offsets = (0, *np.cumsum(counts, dtype=np.int64).tolist())
-    return Part(path, path.stat().st_size, offsets, tuple(said["replaces"])), entries
+    return Part(path, path.stat().st_size, offsets, tuple(note["replaces"])), entries
 
 
 @contextmanager
@@ -152,16 +133,16 @@ def _opened(path: Path | BinaryIO) -> Iterator[pq.ParquetFile]:
             path, page_checksum_verification=True, read_dictionary=["status"]
         ) as file:
             yield file
-    except (FileNotFoundError, StoreError, TornError):
+    except (FileNotFoundError, StoreError, CorruptPartError):
         raise
     except OSError as error:
         # Arrow uses the same class for a page whose checksum is wrong, with no number.
         if error.errno in {errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE}:
             raise StoreError(f"can't be read ({error.strerror})", where=str(path)) from error
-        raise TornError(str(error)) from error
+        raise CorruptPartError(str(error)) from error
     except Exception as error:
         # A flipped bit in a footer makes the reader raise nearly anything.
-        raise TornError(str(error) or type(error).__name__) from error
+        raise CorruptPartError(str(error) or type(error).__name__) from error
 
 
 def _read_note(file: pq.ParquetFile) -> dict[str, Any]:
@@ -171,12 +152,12 @@ def _read_note(file: pq.ParquetFile) -> dict[str, Any]:
     metadata = file.metadata.metadata or {}
     note = metadata.get(_NOTE)
     if note is None:
-        raise TornError("not a part of an answer store")
+        raise CorruptPartError("not a part of an answer store")
     copy = pa.ipc.read_schema(pa.BufferReader(base64.b64decode(metadata[b"ARROW:schema"])))
     if (copy.metadata or {}).get(_NOTE) != note:
-        raise TornError("the footer contradicts itself")
-    said: dict[str, Any] = orjson.loads(note)
-    return said
+        raise CorruptPartError("the footer contradicts itself")
+    parsed: dict[str, Any] = orjson.loads(note)
+    return parsed
 
 
 def _check_schema(file: pq.ParquetFile) -> None:
@@ -190,7 +171,7 @@ def _check_schema(file: pq.ParquetFile) -> None:
         )
         same = want is not None and found is not None and kind == want.type
         if not (same and (found.name, found.nullable) == (want.name, want.nullable)):
-            raise TornError(f"the column {found} is not {want}")
+            raise CorruptPartError(f"the column {found} is not {want}")
 
 
 def _read_group(file: pq.ParquetFile, number: int, columns: Sequence[str]) -> pa.Table:
@@ -198,10 +179,10 @@ def _read_group(file: pq.ParquetFile, number: int, columns: Sequence[str]) -> pa
     table = file.read_row_group(number, columns=list(columns)).select(list(columns))
     table.validate(full=True)
     if table.num_rows != file.metadata.row_group(number).num_rows:
-        raise TornError("a row group has another length than the footer says")
+        raise CorruptPartError("a row group has another length than the footer says")
     for field in schema():
         if field.name in columns and not field.nullable and table.column(field.name).null_count:
-            raise TornError(f"the column {field.name} has values that are missing")
+            raise CorruptPartError(f"the column {field.name} has values that are missing")
     return table
 
 
@@ -218,17 +199,8 @@ def encode(table: pa.Table, replaces: Sequence[str] = ()) -> bytes:
 class PartFile:
     """Writes a part that is too large for memory, from tables as they come.
 
-    Parameters
-    ----------
-    path
-        A file that does not exist.
-    replaces
-        Names of the parts that its rows come from.
-
-    Raises
-    ------
-    StoreError
-        From every method, when the disk is full or can't be written.
+    ``replaces`` names the parts that its rows come from. Every method raises :class:`StoreError` if
+    the disk is full or can't be written.
     """
 
     def __init__(self, path: Path, replaces: Sequence[str]) -> None:
@@ -310,14 +282,14 @@ class _Sink:
 def _writer(sink: Any, replaces: Sequence[str]) -> pq.ParquetWriter:
     import pyarrow.parquet as pq
 
-    said = schema()
+    wanted = schema()
     note = orjson.dumps({"format": FORMAT, "replaces": list(replaces)})
     return pq.ParquetWriter(
         sink,
-        said.with_metadata({_NOTE: note}),
+        wanted.with_metadata({_NOTE: note}),
         version="2.6",
         # Keys are random bytes: neither a dictionary nor compression does anything for them.
-        compression={f.name: "NONE" if f.name == "key" else "ZSTD" for f in said},
+        compression={f.name: "NONE" if f.name == "key" else "ZSTD" for f in wanted},
         use_dictionary=[
             *("status", "max_tokens", "text", "finish_reason", "detail"),
             *("engine", "model", "identity"),

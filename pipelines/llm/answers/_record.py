@@ -81,22 +81,18 @@ def schema() -> pa.Schema:
 
 @dataclass(frozen=True, slots=True)
 class StoredAnswer:
-    """An answer as the store keeps it: everything but the request object.
+    """An answer as the store holds it: fields of :class:`pipelines.llm.engines.Answer`, and these.
 
     Attributes
     ----------
     key
         See :func:`pipelines.llm.answers.answer_key` (64 hexadecimal digits).
-    status, text, probabilities, mass, finish_reason
-        As of :class:`pipelines.llm.engines.Answer`.
-    prompt_tokens, completion_tokens, cached_tokens, latency, detail
-        As of :class:`pipelines.llm.engines.Answer`.
     max_tokens
-        The budget it was made under (tokens).
+        Budget of the call (tokens).
     stored_at
-        When it was taken (UTC).
+        When it was stored (UTC).
     identity
-        Who answered.
+        The engine that answered.
     request
         The question as canonical JSON, where it was kept (``serving.keep_requests``).
     """
@@ -137,23 +133,11 @@ def identity_json(identity: EngineIdentity) -> str:
 
 
 def clean(answer: Answer, secrets: Sequence[str] = ()) -> Answer:
-    """The answer as it may be stored: no secret in it, and usable if it says so.
+    """The answer as it may be stored: without secrets, and usable if its status is `ok`.
 
-    What is not `ok` loses its distribution, and its text unless it is `truncated`: a failed
-    row can't be taken for a rating. What is `ok` but has no text, or no distribution where one
-    was asked for, becomes `invalid`.
-
-    Parameters
-    ----------
-    answer
-        As the engine gave it.
-    secrets
-        Strings that must not be stored.
-
-    Raises
-    ------
-    EngineError
-        If its status is none of ours.
+    What is not `ok` loses its distribution, and its text unless it is `truncated`: a failed row
+    can't be taken for a rating. What is `ok` but has no text, or no distribution where one was
+    asked for, becomes `invalid`. An unknown status is an :class:`EngineError`.
     """
     if answer.status not in STATUS_CODE:
         raise EngineError(

@@ -44,13 +44,6 @@ def serves(status: Status, made: int, wanted: int) -> bool:
     ``engine_error``      always, on the next run
     ====================  ==================================================================
 
-    Parameters
-    ----------
-    status
-        Of the stored answer.
-    made, wanted
-        ``max_tokens`` of the call it came from and of the present one.
-
     >>> serves("ok", 10, 500), serves("truncated", 10, 500), serves("truncated", 500, 10)
     (True, False, True)
     """
@@ -76,19 +69,11 @@ def serving(status: Numbers, made: Numbers, wanted: Numbers) -> Mask:
 def preference(
     group: Numbers, status: Numbers, made: Numbers, stored_at: Numbers, place: Numbers
 ) -> Numbers:
-    """Order of rows: by group, and within each the one to take first.
+    """Order of rows: by group (one call or key), and within each the one to take first.
 
-    `ok` before `truncated` before `refused` before `invalid` before `engine_error`; of
-    truncated ones the longest; else the one stored first, so that an answer once read stays.
-
-    Parameters
-    ----------
-    group
-        Rows of one call or key have the same number.
-    status, made, stored_at
-        Codes, budgets, and moments of storing.
-    place
-        Where the row is; decides where everything else is equal.
+    `ok` before `truncated` before `refused` before `invalid` before `engine_error`; of truncated
+    ones the longest; else the one stored first, so that an answer once read stays. ``place``
+    decides where everything else is equal.
     """
     budgets = made.astype(np.int64)
     longest = np.where(status == _TRUNCATED, -budgets, budgets * (status == _INVALID))

@@ -30,19 +30,7 @@ _COLUMNS = (
 
 @dataclass(slots=True)
 class ModelStats:
-    """Rows of one engine identity.
-
-    Attributes
-    ----------
-    identity
-        Who answered.
-    statuses
-        Rows by status (count).
-    prompt_tokens, completion_tokens, cached_tokens
-        Tokens of all its rows (count).
-    seconds
-        Sum of the latencies.
-    """
+    """Rows of one engine identity: by status, their tokens (counts), the sum of their latencies."""
 
     identity: EngineIdentity
     statuses: Counter[Status] = field(default_factory=Counter)
@@ -74,7 +62,7 @@ class AnswerStats:
     models
         By engine identity, most rows first.
     problems
-        Torn parts, which are ignored.
+        Corrupt parts, which are ignored.
     """
 
     answers: int

@@ -21,7 +21,7 @@ from pipelines.llm.answers._committer import Committer
 from pipelines.llm.answers._index import key_words
 from pipelines.llm.answers._key import answer_keys, canonical_request
 from pipelines.llm.answers._merge import GcReport, collect, merge_due, unneeded
-from pipelines.llm.answers._parts import TornError
+from pipelines.llm.answers._parts import CorruptPartError
 from pipelines.llm.answers._record import (
     PAYLOAD,
     StoredAnswer,
@@ -40,46 +40,10 @@ if TYPE_CHECKING:
 
 __all__ = ["AnswerStore"]
 
+_log = logging.getLogger(__name__)
+#: Hexadecimal digits of a key, and those that its first eight bytes hold.
+_DIGITS, _PREFIX_DIGITS = 64, 16
 _START = re.compile(r"[0-9a-f]{0,64}")
-#: Digits of a key that the first eight bytes hold.
-_PREFIX_DIGITS = 16
-
-
-def select(
-    tables: Iterable[pa.Table], *, key: str, statuses: Collection[Status], model: str, limit: int
-) -> list[StoredAnswer]:
-    """The first rows that fit.
-
-    Parameters
-    ----------
-    tables
-        Rows with all columns, in the order they are wanted.
-    key
-        Start of the key (hexadecimal digits), or empty.
-    statuses
-        Statuses to take; none takes all.
-    model
-        Part of the model's name, or empty.
-    limit
-        Most rows (count).
-
-    Raises
-    ------
-    ConfigError
-        If the key is not hexadecimal.
-    """
-    if not _START.fullmatch(key):
-        raise ConfigError(
-            "not the start of a key", where=key, hint="up to 64 digits of 0-9 and a-f"
-        )
-    out: list[StoredAnswer] = []
-    for table in tables:
-        fitting = _fitting(table, key, statuses, model)
-        rows = stored_of(fitting.slice(max(0, fitting.num_rows - (limit - len(out)))))
-        out += reversed(rows)
-        if len(out) >= limit:
-            break
-    return out
 
 
 def _fitting(table: pa.Table, key: str, statuses: Collection[Status], model: str) -> pa.Table:
@@ -102,25 +66,13 @@ def _fitting(table: pa.Table, key: str, statuses: Collection[Status], model: str
     return table
 
 
-_log = logging.getLogger(__name__)
-#: Hexadecimal digits of a key.
-_DIGITS = 64
-
-
 class AnswerStore:
     """Answers below ``<home>/answers``, found by :func:`~pipelines.llm.answers.answer_key`.
 
-    Append-only Parquet parts, each committed whole by fsync and rename. Any number of
-    processes may write and read at once; a part that can't be read is left out and listed in
-    :attr:`problems`. What a killed process loses is what it had not committed: at most
-    ``serving.commit_every`` answers, none older than ``serving.commit_seconds``.
-
-    Parameters
-    ----------
-    home
-        The store's home; the first commit creates what is missing.
-    serving
-        When to commit, what to keep, and the API key, which is never stored.
+    Append-only Parquet parts, each committed whole by fsync and rename. Any number of processes may
+    write and read at once; a part that can't be read is left out and listed in :attr:`problems`. A
+    killed process loses what it had not committed: at most ``serving.commit_every`` answers, none
+    older than ``serving.commit_seconds``. The API key of the settings is never stored.
 
     Examples
     --------
@@ -141,7 +93,7 @@ class AnswerStore:
         self._lock = threading.RLock()
         self._catalogue = Catalogue(self.home)
         self._committer = Committer(self._catalogue, self._lock)
-        self._said: dict[EngineIdentity, str] = {}
+        self._identities: dict[EngineIdentity, str] = {}
         self._merging = True
         self._keep_requests = False
         self._secrets: tuple[str, ...] = ()
@@ -180,7 +132,7 @@ class AnswerStore:
 
     @property
     def problems(self) -> tuple[Problem, ...]:
-        """Torn parts, which are left out; as of the last look-up."""
+        """Corrupt parts, which are left out, as of the last look-up."""
         with self._lock:
             return tuple(self._catalogue.problems.values())
 
@@ -202,51 +154,33 @@ class AnswerStore:
         answers: Iterable[Answer],
         keys: Iterable[str] | None = None,
     ) -> list[Answer]:
-        """Take answers, and commit when it is time.
+        """Store answers of any status, and commit when it is time.
 
-        Parameters
-        ----------
-        identity
-            Who answered.
-        answers
-            Any statuses; see :func:`pipelines.llm.answers.serves` for which are asked again.
-        keys
-            Their keys, if the caller has them.
-
-        Returns
-        -------
-        list of Answer
-            As they are stored: without secrets, and without distribution where they failed.
+        Returns them as they are stored: without secrets, and without distribution where they
+        failed. ``keys`` saves computing them again.
 
         Raises
         ------
         StoreError
-            The disk is full or can't be written. The answers are kept in memory: `flush` tries
-            again.
+            The disk is full or can't be written. The answers stay in memory: `flush` tries again.
         """
         answers = list(answers)
         made = answer_keys(identity, (a.request for a in answers)) if keys is None else list(keys)
         out = []
         with self._lock:
             self._committer.raise_failure()
-            said = self._identity(identity)
+            identity_text = self._identity(identity)
             due = False
             for answer, key in zip(answers, made, strict=True):
                 kept = clean(answer, self._secrets)
-                due |= self._committer.add(identity, said, key, kept, self._question(kept))
+                due |= self._committer.add(identity, identity_text, key, kept, self._question(kept))
                 out.append(kept)
             if due:
                 self.flush()
         return out
 
     def flush(self) -> int:
-        """Commit what is waiting; how many answers.
-
-        Raises
-        ------
-        StoreError
-            The disk is full or can't be written; nothing is lost yet.
-        """
+        """Commit what is waiting; how many answers. On a StoreError nothing is lost yet."""
         with self._lock:
             count = self._committer.commit()
             if count and self._merging:
@@ -271,28 +205,25 @@ class AnswerStore:
         max_tokens: Sequence[int] | None = None,
         columns: Sequence[str] = PAYLOAD,
     ) -> Found:
-        """Stored rows of many keys at once, as columns.
+        """Stored rows of many keys (64 hexadecimal digits each) at once, as columns.
+
+        At most one row per key. A million keys among ten million rows take seconds and some hundred
+        MiB.
 
         Parameters
         ----------
         keys
-            Keys (64 hexadecimal digits each), in any order.
+            In any order.
         max_tokens
             Budget of each call: only rows that serve it count. None takes the best row of each
             key, whatever it is.
         columns
             Columns to read.
 
-        Returns
-        -------
-        Found
-            At most one row per key. A million keys among ten million rows take seconds and
-            some hundred MiB.
-
         Raises
         ------
         StoreError
-            The store can't be read. (Torn parts are no error: see :attr:`problems`.)
+            The store can't be read. (Corrupt parts are no error: see :attr:`problems`.)
         """
         data = _key_bytes(keys)
         wanted = None
@@ -321,41 +252,29 @@ class AnswerStore:
     ) -> list[StoredAnswer]:
         """Committed rows for people to read, newest first, superseded ones among them.
 
-        Parameters
-        ----------
-        key
-            Start of the key (hexadecimal digits).
-        statuses
-            Statuses to take; none takes all.
-        model
-            Part of the model's name.
-        limit
-            Most rows (count).
-
-        Raises
-        ------
-        ConfigError
-            If the key is not hexadecimal.
+        ``key`` is the start of the key (ConfigError if it is not hexadecimal) and ``model`` a part
+        of the model's name; no ``statuses`` takes all.
         """
-        tables = self.scan(newest_first=True)
-        return select(tables, key=key, statuses=statuses, model=model, limit=limit)
+        if not _START.fullmatch(key):
+            raise ConfigError(
+                "not the start of a key", where=key, hint="up to 64 digits of 0-9 and a-f"
+            )
+        out: list[StoredAnswer] = []
+        for table in self.scan(newest_first=True):
+            fitting = _fitting(table, key, statuses, model)
+            rows = stored_of(fitting.slice(max(0, fitting.num_rows - (limit - len(out)))))
+            out += reversed(rows)
+            if len(out) >= limit:
+                break
+        return out
 
     def scan(
         self, columns: Sequence[str] | None = None, *, newest_first: bool = False
     ) -> Iterator[pa.Table]:
         """All committed rows, some ten thousand at a time, superseded ones among them.
 
-        Parameters
-        ----------
-        columns
-            Columns to read; None reads all.
-        newest_first
-            Give the newest tables first; within each, rows stay in the order they came.
-
-        Raises
-        ------
-        StoreError
-            The store can't be read. (Torn parts are no error: see :attr:`problems`.)
+        With ``newest_first`` the newest tables come first; within each, rows stay in the order in
+        which they were stored. Corrupt parts are no error: see :attr:`problems`.
         """
         with self._lock:
             parts = self._catalogue.open_all()
@@ -367,7 +286,7 @@ class AnswerStore:
                     yield from part.groups(
                         columns or schema().names, backwards=newest_first, opened=file
                     )
-                except TornError as error:
+                except CorruptPartError as error:
                     with self._lock:
                         self._catalogue.report(part.name, error)
 
@@ -393,19 +312,14 @@ class AnswerStore:
             )
 
     def gc(self, *, forget: Collection[Status] = (), dry_run: bool = False) -> GcReport:
-        """Drop rows that serve no call, merge small parts, and set torn ones aside.
+        """Drop rows that serve no call, compact small parts, and set corrupt ones aside.
 
-        Parameters
-        ----------
-        forget
-            Statuses whose rows are dropped altogether, so that those calls are asked again.
-        dry_run
-            Only count.
+        Rows of the statuses ``forget`` are dropped altogether, so that those calls are asked again.
 
         Raises
         ------
         LockedError
-            Another process merges parts.
+            Another process compacts parts.
         StoreError
             The disk is full or can't be written; nothing is lost.
         """
@@ -418,9 +332,9 @@ class AnswerStore:
     # -- inside ------------------------------------------------------------------------------
 
     def _identity(self, identity: EngineIdentity) -> str:
-        if identity not in self._said:
-            self._said[identity] = identity_json(identity)
-        return self._said[identity]
+        if identity not in self._identities:
+            self._identities[identity] = identity_json(identity)
+        return self._identities[identity]
 
     def _question(self, answer: Answer) -> str | None:
         if not self._keep_requests:
@@ -429,13 +343,7 @@ class AnswerStore:
 
 
 def _key_bytes(keys: Sequence[str]) -> bytes:
-    """Keys as bytes, one after the other (32 each).
-
-    Raises
-    ------
-    ValueError
-        If one is no key.
-    """
+    """Keys as bytes, one after the other (32 each)."""
     if any(len(key) != _DIGITS for key in keys):
         raise ValueError(f"a key has {_DIGITS} hexadecimal digits")
     return bytes.fromhex("".join(keys))

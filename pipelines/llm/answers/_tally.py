@@ -14,27 +14,22 @@ __all__ = ["Tally"]
 
 @dataclass(slots=True)
 class Tally:
-    """What :func:`pipelines.llm.answers.ask` has done so far.
+    """Counts of a run of :func:`pipelines.llm.answers.ask`.
 
     Attributes
     ----------
     answers
-        Requests answered, however (count).
-    calls
-        Of them, answered by the engine (count).
-    hits
-        Of them, answered from the store (count).
-    duplicates
-        Of them, equal to another request of the same run and answered with it (count).
+        Requests answered: the sum of the next three.
+    calls, hits, duplicates
+        Answered by the engine, from the store, or with the answer to an equal request of the run.
     stored
-        Answers of this run that are committed, failed calls (`engine_error`) not among them
-        (count).
+        Answers of this run that are committed, failed calls (`engine_error`) not among them.
     statuses
-        Answers by status, hits and duplicates included (count).
+        Answers by status, hits and duplicates included.
     failures
-        Calls by status, those that are not `ok` (count).
+        Calls by status, those that are not `ok`.
     prompt_tokens, completion_tokens, cached_tokens
-        Tokens of the calls; hits and duplicates cost none (count).
+        Tokens of the calls; hits and duplicates cost none.
     latency
         Sum of the calls' latencies (seconds).
     seconds

@@ -55,11 +55,9 @@ class Message:
 class Choice:
     """The answer is one of these strings.
 
-    The engine returns the distribution over them (`Answer.probabilities`), read from the
-    model's own probabilities: options of one token from the next-token distribution, longer
-    ones as whole sequences, so that "10" is not "1" followed by chance. The distribution is at
-    temperature 1 and normalised over the options; `Answer.mass` tells how much probability the
-    model gave to all of them together.
+    The engine returns the distribution over them (`Answer.probabilities`), read from the model's
+    own probabilities at temperature 1 and normalised over the options; `Answer.mass` is their sum
+    before that. An option of several tokens is read as a whole sequence, so that "10" is not "1".
     """
 
     options: tuple[str, ...]
@@ -128,10 +126,8 @@ class Request:
 
     Attributes
     ----------
-    messages
-        The rendered conversation, or
-    tokens
-        token ids, if the caller tokenised it; exactly one of the two is given.
+    messages, tokens
+        The rendered conversation, or its token ids; exactly one of the two is given.
     constraint
         What the answer may be; None leaves it free.
     sampling
@@ -210,13 +206,10 @@ class EngineIdentity:
     ----------
     engine, engine_version
         Name of the engine (``transformers``) and version of what computes.
-    model
-        Model id as configured by its public name; never a path of this machine.
-    revision
-        Commit or tag, or "".
+    model, revision
+        Public name of the model, never a path of this machine; its commit or tag, or "".
     weights, tokenizer
-        SHA-256 (hex) of the weight files and of the tokenizer files; "" where a server does
-        not show them.
+        SHA-256 (hex) of the weight and tokenizer files; "" where a server does not show them.
     dtype, quantisation
         Such as ``float32`` and ``none``.
     """

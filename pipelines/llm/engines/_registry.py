@@ -45,14 +45,7 @@ _NEED_MODEL = frozenset({"transformers", "vllm", "openai", "guidance"})
 
 
 def load_engine(engine: EngineSettings, serving: ServingSettings) -> Engine:
-    """The engine that the settings name, loaded.
-
-    Parameters
-    ----------
-    engine
-        Which model answers.
-    serving
-        How it is run.
+    """Load the engine that the settings name.
 
     Raises
     ------

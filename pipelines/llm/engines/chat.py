@@ -26,13 +26,7 @@ _MARK = ("\ue0f0", "\ue0f1")
 
 
 def read_template(file: Path | None) -> str | None:
-    """The chat template of a file, or None.
-
-    Raises
-    ------
-    ConfigError
-        If it can't be read.
-    """
+    """The chat template of a file, or None; :class:`ConfigError` if it can't be read."""
     if file is None:
         return None
     try:
@@ -55,16 +49,9 @@ def render_text(tokenizer: Any, messages: Sequence[Message], template: str | Non
     """The prompt as text: the conversation in the model's chat template, up to the answer.
 
     A last `assistant` message is the beginning of the answer: its text stands right behind the
-    mark that opens the model's turn.
-
-    Parameters
-    ----------
-    tokenizer
-        The model's tokenizer, of transformers or of :mod:`pipelines.llm.engines.tokens`.
-    messages
-        At least one.
-    template
-        A Jinja chat template to use instead of the model's own; without either, :data:`PLAIN`.
+    mark that opens the model's turn. ``template`` replaces the model's own; without either,
+    :data:`PLAIN` is used. The tokenizer is one of transformers or of
+    :mod:`pipelines.llm.engines.tokens`.
 
     Raises
     ------
@@ -73,11 +60,11 @@ def render_text(tokenizer: Any, messages: Sequence[Message], template: str | Non
     """
     from jinja2 import TemplateError
 
-    said, start = list(messages), ""
-    if said and said[-1].role == "assistant":
-        start = said.pop().content
+    conversation, start = list(messages), ""
+    if conversation and conversation[-1].role == "assistant":
+        start = conversation.pop().content
     chosen, _ = template_of(tokenizer, template)
-    turns = [{"role": m.role, "content": m.content} for m in said]
+    turns = [{"role": m.role, "content": m.content} for m in conversation]
     try:
         if hasattr(tokenizer, "apply_chat_template") and turns:
             text = tokenizer.apply_chat_template(
@@ -148,8 +135,7 @@ def render(
 def encode_parts(tokenizer: Any, parts: Sequence[str]) -> list[int]:
     """Token ids of texts that follow each other, each cut apart from the others.
 
-    The first is the beginning of the prompt. Prompts with a part in common have its tokens in
-    common.
+    The first begins the prompt. Prompts with a part in common have its tokens in common.
     """
     ids: list[int] = []
     for part in parts:

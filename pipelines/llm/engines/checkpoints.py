@@ -30,15 +30,7 @@ CHECKPOINT_FILES = (*_WEIGHTS, *_TOKENIZER, "*.safetensors.index.json")
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A model on this machine.
-
-    Attributes
-    ----------
-    folder
-        Where its files are.
-    name
-        Its public name: the folder's own name, or the name it was asked for by.
-    """
+    """A model's folder on this machine, and its public name."""
 
     folder: Path
     name: str
@@ -60,13 +52,7 @@ class Checkpoint:
         return self._digest(_WEIGHTS)
 
     def tokenizer_digest(self, chat_template: str | None = None) -> str:
-        """SHA-256 (hex) over names and bytes of the tokenizer's files.
-
-        Parameters
-        ----------
-        chat_template
-            A template that is used instead of the model's own; part of the digest.
-        """
+        """SHA-256 (hex) over names and bytes of the tokenizer's files, and a given template."""
         own = self._digest(_TOKENIZER)
         if chat_template is None:
             return own

@@ -38,12 +38,7 @@ _TOLERANCE = 1e-6
 
 
 def check_logprobs(values: Iterable[float]) -> None:
-    """Check log-probabilities of different tokens at one position.
-
-    Parameters
-    ----------
-    values
-        Natural logarithms; minus infinity stands for a probability of 0.
+    """Check natural log-probabilities of different tokens at one position (-inf: probability 0).
 
     Raises
     ------

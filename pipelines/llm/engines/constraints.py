@@ -31,16 +31,8 @@ _JSON_STYLE = {"whitespace_flexible": False, "item_separator": ", ", "key_separa
 def llguidance_grammar(constraint: Constraint) -> str:
     """The constraint in llguidance's own form, for a decoder.
 
-    Parameters
-    ----------
-    constraint
-        Any constraint. JSON is compact but for one space after ``,`` and ``:``.
-
-    Raises
-    ------
-    ValueError
-        If a schema is not a JSON object. Other faults of a grammar show when it is compiled:
-        see :func:`constraint_fault`.
+    JSON is compact but for one space after ``,`` and ``:``. Raises ValueError if a schema is no
+    JSON object; other faults show when the grammar is compiled (:func:`constraint_fault`).
     """
     from llguidance import LLMatcher
 
@@ -123,7 +115,7 @@ def _grammar_fault(constraint: Constraint) -> str:
 
 
 def request_fault(request: Request) -> str:
-    """Why no engine can serve a request, or "": what can be said without a model.
+    """Why no engine can serve a request, or "": checks that need no model.
 
     Every engine asks this first and answers `invalid` with the text as its detail.
 

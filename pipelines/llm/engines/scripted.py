@@ -85,13 +85,7 @@ class ScriptedEngine:
 
     @classmethod
     def open(cls, engine: EngineSettings, serving: ServingSettings) -> ScriptedEngine:
-        """An engine with the built-in rule, or with ``engine.model``'s ``module:function``.
-
-        Raises
-        ------
-        ConfigError
-            If there is no such function.
-        """
+        """An engine with the built-in rule, or with ``engine.model``'s ``module:function``."""
         rule = _find_rule(engine.model) if engine.model else None
         return cls(
             rule,
@@ -106,13 +100,7 @@ class ScriptedEngine:
         return EngineIdentity(engine="scripted", engine_version="1", model=self._name)
 
     def submit(self, requests: Iterable[Request]) -> Iterator[Answer]:
-        """One answer per request, drawn and answered within the window.
-
-        Raises
-        ------
-        EngineError
-            If it is closed, or the rule says so.
-        """
+        """One answer per request, drawn and answered within the window."""
         if self._closed:
             raise EngineError("the engine is closed", where=f"scripted:{self._name}")
         return self._answers(iter(requests))
@@ -239,8 +227,8 @@ def draw_reply(request: Request) -> Reply:
     The same request gets the same reply; another seed or replicate another one. Sampling
     parameters do not move it.
     """
-    said = (request.messages, request.tokens, request.constraint)
-    digest = hashlib.sha256(repr((said, request.seed, request.replicate)).encode()).digest()
+    identity = (request.messages, request.tokens, request.constraint)
+    digest = hashlib.sha256(repr((identity, request.seed, request.replicate)).encode()).digest()
     dice = np.random.default_rng(int.from_bytes(digest[:16]))
     if isinstance(request.constraint, Choice):
         weights = dice.gamma(1.0, size=len(request.constraint.options)) + 1e-9

@@ -29,7 +29,7 @@ __all__ = [
 
 #: A character behind which every known tokenizer begins a new token.
 _ANCHOR = "\n"
-#: Remarks of one kind on a scale that are told one by one (count).
+#: Remarks of one kind on a scale that are listed one by one (count).
 _NOTES = 4
 
 
@@ -56,18 +56,7 @@ class Tokenizer(Protocol):
 
 
 class SentencePieceTokenizer:
-    """A bare SentencePiece model (``tokenizer.model``), as Llama 2 and Mistral publish it.
-
-    Parameters
-    ----------
-    path
-        The model file.
-
-    Raises
-    ------
-    ConfigError
-        If it can't be read.
-    """
+    """A bare SentencePiece model (``tokenizer.model``), as Llama 2 and Mistral publish it."""
 
     chat_template: str | None = None
 
@@ -116,7 +105,7 @@ class SentencePieceTokenizer:
 
 
 def load_tokenizer(path: Path | str) -> Any:
-    """A tokenizer from a folder or a file of this machine; nothing is downloaded.
+    """Load a tokenizer of this machine; nothing is downloaded.
 
     Parameters
     ----------
@@ -200,14 +189,7 @@ def encode_on(tokenizer: Any, text: str) -> list[int]:
     """Token ids of a text that continues a prompt.
 
     SentencePiece tokenizers put a space before every text they are given. Behind a prompt there
-    is none: "5" goes on as ``5`` there, not as ``▁5``.
-
-    Parameters
-    ----------
-    tokenizer
-        The tokenizer.
-    text
-        What follows. If it is all white space, it is encoded as it is.
+    is none: "5" goes on as ``5`` there, not as ``▁5``. White space alone is encoded as it is.
     """
     plain = encode(tokenizer, text)
     if not text or not _begins_with_space(tokenizer):
@@ -238,10 +220,8 @@ class AnswerReading:
 
     Attributes
     ----------
-    answer
-        The text.
     tokens
-        Its token ids as it continues the context (at least one).
+        Token ids of the answer as it continues the context (at least one).
     one_token
         Whether it is a single token: its probability is that of the next token.
     adds_up
@@ -260,15 +240,7 @@ class AnswerReading:
 
 @dataclass(frozen=True, slots=True)
 class ScaleReading:
-    """How a tokenizer cuts every answer of a scale behind a context.
-
-    Attributes
-    ----------
-    context
-        The end of the prompt that was tried.
-    answers
-        One reading per answer, in order.
-    """
+    """How a tokenizer cuts every answer of a scale behind the end of a prompt."""
 
     context: str
     answers: tuple[AnswerReading, ...]
@@ -323,16 +295,7 @@ def _few(notes: list[str], what: str) -> list[str]:
 
 
 def read_scale(tokenizer: Any, answers: Sequence[str], context: str) -> ScaleReading:
-    """How a tokenizer cuts the answers of a scale.
-
-    Parameters
-    ----------
-    tokenizer
-        The tokenizer.
-    answers
-        Texts of the answers, such as ``("1", "2", "3", "4", "5")``.
-    context
-        What stands before the answer; the last line of the prompt is enough.
+    """How a tokenizer cuts the answers of a scale behind a context (the prompt's last line).
 
     Raises
     ------

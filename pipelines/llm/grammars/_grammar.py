@@ -26,15 +26,10 @@ _UNIVERSE = [chr(code) for code in range(0x20, 0x2100)]
 
 @cache
 def class_members(text: str) -> str:
-    """The characters of a one-character class, ascending.
+    """The characters of a plain one-character class, ascending; ValueError for any other class.
 
     >>> class_members("[a-c ]")
     ' abc'
-
-    Raises
-    ------
-    ValueError
-        If it is not a plain class such as ``[A-Za-z ]``: nothing else can be measured.
     """
     if not re.fullmatch(r"\[[^\[\]^]+\]", text):
         raise ValueError(f"only one-character classes can be measured, not {text!r}")
@@ -188,12 +183,8 @@ _QUOTED = 60
 class Grammar:
     """A finite set of replies, declared as a Guidance grammar.
 
-    Parameters
-    ----------
-    name
-        For messages and metadata.
-    node
-        Literals, one-character classes, joins, choices and bounded repeats, under named rules.
+    ``node`` is made of literals, one-character classes, joins, choices and bounded repeats, under
+    named rules.
 
     Examples
     --------
@@ -239,13 +230,7 @@ class Grammar:
         return self._pattern.read(text)
 
     def read(self, text: str | None) -> dict[str, str]:
-        """Like :meth:`parse`, for replies that must be sentences.
-
-        Raises
-        ------
-        AnswerError
-            If the text is not one; quoting its beginning.
-        """
+        """As :meth:`parse`; AnswerError, quoting its beginning, if the text is no sentence."""
         found = None if text is None else self.parse(text)
         if found is None:
             shown = "nothing" if text is None else repr(text[:_QUOTED])
@@ -257,13 +242,9 @@ class Grammar:
     def longest(self, tokenizer: Any = None) -> int:
         """Most tokens that a legal reply can take, the end mark included (count).
 
-        A model may spell a text in any pieces that make it up, down to one token per byte, so
-        this is what `max_tokens` must allow for no reply ever to be cut.
-
-        Parameters
-        ----------
-        tokenizer
-            As :meth:`check` takes it; without one, a bound for every tokenizer.
+        A model may spell a text in any pieces that make it up, down to one token per byte, so this
+        is what `max_tokens` must allow for no reply ever to be cut. Without a tokenizer (as
+        :meth:`check` takes it) it is a bound for every tokenizer.
         """
         cost = _bytes if tokenizer is None else vocabulary(tokenizer).cost
         return longest(self.node, cost) + 1

@@ -25,20 +25,9 @@ __all__ = ["Guide", "Guided", "guide"]
 class Guided:
     """A reply that Guidance wrote.
 
-    Attributes
-    ----------
-    text
-        The whole reply: a sentence of the grammar.
-    captures
-        Its captures by name, as Guidance read them while writing.
-    prompt_tokens
-        Tokens of the prompt (count).
-    completion_tokens
-        Tokens of the reply as the tokenizer spells it, forced ones included (count).
-    forward_passes
-        Calls of the model (count): what fast-forwarding forced tokens saves.
-    seconds
-        From prompt to reply.
+    ``captures`` are by name, as Guidance read them while writing; ``completion_tokens`` counts the
+    reply as the tokenizer spells it, forced tokens included; ``forward_passes`` counts calls of the
+    model: fast-forwarding forced tokens saves some. ``seconds`` is from prompt to reply.
     """
 
     text: str
@@ -50,15 +39,10 @@ class Guided:
 
 
 class Guide:
-    """A model in this process, run by Guidance; one reply at a time.
+    """A transformers model in this process, run by Guidance; one reply at a time.
 
-    Batches go through an engine with :attr:`Grammar.constraint`; this is for a look at one
-    record, and the reference that the batched runs are compared with.
-
-    Parameters
-    ----------
-    model, tokenizer
-        A loaded causal language model of transformers and its fast tokenizer.
+    Batches go through an engine with :attr:`Grammar.constraint`; this is for a look at one record,
+    and the reference that the batched runs are compared with.
     """
 
     def __init__(self, model: Any, tokenizer: Any) -> None:
@@ -73,13 +57,7 @@ class Guide:
 
     @classmethod
     def open(cls, folder: Path | str, *, dtype: str = "float32", device: str = "cpu") -> Guide:
-        """Load a Hugging Face checkpoint from a folder.
-
-        Raises
-        ------
-        ConfigError
-            If there is none, or it can't be loaded.
-        """
+        """Load a Hugging Face checkpoint from a folder; ConfigError if that can't be done."""
         from pipelines.llm.grammars._guided_engine import load
 
         if not Path(folder).is_dir():

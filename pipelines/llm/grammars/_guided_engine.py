@@ -53,14 +53,9 @@ class _Endless(TransformersTokenizer):
 class CroppingEngine(TransformersEngine):
     """Serves one prompt at a time; callers hold a lock.
 
-    The prompt is kept here, as token ids: Guidance's loop has the reply alone. From prompts given
+    The prompt is stored here, as token ids: Guidance's loop has the reply alone. From prompts given
     as text, and again when it aligns their last tokens with the grammar, Guidance reads special
     tokens, so that a film's plot could end the user's turn.
-
-    Parameters
-    ----------
-    model, tokenizer
-        A loaded causal language model and its fast tokenizer.
     """
 
     def __init__(self, model: Any, tokenizer: Any) -> None:
@@ -153,7 +148,7 @@ class CroppingEngine(TransformersEngine):
         compute_unmasked_probs: bool,  # noqa: ARG002
         sampling_params: Any,  # noqa: ARG002
     ) -> GenTokenExtra:
-        """Draw a token: as :meth:`begin` said, from our own generator, under the mask."""
+        """Draw a token: as :meth:`begin` set it, from our own generator, under the mask."""
         if mask is None:
             raise AssertionError("the loop never samples without a mask: see _Endless")
         allowed = np.frombuffer(mask, dtype=np.uint8)[: len(logits)] != 0

@@ -38,15 +38,7 @@ _MOST_INTEGERS = 1000
 
 @dataclass(frozen=True)
 class TextLimits:
-    """How long a written text may be.
-
-    Attributes
-    ----------
-    sentences
-        Fewest and most sentences (count).
-    characters
-        Fewest and most characters between a sentence's first letter and its full stop (count).
-    """
+    """Fewest and most sentences, and characters between a sentence's first letter and full stop."""
 
     sentences: tuple[int, int] = (2, 3)
     characters: tuple[int, int] = (20, 150)
@@ -92,13 +84,7 @@ def quoted(value: str) -> str:
 
 
 def enumeration(values: Sequence[str]) -> GrammarNode:
-    """One of these texts.
-
-    Raises
-    ------
-    ConfigError
-        If there is none, an empty one or one twice.
-    """
+    """One of these texts; ConfigError if there is none, an empty one or one twice."""
     from guidance._ast import SelectNode
 
     if not values or not all(values) or len(set(values)) < len(values):

@@ -60,12 +60,9 @@ class ClosedChoice(Grammar):
 
 
 def closed_choice(options: Sequence[str], *, name: str = "choice") -> ClosedChoice:
-    """One of the options and nothing else; captured as ``answer``.
+    """One of the options and nothing else, captured as ``answer``.
 
-    Raises
-    ------
-    ConfigError
-        If there is no option, an empty one or one twice.
+    ConfigError if there is no option, an empty one or one twice.
     """
     return ClosedChoice(name, captured("answer", enumeration(options)), tuple(options))
 
@@ -89,15 +86,7 @@ def prose(*, limits: TextLimits | None = None, name: str = "prose") -> Grammar:
 
 @dataclass(frozen=True)
 class Who:
-    """Fields that the model chooses where no sampler gives them.
-
-    Attributes
-    ----------
-    ages
-        Youngest and oldest age (years, both included).
-    genders, jobs, hobbies
-        What there is to choose from.
-    """
+    """Fields that the model chooses where no sampler gives them; ages (years) include both ends."""
 
     jobs: Sequence[str]
     hobbies: Sequence[str]
@@ -107,7 +96,7 @@ class Who:
 
 @dataclass(frozen=True)
 class PersonaRecord:
-    """What a model wrote about one persona.
+    """A persona's parts as a model wrote them.
 
     Attributes
     ----------
@@ -132,13 +121,7 @@ class PersonaGrammar(Grammar):
     """The grammar of one kind of persona record."""
 
     def record(self, reply: str | None) -> PersonaRecord:
-        """Read a reply.
-
-        Raises
-        ------
-        AnswerError
-            If it is no sentence of the grammar.
-        """
+        """Read a reply; AnswerError if it is no sentence of the grammar."""
         found = {key: json.loads(f'"{value}"') for key, value in self.read(reply).items()}
         held = {"like": [], "dislike": [], "neutral": []}  # type: dict[str, list[str]]
         for key, value in found.items():
@@ -157,17 +140,8 @@ class PersonaGrammar(Grammar):
 def closed_record(name: str, fields: Mapping[str, Sequence[str]]) -> Grammar:
     """One JSON object whose fields are each one of some texts, in this order.
 
-    Parameters
-    ----------
-    name
-        For messages and metadata.
-    fields
-        What each field may say; :meth:`Grammar.parse` gives the choices by field.
-
-    Raises
-    ------
-    ConfigError
-        If a field has no option, an empty one or one twice.
+    :meth:`Grammar.parse` gives the choices by field. ConfigError if a field has no option, an empty
+    one or one twice.
 
     Examples
     --------

@@ -17,14 +17,8 @@ __all__ = ["Vocabulary", "vocabulary"]
 class Vocabulary:
     """The pieces of a tokenizer, as far as spelling goes.
 
-    Attributes
-    ----------
-    name
-        For messages.
-    singles
-        Bytes that are a token of their own (values 0-255).
-    characters
-        Characters that are a token of their own.
+    ``singles`` are bytes that are a token of their own (0-255), ``characters`` the characters that
+    are.
     """
 
     name: str
@@ -45,18 +39,10 @@ _CACHE: WeakKeyDictionary[Any, Vocabulary] = WeakKeyDictionary()
 
 
 def vocabulary(tokenizer: Any) -> Vocabulary:
-    """Read a tokenizer's pieces.
+    """Read a tokenizer's pieces; ConfigError if they can't be read.
 
-    Parameters
-    ----------
-    tokenizer
-        What :func:`pipelines.llm.engines.tokens.load_tokenizer` returns, the place that it loads
-        from, or an ``llguidance.LLTokenizer``.
-
-    Raises
-    ------
-    ConfigError
-        If its pieces can't be read.
+    The tokenizer is one of :func:`pipelines.llm.engines.tokens.load_tokenizer`, the place that it
+    loads from, or an ``llguidance.LLTokenizer``.
     """
     if isinstance(tokenizer, Vocabulary):
         return tokenizer

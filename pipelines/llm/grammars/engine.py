@@ -88,11 +88,11 @@ class GuidanceEngine(TransformersEngine):
             cut = reached.tokens
         except (TokenParserException, RuntimeError, ValueError) as error:
             guidance.forget()
-            said = (str(error).splitlines() or [type(error).__name__])[0]
+            line = (str(error).splitlines() or [type(error).__name__])[0]
             return replace(
                 reply,
                 latency=time.perf_counter() - began,
-                detail=f"Guidance broke off: {said}",
+                detail=f"Guidance broke off: {line}",
             )
         text = str(interpreter.state.prompt)
         tokens = guidance.tokenizer.encode(text.encode())

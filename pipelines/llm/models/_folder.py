@@ -59,13 +59,7 @@ class StoredModel:
     fetched_at: str
 
     def verify(self) -> None:
-        """Compare every file with its digest.
-
-        Raises
-        ------
-        IntegrityError
-            If one is missing or differs.
-        """
+        """Compare every file with its digest; IntegrityError if one is missing or differs."""
         for name, expected in self.files.items():
             try:
                 found = _sha256(self.folder / name)
@@ -80,13 +74,7 @@ class StoredModel:
 
 
 class ModelFolder:
-    """Checkpoints under ``<home>/models``.
-
-    Parameters
-    ----------
-    root
-        That folder; made by the first write.
-    """
+    """Checkpoints under ``<home>/models``; the folder is made by the first write."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -100,15 +88,7 @@ class ModelFolder:
         return [self.get(name) for name in sorted(names) if _NAME.fullmatch(name)]
 
     def get(self, name: str) -> StoredModel:
-        """The checkpoint of that name.
-
-        Raises
-        ------
-        ConfigError
-            If there is none.
-        IntegrityError
-            If its record can't be read.
-        """
+        """The checkpoint of that name; ConfigError if there is none."""
         folder = self.root / check_name(name)
         try:
             record = orjson.loads((folder / _RECORD).read_bytes())
@@ -142,14 +122,9 @@ class ModelFolder:
 
     @contextmanager
     def locked(self, name: str, *, on_wait: Callable[[], object] = bool) -> Iterator[None]:
-        """Exclude other processes from fetching or deleting the same model; waits for them.
+        """Wait for and exclude other processes that fetch or delete the same model.
 
-        Parameters
-        ----------
-        name
-            Of the model.
-        on_wait
-            Called once if another process has the lock.
+        ``on_wait`` is called once if another process has the lock.
         """
         from filelock import FileLock, Timeout
 
@@ -228,13 +203,7 @@ class ModelFolder:
 
 
 def check_name(name: str) -> str:
-    """Return the name if a model can be kept under it.
-
-    Raises
-    ------
-    ConfigError
-        If it can't.
-    """
+    """Return the name if a model can be stored under it, else raise ConfigError."""
     if not _NAME.fullmatch(name):
         raise ConfigError(
             "not a name for a model",

@@ -403,13 +403,7 @@ def _compare(path: Path, expected: str) -> None:
 
 
 def _read_origin(origin: str) -> tuple[Literal["folder", "file", "hub"], str]:
-    """Kind of an origin, and how it is recorded.
-
-    Raises
-    ------
-    ConfigError
-        If it is neither a folder, nor a GGUF file, nor a name on the hub.
-    """
+    """Kind of an origin (a folder, a GGUF file or a name on the hub), and how it is recorded."""
     path = Path(origin).expanduser()
     if path.is_dir():
         return "folder", f"folder {path.resolve()}"

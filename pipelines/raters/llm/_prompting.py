@@ -35,14 +35,9 @@ _FRAME, _TURN = 64, 32
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """How much of a pair's prompt is told.
+    """How much of a pair's prompt is shown: the latest ``past`` ratings, ``words`` of the plot.
 
-    Attributes
-    ----------
-    past
-        Past ratings, the latest ones (count).
-    words
-        Words of the item's plot (count); None: all.
+    None shows the whole plot.
     """
 
     past: int
@@ -64,16 +59,9 @@ class Catalogue:
 
 @dataclass(frozen=True)
 class Measure:
-    """Tells whether a prompt fits.
+    """Measures whether a prompt and the longest ``answer`` fit the ``context`` (tokens).
 
-    Attributes
-    ----------
-    tokenizer, template
-        The model's tokenizer, and the chat template if it is not the tokenizer's own.
-    context
-        Longest prompt and answer together (tokens).
-    answer
-        Tokens of the longest answer.
+    ``template`` replaces the tokenizer's own chat template.
     """
 
     tokenizer: Any
@@ -82,13 +70,7 @@ class Measure:
     answer: int
 
     def fits(self, messages: Sequence[Message]) -> bool:
-        """Whether prompt and answer fit the context.
-
-        Raises
-        ------
-        AnswerError
-            If the chat template refuses the messages.
-        """
+        """Whether prompt and answer fit the context; AnswerError if the template refuses them."""
         # No tokenizer makes more tokens than there are bytes.
         most = _FRAME + sum(len(m.content.encode()) + _TURN for m in messages)
         if most + self.answer < self.context:
@@ -115,24 +97,17 @@ class PromptBook:
 
     Parameters
     ----------
-    style
-        The run's.
     personas, items
         Tables that pairs are row numbers of.
     histories
-        What personas rated before, oldest first: ``persona_id, item_id, rating``, and ``scale``
-        if the ratings are on others than the style's.
+        Past ratings of personas, oldest first: ``persona_id, item_id, rating``, and ``scale``
+        if the ratings are on others than the style's. None may be null or off its scale.
     catalogue
-        Tells what the items of histories are.
+        The items of histories.
     means
         Mean rating of each row of `items` on the style's scale, NaN where unknown.
     most
         Past ratings shown at most, the latest (count).
-
-    Raises
-    ------
-    ContractError
-        If a past rating is null or off its scale.
     """
 
     def __init__(

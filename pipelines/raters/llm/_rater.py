@@ -44,18 +44,8 @@ def item_means(
 ) -> Floats:
     """Mean rating of each item on `target`, NaN where unknown, of shape (items,).
 
-    The training ratings of the source come first, what the item's own row says second.
-
-    Parameters
-    ----------
-    items
-        Rows of the domain's `items`.
-    item_stats
-        Rows of `item_stats`, whose `train_` columns are used; None if there are none.
-    source
-        The scale behind `item_stats`.
-    target
-        The scale of the answer.
+    The ``train_`` columns of `item_stats`, on the scale `source`, come first, what the item's own
+    row says second.
     """
     out = np.full(items.height, np.nan)
     for column, count, scale in reversed(_OWN):
@@ -271,24 +261,11 @@ class LLMRater:
     ) -> pl.DataFrame:
         """Why a persona gives an item its rating, in one or two sentences of the model's.
 
-        Only this generates text: :meth:`rate` ends with the rating. Replies are bound by a
-        grammar and kept in the answer store.
-
-        Parameters
-        ----------
-        personas, items, pairs, histories
-            As for :meth:`rate`.
-        ratings
-            What is to be explained, one per pair, on the rater's scale; a pair without a rating
-            (NaN) gets no explanation.
-        seed, temperature
-            Of the draw.
-
-        Returns
-        -------
-        DataFrame
-            One row per pair, in order, with the columns of :data:`EXPLANATIONS`. `explanation`
-            is null unless `status` is ``ok``.
+        Only this generates text: :meth:`rate` ends with the rating. Replies are bound by a grammar
+        and stored. Parameters are those of :meth:`rate`, with the rating of each pair on the
+        rater's scale (NaN: no explanation) and seed and temperature of the draw. Returns one row
+        per pair, in order, with the columns of :data:`EXPLANATIONS`; `explanation` is null unless
+        `status` is ``ok``.
         """
         from pipelines.llm.grammars import prose, vocabulary
 

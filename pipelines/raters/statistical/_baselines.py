@@ -50,17 +50,9 @@ class RandomRater:
 class MeanRater:
     """The item's mean training rating, or the global mean for an item without ratings.
 
-    The distribution lies on the two answers around the mean, so that its expected value is
-    the mean and nothing else is claimed.
-
-    Parameters
-    ----------
-    item_stats
-        Rows of the `item_stats` contract; the `train_` columns are used.
-    scale
-        The scale to answer on.
-    source
-        The scale of the ratings behind `item_stats`.
+    The distribution lies on the two answers around the mean, so that its expected value is the mean
+    and nothing else is claimed. ``source`` is the scale behind the ``train_`` columns of
+    `item_stats`, ``scale`` that of the answers.
     """
 
     name = "mean"

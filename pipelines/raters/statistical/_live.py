@@ -22,20 +22,11 @@ _TABLE = 16_000_000
 class LiveStatistical(BoundRater):
     """The distributions of :meth:`StatisticalRater.rate` from arrays, without frames.
 
-    The posterior of taste given k past ratings (`TasteModel`) is
-    computed in its dual form: with whitened item features Z (Z·Zᵀ is the prior covariance of two
-    items' surpluses) and past surpluses y, the weights are Zₖᵀ·(Zₖ·Zₖᵀ + σ²·1)⁻¹·y, so that a
-    memory of k items costs a k by k solve per row, all rows at once; where k exceeds the number
-    of features, the primal form is the smaller one.
-
-    Each row's result is the same to the last bit whatever stands in the other rows.
-
-    Parameters
-    ----------
-    rater
-        The fitted rater.
-    personas, items
-        Rows of those contracts: what the numbers mean.
+    The posterior of taste given k past ratings (`TasteModel`) is computed in its dual form: with
+    whitened item features Z (Z·Zᵀ is the prior covariance of two items' surpluses) and past
+    surpluses y, the weights are Zₖᵀ·(Zₖ·Zₖᵀ + σ²·1)⁻¹·y, so that a memory of k items costs a k by k
+    solve per row, all rows at once; where k exceeds the number of features, the primal form is the
+    smaller one. Each row's result is the same to the last bit whatever stands in the other rows.
     """
 
     def __init__(
@@ -101,10 +92,7 @@ class LiveStatistical(BoundRater):
     ) -> RatingBatch:
         """Rate one pair per row; see :class:`pipelines.raters.BoundRater`.
 
-        Raises
-        ------
-        ContractError
-            If a past rating is off the scale.
+        ContractError if a past rating is off the scale.
         """
         static = self._static.of(personas, items)
         # Who remembers nothing gets this from what follows too, to the last bit.
@@ -146,20 +134,12 @@ class LiveStatistical(BoundRater):
         return {e: float(expected[0] - expected[n + 1]) for n, e in enumerate(EFFECTS)}
 
     def beliefs(self, personas: Ints, past: Ints, ratings: Floats) -> tuple[Floats, Floats]:
-        """What memories teach.
+        """Posterior of taste after memories (as of :meth:`rate`, with at least one column).
 
-        Parameters
-        ----------
-        personas, past, ratings
-            As of :meth:`rate`, with at least one column.
-
-        Returns
-        -------
-        tuple
-            Weights over whitened features, of shape (n, features), the first of which carries
-            leniency; and the variance of the surplus over a typical item in squared rating
-            units, of shape (n,); where every persona's taste is drawn and known, what was
-            unknown before the draw.
+        Returns weights over whitened features, of shape (n, features), the first of which carries
+        leniency; and the variance of the surplus over a typical item in squared rating units, of
+        shape (n,); where every persona's taste is drawn and known, what was unknown before the
+        draw.
         """
         there = past >= 0
         if not (self.scale.covers(ratings) | ~there).all():

@@ -70,10 +70,8 @@ def fit_ordinal(
     ----------
     features
         Shape (rows, features).
-    answer
-        Position of each row's answer, 0 to `answers` - 1.
-    answers
-        Number of answers.
+    answer, answers
+        Position of each row's answer, 0 to `answers` - 1; number of answers.
     lower
         Least value of each weight (0 for an effect whose sign is known).
     ridge
@@ -271,19 +269,9 @@ def calibrate(
 ) -> Floats:
     """Cutpoints at which the mean distribution over `location` is exactly `histogram`.
 
-    Parameters
-    ----------
-    location
-        x.w of the rows, of shape (rows,).
-    histogram
-        Share of each answer; answers without any get a tiny share so that cutpoints stay
-        finite and in order.
-    width
-        Width of each row's distribution (default 1), of shape (rows,).
-
-    Returns
-    -------
-    Ascending cutpoints of shape (answers - 1,).
+    ``location`` is x.w of the rows, of shape (rows,), as is ``width`` (default 1). Answers without
+    any share in the histogram get a tiny one, so that the ascending cutpoints, of shape (answers -
+    1,), stay finite.
     """
     share = np.maximum(histogram, _LEAST)
     target = np.cumsum(share / share.sum())[:-1]
@@ -302,21 +290,11 @@ def calibrate(
 
 
 def finer_cutpoints(cutpoints: Floats, source: RatingScale, scale: RatingScale) -> Floats:
-    """Cutpoints between the answers of a scale that has more of them than the fitted one.
+    """Cutpoints between the answers of a scale that has more of them than the fitted `source`.
 
     Cutpoints stand halfway between neighbouring answers and are interpolated (beyond the ends:
-    extrapolated) linearly, so that no answer of the finer scale is left without probability.
-
-    Parameters
-    ----------
-    cutpoints
-        Between the answers of `source`, of shape (answers of source - 1,).
-    source, scale
-        What the cutpoints are about, and the wanted scale.
-
-    Returns
-    -------
-    Ascending cutpoints of shape (answers of scale - 1,).
+    extrapolated) linearly, so that no answer of the finer scale is left without probability. Both
+    are ascending, of shape (answers - 1,).
 
     Examples
     --------

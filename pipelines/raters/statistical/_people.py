@@ -40,14 +40,8 @@ GENRE_STRENGTH = 4.0
 class HumanRows:
     """Ratings of some users, sorted by user and time.
 
-    Attributes
-    ----------
-    users
-        Their ids.
-    user, item
-        Row in `users` and in the catalogue, of shape (ratings,).
-    rating
-        On the source's scale.
+    ``user`` and ``item`` are rows in `users` (their ids) and in the catalogue, of shape (ratings,);
+    ``rating`` is on the source's scale.
     """
 
     users: list[str]
@@ -64,13 +58,7 @@ class HumanRows:
 
 
 def source_scale(interactions: pl.DataFrame | pl.LazyFrame) -> RatingScale:
-    """The one scale that the interactions are on.
-
-    Raises
-    ------
-    ContractError
-        If there is none, several, or one that is not known.
-    """
+    """The one known scale that the interactions are on; ContractError if there is no such one."""
     names = interactions.lazy().select(pl.col("scale").unique().sort()).collect()["scale"].to_list()
     if len(names) != 1 or names[0] not in SCALES:
         raise ContractError("interactions must be on one known scale", where=f"scale: {names}")
@@ -89,21 +77,9 @@ def collect_rows(
 ) -> HumanRows:
     """Ratings of one split, of all users or of as many as `most` rows allow.
 
-    Parameters
-    ----------
-    interactions, splits
-        Tables of those names, lazy or not.
-    split
-        ``train``, ``validation`` or ``test``.
-    catalogue
-        Gives items their rows.
-    most
-        Upper bound of rows (count); whole users are taken in the order of their ids' hashes,
-        which is arbitrary and the same every time.
-    users
-        Only these.
-    least
-        Leave out users with fewer ratings in the split (count).
+    Whole users are then taken in the order of their ids' hashes, which is arbitrary and the same
+    every time. ``users`` restricts them, ``least`` leaves out those with fewer ratings in the
+    split.
     """
     # Ids are hashed and rows picked on the splits alone: the wide table is read only for the
     # users that are needed, so that 25 million ratings don't have to be joined.
@@ -145,18 +121,10 @@ def collect_rows(
 def genre_surplus(
     rows: HumanRows, catalogue: Catalogue, mean: float, leniency: Floats
 ) -> tuple[Floats, Floats]:
-    """Shrunken mean surplus of people by genre, and the surplus of each rating.
+    """Shrunken mean surplus of people by genre, and the surplus of each rating (rating units).
 
-    Parameters
-    ----------
-    rows, catalogue, mean
-        As for :func:`stand_ins`.
-    leniency
-        Of each user, of shape (users,).
-
-    Returns
-    -------
-    Arrays of shape (users, genres) and (ratings,), in rating units.
+    Shapes (users, genres) and (ratings,). ``leniency``: of each user, of shape (users,); the others
+    as for :func:`stand_ins`.
     """
     # Residuals after leniency are taste.
     rest = rows.rating - mean - catalogue.quality[rows.item] - leniency[rows.user]
@@ -167,19 +135,10 @@ def genre_surplus(
 def group_surplus(rows: HumanRows, rest: Floats, groups: Any) -> tuple[Floats, Floats]:
     """Shrunken mean surplus of people by group of items: genres, makers, decades.
 
-    Parameters
-    ----------
-    rows
-        Ratings of some users.
-    rest
-        Surplus of each rating over what is expected of user and item, of shape (ratings,).
-    groups
-        1 where an item is in a group, else 0, of shape (items, groups), dense or sparse.
-
-    Returns
-    -------
-    Mean surplus, shrunk with `GENRE_STRENGTH` ratings of surplus 0, and rated items (count), both
-    of shape (users, groups).
+    ``rest`` is the surplus of each rating over what is expected of user and item, of shape
+    (ratings,); ``groups`` is 1 where an item is in a group, of shape (items, groups), dense or
+    sparse. Returns the mean surplus, shrunk with `GENRE_STRENGTH` ratings of surplus 0, and rated
+    items (count), both of shape (users, groups).
     """
     cells = (rows.user, rows.item)
     shape = (len(rows.users), groups.shape[0])
@@ -195,20 +154,10 @@ def _dense(matrix: Any) -> Floats:
 
 
 def stand_ins(rows: HumanRows, catalogue: Catalogue, mean: float, tastes: Tastes) -> Profiles:
-    """Profiles of the users of `rows` as if they had stated their genres and told their taste.
+    """Profiles of the users of `rows` as if they had stated their genres and described their taste.
 
-    Parameters
-    ----------
-    rows
-        What the profiles are made of; users without any are neutral.
-    catalogue, mean
-        The items with their quality, and the mean rating.
-    tastes
-        What is believed of the users after these rows: their first column is the leniency.
-
-    Returns
-    -------
-    Profiles without a history: their `tastes` are 0.
+    Users without rows are neutral. ``tastes`` are the beliefs about the users after these rows:
+    their first column is the leniency. The profiles have no history: their `tastes` are 0.
     """
     size = len(rows.users)
     leniency = tastes.mean[:, 0]

@@ -106,16 +106,8 @@ def item_table(items: pl.DataFrame, item_stats: pl.DataFrame | None) -> ItemTabl
 def fit_quality(table: ItemTable, features: Floats, noise: float, mean: float) -> QualityModel:
     """Estimate the prior's weights by least squares and its strength by the method of moments.
 
-    Parameters
-    ----------
-    table
-        Ratings and votes per item.
-    features
-        Of :class:`pipelines.raters.statistical._tastes.Basis`, shape (items, features).
-    noise
-        Variance of one rating around its item's mean.
-    mean
-        Mean of all training ratings.
+    ``features``: of :class:`pipelines.raters.statistical._tastes.Basis`, shape (items, features);
+    ``noise``: variance of one rating around its item's mean; ``mean``: of all training ratings.
     """
     voted = ~np.isnan(table.votes) & (np.nan_to_num(table.vote_counts) > 0)
     vote_mean = float(table.votes[voted].mean()) if voted.any() else 0.0

@@ -97,15 +97,11 @@ class Basis:
 
 @dataclass(frozen=True)
 class Tastes:
-    """What is believed of some people.
+    """Beliefs about some people.
 
-    Attributes
-    ----------
-    mean
-        Posterior means of shape (people, 1 + features); first the intercept: leniency.
-    variance
-        Posterior variance of the surplus over a typical item, of shape (people,), in squared
-        rating units.
+    ``mean``: posterior means of shape (people, 1 + features), first the intercept (leniency);
+    ``variance``: posterior variance of the surplus over a typical item, of shape (people,), in
+    squared rating units.
     """
 
     mean: Floats
@@ -173,20 +169,10 @@ class TasteModel:
 def genre_beliefs(
     model: TasteModel, features: Floats, contrasts: Floats, rows: tuple[Ints, Ints, Floats]
 ) -> tuple[Ints, Floats, Floats]:
-    """Posterior mean and mean square of people's affinities to genres.
+    """Posterior mean and mean square of people's affinities to genres, each (people, genres).
 
-    Parameters
-    ----------
-    model, features
-        The prior, and the taste columns of all items.
-    contrasts
-        Taste columns that an affinity is the product with, of shape (genres, 1 + features).
-    rows
-        Person, item and surplus of each rating.
-
-    Returns
-    -------
-    Who (people with a rating), means and mean squares, each of shape (people, genres).
+    ``contrasts`` are the taste columns that an affinity is the product with, of shape (genres, 1 +
+    features); ``rows`` person, item and surplus of each rating. Returns first who has a rating.
     """
     inverse = np.linalg.inv(model.covariance)
     who, means, squares = [], [], []
@@ -212,17 +198,9 @@ def fit_tastes(
 ) -> TasteModel:
     """Covariance and noise under which the surpluses are most likely, or nearly so.
 
-    Parameters
-    ----------
-    features, person, item, surplus
-        As for :meth:`TasteModel.posterior`.
-    start
-        Where to start from.
-    passes
-        Passes of expectation maximisation (count). Few are used on purpose: stopping early
-        keeps directions that the ratings say little about near the prior.
-    prior, prior_people
-        Covariance that the fit is pooled with, and how many people it counts for.
+    Few passes of expectation maximisation are used on purpose: stopping early keeps directions that
+    the ratings say little about near the prior. ``prior`` is a covariance that the fit is pooled
+    with, counting for ``prior_people``; the others are as for :meth:`TasteModel.posterior`.
     """
     size = features.shape[1]
     if prior is None:

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from pipelines.store import FileEntry, Store, build_key
 from pipelines.store import _writer as parquet
 from pipelines.store._lineage import resolve_lineage
-from pipelines.store._writer import PartWriter, RowGroups
+from pipelines.store._writer import PartWriter
 
 COLUMNS = {
     "number": st.none() | st.integers(-(2**63), 2**63 - 1),
@@ -119,24 +119,6 @@ def test_columns_have_dictionaries_where_their_values_repeat(tmp_path: Path) -> 
         "words.list.element": True,
         "vector.list.element": False,
     }
-
-
-@given(sizes=st.lists(st.integers(0, 25), max_size=8), group=st.integers(1, 9))
-@settings(max_examples=40, deadline=None)
-def test_rows_are_gathered_into_groups_of_one_size_in_their_order(
-    sizes: list[int], group: int
-) -> None:
-    rows = pl.DataFrame({"n": range(sum(sizes)), "t": [f"row {n}" for n in range(sum(sizes))]})
-    groups, found, start = RowGroups(group), [], 0
-    for size in sizes:
-        found += list(groups.add(rows.slice(start, size)))
-        start += size
-        assert groups.waiting == start % group
-    assert [f.height for f in found] == [group] * (sum(sizes) // group)
-    if groups.waiting:
-        found.append(groups.rest())
-    assert not found or pl.concat(found).equals(rows)
-    assert all(f["t"].n_chunks() == 1 for f in found)
 
 
 PAIRS = st.dictionaries(

@@ -7,6 +7,7 @@ import os
 import stat
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -20,7 +21,7 @@ import pytest
 import pipelines.store as store_package
 from pipelines.contracts import CONTRACTS, Contract
 from pipelines.errors import ContractError, IntegrityError, StoreError
-from pipelines.store import Manifest, SnapshotWriter, Store, build_key
+from pipelines.store import Build, Manifest, SnapshotWriter, Store, Table, build_key
 
 SPLITS = "movies.splits"
 
@@ -296,28 +297,24 @@ def test_an_exception_after_row_groups_were_written_leaves_nothing(
     snapshot.verify()
 
 
-def test_tables_of_a_transaction_appear_together_or_not_at_all(store: Store) -> None:
+def test_tables_of_a_build_appear_together_or_not_at_all(store: Store) -> None:
     users = pl.DataFrame({"tmdb_id": [1], "reason": ["not_found"]})
 
-    def broken_second_table() -> None:
-        with store.transaction() as t:
-            with t.write(SPLITS, code_version="1") as w:
-                w.append(THREE)
-            assert not store.has(SPLITS)
-            t.write("raw.tmdb_missing", code_version="1").append(users.with_columns(tmdb_id=-1))
+    def build(ids: pl.DataFrame) -> Build:
+        def make() -> Iterator[Table]:
+            yield Table(SPLITS, [THREE])
+            assert store.datasets() == []
+            yield Table("raw.tmdb_missing", [ids])
+
+        return Build((SPLITS, "raw.tmdb_missing"), make, "1", {}, {})
 
     with pytest.raises(ContractError, match="tmdb_id"):
-        broken_second_table()
+        store.build(build(users.with_columns(tmdb_id=-1)))
     assert store.datasets() == []
     assert not list((store.home / "_staging").iterdir())
 
-    with store.transaction() as t:
-        first = t.write(SPLITS, code_version="1")
-        second = t.write("raw.tmdb_missing", code_version="1")
-        second.append(users)
-        first.append(THREE)
-        assert store.datasets() == []
-    assert t.snapshots == {SPLITS: first.snapshot, "raw.tmdb_missing": second.snapshot}
+    made = store.build(build(users))
+    assert made == {d: store.current(d) for d in (SPLITS, "raw.tmdb_missing")}
     assert store.datasets() == [SPLITS, "raw.tmdb_missing"]
 
 

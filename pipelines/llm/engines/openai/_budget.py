@@ -39,21 +39,11 @@ class Reservation:
 
 
 class Budget:
-    """Keeps a run below its limits: no request is sent that could take it over.
+    """Token and money limits of a run: no request is sent that could take it over them.
 
     A request reserves its upper bound before it is sent and settles its real cost when it is
     answered. One whose answer was lost (a time-out, a cut connection) counts in full: a server
-    that bills has billed it.
-
-    Parameters
-    ----------
-    serving
-        `max_tokens`, `max_cost` and the prices.
-
-    Raises
-    ------
-    ConfigError
-        If there is a limit in money but no price.
+    that bills has billed it. A limit in money without a price is a :class:`ConfigError`.
     """
 
     def __init__(self, serving: ServingSettings) -> None:
@@ -83,10 +73,7 @@ class Budget:
     def reserve(self, prompt: int, completion: int) -> Reservation | None:
         """Reserve a request's upper bound; None: wait until another request has settled.
 
-        Raises
-        ------
-        EngineError
-            If it would not fit even when nothing else is in flight.
+        Raises :class:`EngineError` if it would not fit even when nothing else is in flight.
         """
         reserved = self._reserved + Usage(prompt, completion)
         if self._fits(self.spent + reserved):

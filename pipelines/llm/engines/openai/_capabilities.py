@@ -82,13 +82,6 @@ _WANTED: dict[str, tuple[Constraint, str]] = {
 class Capabilities:
     """Capabilities of a server; empty until :meth:`probe` has run.
 
-    Parameters
-    ----------
-    client
-        Client of the server; its model is filled in.
-    engine, serving
-        The settings.
-
     Attributes
     ----------
     server, version
@@ -99,12 +92,9 @@ class Capabilities:
         Tokenizer in use; None: there is none, so that only the chat endpoint is used.
     endpoint, choice_endpoint
         Endpoints that texts, and choices, are asked for at.
-    reading
-        How a choice is read.
-    ranks
-        Length of the list of most probable tokens.
-    draws
-        Answers drawn per choice where it is estimated.
+    reading, ranks, draws
+        How a choice is read; length of the list of most probable tokens; answers drawn per choice
+        where it is estimated.
     limit_field
         Name of the chat endpoint's field for the longest answer.
     probed

@@ -107,13 +107,7 @@ class Address:
         return f"Address({self.api!r})"
 
     def check_leak(self, content: str | bytes) -> None:
-        """Refuse a successful response that repeats the key, as a debugging proxy does.
-
-        Raises
-        ------
-        EngineError
-            If it does: nothing of it may reach a file.
-        """
+        """Refuse a response that repeats the key, as a debugging proxy does."""
         secret = self.key.get_secret_value() if self.key else None
         if secret is None:
             return
@@ -177,19 +171,9 @@ class HalvingSemaphore:
     """Slots for requests in flight, halved by a 429, and the cool-down that follows it.
 
     One slot comes back for as many answers as there are slots. Requests sent before the last
-    halving only extend its cool-down. Retries are served before new requests. To be used inside
+    halving only extend its cool-down, which is at most ``max_wait`` seconds; ``max_cooldowns`` in a
+    row without an answer end the run. Retries are served before new requests. To be used inside
     one event loop.
-
-    Parameters
-    ----------
-    max_slots
-        Slots to begin with, and at most (count).
-    max_wait
-        Longest cool-down that is honoured (seconds).
-    max_cooldowns
-        Cool-downs in a row, without an answer between them, before giving up (count).
-    where
-        The server, for errors.
     """
 
     def __init__(self, max_slots: int, *, max_wait: float, max_cooldowns: int, where: str) -> None:
@@ -230,19 +214,11 @@ class HalvingSemaphore:
             self.limit = min(self.limit + 1, self.max_slots)
 
     def throttled(self, wait: float | None, *, started: float, now: float) -> None:
-        """Halve the slots and hold all requests.
+        """Halve the slots and hold all requests for the seconds that the server asks for.
 
-        Parameters
-        ----------
-        wait
-            Seconds that the server asks to wait; None: it did not say.
-        started, now
-            When the refused request was sent, and the time (seconds on the loop's clock).
-
-        Raises
-        ------
-        EngineError
-            If the cool-down is longer than is honoured, or one too many in a row.
+        ``wait`` is None where it does not say; ``started`` is when the refused request was sent
+        (seconds on the loop's clock). Raises :class:`EngineError` if the cool-down is longer than
+        is honoured, or one too many in a row.
         """
         if started > self._last_cut:
             self.limit = max(1, self.limit // 2)
@@ -297,8 +273,6 @@ class Failure:
 
     Attributes
     ----------
-    status
-        Status of its answers: ``invalid``, ``refused`` or ``engine_error``.
     detail
         One line, without secrets.
     code
@@ -349,19 +323,9 @@ class Cost:
 class Completion:
     """One of the answers in a response, in one form for both endpoints.
 
-    Attributes
-    ----------
-    text
-        Text of the answer; None where the server sent none.
-    finish
-        Its finish reason, or "".
-    refusal
-        Why the model or server declined, or "".
-    ids, texts
-        Log-probabilities of the ranked tokens at the first position, by token id where the
-        server names ids, and by text; texts that two tokens share are summed.
-    cost
-        Its share of the request's cost.
+    ``ids`` and ``texts`` are log-probabilities of the ranked tokens at the first position, by token
+    id where the server names ids, and by text; texts that two tokens share are summed. ``cost`` is
+    the answer's share of the request's.
     """
 
     text: str | None
@@ -389,13 +353,7 @@ Attempt = Response | Failure
 def classify_response(
     address: Address, code: int, headers: Mapping[str, str], body: bytes, mode: Mode
 ) -> Attempt:
-    """Classify a response.
-
-    Raises
-    ------
-    EngineError
-        If, in mode ``run`` or ``probe``, no request can succeed.
-    """
+    """Classify a response; in mode ``run`` or ``probe``, raise if no request can succeed."""
     try:
         found = orjson.loads(body)
     except orjson.JSONDecodeError:
@@ -630,18 +588,10 @@ class _HttpClient(openai.DefaultAsyncHttpxClient):
 
 
 class Client:
-    """Asks the two endpoints with bounded retries inside a budget.
-
-    To be made and used inside one event loop.
+    """Client of the two endpoints, with bounded retries inside a budget and one event loop.
 
     Parameters
     ----------
-    address
-        Address of the server.
-    serving
-        Concurrency, time-outs, retries, waits.
-    budget
-        Limits of the run.
     pause
         First pause between two tries (seconds); doubled each time.
     exact
@@ -721,20 +671,10 @@ class Client:
         mode: Mode = "run",
         divide: bool = True,
     ) -> list[Completion | Failure]:
-        """One completion or failure per prompt, from one request to the completions endpoint.
+        """One completion or failure per prompt (token ids), from one request for completions.
 
-        A request that fails is divided, so that only the prompt at fault fails.
-
-        Parameters
-        ----------
-        prompts
-            Token ids.
-        fields, limit
-            Further fields of the body, with the longest answer (tokens).
-        tries, mode
-            As :meth:`request`.
-        divide
-            Whether to divide a request that fails.
+        ``fields`` go into the body, ``limit`` is the longest answer (tokens). With ``divide``, a
+        request that fails is divided, so that only the prompt at fault fails.
         """
         if len(prompts) > 1 and not self.many:
             parts = [self.complete([p], fields, limit, tries=tries, mode=mode) for p in prompts]
@@ -787,28 +727,11 @@ class Client:
         tries: int | None = None,
         count: int | None = None,
     ) -> Response | Failure:
-        """Send a request with retries.
+        """Send a request (``body`` None: GET), tried at most ``tries`` times (default: settings).
 
-        Parameters
-        ----------
-        url
-            Full address.
-        body
-            The JSON object to post; None: GET.
-        bound
-            Upper bound of its tokens.
-        mode
-            See :data:`Mode`.
-        tries
-            Number of tries; default: from the settings.
-        count
-            Completions that the response must hold, else it is as good as garbage; None: any.
-
-        Raises
-        ------
-        EngineError
-            If no request can succeed: no server, the key refused, the model unknown, the
-            budget spent, the wait too long.
+        ``bound`` is the upper bound of its tokens. A response that does not hold ``count``
+        completions counts as lost. Raises :class:`EngineError` if no request can succeed: no
+        server, the key refused, the model unknown, the budget spent, the wait too long.
         """
         began = asyncio.get_running_loop().time()
         content = None if body is None else orjson.dumps(body)
@@ -870,13 +793,7 @@ class Client:
         ]
 
     def _origin(self, body: dict[str, Any]) -> tuple[str, ...]:
-        """Model and fingerprint that a response names; note them, and compare the model.
-
-        Raises
-        ------
-        EngineError
-            If the model must be exactly the one asked for and is not.
-        """
+        """Model and fingerprint that a response names; note them, and compare the model."""
         named = (body.get("model"), body.get("system_fingerprint"))
         model, mark = (self.address.quote(n) if isinstance(n, str) else "" for n in named)
         if self._exact and model != self.model:
@@ -993,13 +910,7 @@ class Client:
         return replace(attempt, completions=found)
 
     def _unconnected(self, error: httpx2.ConnectError) -> str:
-        """Why there is no connection.
-
-        Raises
-        ------
-        EngineError
-            If another try can't help: the certificate is not trusted, or no TLS is spoken.
-        """
+        """Why there is no connection; raise where no further try can help."""
         tls: BaseException | None = error
         while tls is not None and not isinstance(tls, ssl.SSLError):
             tls = tls.__cause__ or tls.__context__

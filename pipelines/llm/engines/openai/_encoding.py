@@ -80,9 +80,8 @@ _PENALTIES = {"vllm": "repetition_penalty", "llama.cpp": "repeat_penalty"}
 def server_sampling(server: str, sampling: Sampling) -> dict[str, Any]:
     """Fields for what some servers alone can do to the distribution.
 
-    They also switch off what a kind of server does to it by itself: servers have other defaults
-    (llama.cpp samples from the top 40 and penalises 64 tokens; vLLM takes a model's
-    generation_config).
+    They also switch off a server's own defaults: llama.cpp samples from the top 40 and penalises
+    64 tokens, vLLM takes a model's generation_config.
     """
     penalty = _PENALTIES.get(server)
     if penalty is None:
@@ -235,12 +234,8 @@ _ANCHOR, _TRIED = "\n", "5"
 class Tokens(ABC):
     """Renders conversations and spells options as token ids.
 
-    Attributes
-    ----------
-    where
-        The tokenizer in use, for metadata and the log.
-    digest
-        SHA-256 (hex) of the tokenizer's files; "" where they are the server's.
+    ``where`` names the tokenizer in metadata and the log; ``digest`` is the SHA-256 (hex) of its
+    files, "" where they are the server's.
     """
 
     where = ""
@@ -256,13 +251,7 @@ class Tokens(ABC):
 
 
 class LocalTokens(Tokens):
-    """A tokenizer's files on this machine, from `serving.tokenizer` and `chat_template`.
-
-    Raises
-    ------
-    ConfigError
-        If one of them can't be read.
-    """
+    """A tokenizer's files on this machine, from `serving.tokenizer` and `chat_template`."""
 
     where = "serving.tokenizer"
 

@@ -37,18 +37,13 @@ BATCH = 64
 
 
 class OpenAIEngine:
-    """Asks any OpenAI-compatible server: vLLM's, llama.cpp's, Ollama, a hosted one.
+    """Engine of any OpenAI-compatible server: vLLM's, llama.cpp's, Ollama, a hosted one.
 
-    At start-up it probes what the server really honours and says so (:meth:`metadata` and the
+    At start-up it probes what the server really honours and reports it (:meth:`metadata` and the
     log). Choices are read from the server's probabilities; where it shows none they are answered
-    `invalid`, or estimated from `engine.draws` answers drawn.
-
-    Parameters
-    ----------
-    engine, serving
-        The settings. The key comes from `serving.api_key`, which only the environment sets.
-    pause
-        First pause between two tries of a request (seconds); doubled each time.
+    `invalid`, or estimated from `engine.draws` answers drawn. The key comes from
+    `serving.api_key`, which only the environment sets. ``pause`` is the first pause between two
+    tries of a request (seconds), doubled each time.
 
     Raises
     ------

@@ -59,14 +59,7 @@ async def score(
 ) -> list[Answer]:
     """One answer per row; rows share their options and endpoint.
 
-    Parameters
-    ----------
-    client, capabilities
-        The server.
-    rows
-        At least one.
-    extra
-        Fields that encode the options; used where answers are drawn.
+    ``extra`` holds the fields that encode the options, used where answers are drawn.
     """
     if capabilities.reading == "none":
         detail = (

@@ -31,14 +31,7 @@ async def write(
 ) -> list[Answer]:
     """One answer per row; rows share sampling, constraint, seed and endpoint.
 
-    Parameters
-    ----------
-    client, capabilities
-        The server.
-    rows
-        At least one.
-    extra
-        Fields that encode the constraint.
+    ``extra`` holds the fields that encode the constraint.
     """
     first, chat = rows[0].request, rows[0].endpoint == "chat"
     sampling, seed = first.sampling, drawn_seed(first.seed, first.replicate)

@@ -30,29 +30,17 @@ _ROW_TOKENS = {"cpu": 512, "cuda": 4_096}
 
 
 class TransformersEngine:
-    """A checkpoint in this process, on the CPU or one GPU.
+    """Engine of a checkpoint in this process, on the CPU or one GPU; opened by :meth:`open`.
 
     Prompts that begin alike are laid out in one row, where what they share is computed once;
     see :mod:`pipelines.llm.engines.transformers._trie`. Distributions of choices are read from
     the model's next-token probabilities (:mod:`pipelines.llm.engines.choices`); other answers are
-    written in batches by transformers' `generate`, constrained by llguidance.
+    written in batches by transformers' `generate`, constrained by llguidance. An engine serves one
+    iteration at a time.
 
     Memory beyond the weights: keys and values of at most ``batch_tokens`` tokens of answers
     being written (twice while a batch begins) and as many of prefixes kept, and what one forward
     pass over a row takes.
-
-    Parameters
-    ----------
-    checkpoint, model, tokenizer
-        The model, loaded.
-    engine, serving
-        Settings.
-    ends
-        Tokens that end an answer.
-
-    Notes
-    -----
-    Open one with :meth:`open`. An engine serves one iteration at a time.
     """
 
     def __init__(
@@ -199,13 +187,7 @@ def _identity(
 
 
 def _packer(model: Model, serving: ServingSettings) -> BatchPacker | None:
-    """What lays out prompts; None where plain passes are asked for.
-
-    Raises
-    ------
-    EngineError
-        If the model can't be packed.
-    """
+    """The layout of prompts; None where plain passes are asked for."""
     if not serving.prefix_reuse:
         return None
     gap = _packing_gap(model)

@@ -32,14 +32,10 @@ _CHUNK = 2_048
 
 @dataclass(frozen=True, slots=True)
 class RowResult:
-    """What a pass over a row gave.
+    """Outcome of a pass over a row.
 
-    Attributes
-    ----------
-    logits
-        Next-token logits at the places asked for, float32, shape (places, vocabulary).
-    kv
-        Keys and values of the base and the row, where asked for.
+    ``logits``: next-token logits at the places asked for, float32, shape (places, vocabulary);
+    ``kv``: keys and values of the base and the row, where asked for.
     """
 
     logits: torch.Tensor
@@ -47,15 +43,7 @@ class RowResult:
 
 
 class Model:
-    """A loaded model.
-
-    Parameters
-    ----------
-    model
-        A causal language model of transformers, on its device, in evaluation mode.
-    context
-        Longest prompt and answer together (tokens).
-    """
+    """A causal language model on its device; ``context`` limits prompt and answer (tokens)."""
 
     def __init__(self, model: Any, context: int) -> None:
         self._model = model
@@ -86,13 +74,7 @@ class Model:
         return max(1, _MAX_LOGITS // self.vocabulary)
 
     def plain(self, ids: Sequence[int]) -> torch.Tensor:
-        """Next-token logits behind a prompt, by a forward pass over nothing but it.
-
-        Returns
-        -------
-        Tensor
-            Float32, shape (vocabulary,).
-        """
+        """Next-token logits behind a prompt, float32, shape (vocabulary,), by a plain pass."""
         import torch
 
         with _failing("a forward pass"), torch.inference_mode():
@@ -120,18 +102,10 @@ class Model:
     def row(
         self, kv: KeysValues | None, trie: PrefixTrie, reads: Sequence[int], *, keep: bool = False
     ) -> RowResult:
-        """One pass over a row.
+        """Next-token logits at the places ``reads`` of a row, by one pass over it.
 
-        Parameters
-        ----------
-        kv
-            Keys and values of the trie's base; None if it has none.
-        trie
-            The row.
-        reads
-            Places of the row whose next-token logits are wanted.
-        keep
-            Whether keys and values are wanted.
+        ``kv`` holds keys and values of the trie's base (None if it has none); with ``keep`` those
+        of the row are returned too.
         """
         import torch
         from transformers import DynamicCache
@@ -152,20 +126,11 @@ class Model:
     def generate(
         self, prompts: Sequence[Ids], cache: Any, limit: int, process: Any, ended: Any
     ) -> None:
-        """Let `generate` write several answers.
+        """Write several answers of at most ``limit`` tokens.
 
-        Parameters
-        ----------
-        prompts
-            Token ids.
-        cache
-            Keys and values of all prompts but their last tokens, aligned at the end; None: of none.
-        limit
-            Most tokens of an answer (count).
-        process
-            Logits processor that leaves one token per answer.
-        ended
-            Stopping criterion, per answer.
+        ``cache`` holds keys and values of all prompts but their last tokens, aligned at the end
+        (None: of none); ``process`` leaves one token per answer; ``ended`` is the stopping
+        criterion per answer.
         """
         import torch
 

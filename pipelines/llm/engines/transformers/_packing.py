@@ -32,14 +32,9 @@ class _Entry:
 
 
 class PrefixCache:
-    """The prefixes last used, within a budget of tokens.
+    """The prefixes last used, within ``budget`` tokens.
 
-    Parameters
-    ----------
-    model
-        The model that computes them.
-    budget
-        Most tokens kept (count); a single longer prefix is kept until the next one comes.
+    A single longer prefix is kept until the next one is computed.
     """
 
     def __init__(self, model: Model, budget: int) -> None:
@@ -93,14 +88,8 @@ def _first(kv: KeysValues, tokens: int) -> KeysValues:
 class PackedBatch:
     """A row with its prompts laid out; a caller may add tokens before running it.
 
-    Attributes
-    ----------
-    trie
-        The row.
-    ends
-        Per prompt: its number among the requests given, and the place of its last token.
-    paths
-        Per prompt, the places of its tokens behind the base.
+    ``ends`` holds, per prompt, its number among the requests and the place of its last token;
+    ``paths`` the places of its tokens behind the base.
     """
 
     model: Model
@@ -115,16 +104,9 @@ class PackedBatch:
 
 
 class BatchPacker:
-    """Lays out prompts so that what they begin with alike is computed once.
+    """Lays out prompts in rows of ``row_tokens``; shared beginnings are computed once.
 
-    Parameters
-    ----------
-    model
-        The model.
-    row_tokens
-        Tokens of a row (count).
-    kept_tokens
-        Tokens of prefixes whose keys and values are kept for later prompts (count).
+    Keys and values of ``kept_tokens`` tokens of prefixes are kept for later prompts.
     """
 
     def __init__(self, model: Model, row_tokens: int, kept_tokens: int) -> None:
@@ -142,17 +124,8 @@ class BatchPacker:
     ) -> Iterator[PackedBatch]:
         """Rows that hold every request once, laid out and not yet run.
 
-        Parameters
-        ----------
-        requests
-            In any order; a request may come several times.
-        extra
-            Tokens that the caller will add behind each (count).
-
-        Yields
-        ------
-        PackedBatch
-            To be run before the next is asked for. Each request's `began` and `cached` are set.
+        The caller will add ``extra`` tokens behind each request. A row is to be run before the next
+        is asked for. Each request's `began` and `cached` are set.
         """
         order = sorted(range(len(requests)), key=lambda n: sort_key(requests[n].prompt))
         prompts = [requests[n].prompt for n in order]

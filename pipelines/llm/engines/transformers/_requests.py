@@ -26,22 +26,11 @@ __all__ = ["PreparedRequest", "Preparer", "Vocabulary"]
 
 
 class Vocabulary:
-    """A tokenizer beside the model that reads it.
+    """A fast tokenizer of transformers beside the model that reads it.
 
-    Parameters
-    ----------
-    tokenizer
-        A fast tokenizer of transformers.
-    size
-        Tokens that the model gives logits for (count).
-    ends
-        Tokens that end an answer, such as the end of a turn.
-
-    Raises
-    ------
-    EngineError
-        If the tokenizer is not one that llguidance can read, has no end of an answer, or has
-        tokens that the model has not.
+    ``size`` counts the tokens that the model gives logits for; ``ends`` end an answer. Raises
+    :class:`EngineError` if llguidance can't read the tokenizer, nothing ends an answer, or the
+    tokenizer has tokens that the model has not.
     """
 
     def __init__(self, tokenizer: Any, size: int, ends: Sequence[int]) -> None:
@@ -91,13 +80,7 @@ class Vocabulary:
         return _whole(data).decode("utf-8", errors="replace")
 
     def tree(self, options: tuple[str, ...]) -> OptionTree:
-        """The options of a choice as tokens that continue a prompt.
-
-        Raises
-        ------
-        AnswerError
-            If the tokenizer can't spell one, or spells two alike.
-        """
+        """The options of a choice as tokens that continue a prompt; no two may be alike."""
         return self._tree(options)
 
     def _make_tree(self, options: tuple[str, ...]) -> OptionTree:
@@ -111,13 +94,7 @@ class Vocabulary:
             raise AnswerError(f"the choice can't be read: {error}") from error
 
     def matcher(self, constraint: Constraint) -> LLMatcher:
-        """A new matcher of a constraint, at its beginning.
-
-        Raises
-        ------
-        AnswerError
-            If the tokenizer can't begin a sentence of it.
-        """
+        """A new matcher of a constraint; AnswerError if no sentence of it can be begun."""
         return self._matcher(constraint).deep_copy()
 
     def _make_matcher(self, constraint: Constraint) -> LLMatcher:
@@ -161,8 +138,6 @@ class PreparedRequest:
 
     Attributes
     ----------
-    request
-        What was asked.
     prompt
         Token ids, at least one.
     tree
@@ -185,30 +160,18 @@ class PreparedRequest:
     def dice(self) -> np.random.Generator:
         """The request's own stream of random numbers.
 
-        It depends on the prompt, the seed and the replicate, and on nothing else: two users who
-        are asked with the same seed don't draw the same numbers.
+        It depends on the prompt, the seed and the replicate only: two users who are asked with the
+        same seed don't draw the same numbers.
         """
-        said = hashlib.sha256(self.prompt.astype("<i4").tobytes()).digest()
-        parts = [int.from_bytes(said[n : n + 4]) for n in range(0, 16, 4)]
+        digest = hashlib.sha256(self.prompt.astype("<i4").tobytes()).digest()
+        parts = [int.from_bytes(digest[n : n + 4]) for n in range(0, 16, 4)]
         return np.random.default_rng(
             [*parts, self.request.seed & (2**64 - 1), self.request.replicate & (2**64 - 1)]
         )
 
 
 class Preparer:
-    """Makes requests of requests.
-
-    Parameters
-    ----------
-    vocabulary
-        The model's tokens.
-    template
-        Chat template to use instead of the model's own.
-    context
-        Longest prompt and answer together (tokens).
-    embeddings
-        Tokens that the model can read (count).
-    """
+    """Turns requests into prompts that fit the context and the model's tokens."""
 
     def __init__(
         self, vocabulary: Vocabulary, template: str | None, context: int, embeddings: int

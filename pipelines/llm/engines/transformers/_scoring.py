@@ -46,15 +46,7 @@ def score_plainly(model: Model, prepared: PreparedRequest) -> Answer:
 
 
 def score(packer: BatchPacker, requests: Sequence[PreparedRequest]) -> Iterator[Answer]:
-    """Answer choices, packed into rows.
-
-    Parameters
-    ----------
-    packer
-        Lays out the rows.
-    requests
-        Requests with a choice, in any order.
-    """
+    """Answer choices in any order, packed into rows."""
     parts = [
         _Part(prepared, nodes)
         for prepared in requests

@@ -43,21 +43,10 @@ def common_prefix(one: Ids, other: Ids) -> int:
 class PrefixTrie:
     """A row being laid out.
 
-    Parameters
-    ----------
-    base
-        Tokens that stand before every prompt and are not in the row, because their keys and
-        values are known (count).
+    ``base`` counts the tokens that stand before every prompt and are not in the row, because their
+    keys and values are known. ``ids`` holds the token of each place of the row, ``positions`` its
+    place in its own prompt, from 0.
 
-    Attributes
-    ----------
-    ids
-        Token of each place of the row.
-    positions
-        Place of that token in its own prompt, from 0.
-
-    Examples
-    --------
     >>> trie = PrefixTrie()
     >>> trie.add(np.array([7, 8, 9], np.int32))
     2
@@ -144,10 +133,7 @@ def adjacent_prefixes(prompts: Sequence[Ids]) -> npt.NDArray[np.int64]:
 class Row:
     """Prompts ``start`` to ``stop`` (exclusive) of the sorted ones, in one forward pass.
 
-    Attributes
-    ----------
-    base
-        Tokens they all begin with that are computed before, once (count; 0: nothing is).
+    Their first ``base`` tokens are computed before, once (count; 0: none are).
     """
 
     start: int
@@ -187,9 +173,8 @@ def plan_rows(
 ) -> list[Row]:
     """Rows that hold every prompt once, in order.
 
-    What fits one row goes in one row, where whatever is shared stands once. What doesn't, and
-    begins with at least :data:`MIN_BASE` tokens in common, has those computed before as a base,
-    once for all the rows it fills.
+    Prompts that fit share a row. Others that begin with at least :data:`MIN_BASE` tokens in common
+    have those computed before as a base, once for all the rows they fill.
 
     Parameters
     ----------

@@ -282,28 +282,13 @@ def draw_tokens(
     sampling: Sequence[Sampling],
     numbers: Sequence[float],
 ) -> list[int]:
-    """The next token of each answer.
+    """The next token of each answer; -1 where none is allowed or the logits are not numbers.
 
-    The token is where a uniform number falls among the probabilities laid end to end in the
-    order of the vocabulary, in double precision: an answer's draw depends on its own logits and
-    number only.
-
-    Parameters
-    ----------
-    logits
-        Float32, shape (answers, vocabulary).
-    allowed
-        Tokens that the constraints allow, of the same shape; None allows all.
-    sampling
-        Temperature, ``min_p`` and nucleus of each answer. At temperature 0 the most probable
-        token is taken (of equals the first). Repetition penalties are in the logits already.
-    numbers
-        A uniform number in [0, 1) for each.
-
-    Returns
-    -------
-    list of int
-        Token ids; -1 where no token is allowed or the logits are not numbers.
+    The token is where a uniform number in [0, 1) falls among the probabilities laid end to end in
+    the order of the vocabulary, in double precision: an answer's draw depends on its own logits and
+    number only. ``logits``: float32, shape (answers, vocabulary); ``allowed``: of the same shape,
+    None allows all. At temperature 0 the most probable token is taken (of equals the first).
+    Repetition penalties are in the logits already.
     """
     import torch
 

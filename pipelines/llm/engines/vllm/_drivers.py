@@ -55,13 +55,7 @@ _OPEN: set[int] = set()
 
 
 class InProcess:
-    """vLLM's scheduler and worker in this process; tensor and pipeline ranks are its children.
-
-    Parameters
-    ----------
-    args
-        vLLM's engine arguments.
-    """
+    """vLLM's scheduler and worker in this process; tensor and pipeline ranks are its children."""
 
     def __init__(self, args: EngineArgs) -> None:
         from vllm.v1.engine.llm_engine import LLMEngine
@@ -122,11 +116,6 @@ class Replicas:
     """Data-parallel replicas, each a process with a scheduler and a prefix cache of its own.
 
     All requests of a group go to one replica, so that its prefix is computed once.
-
-    Parameters
-    ----------
-    args
-        vLLM's engine arguments, with ``data_parallel_size``.
     """
 
     def __init__(self, args: EngineArgs) -> None:

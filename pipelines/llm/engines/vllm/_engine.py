@@ -49,10 +49,8 @@ class Job:
 
     Attributes
     ----------
-    request
-        Ours.
     run
-        Whose it is.
+        The iteration that it belongs to.
     prompt
         Its length (tokens).
     tree
@@ -221,15 +219,7 @@ def structured(constraint: Constraint) -> dict[str, str]:
 
 
 def writing_params(request: Request, prompt: Sequence[int]) -> SamplingParams:
-    """Parameters of a request that writes.
-
-    Raises
-    ------
-    AnswerError
-        If vLLM has no form for the constraint.
-    VLLMValidationError
-        If vLLM does not take them, such as a temperature above 2.
-    """
+    """Parameters of a request that writes; AnswerError if vLLM has no form for the constraint."""
     from vllm import SamplingParams
     from vllm.sampling_params import RequestOutputKind, StructuredOutputsParams
 
@@ -256,24 +246,12 @@ _RULES = 1
 
 
 class VllmEngine:
-    """Serves requests by vLLM, in this process or in data-parallel replicas of it.
+    """Engine of vLLM, in this process or in data-parallel replicas of it.
 
     Requests are handed to vLLM's scheduler as they are drawn, those of one group next to each
     other, so that a group's prefix is computed once; what finishes first is yielded first.
-    Several calls of `submit` may be open at once in one thread.
-
-    Parameters
-    ----------
-    driver
-        The running model.
-    tokenizer
-        Its tokenizer.
-    identity
-        What goes into the keys of its answers.
-    window
-        Requests in flight or waiting (count).
-    template
-        A chat template to use instead of the model's own.
+    Several calls of `submit` may be open at once in one thread. ``window`` limits the requests in
+    flight or waiting; ``template`` replaces the model's own.
     """
 
     def __init__(
@@ -405,13 +383,7 @@ class VllmEngine:
             driver.add(name, [*prompt, *before], params, request.group)
 
     def _prepared(self, request: Request) -> tuple[list[int], OptionTree | None]:
-        """The prompt's tokens, and the options' if it is a choice.
-
-        Raises
-        ------
-        AnswerError
-            If the request can't be served.
-        """
+        """The prompt's tokens, and the options' if it is a choice."""
         if fault := request_fault(request):
             raise AnswerError(fault)
         prompt = list(request.tokens) or render(self._tokenizer, request.messages, self._template)

@@ -43,11 +43,8 @@ def vllm_version() -> str | None:
 def device_and_dtype(engine: EngineSettings, serving: ServingSettings) -> tuple[str, str]:
     """Where vLLM will compute, ``cpu`` or ``cuda``, and in which precision.
 
-    Raises
-    ------
-    ConfigError
-        If vLLM is not installed, or this build of it can't use the device that is asked for, or
-        there are fewer GPUs than the parallel sizes need.
+    Raises :class:`ConfigError` if vLLM is not installed, this build of it can't use the device, or
+    there are fewer GPUs than the parallel sizes need.
     """
     if vllm_version() is None:
         raise ConfigError(
@@ -85,22 +82,7 @@ def open_driver(
     engine: EngineSettings,
     serving: ServingSettings,
 ) -> Driver:
-    """Load a checkpoint.
-
-    Parameters
-    ----------
-    checkpoint
-        What to load.
-    engine, serving
-        Settings.
-
-    Raises
-    ------
-    ConfigError
-        As :func:`device_and_dtype`.
-    EngineError
-        If vLLM can't load the model.
-    """
+    """Load a checkpoint; errors as :func:`device_and_dtype`, EngineError if vLLM can't load it."""
     device, dtype = device_and_dtype(engine, serving)
     with _quiet(), _untouched():
         from vllm import AsyncEngineArgs, EngineArgs

@@ -148,10 +148,10 @@ def test_gc_says_what_it_would_do_and_does_it(tmp_path: Path) -> None:
         store.flush()
         store.add(IDENTITY, [answer(question(1))])
     (home / "answers" / "part-0-torn.parquet").write_bytes(b"torn")
-    assert "torn part, ignored: part-0-torn.parquet" in call(home, "stats").output
+    assert "corrupt part, ignored: part-0-torn.parquet" in call(home, "stats").output
     dry = call(home, "gc", "--dry-run").output
     assert "1 of 3 rows would be dropped: 0 superseded, 1 failed, 0 forgotten" in dry
-    assert "torn: part-0-torn.parquet" in dry
+    assert "corrupt: part-0-torn.parquet" in dry
     done = payload(home, "gc", "--forget", "invalid")
     assert (done["answers"], done["failed"], done["forgotten"]) == (3, 1, 1)
     assert (done["parts_before"], done["parts_after"], done["dry_run"]) == (2, 1, False)

@@ -70,7 +70,7 @@ def test_a_torn_part_is_ignored_and_reported(
         assert fresh.get([*lost, *kept]).keys() == set(kept)
         assert fresh.get(lost) == {}
     assert [p.part for p in fresh.problems] == [victim.name]
-    assert caplog.text.count("torn part of the answer store ignored") == 1, "said once"
+    assert caplog.text.count("corrupt part of the answer store ignored") == 1, "said once"
     figures = fresh.stats()
     assert (figures.answers, figures.parts, len(figures.problems)) == (20, 2, 1)
     fill(fresh, 10, 10)
