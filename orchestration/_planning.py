@@ -54,10 +54,7 @@ def plan_runs(defs: dg.Definitions, jobs: Sequence[JobRun], *, split: bool) -> l
     split
         Make what waits for no earlier run a run of its own, so that it can start at once.
 
-    Raises
-    ------
-    ConfigError
-        If a ``select`` names an asset that is not in the job.
+    Raises :class:`ConfigError` if a ``select`` names an asset that is not in the job.
     """
     tasks: list[Task] = []
     makers: dict[dg.AssetKey, list[int]] = {}

@@ -209,10 +209,7 @@ def plan_jobs(job: str, tree: Settings, progress: Any = None) -> Plan:
 
     Imported personas come before the releases, which hold them beside the standing cohorts.
 
-    Raises
-    ------
-    ConfigError
-        If there is no such job, or no files for it.
+    Raises :class:`ConfigError` if there is no such job, or no files for it.
     """
     from orchestration.headless import JobRun
     from orchestration.naming import asset_key

@@ -29,10 +29,7 @@ PROJECT = _INSTALLED if _INSTALLED.is_dir() else _INSTALLED.parents[1] / "dbt"
 def dbt_executable() -> str:
     """The dbt program of this environment, activated or not.
 
-    Raises
-    ------
-    ConfigError
-        If there is none beside the running interpreter or on the path.
+    Raises :class:`ConfigError` if there is none beside the running interpreter or on the path.
     """
     beside = Path(sys.executable).with_name("dbt")
     found = str(beside) if beside.exists() else shutil.which("dbt")
@@ -61,10 +58,7 @@ def environment(values: Mapping[str, str]) -> Iterator[None]:
 def manifest_path() -> Path:
     """The parsed project's manifest; parsed again only when a source file is newer.
 
-    Raises
-    ------
-    ConfigError
-        If dbt can't parse the project.
+    Raises :class:`ConfigError` if dbt can't parse the project.
     """
     target = _target()
     manifest = target / "manifest.json"

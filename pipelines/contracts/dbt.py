@@ -46,10 +46,7 @@ def mart_models(domain: str, tables: Mapping[str, Contract], tests: Mapping[str,
 
     ``tests`` are those declared by table and name in ``dbt/mart_tests.yml``.
 
-    Raises
-    ------
-    KeyError
-        A test names a column that its table does not have.
+    Raises :class:`KeyError`: a test names a column that its table does not have.
     """
     models = [_model(domain, table, contract, tests) for table, contract in tables.items()]
     dumped: str = yaml.safe_dump(

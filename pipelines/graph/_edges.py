@@ -50,11 +50,8 @@ def training(
 ) -> Training:
     """The training interactions of a domain.
 
-    Raises
-    ------
-    ContractError
-        If an interaction has no split or an unknown scale or item, if a pair is both in the
-        training split and held out, or if there is no training interaction.
+    Raises :class:`ContractError` if an interaction has no split or an unknown scale or item, if a
+    pair is both in the training split and held out, or if there is no training interaction.
     """
     interactions, splits = tables["interactions"].lazy(), tables["splits"].lazy()
     users = _distinct(splits, "user_id")
@@ -117,10 +114,8 @@ def attribute_edges(
 ) -> pl.DataFrame:
     """Edges from a column, as distinct ``head, tail``; nulls and blanks have none.
 
-    Raises
-    ------
-    ContractError
-        If a table or column is missing that is not optional, or if a price is negative.
+    Raises :class:`ContractError` if a table or column is missing that is not optional, or if a
+    price is negative.
     """
     name, key, column = _place(schema, edge)
     where = f"{schema.domain}.{name}"

@@ -297,10 +297,7 @@ def _table(file: BinaryIO, *, header: tuple[str, ...], frame: pl.DataFrame) -> N
 def _write(path: Path, fill: Callable[[BinaryIO], object]) -> None:
     """Write a file whole or not at all.
 
-    Raises
-    ------
-    StoreError
-        If it can't be written.
+    Raises :class:`StoreError` if it can't be written.
     """
     try:
         with whole_file(path) as file:

@@ -181,10 +181,7 @@ class ReleaseTables:
     def scan(self, name: str) -> pl.LazyFrame:
         """A table, unread.
 
-        Raises
-        ------
-        ReleaseError
-            If it is not there.
+        Raises :class:`ReleaseError` if it is not there.
         """
         if name not in self:
             raise ReleaseError(
@@ -234,10 +231,7 @@ def unit_vectors(embeddings: pl.DataFrame | None, ids: pl.Series) -> npt.NDArray
     -------
     Of shape (items, dimension).
 
-    Raises
-    ------
-    ContractError
-        If vectors have different lengths.
+    Raises :class:`ContractError` if vectors have different lengths.
     """
     if embeddings is None or not embeddings.height:
         return None

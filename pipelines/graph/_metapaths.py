@@ -122,10 +122,7 @@ def parse_metapaths(
 ) -> MetaPaths:
     """Meta-paths from one domain's section of the file, checked against its schema.
 
-    Raises
-    ------
-    ConfigError
-        As :func:`load_metapaths`.
+    Raises :class:`ConfigError` as :func:`load_metapaths`.
     """
     items = tuple(_item_path(schema, line) for line in section.get("items") or ())
     users = tuple(_user_path(schema, line) for line in section.get("users") or ())

@@ -59,8 +59,6 @@ def occupations_of(age_band: pl.Series, occupation: pl.Series) -> pl.Series:
 
     The age band decides between the two kinds of students.
 
-    Examples
-    --------
     >>> bands = pl.Series(["under 18", "18-24", None, "25-34"])
     >>> words = pl.Series(["student", "student", "writer", "astronaut"])
     >>> occupations_of(bands, words).to_list()

@@ -156,10 +156,7 @@ def _interval(values: Floats) -> Interval:
 def bootstrapped(values: Floats, *, seed: int = 0) -> Interval:
     """The mean of one value per person, with its interval.
 
-    Raises
-    ------
-    ContractError
-        If there is nobody.
+    Raises :class:`ContractError` if there is nobody.
     """
     if not len(values):
         raise ContractError("there is nobody to take a mean over", where="bootstrap")

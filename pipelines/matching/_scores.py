@@ -68,8 +68,6 @@ def self_consistency(expected: Floats, own: int) -> tuple[Floats, Floats, Floats
     means of own lists, of others' lists, and their difference; NaN for a candidate that lacks one
     of its ratings.
 
-    Examples
-    --------
     >>> self_consistency(np.array([[8.0, 7.0, 9.0, 5.0, 5.0]]), 3)[2].tolist()
     [3.0]
     """

@@ -160,8 +160,6 @@ def restated_personas(personas: pl.DataFrame, half: str, draw: int) -> pl.DataFr
 
     ``personas`` are rows of :func:`handmade_personas` with the columns of :func:`handmade_suite`.
 
-    Examples
-    --------
     >>> rows = handmade_personas("books").join(handmade_suite("books"), on="persona_id")
     >>> restated_personas(rows, "open", 0)["description"][36][-50:]
     "aves Greta's house with a single star out of five."

@@ -47,8 +47,6 @@ class ModelReader(Asking):
     answer that failed, or of a probability below one half, reads as nothing. The domain, `movies`,
     `books` or `games`, says how genres are called.
 
-    Examples
-    --------
     >>> from pipelines.llm.engines.scripted import ScriptedEngine
     >>> def rule(request):
     ...     options = request.constraint.options

@@ -146,10 +146,7 @@ def _worded(section: Any) -> Any:
 def domain_phrases(domain: str, stage: tuple[str, ...]) -> dict[str, Any]:
     """Sections by name: phrases for everybody and for these stages, joined, as `wordings`.
 
-    Raises
-    ------
-    ConfigError
-        If there are no phrases for the domain.
+    Raises :class:`ConfigError` if there are no phrases for the domain.
     """
     own = _read_domain(domain)
     out: dict[str, Any] = {"words": own["words"], "pupils": _read("grammar.yaml")["pupils"]}

@@ -48,8 +48,6 @@ def text_variety(texts: Iterable[str]) -> TextVariety:
 
     Words are compared in lower case, sentences as they stand.
 
-    Examples
-    --------
     >>> found = text_variety(["A cat. A dog.", "A cat."])
     >>> found.words, found.distinct_1, found.distinct_2
     (6, 0.5, 0.75)

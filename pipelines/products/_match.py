@@ -72,8 +72,6 @@ class PathMatcher:
     level may be matched below the top level of the tree too, where only one category there fits (of
     "Automotive", many parts and accessories do: none is taken).
 
-    Examples
-    --------
     >>> tree = CategoryTree(["CDs & Vinyl > Music Styles > Blues"])
     >>> match = PathMatcher(tree).match(["CDs and Vinyl", "Blues"])
     >>> tree.nodes[match.node].path, match.heuristic, match.bridged

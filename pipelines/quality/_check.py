@@ -68,10 +68,8 @@ def run_expectations(
     dict
         Outcome by expectation name.
 
-    Raises
-    ------
-    ContractError
-        If an expectation can't be evaluated at all (never taken as a pass).
+    Raises :class:`ContractError` if an expectation can't be evaluated at all (never taken as a
+    pass).
     """
     import polars as pl
 
@@ -500,8 +498,6 @@ def pandera_record(contract: Contract, error: ContractError | None = None) -> Ch
     ``error`` is what ``contract.validate`` raised; None if the rows passed. A committed version has
     passed: the store validates before it commits.
 
-    Examples
-    --------
     >>> from pipelines.contracts import CONTRACTS
     >>> pandera_record(CONTRACTS["movies.personas"]).passed
     True

@@ -156,10 +156,7 @@ class Evidence:
     def needed(self, dataset: str) -> Snapshot:
         """Like :meth:`related`; without it the view can't be made, and its checks fail.
 
-        Raises
-        ------
-        MissingTableError
-            If there is none.
+        Raises :class:`MissingTableError` if there is none.
         """
         found = self.related(dataset)
         if found is None:

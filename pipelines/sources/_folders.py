@@ -114,10 +114,8 @@ def _folder_errors(folder: Path, expected: str) -> Iterator[None]:
 def has_folder(folder: Path, expected: str) -> bool:
     """Whether a source's folder exists.
 
-    Raises
-    ------
-    SourceError
-        If it can't be looked at, or the name is something else: a file, a dangling link.
+    Raises :class:`SourceError` if it can't be looked at, or the name is something else: a file, a
+    dangling link.
     """
     with _folder_errors(folder, expected):
         try:
@@ -140,10 +138,7 @@ def has_folder(folder: Path, expected: str) -> bool:
 def entries(folder: Path, expected: str) -> list[Path]:
     """Entries of a folder by name; none if the folder is absent.
 
-    Raises
-    ------
-    SourceError
-        If the folder can't be listed or entered, or is not a folder.
+    Raises :class:`SourceError` if the folder can't be listed or entered, or is not a folder.
     """
     if not has_folder(folder, expected):
         return []
@@ -157,10 +152,8 @@ def entries(folder: Path, expected: str) -> list[Path]:
 def check_file(path: Path, expected: str) -> Path:
     """Return the path of a regular file.
 
-    Raises
-    ------
-    SourceError
-        If it is anything else: a dangling link, a folder, a named pipe, a device.
+    Raises :class:`SourceError` if it is anything else: a dangling link, a folder, a named pipe, a
+    device.
     """
     try:
         mode = path.stat().st_mode
@@ -212,11 +205,8 @@ def pick_files(
     A name that is not wanted but ``resembles`` one (default: its :func:`resembling` name is wanted)
     is an error, and so is one of something else than a file.
 
-    Raises
-    ------
-    SourceError
-        If the folder can't be read, a wanted name is not a regular file, or a name only
-        resembles a wanted one.
+    Raises :class:`SourceError` if the folder can't be read, a wanted name is not a regular file, or
+    a name only resembles a wanted one.
     """
     found = []
     for path in entries(folder, expected):
@@ -233,10 +223,7 @@ def unread(folder: Path, read: Iterable[Path], sources: Collection[str]) -> list
     A folder is listed as a whole unless it is a source's or holds a file that is read. ``read`` are
     the files that are read, ``sources`` the names of the sources' folders.
 
-    Raises
-    ------
-    SourceError
-        If a folder can't be read.
+    Raises :class:`SourceError` if a folder can't be read.
     """
     files = set(read)
     parents = {parent for path in files for parent in path.parents}

@@ -25,8 +25,6 @@ class RejectLog:
     A row (file, line) is rejected once, for the first reason found. Many rows are spilled to
     ``folder``.
 
-    Examples
-    --------
     >>> import tempfile
     >>> from pathlib import Path
     >>> with tempfile.TemporaryDirectory() as folder:

@@ -64,11 +64,9 @@ def find_files(
     2018 and ``.jsonl`` is 2023. Files that are ``given`` of a kind replace those of the folder.
     They come by name; none if there are none and none were asked for.
 
-    Raises
-    ------
-    SourceError
-        If the folder can't be read, a given file has no name of a known form, two files have
-        the same edition, kind and category, or a category that was asked for is not there.
+    Raises :class:`SourceError` if the folder can't be read, a given file has no name of a known
+    form, two files have the same edition, kind and category, or a category that was asked for is
+    not there.
     """
     given = {kind: paths for kind, paths in (given or {}).items() if paths}
     named = [_sorted_out(path, kind, settings) for kind, paths in given.items() for path in paths]

@@ -130,20 +130,15 @@ class Layout:
     def paths(self) -> list[Path]:
         """Return the files on disk that are read: the archive, or its files.
 
-        Raises
-        ------
-        SourceError
-            If one is missing or can't be read.
+        Raises :class:`SourceError` if one is missing or can't be read.
         """
         return [self.path] if self._packed else list(self._files().values())
 
     def originals(self, limits: UnpackLimits = UNPACK_LIMITS) -> dict[str, Original]:
         """Return the files by base name.
 
-        Raises
-        ------
-        SourceError
-            If the archive is corrupt or exceeds the limits, or a file is missing.
+        Raises :class:`SourceError` if the archive is corrupt or exceeds the limits, or a file is
+        missing.
         """
         if not self._packed:
             return {n: plain_file(p, f"{self.name}/{n}") for n, p in self._files().items()}
@@ -181,10 +176,7 @@ def find_layout(folder: Path, variant: str = "auto") -> Layout:
     may be called ``<variant>-<anything>.zip``; it is taken if the whole one is not there. The
     variant ``auto`` is the only one, or ml-latest-small among several.
 
-    Raises
-    ------
-    SourceError
-        If there is none, not the one asked for, or several to choose from.
+    Raises :class:`SourceError` if there is none, not the one asked for, or several to choose from.
     """
     here = folder / _FOLDER
     if not has_folder(here, EXPECTED):

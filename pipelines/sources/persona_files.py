@@ -83,10 +83,7 @@ def from_text(line: str) -> PersonaRow:
     >>> from_text("A retired teacher who restores clocks and sings in a choir.").attributes
     '{}'
 
-    Raises
-    ------
-    RecordFaultError
-        ``too_short``, ``too_long`` or ``template_token``.
+    Raises :class:`RecordFaultError`: ``too_short``, ``too_long`` or ``template_token``.
     """
     return PersonaRow(_checked(line.strip()), None, None, None, None, None, "{}")
 
@@ -99,12 +96,9 @@ def from_json(line: bytes) -> PersonaRow:
     >>> from_json(b'{"AGE": "25 to 34 years", "SEX": "Female", "CAREER": "Student"}').age
     '25 to 34 years'
 
-    Raises
-    ------
-    RecordFaultError
-        ``not_json``, ``not_object``, ``no_persona`` (neither text nor attributes),
-        ``wrong_type`` (a text that is none, a nested attribute), ``too_many_attributes``, and
-        what :func:`from_text` raises.
+    Raises :class:`RecordFaultError`: ``not_json``, ``not_object``, ``no_persona`` (neither text nor
+    attributes), ``wrong_type`` (a text that is none, a nested attribute), ``too_many_attributes``,
+    and what :func:`from_text` raises.
     """
     try:
         record = orjson.loads(line)
@@ -210,10 +204,8 @@ class PersonaFilesSource(Source):
     def files(self, folder: Path) -> list[Path]:
         """Return the named files, else those in the folder by name.
 
-        Raises
-        ------
-        SourceError
-            If two files have the same name in rejections, or the folder can't be read.
+        Raises :class:`SourceError` if two files have the same name in rejections, or the folder
+        can't be read.
         """
         named = self.settings.data.personas.files
         found = (

@@ -54,11 +54,8 @@ def find_files(
     That is ``steam/steam_games.json[.gz]`` and so on in the data folder, or what ``data.steam``
     names.
 
-    Raises
-    ------
-    SourceError
-        If there is a packed and a plain file of one kind, if a required one is missing beside
-        the other, or if the folder can't be read.
+    Raises :class:`SourceError` if there is a packed and a plain file of one kind, if a required one
+    is missing beside the other, or if the folder can't be read.
     """
     data = settings.data.steam
     found: dict[Kind, SteamFile] = {}

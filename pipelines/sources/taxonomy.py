@@ -54,11 +54,8 @@ def tree_rows(original: Original, *, csv_levels: bool) -> Iterator[TreeRow]:
 
     With ``csv_levels`` it is a CSV with one column per level rather than ``A > B > C`` lines.
 
-    Raises
-    ------
-    SourceError
-        If the file is empty, unreadable or cut short, or a CSV's header does not number the
-        levels from 1.
+    Raises :class:`SourceError` if the file is empty, unreadable or cut short, or a CSV's header
+    does not number the levels from 1.
     """
     parse: Callable[[str], tuple[str, ...] | str] | None = None if csv_levels else _path
     number = 0
@@ -185,10 +182,8 @@ class TaxonomySource(Source):
     def files(self, folder: Path) -> list[Path]:
         """Return the tree's file, or nothing.
 
-        Raises
-        ------
-        SourceError
-            If several lie in the folder and the settings name none, or it is not a regular file.
+        Raises :class:`SourceError` if several lie in the folder and the settings name none, or it
+        is not a regular file.
         """
         named = self.settings.data.taxonomy.file
         found = (

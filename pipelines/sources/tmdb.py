@@ -62,8 +62,6 @@ class WantedFilms:
     ``frame`` has ``tmdb_id`` (int64; null rows are dropped), ``imdb_id`` (string, null if unknown)
     and, where available, ``title`` (MovieLens title with the year in brackets).
 
-    Examples
-    --------
     >>> import polars as pl
     >>> films = WantedFilms(pl.DataFrame(
     ...     {"tmdb_id": [862], "imdb_id": ["0114709"], "title": ["Toy Story (1995)"]}))
@@ -202,10 +200,7 @@ class RecordFaultError(ValueError):
 def record_id(record: object) -> int:
     """Return the record's TMDB id.
 
-    Raises
-    ------
-    RecordFaultError
-        ``not_an_object``, ``missing_id`` or ``bad_id``.
+    Raises :class:`RecordFaultError`: ``not_an_object``, ``missing_id`` or ``bad_id``.
     """
     if not isinstance(record, dict):
         raise RecordFaultError("not_an_object")
@@ -226,13 +221,8 @@ def flatten(record: object) -> FilmRow:
     parsed answer of ``/movie/{id}?append_to_response=credits,keywords``, the row in the column
     order of ``raw.tmdb_movies``.
 
-    Raises
-    ------
-    RecordFaultError
-        ``not_an_object``, ``missing_id``, or ``bad_<field>``.
+    Raises :class:`RecordFaultError`: ``not_an_object``, ``missing_id``, or ``bad_<field>``.
 
-    Examples
-    --------
     >>> row = flatten({"id": 7, "title": "A Film", "runtime": 0, "genres": [{"name": "Drama"}]})
     >>> row[0], row[2], row[6], row[12]
     (7, 'A Film', ['Drama'], 0)
@@ -418,8 +408,6 @@ class TmdbSource(Source):
     (given a token) and what earlier runs cached is used. Without either, every film is
     missing (``not_fetched``); films stay in the catalogue all the same, with nulls.
 
-    Examples
-    --------
     >>> from pathlib import Path
     >>> TmdbSource(Settings()).files(Path("a folder without a dump"))
     []
@@ -460,10 +448,7 @@ class TmdbSource(Source):
     def files(self, folder: Path) -> list[Path]:
         """Return the dump, or nothing.
 
-        Raises
-        ------
-        SourceError
-            If there are a packed and a plain dump: they might differ.
+        Raises :class:`SourceError` if there are a packed and a plain dump: they might differ.
         """
         found = pick_files(folder / self.folder_name, _NAMES.__contains__, self.expected)
         if len(found) > 1:
@@ -493,11 +478,8 @@ class TmdbSource(Source):
         record with a renumbered IMDb id be told from a record of another film. Without the
         frame every record of a dump is taken.
 
-        Raises
-        ------
-        SourceError
-            If the dump is broken, empty, or of none of the wanted films; for what the client
-            raises see :meth:`TmdbClient.fetch`.
+        Raises :class:`SourceError` if the dump is broken, empty, or of none of the wanted films;
+        for what the client raises see :meth:`TmdbClient.fetch`.
         """
         wanted = None if work.wanted_tmdb is None else WantedFilms(work.wanted_tmdb)
         reading = _Reading(self, folder, work, wanted)

@@ -106,10 +106,7 @@ class TmdbCache:
     def lookup(self, tmdb_id: int) -> Lookup:
         """Return the fresh, intact answer for a film, if there is one.
 
-        Raises
-        ------
-        StoreError
-            If the file is there but can't be read.
+        Raises :class:`StoreError` if the file is there but can't be read.
         """
         path = self.path(tmdb_id)
         try:
@@ -129,10 +126,8 @@ class TmdbCache:
     def put(self, tmdb_id: int, status: Status, record: dict[str, Any] | None) -> CacheEntry:
         """Keep an answer: whole or not at all.
 
-        Raises
-        ------
-        StoreError
-            If it can't be written (disk full, permissions); the previous answer is kept.
+        Raises :class:`StoreError` if it can't be written (disk full, permissions); the previous
+        answer is kept.
         """
         kept = slim(record) if record is not None else None
         body = orjson.dumps(kept)
@@ -245,10 +240,7 @@ class CoolDown:
     def pause(self, seconds: float, where: str) -> None:
         """Hold all workers for ``seconds`` from now; overlapping pauses count once.
 
-        Raises
-        ------
-        SourceUnavailableError
-            If the pause is too long, or one too many in a row.
+        Raises :class:`SourceUnavailableError` if the pause is too long, or one too many in a row.
         """
         if seconds > self._max_wait:
             raise SourceUnavailableError(
@@ -420,10 +412,8 @@ class TmdbClient:
     async def _ask(self, connection: httpx.AsyncClient, tmdb_id: int) -> _Answer:
         """Ask once.
 
-        Raises
-        ------
-        SourceError
-            For answers that no further try can change (401, 403, redirects, other 4xx).
+        Raises :class:`SourceError`: for answers that no further try can change (401, 403,
+        redirects, other 4xx).
         """
         try:
             # httpx limits each read; a server that drips bytes would never reach it.

@@ -65,10 +65,7 @@ __all__ = [
 def stage_of(dataset: str) -> Stage:
     """The stage that makes a dataset.
 
-    Raises
-    ------
-    StoreError
-        If there is none.
+    Raises :class:`StoreError` if there is none.
     """
     for stage in STAGES:
         if dataset in stage.datasets:

@@ -53,10 +53,7 @@ _KINDS = {"model", "test", "unit_test"}
 def read_artefact(folder: Path, name: str) -> Json:
     """One of dbt's JSON artefacts.
 
-    Raises
-    ------
-    StoreError
-        It is missing or not JSON.
+    Raises :class:`StoreError`: it is missing or not JSON.
     """
     path = folder / name
     try:
@@ -264,10 +261,7 @@ class BuildRecords:
     def load(cls, home: Path) -> BuildRecords:
         """The records of a home; none if dbt never ran.
 
-        Raises
-        ------
-        IntegrityError
-            If they are damaged.
+        Raises :class:`IntegrityError` if they are damaged.
         """
         content = read_record(WarehouseLayout(home).builds) or {}
         if content.get("format") != _FORMAT:
@@ -368,10 +362,7 @@ class BuildRecords:
     def check_models(self, keys: Iterable[str], in_database: Mapping[str, str]) -> None:
         """Check that models are recorded, and that the warehouse holds these builds.
 
-        Raises
-        ------
-        StoreError
-            If one is not.
+        Raises :class:`StoreError` if one is not.
         """
         for key in keys:
             name, built = self.nodes[key]["name"], self.outcome(key)
@@ -533,10 +524,8 @@ def outcomes_on_record(
 ) -> dict[str, Outcome] | None:
     """As :func:`up_to_date_outcomes`, of given records; for the others see `mart_evidence`.
 
-    Raises
-    ------
-    StoreError
-        A domain's record has another key, or a model is not the one on record.
+    Raises :class:`StoreError`: a domain's record has another key, or a model is not the one on
+    record.
     """
     now, wanted = BuildRecords(Graph(manifest).entries(), records.records), set(nodes)
     if not wanted <= set(now.nodes):

@@ -73,10 +73,7 @@ class WarehouseLayout:
 def write_record(path: Path, content: dict[str, Any]) -> None:
     """Write a JSON record whole or not at all.
 
-    Raises
-    ------
-    StoreError
-        The disk is full or can't be written.
+    Raises :class:`StoreError`: the disk is full or can't be written.
     """
     data = orjson.dumps(content, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS)
     with storage_errors(path), whole_file(path) as stream:
@@ -86,10 +83,7 @@ def write_record(path: Path, content: dict[str, Any]) -> None:
 def read_record(path: Path) -> dict[str, Any] | None:
     """A JSON record, or None if there is none.
 
-    Raises
-    ------
-    IntegrityError
-        It is not a JSON object.
+    Raises :class:`IntegrityError`: it is not a JSON object.
     """
     try:
         content = orjson.loads(path.read_bytes())

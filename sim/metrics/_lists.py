@@ -231,10 +231,8 @@ def incidence(lists: npt.ArrayLike, k: int = 10) -> Any:
 
     A user with an empty list has the zero vector.
 
-    Raises
-    ------
-    ContractError
-        If a list holds an item twice: it is then no list of recommendations.
+    Raises :class:`ContractError` if a list holds an item twice: it is then no list of
+    recommendations.
     """
     from scipy import sparse
 

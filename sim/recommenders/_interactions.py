@@ -92,10 +92,7 @@ class InteractionMatrix:
 def checked_rows(rows: pl.DataFrame, columns: Sequence[str]) -> pl.DataFrame:
     """The interactions, once they have the columns.
 
-    Raises
-    ------
-    ConfigError
-        Naming the columns that are missing.
+    Raises :class:`ConfigError`: naming the columns that are missing.
     """
     missing = [column for column in columns if column not in rows.columns]
     if missing:

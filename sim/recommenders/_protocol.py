@@ -140,10 +140,8 @@ def checked_request(
 ) -> tuple[Ints, Ints, Floats]:
     """Arguments of :meth:`Recommender.recommend` as arrays: users, seen items, ratings.
 
-    Raises
-    ------
-    ConfigError
-        If it was not fitted, if k is below 1, if shapes differ, or if a user or item is unknown.
+    Raises :class:`ConfigError` if it was not fitted, if k is below 1, if shapes differ, or if a
+    user or item is unknown.
     """
     if shape is None:
         raise ConfigError("fit() comes before recommend()", where=name)

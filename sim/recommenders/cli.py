@@ -146,10 +146,7 @@ def show(as_json: JsonOption = False) -> None:
 def _options(texts: list[str], names: list[str]) -> dict[str, dict[str, Any]]:
     """Options by recommender from ``NAME.KEY=VALUE``; values are JSON, or text.
 
-    Raises
-    ------
-    ConfigError
-        If a text is not of that form, or its recommender is not evaluated.
+    Raises :class:`ConfigError` if a text is not of that form, or its recommender is not evaluated.
     """
     out: dict[str, dict[str, Any]] = {}
     for text in texts:

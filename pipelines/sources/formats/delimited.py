@@ -279,10 +279,8 @@ class CsvReader:
     def __iter__(self) -> Iterator[Batch]:
         """Parsed rows, block by block; unparsable ones are rejected on the way.
 
-        Raises
-        ------
-        SourceError
-            If the file is empty or unreadable, its header differs, or it is not text.
+        Raises :class:`SourceError` if the file is empty or unreadable, its header differs, or it is
+        not text.
         """
         self.rows_read, self._line, done = 0, 1, 0
         stage = f"reading {self.original.name}"

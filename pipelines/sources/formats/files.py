@@ -103,11 +103,8 @@ class Stream(AbstractContextManager["Stream"]):
     def read(self, size: int) -> bytes:
         """Up to ``size`` bytes; empty at the end.
 
-        Raises
-        ------
-        SourceError
-            If the disk or the archive fails, or the unpacked bytes have another checksum
-            than the archive says.
+        Raises :class:`SourceError` if the disk or the archive fails, or the unpacked bytes have
+        another checksum than the archive says.
         """
         try:
             return self._raw.read(size)
@@ -122,10 +119,7 @@ class Stream(AbstractContextManager["Stream"]):
         In one piece of memory, filled as it is read: Arrow's pool hands it out again when nothing
         refers to it any more, where each new ``bytes`` of some MiB is pages to be cleared first.
 
-        Raises
-        ------
-        SourceError
-            As :meth:`read`.
+        Raises :class:`SourceError` as :meth:`read`.
         """
         import numpy as np
         import pyarrow as pa
@@ -196,10 +190,7 @@ def _unreadable(name: str, error: OSError) -> SourceError:
 def open_file(path: Path, name: str) -> BufferedReader:
     """Open a regular file for reading; a named pipe or a device could block or never end.
 
-    Raises
-    ------
-    SourceError
-        If it is missing, can't be read or is not a regular file.
+    Raises :class:`SourceError` if it is missing, can't be read or is not a regular file.
     """
 
     def opener(file: str, flags: int) -> int:
@@ -224,10 +215,7 @@ def open_file(path: Path, name: str) -> BufferedReader:
 def plain_file(path: Path, name: str) -> Original:
     """A file on disk.
 
-    Raises
-    ------
-    SourceError
-        If it is missing, not a file or can't be read.
+    Raises :class:`SourceError` if it is missing, not a file or can't be read.
     """
 
     def opened() -> Stream:
@@ -241,11 +229,8 @@ def plain_file(path: Path, name: str) -> Original:
 def any_file(path: Path, name: str, limits: UnpackLimits = UNPACK_LIMITS) -> Original:
     """A file on disk, plain or packed by gzip; its first bytes say which.
 
-    Raises
-    ------
-    SourceError
-        If it is missing, not a file or can't be read; later, when a packed file is cut short,
-        damaged or exceeds the limits.
+    Raises :class:`SourceError` if it is missing, not a file or can't be read; later, when a packed
+    file is cut short, damaged or exceeds the limits.
     """
     plain = plain_file(path, name)
     with plain.open() as stream:
@@ -323,11 +308,8 @@ def zip_members(
 
     Only members at the top or one folder down are looked at, which is how publishers pack.
 
-    Raises
-    ------
-    SourceError
-        If the archive can't be read, is corrupt, holds a wanted name twice, or a member is
-        encrypted or exceeds the limits.
+    Raises :class:`SourceError` if the archive can't be read, is corrupt, holds a wanted name twice,
+    or a member is encrypted or exceeds the limits.
     """
     wanted = set(wanted)
     try:
@@ -373,10 +355,7 @@ def _member_opener(path: Path, inside: str, member: str) -> Callable[[], Stream]
 def sha256_of(path: Path, *, name: str | None = None) -> str:
     """SHA-256 (hex) of a file's bytes, streamed.
 
-    Raises
-    ------
-    SourceError
-        If the file can't be read.
+    Raises :class:`SourceError` if the file can't be read.
     """
     try:
         with open_file(path, name or str(path)) as file:

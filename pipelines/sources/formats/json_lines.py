@@ -255,10 +255,8 @@ class JsonLinesReader:
     def __iter__(self) -> Iterator[JsonBatch]:
         """Rows, block by block; those that can't be taken are rejected on the way.
 
-        Raises
-        ------
-        SourceError
-            If the file is empty, unreadable or cut short, is one JSON array, or is not text.
+        Raises :class:`SourceError` if the file is empty, unreadable or cut short, is one JSON
+        array, or is not text.
         """
         import polars as pl
 

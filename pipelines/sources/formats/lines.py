@@ -81,10 +81,8 @@ def decoded(raw: pyarrow.LargeBinaryArray) -> pl.Series:
 def line_blocks(original: Original, block: int) -> Iterator[tuple[int, Block]]:
     """Whole lines of a file, some at a time, with the bytes read from the file so far.
 
-    Raises
-    ------
-    SourceError
-        If the file can't be read, or a line is longer than :data:`MAX_RECORD`.
+    Raises :class:`SourceError` if the file can't be read, or a line is longer than
+    :data:`MAX_RECORD`.
     """
     done = 0
     with original.open() as stream:
@@ -110,10 +108,7 @@ def numbered_lines(
 ) -> Iterator[tuple[int, bytes]]:
     """Lines of a file with their numbers (from 1), without line ends and byte order mark.
 
-    Raises
-    ------
-    SourceError
-        As :func:`line_blocks`.
+    Raises :class:`SourceError` as :func:`line_blocks`.
     """
     number = 0
     for done, body in line_blocks(original, block):

@@ -139,8 +139,6 @@ def as_json(block: bytes) -> bytes:
     Lines are UTF-8. One that is JSON already stays as it is, but for ``NaN``; ``None`` and ``nan``
     become null, strings get double quotes. A line that is no literal comes out as no JSON.
 
-    Examples
-    --------
     >>> print(as_json(b"{'a': True, u'b': [None, 'it\\'s \\xe9'], 'c': nan}").decode())
     {"a": true, "b": [null, "it's \u00e9"], "c":null}
     """
@@ -331,10 +329,7 @@ def _quoted(inner: bytes) -> bytes:
 def _escape(match: re.Match[bytes]) -> bytes:
     """An escape of Python as one of JSON.
 
-    Raises
-    ------
-    ValueError
-        If JSON has no such escape.
+    Raises :class:`ValueError` if JSON has no such escape.
     """
     short, long, other = match.groups()
     if short is not None:
