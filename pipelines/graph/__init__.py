@@ -3,12 +3,11 @@
 Only training interactions become edges; :func:`leaked` lists any that should not have.
 """
 
-from pipelines.graph._build import triple_batches
+from pipelines.graph._build import leaked, triple_batches
 from pipelines.graph._export import (
     RecboleFiles,
     escape,
     subgraph,
-    unescape,
     write_bytes,
     write_graphml,
     write_recbole,
@@ -27,14 +26,12 @@ from pipelines.graph._schema import (
     schema_violations,
 )
 from pipelines.graph._similarity import item_similarity
-from pipelines.graph._triples import RELATIONS, Relation, leaked, movie_triples
 
 #: Bumped whenever the same tables and settings give other triples or similarities.
 CODE_VERSION = "2"
 
 __all__ = [
     "CODE_VERSION",
-    "RELATIONS",
     "DomainSchema",
     "EdgeType",
     "GraphIndex",
@@ -46,7 +43,6 @@ __all__ = [
     "Parts",
     "PathSim",
     "RecboleFiles",
-    "Relation",
     "Step",
     "combine",
     "domains",
@@ -56,14 +52,12 @@ __all__ = [
     "leaked",
     "load_metapaths",
     "load_schema",
-    "movie_triples",
     "neighbourhood_picture",
     "round_trips",
     "sample_item",
     "schema_violations",
     "subgraph",
     "triple_batches",
-    "unescape",
     "write_bytes",
     "write_graphml",
     "write_recbole",

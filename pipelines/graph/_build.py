@@ -1,4 +1,17 @@
-"""Triples of any domain, written out in the contract's order in bounded memory."""
+"""Triples of any domain, in the contract's order and bounded memory, and their leak check.
+
+Relations are there in both directions, as the paper names them: rated / rated-by, viewed /
+viewed-by, liked / liked-by, disliked / disliked-by, belongs-to / contains, released-in /
+contains, directed-by / directed, features / acts-in, has-occupation / has-users, has-age /
+has-users. gives-rating leads from a user to a rating node and given-to from there to films.
+
+A rating node belongs to one user and one whole rating on 1-5 (``rating:ml-user:7:4``): its
+films are those to which that user gave that rating. So Movie-User-Rating-Movie counts people
+who rated both films, each by the node of the rating given to the second, and two films share
+a rating node only if somebody rated them alike. (With a node per rating alone, shared by all,
+that path would join nearly every film to every other and count nothing but popularity; and the
+graph would not say who gave what.)
+"""
 
 from __future__ import annotations
 
@@ -21,7 +34,7 @@ from pipelines.graph._edges import (
 )
 from pipelines.graph._schema import EdgeType, load_schema
 
-__all__ = ["triple_batches"]
+__all__ = ["leaked", "triple_batches"]
 
 _COLUMNS = ("head", "head_type", "relation", "tail", "tail_type")
 Codes = npt.NDArray[np.int64]
@@ -224,3 +237,45 @@ def _text(side: _Side, start: int, end: int, nodes: Mapping[str, pl.Series]) -> 
         relation=pl.lit(side.relation),
         tail_type=pl.lit(side.tail_type),
     )
+
+
+def leaked(triples: pl.DataFrame, splits: pl.DataFrame, domain: str = "movies") -> pl.DataFrame:
+    """Triples that say of a user and an item what only the validation or test split knows.
+
+    These join a held-out pair in either direction, or join the item with a rating (or
+    sentiment) node of that user.
+
+    Returns
+    -------
+    The triples' columns and ``split``; no rows if nothing leaked.
+    """
+    schema = load_schema(domain)
+    item = schema.item_type
+    held_out = splits.filter(pl.col("split") != "train")
+    columns = triples.columns
+    # `rating:<user>:<rating>` names its user.
+    nodes = {
+        edge.head_type: f"^{edge.node}:(.*):[^:]*$"
+        for edge in schema.edges
+        if edge.origin in {"ratings", "sentiments"} and edge.tail_type == item
+    }
+    sides = [
+        (triples.filter(head_type="User", tail_type=item), pl.col("head"), "tail"),
+        (triples.filter(head_type=item, tail_type="User"), pl.col("tail"), "head"),
+        *(
+            (
+                triples.filter(head_type=kind, tail_type=item),
+                pl.col("head").str.extract(form),
+                "tail",
+            )
+            for kind, form in nodes.items()
+        ),
+    ]
+    return pl.concat(
+        [
+            frame.with_columns(user_id=user, item_id=pl.col(other))
+            .join(held_out, on=["user_id", "item_id"], how="inner")
+            .select(*columns, "split")
+            for frame, user, other in sides
+        ]
+    ).sort("head", "relation", "tail")

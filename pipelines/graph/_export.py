@@ -9,7 +9,7 @@ from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any, BinaryIO
-from urllib.parse import quote, unquote
+from urllib.parse import quote
 
 import polars as pl
 
@@ -21,7 +21,6 @@ __all__ = [
     "RecboleFiles",
     "escape",
     "subgraph",
-    "unescape",
     "write_bytes",
     "write_graphml",
     "write_recbole",
@@ -49,15 +48,10 @@ class RecboleFiles:
 def escape(text: str) -> str:
     """The text with hostile characters as ``%XX`` of their UTF-8 bytes; others stay.
 
-    >>> escape('100% "new" name'), unescape('100%25 %22new%22 name')
-    ('100%25 %22new%22 name', '100% "new" name')
+    >>> escape('100% "new" name')
+    '100%25 %22new%22 name'
     """
     return _PATTERN.sub(lambda found: quote(found[0], safe=""), text)
-
-
-def unescape(text: str) -> str:
-    """The text that :func:`escape` was given."""
-    return unquote(text)
 
 
 def write_recbole(

@@ -48,11 +48,6 @@ class MetaPath:
         return self.left[0].head_type
 
     @property
-    def middle_type(self) -> str:
-        """Node type at which the two walks meet."""
-        return self.left[-1].tail_type
-
-    @property
     def steps(self) -> tuple[Step, ...]:
         """The whole path, as walked from its start."""
         return self.left + tuple(step.inverse for step in reversed(self.right))

@@ -9,7 +9,7 @@ of a snapshot; importing this package loads none of it.
 """
 
 from pipelines.quality._card import dataset_card
-from pipelines.quality._check import check_dataset, pandera_record
+from pipelines.quality._check import check_dataset
 from pipelines.quality._drift import previous_snapshot, world_of
 from pipelines.quality._plots import PLOTS, plots_for
 from pipelines.quality._spec import Expectation, Fact, Setting
@@ -27,7 +27,6 @@ __all__ = [
     "Setting",
     "check_dataset",
     "dataset_card",
-    "pandera_record",
     "persona_targets",
     "plots_for",
     "previous_snapshot",

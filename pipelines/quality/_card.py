@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
@@ -17,29 +17,10 @@ if TYPE_CHECKING:
     from jinja2 import Template
 
     from pipelines.config import Settings
+    from pipelines.licences import Licence
     from pipelines.store import Snapshot
 
-__all__ = ["LicenceLike", "dataset_card"]
-
-
-class LicenceLike(Protocol):
-    """What the card needs of a licence (``pipelines.sources.Licence`` has it)."""
-
-    @property
-    def name(self) -> str:
-        """Short name."""
-
-    @property
-    def url(self) -> str:
-        """Where the terms can be read."""
-
-    @property
-    def terms(self) -> str:
-        """What they allow and ask for."""
-
-    @property
-    def citation(self) -> str:
-        """How to cite the data, or an empty string."""
+__all__ = ["dataset_card"]
 
 
 #: Writers and raters that use no language model.
@@ -51,7 +32,7 @@ def dataset_card(
     *,
     world: str,
     tables: Mapping[str, Snapshot],
-    licences: Mapping[str, LicenceLike] | Iterable[LicenceLike],
+    licences: Mapping[str, Licence] | Iterable[Licence],
     summary: Mapping[str, Any],
     settings: Settings,
 ) -> str:

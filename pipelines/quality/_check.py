@@ -18,18 +18,17 @@ from pipelines.quality._spec import (
     View,
     ViewFunction,
 )
-from pipelines.quality._suites import CONTRACT_CHECK, SUITES
+from pipelines.quality._suites import SUITES
 
 if TYPE_CHECKING:
     import polars as pl
 
     from pipelines.config import Settings
-    from pipelines.contracts import Contract
     from pipelines.quality._spec import Expectation
     from pipelines.quality._targets import PersonaTargets
     from pipelines.store import CheckRecord, Snapshot, Store
 
-__all__ = ["check_dataset", "pandera_record", "view_functions"]
+__all__ = ["check_dataset", "view_functions"]
 
 
 #: Failing rows kept with a check.
@@ -489,36 +488,4 @@ def _record(spec: Expectation, passed: bool | None, details: dict[str, Any]) -> 
             "because": spec.because,
             "expectation": spec.kind,
         },
-    )
-
-
-def pandera_record(contract: Contract, error: ContractError | None = None) -> CheckRecord:
-    """The record of a contract validation, named ``contract``.
-
-    ``error`` is what ``contract.validate`` raised; None if the rows passed. A committed version has
-    passed: the store validates before it commits.
-
-    >>> from pipelines.contracts import CONTRACTS
-    >>> pandera_record(CONTRACTS["movies.personas"]).passed
-    True
-    """
-    from pipelines.store import CheckRecord
-
-    details: dict[str, Any] = {
-        "because": f"types, ranges, nulls and the key ({', '.join(contract.key)}) of every row",
-        "columns": len(contract.polars_schema()),
-    }
-    if error is not None:
-        details["problem"] = str(error)
-        details["rows"] = [
-            {str(k): None if v is None else str(v) for k, v in row.items()}
-            for row in list(error.details.get("rows", []))[:10]
-        ]
-        details["checks"] = [str(c) for c in error.details.get("checks", [])]
-    return CheckRecord(
-        name=CONTRACT_CHECK,
-        passed=error is None,
-        severity="error",
-        kind="pandera",
-        details=details,
     )

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal
 
 from pipelines.quality._targets import PersonaTargets, persona_targets
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pipelines.config import Settings
     from pipelines.store import Snapshot, Store
 
-__all__ = ["Evidence", "Expectation", "Fact", "Setting", "View", "ViewFunction", "of_dataset"]
+__all__ = ["Evidence", "Expectation", "Fact", "Setting", "View", "ViewFunction"]
 
 Severity = Literal["error", "warn"]
 
@@ -176,17 +176,3 @@ class Evidence:
 
 
 ViewFunction = Callable[[Evidence], View]
-
-Entry = TypeVar("Entry")
-
-
-def of_dataset(registry: Mapping[str, Entry], dataset: str) -> Entry | None:
-    """Entry of a registry for a dataset: under its full name, else under its table's name.
-
-    >>> of_dataset({"items": 1, "books.items": 2}, "books.items")
-    2
-    >>> of_dataset({"items": 1, "books.items": 2}, "games.items")
-    1
-    """
-    found = registry.get(dataset)
-    return registry.get(dataset.rpartition(".")[2]) if found is None else found

@@ -5,7 +5,7 @@
 ['movielens', 'tmdb']
 """
 
-from pipelines.sources._ingest import ingest, ingest_build, inventory, inventory_build
+from pipelines.sources._ingest import ingest, ingest_build, inventory_build
 from pipelines.sources._protocol import (
     SOURCES,
     Progress,
@@ -41,7 +41,6 @@ __all__ = [
     "given_folder",
     "ingest",
     "ingest_build",
-    "inventory",
     "inventory_build",
     "no_progress",
     "open_source",

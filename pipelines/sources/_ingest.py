@@ -30,7 +30,7 @@ from pipelines.store import Build, Snapshot, Store, Table
 if TYPE_CHECKING:
     import polars as pl
 
-__all__ = ["ingest", "ingest_build", "inventory", "inventory_build"]
+__all__ = ["ingest", "ingest_build", "inventory_build"]
 
 
 #: `M_MMAP_THRESHOLD` of glibc's `mallopt`.
@@ -201,30 +201,11 @@ class _Accounted:
         return {**self.facts, **found}
 
 
-def inventory(
-    world: World,
-    store: Store,
-    settings: Settings,
-    *,
-    run_id: str | None = None,
-    progress: Progress | None = None,
-) -> Snapshot:
-    """Commit the list of the world's original files with their checksums and terms.
-
-    Raises
-    ------
-    SourceError
-        If a file is empty or can't be read.
-    StoreError
-        If the store can't be written.
-    """
-    build = inventory_build(world, settings, progress=progress)
-    (snapshot,) = store.build(build, run_id=run_id).values()
-    return snapshot
-
-
 def inventory_build(world: World, settings: Settings, *, progress: Progress | None = None) -> Build:
-    """The build behind :func:`inventory`."""
+    """The build of the list of the world's original files with their checksums and terms.
+
+    Raises :class:`SourceError` if a file is empty or can't be read.
+    """
     import polars as pl
 
     report = progress or no_progress

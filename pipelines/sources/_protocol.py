@@ -8,10 +8,10 @@ what goes in and out, and commits all of its tables together.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from pipelines.config import Settings
 from pipelines.downloads import Progress, no_progress
@@ -21,11 +21,24 @@ from pipelines.plugins import LazyClasses
 from pipelines.sources._folders import has_folder
 from pipelines.sources._rejects import RejectLog
 from pipelines.sources.formats.files import Original, UnpackLimits, any_file
+from pipelines.sources.formats.ordered import OrderedRows
 
 if TYPE_CHECKING:
     import polars as pl
 
-__all__ = ["Progress", "RawTable", "Source", "Workspace", "no_progress", "unpack_limits"]
+__all__ = [
+    "FIRST",
+    "Progress",
+    "RawTable",
+    "Source",
+    "Workspace",
+    "in_batches",
+    "no_progress",
+    "unpack_limits",
+]
+
+#: The first row in the file stays among those of a key: last in descending order of lines.
+FIRST = (("line", True),)
 
 
 def _nothing_filtered() -> Mapping[str, int]:
@@ -61,6 +74,29 @@ class RawTable:
     files: Callable[[], Mapping[str, int]] | None = None
 
 
+def in_batches(frames: Iterable[pl.DataFrame], rows: int) -> Iterator[pl.DataFrame]:
+    """The same rows in frames of at least ``rows``: the store writes large ones faster."""
+    import polars as pl
+
+    held: list[pl.DataFrame] = []
+    for frame in frames:
+        held.append(frame)
+        if sum(f.height for f in held) >= rows:
+            yield pl.concat(held)
+            held = []
+    if held:
+        yield pl.concat(held)
+
+
+class _Batch(Protocol):
+    """Rows of a reader, with ``line``, and their text as it stands in the file."""
+
+    @property
+    def frame(self) -> pl.DataFrame: ...
+
+    def texts(self, mask: pl.Series) -> pl.Series: ...
+
+
 @dataclass(slots=True)
 class Workspace:
     """What a source may use while it reads."""
@@ -94,6 +130,35 @@ class Workspace:
     def reject_frame(self, frame: pl.DataFrame) -> None:
         """Reject many rows: columns ``file``, ``line``, ``reason``, ``text``."""
         self.rejects.extend(frame)
+
+    def sound(self, batch: _Batch, reason: pl.Expr, file: str) -> pl.DataFrame:
+        """The rows of a batch for which ``reason`` is null; the others are rejected."""
+        import polars as pl
+
+        reasons = batch.frame.select(reason=reason)["reason"]
+        bad = reasons.is_not_null()
+        if not bad.any():
+            return batch.frame
+        faults = {
+            "line": batch.frame["line"].filter(bad),
+            "reason": reasons.filter(bad),
+            "text": batch.texts(bad),
+        }
+        self.reject_frame(pl.DataFrame(faults).with_columns(file=pl.lit(file)))
+        return batch.frame.filter(~bad)
+
+    def ordered(
+        self, name: str, key: Sequence[str], prefer: Sequence[tuple[str, bool]] = FIRST
+    ) -> OrderedRows:
+        """Rows to be put in the order of ``key`` in a scratch folder; see :class:`OrderedRows`."""
+        runtime = self.settings.runtime
+        return OrderedRows(
+            self.scratch / name,
+            key,
+            prefer,
+            memory_limit_mb=runtime.memory_limit_mb,
+            threads=runtime.threads,
+        )
 
 
 def unpack_limits(settings: Settings) -> UnpackLimits:

@@ -12,11 +12,21 @@ from pipelines.scratch import scratch_errors
 if TYPE_CHECKING:
     import polars as pl
 
-__all__ = ["MAX_TEXT", "RejectLog"]
+__all__ = ["MAX_TEXT", "RejectLog", "first_reason"]
 
 #: Longest text of a rejected row that is kept (characters); the size of a longer one is added.
 MAX_TEXT = 500
 _SPILL_ROWS = 50_000
+
+
+def first_reason(*faults: tuple[str, pl.Expr]) -> pl.Expr:
+    """The reason code of the first condition that holds, or null."""
+    import polars as pl
+
+    none = pl.lit(None, dtype=pl.String)
+    return pl.coalesce(
+        *(pl.when(is_fault).then(pl.lit(reason)).otherwise(none) for reason, is_fault in faults)
+    )
 
 
 class RejectLog:

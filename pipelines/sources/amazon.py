@@ -13,8 +13,9 @@ from pipelines.config import AmazonData
 from pipelines.errors import SourceError
 from pipelines.licences import Licence
 from pipelines.sources._folders import check_file, given_files, pick_files
-from pipelines.sources._protocol import RawTable, Source, Workspace
-from pipelines.sources.formats.json_lines import JsonBatch, JsonField, JsonLinesReader
+from pipelines.sources._protocol import RawTable, Source, Workspace, in_batches
+from pipelines.sources._rejects import first_reason
+from pipelines.sources.formats.json_lines import JsonField, JsonLinesReader
 from pipelines.sources.formats.lines import ahead
 
 if TYPE_CHECKING:
@@ -175,7 +176,7 @@ def _reviews(user: str, item: str, rating: str, time: str, unit: int) -> Callabl
         import polars as pl
 
         stars = pl.col(rating)
-        return _first(
+        return first_reason(
             ("bad_id", ~(pl.col(user).str.contains(_USER) & pl.col(item).str.contains(_ASIN))),
             ("off_scale", ~stars.is_between(1, 5) | (stars != stars.round())),
             ("bad_timestamp", ~pl.col(time).is_between(1, _LAST_SECOND * unit)),
@@ -188,19 +189,9 @@ def _meta(item: str) -> Callable[[], pl.Expr]:
     def faults() -> pl.Expr:
         import polars as pl
 
-        return _first(("bad_id", ~pl.col(item).str.contains(_ASIN)))
+        return first_reason(("bad_id", ~pl.col(item).str.contains(_ASIN)))
 
     return faults
-
-
-def _first(*faults: tuple[str, pl.Expr]) -> pl.Expr:
-    """Build the reason of the first condition that holds, or null."""
-    import polars as pl
-
-    none = pl.lit(None, dtype=pl.String)
-    return pl.coalesce(
-        *(pl.when(is_fault).then(pl.lit(reason)).otherwise(none) for reason, is_fault in faults)
-    )
 
 
 #: In the order in which they are read.
@@ -277,7 +268,7 @@ TABLES: Mapping[tuple[Edition, Kind], Table] = {
 }
 
 
-#: Rows handed on at a time (count): the store checks and writes large batches faster.
+#: Rows handed on at a time (count).
 _BATCH = 131_072
 
 
@@ -392,16 +383,7 @@ class _Reading:
 
     def batches(self) -> Iterator[pl.DataFrame]:
         """Frames with the contract's columns."""
-        import polars as pl
-
-        held: list[pl.DataFrame] = []
-        for frame in self._frames():
-            held.append(frame)
-            if sum(f.height for f in held) >= _BATCH:
-                yield pl.concat(held)
-                held = []
-        if held:
-            yield pl.concat(held)
+        return in_batches(self._frames(), _BATCH)
 
     def _frames(self) -> Iterator[pl.DataFrame]:
         import polars as pl
@@ -416,26 +398,13 @@ class _Reading:
                 threads=self._work.settings.runtime.threads,
             )
             for batch in reader:
-                frame = self._sound(batch, file)
+                frame = self._work.sound(batch, self._table.faults(), file.name)
                 self.rows_read[file.name] = reader.rows_read
                 self._count(frame)
                 if frame.height:
                     yield frame.with_columns(
                         category=pl.lit(file.category), file=pl.lit(file.name)
                     ).select(names)
-
-    def _sound(self, batch: JsonBatch, file: AmazonFile) -> pl.DataFrame:
-        """The rows without faults; the others are rejected."""
-        import polars as pl
-
-        reason = batch.frame.select(reason=self._table.faults())["reason"]
-        if reason.null_count() == len(reason):
-            return batch.frame
-        bad = reason.is_not_null()
-        lines = batch.frame["line"].filter(bad)
-        faults = {"line": lines, "reason": reason.filter(bad), "text": batch.at(lines)}
-        self._work.reject_frame(pl.DataFrame(faults).with_columns(file=pl.lit(file.name)))
-        return batch.frame.filter(~bad)
 
     def _count(self, frame: pl.DataFrame) -> None:
         import polars as pl

@@ -20,7 +20,8 @@ from pipelines.sources._folders import (
     resembling,
     unclear_name,
 )
-from pipelines.sources._protocol import RawTable, Source, Workspace, unpack_limits
+from pipelines.sources._protocol import FIRST, RawTable, Source, Workspace, unpack_limits
+from pipelines.sources._rejects import first_reason
 from pipelines.sources.formats.delimited import (
     Column,
     CsvReader,
@@ -40,7 +41,6 @@ from pipelines.sources.formats.files import (
     zip_members,
 )
 from pipelines.sources.formats.lines import ahead
-from pipelines.sources.formats.ordered import OrderedRows
 
 if TYPE_CHECKING:
     import polars as pl
@@ -63,36 +63,14 @@ FILES: Mapping[Format, tuple[str, ...]] = {
 #: compared its own downloads with them, and were not verified against the files here.
 #: GroupLens may regenerate ml-latest-small; the others are frozen.
 ARCHIVES: Mapping[str, Download] = {
-    "ml-latest-small": Download(
-        name="ml-latest-small.zip",
-        path="datasets/movielens/ml-latest-small.zip",
-        algorithm="md5",
-        checksum="31a303aabbc519bd33d025e44d6c2570",
-    ),
-    "ml-25m": Download(
-        name="ml-25m.zip",
-        path="datasets/movielens/ml-25m.zip",
-        algorithm="md5",
-        checksum="6b51fb2759a8657d3bfcbfc42b592ada",
-    ),
-    "ml-32m": Download(
-        name="ml-32m.zip",
-        path="datasets/movielens/ml-32m.zip",
-        algorithm="md5",
-        checksum="d472be332d4daa821edc399621853b57",
-    ),
-    "ml-1m": Download(
-        name="ml-1m.zip",
-        path="datasets/movielens/ml-1m.zip",
-        algorithm="md5",
-        checksum="c4d9eecfca2ab87c1945afe126590906",
-    ),
-    "ml-100k": Download(
-        name="ml-100k.zip",
-        path="datasets/movielens/ml-100k.zip",
-        algorithm="md5",
-        checksum="0e33842e24a9c977be4e0107933c0723",
-    ),
+    name: Download(f"{name}.zip", f"datasets/movielens/{name}.zip", "md5", checksum)
+    for name, checksum in {
+        "ml-latest-small": "31a303aabbc519bd33d025e44d6c2570",
+        "ml-25m": "6b51fb2759a8657d3bfcbfc42b592ada",
+        "ml-32m": "d472be332d4daa821edc399621853b57",
+        "ml-1m": "c4d9eecfca2ab87c1945afe126590906",
+        "ml-100k": "0e33842e24a9c977be4e0107933c0723",
+    }.items()
 }
 
 _FOLDER = "movielens"
@@ -229,9 +207,6 @@ def find_layout(folder: Path, variant: str = "auto") -> Layout:
 #: 2100-01-01; a later time is milliseconds or nonsense.
 _LAST_SECOND = 4_102_444_800
 
-#: The first row in the file stays: last in descending order of lines.
-_FIRST = (("line", True),)
-
 Faults = Callable[[], "pl.Expr"]
 
 
@@ -242,7 +217,7 @@ def raw_table(
     work: Workspace,
     *,
     key: tuple[str, ...],
-    prefer: tuple[tuple[str, bool], ...] = _FIRST,
+    prefer: tuple[tuple[str, bool], ...] = FIRST,
     seen: Callable[[pl.DataFrame], None] | None = None,
     finish: Callable[[pl.DataFrame], pl.DataFrame] | None = None,
     allow_empty: bool = False,
@@ -257,31 +232,9 @@ def raw_table(
     original, columns = reader.original, reader.columns
 
     def batches() -> Iterator[pl.DataFrame]:
-        import polars as pl
-
-        rows = OrderedRows(
-            work.scratch / dataset,
-            key,
-            prefer,
-            memory_limit_mb=work.settings.runtime.memory_limit_mb,
-            threads=work.settings.runtime.threads,
-        )
+        rows = work.ordered(dataset, key, prefer)
         for batch in reader:
-            reason = batch.frame.select(reason=faults())["reason"]
-            if reason.null_count() < len(reason):
-                bad = reason.is_not_null()
-                work.reject_frame(
-                    pl.DataFrame(
-                        {
-                            "line": batch.frame["line"].filter(bad),
-                            "reason": reason.filter(bad),
-                            "text": batch.texts(bad),
-                        }
-                    ).with_columns(file=pl.lit(original.name))
-                )
-                rows.append(batch.frame.filter(~bad))
-            else:
-                rows.append(batch.frame)
+            rows.append(work.sound(batch, faults(), original.name))
         names = [c.name for c in columns]
         total, done = reader.rows_read, 0
         for frame in rows.batches():
@@ -316,16 +269,6 @@ def _reject_doubled(reader: CsvReader, doubled: list[pl.Series], work: Workspace
     numbers = pl.concat(doubled).sort().to_numpy()
     for line, row in reader.lines(numbers):
         work.reject(reader.original.name, line, "duplicate_key", row)
-
-
-def first_reason(*faults: tuple[str, pl.Expr]) -> pl.Expr:
-    """Build the reason of the first condition that holds, or null."""
-    import polars as pl
-
-    none = pl.lit(None, dtype=pl.String)
-    return pl.coalesce(
-        *(pl.when(is_fault).then(pl.lit(reason)).otherwise(none) for reason, is_fault in faults)
-    )
 
 
 def _below_one(*names: str) -> pl.Expr:

@@ -11,11 +11,18 @@ from pipelines.config import Settings
 from pipelines.errors import SourceError
 from pipelines.licences import Licence
 from pipelines.sources._folders import check_file, given_files, pick_files, relative_name
-from pipelines.sources._protocol import Progress, RawTable, Source, Workspace, no_progress
+from pipelines.sources._protocol import (
+    Progress,
+    RawTable,
+    Source,
+    Workspace,
+    in_batches,
+    no_progress,
+)
+from pipelines.sources._rejects import first_reason
 from pipelines.sources.formats.json_lines import JsonField
 from pipelines.sources.formats.lines import ahead
 from pipelines.sources.formats.literals import LiteralReader, as_json
-from pipelines.sources.formats.ordered import OrderedRows
 
 if TYPE_CHECKING:
     import duckdb
@@ -147,14 +154,7 @@ class _Games:
     def batches(self) -> Iterator[pl.DataFrame]:
         import polars as pl
 
-        runtime = self._work.settings.runtime
-        rows = OrderedRows(
-            self._work.scratch / "steam_games",
-            ("game_id",),
-            (("line", True),),
-            memory_limit_mb=runtime.memory_limit_mb,
-            threads=runtime.threads,
-        )
+        rows = self._work.ordered("steam_games", ("game_id",))
         for batch in self._reader:
             frame = batch.frame.with_columns(_unquoted(name) for name in _MIXED)
             empty = frame.select(empty=_nothing())["empty"]
@@ -191,7 +191,7 @@ def _nothing() -> pl.Expr:
 
 _USER = "^[^\\s/]{1,128}$"
 _MINUTES = "^[0-9]{1,15}$"
-#: Rows handed on at a time (count): the store checks and writes large batches faster.
+#: Rows handed on at a time (count).
 _BATCH = 65_536
 
 
@@ -211,15 +211,8 @@ class _List:
 
 
 def _reason(*faults: tuple[str, pl.Expr]) -> pl.Expr:
-    import polars as pl
-
-    none = pl.lit(None, dtype=pl.String)
-    return pl.coalesce(
-        *(
-            pl.when(is_fault.fill_null(value=True)).then(pl.lit(reason)).otherwise(none)
-            for reason, is_fault in faults
-        )
-    )
+    """The first fault of an entry; what is not there is one."""
+    return first_reason(*((reason, fault.fill_null(value=True)) for reason, fault in faults))
 
 
 def _review_faults() -> pl.Expr:
@@ -340,20 +333,13 @@ class _Entries:
     def batches(self) -> Iterator[pl.DataFrame]:
         """Frames with the contract's columns."""
         import duckdb
-        import polars as pl
 
-        held: list[pl.DataFrame] = []
         config: dict[str, str | bool | int | float | list[str]] = {"memory_limit": "1GiB"}
         if self._work.settings.runtime.threads:
             config["threads"] = self._work.settings.runtime.threads
         with duckdb.connect(config=config) as connection:
-            for batch in self.reader:
-                held.append(self._taken(connection, batch.frame))
-                if sum(f.height for f in held) >= _BATCH:
-                    yield pl.concat(held)
-                    held = []
-        if held:
-            yield pl.concat(held)
+            taken = (self._taken(connection, batch.frame) for batch in self.reader)
+            yield from in_batches(taken, _BATCH)
         self.reader.close()
 
     def _taken(self, connection: duckdb.DuckDBPyConnection, users: pl.DataFrame) -> pl.DataFrame:

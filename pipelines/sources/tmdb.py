@@ -27,7 +27,6 @@ from pipelines.licences import Licence
 from pipelines.sources._folders import pick_files
 from pipelines.sources._protocol import Progress, RawTable, Source, Workspace, no_progress
 from pipelines.sources.formats.lines import MAX_LINE, numbered_lines
-from pipelines.sources.formats.ordered import OrderedRows
 from pipelines.sources.tmdb_api import TmdbCache
 
 __all__ = [
@@ -661,14 +660,8 @@ class _Reading:
 
     def _sorted(self, frames: Iterator[pl.DataFrame]) -> Iterator[pl.DataFrame]:
         """Yield the rows by ``tmdb_id``, through the scratch folder: a dump has no order."""
-        runtime = self._source.settings.runtime
-        rows = OrderedRows(
-            self._work.scratch / "tmdb",
-            ("tmdb_id",),
-            (),  # ids are unique already: the first usable record of each was taken
-            memory_limit_mb=runtime.memory_limit_mb,
-            threads=runtime.threads,
-        )
+        # Ids are unique already: the first usable record of each was taken.
+        rows = self._work.ordered("tmdb", ("tmdb_id",), ())
         for frame in frames:
             rows.append(frame)
         yield from rows.batches()

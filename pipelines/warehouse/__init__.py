@@ -18,7 +18,7 @@ from pipelines.warehouse._builds import (
     up_to_date_outcomes,
 )
 from pipelines.warehouse._environment import dbt_environment, dbt_vars
-from pipelines.warehouse._export import CODE_VERSION, MARTS, export_mart, mart_build
+from pipelines.warehouse._export import CODE_VERSION, MARTS, mart_build
 from pipelines.warehouse._layout import WarehouseLayout
 from pipelines.warehouse._links import SOURCES, link_sources, linked_sources
 from pipelines.warehouse._lock import warehouse_lock
@@ -36,7 +36,6 @@ __all__ = [
     "dbt_environment",
     "dbt_vars",
     "describe_models",
-    "export_mart",
     "failing_rows",
     "link_sources",
     "linked_sources",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pipelines.contracts import PUBLISHED, Contract
 from pipelines.contracts.dbt import duckdb_type
 from pipelines.errors import ContractError, StoreError
-from pipelines.store import Build, CheckRecord, Snapshot, Store, Table
+from pipelines.store import Build, CheckRecord, Store, Table
 from pipelines.warehouse._builds import BuildRecords, MartEvidence, mart_evidence
 from pipelines.warehouse._database import columns_of, last_builds, open_warehouse, plain_rows
 from pipelines.warehouse._environment import dbt_vars
@@ -22,87 +22,49 @@ if TYPE_CHECKING:
 
     from pipelines.config import Settings
 
-__all__ = ["CODE_VERSION", "MARTS", "export_mart", "mart_build"]
+__all__ = ["CODE_VERSION", "MARTS", "mart_build"]
 
 #: Version of the exporting code; the dbt models have their own, see ``MartEvidence.code``.
 CODE_VERSION = "1"
 
+#: Marts of every domain.
+_TABLES = ("items", "interactions", "splits", "item_stats", "human_users", "user_traits")
 #: Published dataset to the dbt model that makes it.
 MARTS: dict[str, str] = {
-    "movies.items": "movies_items",
-    "movies.interactions": "movies_interactions",
-    "movies.splits": "movies_splits",
-    "movies.item_stats": "movies_item_stats",
-    "movies.human_users": "movies_human_users",
-    "movies.user_traits": "movies_user_traits",
-    "movies.training_traits": "movies_training_traits",
-    "games.items": "games_items",
-    "games.interactions": "games_interactions",
-    "games.splits": "games_splits",
-    "games.item_stats": "games_item_stats",
-    "games.human_users": "games_human_users",
-    "games.user_traits": "games_user_traits",
-    "games.training_traits": "games_training_traits",
-    "books.items": "books_items",
-    "books.interactions": "books_interactions",
-    "books.splits": "books_splits",
-    "books.item_stats": "books_item_stats",
-    "books.human_users": "books_human_users",
-    "books.user_traits": "books_user_traits",
-    "books.training_traits": "books_training_traits",
-    "products.items": "products_items",
-    "products.interactions": "products_interactions",
-    "products.splits": "products_splits",
-    "products.item_stats": "products_item_stats",
-    "products.human_users": "products_human_users",
-    "products.user_traits": "products_user_traits",
+    f"{domain}.{table}": f"{domain}_{table}"
+    for domain, tables in {
+        "movies": (*_TABLES, "training_traits"),
+        "games": (*_TABLES, "training_traits"),
+        "books": (*_TABLES, "training_traits"),
+        "products": _TABLES,
+    }.items()
+    for table in tables
 }
 
 #: Rows per batch on their way into the store (count).
 _BATCH = 122_880
 
 
-def export_mart(
-    store: Store, dataset: str, settings: Settings, *, run_id: str | None = None
-) -> Snapshot:
-    """Write a mart into the store, if its tests passed on exactly what is in the warehouse.
+@contextmanager
+def mart_build(
+    store: Store, dataset: str, settings: Settings
+) -> Iterator[tuple[Build, list[CheckRecord]]]:
+    """The build of a mart whose tests passed on what is in the warehouse, and their outcomes.
 
-    The rows stream in the contract's order; memory is bounded by the settings, not the table.
-    A mart that was exported before from the same code, variables and sources is not written
-    again, but its checks are recorded anew.
-
-    The settings must be those that dbt was run with.
-
-    Returns
-    -------
-    Snapshot
-        The committed (or found) snapshot, made current. Its inputs are the raw versions that
-        dbt read, its checks the mart's dbt tests. ``manifest.stats`` has ``filtered``: rows
-        left out on purpose, by reason, as the domain's ``int_<domain>__drops`` model has them,
-        and ``facts``, counts of its ``int_<domain>__facts`` model, where there is one.
+    The rows stream in the contract's order; memory is bounded by the settings, not the table. The
+    inputs are the raw versions that dbt read. ``stats`` has ``filtered``: rows left out on purpose,
+    by reason, as the domain's ``int_<domain>__drops`` model has them, and ``facts``, counts of its
+    ``int_<domain>__facts`` model, where there is one. As long as it is open, no dbt can change the
+    warehouse. The settings must be those that dbt was run with.
 
     Raises
     ------
     ContractError
         A blocking test did not pass, ran on something older, or never ran (all are listed); the
-        mart's columns differ from the contract; rows break it; or the mart is empty.
+        mart's columns differ from the contract.
     StoreError
         There is no such mart or warehouse, or it was built from other sources, with other
         settings, or by a run that left no record. :class:`LockedError` while dbt runs.
-    """
-    with mart_build(store, dataset, settings) as (build, checks):
-        (snapshot,) = store.build(build, run_id=run_id).values()
-    store.record_checks(dataset, snapshot.version, checks)
-    return snapshot
-
-
-@contextmanager
-def mart_build(
-    store: Store, dataset: str, settings: Settings
-) -> Iterator[tuple[Build, list[CheckRecord]]]:
-    """The build behind :func:`export_mart` and the outcomes of the mart's dbt tests.
-
-    As long as it is open, no dbt can change the warehouse.
     """
     model = MARTS.get(dataset)
     if model is None:

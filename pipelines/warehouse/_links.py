@@ -14,7 +14,7 @@ from pipelines.warehouse._layout import WarehouseLayout, read_record, write_reco
 if TYPE_CHECKING:
     from pipelines.store import Store
 
-__all__ = ["SOURCES", "link_sources", "linked_sources", "read_links", "source_dataset"]
+__all__ = ["SOURCES", "link_sources", "linked_sources", "read_links"]
 
 #: The raw datasets that dbt reads; each is the dbt source ``raw.<table>``.
 SOURCES: tuple[str, ...] = (
@@ -33,15 +33,6 @@ SOURCES: tuple[str, ...] = (
     "raw.amazon_reviews_2023",
     "raw.amazon_meta_2023",
 )
-
-
-def source_dataset(source: str, table: str) -> str:
-    """The dataset behind a dbt source.
-
-    >>> source_dataset("raw", "tmdb_movies")
-    'raw.tmdb_movies'
-    """
-    return f"{source}.{table}"
 
 
 def link_sources(

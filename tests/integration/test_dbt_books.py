@@ -12,6 +12,7 @@ import polars as pl
 import pytest
 import yaml
 from support.amazon_files import meta_2018, meta_2023, review_2018, review_2023, write_lines
+from support.marts import export_mart
 
 from pipelines.config import Settings
 from pipelines.quality import SUITES, check_dataset
@@ -21,7 +22,6 @@ from pipelines.warehouse import (
     MARTS,
     dbt_environment,
     dbt_vars,
-    export_mart,
     link_sources,
     record_dbt_run,
     warehouse_lock,

@@ -12,6 +12,7 @@ from pathlib import Path
 import duckdb
 import polars as pl
 import pytest
+from support.marts import export_mart
 
 from pipelines.config import Settings
 from pipelines.contracts import CONTRACTS
@@ -21,7 +22,6 @@ from pipelines.warehouse import (
     WarehouseLayout,
     dbt_environment,
     dbt_vars,
-    export_mart,
     link_sources,
     mart_tests,
     record_dbt_run,

@@ -14,6 +14,7 @@ import duckdb
 import polars as pl
 import pytest
 import yaml
+from support.marts import export_mart
 
 from pipelines.config import Settings
 from pipelines.contracts import CONTRACTS, PUBLISHED, Contract
@@ -24,7 +25,6 @@ from pipelines.warehouse import (
     WarehouseLayout,
     dbt_environment,
     dbt_vars,
-    export_mart,
     failing_rows,
     link_sources,
     mart_tests,

@@ -10,11 +10,12 @@ from typing import Any
 import networkx as nx
 import polars as pl
 import pytest
+from support.graphs import movie_triples
 from typer.testing import CliRunner, Result
 
 from pipelines.cli.main import app
 from pipelines.config import GraphSettings
-from pipelines.graph import GraphMemory, movie_triples
+from pipelines.graph import GraphMemory
 from pipelines.store import Store
 
 

@@ -6,11 +6,12 @@ import numpy as np
 import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
+from support.graphs import movie_triples
 
 from pipelines.config import GraphSettings
 from pipelines.contracts import CONTRACTS
 from pipelines.errors import ConfigError, ContractError
-from pipelines.graph import leaked, movie_triples, schema_violations, triple_batches
+from pipelines.graph import leaked, schema_violations, triple_batches
 
 CONTRACT = CONTRACTS["movies.graph_triples"]
 

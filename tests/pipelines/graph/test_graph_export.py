@@ -6,6 +6,7 @@ import errno
 import io
 import os
 import re
+from urllib.parse import unquote
 
 import networkx as nx
 import pandas as pd
@@ -15,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.errors import ContractError, StoreError
-from pipelines.graph import escape, subgraph, unescape, write_graphml, write_recbole
+from pipelines.graph import escape, subgraph, write_graphml, write_recbole
 
 NAMES = ["head", "head_type", "relation", "tail", "tail_type"]
 BACK = {"rated": "rated-by", "belongs-to": "contains", "directed-by": "directed"}
@@ -89,11 +90,11 @@ HOSTILE = [
 def test_hostile_names_come_back_as_they_were(tmp_path):
     graph = triples(*(("ml:1", "Movie", "directed-by", name, "Director") for name in HOSTILE))
     made = write_recbole(graph, tmp_path)
-    assert sorted(map(unescape, as_recbole(made.kg)["tail_id"])) == sorted(HOSTILE)
+    assert sorted(map(unquote, as_recbole(made.kg)["tail_id"])) == sorted(HOSTILE)
     assert made.kg.read_bytes().count(b"\n") == len(HOSTILE) + 1
     path = write_graphml(subgraph(graph, "ml:1", items=ITEMS), tmp_path / "g.graphml")
     read = nx.read_graphml(path)
-    assert {unescape(n) for n in read} == {"ml:1", *HOSTILE}
+    assert {unquote(n) for n in read} == {"ml:1", *HOSTILE}
 
 
 @settings(max_examples=60, deadline=None)
@@ -101,12 +102,12 @@ def test_hostile_names_come_back_as_they_were(tmp_path):
 def test_any_name_survives_both_formats(name, tmp_path_factory):
     folder = tmp_path_factory.mktemp("any")
     node = f"director:{name}"
-    assert unescape(escape(node)) == node
+    assert unquote(escape(node)) == node
     graph = triples(("ml:1", "Movie", "directed-by", node, "Director"))
     (tail,) = as_recbole(write_recbole(graph, folder).kg)["tail_id"]
-    assert unescape(tail) == node
+    assert unquote(tail) == node
     read = nx.read_graphml(write_graphml(subgraph(graph, "ml:1"), folder / "g.graphml"))
-    assert {unescape(n) for n in read} == {"ml:1", node}
+    assert {unquote(n) for n in read} == {"ml:1", node}
 
 
 def test_a_graph_without_facts_is_an_error(tmp_path):

@@ -12,10 +12,11 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.graphs import movie_triples
 
 from pipelines.config import GraphSettings
 from pipelines.errors import ConfigError, ContractError, ReleaseError
-from pipelines.graph import GraphMemory, PathSim, item_similarity, load_metapaths, movie_triples
+from pipelines.graph import GraphMemory, PathSim, item_similarity, load_metapaths
 from pipelines.graph._metapaths import parse_metapaths
 from pipelines.graph._schema import load_schema
 

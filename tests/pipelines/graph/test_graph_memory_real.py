@@ -8,9 +8,10 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from support.graphs import movie_triples
 
 from pipelines.config import GraphSettings
-from pipelines.graph import GraphMemory, movie_triples
+from pipelines.graph import GraphMemory
 
 pytestmark = [pytest.mark.shared_data, pytest.mark.slow]
 

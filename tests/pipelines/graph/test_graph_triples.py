@@ -6,11 +6,12 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.graphs import movie_triples
 
 from pipelines.config import GraphSettings
 from pipelines.contracts import CONTRACTS
 from pipelines.errors import ContractError
-from pipelines.graph import RELATIONS, leaked, movie_triples
+from pipelines.graph import leaked, load_schema
 
 ITEMS = pl.DataFrame(
     {
@@ -152,12 +153,12 @@ def test_the_result_keeps_the_contract_and_its_order():
 
 def test_every_relation_of_the_schema_has_its_inverse_edge_for_edge():
     graph = triples()
-    for relation in RELATIONS:
+    for edge in (e for e in load_schema("movies").edges if e.inverse):
         there = graph.filter(
-            head_type=relation.head_type, relation=relation.forward, tail_type=relation.tail_type
+            head_type=edge.head_type, relation=edge.relation, tail_type=edge.tail_type
         )
         back = graph.filter(
-            head_type=relation.tail_type, relation=relation.backward, tail_type=relation.head_type
+            head_type=edge.tail_type, relation=edge.inverse, tail_type=edge.head_type
         )
         assert there.height == back.height > 0
         assert set(there.select("head", "tail").rows()) == set(back.select("tail", "head").rows())

@@ -12,10 +12,11 @@ import numpy as np
 import polars as pl
 import pytest
 from support.domain_tables import books_like, matched_tables, user_traits
+from support.graphs import movie_triples
 
 from pipelines.config import Settings
 from pipelines.contracts import CONTRACTS
-from pipelines.graph import item_similarity, movie_triples
+from pipelines.graph import item_similarity
 from pipelines.personas import generate
 from pipelines.store import Snapshot, Store
 

@@ -8,17 +8,16 @@ from typing import Any
 import polars as pl
 import pytest
 
-from pipelines.contracts import CONTRACTS
 from pipelines.contracts._base import Contract
-from pipelines.errors import ContractError, ReleaseError
+from pipelines.errors import ReleaseError
 from pipelines.quality import (
     SUITES,
     check_dataset,
-    pandera_record,
     previous_snapshot,
     required_checks,
     world_of,
 )
+from pipelines.stages import contract_record
 from pipelines.store import CheckRecord, Snapshot, Store
 
 #: The world of these tests has films and books.
@@ -138,24 +137,6 @@ def test_a_changed_column_type_is_noted(world: Any) -> None:
     assert "user_id" not in changed
 
 
-def test_a_passing_contract_is_recorded() -> None:
-    record = pandera_record(CONTRACTS["movies.personas"])
-    assert (record.name, record.kind, record.passed) == ("contract", "pandera", True)
-    assert "contract" in required_checks("movies.personas")
-
-
-def test_a_broken_contract_shows_its_rows(world: Any) -> None:
-    bad = world.frames["movies.personas"].with_columns(age=pl.lit(3, pl.Int64))
-    contract = CONTRACTS["movies.personas"]
-    with pytest.raises(ContractError) as caught:
-        contract.validate(bad, dataset="movies.personas")
-    record = pandera_record(contract, caught.value)
-    assert record.blocks
-    assert "personas" in record.details["problem"]
-    assert 0 < len(record.details["rows"]) <= 10
-    assert all(v is None or isinstance(v, str) for r in record.details["rows"] for v in r.values())
-
-
 # -- gates of a release ----------------------------------------------------------------------
 
 
@@ -187,7 +168,7 @@ def _publish(store: Store, settings: Any, snapshot: Snapshot, **options: Any) ->
         settings=settings,
         previous=previous_snapshot(store, "movies.items", "movies"),
     )
-    contract = pandera_record(CONTRACTS["movies.items"])
+    contract = contract_record(snapshot)
     store.record_checks("movies.items", snapshot.version, [contract, *records])
     return store.publish(
         "movies",

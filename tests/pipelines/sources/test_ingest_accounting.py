@@ -18,7 +18,7 @@ import pytest
 from pipelines.config import Settings
 from pipelines.contracts import CONTRACTS
 from pipelines.errors import LockedError, SourceError, StoreError
-from pipelines.sources import RawTable, RejectLog, Workspace, ingest, inventory
+from pipelines.sources import RawTable, RejectLog, Workspace, ingest, inventory_build
 from pipelines.sources.movielens import MovielensSource
 from pipelines.store import Snapshot, Store
 from pipelines.worlds import prepare_world
@@ -326,7 +326,8 @@ def test_many_rejections_are_counted_ordered_and_not_held_in_memory(
 def test_the_inventory_lists_every_file_with_its_checksum_and_terms(setup: Setup) -> None:
     write_files(setup.data)
     tree = Settings(world={"folder": setup.data}, runtime={"home": setup.store.home})
-    rows = inventory(prepare_world(tree), setup.store, tree).read().to_dicts()
+    (listed,) = setup.store.build(inventory_build(prepare_world(tree), tree)).values()
+    rows = listed.read().to_dicts()
     assert [r["file"] for r in rows] == [
         f"movielens/ml-25m/{n}.csv" for n in ("links", "movies", "ratings", "tags")
     ]
@@ -343,7 +344,7 @@ def test_an_empty_file_has_no_place_in_the_inventory(setup: Setup) -> None:
     (setup.data / "movielens/ml-25m/tags.csv").write_bytes(b"")
     tree = Settings(world={"folder": setup.data}, runtime={"home": setup.store.home})
     with pytest.raises(SourceError, match=r"the file is empty.*tags\.csv"):
-        inventory(prepare_world(tree), setup.store, tree)
+        inventory_build(prepare_world(tree), tree)
 
 
 # -- whole worlds --------------------------------------------------------------------------
