@@ -21,6 +21,7 @@ __all__ = [
     "Splits",
     "TrainingTraits",
     "UserTraits",
+    "column",
     "item_key",
     "of_every_domain",
     "rated_at",
@@ -47,72 +48,74 @@ class Model(pa.DataFrameModel):
         ordered = True
 
 
+def column(
+    description: str, *, null: bool = False, unit: str = "", within: str = "", **checks: Any
+) -> Any:
+    """A column with its documentation: unit and range of values as text, checks as pandera's."""
+    metadata = {k: v for k, v in (("unit", unit), ("range", within)) if v}
+    return pa.Field(nullable=null, description=description, metadata=metadata or None, **checks)
+
+
 def item_key(pattern: str, **more: Any) -> Any:
     """The column of an item's key; ``pattern`` is a regular expression of the whole key."""
-    return pa.Field(str_matches=f"^{pattern}$", description=ITEM, **more)
+    return column(ITEM, str_matches=f"^{pattern}$", **more)
 
 
 def user_key(pattern: str, **more: Any) -> Any:
     """The column of a human user's key; ``pattern`` is a regular expression of the whole key."""
-    return pa.Field(str_matches=f"^{pattern}$", description=USER, **more)
+    return column(USER, str_matches=f"^{pattern}$", **more)
 
 
 def rating(low: float, high: float) -> Any:
     """The column of a rating on one of the scales between ``low`` and ``high``."""
-    return pa.Field(ge=low, le=high, description="Rating on `scale`.", metadata={"unit": "stars"})
+    return column("Rating on `scale`.", ge=low, le=high, unit="stars")
 
 
 def scale(*names: str) -> Any:
     """The column that names each rating's scale, one of ``names``."""
-    return pa.Field(isin=list(names), description="Scale of the source: lowest and highest rating.")
+    return column("Scale of the source: lowest and highest rating.", isin=list(names))
 
 
 def rated_at() -> Any:
     """The column of a rating's time."""
-    return pa.Field(description="When (UTC).", metadata={"unit": "microseconds"})
+    return column("When (UTC).", unit="microseconds")
 
 
 def tier(description: str) -> Any:
     """The column of one of three tiers."""
-    return pa.Field(isin=list(_TIERS), description=description)
+    return column(description, isin=list(_TIERS))
 
 
 class Splits(Model):
     """The per-user split of interactions by time: no later interaction is in an earlier part."""
 
-    user_id: pl.String = pa.Field(description=USER)
-    item_id: pl.String = pa.Field(description=ITEM)
-    split: pl.String = pa.Field(isin=["train", "validation", "test"], description="Part.")
+    user_id: pl.String = column(USER)
+    item_id: pl.String = column(ITEM)
+    split: pl.String = column("Part.", isin=["train", "validation", "test"])
 
 
 class ItemStats(Model):
     """Counts and means per item; the `train_` columns use the training split only."""
 
-    item_id: pl.String = pa.Field(unique=True, description=ITEM)
-    ratings: pl.Int64 = pa.Field(ge=0, description="Ratings (count).")
-    mean_rating: pl.Float64 = pa.Field(
-        nullable=True, ge=0.5, le=5, description="Mean rating.", metadata={"unit": "stars"}
-    )
-    train_ratings: pl.Int64 = pa.Field(ge=0, description="Ratings in the training split (count).")
-    train_mean_rating: pl.Float64 = pa.Field(
-        nullable=True, ge=0.5, le=5, description="Their mean.", metadata={"unit": "stars"}
-    )
-    popularity_rank: pl.Int64 = pa.Field(ge=1, description="1 is the most rated; ties by id.")
+    item_id: pl.String = column(ITEM, unique=True)
+    ratings: pl.Int64 = column("Ratings (count).", ge=0)
+    mean_rating: pl.Float64 = column("Mean rating.", null=True, ge=0.5, le=5, unit="stars")
+    train_ratings: pl.Int64 = column("Ratings in the training split (count).", ge=0)
+    train_mean_rating: pl.Float64 = column("Their mean.", null=True, ge=0.5, le=5, unit="stars")
+    popularity_rank: pl.Int64 = column("1 is the most rated; ties by id.", ge=1)
 
 
 class HumanUsers(Model):
     """The human users of the source; traits that the source lacks are null, never invented."""
 
-    user_id: pl.String = pa.Field(unique=True, description=USER)
-    ratings: pl.Int64 = pa.Field(ge=1, description="Ratings given (count).")
-    mean_rating: pl.Float64 = pa.Field(
-        ge=0.5, le=5, description="Mean of them.", metadata={"unit": "stars"}
-    )
-    first_rated_at: TIME = pa.Field(description="First rating (UTC).")
-    last_rated_at: TIME = pa.Field(description="Last rating (UTC).")
-    age_band: pl.String = pa.Field(nullable=True, description="Age band of the source.")
-    gender: pl.String = pa.Field(nullable=True, description="Gender code of the source.")
-    occupation: pl.String = pa.Field(nullable=True, description="Occupation of the source.")
+    user_id: pl.String = column(USER, unique=True)
+    ratings: pl.Int64 = column("Ratings given (count).", ge=1)
+    mean_rating: pl.Float64 = column("Mean of them.", ge=0.5, le=5, unit="stars")
+    first_rated_at: TIME = column("First rating (UTC).")
+    last_rated_at: TIME = column("Last rating (UTC).")
+    age_band: pl.String = column("Age band of the source.", null=True)
+    gender: pl.String = column("Gender code of the source.", null=True)
+    occupation: pl.String = column("Occupation of the source.", null=True)
 
 
 class UserTraits(Model):
@@ -121,31 +124,32 @@ class UserTraits(Model):
     Thresholds of the tiers are quantiles of all users of the domain (settings ``traits``).
     """
 
-    user_id: pl.String = pa.Field(unique=True, description=USER)
-    activity: pl.Int64 = pa.Field(ge=1, description="Interactions (count).")
+    user_id: pl.String = column(USER, unique=True)
+    activity: pl.Int64 = column("Interactions (count).", ge=1)
     activity_tier: pl.String = tier("Its tier among the users of the domain.")
-    conformity: pl.Float64 = pa.Field(
+    conformity: pl.Float64 = column(
+        "Mean squared difference of the ratings from the items' means: small for "
+        "those who rate as others do; 6 decimals.",
         ge=0,
         le=16,
-        description="Mean squared difference of the ratings from the items' means: small for "
-        "those who rate as others do; 6 decimals.",
-        metadata={"unit": "stars squared", "range": "0-16"},
+        unit="stars squared",
+        within="0-16",
     )
     conformity_tier: pl.String = tier("Its tier; `high` is for the smallest differences.")
-    diversity: pl.Int64 = pa.Field(ge=0, description="Different genres among the items (count).")
+    diversity: pl.Int64 = column("Different genres among the items (count).", ge=0)
     diversity_tier: pl.String = tier("Its tier among the users of the domain.")
-    diversity_80: pl.Int64 = pa.Field(
-        ge=0,
-        description="Most frequent genres while their cumulative share of the items' genres is at "
+    diversity_80: pl.Int64 = column(
+        "Most frequent genres while their cumulative share of the items' genres is at "
         "most 0.8 (Agent4Rec's code; count); 0 where one genre has more.",
+        ge=0,
     )
     diversity_80_tier: pl.String = tier("Its tier among the users of the domain.")
-    mean_rating: pl.Float64 = pa.Field(
-        ge=1, le=5, description="Mean of the ratings; 6 decimals.", metadata={"unit": "stars, 1-5"}
+    mean_rating: pl.Float64 = column(
+        "Mean of the ratings; 6 decimals.", ge=1, le=5, unit="stars, 1-5"
     )
-    pickiness: pl.String = pa.Field(
+    pickiness: pl.String = column(
+        "By mean rating (SimUSER, appendix A).",
         isin=["extremely_picky", "moderately_picky", "not_picky"],
-        description="By mean rating (SimUSER, appendix A).",
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pandera.polars as pa
 import polars as pl
 
 from pipelines.contracts._base import Contract, contracts
@@ -10,6 +9,7 @@ from pipelines.contracts._columns import (
     TIME,
     Model,
     TrainingTraits,
+    column,
     item_key,
     of_every_domain,
     rated_at,
@@ -27,52 +27,32 @@ class Items(Model):
     """Books as SUBER takes them (appendix B); what the source lacks is null or empty."""
 
     item_id: pl.String = item_key(_ASIN)
-    title: pl.String = pa.Field(str_length={"min_value": 1}, description="Title.")
-    year: pl.Int64 = pa.Field(
-        nullable=True,
-        ge=1400,
-        le=2100,
-        description="Year of publication.",
-        metadata={"unit": "year"},
-    )
-    genres: pl.List(pl.String) = pa.Field(
-        description="Categories with at least `books.min_category_size` books, alphabetical; "
+    title: pl.String = column("Title.", str_length={"min_value": 1})
+    year: pl.Int64 = column("Year of publication.", null=True, ge=1400, le=2100, unit="year")
+    genres: pl.List(pl.String) = column(
+        "Categories with at least `books.min_category_size` books, alphabetical; "
         "empty only where the source has no categories."
     )
-    description: pl.String = pa.Field(
-        nullable=True, description="Back cover; null only where the source has none at all."
+    description: pl.String = column(
+        "Back cover; null only where the source has none at all.", null=True
     )
-    authors: pl.List(pl.String) = pa.Field(description="Authors; may be empty.")
-    publisher: pl.String = pa.Field(nullable=True, description="Publishing house.")
-    release_date: pl.Date = pa.Field(nullable=True, description="Day of publication.")
-    price: pl.Float64 = pa.Field(
-        nullable=True, ge=0, description="Price when crawled.", metadata={"unit": "USD"}
+    authors: pl.List(pl.String) = column("Authors; may be empty.")
+    publisher: pl.String = column("Publishing house.", null=True)
+    release_date: pl.Date = column("Day of publication.", null=True)
+    price: pl.Float64 = column("Price when crawled.", null=True, ge=0, unit="USD")
+    average_rating: pl.Float64 = column(
+        "Mean rating that the page showed (2023).", null=True, ge=1, le=5, unit="stars"
     )
-    average_rating: pl.Float64 = pa.Field(
-        nullable=True,
-        ge=1,
-        le=5,
-        description="Mean rating that the page showed (2023).",
-        metadata={"unit": "stars"},
+    rating_number: pl.Int64 = column("Ratings that the page showed (2023; count).", null=True, ge=0)
+    category: pl.String = column("Category by file name: `Books`, `Kindle_Store`.")
+    edition: pl.String = column("Edition that the record is from.", isin=["2018", "2023"])
+    category_path: pl.List(pl.String) = column(
+        "Categories from the top down, as the record lists them; may be empty."
     )
-    rating_number: pl.Int64 = pa.Field(
-        nullable=True, ge=0, description="Ratings that the page showed (2023; count)."
-    )
-    category: pl.String = pa.Field(description="Category by file name: `Books`, `Kindle_Store`.")
-    edition: pl.String = pa.Field(
-        isin=["2018", "2023"], description="Edition that the record is from."
-    )
-    category_path: pl.List(pl.String) = pa.Field(
-        description="Categories from the top down, as the record lists them; may be empty."
-    )
-    also_bought: pl.List(pl.String) = pa.Field(
-        description="Items that buyers bought too (2018); may be empty."
-    )
-    also_viewed: pl.List(pl.String) = pa.Field(
-        description="Items that viewers viewed too (2018); may be empty."
-    )
-    bought_together: pl.List(pl.String) = pa.Field(
-        description="Items that are bought together with it (2023); may be empty."
+    also_bought: pl.List(pl.String) = column("Items that buyers bought too (2018); may be empty.")
+    also_viewed: pl.List(pl.String) = column("Items that viewers viewed too (2018); may be empty.")
+    bought_together: pl.List(pl.String) = column(
+        "Items that are bought together with it (2023); may be empty."
     )
 
 
@@ -84,9 +64,7 @@ class Interactions(Model):
     rating: pl.Float64 = rating(1, 5)
     scale: pl.String = scale("1-5")
     rated_at: TIME = rated_at()
-    verified_purchase: pl.Boolean = pa.Field(
-        nullable=True, description="Whether Amazon saw the purchase."
-    )
+    verified_purchase: pl.Boolean = column("Whether Amazon saw the purchase.", null=True)
 
 
 #: Published tables of the domain by dataset name.

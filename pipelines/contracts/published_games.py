@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pandera.polars as pa
 import polars as pl
 
 from pipelines.contracts._base import Contract, contracts
@@ -10,6 +9,7 @@ from pipelines.contracts._columns import (
     TIME,
     Model,
     TrainingTraits,
+    column,
     item_key,
     of_every_domain,
     rated_at,
@@ -28,37 +28,21 @@ class Items(Model):
     """Games, extensions and programs of Steam's store; unknown features are null."""
 
     item_id: pl.String = item_key(_GAME)
-    title: pl.String = pa.Field(str_length={"min_value": 1}, description="Title.")
-    year: pl.Int64 = pa.Field(
-        nullable=True, ge=1970, le=2100, description="Year of release.", metadata={"unit": "year"}
+    title: pl.String = column("Title.", str_length={"min_value": 1})
+    year: pl.Int64 = column("Year of release.", null=True, ge=1970, le=2100, unit="year")
+    genres: pl.List(pl.String) = column("Steam genres, alphabetical; may be empty.")
+    tags: pl.List(pl.String) = column("Tags of the players, most used first; may be empty.")
+    specs: pl.List(pl.String) = column("Features, such as `Single-player`; may be empty.")
+    developer: pl.String = column("Developer; several are separated by commas.", null=True)
+    publisher: pl.String = column("Publisher; several are separated by commas.", null=True)
+    price: pl.Float64 = column("Price; 0 is free.", null=True, ge=0, unit="USD")
+    release_date: pl.Date = column("Release, if the day is known.", null=True)
+    early_access: pl.Boolean = column("Whether it is sold before it is finished.", null=True)
+    sentiment: pl.String = column(
+        "The store's summary of its reviews, such as `Mostly Positive`.", null=True
     )
-    genres: pl.List(pl.String) = pa.Field(description="Steam genres, alphabetical; may be empty.")
-    tags: pl.List(pl.String) = pa.Field(
-        description="Tags of the players, most used first; may be empty."
-    )
-    specs: pl.List(pl.String) = pa.Field(
-        description="Features, such as `Single-player`; may be empty."
-    )
-    developer: pl.String = pa.Field(
-        nullable=True, description="Developer; several are separated by commas."
-    )
-    publisher: pl.String = pa.Field(
-        nullable=True, description="Publisher; several are separated by commas."
-    )
-    price: pl.Float64 = pa.Field(
-        nullable=True, ge=0, description="Price; 0 is free.", metadata={"unit": "USD"}
-    )
-    release_date: pl.Date = pa.Field(nullable=True, description="Release, if the day is known.")
-    early_access: pl.Boolean = pa.Field(
-        nullable=True, description="Whether it is sold before it is finished."
-    )
-    sentiment: pl.String = pa.Field(
-        nullable=True, description="The store's summary of its reviews, such as `Mostly Positive`."
-    )
-    metascore: pl.Int64 = pa.Field(
-        nullable=True, ge=0, le=100, description="Metacritic's score.", metadata={"range": "0-100"}
-    )
-    url: pl.String = pa.Field(nullable=True, description="Address in the store.")
+    metascore: pl.Int64 = column("Metacritic's score.", null=True, ge=0, le=100, within="0-100")
+    url: pl.String = column("Address in the store.", null=True)
 
 
 class Interactions(Model):
@@ -72,15 +56,12 @@ class Interactions(Model):
     rating: pl.Float64 = rating(1, 5)
     scale: pl.String = scale("1-5")
     rated_at: TIME = rated_at()
-    recommended: pl.Boolean = pa.Field(description="Whether the user recommends the game.")
-    playtime: pl.Int64 = pa.Field(
-        nullable=True,
-        ge=0,
-        description="Time played in all; null if not known.",
-        metadata={"unit": "minutes"},
+    recommended: pl.Boolean = column("Whether the user recommends the game.")
+    playtime: pl.Int64 = column(
+        "Time played in all; null if not known.", null=True, ge=0, unit="minutes"
     )
-    purchased: pl.Boolean = pa.Field(
-        nullable=True, description="Whether the user's library has it; null without libraries."
+    purchased: pl.Boolean = column(
+        "Whether the user's library has it; null without libraries.", null=True
     )
 
 

@@ -2,121 +2,97 @@
 
 from __future__ import annotations
 
-import pandera.polars as pa
 import polars as pl
 
 from pipelines.contracts._base import Contract, contracts
+from pipelines.contracts._columns import Model, column
 
 __all__ = ["RAW"]
 
 
-class _Model(pa.DataFrameModel):
-    class Config:
-        strict = True
-        ordered = True
-
-
-class MovielensMovies(_Model):
+class MovielensMovies(Model):
     """Films as MovieLens lists them (movies.csv)."""
 
-    movie_id: pl.Int64 = pa.Field(ge=1, unique=True, description="MovieLens film id.")
-    title: pl.String = pa.Field(
-        description="Title with the year in brackets, article last, as published."
-    )
-    genres: pl.String = pa.Field(
-        description="Genres separated by `|`, or `(no genres listed)`, as published."
-    )
+    movie_id: pl.Int64 = column("MovieLens film id.", ge=1, unique=True)
+    title: pl.String = column("Title with the year in brackets, article last, as published.")
+    genres: pl.String = column("Genres separated by `|`, or `(no genres listed)`, as published.")
 
 
-class MovielensRatings(_Model):
+class MovielensRatings(Model):
     """Ratings as MovieLens lists them (ratings.csv), without rejected rows."""
 
-    user_id: pl.Int64 = pa.Field(ge=1, description="MovieLens user id.")
-    movie_id: pl.Int64 = pa.Field(ge=1, description="MovieLens film id.")
-    rating: pl.Float64 = pa.Field(
-        ge=0.5,
-        le=5.0,
-        description="Rating.",
-        metadata={"unit": "stars", "range": "0.5-5, step 0.5; 1-5 in ML-1M and ML-100K"},
+    user_id: pl.Int64 = column("MovieLens user id.", ge=1)
+    movie_id: pl.Int64 = column("MovieLens film id.", ge=1)
+    rating: pl.Float64 = column(
+        "Rating.", ge=0.5, le=5.0, unit="stars", within="0.5-5, step 0.5; 1-5 in ML-1M and ML-100K"
     )
-    scale: pl.String = pa.Field(
-        isin=["0.5-5", "1-5"], description="Lowest and highest rating of the variant."
-    )
-    timestamp: pl.Int64 = pa.Field(
-        ge=0, description="When it was given.", metadata={"unit": "seconds since 1970, UTC"}
-    )
+    scale: pl.String = column("Lowest and highest rating of the variant.", isin=["0.5-5", "1-5"])
+    timestamp: pl.Int64 = column("When it was given.", ge=0, unit="seconds since 1970, UTC")
 
 
-class MovielensLinks(_Model):
+class MovielensLinks(Model):
     """Ids of the same film elsewhere (links.csv)."""
 
-    movie_id: pl.Int64 = pa.Field(ge=1, unique=True, description="MovieLens film id.")
-    imdb_id: pl.String = pa.Field(nullable=True, description="IMDb number without `tt`.")
-    tmdb_id: pl.Int64 = pa.Field(nullable=True, ge=1, description="TMDB film id.")
+    movie_id: pl.Int64 = column("MovieLens film id.", ge=1, unique=True)
+    imdb_id: pl.String = column("IMDb number without `tt`.", null=True)
+    tmdb_id: pl.Int64 = column("TMDB film id.", null=True, ge=1)
 
 
-class MovielensTags(_Model):
+class MovielensTags(Model):
     """Free-text tags (tags.csv)."""
 
-    user_id: pl.Int64 = pa.Field(ge=1, description="MovieLens user id.")
-    movie_id: pl.Int64 = pa.Field(ge=1, description="MovieLens film id.")
-    tag: pl.String = pa.Field(description="The tag as typed.")
-    timestamp: pl.Int64 = pa.Field(
-        ge=0, description="When it was given.", metadata={"unit": "seconds since 1970, UTC"}
-    )
+    user_id: pl.Int64 = column("MovieLens user id.", ge=1)
+    movie_id: pl.Int64 = column("MovieLens film id.", ge=1)
+    tag: pl.String = column("The tag as typed.")
+    timestamp: pl.Int64 = column("When it was given.", ge=0, unit="seconds since 1970, UTC")
 
 
-class MovielensUsers(_Model):
+class MovielensUsers(Model):
     """What ML-1M (users.dat) and ML-100K (u.user) tell of their users; empty for the others."""
 
-    user_id: pl.Int64 = pa.Field(ge=1, unique=True, description="MovieLens user id.")
-    gender: pl.String = pa.Field(isin=["F", "M"], description="Gender code, as published.")
-    age: pl.Int64 = pa.Field(
-        nullable=True, ge=1, le=120, description="Age (ML-100K).", metadata={"unit": "years"}
-    )
-    age_code: pl.Int64 = pa.Field(
-        nullable=True,
+    user_id: pl.Int64 = column("MovieLens user id.", ge=1, unique=True)
+    gender: pl.String = column("Gender code, as published.", isin=["F", "M"])
+    age: pl.Int64 = column("Age (ML-100K).", null=True, ge=1, le=120, unit="years")
+    age_code: pl.Int64 = column(
+        "Lowest age of the band, 1 for the youngest (ML-1M).",
+        null=True,
         isin=[1, 18, 25, 35, 45, 50, 56],
-        description="Lowest age of the band, 1 for the youngest (ML-1M).",
     )
-    occupation: pl.String = pa.Field(nullable=True, description="Occupation (ML-100K).")
-    occupation_code: pl.Int64 = pa.Field(
-        nullable=True, ge=0, le=20, description="Number of the occupation (ML-1M)."
-    )
-    zip: pl.String = pa.Field(nullable=True, description="Postal code, as published.")
+    occupation: pl.String = column("Occupation (ML-100K).", null=True)
+    occupation_code: pl.Int64 = column("Number of the occupation (ML-1M).", null=True, ge=0, le=20)
+    zip: pl.String = column("Postal code, as published.", null=True)
 
 
-class TmdbMovies(_Model):
+class TmdbMovies(Model):
     """TMDB's record of a film, flattened (SUBER table 6, plus keywords, collection, ids)."""
 
-    tmdb_id: pl.Int64 = pa.Field(ge=1, unique=True, description="TMDB film id.")
-    imdb_id: pl.String = pa.Field(nullable=True, description="IMDb id with `tt`.")
-    title: pl.String = pa.Field(nullable=True, description="English title.")
-    original_title: pl.String = pa.Field(nullable=True, description="Title in its language.")
-    original_language: pl.String = pa.Field(nullable=True, description="ISO 639-1 code.")
-    overview: pl.String = pa.Field(nullable=True, description="Story line.")
-    genres: pl.List(pl.String) = pa.Field(description="TMDB genre names, in TMDB's order.")
-    keywords: pl.List(pl.String) = pa.Field(description="Keywords, in TMDB's order.")
-    actors: pl.List(pl.String) = pa.Field(description="Cast in billing order (at most 10).")
-    directors: pl.List(pl.String) = pa.Field(description="Directors.")
-    collection: pl.String = pa.Field(nullable=True, description="Series the film belongs to.")
-    release_date: pl.String = pa.Field(nullable=True, description="First release, as published.")
-    runtime: pl.Int64 = pa.Field(nullable=True, description="Length.", metadata={"unit": "minutes"})
-    popularity: pl.Float64 = pa.Field(nullable=True, description="TMDB popularity figure.")
-    vote_average: pl.Float64 = pa.Field(
-        nullable=True, description="Mean TMDB vote.", metadata={"range": "0-10"}
-    )
-    vote_count: pl.Int64 = pa.Field(nullable=True, description="Number of TMDB votes.")
-    budget: pl.Int64 = pa.Field(nullable=True, description="Budget.", metadata={"unit": "USD"})
-    revenue: pl.Int64 = pa.Field(nullable=True, description="Revenue.", metadata={"unit": "USD"})
-    poster_path: pl.String = pa.Field(nullable=True, description="Path on TMDB's image host.")
+    tmdb_id: pl.Int64 = column("TMDB film id.", ge=1, unique=True)
+    imdb_id: pl.String = column("IMDb id with `tt`.", null=True)
+    title: pl.String = column("English title.", null=True)
+    original_title: pl.String = column("Title in its language.", null=True)
+    original_language: pl.String = column("ISO 639-1 code.", null=True)
+    overview: pl.String = column("Story line.", null=True)
+    genres: pl.List(pl.String) = column("TMDB genre names, in TMDB's order.")
+    keywords: pl.List(pl.String) = column("Keywords, in TMDB's order.")
+    actors: pl.List(pl.String) = column("Cast in billing order (at most 10).")
+    directors: pl.List(pl.String) = column("Directors.")
+    collection: pl.String = column("Series the film belongs to.", null=True)
+    release_date: pl.String = column("First release, as published.", null=True)
+    runtime: pl.Int64 = column("Length.", null=True, unit="minutes")
+    popularity: pl.Float64 = column("TMDB popularity figure.", null=True)
+    vote_average: pl.Float64 = column("Mean TMDB vote.", null=True, within="0-10")
+    vote_count: pl.Int64 = column("Number of TMDB votes.", null=True)
+    budget: pl.Int64 = column("Budget.", null=True, unit="USD")
+    revenue: pl.Int64 = column("Revenue.", null=True, unit="USD")
+    poster_path: pl.String = column("Path on TMDB's image host.", null=True)
 
 
-class TmdbMissing(_Model):
+class TmdbMissing(Model):
     """Films that have a TMDB id but no usable TMDB record, with the reason."""
 
-    tmdb_id: pl.Int64 = pa.Field(ge=1, unique=True, description="TMDB film id that was asked for.")
-    reason: pl.String = pa.Field(
+    tmdb_id: pl.Int64 = column("TMDB film id that was asked for.", ge=1, unique=True)
+    reason: pl.String = column(
+        "Why there is no record.",
         isin=[
             "not_in_dump",
             "not_found",
@@ -124,32 +100,31 @@ class TmdbMissing(_Model):
             "unusable_record",
             "not_fetched",
         ],
-        description="Why there is no record.",
     )
 
 
-class Rejected(_Model):
+class Rejected(Model):
     """Rows of original files that could not be taken, each with its place and reason."""
 
-    file: pl.String = pa.Field(description="Name of the file, relative to the data folder.")
-    line: pl.Int64 = pa.Field(ge=1, description="Line in the file; the first line is 1.")
-    reason: pl.String = pa.Field(
-        str_matches=r"^[a-z0-9_]+$", description="Short code of the reason, such as `bad_rating`."
+    file: pl.String = column("Name of the file, relative to the data folder.")
+    line: pl.Int64 = column("Line in the file; the first line is 1.", ge=1)
+    reason: pl.String = column(
+        "Short code of the reason, such as `bad_rating`.", str_matches=r"^[a-z0-9_]+$"
     )
-    text: pl.String = pa.Field(
-        description="The row as read, cut to 500 characters; of a longer one the size follows."
+    text: pl.String = column(
+        "The row as read, cut to 500 characters; of a longer one the size follows."
     )
 
 
-class Files(_Model):
+class Files(Model):
     """The original files a world consists of."""
 
-    file: pl.String = pa.Field(unique=True, description="Name, relative to the data folder.")
-    sha256: pl.String = pa.Field(str_length=64, description="Checksum of the file (hex).")
-    bytes: pl.Int64 = pa.Field(ge=1, description="Size.", metadata={"unit": "bytes"})
-    source: pl.String = pa.Field(description="Source that reads it, such as `movielens`.")
-    origin: pl.String = pa.Field(description="`generated`, `given` or the download address.")
-    licence: pl.String = pa.Field(description="Licence or terms, one line.")
+    file: pl.String = column("Name, relative to the data folder.", unique=True)
+    sha256: pl.String = column("Checksum of the file (hex).", str_length=64)
+    bytes: pl.Int64 = column("Size.", ge=1, unit="bytes")
+    source: pl.String = column("Source that reads it, such as `movielens`.")
+    origin: pl.String = column("`generated`, `given` or the download address.")
+    licence: pl.String = column("Licence or terms, one line.")
 
 
 #: Raw tables by dataset name.

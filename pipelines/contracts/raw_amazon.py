@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import pandera.polars as pa
 import polars as pl
 
 from pipelines.contracts._base import Contract, contracts
-from pipelines.contracts._columns import Model
+from pipelines.contracts._columns import Model, column
 from pipelines.contracts.raw import Rejected
 
 __all__ = ["RAW_AMAZON"]
@@ -16,112 +15,89 @@ _FILE = "File, relative to the data folder."
 _LINE = "Line in it; the first line is 1."
 _ASIN = "Product's ASIN (for most books the ISBN-10)."
 _JSON = "as JSON text, as published."
-_STARS = {"unit": "stars", "range": "1-5, whole"}
 
 
 class AmazonReviews2018(Model):
     """Reviews of the 2018 edition as published, repeated ones included."""
 
-    category: pl.String = pa.Field(description=_CATEGORY)
-    file: pl.String = pa.Field(description=_FILE)
-    line: pl.Int64 = pa.Field(ge=1, description=_LINE)
-    reviewer_id: pl.String = pa.Field(description="Reviewer's id.")
-    asin: pl.String = pa.Field(description=_ASIN)
-    overall: pl.Float64 = pa.Field(ge=1, le=5, description="Rating.", metadata=_STARS)
-    unix_review_time: pl.Int64 = pa.Field(
-        ge=1, description="When; days, in fact.", metadata={"unit": "seconds since 1970, UTC"}
+    category: pl.String = column(_CATEGORY)
+    file: pl.String = column(_FILE)
+    line: pl.Int64 = column(_LINE, ge=1)
+    reviewer_id: pl.String = column("Reviewer's id.")
+    asin: pl.String = column(_ASIN)
+    overall: pl.Float64 = column("Rating.", ge=1, le=5, unit="stars", within="1-5, whole")
+    unix_review_time: pl.Int64 = column(
+        "When; days, in fact.", ge=1, unit="seconds since 1970, UTC"
     )
-    verified: pl.Boolean = pa.Field(nullable=True, description="Whether the purchase is verified.")
-    vote: pl.String = pa.Field(nullable=True, description=f"Votes that it helped, {_JSON}")
-    summary: pl.String = pa.Field(nullable=True, description="The review's heading.")
-    review_text: pl.String = pa.Field(nullable=True, description="The review.")
-    style: pl.String = pa.Field(
-        nullable=True, description=f"Variant that was bought, such as the binding, {_JSON}"
-    )
+    verified: pl.Boolean = column("Whether the purchase is verified.", null=True)
+    vote: pl.String = column(f"Votes that it helped, {_JSON}", null=True)
+    summary: pl.String = column("The review's heading.", null=True)
+    review_text: pl.String = column("The review.", null=True)
+    style: pl.String = column(f"Variant that was bought, such as the binding, {_JSON}", null=True)
 
 
 class AmazonMeta2018(Model):
     """Products of the 2018 edition as published, repeated ones included."""
 
-    category: pl.String = pa.Field(description=_CATEGORY)
-    file: pl.String = pa.Field(description=_FILE)
-    line: pl.Int64 = pa.Field(ge=1, description=_LINE)
-    asin: pl.String = pa.Field(description=_ASIN)
-    title: pl.String = pa.Field(
-        nullable=True, description="Title; for many products a piece of a web page instead."
+    category: pl.String = column(_CATEGORY)
+    file: pl.String = column(_FILE)
+    line: pl.Int64 = column(_LINE, ge=1)
+    asin: pl.String = column(_ASIN)
+    title: pl.String = column("Title; for many products a piece of a web page instead.", null=True)
+    brand: pl.String = column("Brand; of a book, its author.", null=True)
+    main_cat: pl.String = column("Department.", null=True)
+    category_path: pl.List(pl.String) = column(
+        "Categories from the top down (the record's `category`); may be empty."
     )
-    brand: pl.String = pa.Field(nullable=True, description="Brand; of a book, its author.")
-    main_cat: pl.String = pa.Field(nullable=True, description="Department.")
-    category_path: pl.List(pl.String) = pa.Field(
-        description="Categories from the top down (the record's `category`); may be empty."
-    )
-    description: pl.List(pl.String) = pa.Field(description="Paragraphs; may be empty.")
-    feature: pl.List(pl.String) = pa.Field(description="Selling points; may be empty.")
-    also_buy: pl.List(pl.String) = pa.Field(
-        description="ASINs that its buyers bought too; may be empty."
-    )
-    also_view: pl.List(pl.String) = pa.Field(
-        description="ASINs that its viewers viewed too; may be empty."
-    )
-    price: pl.String = pa.Field(nullable=True, description=f"Price, {_JSON}")
-    date: pl.String = pa.Field(nullable=True, description=f"First listed, {_JSON}")
-    rank: pl.String = pa.Field(nullable=True, description=f"Sales rank, {_JSON}")
-    details: pl.String = pa.Field(
-        nullable=True, description=f"Table of details, such as the publisher, {_JSON}"
-    )
+    description: pl.List(pl.String) = column("Paragraphs; may be empty.")
+    feature: pl.List(pl.String) = column("Selling points; may be empty.")
+    also_buy: pl.List(pl.String) = column("ASINs that its buyers bought too; may be empty.")
+    also_view: pl.List(pl.String) = column("ASINs that its viewers viewed too; may be empty.")
+    price: pl.String = column(f"Price, {_JSON}", null=True)
+    date: pl.String = column(f"First listed, {_JSON}", null=True)
+    rank: pl.String = column(f"Sales rank, {_JSON}", null=True)
+    details: pl.String = column(f"Table of details, such as the publisher, {_JSON}", null=True)
 
 
 class AmazonReviews2023(Model):
     """Reviews of the 2023 edition as published, repeated ones included."""
 
-    category: pl.String = pa.Field(description=_CATEGORY)
-    file: pl.String = pa.Field(description=_FILE)
-    line: pl.Int64 = pa.Field(ge=1, description=_LINE)
-    user_id: pl.String = pa.Field(description="Reviewer's id; not that of the 2018 edition.")
-    parent_asin: pl.String = pa.Field(description="ASIN that all variants of a product share.")
-    asin: pl.String = pa.Field(nullable=True, description="ASIN of the variant.")
-    rating: pl.Float64 = pa.Field(ge=1, le=5, description="Rating.", metadata=_STARS)
-    timestamp: pl.Int64 = pa.Field(
-        ge=1, description="When.", metadata={"unit": "milliseconds since 1970, UTC"}
-    )
-    verified_purchase: pl.Boolean = pa.Field(
-        nullable=True, description="Whether the purchase is verified."
-    )
-    helpful_vote: pl.Int64 = pa.Field(nullable=True, description="Votes that it helped (count).")
-    title: pl.String = pa.Field(nullable=True, description="The review's heading.")
-    text: pl.String = pa.Field(nullable=True, description="The review.")
+    category: pl.String = column(_CATEGORY)
+    file: pl.String = column(_FILE)
+    line: pl.Int64 = column(_LINE, ge=1)
+    user_id: pl.String = column("Reviewer's id; not that of the 2018 edition.")
+    parent_asin: pl.String = column("ASIN that all variants of a product share.")
+    asin: pl.String = column("ASIN of the variant.", null=True)
+    rating: pl.Float64 = column("Rating.", ge=1, le=5, unit="stars", within="1-5, whole")
+    timestamp: pl.Int64 = column("When.", ge=1, unit="milliseconds since 1970, UTC")
+    verified_purchase: pl.Boolean = column("Whether the purchase is verified.", null=True)
+    helpful_vote: pl.Int64 = column("Votes that it helped (count).", null=True)
+    title: pl.String = column("The review's heading.", null=True)
+    text: pl.String = column("The review.", null=True)
 
 
 class AmazonMeta2023(Model):
     """Products of the 2023 edition as published, repeated ones included."""
 
-    category: pl.String = pa.Field(description=_CATEGORY)
-    file: pl.String = pa.Field(description=_FILE)
-    line: pl.Int64 = pa.Field(ge=1, description=_LINE)
-    parent_asin: pl.String = pa.Field(description="ASIN that all variants of a product share.")
-    main_category: pl.String = pa.Field(nullable=True, description="Department.")
-    title: pl.String = pa.Field(nullable=True, description="Title.")
-    subtitle: pl.String = pa.Field(nullable=True, description="Of a book, binding and date.")
-    store: pl.String = pa.Field(nullable=True, description="Store; of a book, who wrote it.")
-    author: pl.String = pa.Field(nullable=True, description=f"Author of a book, {_JSON}")
-    average_rating: pl.Float64 = pa.Field(
-        nullable=True, description="Mean rating that the page showed.", metadata=_STARS
+    category: pl.String = column(_CATEGORY)
+    file: pl.String = column(_FILE)
+    line: pl.Int64 = column(_LINE, ge=1)
+    parent_asin: pl.String = column("ASIN that all variants of a product share.")
+    main_category: pl.String = column("Department.", null=True)
+    title: pl.String = column("Title.", null=True)
+    subtitle: pl.String = column("Of a book, binding and date.", null=True)
+    store: pl.String = column("Store; of a book, who wrote it.", null=True)
+    author: pl.String = column(f"Author of a book, {_JSON}", null=True)
+    average_rating: pl.Float64 = column(
+        "Mean rating that the page showed.", null=True, unit="stars", within="1-5, whole"
     )
-    rating_number: pl.Int64 = pa.Field(
-        nullable=True, description="Ratings that the page showed (count)."
-    )
-    price: pl.String = pa.Field(nullable=True, description=f"Price in USD, {_JSON}")
-    categories: pl.List(pl.String) = pa.Field(
-        description="Categories from the top down; may be empty."
-    )
-    description: pl.List(pl.String) = pa.Field(description="Paragraphs; may be empty.")
-    features: pl.List(pl.String) = pa.Field(description="Selling points; may be empty.")
-    bought_together: pl.String = pa.Field(
-        nullable=True, description=f"Products bought together with it, {_JSON}"
-    )
-    details: pl.String = pa.Field(
-        nullable=True, description=f"Table of details, such as the publisher, {_JSON}"
-    )
+    rating_number: pl.Int64 = column("Ratings that the page showed (count).", null=True)
+    price: pl.String = column(f"Price in USD, {_JSON}", null=True)
+    categories: pl.List(pl.String) = column("Categories from the top down; may be empty.")
+    description: pl.List(pl.String) = column("Paragraphs; may be empty.")
+    features: pl.List(pl.String) = column("Selling points; may be empty.")
+    bought_together: pl.String = column(f"Products bought together with it, {_JSON}", null=True)
+    details: pl.String = column(f"Table of details, such as the publisher, {_JSON}", null=True)
 
 
 #: Raw Amazon tables by dataset name.

@@ -2,51 +2,42 @@
 
 from __future__ import annotations
 
-import pandera.polars as pa
 import polars as pl
 
 from pipelines.contracts._base import Contract, contracts
+from pipelines.contracts._columns import Model, column
 from pipelines.contracts.raw import Rejected
 
 __all__ = ["RAW_FILES"]
 
 
-class _Model(pa.DataFrameModel):
-    class Config:
-        strict = True
-        ordered = True
-
-
-class TaxonomyCategories(_Model):
+class TaxonomyCategories(Model):
     """Categories of a tree as its file lists them, one path each."""
 
-    path: pl.String = pa.Field(
+    path: pl.String = column(
+        "Names from the top level down, ` > ` between them, as published.",
         unique=True,
         str_length={"min_value": 1},
-        description="Names from the top level down, ` > ` between them, as published.",
     )
-    name: pl.String = pa.Field(str_length={"min_value": 1}, description="Name of the last level.")
-    depth: pl.Int64 = pa.Field(ge=1, description="Levels of the path (count).")
+    name: pl.String = column("Name of the last level.", str_length={"min_value": 1})
+    depth: pl.Int64 = column("Levels of the path (count).", ge=1)
 
 
-class PersonaFileRows(_Model):
+class PersonaFileRows(Model):
     """Personas as the files state them: a text, attributes, or both."""
 
-    file: pl.String = pa.Field(description="Name of the file, relative to the data folder.")
-    line: pl.Int64 = pa.Field(ge=1, description="Line in the file; the first line is 1.")
-    text: pl.String = pa.Field(
-        nullable=True,
-        description="Who the persona is, as prose; null if there are attributes only.",
+    file: pl.String = column("Name of the file, relative to the data folder.")
+    line: pl.Int64 = column("Line in the file; the first line is 1.", ge=1)
+    text: pl.String = column(
+        "Who the persona is, as prose; null if there are attributes only.", null=True
     )
-    name: pl.String = pa.Field(nullable=True, description="Name, if the file states one.")
-    age: pl.String = pa.Field(nullable=True, description="Age or age band, as published.")
-    gender: pl.String = pa.Field(nullable=True, description="Sex or gender, as published.")
-    job: pl.String = pa.Field(nullable=True, description="Job or field of work, as published.")
-    writer: pl.String = pa.Field(
-        nullable=True, description="Who or what wrote the text, if the file states it."
-    )
-    attributes: pl.String = pa.Field(
-        description="All attributes with their published names, as a JSON object of texts."
+    name: pl.String = column("Name, if the file states one.", null=True)
+    age: pl.String = column("Age or age band, as published.", null=True)
+    gender: pl.String = column("Sex or gender, as published.", null=True)
+    job: pl.String = column("Job or field of work, as published.", null=True)
+    writer: pl.String = column("Who or what wrote the text, if the file states it.", null=True)
+    attributes: pl.String = column(
+        "All attributes with their published names, as a JSON object of texts."
     )
 
 

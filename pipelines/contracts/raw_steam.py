@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import pandera.polars as pa
 import polars as pl
 
 from pipelines.contracts._base import Contract, contracts
-from pipelines.contracts._columns import Model
+from pipelines.contracts._columns import Model, column
 from pipelines.contracts.raw import Rejected
 
 __all__ = ["RAW_STEAM"]
@@ -19,39 +18,23 @@ _LINE = "Line of the user in the file; the first line is 1."
 class SteamGames(Model):
     """Games, extensions and programs as Steam's store lists them (steam_games.json)."""
 
-    game_id: pl.Int64 = pa.Field(ge=1, unique=True, description=_ID)
-    app_name: pl.String = pa.Field(nullable=True, description="Name of the program.")
-    title: pl.String = pa.Field(nullable=True, description="Title in the store.")
-    url: pl.String = pa.Field(nullable=True, description="Address in the store.")
-    publisher: pl.String = pa.Field(
-        nullable=True, description="Publisher; several are separated by commas."
+    game_id: pl.Int64 = column(_ID, ge=1, unique=True)
+    app_name: pl.String = column("Name of the program.", null=True)
+    title: pl.String = column("Title in the store.", null=True)
+    url: pl.String = column("Address in the store.", null=True)
+    publisher: pl.String = column("Publisher; several are separated by commas.", null=True)
+    developer: pl.String = column("Developer; several are separated by commas.", null=True)
+    genres: pl.List(pl.String) = column("Genres, as published; may be empty.")
+    tags: pl.List(pl.String) = column("Tags of the players, most used first; may be empty.")
+    specs: pl.List(pl.String) = column("Features, such as `Single-player`; may be empty.")
+    release_date: pl.String = column("Release, mostly `2013-09-24`, else free text.", null=True)
+    price: pl.String = column("Price in USD, or a text such as `Free To Play`.", null=True)
+    discount_price: pl.String = column("Reduced price in USD, or a text.", null=True)
+    early_access: pl.Boolean = column("Whether it is sold before it is finished.", null=True)
+    sentiment: pl.String = column(
+        "The store's summary of the reviews, such as `Mostly Positive`.", null=True
     )
-    developer: pl.String = pa.Field(
-        nullable=True, description="Developer; several are separated by commas."
-    )
-    genres: pl.List(pl.String) = pa.Field(description="Genres, as published; may be empty.")
-    tags: pl.List(pl.String) = pa.Field(
-        description="Tags of the players, most used first; may be empty."
-    )
-    specs: pl.List(pl.String) = pa.Field(
-        description="Features, such as `Single-player`; may be empty."
-    )
-    release_date: pl.String = pa.Field(
-        nullable=True, description="Release, mostly `2013-09-24`, else free text."
-    )
-    price: pl.String = pa.Field(
-        nullable=True, description="Price in USD, or a text such as `Free To Play`."
-    )
-    discount_price: pl.String = pa.Field(
-        nullable=True, description="Reduced price in USD, or a text."
-    )
-    early_access: pl.Boolean = pa.Field(
-        nullable=True, description="Whether it is sold before it is finished."
-    )
-    sentiment: pl.String = pa.Field(
-        nullable=True, description="The store's summary of the reviews, such as `Mostly Positive`."
-    )
-    metascore: pl.String = pa.Field(nullable=True, description="Metacritic's score, or a text.")
+    metascore: pl.String = column("Metacritic's score, or a text.", null=True)
 
 
 class SteamReviews(Model):
@@ -60,36 +43,30 @@ class SteamReviews(Model):
     They are told apart by their place: a user may have reviewed a game more than once.
     """
 
-    line: pl.Int64 = pa.Field(ge=1, description=_LINE)
-    position: pl.Int64 = pa.Field(ge=1, description="Number of the review in the user's list.")
-    user_id: pl.String = pa.Field(str_length={"min_value": 1}, description=_USER)
-    game_id: pl.Int64 = pa.Field(ge=1, description=_ID)
-    recommend: pl.Boolean = pa.Field(description="Whether the user recommends the game.")
-    posted: pl.String = pa.Field(
-        nullable=True,
-        description="`Posted November 5, 2011.` or `Posted 2011-11-05.`; the year may be absent.",
+    line: pl.Int64 = column(_LINE, ge=1)
+    position: pl.Int64 = column("Number of the review in the user's list.", ge=1)
+    user_id: pl.String = column(_USER, str_length={"min_value": 1})
+    game_id: pl.Int64 = column(_ID, ge=1)
+    recommend: pl.Boolean = column("Whether the user recommends the game.")
+    posted: pl.String = column(
+        "`Posted November 5, 2011.` or `Posted 2011-11-05.`; the year may be absent.", null=True
     )
-    last_edited: pl.String = pa.Field(nullable=True, description="The same of the last change.")
-    funny: pl.String = pa.Field(nullable=True, description="How many found it funny, as a text.")
-    helpful: pl.String = pa.Field(nullable=True, description="How many it helped, as a text.")
-    review: pl.String = pa.Field(nullable=True, description="The text; may be empty.")
+    last_edited: pl.String = column("The same of the last change.", null=True)
+    funny: pl.String = column("How many found it funny, as a text.", null=True)
+    helpful: pl.String = column("How many it helped, as a text.", null=True)
+    review: pl.String = column("The text; may be empty.", null=True)
 
 
 class SteamPlaytime(Model):
     """Who has which game and played it how long (australian_users_items.json); may be empty."""
 
-    line: pl.Int64 = pa.Field(ge=1, description=_LINE)
-    position: pl.Int64 = pa.Field(ge=1, description="Number of the game in the user's list.")
-    user_id: pl.String = pa.Field(str_length={"min_value": 1}, description=_USER)
-    game_id: pl.Int64 = pa.Field(ge=1, description=_ID)
-    playtime_forever: pl.Int64 = pa.Field(
-        ge=0, description="Time played in all.", metadata={"unit": "minutes"}
-    )
-    playtime_2weeks: pl.Int64 = pa.Field(
-        nullable=True,
-        ge=0,
-        description="In the two weeks before the file was made.",
-        metadata={"unit": "minutes"},
+    line: pl.Int64 = column(_LINE, ge=1)
+    position: pl.Int64 = column("Number of the game in the user's list.", ge=1)
+    user_id: pl.String = column(_USER, str_length={"min_value": 1})
+    game_id: pl.Int64 = column(_ID, ge=1)
+    playtime_forever: pl.Int64 = column("Time played in all.", ge=0, unit="minutes")
+    playtime_2weeks: pl.Int64 = column(
+        "In the two weeks before the file was made.", null=True, ge=0, unit="minutes"
     )
 
 
