@@ -86,16 +86,9 @@ def run_jobs(
     cohort. Several jobs go side by side, in processes of their own, as far as they do not wait
     for each other (:func:`lanes_of`).
 
-    Parameters
-    ----------
-    jobs
-        What to run, in order.
-    overrides, config
-        As for `build_defs`.
-    log_level
-        What of Dagster's own log reaches the terminal; all of it is kept for the UI.
-    observe, progress
-        Called as steps start and end, and as slow steps advance.
+    Overrides and configuration are as for `build_defs`; of Dagster's own log, ``log_level`` reaches
+    the terminal, and all of it is kept for the UI. ``observe`` is called as steps start and end,
+    ``progress`` as slow steps advance.
 
     Raises
     ------

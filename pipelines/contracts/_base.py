@@ -82,15 +82,8 @@ class Contract:
     ) -> pl.DataFrame:
         """Check types, ranges, nulls and the key of a collected frame; return it in column order.
 
-        Parameters
-        ----------
-        frame
-            Rows.
-        dataset
-            What errors name; the contract's name if not given.
-        keyed
-            Whether to look for rows that share a key; not needed by who checks that rows strictly
-            ascend by it.
+        Errors name ``dataset``, or the contract. Rows that share a key are not looked for unless
+        ``keyed``: who checks that rows strictly ascend by it need not.
 
         Raises
         ------

@@ -63,17 +63,9 @@ def triple_batches(
     (ends to ends, so half a star is 1 and four stars are 4.1); `liked` and `disliked` compare
     that number with the settings' thresholds. What a source does not know leaves no edge.
 
-    Parameters
-    ----------
-    domain
-        Such as ``movies``.
-    tables
-        Its canonical tables, frames or scans: ``items``, ``interactions``, ``splits``,
-        ``users`` and, where the domain has it, ``user_tags`` (user_id, tag).
-    settings
-        Thresholds of `liked` and `disliked`.
-    rows
-        Triples per batch, roughly (a node's edges are not divided).
+    ``tables`` are the domain's canonical tables, frames or scans: ``items``, ``interactions``,
+    ``splits``, ``users`` and, where the domain has it, ``user_tags`` (user_id, tag). A batch has
+    about ``rows`` triples (a node's edges are not divided).
 
     Yields
     ------

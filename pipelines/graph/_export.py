@@ -68,19 +68,9 @@ def write_recbole(
     fact is there once, in its relation's own direction (``kg_reverse_r`` adds the others).
     Entities have the ids of the tables, escaped (:func:`escape`).
 
-    Parameters
-    ----------
-    triples
-        The `graph_triples` contract, a frame or a scan.
-    folder
-        Where to; made if need be. Files of the same name are replaced.
-    name
-        Name of the data set; its ``.inter`` file must have the same item ids.
-    domain
-        Such as ``movies``.
-    users
-        Also write what users did and are. By default only facts about items are written, as
-        RecBole joins users and items by the interactions it trains on.
+    Files of the same name in ``folder`` are replaced; the ``.inter`` file of the data set must have
+    the same item ids. Only facts about items are written, as RecBole joins users and items by the
+    interactions it trains on, unless ``users`` asks for what users did and are.
 
     Raises
     ------
@@ -129,23 +119,10 @@ def subgraph(
 ) -> Any:
     """The surroundings of a node, as a NetworkX graph.
 
-    Parameters
-    ----------
-    triples
-        The `graph_triples` contract, a frame or a scan.
-    node
-        Id of an item, a user or any other node.
-    items
-        Columns ``item_id`` and ``title``, for labels.
-    hops
-        How far to go, edges in either direction (at least 1).
-    max_nodes
-        Most nodes to take (at least 1). Of a hop that does not fit, those with the most edges
-        to what was taken before come first, then by id; the graph says ``truncated``.
-    without
-        Node types to leave out, such as ``User``.
-    domain
-        Such as ``movies``.
+    ``node`` is an item, a user or any other node; ``items`` (``item_id``, ``title``) gives labels.
+    Edges are followed in either direction over ``hops`` (at least 1), node types in ``without`` are
+    left out. Of a hop that does not fit ``max_nodes``, those with the most edges to what was taken
+    before come first, then by id; the graph says ``truncated``.
 
     Returns
     -------

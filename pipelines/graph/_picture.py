@@ -49,16 +49,7 @@ def neighbourhood_picture(
 ) -> bytes:
     """Draw the neighbours of an item, each a bar made of what its score is made of.
 
-    Parameters
-    ----------
-    memory
-        The graph.
-    item
-        The query.
-    user
-        From whose point of view; None for everybody's.
-    k
-        Neighbours to draw (count).
+    Scores are from the point of view of ``user``, or everybody's.
 
     Returns
     -------

@@ -65,24 +65,11 @@ def item_similarity(
     Counts are exact whole numbers and ties are broken by id, so that neither the size of
     blocks nor the order of rows or threads changes the result.
 
-    Parameters
-    ----------
-    triples
-        The `graph_triples` contract, a frame or a scan.
-    embeddings
-        The `item_embeddings` contract (columns ``item_id, vector``); None for paths alone.
-    settings
-        Weights, number of neighbours, longest path.
-    domain
-        Such as ``movies``.
-    paths
-        Meta-paths to use; default: all of the domain's up to ``settings.max_path_length``.
-    block
-        Items at once; default: as many as fit 128 MiB per thread.
-    threads
-        Blocks worked on at the same time.
-    progress
-        Called with the number of items done and of all items, after each block.
+    ``triples`` are of the `graph_triples` contract, frames or scans; without ``embeddings``
+    (``item_id, vector``) paths alone count. Paths are all of the domain's up to
+    ``settings.max_path_length`` unless given. ``block`` items are worked on at once (default: as
+    many as fit 128 MiB per thread), ``threads`` blocks at the same time; ``progress`` is called
+    with the items done and of all.
 
     Yields
     ------

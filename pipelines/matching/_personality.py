@@ -89,21 +89,9 @@ def personality_report(
 ) -> tuple[Personality, list[PersonalityRow]]:
     """Judge a matcher's Big Five against answered questionnaires.
 
-    Parameters
-    ----------
-    path
-        ``personality-data.csv``; the ratings are read from ``ratings.csv`` beside it. A matcher
-        that tells no personality is not asked, and needs no ratings.
-    items
-        The table `items` of films, for titles; ratings of other films are left out.
-    matcher
-        Proposes and rates candidates.
-    settings
-        Section ``matching``: so many users, drawn by hash.
-    graph
-        What counts as liked and disliked.
-    seed
-        Of the bootstrap.
+    ``path`` is ``personality-data.csv``; the ratings are read from ``ratings.csv`` beside it, those
+    of films that are not in ``items`` are left out. A matcher that proposes no personality is not
+    asked, and needs no ratings. ``matching.users`` people are drawn by hash.
 
     Returns
     -------

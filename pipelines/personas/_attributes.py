@@ -42,17 +42,8 @@ def sample_attributes(
 ) -> pl.DataFrame:
     """Attributes of the personas at `index` of a cohort.
 
-    Parameters
-    ----------
-    seed
-        Cohort seed.
-    cohort
-        Name of the cohort.
-    index
-        Positions in the cohort, of shape (n,); each row depends on (seed, cohort, position)
-        only.
-    lists
-        What is drawn from; default: the packaged lists of the movies.
+    ``index`` are positions in the cohort, of shape (n,); each row depends on (seed, cohort,
+    position) only. By default the packaged lists of the movies are drawn from.
 
     Returns
     -------

@@ -73,13 +73,6 @@ _SLOTS = {
 def handmade_personas(domain: str, *, cohort: str | None = None) -> pl.DataFrame:
     """The test personas of a domain.
 
-    Parameters
-    ----------
-    domain
-        `movies` or `books`.
-    cohort
-        Name of the cohort that they form; default ``handmade-<domain>``.
-
     Returns
     -------
     40 rows of the `personas` contract, origin `handmade`, writer

@@ -233,13 +233,6 @@ def joint_distances(people: pl.DataFrame, lists: PersonaLists) -> pl.DataFrame:
     that only what two attributes have to do with each other is compared. Adults only: children lack
     some opinions.
 
-    Parameters
-    ----------
-    people
-        Sampled personas of the lists' domain, with the columns of `sample_attributes`.
-    lists
-        What they were drawn from.
-
     Returns
     -------
     ``pair`` (such as `genre x age`), ``first, second, people`` (count), ``distance`` (total

@@ -261,24 +261,9 @@ def check_dataset(
 ) -> list[CheckRecord]:
     """Run every expectation of a dataset on one of its snapshots.
 
-    Parameters
-    ----------
-    dataset
-        A name in ``SUITES``.
-    snapshot
-        The version to judge.
-    store
-        Where related tables are looked up.
-    settings
-        Bounds, and what was planned (cohort size, split shares).
-    previous
-        The table's snapshot in the last release of the same world; without one the drift
-        checks are not applicable (``no previous``).
-    context
-        Related snapshots by dataset; of tables that are not in it, the store's current ones
-        are taken (a release pins those).
-    persona_targets
-        Shares that personas must follow; default: the packaged ones.
+    Drift is judged against ``previous``, the table's snapshot in the last release of the same
+    world; without one these checks are not applicable (``no previous``). Related tables are those
+    of ``context`` by dataset, else the store's current ones (a release pins those).
 
     Returns
     -------

@@ -88,6 +88,11 @@ class View:
     problem: str | None = None
 
     @classmethod
+    def of(cls, rows: pl.LazyFrame) -> View:
+        """The rows of a query, collected in bounded memory."""
+        return cls(rows.collect(engine="streaming"))
+
+    @classmethod
     def skip(cls, reason: str) -> View:
         """A view whose checks do not apply."""
         return cls(None, skipped=reason)

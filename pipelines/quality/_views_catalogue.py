@@ -36,7 +36,7 @@ def _leaves(evidence: Evidence) -> View:
     if links is None:
         return View.missing("there is no table product_category")
     own = links.scan().filter("is_leaf").group_by("item_id").agg(leaves="category_id")
-    frame = (
+    return View.of(
         evidence.snapshot.scan()
         .select("item_id", "category_id")
         .join(own, on="item_id", how="full", coalesce=True)
@@ -46,9 +46,8 @@ def _leaves(evidence: Evidence) -> View:
             | (pl.col("leaves").list.first() != pl.col("category_id"))
         )
         .select("item_id", "category_id", leaves=pl.col("leaves").list.join(", "))
-        .collect(engine="streaming")
+        .sort("item_id")
     )
-    return View(frame.sort("item_id"))
 
 
 def _leaf_shares(evidence: Evidence) -> View:
@@ -58,14 +57,12 @@ def _leaf_shares(evidence: Evidence) -> View:
 
 def _shares(evidence: Evidence, rows: pl.LazyFrame, value: str, counted: str) -> View:
     """One row per value: how many rows have it, and what share of the table that is."""
-    frame = (
+    return View.of(
         rows.group_by(value)
         .agg(pl.len().alias(counted))
         .with_columns(share=pl.col(counted) / max(1, evidence.snapshot.rows))
         .sort(counted, value, descending=[True, False])
-        .collect(engine="streaming")
     )
-    return View(frame)
 
 
 def _sizes(evidence: Evidence) -> View:
@@ -91,7 +88,7 @@ def _counts(evidence: Evidence) -> View:
         .group_by("category_id")
         .agg(linked=pl.len(), linked_leaves=pl.col("is_leaf").sum())
     )
-    frame = (
+    return View.of(
         evidence.snapshot.scan()
         .select("category_id", "products", "leaf_products")
         .join(counted, on="category_id", how="full", coalesce=True)
@@ -99,9 +96,8 @@ def _counts(evidence: Evidence) -> View:
             pl.col("products").ne_missing(pl.col("linked"))
             | pl.col("leaf_products").ne_missing(pl.col("linked_leaves"))
         )
-        .collect(engine="streaming")
+        .sort("category_id")
     )
-    return View(frame.sort("category_id"))
 
 
 def _strays(evidence: Evidence) -> View:
@@ -142,9 +138,8 @@ _PROSE = ("overview", "description")
 
 def _items(evidence: Evidence) -> View:
     """One row per item: lists and texts as counts."""
-    frame = (
-        evidence.snapshot.scan()
-        .select(
+    return View.of(
+        evidence.snapshot.scan().select(
             "item_id",
             "title",
             year=pl.col("year").fill_null(0),
@@ -153,9 +148,7 @@ def _items(evidence: Evidence) -> View:
             directors=pl.col("directors").list.len().fill_null(0),
             genres=pl.col("genres").list.len().fill_null(0),
         )
-        .collect(engine="streaming")
     )
-    return View(frame)
 
 
 def _linked(evidence: Evidence) -> View:
@@ -202,15 +195,13 @@ def _per_year(evidence: Evidence) -> View:
 
 def _rating_values(evidence: Evidence) -> View:
     """One row per rating value with its share."""
-    frame = (
+    return View.of(
         evidence.snapshot.scan()
         .group_by("rating")
         .agg(ratings=pl.len())
-        .collect(engine="streaming")
         .sort("rating")
         .with_columns(share=pl.col("ratings") / max(1, evidence.snapshot.rows))
     )
-    return View(frame)
 
 
 def _users(evidence: Evidence) -> View:
@@ -324,16 +315,13 @@ def _largest_part(splits: SplitSettings, share: float) -> float:
 
 def _human_users(evidence: Evidence) -> View:
     """One row: how differently users rate."""
-    frame = (
-        evidence.snapshot.scan()
-        .select(
+    return View.of(
+        evidence.snapshot.scan().select(
             users=pl.len(),
             users_with_5_ratings=(pl.col("ratings") >= 5).sum(),
             mean_spread=pl.col("mean_rating").filter(pl.col("ratings") >= 5).std(),
         )
-        .collect(engine="streaming")
     )
-    return View(frame)
 
 
 def _prose(evidence: Evidence) -> View:

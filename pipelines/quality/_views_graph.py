@@ -225,7 +225,7 @@ def _bases(evidence: Evidence) -> View:
 
 
 def _first(rows: pl.LazyFrame) -> View:
-    return View(rows.head(MOST_LISTED).collect(engine="streaming"))
+    return View.of(rows.head(MOST_LISTED))
 
 
 #: View functions by table, then by name.

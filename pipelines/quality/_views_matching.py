@@ -30,7 +30,7 @@ def _histories(evidence: Evidence) -> View:
         .group_by("user_id")
         .agg(train=pl.len().cast(pl.Int64))
     )
-    return View(
+    return View.of(
         evidence.snapshot.scan()
         .select("persona_id", "user_id", "history", "activity")
         .join(train, on="user_id", how="left")
@@ -38,7 +38,6 @@ def _histories(evidence: Evidence) -> View:
             ~pl.col("train").eq_missing(pl.col("history"))
             | ~pl.col("train").eq_missing(pl.col("activity"))
         )
-        .collect(engine="streaming")
     )
 
 
@@ -56,7 +55,7 @@ def _bases(evidence: Evidence) -> View:
         | ((basis == "none") & (told == 0) & (big_five == 0) & ~scored)
     )
     frame = evidence.snapshot.scan().select("persona_id", "basis", *_TOLD, *_BIG_FIVE, right=right)
-    return View(frame.filter(~pl.col("right")).drop("right").collect(engine="streaming"))
+    return View.of(frame.filter(~pl.col("right")).drop("right"))
 
 
 def _scores(evidence: Evidence) -> View:
@@ -64,7 +63,7 @@ def _scores(evidence: Evidence) -> View:
     off = (pl.col("score") - (pl.col("own") - pl.col("others"))).abs()
     scored, ok = pl.col("score").is_not_null(), pl.col("status") == "ok"
     wrong = (scored != ok) | (scored & ((off > _TOLERANCE) | off.is_null()))
-    return View(evidence.snapshot.scan().filter(wrong).collect(engine="streaming"))
+    return View.of(evidence.snapshot.scan().filter(wrong))
 
 
 def _choices(evidence: Evidence) -> View:
@@ -88,7 +87,7 @@ def _choices(evidence: Evidence) -> View:
     wrong = pl.col("chosen").list.len().ne(expected.list.len()) | (
         pl.col("chosen").list.first().ne_missing(expected.list.first())
     )
-    return View(best.filter(wrong).collect(engine="streaming"))
+    return View.of(best.filter(wrong))
 
 
 def _users(evidence: Evidence) -> View:
@@ -97,7 +96,7 @@ def _users(evidence: Evidence) -> View:
     here = evidence.snapshot.scan().select("user_id").unique()
     there = personas.scan().select("user_id")
     alone = [here.join(there, on="user_id", how="anti"), there.join(here, on="user_id", how="anti")]
-    return View(pl.concat(alone).collect(engine="streaming"))
+    return View.of(pl.concat(alone))
 
 
 #: View functions by table, then by name.

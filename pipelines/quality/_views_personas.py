@@ -121,7 +121,7 @@ def _personas(evidence: Evidence) -> View:
 
     People may be alike: imported and matched personas without a text of their own are left out.
     """
-    frame = (
+    return View.of(
         evidence.snapshot.scan()
         .filter(~LISTED)
         .select(
@@ -133,9 +133,7 @@ def _personas(evidence: Evidence) -> View:
             characters=pl.col("description").str.len_chars().cast(pl.Int64),
             starts=pl.col("description").str.slice(0, 80),
         )
-        .collect(engine="streaming")
     )
-    return View(frame)
 
 
 def _ages(evidence: Evidence) -> View:
@@ -300,12 +298,11 @@ def _language(evidence: Evidence) -> View:
         pl.when(text.str.contains(pattern) & (ours | pl.lit(why not in OURS))).then(pl.lit(why))
         for why, pattern in FOREIGN.items()
     )
-    return View(
+    return View.of(
         evidence.snapshot.scan()
         .select("persona_id", problem=found, starts=text.str.slice(0, 160))
         .drop_nulls("problem")
         .head(MOST)
-        .collect(engine="streaming")
     )
 
 
@@ -395,13 +392,12 @@ def _minors(evidence: Evidence) -> View:
         .when(pl.col("hobby").is_in(adult))
         .then(pl.lit("has a hobby of adults"))
     )
-    return View(
+    return View.of(
         evidence.snapshot.scan()
         .filter(pl.col("age") < ADULT)
         .select("persona_id", "age", "job", "hobby", problem=problem)
         .drop_nulls("problem")
         .head(MOST)
-        .collect(engine="streaming")
     )
 
 

@@ -72,7 +72,7 @@ def _planned_personas(evidence: Evidence) -> View:
 
 def _planned_per_persona(evidence: Evidence) -> View:
     """One row per persona: its pairs against the most of any persona of its cohort."""
-    return View(
+    return View.of(
         evidence.snapshot.scan()
         .group_by("persona_id")
         .agg(pairs=pl.len())
@@ -80,7 +80,6 @@ def _planned_per_persona(evidence: Evidence) -> View:
         .with_columns(largest=pl.col("pairs").max().over("cohort"))
         .with_columns(share_of_largest=pl.col("pairs") / pl.col("largest"))
         .sort("share_of_largest", "persona_id")
-        .collect(engine="streaming")
     )
 
 

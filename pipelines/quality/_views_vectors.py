@@ -82,14 +82,7 @@ def _read(evidence: Evidence) -> tuple[pl.DataFrame, float | None]:
 
 def _vector_models(evidence: Evidence) -> View:
     """One row per encoder."""
-    frame = (
-        evidence.snapshot.scan()
-        .group_by("model")
-        .agg(vectors=pl.len())
-        .sort("model")
-        .collect(engine="streaming")
-    )
-    return View(frame)
+    return View.of(evidence.snapshot.scan().group_by("model").agg(vectors=pl.len()).sort("model"))
 
 
 def _vector_ids(evidence: Evidence) -> View:

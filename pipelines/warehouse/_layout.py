@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,6 @@ from pipelines.store.files import storage_errors, whole_file
 __all__ = ["WarehouseLayout", "read_record", "write_record"]
 
 
-@dataclass(frozen=True, slots=True)
 class WarehouseLayout:
     """The paths below ``<home>/warehouse``; everything there can be built again.
 
@@ -22,52 +20,25 @@ class WarehouseLayout:
     'h/warehouse/warehouse.duckdb'
     """
 
-    home: Path
-
-    @property
-    def folder(self) -> Path:
-        """The warehouse's folder."""
-        return self.home / "warehouse"
-
-    @property
-    def database(self) -> Path:
-        """The DuckDB file; one process at a time writes it."""
-        return self.folder / "warehouse.duckdb"
-
-    @property
-    def sources(self) -> Path:
-        """Folder with one link per raw table, to the folder of one of its versions."""
-        return self.folder / "sources"
-
-    @property
-    def linked(self) -> Path:
-        """Record of what the links point at."""
-        return self.folder / "sources.json"
-
-    @property
-    def builds(self) -> Path:
-        """Record of what dbt built and tested, by domain."""
-        return self.folder / "builds.json"
-
-    @property
-    def lock(self) -> Path:
-        """The lock of whoever links, builds or records."""
-        return self.folder / "lock"
-
-    @property
-    def spill(self) -> Path:
-        """Where DuckDB puts what does not fit into memory."""
-        return self.folder / "tmp"
-
-    @property
-    def target(self) -> Path:
-        """Where dbt leaves its artefacts."""
-        return self.folder / "dbt" / "target"
-
-    @property
-    def logs(self) -> Path:
-        """Where dbt writes its log."""
-        return self.folder / "dbt" / "logs"
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        #: The warehouse's folder.
+        self.folder = home / "warehouse"
+        #: The DuckDB file; one process at a time writes it.
+        self.database = self.folder / "warehouse.duckdb"
+        #: Folder with one link per raw table, to the folder of one of its versions.
+        self.sources = self.folder / "sources"
+        #: Record of what the links point at.
+        self.linked = self.folder / "sources.json"
+        #: Record of what dbt built and tested, by domain.
+        self.builds = self.folder / "builds.json"
+        #: The lock of whoever links, builds or records.
+        self.lock = self.folder / "lock"
+        #: Spill of DuckDB.
+        self.spill = self.folder / "tmp"
+        #: Artefacts and log of dbt.
+        self.target = self.folder / "dbt" / "target"
+        self.logs = self.folder / "dbt" / "logs"
 
 
 def write_record(path: Path, content: dict[str, Any]) -> None:

@@ -34,13 +34,6 @@ def write_parquet(log: EpisodeLog, path: Path | str) -> Path:
     ``reward``, ``terminated``, ``truncated``. What the environment was is in the file's metadata
     under ``understudy`` (JSON). Observations are not in it: they follow from these rows.
 
-    Parameters
-    ----------
-    log
-        Finished episodes.
-    path
-        A file that is not there yet.
-
     Raises
     ------
     ConfigError
@@ -95,16 +88,8 @@ def write_minari(
     environment names the exact release, so that ``recover_environment()`` finds the same items
     and personas where that release is in the store.
 
-    Parameters
-    ----------
-    log
-        Finished episodes.
-    root
-        Folder of datasets; made if it is not there.
-    dataset_id
-        Such as ``understudy/movies-random-v0``.
-    algorithm, author
-        What the dataset says of its policy and of who made it.
+    ``root`` is the folder of datasets, made if it is not there; an id is such as
+    ``understudy/movies-random-v0``. ``algorithm`` and ``author`` are noted in the dataset.
 
     Returns
     -------

@@ -83,12 +83,7 @@ def evaluate(
     ratings (average reward, MAP, MRR) of that seed; such users are counted by
     ``~played.complete``, and no rating is ever made up for them.
 
-    Parameters
-    ----------
-    runs
-        One per seed, all of the same users in the same order.
-    seed, resamples
-        Of the bootstrap.
+    ``runs`` are one per seed, all of the same users in the same order.
 
     Raises
     ------

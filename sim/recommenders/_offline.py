@@ -206,26 +206,11 @@ def evaluate_offline(
     Everybody with an item in the split is asked for k items. Items of ``train`` (and of
     ``validation``, when judged on ``test``) are masked, and count as no hit.
 
-    Parameters
-    ----------
-    recommenders
-        Unfitted recommenders by the name that the table shows.
-    release
-        Needs ``items``, ``interactions`` and ``splits``.
-    split
-        What is held out; tune on ``validation``.
-    k
-        Length of each list (items).
-    against
-        One of the names: the others' differences are from it, paired by person.
-    users
-        People at most (count), drawn with `seed`; None is everybody.
-    seed
-        Of that draw and of the bootstrap.
-    interactions
-        What to fit on in the place of the training split.
-    progress
-        Called with each name before its fit.
+    The recommenders are unfitted, by the name that the table shows; differences of the others from
+    ``against`` are paired by person. The release needs ``items``, ``interactions`` and ``splits``;
+    tune on the split ``validation``. At most ``users`` people are drawn with ``seed``, which is the
+    bootstrap's too. ``interactions`` are fitted on in the place of the training split; ``progress``
+    is called with each name before its fit.
 
     Raises
     ------

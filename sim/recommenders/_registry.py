@@ -52,17 +52,10 @@ BASELINES = ("random", "popular", "mean-rating", "content")
 def open_recommender(name: str, **options: Any) -> Recommender:
     """A recommender by name; fit it before use.
 
-    Parameters
-    ----------
-    name
-        One of `RECOMMENDERS`, the name of an entry point of the group
-        ``understudy.recommenders``, ``module:Class``, or ``path/to/file.py:Class``.
-    options
-        Arguments of its class, such as ``seed`` for ``random``.
-
-    Returns
-    -------
-    The recommender; one that is not the project's own is wrapped in :class:`CheckedRecommender`.
+    A name is one of `RECOMMENDERS`, that of an entry point of the group
+    ``understudy.recommenders``, ``module:Class``, or ``path/to/file.py:Class``; options are
+    arguments of its class. One that is not the project's own is wrapped in
+    :class:`CheckedRecommender`.
 
     Raises
     ------
