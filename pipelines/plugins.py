@@ -7,6 +7,7 @@ import importlib.util
 import inspect
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
@@ -15,7 +16,7 @@ from typing import Any, TypeVar
 from pipelines.errors import ConfigError, UnderstudyError
 from pipelines.hints import nearest
 
-__all__ = ["LazyClasses", "construct", "plugin_class", "plugin_names"]
+__all__ = ["LazyClasses", "closing", "construct", "plugin_class", "plugin_names"]
 
 T = TypeVar("T")
 
@@ -135,6 +136,17 @@ def construct(target: Any, where: str, options: Mapping[str, Any]) -> Any:
         raise ConfigError(
             f"the class can't be opened ({type(error).__name__}: {error})", where=where
         ) from error
+
+
+@contextmanager
+def closing(made: T) -> Iterator[T]:
+    """An object that may have a ``close``, which is called afterwards."""
+    try:
+        yield made
+    finally:
+        close = getattr(made, "close", None)
+        if close is not None:
+            close()
 
 
 def _file(path: Path) -> ModuleType:

@@ -6,7 +6,6 @@ import csv
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -14,7 +13,6 @@ from pipelines.errors import SourceError
 from pipelines.licences import Licence
 from pipelines.sources._folders import check_file, given_files, pick_files, relative_name
 from pipelines.sources._protocol import RawTable, Source, Workspace
-from pipelines.sources.formats.files import Original
 from pipelines.sources.formats.lines import MAX_LINE, numbered_lines
 
 if TYPE_CHECKING:
@@ -27,73 +25,39 @@ SEPARATOR = " > "
 #: Deepest tree and longest name that are taken for one (levels, characters).
 MAX_LEVELS, MAX_NAME = 32, 200
 
+#: Lines that are left out without being rejected.
+_SKIPPED = frozenset(("blank_line", "comment"))
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 #: Google's taxonomy has a variant with the category's number before its path.
 _NUMBER = re.compile(r"^\d+ - ")
 _LEVEL = re.compile(r"(?:browse |product )?(?:level|category|sub-?category|lvl|l|tier)[ _-]*(\d+)")
 
 
-@dataclass(frozen=True, slots=True)
-class TreeRow:
-    """One line: a path, or why there is none."""
+def checked_path(
+    line: bytes, parse: Callable[[str], tuple[str, ...] | str]
+) -> tuple[str, ...] | str:
+    """Names of a line's path from the top level down, or why it can't be taken.
 
-    #: Its number; the first is 1.
-    line: int
-    #: As it stands in the file, without the line end.
-    text: str
-    #: Names from the top level down; empty if there is a fault or nothing to take.
-    path: tuple[str, ...] = ()
-    #: Reason code of a line that can't be taken.
-    fault: str = ""
-    #: Why a line is no row: ``comment``, ``header`` or ``blank_line``.
-    skipped: str = ""
-
-
-def tree_rows(original: Original, *, csv_levels: bool) -> Iterator[TreeRow]:
-    """Every line of the file, in order.
-
-    With ``csv_levels`` it is a CSV with one column per level rather than ``A > B > C`` lines.
-
-    Raises :class:`SourceError` if the file is empty, unreadable or cut short, or a CSV's header
-    does not number the levels from 1.
+    ``blank_line`` and ``comment`` are no faults.
     """
-    parse: Callable[[str], tuple[str, ...] | str] | None = None if csv_levels else _path
-    number = 0
-    for number, line in numbered_lines(original):
-        shown = line.decode("utf-8", "replace")
-        if parse is None:
-            parse = _levels_of(shown, original.name)
-            yield TreeRow(number, shown, skipped="header")
-            continue
-        yield _row(number, line, shown, parse)
-    if not number:
-        expected = "a header such as level1,level2" if csv_levels else "lines such as A > B > C"
-        raise SourceError("the file is empty", where=original.name, hint=f"expected {expected}")
-
-
-def _row(
-    number: int, line: bytes, shown: str, parse: Callable[[str], tuple[str, ...] | str]
-) -> TreeRow:
     if len(line) > MAX_LINE:
-        return TreeRow(number, shown, fault="too_long")
+        return "too_long"
     try:
         text = line.decode("utf-8")
     except UnicodeDecodeError:
-        return TreeRow(number, shown, fault="invalid_utf8")
+        return "invalid_utf8"
     if not text.strip():
-        return TreeRow(number, shown, skipped="blank_line")
+        return "blank_line"
     if text.startswith("#"):
-        return TreeRow(number, shown, skipped="comment")
+        return "comment"
     if _CONTROL.search(text):
-        return TreeRow(number, shown, fault="control_character")
+        return "control_character"
     path = parse(text)
     if isinstance(path, str):
-        return TreeRow(number, shown, fault=path)
+        return path
     if len(path) > MAX_LEVELS:
-        return TreeRow(number, shown, fault="too_many_levels")
-    if any(len(name) > MAX_NAME for name in path):
-        return TreeRow(number, shown, fault="too_long")
-    return TreeRow(number, shown, path)
+        return "too_many_levels"
+    return "too_long" if any(len(name) > MAX_NAME for name in path) else path
 
 
 def _path(text: str) -> tuple[str, ...] | str:
@@ -237,26 +201,34 @@ class _Reading:
         import polars as pl
 
         csv_levels = self._path.name.lower().removesuffix(".gz").endswith(".csv")
+        parse: Callable[[str], tuple[str, ...] | str] | None = None if csv_levels else _path
         taken: dict[str, tuple[str, int]] = {}
-        for row in tree_rows(self._work.original(self._path, self.file), csv_levels=csv_levels):
-            if row.skipped == "header":
+        line = 0
+        for line, content in numbered_lines(self._work.original(self._path, self.file)):
+            text = content.decode("utf-8", "replace")
+            if parse is None:
+                parse = _levels_of(text, self.file)
                 continue
             self.rows += 1
-            if row.skipped:
-                self.skipped[row.skipped] += 1
+            found = checked_path(content, parse)
+            if found in _SKIPPED:
+                self.skipped[str(found)] += 1
                 continue
-            path = SEPARATOR.join(row.path)
-            fault = row.fault or ("duplicate_key" if path in taken else "")
-            if fault:
-                self._work.reject(self.file, row.line, fault, row.text)
+            path = SEPARATOR.join(found)
+            if isinstance(found, str) or path in taken:
+                fault = found if isinstance(found, str) else "duplicate_key"
+                self._work.reject(self.file, line, fault, text)
                 continue
-            taken[path] = (row.path[-1], len(row.path))
+            taken[path] = (found[-1], len(found))
             if len(taken) > _MAX_CATEGORIES:
                 raise SourceError(
                     f"more than {_MAX_CATEGORIES:,} categories",
-                    where=f"{self.file}:{row.line}",
+                    where=f"{self.file}:{line}",
                     hint="is this a category tree?",
                 )
+        if not line:
+            expected = "a header such as level1,level2" if csv_levels else "lines such as A > B > C"
+            raise SourceError("the file is empty", where=self.file, hint=f"expected {expected}")
         self._depths.update(depth for _, depth in taken.values())
         if taken:
             paths = sorted(taken)

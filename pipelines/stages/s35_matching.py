@@ -8,6 +8,7 @@ from typing import Any
 from pipelines import matching
 from pipelines.config import Settings
 from pipelines.contracts import MATCHED_DOMAINS
+from pipelines.plugins import closing
 from pipelines.stages._stage import Inputs, Report, Stage, tables
 from pipelines.store import Table
 
@@ -27,8 +28,7 @@ def matched(inputs: Inputs, settings: Settings, report: Report) -> Iterable[Tabl
         human_users=inputs["human_users"].read(),
         graph=settings.graph,
     )
-    matcher = matching.open_matcher(settings)
-    try:
+    with closing(matching.open_matcher(settings)) as matcher:
         found = matching.match_users(
             history,
             inputs["training_traits"].read(),
@@ -41,10 +41,6 @@ def matched(inputs: Inputs, settings: Settings, report: Report) -> Iterable[Tabl
             found.personas,
             posterior=matching.posterior_of(matcher, history, settings.matching, found.personas),
         )
-    finally:
-        close = getattr(matcher, "close", None)
-        if close is not None:
-            close()
     lines: list[str] = []
     matching.report_text(rows, found.metadata, lines.append)
     report.texts["figures"] = "\n".join(lines)

@@ -15,6 +15,7 @@ from pipelines.config import Settings
 from pipelines.domains import DOMAINS, cohort_domain
 from pipelines.errors import ConfigError
 from pipelines.personas import HANDMADE, IMPORTED, is_matched
+from pipelines.plugins import closing
 from pipelines.scratch import scratch_errors
 from pipelines.stages._stage import Inputs, Report, Stage
 from pipelines.store import Build, Snapshot, Table
@@ -125,7 +126,7 @@ def _written(
         writer = personas.load_writer(chosen.writer, settings)
         step = settings.serving.window if chosen.writer == "model" else _STEP
         frames = personas.generate_batches(chosen, writer=writer, batch=step)
-    try:
+    with closing(writer):
         for frame in frames:
             parts.append(inputs.scratch / f"{len(parts):06d}.parquet")
             with scratch_errors(inputs.scratch):
@@ -137,10 +138,6 @@ def _written(
         report.shown["writing"] = (
             dict(metadata()) if metadata else {"writer": getattr(writer, "name", "none")}
         )
-    finally:
-        close = getattr(writer, "close", None)
-        if close is not None:
-            close()
     report.cohort_stats["cohorts"] = total
     return parts
 

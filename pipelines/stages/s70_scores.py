@@ -14,6 +14,7 @@ from pipelines.config import Settings
 from pipelines.domains import DOMAINS, cohort_domain
 from pipelines.llm.answers import AnswerStore
 from pipelines.personas import is_matched
+from pipelines.plugins import closing
 from pipelines.prompts import rating_prompt_digest
 from pipelines.seeding import combine, hash_ids
 from pipelines.stages._stage import Inputs, Report, Stage, tables
@@ -204,12 +205,8 @@ def _rater(
         store=AnswerStore(settings.runtime.home, settings.serving) if name in _MODELS else None,
         **learned,
     )
-    try:
+    with closing(rater):
         yield rater
-    finally:
-        close = getattr(rater, "close", None)
-        if close is not None:
-            close()
 
 
 def _people(inputs: Inputs) -> pl.DataFrame:

@@ -9,6 +9,7 @@ import polars as pl
 from pipelines import personas, raters
 from pipelines.config import Settings
 from pipelines.domains import DOMAINS
+from pipelines.plugins import closing
 from pipelines.stages._stage import Inputs, Report, Stage, tables
 
 __all__ = ["STAGES"]
@@ -45,7 +46,7 @@ def rater_report(inputs: Inputs, settings: Settings, report: Report) -> list[pl.
             settings, items=items, item_embeddings=vectors, domain=inputs.domain, **learned
         )
         judged.append(extra)
-    try:
+    with closing(extra):
         found = raters.whole_report(
             judged,
             items=items,
@@ -55,10 +56,6 @@ def rater_report(inputs: Inputs, settings: Settings, report: Report) -> list[pl.
             limits={extra.name: scoring.judged} if extra else None,
             seed=scoring.seed,
         )
-    finally:
-        close = getattr(extra, "close", None)
-        if close is not None:
-            close()
     report.stats.update(report=found.metadata, reliability=found.reliability)
     report.texts["figures"] = found.markdown()
     report.plots["reliability"] = raters.reliability_plot(found.reliability)

@@ -13,6 +13,7 @@ import warnings
 from abc import abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -49,7 +50,7 @@ class CollaborativeRecommender(ScoredRecommender):
     #: and no history, or the model can't fold a history in.
     fallbacks: int = 0
 
-    def __init__(self) -> None:
+    def __post_init__(self) -> None:
         missing = [module for module in self.needs if find_spec(module) is None]
         if missing:
             raise ConfigError(
@@ -133,21 +134,15 @@ class _ItemWeights(CollaborativeRecommender):
         return np.asarray(scores.todense() if hasattr(scores, "todense") else scores)
 
 
+@dataclass(eq=False)
 class EASERecommender(_ItemWeights):
-    """EASE (Steck 2019): the closed form of a linear item model with a zero diagonal.
-
-    Parameters
-    ----------
-    regularization
-        L2 penalty on the weights (Steck's lambda).
-    """
+    """EASE (Steck 2019): the closed form of a linear item model with a zero diagonal."""
 
     name = "ease"
     note = "EASE: linear item weights in closed form, from training interactions."
 
-    def __init__(self, regularization: float = 300.0) -> None:
-        super().__init__()
-        self.regularization = regularization
+    #: L2 penalty on the weights (Steck's lambda).
+    regularization: float = 300.0
 
     def _learn(self, matrix: Any) -> None:
         from scipy import linalg
@@ -160,22 +155,16 @@ class EASERecommender(_ItemWeights):
         np.fill_diagonal(self._weights, 0.0)
 
 
+@dataclass(eq=False)
 class ItemKNNRecommender(_ItemWeights):
-    """Nearest items by the cosine of their users (implicit).
-
-    Parameters
-    ----------
-    neighbours
-        Items kept per item, itself included (count).
-    """
+    """Nearest items by the cosine of their users (implicit)."""
 
     name = "item-knn"
     note = "Cosine neighbours of a user's items (implicit), from training interactions."
     needs = ("implicit",)
 
-    def __init__(self, neighbours: int = 100) -> None:
-        super().__init__()
-        self.neighbours = neighbours
+    #: Items kept per item, itself included (count).
+    neighbours: int = 100
 
     def _learn(self, matrix: Any) -> None:
         from implicit.nearest_neighbours import CosineRecommender
@@ -190,36 +179,23 @@ class ItemKNNRecommender(_ItemWeights):
         self._weights = model.similarity.astype(np.float64).tocsr()
 
 
+@dataclass(eq=False)
 class ALSRecommender(CollaborativeRecommender):
-    """Matrix factorisation by alternating least squares (implicit; Hu et al. 2008).
-
-    Parameters
-    ----------
-    factors
-        Length of the vectors (count).
-    regularization, alpha
-        L2 penalty, and weight of an interaction.
-    iterations
-        Passes over users and items (count).
-    seed
-        Of the starting vectors.
-    """
+    """Matrix factorisation by alternating least squares (implicit; Hu et al. 2008)."""
 
     name = "als"
     note = "Alternating least squares (implicit), from training interactions."
     needs = ("implicit",)
 
-    def __init__(
-        self,
-        factors: int = 32,
-        regularization: float = 1.0,
-        alpha: float = 1.0,
-        iterations: int = 15,
-        seed: int = 0,
-    ) -> None:
-        super().__init__()
-        self.factors, self.regularization, self.alpha = factors, regularization, alpha
-        self.iterations, self.seed = iterations, seed
+    #: Length of the vectors (count).
+    factors: int = 32
+    #: L2 penalty, and weight of an interaction.
+    regularization: float = 1.0
+    alpha: float = 1.0
+    #: Passes over users and items (count).
+    iterations: int = 15
+    #: Seed of the starting vectors.
+    seed: int = 0
 
     def _learn(self, matrix: Any) -> None:
         from implicit.als import AlternatingLeastSquares
@@ -246,38 +222,26 @@ class ALSRecommender(CollaborativeRecommender):
         return np.asarray(users.astype(np.float64) @ self._items.T)
 
 
+@dataclass(eq=False)
 class BPRRecommender(CollaborativeRecommender):
     """Matrix factorisation by Bayesian personalised ranking (implicit; Rendle et al. 2009).
 
     It can't fold new users in: they get the most popular items.
-
-    Parameters
-    ----------
-    factors
-        Length of the vectors (count).
-    learning_rate, regularization
-        Step size and L2 penalty of the stochastic gradient.
-    iterations
-        Passes over the interactions (count).
-    seed
-        Of the starting vectors and of the sampled pairs.
     """
 
     name = "bpr"
     note = "Bayesian personalised ranking (implicit), from training interactions."
     needs = ("implicit",)
 
-    def __init__(
-        self,
-        factors: int = 100,
-        learning_rate: float = 0.01,
-        regularization: float = 0.01,
-        iterations: int = 100,
-        seed: int = 0,
-    ) -> None:
-        super().__init__()
-        self.factors, self.learning_rate = factors, learning_rate
-        self.regularization, self.iterations, self.seed = regularization, iterations, seed
+    #: Length of the vectors (count).
+    factors: int = 100
+    #: Step size and L2 penalty of the stochastic gradient.
+    learning_rate: float = 0.01
+    regularization: float = 0.01
+    #: Passes over the interactions (count).
+    iterations: int = 100
+    #: Seed of the starting vectors and of the sampled pairs.
+    seed: int = 0
 
     def _learn(self, matrix: Any) -> None:
         from implicit.bpr import BayesianPersonalizedRanking
@@ -300,40 +264,28 @@ class BPRRecommender(CollaborativeRecommender):
         return np.asarray(self._users[rows] @ self._items.T)
 
 
+@dataclass(eq=False)
 class MultVAERecommender(CollaborativeRecommender):
     """MultVAE (Liang et al. 2018): cornac's ``VAECF`` with the multinomial likelihood.
 
     Ranks by the decoded mean of the latent vector: nothing is sampled or dropped out.
-
-    Parameters
-    ----------
-    latent, hidden
-        Length of the latent vector and width of the one hidden layer (count).
-    epochs, batch
-        Passes over the users, and users per step (count).
-    learning_rate, beta
-        Step size of Adam, and weight of the KL term.
-    seed
-        Of weights and noise.
     """
 
     name = "multvae"
     note = "MultVAE (cornac's VAECF, multinomial likelihood), from training interactions."
     needs = ("cornac", "torch")
 
-    def __init__(
-        self,
-        latent: int = 32,
-        hidden: int = 256,
-        epochs: int = 60,
-        batch: int = 100,
-        learning_rate: float = 1e-3,
-        beta: float = 1.0,
-        seed: int = 0,
-    ) -> None:
-        super().__init__()
-        self.latent, self.hidden, self.epochs, self.batch = latent, hidden, epochs, batch
-        self.learning_rate, self.beta, self.seed = learning_rate, beta, seed
+    #: Length of the latent vector and width of the one hidden layer (count).
+    latent: int = 32
+    hidden: int = 256
+    #: Passes over the users, and users per step (count).
+    epochs: int = 60
+    batch: int = 100
+    #: Step size of Adam, and weight of the KL term.
+    learning_rate: float = 1e-3
+    beta: float = 1.0
+    #: Seed of weights and noise.
+    seed: int = 0
 
     def _learn(self, matrix: Any) -> None:
         import torch
@@ -378,40 +330,28 @@ class MultVAERecommender(CollaborativeRecommender):
             return np.asarray(self._vae.decode(mean).numpy())
 
 
+@dataclass(eq=False)
 class LightGCNRecommender(CollaborativeRecommender):
     """LightGCN (He et al. 2020) with torch-geometric's model and pairwise loss.
 
     Defaults were chosen on ml-100k's validation split (benchmarks/recommenders).
-
-    Parameters
-    ----------
-    dim, layers
-        Length of the vectors, and propagation steps (count).
-    epochs, batch
-        Passes over the interactions, and pairs per step (count).
-    learning_rate, regularization
-        Step size of Adam, and L2 penalty on the vectors before propagation.
-    seed
-        Of the starting vectors and of the sampled pairs.
     """
 
     name = "lightgcn"
     note = "LightGCN (torch-geometric), from training interactions."
     needs = ("torch_geometric", "torch")
 
-    def __init__(
-        self,
-        dim: int = 64,
-        layers: int = 2,
-        epochs: int = 100,
-        batch: int = 32_768,
-        learning_rate: float = 0.03,
-        regularization: float = 1e-4,
-        seed: int = 0,
-    ) -> None:
-        super().__init__()
-        self.dim, self.layers, self.epochs, self.batch = dim, layers, epochs, batch
-        self.learning_rate, self.regularization, self.seed = learning_rate, regularization, seed
+    #: Length of the vectors, and propagation steps (count).
+    dim: int = 64
+    layers: int = 2
+    #: Passes over the interactions, and pairs per step (count).
+    epochs: int = 100
+    batch: int = 32_768
+    #: Step size of Adam, and L2 penalty on the vectors before propagation.
+    learning_rate: float = 0.03
+    regularization: float = 1e-4
+    #: Seed of the starting vectors and of the sampled pairs.
+    seed: int = 0
 
     def _learn(self, matrix: Any) -> None:
         import torch
