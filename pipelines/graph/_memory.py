@@ -64,15 +64,9 @@ class Catalogue:
 class Ratings:
     """Who rated what, for pairs that are joined in the graph; by code, on one scale.
 
-    Parameters
-    ----------
-    index
-        The graph. Ratings of pairs that it does not join (held-out ones) are left out.
-    interactions
-        Columns ``user_id, item_id, rating, scale``, a frame or a scan; None if ratings are unknown.
-    scale
-        Name of the scale to hold them on; default that of the interactions, or 1-5 if they
-        are on several.
+    Ratings of pairs that the graph does not join (held-out ones) are left out. ``interactions`` has
+    columns ``user_id, item_id, rating, scale``, or is None if ratings are unknown. The scale is by
+    default that of the interactions, or 1-5 if they are on several.
 
     Raises
     ------
@@ -153,13 +147,9 @@ class Ratings:
 class ReleaseTables:
     """Tables of a release by short name, whatever holds them.
 
-    Parameters
-    ----------
-    source
-        A release of the store, a mapping of names to frames or to tables that have
-        ``lazy()``, or a reference such as ``movies@latest`` or the path of a lock file.
-    home
-        The store's folder, for a reference.
+    ``source`` is a release of the store, a mapping of names to frames or to tables that have
+    ``lazy()``, or a reference such as ``movies@latest`` or the path of a lock file in the store
+    ``home``.
 
     Raises
     ------
@@ -220,18 +210,8 @@ class ReleaseTables:
 def unit_vectors(embeddings: pl.DataFrame | None, ids: pl.Series) -> npt.NDArray[np.float32] | None:
     """Unit vectors in the order of `ids`, zero where there is none; None without a table.
 
-    Parameters
-    ----------
-    embeddings
-        Columns ``item_id`` and ``vector``.
-    ids
-        Ids of the items, in the order wanted.
-
-    Returns
-    -------
-    Of shape (items, dimension).
-
-    Raises :class:`ContractError` if vectors have different lengths.
+    ``embeddings`` has columns ``item_id`` and ``vector``; the result is of shape (items,
+    dimension).
     """
     if embeddings is None or not embeddings.height:
         return None
@@ -275,35 +255,24 @@ RatingOf = Literal["own", "others"]
 
 @dataclass(frozen=True, slots=True)
 class Neighbour:
-    """An item that was retrieved, and why.
+    """An item that was retrieved, and why."""
 
-    Attributes
-    ----------
-    item_id, title, year
-        Which item.
-    rating
-        On the memory's scale; None if nobody in the graph rated it.
-    rating_of
-        ``own``: the user's own; ``others``: the mean of everybody else's; None: no rating.
-    score
-        What neighbours are ranked by; see :class:`Parts`.
-    parts
-        The three similarities in it, before their weights.
-    basis
-        What it was found by.
-    paths
-        Share of each meta-path in ``parts.pathsim`` (they sum to it), largest first; only
-        those that join the two items.
-    """
-
+    #: Which item.
     item_id: str
     title: str
     year: int | None
+    #: On the memory's scale; None if nobody in the graph rated it.
     rating: float | None
+    #: ``own``: the user's own; ``others``: the mean of everybody else's; None: no rating.
     rating_of: RatingOf | None
+    #: What neighbours are ranked by; see :class:`Parts`.
     score: float
+    #: The three similarities in it, before their weights.
     parts: Parts
+    #: What it was found by.
     basis: Basis
+    #: Share of each meta-path in ``parts.pathsim`` (they sum to it), largest first; only those that
+    #: join the two items.
     paths: dict[str, float] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
@@ -317,20 +286,13 @@ _GRAPH_SCALE = SCALES["1-5"]
 
 @dataclass(frozen=True)
 class RatingMeaning:
-    """Edges that a rating on one scale stands for in a domain's graph.
+    """Edges that a rating on one scale stands for in a domain's graph."""
 
-    Attributes
-    ----------
-    schema
-        The domain's edge types.
-    settings
-        Thresholds of liked and disliked, on 1-5.
-    scale
-        The scale of the ratings.
-    """
-
+    #: The domain's edge types.
     schema: DomainSchema
+    #: Thresholds of liked and disliked, on 1-5.
     settings: GraphSettings
+    #: The scale of the ratings.
     scale: RatingScale
 
     def interactions(self, rating: float) -> Iterator[int]:
@@ -458,14 +420,8 @@ class GraphMemory:
         An item from which no path leads anywhere is answered for by its embedding alone, and
         neighbours say so (`basis`). Ties are broken by id.
 
-        Parameters
-        ----------
-        user
-            A human user, persona or added user; None leaves s(u, y) out.
-        item
-            The query item.
-        k
-            How many (at least 1); default the settings' ``k``.
+        Without a ``user`` (a human user, persona or added user) s(u, y) is left out; ``k`` is at
+        least 1, by default the settings'.
 
         Returns
         -------
@@ -657,21 +613,12 @@ class GraphMemory:
     ) -> GraphMemory:
         """The graph of a published release; its personas are known users without edges.
 
-        Parameters
-        ----------
-        release
-            A reference (``movies@latest``, a lock file's path), a release of the store or of
-            ``sim``, or a mapping of table names to frames. Needed are ``graph_triples`` and
-            ``items``; ``interactions`` (for ratings), ``item_embeddings``, ``human_users`` and
-            ``personas`` are used if they are there.
-        home
-            The store's folder, for a reference.
-        settings
-            Weights and thresholds; default those the release was made with.
-        scale
-            Scale of ratings in answers and additions; default that of the interactions.
-        cache_mb
-            How much may be kept of what was computed for items, by all copies together (MiB).
+        ``release`` is a reference (``movies@latest``, a lock file's path), a release of the store
+        or of ``sim``, or a mapping of table names to frames. Needed are ``graph_triples`` and
+        ``items``; ``interactions`` (for ratings), ``item_embeddings``, ``human_users`` and
+        ``personas`` are used if they are there. Weights and thresholds are by default those that
+        the release was made with, the scale of ratings is that of the interactions. ``cache_mb``
+        (MiB) bounds what is kept of what was computed for items, by all copies together.
 
         Raises
         ------
@@ -715,27 +662,10 @@ class GraphMemory:
     ) -> GraphMemory:
         """A memory over frames.
 
-        Parameters
-        ----------
-        triples
-            The `graph_triples` contract, a frame or a scan.
-        items
-            Columns ``item_id``, ``title`` and maybe ``year``.
-        interactions
-            Columns ``user_id, item_id, rating, scale``. Only ratings of pairs that the triples
-            join are read, so held-out ones can't come in.
-        embeddings
-            Columns ``item_id`` and ``vector`` (unit vectors).
-        users
-            Users that may have no edge yet.
-        domain
-            Such as ``movies``.
-        settings
-            Weights, thresholds and number of neighbours.
-        paths
-            Meta-paths; default the domain's.
-        scale, cache_mb
-            As for :meth:`open`.
+        ``items`` has ``item_id``, ``title`` and maybe ``year``; of ``interactions`` (``user_id,
+        item_id, rating, scale``) only ratings of pairs that the triples join are read, so that
+        held-out ones can't come in; ``embeddings`` has ``item_id`` and ``vector`` (unit vectors).
+        ``users`` may have no edge yet. Other arguments are as for :meth:`open`.
 
         Raises
         ------
@@ -760,13 +690,8 @@ class GraphMemory:
     def add_user(self, user: str, traits: Mapping[str, str] | None = None) -> None:
         """Make a user known, such as a persona that is not in the release.
 
-        Parameters
-        ----------
-        user
-            Its id; nothing changes if it is known.
-        traits
-            Values by the column of the users' table that relations are made from, such as
-            ``{"occupation": "artist", "age_band": "25-34"}``.
+        Nothing changes if it is known. ``traits`` are values by the column of the users' table that
+        relations are made from, such as ``{"occupation": "artist", "age_band": "25-34"}``.
 
         Raises
         ------
@@ -795,17 +720,10 @@ class GraphMemory:
         rating an item again adds the new rating's edges, and the newest rating is the one
         that is answered.
 
-        Parameters
-        ----------
-        user
-            A known user, see :meth:`add_user`.
-        relation
-            From a user, such as ``rated``, ``viewed`` or ``liked``.
-        item
-            A known item, or, for relations that lead elsewhere, any node's id.
-        rating
-            On the memory's scale; also adds the edges to and from the user's node of this
-            rating.
+        The user must be known (:meth:`add_user`), the relation lead from a user, such as ``rated``
+        or ``liked``, to a known item or, for relations that lead elsewhere, any node's id. A
+        ``rating`` on the memory's scale also adds the edges to and from the user's node of this
+        rating.
 
         Returns
         -------

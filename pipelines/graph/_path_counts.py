@@ -613,21 +613,14 @@ _MANY = 24
 
 @dataclass(frozen=True, slots=True)
 class UserWalks:
-    """Walks of one user to the middle of all user paths.
+    """Walks of one user to the middle of all user paths."""
 
-    Attributes
-    ----------
-    weights
-        Per column of the right-hand matrix, of shape (columns,): the counts from the user to an
-        item are the product of the item's row with it.
-    own
-        Path instances from the user back to itself.
-    grown
-        What additions contribute to the counts: counts by item, and their factor.
-    """
-
+    #: Per column of the right-hand matrix, of shape (columns,): the counts from the user to an item
+    #: are the product of the item's row with it.
     weights: Vector
+    #: Path instances from the user back to itself.
     own: float
+    #: What additions contribute to the counts: counts by item, and their factor.
     grown: list[tuple[dict[int, float], float]]
 
 

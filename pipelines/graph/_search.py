@@ -55,20 +55,14 @@ class Parts:
 
     ``score = alpha * pathsim + (1 - alpha) * user_similarity + embedding_weight * cosine``
     (SimUSER, formula 5 and appendix D); a part that is None counts as 0.
-
-    Attributes
-    ----------
-    pathsim
-        s(x, y), 0-1: paths between the two items over the mean of their paths to themselves.
-    user_similarity
-        s(u, y), 0-1, by the same counts; None if there is no user or the search is by
-        embedding alone.
-    cosine
-        Of the two node embeddings, -1 to 1; None if either item has none.
     """
 
+    #: s(x, y), 0-1: paths between the two items over the mean of their paths to themselves.
     pathsim: float
+    #: s(u, y), 0-1, by the same counts; None if there is no user or the search is by embedding
+    #: alone.
     user_similarity: float | None
+    #: Of the two node embeddings, -1 to 1; None if either item has none.
     cosine: float | None
 
 
@@ -91,24 +85,16 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """What is asked, and of what.
+    """What is asked, and of what."""
 
-    Attributes
-    ----------
-    base, growth
-        The graph.
-    settings
-        Weights.
-    item
-        Code of the query item.
-    user
-        Counts from the user, see :func:`~pipelines.graph._path_counts.user_counts`, or None.
-    """
-
+    #: The graph.
     base: PathCounts
     growth: AddedCounts
+    #: Weights.
     settings: GraphSettings
+    #: Code of the query item.
     item: int
+    #: Counts from the user, see :func:`~pipelines.graph._path_counts.user_counts`, or None.
     user: Vector | None
 
 
@@ -295,31 +281,21 @@ class Reader:
 
 @dataclass(frozen=True, slots=True)
 class Neighbours:
-    """Neighbours of many queries, best first, as arrays of shape (queries, k).
+    """Neighbours of many queries, best first, as arrays of shape (queries, k)."""
 
-    Attributes
-    ----------
-    items
-        Codes in `ids`, -1 where a query has fewer than k neighbours.
-    score
-        See :class:`Parts`; NaN where there is no neighbour, as in all the other arrays.
-    rating
-        On the memory's scale; NaN if nobody in the graph rated it.
-    own
-        Whether the rating is the user's own, not the mean of everybody else's.
-    pathsim, user_similarity, cosine
-        Components of the score; NaN where :class:`Parts` has None.
-    ids
-        Item ids by code, ascending.
-    """
-
+    #: Codes in `ids`, -1 where a query has fewer than k neighbours.
     items: Codes
+    #: See :class:`Parts`; NaN where there is no neighbour, as in all the other arrays.
     score: Vector
+    #: On the memory's scale; NaN if nobody in the graph rated it.
     rating: Vector
+    #: Whether the rating is the user's own, not the mean of everybody else's.
     own: npt.NDArray[np.bool_]
+    #: Components of the score; NaN where :class:`Parts` has None.
     pathsim: Vector
     user_similarity: Vector
     cosine: Vector
+    #: Item ids by code, ascending.
     ids: pl.Series
 
     def __len__(self) -> int:
