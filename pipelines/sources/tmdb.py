@@ -7,7 +7,6 @@ and keeps the answers on disk, so that a stopped fetch goes on where it was.
 
 from __future__ import annotations
 
-import math
 import re
 import unicodedata
 from collections import Counter
@@ -15,10 +14,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import accumulate, chain
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import orjson
 import polars as pl
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, ValidationError
 from rapidfuzz import fuzz
 
 from pipelines.config import Settings
@@ -180,6 +180,62 @@ def _same_film(known: str, other: str, release: str | None) -> bool:
 MAX_CAST = 10
 _INT64_MAX = 2**63 - 1
 
+
+def _whole_number(value: Any) -> Any:
+    """A whole number that is written as a float as an integer."""
+    return int(value) if type(value) is float and value.is_integer() else value
+
+
+def _directors(crew: Any) -> Any:
+    """Only a director's entry is looked into: TMDB lists hundreds of others per film."""
+    if type(crew) is not list:
+        return crew
+    return [p for p in crew if type(p) is not dict or p.get("job") == "Director"]
+
+
+_Text = Annotated[str | None, AfterValidator(lambda text: text or None)]
+_Whole = Annotated[
+    Annotated[int, Field(ge=-_INT64_MAX, le=_INT64_MAX)] | None, BeforeValidator(_whole_number)
+]
+_Real = Annotated[float, Field(allow_inf_nan=False)] | None
+
+
+class _Named(BaseModel, strict=True):
+    name: _Text = None
+    order: Any = None
+
+
+class _Keywords(BaseModel, strict=True):
+    keywords: list[_Named] | None = None
+
+
+class _Credits(BaseModel, strict=True):
+    cast: list[_Named] | None = None
+    crew: Annotated[list[_Named] | None, BeforeValidator(_directors)] = None
+
+
+class _Record(BaseModel, strict=True):
+    """What is read of a record; of several faults the first field's counts."""
+
+    credits: _Credits | None = None
+    imdb_id: _Text = None
+    title: _Text = None
+    original_title: _Text = None
+    original_language: _Text = None
+    overview: _Text = None
+    genres: list[_Named] | None = None
+    keywords: _Keywords | None = None
+    belongs_to_collection: _Named | None = None
+    release_date: _Text = None
+    runtime: _Whole = None
+    popularity: _Real = None
+    vote_average: _Real = None
+    vote_count: _Whole = None
+    budget: _Whole = None
+    revenue: _Whole = None
+    poster_path: _Text = None
+
+
 #: A flattened record: values in the order of the columns of ``raw.tmdb_movies``.
 FilmRow = tuple[Any, ...]
 
@@ -227,28 +283,35 @@ def flatten(record: object) -> FilmRow:
     (7, 'A Film', ['Drama'], 0)
     """
     tmdb_id = record_id(record)
-    assert isinstance(record, dict)
-    cast, directors = _credits(record.get("credits"))
+    try:
+        found = _Record.model_validate(record)
+    except ValidationError as error:
+        field = str(error.errors(include_input=False)[0]["loc"][0])
+        raise RecordFaultError(f"bad_{field.removeprefix('belongs_to_')}") from None
+    credit, series = found.credits or _Credits(), found.belongs_to_collection
+    cast = credit.cast or []
+    if all(type(person.order) is int for person in cast):
+        cast = sorted(cast, key=lambda person: person.order)
     return (
         tmdb_id,
-        _text(record, "imdb_id"),
-        _text(record, "title"),
-        _text(record, "original_title"),
-        _text(record, "original_language"),
-        _text(record, "overview"),
-        _names(record.get("genres"), "bad_genres"),
-        _keywords(record.get("keywords")),
-        cast,
-        directors,
-        _collection(record.get("belongs_to_collection")),
-        _text(record, "release_date"),
-        _whole(record, "runtime"),
-        _real(record, "popularity"),
-        _real(record, "vote_average"),
-        _whole(record, "vote_count"),
-        _whole(record, "budget"),
-        _whole(record, "revenue"),
-        _text(record, "poster_path"),
+        found.imdb_id,
+        found.title,
+        found.original_title,
+        found.original_language,
+        found.overview,
+        _names(found.genres),
+        _names(found.keywords and found.keywords.keywords),
+        _names(cast)[:MAX_CAST],
+        _names(credit.crew),
+        series and series.name,
+        found.release_date,
+        found.runtime,
+        found.popularity,
+        found.vote_average,
+        found.vote_count,
+        found.budget,
+        found.revenue,
+        found.poster_path,
     )
 
 
@@ -301,90 +364,9 @@ def _cleaned_lists(lists: pl.Series) -> pl.Series:
     return lists.list.eval(element.drop_nulls())
 
 
-def _text(record: dict[str, Any], name: str) -> str | None:
-    value = record.get(name)
-    if value is None or value == "":
-        return None
-    if type(value) is not str:
-        raise RecordFaultError(f"bad_{name}")
-    return value
-
-
-def _whole(record: dict[str, Any], name: str) -> int | None:
-    value = record.get(name)
-    if value is None:
-        return None
-    if type(value) is float and value.is_integer():
-        value = int(value)
-    if type(value) is not int or abs(value) > _INT64_MAX:
-        raise RecordFaultError(f"bad_{name}")
-    return value
-
-
-def _real(record: dict[str, Any], name: str) -> float | None:
-    value = record.get(name)
-    if value is None:
-        return None
-    if type(value) not in (int, float) or not math.isfinite(value):
-        raise RecordFaultError(f"bad_{name}")
-    return float(value)
-
-
-def _names(items: object, fault: str) -> list[str]:
-    """Names of a list of ``{"name": …}``, in order, each once."""
-    if items is None:
-        return []
-    if type(items) is not list:
-        raise RecordFaultError(fault)
-    names: dict[str, None] = {}
-    for item in items:
-        if type(item) is not dict:
-            raise RecordFaultError(fault)
-        name = item.get("name")
-        if name is not None and type(name) is not str:
-            raise RecordFaultError(fault)
-        if name:
-            names[name] = None
-    return list(names)
-
-
-def _keywords(value: object) -> list[str]:
-    if value is None:
-        return []
-    if type(value) is not dict:
-        raise RecordFaultError("bad_keywords")
-    return _names(value.get("keywords"), "bad_keywords")
-
-
-def _credits(value: object) -> tuple[list[str], list[str]]:
-    if value is None:
-        return [], []
-    if type(value) is not dict:
-        raise RecordFaultError("bad_credits")
-    cast, crew = value.get("cast"), value.get("crew")
-    names = _names(_billed(cast) if type(cast) is list else cast, "bad_credits")
-    if type(crew) is list:
-        # Only a director's entry is looked into: TMDB lists hundreds of others per film.
-        crew = [p for p in crew if type(p) is not dict or p.get("job") == "Director"]
-    return names[:MAX_CAST], _names(crew, "bad_credits")
-
-
-def _billed(cast: list[Any]) -> list[Any]:
-    """Cast by TMDB's billing number where every entry has one, else as listed."""
-    if all(type(p) is dict and type(p.get("order")) is int for p in cast):
-        return sorted(cast, key=lambda p: int(p["order"]))
-    return cast
-
-
-def _collection(value: object) -> str | None:
-    if value is None:
-        return None
-    if type(value) is not dict:
-        raise RecordFaultError("bad_collection")
-    name = value.get("name")
-    if name is not None and type(name) is not str:
-        raise RecordFaultError("bad_collection")
-    return name or None
+def _names(items: Sequence[_Named] | None) -> list[str]:
+    """Names in order, each once."""
+    return list(dict.fromkeys(item.name for item in items or () if item.name))
 
 
 #: Raised when the same records would give other rows.
