@@ -189,9 +189,9 @@ def _run(
     job = defs.resolve_job_def(planned.job)
     whole = len(planned.steps) == len(job.asset_layer.selected_asset_keys)
     run_id = str(uuid.uuid4())
-    watch = _Watch(observe)
+    report = RunReport(run_id, 0.0)
     began = time.perf_counter()
-    instance.add_event_listener(run_id, watch)
+    instance.add_event_listener(run_id, _Watch(observe, report))
     result = job.execute_in_process(
         instance=instance,
         run_id=run_id,
@@ -200,15 +200,7 @@ def _run(
         asset_selection=None if whole else list(planned.steps),
         raise_on_error=False,
     )
-    report = RunReport(
-        run_id,
-        time.perf_counter() - began,
-        list(watch.steps.values()),
-        watch.passed,
-        watch.warned,
-        watch.failed,
-        watch.not_applicable,
-    )
+    report.seconds = time.perf_counter() - began
     if not result.success:
         raise _first_fault(result, report, home)
     return report
@@ -236,16 +228,13 @@ def _own_stdout() -> Iterator[None]:
 
 
 class _Watch:
-    """Turns Dagster's event log into step reports, as they happen."""
+    """Enters the events of Dagster's log into a report, as they happen."""
 
-    def __init__(self, observe: Observer) -> None:
+    def __init__(self, observe: Observer, report: RunReport) -> None:
         self.observe = observe
+        self.report = report
         self.steps: dict[str, StepReport] = {}
         self.began: dict[str, float] = {}
-        self.passed = 0
-        self.warned: list[str] = []
-        self.failed: list[str] = []
-        self.not_applicable = 0
 
     def __call__(self, entry: Any, _cursor: Any = None) -> None:
         event = entry.dagster_event
@@ -254,7 +243,9 @@ class _Watch:
         name = event.step_key
         if event.is_step_start:
             self.began[name] = time.perf_counter()
-            self.steps.setdefault(name, StepReport(name))
+            if name not in self.steps:
+                self.steps[name] = StepReport(name)
+                self.report.steps.append(self.steps[name])
             self.observe("start", name, 0.0, "")
         elif event.is_step_success or event.is_step_failure:
             step = self.steps[name]
@@ -271,14 +262,14 @@ class _Watch:
         title = f"{check.asset_key.to_user_string()}: {check.check_name}"
         status = check.metadata.get("status")
         if status is not None and status.value == "not applicable":
-            self.not_applicable += 1
+            self.report.checks_not_applicable += 1
         elif check.passed:
-            self.passed += 1
+            self.report.checks_passed += 1
         elif check.severity == dg.AssetCheckSeverity.WARN:
-            self.warned.append(title)
+            self.report.checks_warned.append(title)
             self.observe("check", title, 0.0, "warning")
         else:
-            self.failed.append(title)
+            self.report.checks_failed.append(title)
             self.observe("check", title, 0.0, "failed")
 
 

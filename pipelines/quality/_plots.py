@@ -34,11 +34,20 @@ __all__ = ["PLOTS", "plots_for"]
 MOST = 24
 
 
+def _counts(rows: pl.LazyFrame, column: str) -> pl.DataFrame:
+    """Rows ``n`` by value of a column, without nulls, by value."""
+    counts = rows.drop_nulls(column).group_by(column).agg(n=pl.len())
+    return counts.collect(engine="streaming").sort(column)
+
+
+def _most(rows: pl.LazyFrame, column: str) -> pl.DataFrame:
+    """The most frequent values of a column, ties by value."""
+    return _counts(rows, column).sort("n", descending=True, maintain_order=True).head(MOST)
+
+
 def rating_histogram(interactions: pl.LazyFrame) -> bytes:
     """Share of each human rating."""
-    counts = (
-        interactions.group_by("rating").agg(n=pl.len()).collect(engine="streaming").sort("rating")
-    )
+    counts = _counts(interactions, "rating")
     if counts.is_empty():
         return empty("Human ratings")
     figure, axes = canvas("Human ratings", "rating (stars)", "share of ratings")
@@ -49,12 +58,7 @@ def rating_histogram(interactions: pl.LazyFrame) -> bytes:
 
 def item_popularity(interactions: pl.LazyFrame) -> bytes:
     """Ratings per item by rank, both axes logarithmic: the long tail."""
-    counts = (
-        interactions.group_by("item_id")
-        .agg(n=pl.len())
-        .collect(engine="streaming")["n"]
-        .sort(descending=True)
-    )
+    counts = _counts(interactions, "item_id")["n"].sort(descending=True)
     if counts.is_empty():
         return empty("Ratings per film")
     # Ranks are drawn at a few hundred places that are even on the logarithmic axis.
@@ -86,9 +90,7 @@ def ratings_per_user(interactions: pl.LazyFrame) -> bytes:
 
 def films_per_year(items: pl.LazyFrame) -> bytes:
     """Films by year of release."""
-    counts = (
-        items.drop_nulls("year").group_by("year").agg(n=pl.len()).collect(engine="streaming")
-    ).sort("year")
+    counts = _counts(items, "year")
     if counts.is_empty():
         return empty("Films per year")
     figure, axes = canvas("Films per year", "year of release", "films (count)")
@@ -98,16 +100,7 @@ def films_per_year(items: pl.LazyFrame) -> bytes:
 
 def genre_counts(items: pl.LazyFrame) -> bytes:
     """Films per genre, most frequent first."""
-    counts = (
-        items.select(genre="genres")
-        .explode("genre")
-        .drop_nulls()
-        .group_by("genre")
-        .agg(n=pl.len())
-        .sort("n", "genre", descending=[True, False])
-        .head(MOST)
-        .collect(engine="streaming")
-    )
+    counts = _most(items.select(genre="genres").explode("genre"), "genre")
     return bars(
         "Films per genre",
         "films (count)",
@@ -164,15 +157,9 @@ def persona_ages(personas: pl.LazyFrame, targets: PersonaTargets) -> bytes:
 def persona_names(personas: pl.LazyFrame) -> bytes:
     """The most frequent first names of sampled personas."""
     drawn = personas.filter(pl.col("origin") != "imported").drop_nulls("name")
-    counts = (
-        drawn.select(pl.col("name").str.split(" ").list.first())
-        .group_by("name")
-        .agg(n=pl.len())
-        .with_columns(share=pl.col("n") / pl.col("n").sum())
-        .sort("n", "name", descending=[True, False])
-        .head(MOST)
-        .collect(engine="streaming")
-    )
+    counts = _counts(drawn.select(pl.col("name").str.split(" ").list.first()), "name")
+    counts = counts.with_columns(share=pl.col("n") / pl.col("n").sum())
+    counts = counts.sort("n", descending=True, maintain_order=True).head(MOST)
     names, shares = counts["name"].to_list(), counts["share"].to_list()
     return bars("Most frequent first names", "share of personas", "name", names, shares)
 
@@ -182,15 +169,7 @@ def persona_genres(personas: pl.LazyFrame, targets: PersonaTargets) -> bytes:
     domains = personas.select("domain").head(1).collect()["domain"]
     shares = targets.favourable.get(domains[0], {}) if len(domains) else {}
     counts = {
-        side: dict(
-            personas.select(genre=side)
-            .explode("genre")
-            .drop_nulls()
-            .group_by("genre")
-            .agg(n=pl.len())
-            .collect(engine="streaming")
-            .iter_rows()
-        )
+        side: dict(_counts(personas.select(genre=side).explode("genre"), "genre").iter_rows())
         for side in ("likes", "dislikes")
     }
     genres = sorted(shares, key=lambda g: -shares[g])[:MOST]
@@ -230,13 +209,7 @@ def score_vs_human(scores: pl.LazyFrame, interactions: pl.LazyFrame | None) -> b
 
 def triples_per_relation(triples: pl.LazyFrame) -> bytes:
     """Graph triples by relation."""
-    counts = (
-        triples.group_by("relation")
-        .agg(n=pl.len())
-        .sort("n", "relation", descending=[True, False])
-        .head(MOST)
-        .collect(engine="streaming")
-    )
+    counts = _most(triples, "relation")
     return bars(
         "Triples per relation",
         "triples (count)",
