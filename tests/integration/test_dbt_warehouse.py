@@ -63,7 +63,11 @@ def dbt(home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def commit(store: Store, dataset: str, rows: list[tuple[object, ...]]) -> None:
-    frame = pl.DataFrame(rows, schema=CONTRACTS[dataset].polars_schema(), orient="row")
+    schema = CONTRACTS[dataset].polars_schema()
+    width = len(rows[0]) if rows else len(schema)
+    frame = pl.DataFrame(rows, schema=dict(list(schema.items())[:width]), orient="row")
+    # Columns that the rows here do not reach yet are null.
+    frame = frame.with_columns(pl.lit(None, schema[n]).alias(n) for n in list(schema)[width:])
     store.commit(dataset, frame, code_version="test", allow_empty=True)
 
 
