@@ -296,7 +296,7 @@ class _Steps:
             if self.live:
                 self.live.update(f"{text}  {human_seconds(seconds)}")
             else:
-                self.screen.print(f"… {seconds:6.1f} s  {text}")
+                self.screen.print(f"… {seconds:6.1f} s  {text}", soft_wrap=True)
 
     def step(self, event: str, name: str, seconds: float, detail: str) -> None:
         if self.quiet:
@@ -313,7 +313,8 @@ class _Steps:
             return
         mark = {"done": "[green]✓[/]", "failed": "[red]✗[/]", "check": "[yellow]![/]"}[event]
         took = f"{seconds:6.1f} s" if event != "check" else " " * 8
-        self.screen.print(f"{mark} {took}  {escape(name)}  [dim]{escape(detail)}[/]")
+        line = f"{mark} {took}  {escape(name)}  [dim]{escape(detail)}[/]"
+        self.screen.print(line, soft_wrap=True)
 
     def left_out(self, domains: Sequence[str]) -> None:
         """Say which domains have no files."""

@@ -29,6 +29,15 @@ def test_running_step_is_shown_with_elapsed_and_remaining_time(
     assert line == "… 12.0 s movies_preference_scores scoring 1,000 of 4,000, about 30 s left"
 
 
+def test_long_line_is_not_wrapped_without_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    steps = _Steps(quiet=False, clock=Clock())
+    steps.step("start", "movies_item_embeddings", 0.0, "")
+    steps.progress(f"embed movies.items {'of a long name ' * 5}", 0, 4_000)
+    steps.tick()
+    steps.step("done", "movies_item_embeddings", 11.0, "3 rows, " * 12)
+    assert len(capsys.readouterr().err.splitlines()) == 2
+
+
 def test_longest_running_step_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     clock = Clock()
     steps = _Steps(quiet=False, clock=clock)
