@@ -15,7 +15,7 @@ from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
 from pipelines.config import Section, Settings
-from pipelines.contracts import ABLATIONS, MATCHING, PUBLISHED, RAW, TRAINING, Contract
+from pipelines.contracts import ABLATIONS, MATCHING, PUBLISHED, RAW, SIMULATIONS, TRAINING, Contract
 from pipelines.contracts.dbt import mart_models
 from pipelines.domains import DOMAINS
 
@@ -38,6 +38,7 @@ def tables() -> str:
         ("Raw snapshots", RAW),
         ("Ablation suites", ABLATIONS),
         ("Trained policies", TRAINING),
+        ("Visits of simulated users", SIMULATIONS),
     ):
         out.append(f"## {title}\n\n")
         for dataset, contract in group.items():

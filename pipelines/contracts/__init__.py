@@ -21,6 +21,7 @@ from pipelines.contracts.raw import RAW
 from pipelines.contracts.raw_amazon import RAW_AMAZON
 from pipelines.contracts.raw_files import RAW_FILES
 from pipelines.contracts.raw_steam import RAW_STEAM
+from pipelines.contracts.simulations import SIMULATIONS
 from pipelines.contracts.training import TRAINING
 
 __all__ = [
@@ -30,6 +31,7 @@ __all__ = [
     "MATCHING",
     "PUBLISHED",
     "RAW",
+    "SIMULATIONS",
     "TRAINING",
     "ColumnDoc",
     "Contract",
@@ -47,4 +49,4 @@ for _domain, _parts in {
     if f"{_domain}.items" in PUBLISHED:
         PUBLISHED.update(derived(_domain, **_parts))
 
-CONTRACTS: dict[str, Contract] = RAW | PUBLISHED | MATCHING | ABLATIONS | TRAINING
+CONTRACTS: dict[str, Contract] = RAW | PUBLISHED | MATCHING | ABLATIONS | TRAINING | SIMULATIONS

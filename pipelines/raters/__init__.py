@@ -59,9 +59,11 @@ from pipelines.raters.report import (
     whole_report,
 )
 from pipelines.raters.statistical import (
+    EFFECTS,
     LiveStatistical,
     MeanRater,
     RandomRater,
+    Settled,
     StatisticalRater,
     fit_rater,
     fit_statistical,
@@ -78,6 +80,7 @@ __all__ = [
     "CODE_VERSION",
     "COMPARED",
     "CONTEXT",
+    "EFFECTS",
     "EXPLANATIONS",
     "MIN_PERSONAS",
     "MIN_RATINGS",
@@ -104,6 +107,7 @@ __all__ = [
     "RatingBatch",
     "RatingScale",
     "ReplayRater",
+    "Settled",
     "Shard",
     "Shards",
     "StatisticalRater",

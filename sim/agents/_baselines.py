@@ -125,9 +125,8 @@ class AlwaysBrain:
 def no_reflections(n: int) -> Reflections:
     """Reflections of `n` agents that don't reflect."""
     nothing = np.empty((n, 0), object)
-    return Reflections(
-        questions=nothing, insights=nothing, evidence=[()] * n, **Replies.fine(n)
-    )  # fmt: skip
+    evidence = np.empty((n, 0, 0), np.int64)
+    return Reflections(questions=nothing, insights=nothing, evidence=evidence, **Replies.fine(n))
 
 
 def _draws(seeds: Any, width: int, each: int) -> Floats:

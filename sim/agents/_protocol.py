@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeAlias, runtime_checkable
 
@@ -98,10 +98,14 @@ class Entry:
 class Past:
     """Views of each agent so far, the present one last; rows are those of the request.
 
+    A view is what an agent sees at once: a page, or after a click one item of it.
+
     Attributes
     ----------
     pages
         Page of each view, from 1; 0 where there was no view, of shape (n, views).
+    clicked
+        Whether the view showed one clicked item of the page before it, of shape (n, views).
     items
         Item numbers by position, -1 where there was none, of shape (n, views, per_page).
     judged, watched
@@ -113,6 +117,7 @@ class Past:
     """
 
     pages: Ints
+    clicked: Bools
     items: Ints
     judged: Bools
     watched: Bools
@@ -138,7 +143,7 @@ class Requests:
     pages
         Number of the page, from 1.
     seeds
-        Seed of the request, from (run, agent, view, phase, attempt).
+        Seed of the request, from (run, agent, view, state, attempt).
     attempts
         0, or 1 where the first reply was not usable.
     faults
@@ -326,12 +331,12 @@ class Reflections(Replies):
     questions, insights
         Texts of shape (n, 3), or (n, 0) of a brain that does not reflect.
     evidence
-        Numbers of the entries that each insight rests on: lists of row `i`, one per insight.
+        Numbers of the entries that each insight rests on, of shape (n, 3, e), padded with -1.
     """
 
     questions: Texts
     insights: Texts
-    evidence: Sequence[Sequence[Sequence[int]]]
+    evidence: Ints
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,23 +4,25 @@ from pipelines.raters.statistical._baselines import MeanRater, RandomRater
 from pipelines.raters.statistical._components import component_sums, components, other_mean_surplus
 from pipelines.raters.statistical._drawn import stated_genres
 from pipelines.raters.statistical._fit import fit_rater, fit_statistical
-from pipelines.raters.statistical._live import LiveStatistical
+from pipelines.raters.statistical._live import LiveStatistical, Settled
 from pipelines.raters.statistical._people import (
     HumanRows,
     collect_rows,
     group_surplus,
     source_scale,
 )
-from pipelines.raters.statistical._profiles import Catalogue, genre_matrix
+from pipelines.raters.statistical._profiles import EFFECTS, Catalogue, genre_matrix
 from pipelines.raters.statistical._rater import HUMAN, StatisticalRater
 
 __all__ = [
+    "EFFECTS",
     "HUMAN",
     "Catalogue",
     "HumanRows",
     "LiveStatistical",
     "MeanRater",
     "RandomRater",
+    "Settled",
     "StatisticalRater",
     "collect_rows",
     "component_sums",

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 import numpy as np
 import polars as pl
 
@@ -11,7 +14,7 @@ from pipelines.raters.statistical._profiles import EFFECTS, Catalogue, Profiles,
 from pipelines.raters.statistical._rater import StatisticalRater, is_human, width_of
 from pipelines.scales import rescale
 
-__all__ = ["LiveStatistical"]
+__all__ = ["LiveStatistical", "Settled"]
 
 _LENIENCY, _HISTORY = EFFECTS.index("leniency"), EFFECTS.index("history")
 #: Persona-item values that are kept as a table (count, 8 bytes each); more are computed when
@@ -133,6 +136,33 @@ class LiveStatistical(BoundRater):
         expected = self._batch(again, location, np.repeat(width, len(location))).expected
         return {e: float(expected[0] - expected[n + 1]) for n, e in enumerate(EFFECTS)}
 
+    def settle(self, memories: Sequence[tuple[Ints, Floats]]) -> Settled:
+        """The rater with a memory per persona that no longer changes.
+
+        Parameters
+        ----------
+        memories
+            Item numbers, oldest first, and ratings on `scale` of every persona.
+
+        Raises
+        ------
+        ContractError
+            If a rating is off the scale, or there is not one memory per persona.
+        """
+        if len(memories) != len(self._unread):
+            raise ContractError(
+                f"{len(memories)} memories for {len(self._unread)} personas", where=self.name
+            )
+        taste = np.zeros((len(memories), self._items_white.shape[1]))
+        widths = self._unread.copy()
+        # One by one: padding to the longest would make a row depend on the others.
+        for n, (past, ratings) in enumerate(memories):
+            if len(past):
+                one = np.array([n])
+                learned, variance = self.beliefs(one, past[None], ratings[None])
+                taste[n], widths[n] = learned[0], self._widths(one, variance)[0]
+        return Settled(self, taste, widths)
+
     def beliefs(self, personas: Ints, past: Ints, ratings: Floats) -> tuple[Floats, Floats]:
         """Posterior of taste after memories (as of :meth:`rate`, with at least one column).
 
@@ -197,6 +227,48 @@ class LiveStatistical(BoundRater):
     def _batch(self, personas: Ints, location: Floats, width: Floats) -> RatingBatch:
         found = self._fitted.distributions(location, width, self._extremes[personas])
         return RatingBatch(self.scale, found, [OK] * len(location))
+
+
+@dataclass(frozen=True)
+class Settled:
+    """Ratings by personas whose memories no longer change; made by `LiveStatistical.settle`.
+
+    A row's result is the same to the last bit whatever stands in the other rows.
+
+    Attributes
+    ----------
+    rater
+        The bound rater.
+    taste, widths
+        What memories teach of each persona, of shape (personas, features) and (personas,).
+    """
+
+    rater: LiveStatistical
+    taste: Floats
+    widths: Floats
+
+    def rate(self, personas: Ints, items: Ints) -> RatingBatch:
+        """Rate one pair per row; parameters as of :meth:`LiveStatistical.rate`."""
+        live = self.rater
+        location = live._static.of(personas, items) + live._moved(self.taste[personas], items)
+        return live._batch(personas, location, self.widths[personas])
+
+    def effects(self, personas: Ints, items: Ints) -> Floats:
+        """Parts of the location of each pair, in logits, of shape (n, effects).
+
+        In the order of `EFFECTS`. The expected rating grows with the location, so that the
+        largest part is the effect without which it would be lowest, and the smallest the one
+        without which it would be highest.
+        """
+        live = self.rater
+        pairs = np.stack([personas, live._rows[items]], axis=1)
+        parts = pair_features(live._profiles, live._catalogue, pairs) * live._weights
+        taste = self.taste[personas]
+        leniency = live._lower00 * taste[:, 0]
+        whole = np.vecdot(live._items_white[items], np.ascontiguousarray(taste))
+        parts[:, _LENIENCY] += live._weights[_LENIENCY] * leniency
+        parts[:, _HISTORY] += live._weights[_HISTORY] * (whole - leniency)
+        return np.asarray(parts, np.float64)
 
 
 class _Static:
