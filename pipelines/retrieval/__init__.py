@@ -7,7 +7,7 @@
 [[1]]
 """
 
-from pipelines.retrieval._embedding import EmbeddingRetriever
+from pipelines.retrieval._embedding import EmbeddingRetriever, item_vectors
 from pipelines.retrieval._features import FeatureRetriever, ItemFeatures
 from pipelines.retrieval._order import NoRetriever, RecentRetriever
 from pipelines.retrieval._protocol import Retriever, latest, newest_best
@@ -21,6 +21,7 @@ __all__ = [
     "NoRetriever",
     "RecentRetriever",
     "Retriever",
+    "item_vectors",
     "latest",
     "newest_best",
     "open_retriever",
