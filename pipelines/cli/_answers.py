@@ -270,8 +270,8 @@ def _draw_report(screen: Console, report: GcReport, store: AnswerStore) -> None:
 
 
 def _excerpt(answer: StoredAnswer) -> str:
-    said = answer.text if answer.status == "ok" else answer.detail
-    text = " ".join((said or "-").split())
+    line = answer.text if answer.status == "ok" else answer.detail
+    text = " ".join((line or "-").split())
     return text if len(text) <= _EXCERPT else text[: _EXCERPT - 1] + "…"
 
 

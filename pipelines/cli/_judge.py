@@ -1,4 +1,4 @@
-"""``understudy judge``: questionnaires for people, and what they said."""
+"""``understudy judge``: questionnaires for people, and their answers."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def score(
     """
     from pipelines.judge import score_sheets
 
-    open_settings(home, config)  # faulty settings are told by every command alike
+    open_settings(home, config)  # every command reports faulty settings
     key = folder if folder.is_file() else folder / "key.json"
     payload = asdict(score_sheets(key, sheets))
     emit(payload, lambda screen: _render_score(screen, payload), as_json=as_json)

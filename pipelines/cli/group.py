@@ -141,7 +141,7 @@ def _line(text: str) -> None:
 
 
 def _json_error(body: dict[str, Any]) -> None:
-    with suppress(typer.Exit):  # nobody reads stdout; the line on stderr has said it
+    with suppress(typer.Exit):  # nobody reads stdout; the line on stderr is enough
         write_json({"error": body})
 
 

@@ -442,7 +442,7 @@ class TrainingSettings(Section):
         0.025, description="That a persona leaves after a step (SUBER's code)."
     )
     retriever: Literal["none", "recent", "features", "embedding", "graph"] = Field(
-        "recent", description="Which past items the rater is told of."
+        "recent", description="How past items are selected for the rater."
     )
     retrieved: int = Field(10, ge=0, le=1_000, description="How many of them (count).")
     scale_reward: bool = Field(

@@ -8,7 +8,7 @@ __all__ = ["item_text", "persona_text"]
 
 #: Where a story line or description stands; the first that there is.
 _PROSE = ("overview", "description")
-#: People, makers and keywords: column, how its sentence begins, how many are told. More keywords
+#: People, makers and keywords: column, how its sentence begins, how many are named. More keywords
 #: add little and push the prose out of the encoder's window.
 _DETAILS = (
     ("directors", "Directed by ", 2),

@@ -305,8 +305,8 @@ class PromptStyle:
 
 def rating_prompt_digest() -> str:
     """SHA-256 (hex) of the templates, the worked examples and the words for each domain."""
-    said = f"{template_digest(*_TEMPLATES)}\0{EXAMPLES!r}\0{SUBJECTS!r}\0{_START}"
-    return hashlib.sha256(said.encode()).hexdigest()
+    content = f"{template_digest(*_TEMPLATES)}\0{EXAMPLES!r}\0{SUBJECTS!r}\0{_START}"
+    return hashlib.sha256(content.encode()).hexdigest()
 
 
 def answer_start(scale: RatingScale) -> str:
@@ -422,8 +422,8 @@ def explain_messages(
         sentences=sentences,
     )
     system = _system(style, "Reply with the reason, nothing else.")
-    said = f"{_person(persona, past, style, person)}\n\n{_item(item, style, mean)}\n\n{ask}"
-    return _with_system(system, [Message("user", said)], style)
+    text = f"{_person(persona, past, style, person)}\n\n{_item(item, style, mean)}\n\n{ask}"
+    return _with_system(system, [Message("user", text)], style)
 
 
 def _conversation(
@@ -435,11 +435,11 @@ def _conversation(
     person: str | None,
     ask: str,
 ) -> tuple[Message, ...]:
-    said = f"{_person(persona, past, style, person)}\n\n{_item(item, style, mean)}\n\n{ask}"
+    text = f"{_person(persona, past, style, person)}\n\n{_item(item, style, mean)}\n\n{ask}"
     opened = _opening(style)
     if not style.system_role and len(opened) == 1:
-        said, opened = f"{opened[0].content}\n\n{said}", ()
-    messages = (*opened, Message("user", said))
+        text, opened = f"{opened[0].content}\n\n{text}", ()
+    messages = (*opened, Message("user", text))
     if style.begun:
         return (*messages, Message("assistant", answer_start(style.scale)))
     return messages

@@ -111,12 +111,12 @@ class Subject:
 
     def title(self, row: Row) -> str:
         """The item in one line, for lists."""
-        told = [text for text in (f.text(row) for f in self.short) if text]
+        parts = [text for text in (f.text(row) for f in self.short) if text]
         name = one_line(str(row.get("title") or "")) or f"a {self.item}"
-        return f"{name} ({'; '.join(told)})" if told else name
+        return f"{name} ({'; '.join(parts)})" if parts else name
 
     def lines(self, row: Row, words: int | None = None) -> list[tuple[str, str]]:
-        """Labels and values; `words` is how much of the plot is told (None: all)."""
+        """Labels and values; `words` is how much of the plot is shown (None: all)."""
         out = [(f.label, text) for f in self.fields if (text := f.text(row))]
         plot = self.plot.text(row)
         if words is not None and (parts := plot.split())[words:]:

@@ -101,8 +101,8 @@ class EnsembleRater:
         status = [OK] * len(pairs)
         notes: list[list[str]] = [[] for _ in range(len(pairs))]
         for rater, batch in zip(self._raters, batches, strict=True):
-            said = batch.notes or [None] * len(pairs)
-            for row, (state, note) in enumerate(zip(batch.status, said, strict=True)):
+            remarks = batch.notes or [None] * len(pairs)
+            for row, (state, note) in enumerate(zip(batch.status, remarks, strict=True)):
                 if state != OK and status[row] == OK:
                     status[row] = state
                 if state != OK or note:

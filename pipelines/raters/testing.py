@@ -116,10 +116,10 @@ class RaterContract(ABC):
         history = pl.DataFrame({"persona_id": personas["persona_id"][:1]}).with_columns(
             item_id=pl.lit("ml:1"), rating=pl.lit(best)
         )
-        told = rater.rate(personas, items, history, pairs=np.array([[0, 1]]))
+        expected = rater.rate(personas, items, history, pairs=np.array([[0, 1]]))
         memory = np.array([[0, -1]]), np.array([[best, 0.0]])
         found = bound.rate(np.array([0]), np.array([1]), *memory)
-        np.testing.assert_allclose(found.probabilities, told.probabilities, atol=1e-6)
+        np.testing.assert_allclose(found.probabilities, expected.probabilities, atol=1e-6)
 
     def test_no_pair_gives_no_rating(self) -> None:
         """Zero pairs are not an error."""

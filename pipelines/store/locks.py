@@ -1,7 +1,7 @@
 """Locks that the operating system releases when their holder dies, however it dies.
 
 ``flock`` on an open file: no lease to renew, no stale lock after SIGKILL, no trust in process
-ids (they are written into the file only so that people can be told who holds it).
+ids (they are written into the file only so that messages can name the holder).
 """
 
 from __future__ import annotations

@@ -80,14 +80,10 @@ class Cases:
 
 @dataclass(frozen=True)
 class Human:
-    """How people rate: an item uniform, then one of its ratings.
+    """People's ratings: an item uniform, then one of its ratings.
 
-    Attributes
-    ----------
-    scale
-        Of the source.
-    shares
-        Share of each of its answers, ascending, of shape (answers,).
+    ``scale`` is the source's, ``shares`` the share of each of its answers, ascending, of shape
+    (answers,).
     """
 
     scale: RatingScale
@@ -124,10 +120,8 @@ def load_cases(
         One of :data:`TESTS`.
     draw
         Which draw of `series_cases` and `human_cases`.
-    tables
-        Case tables by short name.
-    suite
-        Whose.
+    tables, suite
+        Case tables by short name; the suite that they belong to.
     frame
         Gives tables of the domain: `items` in the order of their ids, `personas`,
         `human_users`.

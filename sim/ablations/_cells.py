@@ -25,27 +25,12 @@ STRENGTH = {"none": 0.0, "greedy": 0.3, "gaussian": 1.0}
 
 
 def kernel(name: str, scale: RatingScale, strength: float | None = None) -> npt.NDArray[np.float64]:
-    """Probability of each answer after the noise, by answer before it.
+    """Probability of each answer after the noise, by answer before it; rows sum to 1.
 
-    Parameters
-    ----------
-    name
-        ``none``; ``greedy``: one answer up or down with probability q/2 each (SUBER, section
-        4.1); ``gaussian``: a normal number is added and the sum rounded. What falls off the
-        scale is put at its end.
-    scale
-        Whose answers.
-    strength
-        q (0-1), or the standard deviation in answers; default :data:`STRENGTH`.
-
-    Returns
-    -------
-    Shape (answers, answers), rows sum to 1.
-
-    Raises
-    ------
-    ConfigError
-        If there is no such noise or strength.
+    ``none``; ``greedy``: one answer up or down with probability q/2 each (SUBER, section 4.1);
+    ``gaussian``: a normal number is added and the sum rounded. What falls off the scale is put at
+    its end. `strength` is q (0-1), or the standard deviation in answers; default :data:`STRENGTH`.
+    Another name or strength is a ConfigError.
 
     >>> from pipelines.scales import SCALES
     >>> kernel("greedy", SCALES["1-5"], 0.5)[0].tolist()
@@ -93,13 +78,10 @@ def successes(test: str, suite: Suite, scale: RatingScale) -> npt.NDArray[np.boo
 
 
 def common_scale(scale: RatingScale, human: Human) -> tuple[RatingScale, Ints, Floats]:
-    """Where ratings and people's ratings are compared: the scale with fewer answers.
+    """The scale with fewer answers, on which ratings and people's ratings are compared.
 
-    Returns
-    -------
-    tuple
-        That scale, the number of its answer for each answer of `scale`, and the human shares on
-        it (each answer of the source counts at the nearest one).
+    Returns also the number of its answer for each answer of `scale`, and the human shares on it
+    (each answer of the source counts at the nearest one).
     """
     target = human.scale if len(human.scale) <= len(scale) else scale
 
@@ -115,7 +97,7 @@ def common_scale(scale: RatingScale, human: Human) -> tuple[RatingScale, Ints, F
 
 def scored(
     cases: Cases,
-    said: pl.DataFrame,
+    answers: pl.DataFrame,
     scale: RatingScale,
     suite: Suite,
     *,
@@ -125,23 +107,10 @@ def scored(
 ) -> pl.DataFrame:
     """The outcome of each case under one seed.
 
-    The rating is drawn from the rater's distribution and then perturbed. The draws belong to
-    (seed, test, case), so that configurations are compared under the same luck.
-
-    Parameters
-    ----------
-    cases, said
-        The questions, and what :func:`sim.ablations._context.answers` returned.
-    scale
-        Of the answers.
-    suite
-        Whose thresholds.
-    seed
-        Of the draws.
-    noise
-        Perturbation.
-    human
-        People's distribution; only the similarity needs it.
+    The rating is drawn from the rater's distribution (`answers`, of
+    :func:`sim.ablations._context.answers`) and then perturbed. The draws belong to (seed, test,
+    case), so that configurations are compared under the same luck. `human` is needed by the
+    similarity only.
 
     Returns
     -------
@@ -152,9 +121,9 @@ def scored(
     """
     import polars as pl
 
-    ok = (said["status"] == "ok").to_numpy()
+    ok = (answers["status"] == "ok").to_numpy()
     probabilities = np.zeros((len(cases), len(scale)))
-    flat = said["probabilities"].filter(said["status"] == "ok")
+    flat = answers["probabilities"].filter(answers["status"] == "ok")
     probabilities[ok] = np.array(flat.to_list(), dtype=np.float64).reshape(
         int(ok.sum()), len(scale)
     )
@@ -179,7 +148,7 @@ def scored(
             "user": cases.users,
             "group": cases.group,
             "want": cases.want,
-            "status": said["status"],
+            "status": answers["status"],
         },
         schema_overrides={
             **dict.fromkeys(("test", "user", "group", "status"), pl.String),

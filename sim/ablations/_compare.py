@@ -59,16 +59,8 @@ def compare(
 ) -> list[Difference]:
     """`left` minus `right`, per test and for the mean of `tests`.
 
-    Parameters
-    ----------
-    left, right
-        Rows of :func:`sim.ablations._cells.scored` of all tests and seeds.
-    human
-        People's shares on the common scale of either side.
-    tests
-        Those of the aggregate.
-    seed
-        Of the bootstrap and the permutations.
+    Both are rows of :func:`sim.ablations._cells.scored` of all tests and seeds; `human` are
+    people's shares on the common scale of either side.
     """
     import polars as pl
 

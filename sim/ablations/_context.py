@@ -69,17 +69,9 @@ def recall(cases: Cases, retriever: Retriever | None, k: int) -> tuple[Ints, Flo
 
 
 def blocks(person: Ints, *, alone: bool, most: int = BLOCK) -> Iterator[Ints]:
-    """Rows of the cases that are asked together, together each once.
+    """Rows of the cases that are asked together (at most `most`), together each once.
 
-    Parameters
-    ----------
-    person
-        Who is asked in each case, of shape (n,).
-    alone
-        Whether nobody may be in a block twice: a rater knows histories by persona, so two
-        memories of one persona must not meet in a call.
-    most
-        Cases of a block at most (count).
+    `alone`: nobody may be in a block twice, as a rater knows histories by persona.
 
     >>> [b.tolist() for b in blocks(np.array([7, 7, 8]), alone=True)]
     [[0, 2], [1]]
@@ -105,7 +97,7 @@ def answers(
     most: int = BLOCK,
     progress: Callable[[int], None] = lambda _: None,
 ) -> pl.DataFrame:
-    """What the rater says in each case, asked only where it is not kept yet.
+    """The rater's answer to each case, asked only where `results` does not hold it yet.
 
     Parameters
     ----------
@@ -114,7 +106,7 @@ def answers(
     cases, shown
         The questions, and :func:`recall`'s answer for them.
     rater
-        Opens the rater; not called if everything is results.
+        Opens the rater; not called if nothing is left to ask.
     items
         The release's items in the order of their ids.
     results
@@ -122,7 +114,7 @@ def answers(
     most
         Cases that are asked together at most (count).
     progress
-        Called with the number of cases done, kept ones too.
+        Called with the number of cases done, stored ones too.
 
     Returns
     -------
@@ -271,10 +263,7 @@ class SuiteContext:
     ) -> SuiteContext:
         """Open a release for a suite; case tables that were not made of it yet are made.
 
-        Raises
-        ------
-        ReleaseError
-            If the release lacks a table that the suite needs, or is of another domain.
+        ReleaseError if the release lacks a table that the suite needs, or is of another domain.
         """
         from pipelines.ablations import CASE_TABLES, needs, suite_named
         from pipelines.stages import PipelineContext, build, case_stage
@@ -380,12 +369,12 @@ class SuiteContext:
         frames, failed = [], False
         for test in TESTS:
             cases = self.questions(test, seed, options.wording)
-            said = self._said(spec, options, test, seed, cases, progress)
-            failed = failed or bool((said["status"] == "engine_error").any())
+            answered = self._answers(spec, options, test, seed, cases, progress)
+            failed = failed or bool((answered["status"] == "engine_error").any())
             frames.append(
                 scored(
                     cases,
-                    said,
+                    answered,
                     scale,
                     self.suite,
                     seed=seed,
@@ -423,7 +412,7 @@ class SuiteContext:
     def _rater(self, spec: RaterSpec, options: Options) -> Rater:
         return self.raters.open(spec, options.scale, *options.prompt, history=self.k)
 
-    def _said(
+    def _answers(
         self,
         spec: RaterSpec,
         options: Options,

@@ -69,14 +69,8 @@ class TestScore:
 class UserSums:
     """Sums of one test by user and seed: every score is a function of them.
 
-    Attributes
-    ----------
-    users
-        Ids, sorted.
-    sums
-        Shape (seeds, users, columns): rated and successful cases, or rated cases by answer.
-    human
-        People's shares for the similarity, else None.
+    ``sums`` has shape (seeds, users, columns): rated and successful cases, or rated cases by
+    answer; ``users`` are sorted ids; ``human`` are people's shares for the similarity, else None.
     """
 
     users: list[str]
@@ -119,18 +113,9 @@ class UserSums:
 
 
 def score_of(test: str, cases: pl.DataFrame, human: Floats | None, *, seed: int = 0) -> TestScore:
-    """The score of one test.
+    """The score of one test, from the rows of :func:`sim.ablations._cells.scored` of all seeds.
 
-    Parameters
-    ----------
-    test
-        Its name.
-    cases
-        Rows of :func:`sim.ablations._cells.scored` of one configuration, of all seeds.
-    human
-        People's shares on the common scale, for the similarity.
-    seed
-        Of the bootstrap.
+    `human`: people's shares on the common scale, for the similarity; `seed`: of the bootstrap.
     """
     import polars as pl
 

@@ -38,21 +38,9 @@ _SEALED = ("sealed", "sealed-text")
 class Options:
     """One configuration beside its rater.
 
-    Attributes
-    ----------
-    scale
-        Rating scale.
-    shots
-        Worked examples: ``0``, ``1`` or ``2``.
-    system
-        ``default`` or ``custom``.
-    retrieval
-        How past items are chosen.
-    perturbation
-        Noise on the rating.
-    wording
-        Of the hand-made personas: ``own`` words with fields, ``open`` or ``sealed`` paraphrases
-        with fields, or one of these with ``-text``, without fields.
+    ``shots`` is ``0``, ``1`` or ``2`` worked examples, ``system`` is ``default`` or ``custom``;
+    ``wording`` of the hand-made personas is ``own`` words with fields, ``open`` or ``sealed``
+    paraphrases with fields, or one of these with ``-text``, without fields.
     """
 
     scale: str
@@ -74,13 +62,7 @@ class Options:
 
 
 def scales_of(suite: str) -> tuple[str, ...]:
-    """The scales of a suite, the usual one first.
-
-    Raises
-    ------
-    ConfigError
-        If there is no such suite.
-    """
+    """The scales of a suite, the usual one first."""
     if suite not in _SCALES:
         raise ConfigError("no ablation suite", where=suite, hint=f"one of {', '.join(_SCALES)}")
     return _SCALES[suite]
@@ -113,23 +95,10 @@ def configurations(
 ) -> tuple[list[Options], int]:
     """The different configurations of a rater, the baseline first, and how many were asked for.
 
-    Parameters
-    ----------
-    suite
-        ``movies`` or ``books``.
-    kind
-        Kind of the rater.
-    grid
-        ``full``: every combination; ``small``: the baseline (two examples, custom system text,
-        retrieval by embedding, no noise: SUBER's, section 4.2) and what differs from it in one
-        option.
-    sealed
-        Whether the paraphrases of the sealed half are asked too.
-
-    Returns
-    -------
-    tuple
-        Those that the rater can tell apart, and the number before they were collapsed.
+    The grid ``full`` is every combination; ``small`` is the baseline (two examples, custom system
+    text, retrieval by embedding, no noise: SUBER's, section 4.2) and what differs from it in one
+    option. With `sealed` the paraphrases of the sealed half are asked too. The second number is
+    that before those which the rater can't tell apart were collapsed.
     """
     scales = scales_of(suite)
     base = Options(scales[0])

@@ -25,20 +25,7 @@ _VECTORS = ("item_embeddings", "persona_embeddings")
 
 @dataclass(frozen=True)
 class RaterSpec:
-    """A rater of a suite.
-
-    Attributes
-    ----------
-    kind
-        One of :data:`KINDS`.
-    engine
-        The model, for `llm`.
-
-    Raises
-    ------
-    ConfigError
-        If the kind is unknown, or a model is missing.
-    """
+    """A rater of a suite: one of :data:`KINDS` and, for `llm`, its engine (else ConfigError)."""
 
     kind: str
     engine: EngineSettings | None = None
@@ -59,7 +46,7 @@ class RaterSpec:
 
 @dataclass
 class RaterCache:
-    """Opens raters on a domain's tables.
+    """Opens raters on a domain's tables, once each.
 
     Parameters
     ----------
@@ -70,7 +57,7 @@ class RaterCache:
     tables
         Snapshots of the domain by short name.
     answers
-        Where models' answers are kept; None keeps none.
+        Where models' answers are stored; None stores none.
     engines
         Opens an engine; given by tests.
     progress
@@ -206,13 +193,7 @@ SYSTEMS = {
 
 
 def system_text(domain: str, system: str) -> str | None:
-    """The text of a setting: None for `default`, which is the prompts' own.
-
-    Raises
-    ------
-    ConfigError
-        If there is no such setting or domain.
-    """
+    """The text of a setting: None for `default`, which is the prompts' own."""
     if system not in ("default", "custom") or domain not in SYSTEMS:
         raise ConfigError(
             "no such system text", where=f"{domain}, {system}", hint="default or custom"

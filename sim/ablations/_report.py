@@ -27,7 +27,7 @@ _NAMES = {
     "movies": {"genres": "genres", "collections": "film series"},
     "books": {"genres": "categories", "collections": "book series"},
 }
-#: Raters that need no language model, and must be told apart from those that do.
+#: Raters that need no language model; reports keep them apart from those that do.
 _WITHOUT_MODEL = frozenset({"statistical", "random", "mean"})
 
 
@@ -320,13 +320,8 @@ def _finite(value: float) -> float | None:
 def write_report(result: SuiteResult, folder: Path) -> dict[str, Path]:
     """Write a suite's report and return its files by kind.
 
-    ``<suite>.md``, ``.csv`` and ``.html`` (with the plots inside), ``<suite>-paired.csv``, and
-    the plots ``<suite>-scores.png`` and ``<suite>-ratings.png``.
-
-    Raises
-    ------
-    StoreError
-        If the folder can't be written.
+    ``<suite>.md``, ``.csv`` and ``.html`` (with the plots inside), ``<suite>-paired.csv``, and the
+    plots ``<suite>-scores.png`` and ``<suite>-ratings.png``.
     """
     from pipelines.errors import StoreError
     from pipelines.markdown import html_page

@@ -19,13 +19,8 @@ __all__ = ["ResultCache"]
 class ResultCache:
     """Frames and records below the folder `ablations` of a home, each under a key (hex).
 
-    Reading raises IntegrityError if a file is not as it was written. Writes are atomic and
-    synced to the disk.
-
-    Parameters
-    ----------
-    home
-        The store's folder.
+    Reading raises IntegrityError if a file is not as it was written. Writes are atomic and synced
+    to the disk.
     """
 
     def __init__(self, home: Path) -> None:

@@ -64,14 +64,10 @@ class Configuration:
 
 @dataclass(frozen=True)
 class SuiteResult:
-    """What a suite found.
+    """Result of a suite on the release ``name@version``.
 
     Attributes
     ----------
-    suite
-        Which.
-    release
-        ``name@version``.
     seeds
         Seeds, each with its own draw of users, histories and people's ratings.
     configurations
@@ -80,7 +76,7 @@ class SuiteResult:
         Configurations that were asked for, by rater, before those that a rater can't tell apart
         became one.
     counts
-        What the case tables hold, by table.
+        Contents of the case tables, by table.
     wanted_series
         How many series were asked for.
     reused, made

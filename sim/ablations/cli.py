@@ -113,13 +113,7 @@ def ablate(
 
 
 def _specs(raters: list[str], models: list[str], settings: Settings) -> list[RaterSpec]:
-    """What the options ask for.
-
-    Raises
-    ------
-    ConfigError
-        For an unknown rater (naming the nearest), or models without the rater llm.
-    """
+    """The raters that the options ask for."""
     from pipelines.errors import ConfigError
     from pipelines.hints import nearest
     from pipelines.renames import current_setting

@@ -35,13 +35,7 @@ class Catalogue:
 
     @classmethod
     def read(cls, release: Release) -> Catalogue:
-        """Read the items of a release.
-
-        Raises
-        ------
-        ReleaseError
-            If it has no table ``items``, or the table is empty.
-        """
+        """Read the items of a release; ReleaseError if it has none."""
         import polars as pl
 
         release.require("items")
@@ -78,13 +72,7 @@ class Catalogue:
         return {item: n for n, item in enumerate(self.ids)}
 
     def row(self, item_id: str) -> int:
-        """The action that recommends an item.
-
-        Raises
-        ------
-        ReleaseError
-            If there is no such item.
-        """
+        """The action that recommends an item; ReleaseError if there is no such item."""
         if item_id not in self._row:
             raise ReleaseError(f"no item {item_id!r}", where="items")
         return self._row[item_id]
@@ -99,10 +87,7 @@ class Catalogue:
 class Cast:
     """The personas of a release's domain; persona ``n`` is row ``n``.
 
-    Attributes
-    ----------
-    frame
-        Their rows of the table ``personas``, ordered by ``persona_id``.
+    ``frame`` holds their rows of the table ``personas``, ordered by ``persona_id``.
     """
 
     frame: pl.DataFrame
@@ -112,14 +97,9 @@ class Cast:
 
     @classmethod
     def read(cls, release: Release) -> Cast:
-        """Read the personas of a release's domain.
+        """Read the personas of a release's domain; ReleaseError if there are none.
 
         Those of other domains are left out: what they like are not the genres of these items.
-
-        Raises
-        ------
-        ReleaseError
-            If it has no table ``personas``, or nobody of the domain in it.
         """
         import polars as pl
 
@@ -160,13 +140,7 @@ class Cast:
         return {persona: n for n, persona in enumerate(self.ids)}
 
     def index(self, persona_id: str) -> int:
-        """Index of a persona.
-
-        Raises
-        ------
-        ReleaseError
-            If there is no such persona, naming the nearest.
-        """
+        """Index of a persona; ReleaseError, naming the nearest, if there is no such persona."""
         found = self._index.get(persona_id)
         if found is None:
             near = difflib.get_close_matches(persona_id, self.ids, n=3)
@@ -185,13 +159,9 @@ class Cast:
 class Exposures:
     """Items that personas may have watched, by the exposure of their planned pairs.
 
-    Attributes
-    ----------
-    starts
-        First pair of each persona, of shape (personas + 1,).
-    items, weights
-        Item number of each pair, and what it counts in a draw: exposure over the probability that
-        it was planned, each of shape (pairs,).
+    Pairs of persona n begin at ``starts[n]``, of shape (personas + 1,); ``items`` are their item
+    numbers and ``weights`` what they count in a draw: exposure over the probability that the pair
+    was planned, each of shape (pairs,).
     """
 
     starts: npt.NDArray[np.int64]
@@ -200,13 +170,7 @@ class Exposures:
 
     @classmethod
     def read(cls, release: Release, catalogue: Catalogue, cast: Cast) -> Exposures:
-        """Read `score_plan` of a release.
-
-        Raises
-        ------
-        ReleaseError
-            If it has none, or none of its pairs has an exposure.
-        """
+        """Read `score_plan` of a release; ReleaseError if no planned pair has an exposure."""
         import polars as pl
 
         release.require("score_plan")
@@ -236,16 +200,8 @@ class Exposures:
     def draw(self, persona: int, uniform: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
         """Distinct items of a persona, one after the other in proportion to their weights.
 
-        Parameters
-        ----------
-        persona
-            Number of the persona.
-        uniform
-            Numbers in [0, 1), one per item, of shape (count,).
-
-        Returns
-        -------
-        Item numbers, of shape (count,); -1 at the end if there are fewer.
+        `uniform` holds numbers in [0, 1), one per item, of shape (count,). Returns item numbers of
+        the same shape, -1 at the end if there are fewer.
         """
         part = slice(self.starts[persona], self.starts[persona + 1])
         items, left = self.items[part], self.weights[part].copy()

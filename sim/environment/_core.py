@@ -28,14 +28,7 @@ class Draws:
     """Streams of uniform numbers in [0, 1), one per environment.
 
     A stream is what its generator's ``random()`` would give call by call, whatever else is drawn
-    from the other streams and however many numbers are fetched ahead.
-
-    Parameters
-    ----------
-    streams
-        How many.
-    ahead
-        Numbers fetched at a time from a generator (count).
+    from the other streams and however many numbers (``ahead``) are fetched at a time.
 
     Examples
     --------
@@ -112,22 +105,18 @@ _SWEPT = 4096
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a step brought, each of shape (n,) or (n, shown).
+    """Outcome of a step, each field of shape (n,) or (n, shown).
 
     Attributes
     ----------
-    place
-        Which of the shown items was met.
-    item
-        Its number.
+    place, item
+        Which of the shown items was met, and its number.
     rating
-        What is remembered, NaN where there is none.
-    answer
-        What the rater's distribution gave, before any perturbation; NaN likewise.
+        As it is remembered, NaN where there is none.
+    answer, expected
+        Draw from the rater's distribution before any perturbation, and its mean; NaN likewise.
     status
         ``ok`` or why there is no rating.
-    expected
-        Mean of the distribution, NaN likewise.
     times
         Earlier meetings with this item (count).
     steps
@@ -152,14 +141,10 @@ class Outcome:
 
 
 class Core:
-    """State of `size` environments.
+    """State of `size` environments that share a world and options.
 
     Parameters
     ----------
-    world, options
-        What they share.
-    size
-        How many (count).
     slots
         Items shown at a step (count).
     temperature
@@ -170,7 +155,7 @@ class Core:
     persona
         Persona of each, -1 before a reset, of shape (size,).
     memory
-        What they remember.
+        Their memories.
     seen
         1 for remembered items and for training items of a matched persona, of shape (size,
         items); None unless it is observed.
@@ -216,15 +201,10 @@ class Core:
         self.persona[row] = -1
 
     def begin(self, rows: _Ints, personas: _Ints | None = None) -> None:
-        """Start episodes.
+        """Start episodes of the environments `rows`, of shape (m,).
 
-        Parameters
-        ----------
-        rows
-            Which environments, of shape (m,).
-        personas
-            Their personas; default drawn. The draw is made in any case, so that choosing does
-            not shift the rest of a seed.
+        Personas are drawn by default. The draw is made in any case, so that choosing does not shift
+        the rest of a seed.
         """
         if self._persistent:
             for row in rows[self.persona[rows] >= 0].tolist():
@@ -288,17 +268,10 @@ class Core:
             self.rated[row, self.memory.items[row, :n]] = self.memory.ratings[row, :n]
 
     def step(self, shown: _Ints) -> Outcome:
-        """One step of all environments.
+        """One step of all environments; `shown` are item numbers of shape (size, slots).
 
-        Parameters
-        ----------
-        shown
-            Item numbers, of shape (size, slots).
-
-        Raises
-        ------
-        AnswerError
-            If a rating failed twice and `on_unrated` is ``abort``; nothing has changed then.
+        AnswerError if a rating failed twice and `on_unrated` is ``abort``; nothing has changed
+        then.
         """
         options, memory = self.options, self.memory
         # Times are counted from 1: the step that is being taken.
@@ -318,8 +291,8 @@ class Core:
         one: Any = (slice(None), 0) if self.slots == 1 else (self._all, place)
         item = shown[one]
         answer = _sampled(probabilities[one], draw[:, 0], self.scale.answers)
-        said = _first_fault(status) if self.slots > 1 else status[:, 0]
-        rated = np.asarray(said == "ok", np.bool_)
+        outcome = _first_fault(status) if self.slots > 1 else status[:, 0]
+        rated = np.asarray(outcome == "ok", np.bool_)
         answer = np.where(rated, answer, np.nan)
         rating = perturb(
             answer, draw[:, 2], options.perturbation, options.perturbation_strength, self.scale
@@ -344,7 +317,7 @@ class Core:
             item=item,
             rating=rating,
             answer=answer,
-            status=said,
+            status=outcome,
             expected=expected[one],
             times=of_one.times,
             steps=self.steps.copy(),
@@ -435,8 +408,8 @@ class Core:
         again = self._ask(rows[failed], items[failed], past[failed], ratings[failed], times[failed])
         probabilities, status = batch.probabilities.copy(), list(batch.status)
         probabilities[failed] = again.probabilities
-        for at, said in zip(failed.tolist(), again.status, strict=True):
-            status[at] = said
+        for at, reason in zip(failed.tolist(), again.status, strict=True):
+            status[at] = reason
         batch = replace(batch, probabilities=probabilities, status=status, notes=None)
         left = [at for at in failed.tolist() if status[at] != "ok"]
         if left and self.options.on_unrated == "abort":
@@ -478,9 +451,9 @@ class Core:
                     {
                         "persona_id": world.cast.ids[int(self.persona[row])],
                         "item_id": world.catalogue.ids[int(item)],
-                        "status": said,
+                        "status": reason,
                     }
-                    for row, item, said in zip(rows, items, status, strict=True)
+                    for row, item, reason in zip(rows, items, status, strict=True)
                 ]
             },
         )

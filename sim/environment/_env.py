@@ -50,7 +50,7 @@ class RecommendationEnv(WorldViews, gymnasium.Env[Observation, Any]):
 
     ## Description
     Each episode belongs to one persona of a published release. At every step the agent
-    recommends one item; the persona's rating distribution for it comes from a rater, who is told
+    recommends one item; the persona's rating distribution for it comes from a rater, given
     the persona, the item and what a retriever picks from the persona's memory; the rating is
     drawn from that distribution. The memory holds one entry per item that the persona met: the
     newest rating, how often they met and when last.
@@ -122,7 +122,7 @@ class RecommendationEnv(WorldViews, gymnasium.Env[Observation, Any]):
     - `rater`: `"statistical"` (no language model), `"replay"` (the release's `preference_scores`),
       `"llm"` (the engine that the release's settings name); or an object: an engine, a
       `pipelines.raters.Rater`, or the `rater` of another environment, to share it.
-    - `retriever`: which past items the rater is told of: `"none"`, `"recent"`, `"features"`,
+    - `retriever`: how past items are selected for the rater: `"none"`, `"recent"`, `"features"`,
       `"embedding"`, `"graph"`, or a `pipelines.retrieval.Retriever`.
     - `retrieved`: how many of them at most.
     - `memory`: `"episode"` is wiped at every reset (as SUBER does); `"persistent"` keeps each
@@ -227,14 +227,8 @@ class RecommendationEnv(WorldViews, gymnasium.Env[Observation, Any]):
             Seed of the environment's generator; also empties every memory. ``None`` goes on with
             the present generator.
         options
-            ``persona_id`` chooses the persona.
-
-        Raises
-        ------
-        ConfigError
-            If an option is unknown.
-        ReleaseError
-            If there is no such persona.
+            ``persona_id`` chooses the persona (ReleaseError if there is no such one); any other
+            option is a ConfigError.
         """
         given = dict(options or {})
         check_keys(given, _OPTIONS)
@@ -332,12 +326,8 @@ class RecommendationEnv(WorldViews, gymnasium.Env[Observation, Any]):
     def expected(self) -> npt.NDArray[np.float64]:
         """Expected rating of every item by the present persona now, of shape (n_items,).
 
-        What an agent can't see: for oracles and reports. NaN where there is no rating.
-
-        Raises
-        ------
-        ConfigError
-            If the environment was not reset.
+        For oracles and reports: an agent can't see it. NaN where there is no rating; ConfigError
+        before the first reset.
         """
         if self.core.persona[0] < 0:
             raise ConfigError("reset() comes before expected()", where=type(self).__name__)

@@ -18,16 +18,10 @@ _FIRST_ROOM = 32
 
 @dataclass(frozen=True)
 class Meetings:
-    """How users stand to the items that they meet now, each of shape (n,).
+    """Relation of users to the items that they meet now, each field of shape (n,).
 
-    Attributes
-    ----------
-    times
-        Earlier meetings (count).
-    since
-        Steps since the last of them; 0 where there is none.
-    place
-        Its place in the memory, -1 where there is none.
+    ``times`` counts earlier meetings, ``since`` the steps since the last of them (0 where there is
+    none), ``place`` is its place in the memory, -1 where there is none.
     """
 
     times: _Ints
@@ -89,15 +83,7 @@ class Memory:
         return Meetings(times.reshape(shape), since.reshape(shape), place.reshape(shape))
 
     def add(self, rows: _Ints, items: _Ints, ratings: _Floats, met: Meetings) -> None:
-        """Remember one rating for each of some rows.
-
-        Parameters
-        ----------
-        rows
-            Distinct rows, of shape (m,).
-        items, ratings, met
-            Of each of these rows: item, rating, and what :meth:`meet` said.
-        """
+        """Remember one rating for each of some distinct rows, with their :meth:`meet`."""
         again = met.place >= 0
         if again.any():
             self._forget(rows[again], met.place[again])

@@ -31,13 +31,7 @@ MAX_WATCHED = 250
 
 @dataclass(frozen=True)
 class Options:
-    """How an environment behaves; the meaning of each is in ``RecommendationEnv``.
-
-    Raises
-    ------
-    ConfigError
-        If a value is out of range or unknown, naming the nearest.
-    """
+    """Behaviour of an environment; see ``RecommendationEnv``. ConfigError if out of range."""
 
     length_limit: int = 200
     leave_probability: float = 0.025
@@ -74,13 +68,7 @@ class Options:
 
 
 def check_keys(options: dict[str, object], known: tuple[str, ...]) -> None:
-    """Refuse unknown keys of ``reset(options=…)``.
-
-    Raises
-    ------
-    ConfigError
-        Naming the nearest known one.
-    """
+    """Refuse unknown keys of ``reset(options=…)``, naming the nearest known one."""
     for key in options:
         if key not in known:
             hint = nearest(key, known, cutoff=0.4)
@@ -88,13 +76,7 @@ def check_keys(options: dict[str, object], known: tuple[str, ...]) -> None:
 
 
 def check_arguments(environment: type, unknown: Mapping[str, object]) -> None:
-    """Refuse unknown keyword arguments of an environment.
-
-    Raises
-    ------
-    ConfigError
-        Naming the nearest known one.
-    """
+    """Refuse unknown keyword arguments of an environment, naming the nearest known one."""
     if unknown:
         known = dict.fromkeys(
             name

@@ -22,13 +22,7 @@ __all__ = ["histories", "known_items", "persona_traits", "persona_users", "split
 
 
 def split_rows(release: Release, splits: Sequence[str]) -> pl.DataFrame:
-    """Interactions of the named splits: ``user_id``, ``item_id``, ``rating``.
-
-    Raises
-    ------
-    ReleaseError
-        If the release lacks ``interactions`` or ``splits``.
-    """
+    """Interactions of the named splits: ``user_id``, ``item_id``, ``rating``."""
     import polars as pl
 
     release.require("interactions", "splits")
@@ -70,13 +64,7 @@ def known_items(release: Release, splits: Sequence[str] = ("train",)) -> npt.NDA
 def histories(
     rows: pl.DataFrame, users: Sequence[str | None], items: Sequence[str]
 ) -> npt.NDArray[np.int64]:
-    """Item numbers of each user's rows, ascending, of shape (users, h), padded with -1.
-
-    Raises
-    ------
-    ReleaseError
-        If a row is of an unknown item.
-    """
+    """Item numbers of each user's rows, ascending, of shape (users, h), padded with -1."""
     import polars as pl
 
     numbers = pl.DataFrame({"item_id": items}).with_row_index("item")

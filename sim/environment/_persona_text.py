@@ -25,11 +25,6 @@ class PersonaText(
     A ``Text`` space is not for Stable-Baselines3's standard policies; they take the environment
     without this wrapper.
 
-    Parameters
-    ----------
-    env
-        A :class:`RecommendationEnv`, wrapped or not.
-
     Examples
     --------
     >>> env = PersonaText(gymnasium.make("Understudy/Movies-v0"))       # doctest: +SKIP

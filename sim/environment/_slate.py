@@ -88,17 +88,7 @@ class SlateEnv(RecommendationEnv):
 
 
 class SlateVectorEnv(RecommendationVectorEnv):
-    """Many independent :class:`SlateEnv`, stepped together; see :class:`RecommendationVectorEnv`.
-
-    Parameters
-    ----------
-    num_envs, release, **arguments
-        As of :class:`RecommendationVectorEnv`.
-    slate_size
-        Items shown at a step (count, at least 2).
-    choice_temperature
-        τ of the choice, in units of the scale.
-    """
+    """Many independent :class:`SlateEnv`, stepped together as :class:`RecommendationVectorEnv`."""
 
     _slots = 2
 
@@ -122,13 +112,7 @@ class SlateVectorEnv(RecommendationVectorEnv):
 
 
 def _check_slate(size: int, temperature: float) -> None:
-    """Refuse a slate that is none.
-
-    Raises
-    ------
-    ConfigError
-        If the size is below 2 or the temperature not above 0.
-    """
+    """Refuse a size below 2 or a temperature that is not above 0."""
     if size < 2:
         raise ConfigError(f"slate_size is {size}", where="environment", hint="at least 2")
     if not 0 < temperature < float("inf"):

@@ -34,19 +34,7 @@ _REPLAYED = [
 
 @dataclass(frozen=True)
 class World:
-    """A release, opened for environments.
-
-    Attributes
-    ----------
-    release
-        The release.
-    catalogue, cast
-        Its items and personas by number.
-    rater
-        Who rates.
-    retriever
-        Which past items the rater is told of.
-    """
+    """A release, opened for environments: items and personas by number, rater, retriever."""
 
     release: Release
     catalogue: Catalogue
@@ -56,13 +44,7 @@ class World:
 
     @cached_property
     def exposures(self) -> Exposures:
-        """Exposure of the planned pairs.
-
-        Raises
-        ------
-        ReleaseError
-            If the release has no planned pair with an exposure.
-        """
+        """Exposure of the planned pairs; ReleaseError if none has one."""
         return Exposures.read(self.release, self.catalogue, self.cast)
 
     @cached_property

@@ -19,22 +19,12 @@ PERTURBATIONS = ("none", "greedy", "gaussian")
 def perturb(
     ratings: _Floats, draw: _Floats, kind: str, strength: float, scale: RatingScale
 ) -> _Floats:
-    """Ratings as they are stored.
+    """Ratings as they are stored: ``none``, ``greedy`` or ``gaussian``, on the scale.
 
-    Parameters
-    ----------
-    ratings
-        Answers of the scale.
-    draw
-        Uniform numbers in [0, 1), one per rating.
-    kind
-        ``none``; ``greedy``: one step of the scale up with probability q/2 and one down with
-        q/2; ``gaussian``: normal noise of standard deviation σ is added and the sum rounded to
-        an answer. Both stay on the scale.
-    strength
-        q (a probability) or σ (in units of the scale).
-    scale
-        The scale.
+    ``greedy``: one step of the scale up with probability q/2 and one down with q/2; ``gaussian``:
+    normal noise of standard deviation σ is added and the sum rounded to an answer. `draw` are
+    uniform numbers in [0, 1), one per rating; `strength` is q (a probability) or σ (in units of the
+    scale).
 
     Examples
     --------
@@ -60,21 +50,9 @@ def perturb(
 def shape(ratings: _Floats, times: _Ints, since: _Ints, q: float, low: float) -> _Floats:
     """Rewards of items that were met before: ``max(low, floor(r * q ** (n / dt)))``.
 
-    SUBER, equation 2, whose lowest rating is 1. On a first meeting n is 0 and a whole rating
-    stays what it is.
-
-    Parameters
-    ----------
-    ratings
-        r.
-    times
-        n: how often user and item met before (count).
-    since
-        dt: steps since they last met; at least 1 where n is.
-    q
-        From 0 to 1; 1 changes nothing.
-    low
-        Lowest rating of the scale.
+    SUBER, equation 2, whose lowest rating is 1. n is how often user and item met before (`times`),
+    dt the steps since they last met (`since`, at least 1 where n is), q from 0 to 1 (1 changes
+    nothing). On a first meeting n is 0 and a whole rating stays what it is.
 
     Examples
     --------

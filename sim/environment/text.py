@@ -14,13 +14,7 @@ _LEAST_SHOWN = 0.05
 
 
 def persona_lines(persona: Mapping[str, Any]) -> list[str]:
-    """Who the persona is: a heading, tastes, the description.
-
-    Parameters
-    ----------
-    persona
-        A row of the table ``personas``.
-    """
+    """Persona (a row of the table ``personas``) in lines: a heading, tastes, the description."""
     # An imported persona may state none of these.
     known = [str(persona[k]) for k in ("name", "age", "gender", "job") if persona[k] is not None]
     lines = [f"{', '.join(known) or 'somebody'} ({persona['persona_id']})"]

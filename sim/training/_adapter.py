@@ -21,22 +21,14 @@ _NOTHING: dict[str, Any] = {}
 class SB3VecEnv(VecEnv):
     """Adapter from :class:`sim.environment.RecommendationVectorEnv` to SB3's `VecEnv`.
 
-    A step is the environment's own batched step; only environments whose episode ends cost
-    Python, as stable-baselines3 wants a dictionary from each of those.
+    A step is the environment's own batched step; only environments whose episode ends cost Python,
+    as stable-baselines3 wants a dictionary from each of those. The environment has
+    ``observation="compact"`` and same-step autoreset.
 
-    Parameters
-    ----------
-    env
-        With ``observation="compact"`` and same-step autoreset.
-    scaled
-        Scale the learner's rewards to (r - middle) / half the width of the scale, from -1 to 1.
-        The best policy is the same. With raw ratings of 1-10 the critic's first errors fill the
-        norm that A2C and PPO clip both networks' gradients to, and the actor hardly moves.
-
-    Attributes
-    ----------
-    rewards, steps
-        Sum of rewards (in units of the scale) and number of steps since the last :meth:`tally`.
+    With `scaled` the learner's rewards are (r - middle) / half the width of the scale, from -1 to
+    1: the best policy is the same, and with raw ratings of 1-10 the critic's first errors fill the
+    norm that A2C and PPO clip both networks' gradients to, so that the actor hardly moves.
+    `rewards` (in units of the scale) and `steps` are summed since the last :meth:`tally`.
     """
 
     def __init__(self, env: RecommendationVectorEnv, *, scaled: bool = True) -> None:

@@ -20,15 +20,9 @@ __all__ = ["ALGORITHMS", "Algorithm", "algorithm_named", "make_model"]
 class Algorithm:
     """Defaults of one algorithm.
 
-    Attributes
-    ----------
-    name
-        As on the command line.
-    envs
-        Environments that are stepped together by default (count).
-    settings
-        Arguments that differ from stable-baselines3's defaults; ``rollout`` is the number of
-        transitions of an update, over all environments.
+    ``envs`` counts the environments that are stepped together; ``settings`` are the arguments that
+    differ from stable-baselines3's defaults, ``rollout`` the number of transitions of an update,
+    over all environments.
     """
 
     name: str
@@ -80,17 +74,8 @@ def make_model(
 ) -> BaseAlgorithm:
     """Make the algorithm's model over the feature networks, on the CPU.
 
-    Parameters
-    ----------
-    algorithm, env
-        Algorithm and environment.
-    sizes, features
-        Sizes and feature tables of the networks.
-    gamma
-        Discount factor.
-    seed
-        Seeds torch, NumPy's global generator (which stable-baselines3 draws from) and, with
-        consecutive numbers, the environments.
+    `seed` seeds torch, NumPy's global generator (which stable-baselines3 draws from) and, with
+    consecutive numbers, the environments; `gamma` is the discount factor.
     """
     settings = dict(algorithm.settings)
     rollout = settings.pop("rollout", None)

@@ -44,16 +44,10 @@ FORMAT = 2
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A checkpoint on disk.
+    """A checkpoint on disk: its ``.pt`` file and the steps that were taken before it.
 
-    Attributes
-    ----------
-    path
-        The `.pt` file.
-    steps
-        Steps that were taken before it.
-    metadata
-        Content of the `.json`: size, hash, settings, release, hashes of the item and persona sets.
+    ``metadata`` is the content of the ``.json``: size, hash, settings, release, hashes of the item
+    and persona sets.
     """
 
     path: Path
@@ -74,13 +68,7 @@ def checkpoints(folder: Path) -> list[Checkpoint]:
 
 
 def save(folder: Path, steps: int, state: dict[str, Any], metadata: dict[str, Any]) -> Path:
-    """Write a checkpoint and remove all but the latest.
-
-    Raises
-    ------
-    StoreError
-        If it can't be written (disk full, permissions).
-    """
+    """Write a checkpoint and remove all but the latest; StoreError if it can't be written."""
     import torch as th
 
     buffer = io.BytesIO()
@@ -103,13 +91,7 @@ def save(folder: Path, steps: int, state: dict[str, Any], metadata: dict[str, An
 
 
 def write(path: Path, data: bytes) -> None:
-    """Write a file atomically, and remove unfinished files of killed processes.
-
-    Raises
-    ------
-    StoreError
-        If it can't be written.
-    """
+    """Write a file atomically, and remove unfinished files of killed processes."""
     files = LocalFiles(path.parent)
     files.sweep()
     files.put(path, data)
@@ -120,12 +102,8 @@ def write(path: Path, data: bytes) -> None:
 def load(checkpoint: Checkpoint) -> dict[str, Any]:
     """Read a checkpoint's state.
 
-    Raises
-    ------
-    IntegrityError
-        If the file is missing, cut short or changed; the hint names the checkpoint before it.
-    ConfigError
-        If it is of another version of the project's format.
+    IntegrityError if the file is missing, cut short or changed (the hint names the checkpoint
+    before it); ConfigError if it is of another version of the project's format.
     """
     import torch as th
 

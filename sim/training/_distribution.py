@@ -26,14 +26,9 @@ MASKED = -1e30
 class MaskedCategorical(TorchDistribution):
     """Softmax over the items that are not masked.
 
-    Parameters
-    ----------
-    logits
-        Unnormalised log-probabilities of shape (n, items), `MASKED` where an item can't be
-        chosen; every row has at least one item that can.
-    entropy_gradient
-        Whether `entropy` is differentiated. Without an entropy bonus in the loss its gradient is
-        multiplied by zero, and leaving it out saves two arrays of (n, items) in the graph.
+    `logits`, of shape (n, items), are `MASKED` where an item can't be chosen; every row has at
+    least one item that can. Without an entropy bonus in the loss the entropy's gradient is
+    multiplied by zero: not differentiating it saves two arrays of (n, items) in the graph.
     """
 
     arg_constraints = {}  # noqa: RUF012 - declared so by torch

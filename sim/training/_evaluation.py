@@ -27,26 +27,18 @@ _SEEDS = 1_000_003
 class Audience:
     """The personas that recommenders are evaluated on, each with an empty memory.
 
-    Every persona is shown ten items one after the other; each is rated by the environment's
-    rater, which knows the ones before it, and the recommender is told the rating. No episode
-    ends before the tenth. All recommenders of a seed get the same random numbers. The training
-    items of matched personas are masked.
+    Every persona is shown ten items one after the other; each is rated by the environment's rater,
+    which gets the ones before it, and the recommender gets the rating. No episode ends before the
+    tenth. All recommenders of a seed get the same random numbers. The training items of matched
+    personas are masked.
 
     Parameters
     ----------
-    world
-        The opened release with its rater.
     users
-        Personas at most (count), drawn with `seed`; None is everybody.
-    seed
-        Of that draw.
+        Personas at most (count), drawn with `seed`; None is everybody. The attribute holds
+        their numbers, ascending.
     environment
         Further arguments of the environment, such as the retriever.
-
-    Attributes
-    ----------
-    users
-        Numbers of the personas, ascending.
     """
 
     def __init__(
@@ -61,15 +53,7 @@ class Audience:
         self._genres, self._likes, self._dislikes = genre_tables(world.release)
 
     def play(self, recommender: Recommender, *, seed: int = 0) -> Played:
-        """Ten recommendations to everybody.
-
-        Parameters
-        ----------
-        recommender
-            Fitted on the same release.
-        seed
-            Of the ratings.
-        """
+        """Ten recommendations to everybody by a recommender fitted on the same release."""
         env, n = self.env, len(self.users)
         env.reset(
             seed=[seed * _SEEDS + int(u) for u in self.users], options={"personas": self.users}

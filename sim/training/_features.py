@@ -56,15 +56,7 @@ class Features:
 
     @classmethod
     def read(cls, world: World, components: int) -> Features:
-        """Read the features of an opened release.
-
-        Parameters
-        ----------
-        world
-            The release.
-        components
-            Principal components of each side's text vectors, at most (count).
-        """
+        """Read the features of an opened release; `components` limits those of text vectors."""
         release, cast = world.release, world.cast
         genres, likes, dislikes = genre_tables(release)
         year = world.catalogue.frame["year"].cast(float).to_numpy()

@@ -31,17 +31,7 @@ _HIDDEN = 64
 
 @dataclass(frozen=True)
 class Sizes:
-    """Sizes of the networks.
-
-    Attributes
-    ----------
-    items, item_features
-        Rows and columns of the items' feature table (counts).
-    personas, persona_features
-        Rows and columns of the personas' feature table (counts).
-    low, high
-        Ends of the rating scale.
-    """
+    """Sizes of the networks: rows and columns of both feature tables, ends of the rating scale."""
 
     items: int
     item_features: int
@@ -79,12 +69,8 @@ def seen_mask(recent_items: th.Tensor, items: int) -> th.Tensor:
 def unseen(seen: np.ndarray, draws: np.ndarray) -> np.ndarray:
     """One item per row, each unseen one equally likely; any item where all have been seen.
 
-    Parameters
-    ----------
-    seen
-        Of shape (n, items), true for what can't be chosen.
-    draws
-        Uniform numbers in [0, 1), of shape (n,).
+    `seen`, of shape (n, items), is true for what can't be chosen; `draws` are uniform numbers in
+    [0, 1), of shape (n,).
 
     >>> unseen(np.array([[True, False, True, False]] * 2), np.array([0.1, 0.9]))
     array([1, 3])
@@ -99,19 +85,11 @@ class ItemScores(nn.Module):
 
     V are the items' features, c is common to all personas, x the persona's features, e its own
     vector, and h the sum of the features of the episode's items weighted by their ratings
-    (:func:`history`). c, A, e and H are learned and begin at 0, so that the first scores are
-    equal.
+    (:func:`history`). c, A, e and H are learned and begin at 0, so that the first scores are equal.
 
-    Parameters
-    ----------
-    sizes
-        See :class:`Sizes`.
-    items, personas
-        Feature tables of shape (items, item_features) and (personas, persona_features); None
-        leaves zeros, to be loaded with the weights.
-    known
-        Items that are masked for each persona besides those of the episode, of shape (personas,
-        h), padded with -1; None masks no more.
+    The feature tables have shapes (items, item_features) and (personas, persona_features); None
+    leaves zeros, to be loaded with the weights. `known`, of shape (personas, h) and padded with -1,
+    are items that are masked for each persona besides those of the episode.
     """
 
     items: th.Tensor
@@ -141,14 +119,9 @@ class ItemScores(nn.Module):
     def weights(
         self, observation: dict[str, th.Tensor], at: dict[str, th.Tensor] | None = None
     ) -> th.Tensor:
-        """Weight vectors, of shape (n, item_features); linear in the parameters.
+        """Weight vectors of n observations, of shape (n, item_features); linear in the parameters.
 
-        Parameters
-        ----------
-        observation
-            A compact observation of n rows.
-        at
-            Values of all parameters by name; None takes the present ones.
+        `at` holds values of all parameters by name; None takes the present ones.
         """
         given = dict(self.named_parameters()) if at is None else at
         persona = observation["persona"].reshape(-1).long()
@@ -176,13 +149,7 @@ class ItemScores(nn.Module):
 
 
 class ValueNetwork(nn.Module):
-    """Two layers on the persona's features and the mean past rating, and a number per persona.
-
-    Parameters
-    ----------
-    sizes, personas
-        As of :class:`ItemScores`.
-    """
+    """Two layers on the persona's features and the mean past rating, and a number per persona."""
 
     personas: th.Tensor
 
@@ -212,23 +179,11 @@ def _table(values: np.ndarray | None, rows: int, columns: int) -> th.Tensor:
 def history(
     observation: dict[str, th.Tensor], features: Any, sizes: Sizes
 ) -> tuple[th.Tensor, th.Tensor]:
-    """Summary of the episode's ratings.
+    """Summary of the episode's ratings, which are on the scale from -1 to 1.
 
-    Parameters
-    ----------
-    observation
-        With ``recent_items`` and ``recent_ratings`` of shape (n, history).
-    features
-        Item features of shape (items, features), or None.
-    sizes
-        See :class:`Sizes`.
-
-    Returns
-    -------
-    tuple
-        Σ (r - mean of the episode) · features / (count + 5), of shape (n, features) (None
-        without features); and shrunken mean rating and share of knowledge, count / (count + 5),
-        of shape (n, 2). Ratings are on the scale from -1 to 1.
+    Returns Σ (r - mean of the episode) · features / (count + 5), of shape (n, features), None
+    without features; and shrunken mean rating and share of knowledge, count / (count + 5), of shape
+    (n, 2).
     """
     items, ratings = observation["recent_items"].long(), observation["recent_ratings"].float()
     known = (items >= 0) & (ratings >= sizes.low)

@@ -21,16 +21,8 @@ __all__ = ["LowRankPolicy", "LowRankQNetwork", "LowRankQPolicy"]
 class LowRankPolicy(BasePolicy):
     """Actor and critic for A2C, PPO and TRPO; observations must be compact.
 
-    Parameters
-    ----------
-    observation_space, action_space, lr_schedule, use_sde
-        As stable-baselines3 gives them.
-    sizes, features
-        Sizes and feature tables of the networks.
-    entropy_gradient
-        Whether the loss differentiates the entropy.
-    optimizer_class, optimizer_kwargs
-        As stable-baselines3 gives them.
+    `entropy_gradient`: whether the loss differentiates the entropy. The other arguments are
+    stable-baselines3's, and the networks' sizes and feature tables.
     """
 
     #: Networks of this name are no part of TRPO's actor: it skips what has `value` in its name.

@@ -38,18 +38,8 @@ def id_hash(ids: list[str]) -> str:
 class PolicyRecommender(ScoredRecommender):
     """The greedy recommendations of a trained policy.
 
-    Parameters
-    ----------
-    network
-        Its scores of items.
-    metadata
-        ``algo``, ``steps``, ``seed``, ``release``, ``rater``, ``language_model``, ``items`` and
-        ``personas`` (hashes of the sets that it was trained on).
-
-    Attributes
-    ----------
-    metadata
-        As given.
+    ``metadata`` has ``algo``, ``steps``, ``seed``, ``release``, ``rater``, ``language_model``, and
+    hashes of the ``items`` and ``personas`` that it was trained on.
     """
 
     def __init__(self, network: ItemScores, metadata: dict[str, Any]) -> None:
@@ -65,10 +55,7 @@ class PolicyRecommender(ScoredRecommender):
     def fit(self, release: Release, *, interactions: pl.DataFrame | None = None) -> Self:
         """Check that the policy was trained on these items and personas; learns nothing.
 
-        Raises
-        ------
-        ReleaseError
-            If it was trained on another item set or other personas, saying how they differ.
+        ReleaseError, saying how they differ, if it was trained on others.
         """
         from sim.environment import Cast, Catalogue
 
@@ -136,10 +123,7 @@ def policy_bytes(network: ItemScores, metadata: dict[str, Any]) -> bytes:
 def load_policy(source: Path | bytes) -> PolicyRecommender:
     """Load a policy from its file or bytes; `fit` checks that it belongs to a release.
 
-    Raises
-    ------
-    IntegrityError
-        If it is truncated or of another format.
+    IntegrityError if it is truncated or of another format.
     """
     from safetensors import SafetensorError
     from safetensors.torch import load

@@ -36,12 +36,7 @@ def replay_bytes(transitions: int, history: int) -> int:
 class CompactReplayBuffer(DictReplayBuffer):
     """Transitions of compact observations; gives what `DictReplayBuffer` would.
 
-    Parameters
-    ----------
-    buffer_size
-        Transitions (count), over all environments.
-    observation_space, action_space, device, n_envs
-        As stable-baselines3 gives them.
+    `buffer_size` counts transitions over all environments.
     """
 
     #: Its arrays by name, for checkpoints.

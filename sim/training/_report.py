@@ -133,8 +133,8 @@ class TrainingReport:
             for name, figures in self.rows.items()
             if name != self.metadata["algo"]
         }
-        said = "a language model" if self.metadata["language_model"] else "no language model"
-        subtitle = f"{self.metadata['algo']}, rater {self.metadata['rater']} ({said})"
+        kind = "a language model" if self.metadata["language_model"] else "no language model"
+        subtitle = f"{self.metadata['algo']}, rater {self.metadata['rater']} ({kind})"
         return {
             f"curve: {name}": curve_picture(name, curves, baselines=baselines, subtitle=subtitle)
             for name in PICTURES
@@ -152,7 +152,7 @@ def train(
     progress: Progress = lambda done, total: None,
     stop: Callable[[], bool] = lambda: False,
 ) -> TrainingReport:
-    """Train a policy per seed and judge them beside the baselines.
+    """Train a policy per seed and evaluate them beside the baselines.
 
     Parameters
     ----------
@@ -161,16 +161,12 @@ def train(
     settings
         Settings of the runs; the seed is replaced by each of `seeds`.
     seeds
-        Distinct seeds.
+        Distinct seeds (else ConfigError).
     folder
         Gets ``seed-<n>/`` per seed, ``report.json`` and pictures.
     resume, checkpoint, progress, stop
-        As of :meth:`Training.run`; a seed that is done is not trained again.
-
-    Raises
-    ------
-    ConfigError
-        If a seed is given twice, or a checkpoint for several seeds.
+        As of :meth:`Training.run`; a seed that is done is not trained again. A checkpoint is of
+        one seed only.
     """
     if len(set(seeds)) != len(seeds) or not seeds:
         raise ConfigError("every seed once", where="seeds", hint=", ".join(map(str, seeds)))
@@ -316,16 +312,8 @@ def curve_picture(
 ) -> bytes:
     """One of `PICTURES` as PNG bytes.
 
-    Parameters
-    ----------
-    name
-        Key of `PICTURES`.
-    curves
-        Rows of the evaluation curve by label, such as a seed.
-    baselines
-        Values of recommenders that are not trained, drawn as horizontal lines (reward only).
-    subtitle
-        Second line of the title: algorithm and rater.
+    `curves` are rows of the evaluation curve by label, such as a seed; `baselines` values of
+    recommenders that are not trained, drawn as horizontal lines (reward only).
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure

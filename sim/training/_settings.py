@@ -91,14 +91,8 @@ class RunSettings:
 def run_settings(training: TrainingSettings, *, seed: int, **changes: Any) -> RunSettings:
     """A run from the section ``training`` of the settings.
 
-    Parameters
-    ----------
-    training
-        The section.
-    seed
-        One of its seeds, or another.
-    changes
-        Fields of :class:`RunSettings` that win over the section; None leaves the section's.
+    `seed` is one of its seeds, or another; `changes` are fields of :class:`RunSettings` that win
+    over the section (None leaves the section's).
     """
     known = {f.name for f in fields(RunSettings)}
     given = {k: v for k, v in training.model_dump().items() if k in known}

@@ -50,16 +50,8 @@ class Stopped(Exception):  # noqa: N818 - a result, not an error
 class Trained:
     """Result of a run.
 
-    Attributes
-    ----------
-    folder
-        ``policy.safetensors``, ``curve.csv``, ``checkpoints/``, ``tensorboard/``.
-    policy
-        The policy, as a recommender.
-    weights
-        The bytes of ``policy.safetensors``.
-    curve
-        One row per evaluation.
+    ``folder`` holds ``policy.safetensors`` (its bytes are ``weights``), ``curve.csv``,
+    ``checkpoints/`` and ``tensorboard/``; ``curve`` has one row per evaluation.
     """
 
     folder: Path
@@ -69,23 +61,10 @@ class Trained:
 
 
 class Training:
-    """One run in one folder.
+    """One run in one folder, which is created if missing.
 
-    Parameters
-    ----------
-    world
-        The opened release with its rater.
-    settings
-        Settings of the run.
-    folder
-        Folder of the run, created if missing.
-    audience
-        Personas that the policy is evaluated on; default from the settings.
-
-    Raises
-    ------
-    ConfigError
-        If a setting is out of range.
+    `audience`: personas that the policy is evaluated on; default from the settings. ConfigError if
+    a setting is out of range.
     """
 
     def __init__(
@@ -319,13 +298,7 @@ _FREE = ("steps", "checkpoint_every")
 
 
 def _same_run(found: Checkpoint, metadata: dict[str, Any]) -> None:
-    """Refuse to resume another run.
-
-    Raises
-    ------
-    ReleaseError, ConfigError
-        Naming the difference.
-    """
+    """Refuse to resume another run, naming the difference."""
     from pipelines.errors import ReleaseError
 
     saved = found.metadata

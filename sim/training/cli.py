@@ -194,13 +194,7 @@ def train(
 
 
 def _installed() -> None:
-    """Check that the extra `train` is installed.
-
-    Raises
-    ------
-    ConfigError
-        If the extra `train` is not installed.
-    """
+    """Check that the extra `train` is installed."""
     from importlib.util import find_spec
 
     missing = [m for m in ("stable_baselines3", "sb3_contrib", "tensorboard") if not find_spec(m)]

@@ -199,7 +199,7 @@ def _shorter(book: PromptBook, place: Place) -> Place | None:
 
 
 def _note(book: PromptBook, place: Place, answer: Answer) -> str | None:
-    said = [book.note(place.person, place.item, place.cut)]
+    notes = [book.note(place.person, place.item, place.cut)]
     if answer.status != "ok":
-        said.insert(0, answer.detail)
-    return "; ".join(part for part in said if part) or None
+        notes.insert(0, answer.detail)
+    return "; ".join(part for part in notes if part) or None

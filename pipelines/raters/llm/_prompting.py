@@ -89,7 +89,7 @@ class _About:
     shown: tuple[Past, ...]
     unknown: int
     times: Counter[str]
-    told: dict[int, str] = field(default_factory=dict)
+    texts: dict[int, str] = field(default_factory=dict)
 
 
 class PromptBook:
@@ -147,7 +147,7 @@ class PromptBook:
         )
 
     def whole(self, person: int) -> Cut:
-        """Everything told."""
+        """The whole prompt."""
         return Cut(len(self._about(person).shown))
 
     def group(self, person: int) -> str:
@@ -159,32 +159,32 @@ class PromptBook:
     ) -> tuple[Message, ...]:
         """The prompt of a pair; with a rating the one that asks for its reason."""
         about, style = self._about(person), self._style
-        told = about.told.get(cut.past)
-        if told is None:
+        text = about.texts.get(cut.past)
+        if text is None:
             past = about.shown[len(about.shown) - cut.past :]
-            told = about.told[cut.past] = person_block(about.row, past, style)
+            text = about.texts[cut.past] = person_block(about.row, past, style)
         block = self._block(item, cut.words)
         met = self.meetings.get((person, item))
         viewing = 1 + (about.times[self._ids[item]] if met is None else met)
         if rating is None:
-            return rating_messages(about.row, block, style, viewing=viewing, person=told)
-        return explain_messages(about.row, block, rating, style, viewing=viewing, person=told)
+            return rating_messages(about.row, block, style, viewing=viewing, person=text)
+        return explain_messages(about.row, block, rating, style, viewing=viewing, person=text)
 
     def note(self, person: int, item: int, cut: Cut) -> str | None:
         """What the prompt leaves out, or None."""
         about = self._about(person)
-        said = []
+        notes = []
         if about.unknown:
-            said.append(f"{about.unknown} past ratings are of unknown items and left out")
+            notes.append(f"{about.unknown} past ratings are of unknown items and left out")
         if cut.past < len(about.shown):
-            said.append(
+            notes.append(
                 f"history cut from {len(about.shown)} to {cut.past} ratings to fit the context"
             )
         if cut.words is not None:
-            said.append(
+            notes.append(
                 f"plot cut from {self._plot_words(item)} to {cut.words} words to fit the context"
             )
-        return "; ".join(said) or None
+        return "; ".join(notes) or None
 
     def _read(self, person: int) -> _About:
         row = self._personas.row(person, named=True)

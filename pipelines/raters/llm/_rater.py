@@ -281,12 +281,12 @@ class LLMRater:
             for place, key, answer, note in self._asker.rows(
                 book, pairs, grammar.constraint, sampling, ratings=ratings, seed=seed
             ):
-                said = answer.text if answer.status == OK else None
-                if said is not None and grammar.parse(said) is None:
-                    said, broken = None, "the reply breaks the grammar"
+                text = answer.text if answer.status == OK else None
+                if text is not None and grammar.parse(text) is None:
+                    text, broken = None, "the reply breaks the grammar"
                     rows[place.row] = (None, "invalid", key, broken)
                     continue
-                rows[place.row] = (said, answer.status, key, note)
+                rows[place.row] = (text, answer.status, key, note)
         texts = pl.DataFrame(
             rows,
             schema={c: EXPLANATIONS[c] for c in ("explanation", "status", "answer_key", "note")},

@@ -272,7 +272,7 @@ class Settled:
 
 
 class _Static:
-    """What is said of a pair before any rating: a table if it is small, else on demand."""
+    """The prior of a pair before any rating: a table if it is small, else on demand."""
 
     def __init__(
         self, profiles: Profiles, catalogue: Catalogue, rows: Ints, weights: Floats

@@ -205,8 +205,8 @@ def fit_styles(
         style = style + np.clip(step, -0.5, 0.5)
         if n > 1:  # the first passes find the modes
             mean = style.mean(axis=0)
-            told = (1.0 - np.einsum("nii->ni", spread) / variance).sum(axis=0)
-            found = ((style - mean) ** 2).sum(axis=0) / np.maximum(told, 1e-9)
+            information = (1.0 - np.einsum("nii->ni", spread) / variance).sum(axis=0)
+            found = ((style - mean) ** 2).sum(axis=0) / np.maximum(information, 1e-9)
             variance = np.clip(found, 1e-4, 4.0)
     return float(np.sqrt(variance[1])), float(np.sqrt(variance[2]))
 

@@ -450,8 +450,8 @@ class StatisticalRater:
                 rows = (person[own], item[own], surplus[own])
                 learned = prior.posterior(catalogue.taste, personas.height, *rows, given)
                 tastes += learned.mean
-                told = np.isin(np.arange(personas.height), rows[0])
-                variance = np.where(told, np.minimum(learned.variance, variance), variance)
+                rated = np.isin(np.arange(personas.height), rows[0])
+                variance = np.where(rated, np.minimum(learned.variance, variance), variance)
         leniency = profiles.leniency + tastes[:, 0]
         tastes[:, 0] = 0.0
         return replace(profiles, leniency=leniency, tastes=tastes, variance=variance)
