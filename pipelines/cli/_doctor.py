@@ -40,9 +40,8 @@ _SCALES = ("0-9", "1-10", "one-ten", "1-5", "0-100")
 _LITTLE = 0.1
 
 
-def check_engines(settings: Settings, home: Path) -> Finding:
+def check_engines(_settings: Settings, _home: Path) -> Finding:
     """Which engines can run here, and on what."""
-    del settings, home
     from pipelines.llm.engines import ENGINES
     from pipelines.llm.engines.vllm import vllm_version
 
@@ -147,10 +146,11 @@ def _scale_findings(settings: Settings) -> Iterator[tuple[str, Finding]]:
     from pipelines.llm.engines import Message
     from pipelines.llm.engines.chat import read_template, render_text
     from pipelines.prompts import answer_start, scale_report
+    from pipelines.raters import model_tokenizer
     from pipelines.scales import SCALES
 
     try:
-        tokenizer = _tokenizer(settings)
+        tokenizer = model_tokenizer(settings.engine, settings.serving)
         if tokenizer is None:
             yield (
                 "rating scales",
@@ -174,19 +174,6 @@ def _scale_findings(settings: Settings) -> Iterator[tuple[str, Finding]]:
         else:
             advice = "end the prompt where a new token begins, on a line break or a space"
             yield f"scale {name}", Finding("warn", reading.describe(), advice)
-
-
-def _tokenizer(settings: Settings) -> Any:
-    """The configured model's tokenizer; None if only a server has it, or there is none."""
-    from pipelines.llm.engines.checkpoints import find_checkpoint
-    from pipelines.llm.engines.tokens import load_tokenizer
-
-    engine = settings.engine
-    if engine.kind in ("transformers", "vllm", "guidance"):
-        found = find_checkpoint(engine.model, engine.revision, settings.serving.models)
-        return load_tokenizer(found.folder)
-    given = settings.serving.tokenizer
-    return None if given is None else load_tokenizer(given)
 
 
 def _smoke(engine: Engine) -> Finding:

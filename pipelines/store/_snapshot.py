@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,13 +9,14 @@ from typing import TYPE_CHECKING
 
 from pipelines.errors import IntegrityError, StoreError
 from pipelines.store._manifest import MANIFEST, Manifest
+from pipelines.store.files import sha256_of
 
 if TYPE_CHECKING:
     import polars as pl
     import pyarrow as pa
     import pyarrow.dataset as pads
 
-__all__ = ["Snapshot", "sha256_of"]
+__all__ = ["Snapshot"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,9 +136,3 @@ class Snapshot:
             where=str(file),
             hint="remove its folder and build the table again, or restore it from a copy",
         )
-
-
-def sha256_of(file: Path) -> str:
-    """SHA-256 (hex) of a file, read in pieces."""
-    with file.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()

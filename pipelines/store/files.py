@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import hashlib
 import os
 import re
 import resource
@@ -18,6 +19,7 @@ import shutil
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
 from typing import BinaryIO
 
@@ -31,6 +33,8 @@ __all__ = [
     "full_disk_error",
     "full_disk_errors",
     "full_disk_now",
+    "known_sha256",
+    "sha256_of",
     "storage_errors",
     "sync_folder",
     "whole_file",
@@ -437,3 +441,20 @@ def sync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def sha256_of(path: Path) -> str:
+    """SHA-256 (hex) of a file, read in pieces."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def known_sha256(path: Path) -> str:
+    """SHA-256 (hex) of a large file, computed once as long as its size and time stay."""
+    status = path.stat()
+    return _known_sha256(path, status.st_size, status.st_mtime_ns)
+
+
+@lru_cache(maxsize=512)
+def _known_sha256(path: Path, size: int, modified: int) -> str:  # noqa: ARG001 (cache keys)
+    return sha256_of(path)

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from pipelines.errors import AnswerError, ConfigError
+from pipelines.errors import AnswerError, ConfigError, first_line
 from pipelines.llm.engines._protocol import Message
 from pipelines.llm.engines.tokens import encode, encode_on
 
-__all__ = ["PLAIN", "encode_parts", "read_template", "render", "render_text", "template_of"]
+__all__ = ["PLAIN", "read_template", "render", "render_text", "template_of"]
 
 #: For models without a chat template: the texts one after the other, with an empty line between.
 PLAIN = (
@@ -73,7 +73,7 @@ def render_text(tokenizer: Any, messages: Sequence[Message], template: str | Non
         else:
             text = _fill(chosen, turns, tokenizer)
     except (TemplateError, ValueError, TypeError) as error:
-        line = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        line = first_line(error)
         raise AnswerError("the chat template refuses the messages", where=line) from error
     return str(text) + start
 
@@ -129,17 +129,6 @@ def render(
     for cut in cuts:
         for piece, plain in hostile.pieces(cut):
             ids += _encode_piece(tokenizer, piece, plain=plain, first=not ids)
-    return ids
-
-
-def encode_parts(tokenizer: Any, parts: Sequence[str]) -> list[int]:
-    """Token ids of texts that follow each other, each cut apart from the others.
-
-    The first begins the prompt. Prompts with a part in common have its tokens in common.
-    """
-    ids: list[int] = []
-    for part in parts:
-        ids += encode_on(tokenizer, part) if ids else encode(tokenizer, part)
     return ids
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 
-from pipelines.errors import ConfigError, EngineError
+from pipelines.errors import ConfigError, EngineError, first_line
+from pipelines.store.files import known_sha256
 
 __all__ = ["CHECKPOINT_FILES", "Checkpoint", "find_checkpoint"]
 
@@ -62,16 +62,8 @@ class Checkpoint:
         files = sorted({f for p in patterns for f in self.folder.glob(p) if f.is_file()})
         digest = hashlib.sha256()
         for file in files:
-            status = file.stat()
-            part = _file_digest(str(file), status.st_size, status.st_mtime_ns)
-            digest.update(f"{file.name} {part}\n".encode())
+            digest.update(f"{file.name} {known_sha256(file)}\n".encode())
         return digest.hexdigest()
-
-
-@lru_cache(maxsize=512)
-def _file_digest(path: str, size: int, modified: int) -> str:  # noqa: ARG001 (cache keys)
-    with Path(path).open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def find_checkpoint(model: str, revision: str = "", models: Path | None = None) -> Checkpoint:
@@ -123,7 +115,7 @@ def _fetched(model: str, revision: str) -> Path:
             snapshot_download(model, revision=revision or None, allow_patterns=[*CHECKPOINT_FILES])
         )
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
-        line = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
+        line = first_line(error)
         raise EngineError(
             "the model is neither a folder nor to be had from the hub",
             where=f"{model}: {line}",

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, get_args
 
+from pipelines.errors import first_line
 from pipelines.llm.engines._protocol import (
     Choice,
     Constraint,
@@ -109,9 +110,9 @@ def _grammar_fault(constraint: Constraint) -> str:
     try:
         grammar = llguidance_grammar(constraint)
     except ValueError as error:
-        return f"the {kind} can't be read: {_line(error)}"
+        return f"the {kind} can't be read: {first_line(error, 160)}"
     wrong, messages = LLMatcher.validate_grammar_with_warnings(grammar, byte_tokenizer())
-    return f"the {kind} can't be read: {_line(messages[0])}" if wrong else ""
+    return f"the {kind} can't be read: {first_line(messages[0], 160)}" if wrong else ""
 
 
 def request_fault(request: Request) -> str:
@@ -171,9 +172,3 @@ def obeys(constraint: Constraint | None, text: str) -> bool:
 
     matcher = LLMatcher(byte_tokenizer(), llguidance_grammar(constraint), log_level=0)
     return matcher.consume_tokens(list(text.encode())) and matcher.is_accepting()
-
-
-def _line(error: Any) -> str:
-    """The first line of a message, cut to 160 characters."""
-    lines = str(error).strip().splitlines() or [type(error).__name__]
-    return lines[0][:160]

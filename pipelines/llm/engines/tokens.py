@@ -11,16 +11,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 from weakref import WeakKeyDictionary
 
-from pipelines.errors import ConfigError, EngineError
+from pipelines.errors import ConfigError, EngineError, first_line
 
 __all__ = [
     "AnswerReading",
     "ScaleReading",
     "SentencePieceTokenizer",
-    "Tokenizer",
     "encode",
     "encode_on",
     "load_tokenizer",
@@ -31,28 +30,6 @@ __all__ = [
 _ANCHOR = "\n"
 #: Remarks of one kind on a scale that are listed one by one (count).
 _NOTES = 4
-
-
-class Tokenizer(Protocol):
-    """What is used of a tokenizer; those of transformers have it."""
-
-    @property
-    def bos_token_id(self) -> int | None:
-        """The token that begins a text, if any."""
-        ...
-
-    @property
-    def eos_token_id(self) -> int | None:
-        """The token that ends a text, if any."""
-        ...
-
-    def encode(self, text: str, *, add_special_tokens: bool = ...) -> list[int]:
-        """Token ids of a text."""
-        ...
-
-    def decode(self, token_ids: list[int]) -> str:
-        """Text of token ids."""
-        ...
 
 
 class SentencePieceTokenizer:
@@ -115,8 +92,8 @@ def load_tokenizer(path: Path | str) -> Any:
 
     Returns
     -------
-    Tokenizer
-        One of transformers where it can be, else :class:`SentencePieceTokenizer`.
+    Any
+        A tokenizer of transformers where it can be, else :class:`SentencePieceTokenizer`.
 
     Raises
     ------
@@ -142,7 +119,7 @@ def _from_folder(folder: Path) -> Any:
             return _unlimited(AutoTokenizer.from_pretrained(str(folder), local_files_only=True))
         except (OSError, ValueError, KeyError) as error:
             raise ConfigError(
-                "the tokenizer can't be loaded", where=f"{folder}: {_line(error)}"
+                "the tokenizer can't be loaded", where=f"{folder}: {first_line(error)}"
             ) from error
     if (folder / "tokenizer.json").is_file():
         return _from_json(folder / "tokenizer.json")
@@ -165,7 +142,7 @@ def _from_json(file: Path) -> Any:
         loaded = PreTrainedTokenizerFast(tokenizer_file=str(file))  # type: ignore[no-untyped-call]
     except Exception as error:  # the Rust library raises nothing narrower
         raise ConfigError(
-            "the tokenizer can't be loaded", where=f"{file}: {_line(error)}"
+            "the tokenizer can't be loaded", where=f"{file}: {first_line(error)}"
         ) from error
     return _unlimited(loaded)
 
@@ -174,10 +151,6 @@ def _unlimited(tokenizer: Any) -> Any:
     """The tokenizer without its warning about long texts: engines check lengths themselves."""
     tokenizer.model_max_length = int(1e30)
     return tokenizer
-
-
-def _line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
 
 
 def encode(tokenizer: Any, text: str) -> list[int]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipelines.errors import ConfigError, EngineError
+from pipelines.errors import ConfigError, EngineError, first_line
 from pipelines.llm.engines import Message, Sampling
 from pipelines.llm.engines.chat import render
 from pipelines.llm.grammars._grammar import Grammar
@@ -149,7 +149,7 @@ class Guide:
             raise EngineError(
                 "Guidance broke off",
                 where=f"grammar {grammar.name}",
-                hint=(str(error).splitlines() or [type(error).__name__])[0],
+                hint=first_line(error),
             ) from error
         state = interpreter.state
         captures: dict[str, Any] = dict(state.captures)

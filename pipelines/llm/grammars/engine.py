@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from pipelines.config import EngineSettings, ServingSettings
-from pipelines.errors import ConfigError
+from pipelines.errors import ConfigError, first_line
 from pipelines.llm.engines import Answer, EngineIdentity
 from pipelines.llm.engines.constraints import llguidance_grammar, obeys
 from pipelines.llm.engines.transformers import Model, PreparedRequest, TransformersEngine
@@ -88,7 +88,7 @@ class GuidanceEngine(TransformersEngine):
             cut = reached.tokens
         except (TokenParserException, RuntimeError, ValueError) as error:
             guidance.forget()
-            line = (str(error).splitlines() or [type(error).__name__])[0]
+            line = first_line(error)
             return replace(
                 reply,
                 latency=time.perf_counter() - began,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 import shutil
 import uuid
@@ -16,7 +15,7 @@ import orjson
 
 from pipelines.errors import ConfigError, IntegrityError, StoreError
 from pipelines.hints import nearest
-from pipelines.store.files import sync_folder
+from pipelines.store.files import sha256_of, sync_folder
 
 __all__ = ["ModelFolder", "StoredModel", "storage_errors"]
 
@@ -62,7 +61,7 @@ class StoredModel:
         """Compare every file with its digest; IntegrityError if one is missing or differs."""
         for name, expected in self.files.items():
             try:
-                found = _sha256(self.folder / name)
+                found = sha256_of(self.folder / name)
             except OSError:
                 found = "missing"
             if found != expected:
@@ -185,7 +184,7 @@ class ModelFolder:
             stored = StoredModel(
                 name=name,
                 folder=self.root / name,
-                files={p.name: _sha256(p) for p in files},
+                files={p.name: sha256_of(p) for p in files},
                 size=sum(p.stat().st_size for p in files),
                 **facts,
             )
@@ -229,8 +228,3 @@ def storage_errors(where: Path) -> Iterator[None]:
             if full
             else "check the owner and mode of the folder",
         ) from error
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pipelines.config import EngineSettings, ServingSettings
-from pipelines.errors import ConfigError, EngineError
+from pipelines.errors import ConfigError, EngineError, first_line
 from pipelines.llm.engines.checkpoints import Checkpoint
 from pipelines.llm.engines.transformers._trie import Ids, PrefixTrie
 
@@ -179,7 +179,7 @@ def _failing(what: str) -> Iterator[None]:
     try:
         yield
     except (RuntimeError, TypeError, ValueError) as error:
-        line = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
+        line = first_line(error)
         full = "memory" in line.lower()
         raise EngineError(
             "the model ran out of memory" if full else "the model failed",
@@ -221,7 +221,7 @@ def load_model(
         )
         loaded = loaded.to(device).eval()
     except (OSError, ValueError, RuntimeError, ImportError, KeyError, SafetensorError) as error:
-        line = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
+        line = first_line(error)
         raise EngineError(
             "the model can't be loaded",
             where=f"{checkpoint.folder}: {line}",

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from pipelines.config import EngineSettings, ServingSettings
-from pipelines.errors import AnswerError, EngineError
+from pipelines.errors import AnswerError, EngineError, first_line
 from pipelines.llm.engines._protocol import Answer, Choice, Constraint, EngineIdentity, Request
 from pipelines.llm.engines.chat import read_template, render
 from pipelines.llm.engines.checkpoints import find_checkpoint
@@ -78,7 +78,7 @@ class Job:
         """Note one of vLLM's results; the answer, if it needs no other."""
         place = self.left.pop(name)
         if isinstance(result, Exception):
-            return self._finish("invalid", detail=_line(result))
+            return self._finish("invalid", detail=first_line(result))
         output = result.outputs[0]
         if output.finish_reason in ("error", "abort"):
             return self._finish(
@@ -145,10 +145,6 @@ def _at_its_end(rule: Constraint, text: str) -> bool:
 
     matcher = LLMatcher(byte_tokenizer(), llguidance_grammar(rule), log_level=0)
     return bool(matcher.consume_tokens(list(text.encode())) and matcher.is_stopped())
-
-
-def _line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
 
 
 #: Most token ids whose log-probability vLLM reads at one place in one request.
@@ -417,7 +413,7 @@ class VllmEngine:
         except Exception as error:
             self.close()
             raise EngineError(
-                f"vLLM died: {(str(error).strip().splitlines() or [type(error).__name__])[0]}",
+                f"vLLM died: {first_line(error)}",
                 where=f"vllm:{self._identity.model}",
                 hint="answers given before are complete; start again to go on with the rest",
             ) from error

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipelines.config import EngineSettings, ServingSettings
-from pipelines.errors import ConfigError, EngineError
+from pipelines.errors import ConfigError, EngineError, first_line
 from pipelines.llm.engines.checkpoints import Checkpoint
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def open_driver(
             if driver is not None:
                 driver.close()
             raise EngineError(
-                f"vLLM can't load the model: {_line(error)}",
+                f"vLLM can't load the model: {first_line(error)}",
                 where=checkpoint.name,
                 hint="its own log above says more; serving.max_context and serving.gpu_memory "
                 "decide how much memory it needs",
@@ -193,7 +193,3 @@ def _untouched() -> Iterator[None]:
         random.setstate(plain)
         np.random.set_state(legacy)  # noqa: NPY002
         torch.set_rng_state(tensors)
-
-
-def _line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:300]

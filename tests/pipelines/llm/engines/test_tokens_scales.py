@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from pipelines.errors import ConfigError, EngineError
-from pipelines.llm.engines.chat import encode_parts
 from pipelines.llm.engines.tokens import (
     SentencePieceTokenizer,
     encode,
@@ -67,7 +66,8 @@ def test_a_sentencepiece_answer_goes_on_without_a_space(shared_data: Path) -> No
     assert encode(tokenizer, "5") == [29871, 29945]
     assert encode_on(tokenizer, "5") == [29945]
     assert encode(tokenizer, "Rating:5") == [*encode(tokenizer, "Rating:"), 29945]
-    assert encode_parts(tokenizer, ["Rating:", "5"]) == encode(tokenizer, "Rating:5")
+    joined = encode(tokenizer, "Rating:") + encode_on(tokenizer, "5")
+    assert joined == encode(tokenizer, "Rating:5")
     assert tokenizer.encode("5") == [tokenizer.bos_token_id, 29871, 29945]
     assert tokenizer.decode([29871, 29945]) == "5"
     assert len(tokenizer) == 32_000
