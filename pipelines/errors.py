@@ -38,7 +38,6 @@ __all__ = [
     "StoreError",
     "UnderstudyError",
     "UnknownTableError",
-    "first_line",
 ]
 
 
@@ -172,12 +171,3 @@ class AnswerError(UnderstudyError):
     """One answer of a model is unusable: truncated, invalid or refused. Never a rating."""
 
     exit_code = 7
-
-
-def first_line(error: object, max_chars: int = 200) -> str:
-    r"""The first line of a library's error, or its type where it has no text.
-
-    >>> first_line(ValueError("no such file\nTraceback ..."))
-    'no such file'
-    """
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:max_chars]

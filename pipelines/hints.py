@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
-__all__ = ["nearest"]
+__all__ = ["first_line", "nearest"]
 
 
 def nearest(wanted: object, known: Iterable[str], *, cutoff: float = 0.5) -> str:
@@ -28,3 +28,12 @@ def nearest(wanted: object, known: Iterable[str], *, cutoff: float = 0.5) -> str
     names = list(known)
     near = difflib.get_close_matches(str(wanted), names, n=1, cutoff=cutoff)
     return f"did you mean {near[0]}?" if near else f"one of {', '.join(names)}"
+
+
+def first_line(error: object, max_chars: int = 200) -> str:
+    r"""The first line of a library's error, or its type where it has no text.
+
+    >>> first_line(ValueError("no such file\nTraceback ..."))
+    'no such file'
+    """
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:max_chars]

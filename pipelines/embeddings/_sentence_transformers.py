@@ -13,7 +13,8 @@ import numpy.typing as npt
 
 from pipelines.config import EmbeddingSettings, RuntimeSettings
 from pipelines.embeddings._protocol import Embedder, Progress
-from pipelines.errors import EngineError, IntegrityError, first_line
+from pipelines.errors import EngineError, IntegrityError
+from pipelines.hints import first_line
 from pipelines.licences import Licence
 from pipelines.store.files import known_sha256
 

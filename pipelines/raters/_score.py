@@ -26,16 +26,16 @@ def score_pairs(
     explain: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> Iterator[pl.DataFrame]:
-    """Score the pairs of a plan.
+    """Score the pairs of a plan; frames of the `preference_scores` contract, in the plan's order.
 
     Parameters
     ----------
     rater
-        Who rates.
+        The rater.
     plan
         Rows of the `score_plan` contract, in its order.
     personas, items
-        Tables that hold everybody and everything in the plan.
+        Tables that hold everybody and everything in the plan (else ContractError).
     histories
         Passed on to the rater.
     seed
@@ -47,10 +47,6 @@ def score_pairs(
         a call of its own. A text that can't be had is null, with a note: the rating stands.
     progress
         Called with the pairs done and the pairs of the plan.
-
-    Yields
-    ------
-    Frames of the `preference_scores` contract, in the plan's order.
 
     Raises
     ------

@@ -163,14 +163,8 @@ history_length, on_unrated, watched
             with the present generators.
         options
             ``personas``: persona numbers, of shape (num_envs,); ``persona_id``: an id for all, or
-            one each; ``reset_mask``: which environments to reset, of shape (num_envs,).
-
-        Raises
-        ------
-        ConfigError
-            If an option is unknown, or of another length than `num_envs`.
-        ReleaseError
-            If there is no such persona.
+            one each; ``reset_mask``: which environments to reset, of shape (num_envs,). Any other
+            option is a ConfigError.
         """
         given = dict(options or {})
         check_keys(given, _OPTIONS)

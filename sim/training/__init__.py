@@ -34,26 +34,19 @@ __all__ = [
 ]
 
 _HOMES = {
-    "ALGORITHMS": "_algorithms",
-    "Audience": "_evaluation",
-    "PolicyRecommender": "_policy_file",
-    "RunSettings": "_settings",
-    "Stopped": "_train",
-    "Trained": "_train",
-    "Training": "_train",
-    "TrainingReport": "_report",
-    "algorithm_named": "_algorithms",
-    "load_policy": "_policy_file",
-    "policy_bytes": "_policy_file",
-    "policy_table": "_report",
-    "run_settings": "_settings",
-    "train": "_report",
+    "_algorithms": ("ALGORITHMS", "algorithm_named"),
+    "_evaluation": ("Audience",),
+    "_policy_file": ("PolicyRecommender", "load_policy", "policy_bytes"),
+    "_report": ("TrainingReport", "policy_table", "train"),
+    "_settings": ("RunSettings", "run_settings"),
+    "_train": ("Stopped", "Trained", "Training"),
 }
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    home = next((module for module, names in _HOMES.items() if name in names), None)
+    if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    return getattr(import_module(f"{__name__}.{home}"), name)

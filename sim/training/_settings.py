@@ -21,38 +21,17 @@ NAMES = ("a2c", "ppo", "trpo", "dqn")
 class RunSettings:
     """Settings that, with the release, determine a run.
 
+    The fields of :class:`pipelines.config.TrainingSettings` (steps of all environments together;
+    whole rollouts are taken, so that a few more may be), and these:
+
     Attributes
     ----------
-    algo
-        ``a2c``, ``ppo``, ``trpo`` or ``dqn``.
-    steps
-        Steps of all environments together (count); whole rollouts are taken, so that a few more
-        may be.
     seed
         Of networks, actions, batches and environments.
-    envs
-        Environments that are stepped together (count); None is the algorithm's.
-    gamma
-        Discount factor.
-    components
-        Principal components of the text vectors among the features, at most (count).
-    length_limit
-        Longest episode (steps), at most the number of items.
-    leave_probability
-        Of the persona, per step.
-    retriever, retrieved
-        How past items are selected for the rater, and how many.
     perturbation, perturbation_strength
-        Of the stored rating.
+        Of the stored rating; see :class:`sim.environment.RecommendationEnv`.
     reward_shaping
         q of the reward's shaping, or None.
-    scale_reward
-        Whether the learner is given rewards from -1 to 1; see
-        :class:`sim.training._adapter.SB3VecEnv`.
-    evaluate_every, checkpoint_every
-        Steps between two (count).
-    users
-        Personas evaluated on, at most (count); None is all of the domain.
     """
 
     algo: str = "a2c"

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from pipelines.errors import AnswerError, ConfigError, first_line
+from pipelines.errors import AnswerError, ConfigError
+from pipelines.hints import first_line
 from pipelines.llm.engines._protocol import Message
 from pipelines.llm.engines.tokens import encode, encode_on
 

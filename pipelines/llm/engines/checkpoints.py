@@ -6,7 +6,8 @@ import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipelines.errors import ConfigError, EngineError, first_line
+from pipelines.errors import ConfigError, EngineError
+from pipelines.hints import first_line
 from pipelines.store.files import known_sha256
 
 __all__ = ["CHECKPOINT_FILES", "Checkpoint", "find_checkpoint"]

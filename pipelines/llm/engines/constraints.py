@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING, get_args
 
-from pipelines.errors import first_line
+from pipelines.hints import first_line
 from pipelines.llm.engines._protocol import (
     Choice,
     Constraint,

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from pipelines.errors import ConfigError, EngineError, first_line
+from pipelines.errors import ConfigError, EngineError
+from pipelines.hints import first_line
 
 __all__ = [
     "AnswerReading",

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipelines.errors import ConfigError, EngineError, first_line
+from pipelines.errors import ConfigError, EngineError
+from pipelines.hints import first_line
 from pipelines.llm.engines import Message, Sampling
 from pipelines.llm.engines.chat import render
 from pipelines.llm.grammars._grammar import Grammar
@@ -85,16 +86,15 @@ class Guide:
         Parameters
         ----------
         grammar
-            What the reply may be.
+            Allowed replies.
         prompt
             Text as the model is to see it (special tokens in their written form), or messages,
             which go through the tokenizer's chat template.
         seed
             Seed of the draw; nothing outside this call is seeded or drawn from.
-        temperature
-            0 takes the most probable token; default 1. (Guidance's own default is 0.)
-        top_p
-            Nucleus of the distribution that is drawn from, in (0, 1].
+        temperature, top_p
+            0 takes the most probable token, 1 (the default) draws from the distribution; nucleus
+            in (0, 1]. (Guidance's own default is 0.)
 
         Raises
         ------

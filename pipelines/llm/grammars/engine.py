@@ -9,7 +9,8 @@ from types import SimpleNamespace
 from typing import Any
 
 from pipelines.config import EngineSettings, ServingSettings
-from pipelines.errors import ConfigError, first_line
+from pipelines.errors import ConfigError
+from pipelines.hints import first_line
 from pipelines.llm.engines import Answer, EngineIdentity
 from pipelines.llm.engines.constraints import llguidance_grammar, obeys
 from pipelines.llm.engines.transformers import Model, PreparedRequest, TransformersEngine

@@ -81,13 +81,13 @@ EXPLANATIONS = {
 
 
 class LLMRater:
-    """Reads what a persona would give from a language model's probabilities of the answers.
+    """Reads a persona's rating of an item from a language model's probabilities of the answers.
 
-    Each pair is one prompt (:mod:`pipelines.prompts`) that ends where the rating goes, answered
-    by a closed choice over the scale's answers: the model's own distribution at temperature 1,
-    nothing generated. Pairs are asked persona by persona, so that engines compute what a
-    persona's prompts have in common once. Answers go through the answer store: whatever is in
-    it costs no call.
+    Each pair is one prompt (:mod:`pipelines.prompts`) that ends where the rating goes, answered by
+    a closed choice over the scale's answers: the model's own distribution at temperature 1, nothing
+    generated. Pairs are asked persona by persona, so that engines compute what a persona's prompts
+    have in common once. Answers go through the answer store (None: in memory), where a stored one
+    costs no call.
 
     A prompt that is longer than the context loses past ratings, oldest first, then words of the
     plot, and the pair's note says so. With the model's tokenizer this is measured before; without
@@ -95,16 +95,6 @@ class LLMRater:
 
     Parameters
     ----------
-    engine
-        The model.
-    scale
-        The scale of the answers.
-    domain
-        `movies`, `books`, `games` or `products`.
-    store
-        Where answers are kept; None keeps nothing.
-    serving
-        When answers are committed, and how many may fail.
     shots, system, system_role
         See :class:`pipelines.prompts.PromptStyle`.
     history
@@ -117,9 +107,7 @@ class LLMRater:
     tokenizer, chat_template
         The model's, to measure prompts; None where it is out of reach.
     name
-        What the ``rater`` column says; default ``llm:<model>``.
-    progress
-        Called with the tally of calls after every answer.
+        Value of the ``rater`` column; default ``llm:<model>``.
 
     Examples
     --------
@@ -206,13 +194,8 @@ class LLMRater:
     ) -> RatingBatch:
         """Distributions read from the model; see :class:`pipelines.raters.Rater`.
 
-        Parameters
-        ----------
-        personas, items, histories, pairs
-            As of :class:`pipelines.raters.Rater`.
-        met
-            How often each pair met before (count), one per pair, where `histories` do not hold
-            everything; default: as often as they say.
+        `met` says how often each pair met before (count), where `histories` do not hold everything;
+        default: as often as they say.
 
         Raises
         ------

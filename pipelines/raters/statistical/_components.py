@@ -33,22 +33,11 @@ def other_mean_surplus(item: Ints, rating: Floats) -> Floats:
 def component_sums(
     user: Ints, item: Ints, surplus: Floats, features: Floats, groups: Sequence[Ints], users: int
 ) -> Floats:
-    """Sums per user that :func:`components` solves; sums of several users are added.
+    """Sums per user that :func:`components` solves, of shape (users, k * k + 2 * k + 1); additive.
 
-    Parameters
-    ----------
-    user, item, surplus
-        Of each rating, of shape (ratings,); rows with a surplus of NaN are left out.
-    features
-        Of all items, of shape (items, columns).
-    groups
-        Columns of `features` that share a variance each.
-    users
-        Number of users.
-
-    Returns
-    -------
-    Of shape (users, k * k + 2 * k + 1) for k groups.
+    ``user``, ``item`` and ``surplus`` have shape (ratings,), rows with a surplus of NaN are left
+    out; ``features`` are of all items, of shape (items, columns); ``groups`` are k lists of columns
+    that share a variance each.
     """
     size = len(groups)
     sums = np.zeros((users, size * size + 2 * size + 1))

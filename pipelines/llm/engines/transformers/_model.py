@@ -12,7 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from pipelines.config import EngineSettings, ServingSettings
-from pipelines.errors import ConfigError, EngineError, first_line
+from pipelines.errors import ConfigError, EngineError
+from pipelines.hints import first_line
 from pipelines.llm.engines.checkpoints import Checkpoint
 from pipelines.llm.engines.transformers._trie import Ids, PrefixTrie
 

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from pipelines.config import EngineSettings, ServingSettings
-from pipelines.errors import AnswerError, EngineError, first_line
+from pipelines.errors import AnswerError, EngineError
+from pipelines.hints import first_line
 from pipelines.llm.engines._protocol import Answer, Choice, Constraint, EngineIdentity, Request
 from pipelines.llm.engines.chat import read_template, render
 from pipelines.llm.engines.checkpoints import find_checkpoint

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipelines.config import EngineSettings, ServingSettings
-from pipelines.errors import ConfigError, EngineError, first_line
+from pipelines.errors import ConfigError, EngineError
+from pipelines.hints import first_line
 from pipelines.llm.engines.checkpoints import Checkpoint
 
 if TYPE_CHECKING:
