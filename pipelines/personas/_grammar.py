@@ -81,8 +81,8 @@ class _Description:
         self.domain = row["domain"]
         stage = stages(row["age"], row["job"], row.get("activity") or "medium")
         self.phrases = domain_phrases(self.domain, stage)
-        # No phrase comes twice in one description.
-        self.used: set[tuple[str, ...]] = set()
+        # No phrase comes twice in one description. Wordings are cached, one object per phrase.
+        self.used: set[int] = set()
         # Whoever is retired has had a job; it is colour, not an attribute.
         job = self._pick(_former_jobs()) if row["job"] == "retired" else row["job"]
         pupils = self.phrases["pupils"]
@@ -206,20 +206,21 @@ class _Description:
     def _fill(self, frame: str, extra: dict[str, str] | None = None) -> str:
         if not extra:
             return frame.format_map(self.slots)
-        opening = {
-            opened(k): opened(v) for k, v in extra.items() if frame.startswith(f"{{{opened(k)}")
-        }
-        return frame.format_map({**self.slots, **opening, **extra})
+        slots = {**self.slots, **extra}
+        first = frame[1 : frame.find("}")] if frame[0] == "{" else ""
+        if first and (own := first[0].lower() + first[1:]) in extra:
+            slots[first] = opened(extra[own])
+        return frame.format_map(slots)
 
     def _pick(self, options: Sequence[tuple[str, ...]]) -> str:
         """One wording of a phrase that has not come yet."""
-        number = self._next()
-        wording, at = divmod(number, len(options))
-        for step in range(len(options)):
-            option = options[(at + step) % len(options)]
-            if option not in self.used:
-                self.used.add(option)
+        size = len(options)
+        wording, at = divmod(self._next(), size)
+        for place in range(at, at + size):
+            option = options[place % size]
+            if id(option) not in self.used:
                 break
+        self.used.add(id(option))
         return option[wording % len(option)]
 
     def _shuffled(self, genres: list[str]) -> list[str]:

@@ -38,6 +38,7 @@ _SOUNDED_AS_CONSONANT = ("uni", "use", "usu", "uti", "eu", "one", "ux")
 _SOUNDED_AS_VOWEL = ("hour", "honest", "heir", "x-", "unin", "unim")
 
 
+@cache
 def article(phrase: str) -> str:
     """The phrase with its indefinite article.
 
@@ -57,6 +58,7 @@ def article(phrase: str) -> str:
     return f"{'an' if vowel else 'a'} {phrase}"
 
 
+@cache
 def genre_phrase(genre: str, domain: str = "movies") -> str:
     """The plural noun that stands for a genre in a description.
 

@@ -30,7 +30,7 @@ RATER_TABLES = (
         "held_out",
         "predictor",
         "rmse",
-        "Error on the latest tenth of each person's ratings (root mean square, stars; 0 is best)",
+        "Error on the latest tenth of each person's ratings (RMSE, stars; 0 is best)",
     ),
 )
 
