@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from pipelines.errors import ConfigError, ContractError
+from pipelines.raters import population_rows
 from sim.metrics import FIGURES, Figure, Played, evaluate, headroom_share
 from sim.recommenders import (
     BASELINES,
@@ -28,6 +29,7 @@ from sim.training._train import Progress, Trained, Training
 if TYPE_CHECKING:
     import polars as pl
 
+    from sim._release import Release
     from sim.environment import World
 
 __all__ = ["COLUMNS", "TrainingReport", "policy_table", "train"]
@@ -119,6 +121,9 @@ class TrainingReport:
                 f"Headroom for personalisation (oracle minus best list for everybody): {room:.3f}; "
                 f"{metadata['algo']} earns {_percent(share)} of it (bootstrap over users)."
             )
+        if metadata["item_person_share"] is not None:
+            own, people = (metadata["item_person_share"][side] for side in ("personas", "people"))
+            out.append(f"Item x person share of the variance: personas {own}, people {people}.")
         left = {name: count for name, count in self.unrated.items() if count}
         if left:
             shown = ", ".join(f"{name} {count:,}" for name, count in left.items())
@@ -252,8 +257,22 @@ def _judged(
         "steps": settings.steps,
         "seeds": seeds,
         "users": len(audience.users),
+        "item_person_share": _item_person_share(world.release),
     }
     return TrainingReport(metadata, rows, notes, unrated, runs)
+
+
+def _item_person_share(release: Release) -> dict[str, str] | None:
+    """That of personas and of people in the release's population report, with intervals."""
+    import polars as pl
+
+    if "population" not in release:
+        return None
+    found = release["population"].polars().filter(pl.col("figure") == "item_person_share")
+    return next(
+        ({"personas": own, "people": people} for _, _, own, people, _ in population_rows(found)),
+        None,
+    )
 
 
 def policy_table(report: TrainingReport) -> pl.DataFrame:

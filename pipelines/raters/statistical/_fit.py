@@ -196,11 +196,12 @@ def fit_statistical(
     statements = _statements(rows, whole, table.counts, packaged if few else None)
     widths, extremes = styles or (packaged.width_spread, packaged.extremes_spread)
     drawn_tastes = replace(whole.tastes, covariance=drawn)
-    # Later ratings are less spread than a person's whole list, which is what a persona rates.
+    # Later ratings are less spread, and people differ less in that, than in whole lists, which
+    # are what personas rate.
     expected = weights[0] * whole.catalogue.quality[rows.item]
     expected += weights[1] * whole.believed.mean[rows.user, 0]
     unknown = np.full(len(rows), drawn_tastes.taste_variance)
-    level = match_spread(
+    level, widths = match_spread(
         rows.user,
         to_answers(rows.rating, source, fitted),
         fitted.answers,

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy.optimize import brentq, minimize
+from scipy.optimize import minimize
 from scipy.special import expit
 
 from pipelines.raters.protocol import Floats, Ints
@@ -29,8 +29,8 @@ __all__ = [
 
 #: No answer is impossible: each keeps a probability of at least this at the mean.
 _LEAST = 1e-6
-#: Ratings of a person and people that the spread of styles needs (counts), and passes of its fit.
-_MIN_RATINGS, _MIN_PEOPLE, _STYLE_PASSES = 10, 50, 20
+#: Ratings of a person and people that the spread of styles needs, and passes of its fits (counts).
+_MIN_RATINGS, _MIN_PEOPLE, _STYLE_PASSES, _MATCH_PASSES = 10, 50, 20, 12
 
 
 @dataclass(frozen=True)
@@ -219,11 +219,12 @@ def match_spread(
     width: Floats,
     cutpoints: Floats,
     styles: tuple[float, float],
-) -> float:
-    """Factor of the widths at which people's ratings are as spread as they are.
+) -> tuple[float, float]:
+    """Level and spread of the widths at which people's ratings are as spread as they are.
 
-    The mean over people of the standard deviation of one's ratings is matched; people with ten
-    ratings or more. 1 if no factor from 1/2 to 2 does that, or with too few people.
+    Matched are the mean and the standard deviation, over people, of the standard deviation of
+    one's ratings, by simulated moments (McFadden, "A method of simulated moments", Econometrica
+    57, 1989); people with ten ratings or more.
 
     Parameters
     ----------
@@ -232,31 +233,38 @@ def match_spread(
     answers, cutpoints
         Ratings that the answers of the model stand for, and its cutpoints.
     styles
-        Spreads of :func:`fit_styles`. Each person gets a drawn style: the mean of their standard
-        deviations is below that of a person of the mean style.
+        Spreads of :func:`fit_styles`.
+
+    Returns
+    -------
+    Factor of the widths, from 1/2 to 2, and the standard deviation of their logarithm over
+    people, from a half to twice that of `styles`; 1 and that of `styles` with too few people.
     """
     count = np.bincount(person)
     kept = count >= _MIN_RATINGS
     if kept.sum() < _MIN_PEOPLE:
-        return 1.0
+        return 1.0, styles[0]
     size, model = count[kept], OrdinalModel(np.zeros(0), cutpoints)
 
-    def mean(value: Floats) -> Floats:
-        return np.asarray(np.bincount(person, value)[kept] / size)
+    def moments(value: Floats) -> Floats:
+        first, second = (np.bincount(person, v)[kept] / size for v in (value, value**2))
+        own = np.sqrt(np.maximum(second - first**2, 0.0))
+        return np.array([own.mean(), own.std()])
 
-    goal = float(np.sqrt(np.maximum(mean(rating**2) - mean(rating) ** 2, 0.0)).mean())
-    wide, ends = np.random.default_rng(0).normal(size=(2, len(count)))
-    own = width * np.exp(styles[0] * wide - styles[0] ** 2)[person]
+    goal = moments(rating)
+    # The same draws in every pass: only what is matched changes.
+    rng = np.random.default_rng(0)
+    wide, ends = rng.normal(size=(2, len(count)))
+    drawn = rng.random((len(person), 1))
     odds = np.stack([styles[1] * ends, np.full(len(count), styles[1] ** 2)], axis=1)[person]
-
-    def gap(factor: float) -> float:
-        share = tilt(model.probabilities(location, own * factor), odds)
-        first, second = share @ answers, share @ answers**2
-        # Of as few ratings as there are: a variance of a sample, and the mean of its root.
-        variance = mean(second) - mean(first) ** 2 - mean(second - first**2) / size
-        return float((np.sqrt(variance) * (1.0 - 0.25 / size)).mean()) - goal
-
-    return float(brentq(gap, 0.5, 2.0, xtol=1e-3)) if gap(0.5) < 0 < gap(2.0) else 1.0
+    found = np.array([1.0, styles[0]])
+    low, high = np.array([0.5, 0.5 * styles[0]]), np.array([2.0, 2.0 * styles[0]])
+    for _ in range(_MATCH_PASSES):
+        own = found[0] * width * np.exp(found[1] * wide - found[1] ** 2)[person]
+        below = tilt(model.probabilities(location, own), odds).cumsum(axis=1)[:, :-1]
+        simulated = moments(answers[(below < drawn).sum(axis=1)])
+        found = np.clip(found * goal / np.maximum(simulated, 1e-9), low, high)
+    return float(found[0]), float(found[1])
 
 
 def _steps(inner: Floats) -> Floats:

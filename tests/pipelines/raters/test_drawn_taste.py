@@ -250,13 +250,20 @@ def test_spread_of_styles_is_that_of_the_people(planted):
     assert extremes == pytest.approx(planted[1], abs=0.12 if planted[1] else 0.2)
 
 
-@pytest.mark.parametrize("planted", [0.8, 1.0, 1.3])
-def test_level_of_widths_is_that_of_the_people(planted):
-    user, answer, location, width, cuts = styled(0.3, 0.8)
-    given = (user, answer + 1.0, np.arange(1.0, 11.0), location, width / planted)
+@pytest.mark.parametrize(("level", "spread"), [(0.8, 0.3), (1.0, 0.4), (1.3, 0.3), (1.0, 0.2)])
+def test_level_and_spread_of_widths_are_those_of_the_people(level, spread):
+    user, answer, location, width, cuts = styled(spread, 0.8)
+    given = (user, answer + 1.0, np.arange(1.0, 11.0), location, width / level)
+    found = match_spread(*given, cuts, (0.3, 0.8))
     # The mean log of their factors is 0; that of the model's, whose mean square is 1, is lower.
-    expected = planted * np.exp(0.3**2)
-    assert match_spread(*given, cuts, (0.3, 0.8)) == pytest.approx(expected, rel=0.05)
+    assert found[0] == pytest.approx(level * np.exp(spread**2), rel=0.06)
+    assert found[1] == pytest.approx(spread, abs=0.07)
+
+
+def test_widths_of_few_people_are_not_matched():
+    user, answer, location, width, cuts = styled(0.5, 0.8, people=40)
+    given = (user, answer + 1.0, np.arange(1.0, 11.0), location, width / 2)
+    assert match_spread(*given, cuts, (0.3, 0.8)) == (1.0, 0.3)
 
 
 def test_styles_of_few_people_are_not_fitted():

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from types import ModuleType
+
 import numpy as np
+import polars as pl
 import pytest
 
 from pipelines.errors import ContractError
@@ -13,7 +17,7 @@ from sim.environment import World
 from sim.metrics import Played, headroom_share
 from sim.recommenders import CommonListRecommender, OracleRecommender
 from sim.recommenders.testing import RecommenderContract
-from sim.training import Audience
+from sim.training import Audience, RunSettings, train
 
 
 def played(rows: list[list[float]]) -> Played:
@@ -71,3 +75,17 @@ class TestCeiling(RecommenderContract):
 
     def make(self, release: Release) -> OracleRecommender | CommonListRecommender:
         return self.kind(self.world.rater).fit(release)
+
+
+def test_report_states_how_much_the_users_of_the_release_differ(
+    small: ModuleType, tmp_path: Path
+) -> None:
+    """Item x person share of personas and of people, as in the release's population report."""
+    ends = {"value": 0.141, "low": 0.1, "high": 0.183}
+    share = {f"personas_{k}": v for k, v in ends.items()} | {"people_value": 0.131}
+    row = {"figure": "item_person_share", "unit": "share", "personas": 6, "people": 40} | share
+    frame = pl.DataFrame([row | {"ratings": 640}])
+    world = World.open(small.build(tmp_path / "home", replace={"movies.population": frame}))
+    settings = RunSettings(algo="a2c", steps=32, envs=4, evaluate_every=32, users=2)
+    sentence = "Item x person share of the variance: personas 0.141 [0.100, 0.183], people 0.131."
+    assert sentence in train(world, settings, [0], tmp_path / "run").markdown()
