@@ -2,8 +2,10 @@
 
 python benchmarks/personas/joint_shares.py --data FOLDER     writes pipelines/personas/data/joint
 python benchmarks/personas/joint_shares.py                   total variation, a Markdown table
+python benchmarks/personas/joint_shares.py --against FOLDER  what ml-1m's people say of the same
 
-The folder holds movielens/ml-100k.zip and personas/census_personas.jsonl.gz.
+The folder holds movielens/ml-100k.zip and personas/census_personas.jsonl.gz; the last command
+reads movielens/ml-1m-partial.zip, too.
 """
 
 from __future__ import annotations
@@ -49,21 +51,13 @@ CENSUS_BANDS = {
 def people(archive: Path) -> pl.DataFrame:
     """Attributes of ml-100k's people by name of the attribute, one row per person."""
     with zipfile.ZipFile(archive) as files:
-
-        def table(name: str, separator: str, columns: list[str]) -> pl.DataFrame:
-            text = files.read(f"ml-100k/{name}").decode("iso-8859-1")
-            return pl.read_csv(
-                io.StringIO(text), separator=separator, has_header=False, new_columns=columns
-            )
-
-        ratings = table("u.data", "\t", ["user", "item", "rating", "time"])
-        users = table("u.user", "|", ["user", "age", "gender", "job", "zip"]).sort("user")
-        names = table("u.genre", "|", ["genre", "number"])["genre"].to_list()
-        films = table("u.item", "|", [f"c{n}" for n in range(24)]).sort("c0")
+        users, films, ratings = _hundred_k(files)
+    users, films = users.sort("user"), films.sort("item")
+    names = sorted(set(films["genres"].explode().drop_nulls()))
     user = ratings["user"].to_numpy() - 1
     item = ratings["item"].to_numpy() - 1
     rating = ratings["rating"].to_numpy().astype(float)
-    flags = films.select(f"c{n}" for n in range(5, 24)).to_numpy().astype(float)
+    flags = np.array([[g in own for g in names] for own in films["genres"]], dtype=float)
     size = users.height
 
     def shrunken(by: np.ndarray, values: np.ndarray, length: int) -> np.ndarray:
@@ -142,6 +136,84 @@ def census(path: Path) -> pl.DataFrame:
     )
 
 
+def surpluses(rows: pl.DataFrame, by: str) -> pl.DataFrame:
+    """Mean surplus (stars) of a group's ratings of a genre over the mean of the groups.
+
+    Parameters
+    ----------
+    rows
+        Ratings with columns ``user, item, rating, genres`` and that of the groups.
+    by
+        Column of the groups.
+    """
+    rows = rows.with_columns(over=pl.col("rating") - pl.col("rating").mean())
+    for one in ("item", "user"):
+        mean = pl.col("over").sum().over(one) / (pl.len().over(one) + DAMPING)
+        rows = rows.with_columns(over=pl.col("over") - mean)
+    found = rows.explode("genres").group_by("genres", by).agg(surplus=pl.col("over").mean())
+    return found.with_columns(pl.col("surplus") - pl.col("surplus").mean().over("genres"))
+
+
+def against(folder: Path) -> None:
+    """Print how far ml-1m's people agree with ml-100k's on genres by gender and by age."""
+    with zipfile.ZipFile(folder / "ml-100k.zip") as files:
+        sources = [_hundred_k(files)]
+    with zipfile.ZipFile(folder / "ml-1m-partial.zip") as files:
+        sources.append(_one_m(files))
+    genres = pl.read_csv(LISTS / "genres" / "movies.csv")["genre"].to_list()
+    groups = {"gender": pl.col("gender") == "F"}
+    groups["age"] = sum((pl.col("age") >= first).cast(pl.Int64) for first in (25, 35, 45))
+    print("| genres by | cells | correlation |\n|---|---:|---:|")
+    for by, group in groups.items():
+        first, second = (
+            surpluses(
+                ratings.join(films, on="item").join(users, on="user").with_columns(group.alias(by)),
+                by,
+            )
+            for users, films, ratings in sources
+        )
+        both = first.join(second, on=["genres", by]).filter(pl.col("genres").is_in(genres))
+        # Two genders mirror each other.
+        both = both.filter("gender") if by == "gender" else both
+        r = np.corrcoef(both["surplus"], both["surplus_right"])[0, 1]
+        low, high = np.tanh(np.arctanh(r) + np.array([-1.96, 1.96]) / (both.height - 3) ** 0.5)
+        print(f"| {by} | {both.height} | {r:.2f} [{low:.2f}, {high:.2f}] |")
+
+
+def _hundred_k(files: zipfile.ZipFile) -> tuple[pl.DataFrame, ...]:
+    def table(name: str, separator: str, columns: list[str]) -> pl.DataFrame:
+        text = files.read(f"ml-100k/{name}").decode("iso-8859-1")
+        return pl.read_csv(
+            io.StringIO(text), separator=separator, has_header=False, new_columns=columns
+        )
+
+    names = table("u.genre", "|", ["genre", "number"])["genre"].drop_nulls().to_list()
+    films = table("u.item", "|", ["item", *(f"c{n}" for n in range(1, 24))])
+    flags = films.select(f"c{n}" for n in range(5, 24)).rows()
+    genres = [[g for g, has in zip(names, row, strict=True) if has] for row in flags]
+    return (
+        table("u.user", "|", ["user", "age", "gender", "job", "zip"]),
+        films.select("item", genres=pl.Series(genres)),
+        table("u.data", "\t", ["user", "item", "rating", "time"]),
+    )
+
+
+def _one_m(files: zipfile.ZipFile) -> tuple[pl.DataFrame, ...]:
+    def table(name: str, columns: dict[str, int]) -> pl.DataFrame:
+        lines = files.read(f"ml-1m/{name}").decode("iso-8859-1").splitlines()
+        parts = [line.split("::") for line in lines]
+        return pl.DataFrame({name: [p[n] for p in parts] for name, n in columns.items()})
+
+    users = table("users.dat", {"user": 0, "gender": 1, "age": 2})
+    films = table("movies.dat", {"item": 0, "genres": 2})
+    ratings = table("ratings.dat", {"user": 0, "item": 1, "rating": 2})
+    return (
+        users.cast({"user": pl.Int64, "age": pl.Int64}),
+        films.cast({"item": pl.Int64}).with_columns(pl.col("genres").str.split("|")),
+        ratings.cast(pl.Int64),
+    )
+
+
 def report(cohorts: int, count: int) -> None:
     """Print the mean total variation by pair of attributes, over cohorts, and its 95 % interval."""
     found = [
@@ -166,10 +238,14 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("--data", type=Path, help="folder of the source files")
+    parser.add_argument("--against", type=Path, help="folder of the source files, to compare")
     parser.add_argument("--to", type=Path, default=LISTS / "joint")
     parser.add_argument("--cohorts", type=int, default=20, help="compared cohorts (count)")
     parser.add_argument("--count", type=int, default=10_000, help="personas of each (count)")
     given = parser.parse_args()
+    if given.against is not None:
+        against(given.against / "movielens")
+        return
     if given.data is None:
         report(given.cohorts, given.count)
         return
