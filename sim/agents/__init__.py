@@ -5,6 +5,9 @@ everything else is the same for all brains.
 """
 
 from sim.agents._assumed import ASSUMED_FILE, assumed
+from sim.agents._figures import FIGURES, VisitRow, markdown, pictures, visit_row, visit_values
+from sim.agents._log import TABLES
+from sim.agents._minari import write_visits
 from sim.agents._pages import SIMILAR, Card, Cards, page_lists
 from sim.agents._protocol import (
     ACTIONS,
@@ -29,6 +32,14 @@ from sim.agents._protocol import (
     Requests,
 )
 from sim.agents._registry import BRAINS, open_brain
+from sim.agents._run import (
+    CODE_VERSION,
+    SHARD,
+    Simulation,
+    default_folder,
+    simulate,
+    visit,
+)
 from sim.agents._world import CASTS, AgentWorld, History
 
 __all__ = [
@@ -36,11 +47,15 @@ __all__ = [
     "ASSUMED_FILE",
     "BRAINS",
     "CASTS",
+    "CODE_VERSION",
     "EMOTIONS",
     "FATIGUE",
+    "FIGURES",
     "MAX_CLICKS",
     "MOODS",
+    "SHARD",
     "SIMILAR",
+    "TABLES",
     "AgentWorld",
     "Brain",
     "Card",
@@ -60,7 +75,17 @@ __all__ = [
     "Reflections",
     "Replies",
     "Requests",
+    "Simulation",
+    "VisitRow",
     "assumed",
+    "default_folder",
+    "markdown",
     "open_brain",
     "page_lists",
+    "pictures",
+    "simulate",
+    "visit",
+    "visit_row",
+    "visit_values",
+    "write_visits",
 ]

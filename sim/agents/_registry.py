@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+import inspect
+from typing import TYPE_CHECKING, Any
 
 from pipelines import plugins
 from sim.agents._protocol import Brain
+
+if TYPE_CHECKING:
+    from pipelines.config import Settings
 
 __all__ = ["BRAINS", "METHODS", "open_brain"]
 
@@ -13,19 +17,22 @@ __all__ = ["BRAINS", "METHODS", "open_brain"]
 BRAINS: dict[str, str] = {
     "random": "sim.agents._baselines:RandomBrain",
     "always": "sim.agents._baselines:AlwaysBrain",
+    "statistical": "sim.agents._statistical:StatisticalBrain",
 }
 METHODS = ("open", "judge", "decide", "reflect", "interview", "classify", "metadata")
 
 
-def open_brain(name: str, **options: Any) -> Brain:
+def open_brain(name: str, *, settings: Settings | None = None, **options: Any) -> Brain:
     """A brain by name, before `open`.
 
     Parameters
     ----------
     name
         One of `BRAINS`, ``module:Class`` or ``path/to/file.py:Class``.
+    settings
+        Given to a class that takes them, such as for its engine.
     options
-        Arguments of its class.
+        Further arguments of its class.
 
     Raises
     ------
@@ -40,5 +47,7 @@ def open_brain(name: str, **options: Any) -> Brain:
         methods=METHODS,
         implement="sim.agents.Brain (docs/agents.md)",
     )
+    if settings is not None and "settings" in inspect.signature(target).parameters:
+        options["settings"] = settings
     brain: Brain = plugins.construct(target, f"brain {name}", options)
     return brain

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal
@@ -27,7 +28,16 @@ from sim.environment import (
 if TYPE_CHECKING:
     from pipelines.graph import GraphMemory
 
-__all__ = ["CASTS", "TRAITS", "AgentWorld", "CastName", "History"]
+__all__ = [
+    "CASTS",
+    "SCALE",
+    "TRAITS",
+    "AgentWorld",
+    "CastName",
+    "History",
+    "people_of_split",
+    "training_history",
+]
 
 CastName = Literal["matched", "personas"]
 CASTS: tuple[CastName, ...] = ("matched", "personas")
@@ -140,7 +150,7 @@ class AgentWorld:
                 hint=f"per_page is at most {len(catalogue)}",
             )
         people = _people(release, cast == "matched", traits)
-        history = _history(release, people["user_id"].to_list(), catalogue)
+        history = training_history(release, people["user_id"].to_list(), catalogue)
         return cls(
             release=release,
             cast="matched" if cast == "matched" else "personas",
@@ -216,12 +226,17 @@ class AgentWorld:
             return np.asarray(rescale(total / count, scale, SCALE))
 
     @cached_property
+    def genre_names(self) -> list[str]:
+        """Genres of the items, alphabetical."""
+        names = self.catalogue.frame["genres"].explode().drop_nulls().unique().sort()
+        return [str(name) for name in names]
+
+    @cached_property
     def genres(self) -> Floats:
-        """1 where an item has a genre, of shape (items, genres); genres alphabetical."""
+        """1 where an item has a genre, of shape (items, genres), in the order of `genre_names`."""
         lists = self.catalogue.frame["genres"]
-        names = lists.explode().drop_nulls().unique().sort().to_list()
-        places = {name: n for n, name in enumerate(names)}
-        out = np.zeros((len(self.catalogue), len(names)))
+        places = {name: n for n, name in enumerate(self.genre_names)}
+        out = np.zeros((len(self.catalogue), len(places)))
         long = pl.DataFrame({"row": np.arange(len(lists)), "name": lists}).explode("name")
         long = long.drop_nulls()
         out[long["row"].to_numpy(), [places[n] for n in long["name"]]] = 1.0
@@ -260,7 +275,18 @@ def _people(release: Release, matched: bool, traits: bool) -> pl.DataFrame:
 _TIER_COLUMNS = ("activity_tier", "conformity_tier", "diversity_80_tier", "pickiness")
 
 
-def _history(release: Release, users: list[str | None], catalogue: Catalogue) -> History:
+def people_of_split(release: Release, split: str, most: int) -> list[str]:
+    """Users with an interaction of a split, the first `most` of them by a hash of the id."""
+    rows = release["splits"].lazy().filter(pl.col("split") == split)
+    users = rows.select(pl.col("user_id").unique()).collect()["user_id"]
+    order = np.lexsort((users.to_numpy(), hash_ids(users)))[:most]
+    return users.gather(order).to_list()
+
+
+def training_history(
+    release: Release, users: Sequence[str | None], catalogue: Catalogue
+) -> History:
+    """Training interactions of users, in their order; None has none."""
     numbered = pl.DataFrame({"user_id": users}, schema={"user_id": pl.String})
     people = numbered.with_columns(person=pl.int_range(pl.len(), dtype=pl.Int64)).drop_nulls()
     train = release["splits"].lazy().filter(pl.col("split") == "train")

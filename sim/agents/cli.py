@@ -1,0 +1,259 @@
+"""The commands ``sim agents`` and ``sim agents show`` (also ``understudy agents …``)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from pipelines.cli.options import (
+    ConfigOption,
+    HomeOption,
+    JsonOption,
+    ReleaseOption,
+    SetOption,
+    emit,
+    full_ref,
+    open_settings,
+    overrides_of,
+    progress_bar,
+    table,
+)
+from pipelines.errors import ConfigError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from sim.agents import Simulation, VisitRow
+
+__all__ = ["app"]
+
+app = typer.Typer(help="Agents that meet a recommender page by page.", invoke_without_command=True)
+
+
+@app.callback()
+def agents(
+    context: typer.Context,
+    cast: Annotated[
+        Literal["matched", "personas"],
+        typer.Option("--cast", help="Personas of real users, with their history; or the others."),
+    ] = "matched",
+    recommender: Annotated[
+        str,
+        typer.Option(
+            "--recommender", "-r", help="A name of `sim recommend list`, module:Class or a file."
+        ),
+    ] = "popular",
+    number: Annotated[int, typer.Option("--agents", min=1, help="Agents (count).")] = 1_000,
+    pages: Annotated[int, typer.Option("--pages", min=1, help="Pages at most (count).")] = 5,
+    per_page: Annotated[int, typer.Option("--per-page", min=1, help="Items of a page.")] = 4,
+    brain: Annotated[
+        str, typer.Option("--brain", help="statistical, random, always, or module:Class.")
+    ] = "statistical",
+    seed: Annotated[
+        int, typer.Option("--seed", min=0, help="Seed; the same seed gives the same visits.")
+    ] = 0,
+    traits: Annotated[
+        bool, typer.Option("--traits/--no-traits", help="Whether habits are used.")
+    ] = True,
+    graph: Annotated[
+        bool, typer.Option("--graph/--no-graph", help="Whether the graph is used.")
+    ] = True,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            file_okay=False,
+            show_default=False,
+            help="Folder of the tables (default: below HOME/simulations).",
+        ),
+    ] = None,
+    minari: Annotated[
+        Path | None,
+        typer.Option(
+            "--minari",
+            file_okay=False,
+            show_default=False,
+            help="Write a Minari dataset into this folder too.",
+        ),
+    ] = None,
+    release: ReleaseOption = "latest",
+    settings: SetOption = None,
+    home: HomeOption = None,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Let agents visit a recommender, and print what came of it.
+
+    Tables `agents`, `views`, `pages` and `memories` are written as Parquet. A run that was killed
+    goes on where it was; the same run again only prints. Where there are fewer people than agents,
+    they are played again with other seeds.
+
+    JSON: {"release", "brain", "recommender", "agents", "failed", "p_view": [value, low, high],
+    "n_like", "p_like", "n_exit", "s_sat", "folder", "minari", "note", "assumed"}.
+    """
+    if context.invoked_subcommand is not None:
+        return
+    from sim import open_release
+    from sim.agents import (
+        ASSUMED_FILE,
+        AgentWorld,
+        default_folder,
+        open_brain,
+        simulate,
+        visit_row,
+        write_visits,
+    )
+    from sim.recommenders import open_recommender
+
+    tree = open_settings(None, config, overrides_of(home, settings))
+    opened = open_release(full_ref(release, tree), home=tree.runtime.home)
+    world = AgentWorld.open(
+        opened, cast=cast, per_page=per_page, pages=pages, traits=traits, graph=graph
+    )
+    shown = open_recommender(recommender).fit(opened)
+    mind = open_brain(brain, settings=tree).open(world)
+    try:
+        folder = out or default_folder(
+            tree.runtime.home, world, mind, shown, agents=number, seed=seed
+        )
+        with progress_bar(f"{number:,} agents", disable=as_json) as advance:
+            done = 0
+
+            def progress(now: int, total: int) -> None:
+                nonlocal done
+                advance(now - done, total=total, text="visits")
+                done = now
+
+            run = simulate(
+                world, mind, shown, agents=number, folder=folder, seed=seed, progress=progress
+            )
+    finally:
+        close = getattr(mind, "close", None)
+        if close is not None:
+            close()
+    row = visit_row(run)
+    dataset = None if minari is None else write_visits(run, world, minari)
+    payload: dict[str, Any] = {
+        "release": opened.ref,
+        **row.as_json(),
+        "folder": str(run.folder),
+        "minari": None if dataset is None else str(dataset),
+        "note": mind.note,
+        "assumed": ASSUMED_FILE,
+    }
+    emit(payload, lambda screen: _render(screen, run, row, payload), as_json=as_json)
+
+
+def _render(screen: Console, run: Simulation, row: VisitRow, payload: dict[str, Any]) -> None:
+    from sim.agents import FIGURES
+
+    shown = table("figure", "value", "95 % interval", "meaning", numeric=["value"])
+    for name, figure in row.figures.items():
+        interval = f"{figure.low:.3f} to {figure.high:.3f}"
+        shown.add_row(name, f"{figure.value:.3f}", interval, FIGURES[name])
+    screen.print(shown)
+    left = f", of which {row.failed:,} failed and are in no figure" if row.failed else ""
+    screen.print(
+        f"{row.agents:,} agents{left}; brain {row.brain}, recommender {row.recommender}, release "
+        f"{payload['release']}.",
+        markup=False,
+    )
+    screen.print(f"{payload['note']} Assumed: {payload['assumed']}.", markup=False)
+    screen.print(f"Tables: {run.folder}", markup=False)
+    if payload["minari"]:
+        screen.print(f"Minari dataset: {payload['minari']}", markup=False)
+
+
+@app.command()
+def show(
+    agent: Annotated[int, typer.Argument(min=0, help="Number of the agent.", show_default=False)],
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            file_okay=False,
+            show_default=False,
+            help="Folder of the run (default: the newest below HOME/simulations).",
+        ),
+    ] = None,
+    home: HomeOption = None,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Print one agent's whole visit.
+
+    JSON: {"run": {...}, "agent": {...}, "views": [...], "pages": [...], "memories": [...]}: the
+    agent's rows of the tables.
+    """
+    import polars as pl
+
+    from sim.agents import Simulation
+
+    if out is None:
+        root = Path(open_settings(home, config).runtime.home) / "simulations"
+        runs = sorted(root.glob("*/agents.parquet"), key=lambda p: p.stat().st_mtime)
+        if not runs:
+            raise ConfigError("no finished run of agents", where=str(root), hint="run sim agents")
+        out = runs[-1].parent
+    run = Simulation.open(out)
+    rows = {
+        name: run.table(name).filter(pl.col("agent") == agent).collect()
+        for name in ("agents", "views", "pages", "memories")
+    }
+    if rows["agents"].is_empty():
+        last = run.table("agents").select(pl.col("agent").max()).collect().item()
+        raise ConfigError(
+            f"no agent {agent}", where=str(run.folder), hint=f"numbers from 0 to {last}"
+        )
+    payload = {
+        "run": run.identity,
+        "agent": rows["agents"].row(0, named=True),
+        **{name: rows[name].to_dicts() for name in ("views", "pages", "memories")},
+    }
+    emit(payload, lambda screen: _print_visit(screen, payload, run), as_json=as_json)
+
+
+def _print_visit(screen: Console, payload: dict[str, Any], run: Simulation) -> None:
+    agent, titles = payload["agent"], _titles(payload["memories"])
+    screen.print(
+        f"Agent {agent['agent']}: {agent['persona_id']}"
+        + (f", user {agent['user_id']}" if agent["user_id"] else "")
+        + f"; brain {agent['brain']}, recommender {agent['recommender']}",
+        style="bold",
+        markup=False,
+    )
+    for page in payload["pages"]:
+        views = [v for v in payload["views"] if v["view"] == page["view"]]
+        what = "looks closer" if views and views[0]["clicked"] else f"page {page['page']}"
+        screen.print(f"\nView {page['view']}, {what}", markup=False)
+        for v in views:
+            name = titles.get(v["item_id"], v["item_id"])
+            done = f"watched, {v['rating']} of 5" if v["watched"] else "not watched"
+            said = " ".join(t for t in (v["reason"], v["feeling"]) if t)
+            screen.print(f"  {v['position']}. {name}: {done}. {said}".rstrip(), markup=False)
+        felt = ", ".join(str(page[k]) for k in ("mood", "fatigue", "emotion") if page[k])
+        action = page["action"] or f"no usable reply ({page['status']})"
+        reason = f": {page['reason']}" if page["reason"] else ""
+        screen.print(f"  {felt}; {action}{reason}" if felt else f"  {action}", markup=False)
+    insights = [m for m in payload["memories"] if m["kind"] == "reflection"]
+    if insights:
+        screen.print("\nReflections", markup=False)
+    for m in insights:
+        rests = f" (entries {', '.join(map(str, m['evidence']))})" if m["evidence"] else ""
+        screen.print(f"  {m['text']}{rests}", markup=False)
+    score = (
+        "no interview" if agent["interview"] is None else f"interview {agent['interview']} of 10"
+    )
+    screen.print(
+        f"\nLeft on page {agent['exit_page']} ({agent['exit_reason']}), {score}.",
+        style="bold",
+        markup=False,
+    )
+    screen.print(f"{run.identity['note']} Release {run.identity['release']}.", markup=False)
+
+
+def _titles(memories: list[dict[str, Any]]) -> dict[str, str]:
+    """Titles of watched items, as their entries have them."""
+    return {m["item_id"]: m["text"].partition(": watched")[0] for m in memories if m["item_id"]}

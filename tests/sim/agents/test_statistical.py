@@ -1,0 +1,268 @@
+"""The statistical brain: formulas worked by hand, fits on known truths, and nothing of the test."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import polars as pl
+import pytest
+from scipy.special import expit
+from sklearn.linear_model import LogisticRegression
+
+from pipelines.errors import ConfigError
+from pipelines.raters import bind, persona_rows
+from sim import Release, open_release
+from sim.agents import EMOTIONS, AgentWorld, Past, open_brain, visit
+from sim.agents._choice import HeldOut, auc, logistic
+from sim.agents._statistical import (
+    StatisticalBrain,
+    _weight,
+    exit_probability,
+    page_shares,
+    satisfaction,
+)
+from sim.agents._world import training_history
+from sim.agents.testing import sample_requests
+from sim.recommenders import open_recommender
+
+
+def past(*views: tuple[int, bool, list[tuple[bool, float]]]) -> Past:
+    """One agent's views: page, whether it was a click, and (watched, rating) by position."""
+    rows = [cells for _, _, cells in views]
+    nan = float("nan")
+    shape = np.array([[watched for watched, _ in cells] for cells in rows])
+    return Past(
+        pages=np.array([[page for page, _, _ in views]]),
+        clicked=np.array([[clicked for _, clicked, _ in views]]),
+        items=np.zeros((1, *shape.shape), np.int64),
+        judged=np.ones((1, *shape.shape), np.bool_),
+        watched=shape[None],
+        ratings=np.array([[[r if w else nan for w, r in cells] for cells in rows]]),
+        entries=lambda _: [],
+    )
+
+
+LIKED, SEEN, SKIPPED = (True, 4.0), (True, 3.0), (False, 0.0)
+
+
+@pytest.fixture(scope="module")
+def brain(world: AgentWorld) -> StatisticalBrain:
+    return open_brain("statistical").open(world)
+
+
+def test_shares_of_likes_count_a_page_with_its_clicks() -> None:
+    views = past(
+        (1, False, [LIKED, SEEN, SKIPPED, SKIPPED]),  # 1 of 4
+        (1, True, [SKIPPED, SKIPPED, LIKED, SKIPPED]),  # a click: now 2 of 4
+        (2, False, [SKIPPED] * 4),  # 0 of 4
+        (1, False, [SKIPPED, SKIPPED, SKIPPED, LIKED]),  # back: 3 of 4
+    )
+    shares, last = page_shares(views, 3)
+    assert shares.tolist() == [[0.25, 0.5, 0.0, 0.75]]
+    assert last.tolist() == [[False, True, True, True]]
+    # ((0.5 + 0.5) / 2, then halved with 0, then with 0.75.
+    assert satisfaction(shares, last, 0.5).tolist() == [(0.25 + 0.75) / 2]
+
+
+def test_exit_probability_of_the_worked_example() -> None:
+    views = past(*[(page, False, [LIKED, LIKED, SKIPPED, SKIPPED]) for page in (1, 2)])
+    shares, last = page_shares(views, 3)
+    content = satisfaction(shares, last, 0.5)
+    assert content.tolist() == [0.5]
+    # B = 4 at page 2: F = 1/2, and -2.5 + 3 / 2 - 3 (0.5 - 0.35) = -1.45.
+    assert exit_probability(np.array([2 / 4]), content) == pytest.approx(expit(-1.45))
+    assert exit_probability(np.array([2 / 4]), content)[0] == pytest.approx(0.190, abs=5e-4)
+
+
+def test_interview_is_near_both_papers_tables() -> None:
+    # P_like and S_sat of Agent4Rec, Table 2, and SimUSER, Table 3.
+    published = [
+        (0.269, 2.93), (0.360, 3.42), (0.462, 3.80), (0.452, 3.75), (0.465, 3.85),
+        (0.248, 2.70), (0.379, 3.35), (0.446, 3.67), (0.458, 3.82), (0.451, 3.97),
+    ]  # fmt: skip
+    assert max(abs(1 + 6 * p - s) for p, s in published) < 0.33
+
+
+def test_interview_scores_keep_their_mean(brain: StatisticalBrain, world: AgentWorld) -> None:
+    people = np.arange(len(world))
+    asked = [sample_requests(world, people, seed=s)["interview"] for s in range(200)]
+    scores = np.concatenate([brain.interview(r).scores for r in asked])
+    # One of four items was rated 4: 1 + 6 / 4 = 2.5. 6,000 draws: three standard errors are 0.02.
+    assert set(scores) == {2, 3}
+    assert scores.mean() == pytest.approx(2.5, abs=0.02)
+
+
+def test_weights_are_those_of_a_library() -> None:
+    rng = np.random.default_rng(3)
+    x = np.column_stack([np.ones(4_000), rng.normal(size=(4_000, 3))])
+    truth = np.array([-0.5, 1.0, -2.0, 0.0])
+    y = (rng.random(4_000) < expit(x @ truth)).astype(float)
+    weights, errors = logistic(x, y)
+    # C is the reciprocal of the ridge, and the intercept is not penalised there either.
+    library = LogisticRegression(C=1.0, tol=1e-10, max_iter=1_000).fit(x[:, 1:], y)
+    np.testing.assert_allclose(weights[1:], library.coef_[0], atol=1e-5)
+    assert weights[0] == pytest.approx(library.intercept_[0], abs=1e-5)
+    assert (np.abs(weights - truth) < 3.5 * errors).all()
+
+
+def test_weights_stay_finite_where_classes_are_apart() -> None:
+    x = np.column_stack([np.ones(20), np.repeat([-1.0, 1.0], 10)])
+    weights, errors = logistic(x, np.repeat([0.0, 1.0], 10))
+    assert np.isfinite(weights).all()
+    assert np.isfinite(errors).all()
+    assert weights[1] > 1
+
+
+def test_auc_of_ties_is_a_half() -> None:
+    assert auc(np.ones(5), np.ones(7)) == 0.5
+
+
+def test_negatives_have_no_known_interaction(world: AgentWorld) -> None:
+    users = world.people["user_id"].to_list()
+    history = training_history(world.release, users, world.catalogue)
+    person = np.arange(len(users))
+    rows = world.release["splits"].polars().filter(split="validation")
+    held = dict(rows.select("user_id", "item_id").iter_rows())
+    item = np.array([world.catalogue.row(held[u]) for u in users])
+    found = HeldOut.draw(world, person, item, history)
+    assert len(found.people) == len(users)
+    for kind in (found.uniform, found.matched):
+        for n, negative in zip(found.people.tolist(), kind.tolist(), strict=True):
+            assert negative not in history.of(n)[0]
+            assert negative != item[n]
+
+
+def test_mean_watch_share_of_unseen_items_is_the_assumed_one(brain: StatisticalBrain) -> None:
+    assert brain.metadata()["watched_of_random_unseen_items"] == pytest.approx(0.30, abs=1e-6)
+
+
+def test_habits_shift_watching_by_their_logits(
+    brain: StatisticalBrain, world: AgentWorld, matched: Release
+) -> None:
+    tiers = world.people.with_columns(activity=pl.lit("high"), pickiness=pl.lit("not_picky"))
+    lively = open_brain("statistical").open(world)
+    lively._tiers(replace(world, people=tiers))
+    # +0.7 for high activity and +0.5 for not picky; small_release has everybody medium and
+    # extremely picky.
+    np.testing.assert_allclose(lively._habits - brain._habits, 0.7 + 1.0)
+    assert lively._budget.tolist() == [6] * len(world)
+    assert brain._budget.tolist() == [4] * len(world)
+
+
+def test_mixture_weight_has_the_best_likelihood() -> None:
+    rng = np.random.default_rng(0)
+    # Answers are drawn from 0.7 · own + 0.3 · common over two answers.
+    own_p, common_p = rng.random(20_000), rng.random(20_000)
+    high = rng.random(20_000) < 0.7 * own_p + 0.3 * common_p
+    own, common = (np.where(high, p, 1 - p) for p in (own_p, common_p))
+    found = _weight(own, common)
+    assert found["weight"] == pytest.approx(0.3, abs=0.03)
+    assert found["log_loss"] < found["log_loss_of_the_rater_alone"]
+    assert _weight(own[:0], common[:0]) == {"weight": 0.0, "ratings": 0}
+
+
+def test_ratings_have_the_mixtures_distribution(
+    brain: StatisticalBrain, world: AgentWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(brain, "_weight", np.full(len(world), 0.5))
+    judged = [
+        brain.judge(sample_requests(world, np.arange(1), seed=s)["judge"]) for s in range(3_000)
+    ]
+    stars = np.concatenate([j.ratings[:, 0] for j in judged])
+    stars = stars[~np.isnan(stars)]
+    shares = np.bincount(stars.astype(int), minlength=6)[1:] / len(stars)
+    rater = brain._crowd.settled.rate(np.zeros(1, np.int64), np.zeros(1, np.int64)).probabilities[0]
+    expected = 0.5 * rater + 0.5 * brain._histograms[0]
+    assert np.abs(shares - expected).max() < 3.5 * np.sqrt(0.25 / len(stars))
+
+
+def test_settled_memories_rate_as_the_rater_does(
+    brain: StatisticalBrain, world: AgentWorld
+) -> None:
+    rater, items = brain._rater(world)
+    users = world.people["user_id"].to_list()
+    live = bind(rater, persona_rows(users, None), items)
+    past_items, past_ratings = world.history.of(3)
+    pairs = np.full(24, 3), np.arange(24)
+    many = np.tile(past_items, (24, 1)), np.tile(past_ratings, (24, 1))
+    whole = live.rate(*pairs, *many).probabilities
+    settled = brain._crowd.settled.rate(*pairs)
+    np.testing.assert_allclose(settled.probabilities, whole, atol=1e-12)
+    # The largest effect is the one without which the rating would be lowest.
+    effects = brain._crowd.settled.effects(np.array([3]), np.array([5]))[0]
+    told = live.explain(3, 5, past_items, past_ratings)
+    assert list(told)[effects.argmax()] == max(told, key=lambda name: told[name])
+
+
+def test_nothing_of_the_test_split_is_read(
+    small: ModuleType, tmp_path: Path, world: AgentWorld
+) -> None:
+    """Other test ratings give the same visits, to the last value."""
+    tables = small.frames()
+    ratings = tables["movies.interactions"]
+    test = tables["movies.splits"].filter(split="test").select("user_id", "item_id")
+    changed = ratings.join(
+        test.with_columns(other=pl.lit(0.5)), on=["user_id", "item_id"], how="left"
+    ).select(
+        "user_id", "item_id", pl.coalesce("other", "rating").alias("rating"), "scale", "rated_at"
+    )
+    assert (changed["rating"] != ratings["rating"]).sum() > 20
+    users = world.people["user_id"].sort().to_list()
+    first = small.matched_frames(users)
+    second = {**first, "movies.interactions": changed}
+    found = []
+    for name, replaced in (("one", first), ("two", second)):
+        small.build(tmp_path / name, replace=replaced)
+        opened = AgentWorld.open(open_release("movies", home=tmp_path / name))
+        brain = open_brain("statistical").open(opened)
+        popular = open_recommender("popular").fit(opened.release)
+        found.append(visit(opened, brain, popular, np.arange(30)))
+    for name, frame in found[0].items():
+        assert frame.equals(found[1][name]), name
+
+
+def test_personas_without_history_are_fitted_on_people(matched: Release) -> None:
+    world = AgentWorld.open(matched, cast="personas")
+    brain = open_brain("statistical").open(world)
+    facts = brain.metadata()
+    assert facts["choice"]["users"] == 40
+    popular = open_recommender("popular").fit(matched)
+    tables = visit(world, brain, popular, np.arange(12))
+    assert tables["agents"]["exit_reason"].to_list().count("failed") == 0
+    # What they state to like is their history of genres.
+    assert brain._crowd.tastes.sum(axis=1).max() > 0
+
+
+def test_release_without_held_out_ratings_is_refused(small: ModuleType, tmp_path: Path) -> None:
+    tables = small.matched_frames(["ml-user:1"])
+    splits = small.frames()["movies.splits"].with_columns(split=pl.lit("train"))
+    small.build(tmp_path, replace={**tables, "movies.splits": splits}, without=("graph_triples",))
+    world = AgentWorld.open(open_release("movies", home=tmp_path), graph=False)
+    with pytest.raises(ConfigError, match="no held-out interaction to fit"):
+        open_brain("statistical").open(world)
+
+
+def test_without_the_graph_similarity_is_nothing(matched: Release) -> None:
+    world = AgentWorld.open(matched, graph=False)
+    brain = open_brain("statistical").open(world)
+    assert brain.metadata()["choice"]["weights"]["similarity"][0] == pytest.approx(0.0)
+
+
+def test_emotions_in_their_order(
+    brain: StatisticalBrain, world: AgentWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = sample_requests(world, np.arange(1))["decide"]
+
+    def emotion(x: float, fatigue: float) -> str:
+        return EMOTIONS[int(brain._emotions(asked, np.array([x]), np.array([fatigue]))[0])]
+
+    assert emotion(0.0, 1.0) == "OVERWHELMED"
+    assert emotion(0.0, 0.9) == "FRUSTRATED"
+    assert emotion(0.5, 0.9) == "EXCITED"
+    # Everybody has seen the genres of the first four films.
+    assert emotion(0.25, 0.9) == "NEUTRAL"
+    monkeypatch.setattr(brain._crowd, "tastes", np.zeros_like(brain._crowd.tastes))
+    assert emotion(0.25, 0.9) == "CURIOUS"
