@@ -185,7 +185,8 @@ class EpisodicMemory:
         vectors
             Stored vectors of all items, see :meth:`TextVectors.of_items`.
         """
-        return cls(("initial",) * len(items), items, tuple(texts), vectors[items])
+        kinds: tuple[Kind, ...] = ("initial",) * len(items)
+        return cls(kinds, items, tuple(texts), vectors[items])
 
     def extended(
         self, kinds: Sequence[Kind], items: Ints, texts: Sequence[str], vectors: Floats
@@ -236,7 +237,7 @@ def recall_many(
             "every memory needs its queries",
             where=f"{len(memories)} memories, {len(queries)} lists of queries",
         )
-    out = []
+    out: list[Recalled] = []
     for memory, asked in zip(memories, queries, strict=True):
         if not len(asked):
             raise ContractError("an agent has no query", where=f"memory {len(out)}")

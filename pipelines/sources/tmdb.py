@@ -300,7 +300,7 @@ def flatten(record: object) -> FilmRow:
         found.original_language,
         found.overview,
         _names(found.genres),
-        _names(found.keywords and found.keywords.keywords),
+        _names(found.keywords.keywords if found.keywords else None),
         _names(cast)[:MAX_CAST],
         _names(credit.crew),
         series and series.name,
