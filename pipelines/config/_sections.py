@@ -128,8 +128,37 @@ class PersonaSettings(Section):
         "are rated, `model` asks the engine of the section `engine` by closed choices and fills "
         "their fields.",
     )
-    temperature: float = Field(
-        1.0, ge=0, description="Of a model's draw; 0 takes the most probable token throughout."
+    style: Literal["free", "slots"] = Field(
+        "free",
+        description="How a model writes: `free` in sentences of its own, `slots` in the blanks of "
+        "a plan that states every attribute (for models too small to write freely).",
+    )
+    temperature: float | None = Field(
+        None,
+        ge=0,
+        description="Of a model's draw; 0 takes the most probable token throughout. Default of "
+        "this and the next three: what suits a model fetched by name, else 1, 1, 0 and 1.",
+    )
+    top_p: float | None = Field(
+        None, gt=0, le=1, description="Share of the probability that is drawn from."
+    )
+    min_p: float | None = Field(
+        None,
+        ge=0,
+        le=1,
+        description="Least probability of a token, as a share of the most probable one's.",
+    )
+    repetition_penalty: float | None = Field(
+        None, gt=0, description="Above 1: tokens that came before are drawn less often."
+    )
+    gates: Literal["rules", "perplexity", "none"] = Field(
+        "rules",
+        description="What a model's texts must pass: `rules` on words, repetition, the person and "
+        "stated tastes; `perplexity` also a bound on the text's probability under smollm2-135m, "
+        "which must have been fetched.",
+    )
+    draws: int = Field(
+        6, ge=1, le=100, description="Texts drawn per persona until one passes the gates (count)."
     )
     max_tokens: int | None = Field(
         None,
@@ -142,6 +171,8 @@ class PersonaSettings(Section):
     def _somebody_decides(self) -> Self:
         if self.writer == "statistical" and self.genres == "model":
             raise ValueError("genres: model needs writer: model")
+        if self.style == "slots" and self.genres == "model":
+            raise ValueError("genres: model needs style: free")
         return self
 
 

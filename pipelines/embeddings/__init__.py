@@ -10,6 +10,7 @@ from pipelines.embeddings._sentence_transformers import (
     BUNDLED_LICENCE,
     BUNDLED_SHA256,
     SentenceTransformersEmbedder,
+    bundled_model_folder,
     load_embedder,
 )
 from pipelines.embeddings._table import embed_table, text_sha256
@@ -26,6 +27,7 @@ __all__ = [
     "Embedder",
     "Progress",
     "SentenceTransformersEmbedder",
+    "bundled_model_folder",
     "embed_table",
     "item_text",
     "load_embedder",

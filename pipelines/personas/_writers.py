@@ -7,8 +7,10 @@ from typing import Protocol, runtime_checkable
 
 import polars as pl
 
-from pipelines.config import EngineSettings, ServingSettings, Settings
+from pipelines.config import EngineSettings, PersonaSettings, ServingSettings, Settings
 from pipelines.errors import ConfigError
+from pipelines.llm.engines import Sampling
+from pipelines.personas._gates import TextGates
 from pipelines.personas._grammar import StatisticalWriter
 
 __all__ = ["WRITERS", "Writer", "load_writer"]
@@ -70,6 +72,8 @@ def _model(settings: Settings | None) -> Writer:
             store=AnswerStore(settings.runtime.home, settings.serving),
             serving=settings.serving,
             tokenizer=_tokenizer(settings.engine, settings.serving),
+            sampling=_sampling(settings.engine),
+            gates=_gates(settings.personas, settings.serving),
         )
     except BaseException:
         engine.close()
@@ -86,6 +90,32 @@ def _tokenizer(engine: EngineSettings, serving: ServingSettings) -> object | Non
     found = find_checkpoint(engine.model, engine.revision, serving.models)
     tokenizer: object = load_tokenizer(found.folder)
     return tokenizer
+
+
+def _sampling(engine: EngineSettings) -> Sampling | None:
+    """What suits a published model."""
+    from pipelines.llm.models import PUBLISHED
+
+    return PUBLISHED[engine.model].writing if engine.model in PUBLISHED else None
+
+
+def _gates(chosen: PersonaSettings, serving: ServingSettings) -> TextGates | None:
+    if chosen.gates == "none":
+        return None
+    plain = chosen.style == "slots"
+    if chosen.gates == "rules":
+        return TextGates(plain=plain)
+    from pipelines.llm.models import PUBLISHED, ModelFolder, TextScorer
+
+    name = next(iter(PUBLISHED))
+    if serving.models is None or name not in ModelFolder(serving.models):
+        raise ConfigError(
+            f"the gate `perplexity` needs the model {name}",
+            where="personas.gates",
+            hint=f"understudy models get {name}; or --set personas.gates=rules",
+        )
+    scorer = TextScorer(ModelFolder(serving.models).get(name))
+    return TextGates(scorer, plain=plain)
 
 
 #: Writers by name; each is opened from the settings.

@@ -14,6 +14,7 @@ from pipelines.prompts._personas import (
     DomainWords,
     persona_messages,
     persona_prompt_digest,
+    rating_habits,
 )
 from pipelines.prompts._ratings import (
     RATING_PROMPT_VERSION,
@@ -51,6 +52,7 @@ __all__ = [
     "person_block",
     "persona_messages",
     "persona_prompt_digest",
+    "rating_habits",
     "rating_messages",
     "rating_options",
     "rating_prompt_digest",

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from pipelines.errors import ConfigError
 from pipelines.llm.engines import Message
@@ -16,6 +17,7 @@ __all__ = [
     "DomainWords",
     "persona_messages",
     "persona_prompt_digest",
+    "rating_habits",
 ]
 
 #: Bumped with every change of wording; the digest of the templates says the same to machines.
@@ -174,6 +176,19 @@ def persona_messages(
         opening=_line(opening),
     )
     return Message("system", system), Message("user", user)
+
+
+def rating_habits(row: Mapping[str, Any]) -> tuple[str, str, list[str]]:
+    """How a prompt words activity, leniency, and manner with conformity; empty if not stated.
+
+    >>> rating_habits({"activity": "low", "leniency": "harsh", "manner": "wide"})
+    ('rarely', 'harsh, hard to please', ['uses the whole scale'])
+    """
+    return (
+        _ACTIVITY.get(row.get("activity") or "", ""),
+        _RATING["leniency"].get(row.get("leniency") or "", ""),
+        [_RATING[f][row[f]] for f in ("manner", "conformity") if row.get(f) in _RATING[f]],
+    )
 
 
 def _line(value: str) -> str:

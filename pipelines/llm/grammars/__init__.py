@@ -7,7 +7,7 @@ same text), and its replies are read back here.
 
 from pipelines.llm.grammars._grammar import Grammar
 from pipelines.llm.grammars._guide import Guide, Guided, guide
-from pipelines.llm.grammars._parts import TextLimits
+from pipelines.llm.grammars._parts import Blank, TextLimits
 from pipelines.llm.grammars._records import (
     DOMAINS,
     ClosedChoice,
@@ -19,11 +19,13 @@ from pipelines.llm.grammars._records import (
     explanation,
     persona_record,
     prose,
+    sentence_plan,
 )
 from pipelines.llm.grammars._vocabulary import Vocabulary, vocabulary
 
 __all__ = [
     "DOMAINS",
+    "Blank",
     "ClosedChoice",
     "Grammar",
     "Guide",
@@ -39,5 +41,6 @@ __all__ = [
     "guide",
     "persona_record",
     "prose",
+    "sentence_plan",
     "vocabulary",
 ]

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from guidance._ast import GrammarNode
 
 __all__ = [
+    "Blank",
     "TextLimits",
+    "blank",
     "captured",
     "enumeration",
     "integer",
@@ -34,6 +36,8 @@ INITIAL, BODY, END = "[A-Z]", "[A-Za-z0-9 ,;:'()-]", "[.!?]"
 #: Values of a genre in the opinion map.
 OPINIONS = ("like", "dislike", "neutral")
 _MOST_INTEGERS = 1000
+#: Letters of the longest word of a blank (count).
+_LONGEST_WORD = 14
 
 
 @dataclass(frozen=True)
@@ -55,6 +59,25 @@ class TextLimits:
     def longest(self) -> int:
         """Characters of the longest text without an opening (count)."""
         return self.sentences[1] * (self.characters[1] + 3) - 1
+
+
+@dataclass(frozen=True)
+class Blank:
+    """A gap of a sentence plan that a model fills with a few words in small letters.
+
+    Names, numbers, quotes and full stops can't be written into it. The model ends it, once it has
+    the fewest words, by going on with the text behind it.
+
+    Attributes
+    ----------
+    name
+        By which the words are read back.
+    words
+        Fewest and most words (count).
+    """
+
+    name: str
+    words: tuple[int, int] = (3, 12)
 
 
 def literal(value: str) -> GrammarNode:
@@ -104,6 +127,15 @@ def integer(low: int, high: int) -> GrammarNode:
             f"a bounded integer has 1 to {_MOST_INTEGERS} values", where=f"{low} to {high}"
         )
     return enumeration([str(value) for value in range(low, high + 1)])
+
+
+def blank(limits: tuple[int, int]) -> GrammarNode:
+    """Words in small letters, with single spaces between them."""
+    from guidance._ast import RegexNode, RepeatNode
+
+    word = join(RegexNode("[a-z]"), RepeatNode(RegexNode("[a-z'-]"), 0, _LONGEST_WORD - 1))
+    low, high = limits
+    return join(word, RepeatNode(join(" ", word), low - 1, high - 1))
 
 
 def text(limits: TextLimits, opening: str = "") -> GrammarNode:

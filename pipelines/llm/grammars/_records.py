@@ -11,7 +11,9 @@ from pipelines.errors import ConfigError
 from pipelines.llm.engines import Choice
 from pipelines.llm.grammars._grammar import Grammar
 from pipelines.llm.grammars._parts import (
+    Blank,
     TextLimits,
+    blank,
     captured,
     enumeration,
     integer,
@@ -35,6 +37,7 @@ __all__ = [
     "explanation",
     "persona_record",
     "prose",
+    "sentence_plan",
 ]
 
 #: Name of the field that says what a persona wants of a domain's items, and why.
@@ -206,6 +209,24 @@ def persona_record(
         '"}',
     )
     return PersonaGrammar(f"persona/{domain}", node)
+
+
+def sentence_plan(parts: Sequence[str | Blank], *, name: str = "plan") -> Grammar:
+    """A text with blanks; what a model writes into each is captured by the blank's name.
+
+    Examples
+    --------
+    >>> plan = sentence_plan(["Ann likes ", Blank("what", (1, 2)), "."])
+    >>> plan.parse("Ann likes old films.")
+    {'what': 'old films'}
+    >>> plan.parse("Ann likes films made in Rome.") is None
+    True
+    """
+    nodes = (
+        captured(part.name, blank(part.words)) if isinstance(part, Blank) else part
+        for part in parts
+    )
+    return Grammar(name, join(*nodes))
 
 
 def _chosen(who: Who) -> tuple[GrammarNode | str, ...]:

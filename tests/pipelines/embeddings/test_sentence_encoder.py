@@ -15,7 +15,7 @@ from pipelines.embeddings import (
     SentenceTransformersEmbedder,
     load_embedder,
 )
-from pipelines.embeddings._sentence_transformers import _bundled_folder, _verified
+from pipelines.embeddings._sentence_transformers import _verified, bundled_model_folder
 from pipelines.embeddings.testing import EmbedderContract
 from pipelines.errors import EngineError, IntegrityError
 
@@ -64,7 +64,7 @@ def test_half_precision_says_so_and_stays_close(bundled):
 
 def test_a_folder_is_a_model_named_after_its_weights(bundled, tmp_path):
     copy = tmp_path / "my-encoder"
-    shutil.copytree(_bundled_folder(), copy)
+    shutil.copytree(bundled_model_folder(), copy)
     mine = SentenceTransformersEmbedder(str(copy), threads=2)
     assert mine.name.startswith("my-encoder@")
     assert str(tmp_path) not in mine.name, "a version must not hang on a path"

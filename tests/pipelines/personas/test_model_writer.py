@@ -16,10 +16,19 @@ from pipelines.config import PersonaSettings, Settings
 from pipelines.contracts import CONTRACTS
 from pipelines.errors import AnswerError, ConfigError, EngineError
 from pipelines.llm.answers import AnswerStore
-from pipelines.llm.engines import Answer, Engine, Request, load_engine
+from pipelines.llm.engines import Answer, Engine, Request, Sampling, load_engine
 from pipelines.llm.engines.scripted import ScriptedEngine, draw_reply
 from pipelines.llm.grammars import DOMAINS, TextLimits, Vocabulary
-from pipelines.personas import ModelWriter, Writer, generate, load_writer, sample_attributes
+from pipelines.personas import (
+    ModelWriter,
+    Writer,
+    generate,
+    genre_phrase,
+    load_lists,
+    load_writer,
+    sample_attributes,
+)
+from pipelines.personas._gates import TextGates
 from pipelines.personas.testing import WriterContract
 from pipelines.prompts import persona_prompt_digest
 
@@ -49,6 +58,15 @@ class TestAScriptedModelAsWriter(WriterContract):
 
     def make(self) -> Writer:
         return writer(scripted(), settings())
+
+
+class TestAPlanWithBlanks(WriterContract):
+    """Blanks filled at random."""
+
+    size = 12
+
+    def make(self) -> Writer:
+        return writer(scripted(), settings(style="slots"))
 
 
 class TestATinyModelAsWriter(WriterContract):
@@ -141,6 +159,79 @@ def test_requests_state_the_rows_traits_of_rating(genres: str) -> None:
     ]
     # What the model may reply is the same.
     assert full.constraint == plain.constraint
+
+
+@pytest.mark.parametrize("domain", sorted(DOMAINS))
+def test_a_plan_states_every_attribute_and_leaves_the_reasons(domain: str) -> None:
+    asked: list[Request] = []
+
+    def filled(request: Request) -> str:
+        asked.append(request)
+        return draw_reply(request)
+
+    rows = sample_attributes(5, "contract", np.arange(20), load_lists(domain))
+    written = writer(scripted(filled), settings(style="slots")).write(rows)
+    for row, text in zip(rows.iter_rows(named=True), written["description"], strict=True):
+        for stated in (row["name"], str(row["age"]), row["hobby"]):
+            assert stated in text
+        for genre in (*row["likes"], *row["dislikes"]):
+            assert genre_phrase(genre, domain) in text
+    # Two finished examples stand before the facts, in the form that is asked for.
+    roles = [message.role for message in asked[0].messages]
+    assert roles == ["system", "user", "assistant", "user", "assistant", "user"]
+    assert "Odile Farrow, 41, works as a bus driver. On most days she knows every" in (
+        asked[0].messages[2].content
+    )
+
+
+def test_a_text_that_fails_a_gate_is_drawn_again() -> None:
+    asked: list[tuple[int, int]] = []
+
+    def filled(request: Request) -> str:
+        asked.append((request.tag[0], request.replicate))
+        return draw_reply(request)
+
+    class Every:
+        """Refuse the first two texts of the second row."""
+
+        names = ()
+
+        def __call__(self, texts: Any, rows: Any) -> list[list[str]]:
+            second = rows[0]["name"] if len(rows) == 1 else rows[1]["name"]
+            return [
+                ["repetition"] if r["name"] == second and asked.count((1, 2)) == 0 else []
+                for r in rows
+            ]
+
+    gates: Any = Every()
+    model = writer(scripted(filled), settings(draws=3), gates=gates)
+    written = model.write(attributes(3))
+    assert sorted(asked) == [(0, 0), (1, 0), (1, 1), (1, 2), (2, 0)]
+    assert written["status"].to_list() == ["ok"] * 3
+    counts = model.metadata()["gates"]
+    assert (counts["texts"], counts["passed_at_first"], counts["drawn_again"]) == (3, 2, 2)
+    assert counts["faults"] == {"repetition": 2}
+
+
+def test_a_text_that_fails_every_time_is_invalid_and_refuses_the_cohort() -> None:
+    model = writer(scripted(), settings(draws=2), gates=TextGates())
+    written = model.write(attributes(2))
+    assert written["status"].to_list() == ["invalid"] * 2
+    assert written["description"].to_list() == [None, None]
+    assert model.tally.calls == 4
+    with pytest.raises(AnswerError, match=r"2 of 2 personas have no description.*2 invalid"):
+        generate(settings(count=2), writer=writer(scripted(), settings(), gates=TextGates()))
+
+
+def test_a_published_model_brings_its_way_of_drawing() -> None:
+    own = Sampling(temperature=0.6, min_p=0.1)
+    plain = ModelWriter(scripted(), settings(), limits=SHORT, sampling=own)
+    stated = ModelWriter(scripted(), settings(temperature=0.2), limits=SHORT, sampling=own)
+    assert [next(m.requests(attributes(1))).sampling.temperature for m in (plain, stated)] == [
+        0.6,
+        0.2,
+    ]
+    assert next(stated.requests(attributes(1))).sampling.min_p == 0.1
 
 
 def test_a_list_with_one_genre_leaves_nothing_to_decide() -> None:
@@ -326,7 +417,7 @@ def test_facts_are_json_and_say_what_the_texts_depend_on() -> None:
 def test_the_registry_opens_a_writer_that_keeps_its_replies(tmp_path: Path) -> None:
     chosen = Settings(
         engine={"kind": "scripted"},
-        personas={"writer": "model", "count": 3},
+        personas={"writer": "model", "count": 3, "gates": "none"},
         runtime={"home": tmp_path / "home"},
     )
     frames = []

@@ -1,0 +1,232 @@
+"""Personas for models too small to write freely: a sentence plan with blanks of a few words.
+
+The plan states every attribute itself; the model fills in the daily routine, reasons and what is
+looked for. A blank has a fewest number of words, after which the model ends it when it likes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any
+
+from pipelines.llm.engines import Message
+from pipelines.llm.grammars import Blank, Grammar, sentence_plan
+from pipelines.personas._phrases import article, genre_phrase, opened
+from pipelines.prompts import DOMAIN_WORDS, rating_habits, render_template
+
+__all__ = ["SLOTS_VERSION", "introduction", "slots_grammar", "slots_messages", "slots_plan"]
+
+#: Bumped with every change of plan, examples or blanks.
+SLOTS_VERSION = "1"
+_SYSTEM = "personas_slots"
+_WORDS = (4, 16)
+_PRONOUNS = {"female": ("she", "her", "her"), "male": ("he", "him", "his")}
+_LIKES = (
+    "{They} likes {genre} because ",
+    "{They} enjoys {genre}, since ",
+    "{They} is fond of {genre}, because ",
+)
+_DISLIKES = (
+    "{They} dislikes {genre} because ",
+    "{They} avoids {genre}, since ",
+    "{They} has no patience for {genre}, because ",
+)
+_HOBBIES = (
+    "In {their} free time {they} enjoys {hobby}, because ",
+    "{Their} favorite hobby is {hobby}, since ",
+)
+_ITEMS = {"movies": "film", "books": "book", "games": "game"}
+
+
+def introduction(name: str, age: int, job: str) -> str:
+    """How a description begins: whatever the model adds, the text names its person.
+
+    >>> introduction("Marta", 34, "nurse")
+    'Marta, 34, works as a nurse and '
+    >>> introduction("Leo", 9, "student"), introduction("Ana", 70, "retired")
+    ('Leo, 9, is a student and ', 'Ana, 70, is retired and ')
+    """
+    without = {
+        "student": "is a student",
+        "retired": "is retired",
+        "not working": "is not working at present",
+    }
+    does = without.get(job, f"works as {article(job)}")
+    return f"{name}, {age}, {does} and "
+
+
+def slots_plan(row: Mapping[str, Any]) -> list[str | Blank]:
+    """Sentences of a persona with blanks in them.
+
+    Parameters
+    ----------
+    row
+        Columns of :func:`pipelines.personas.sample_attributes`; `text_seed` picks the wordings.
+
+    Returns
+    -------
+    Texts and blanks in turn, the texts with all stated attributes.
+    """
+    they, them, their = _PRONOUNS[row["gender"]]
+    words = {"they": they, "them": them, "their": their, "hobby": row["hobby"]}
+    words |= {"They": opened(they), "Their": opened(their)}
+    seed, domain = int(row["text_seed"]), row["domain"]
+    parts: list[str | Blank] = [
+        introduction(row["name"], row["age"], row["job"]).removesuffix(" and "),
+        f". On most days {they} ",
+        Blank("routine", _WORDS),
+        ". " + _HOBBIES[seed % len(_HOBBIES)].format_map(words),
+        Blank("hobby", _WORDS),
+    ]
+    for side, frames in (("likes", _LIKES), ("dislikes", _DISLIKES)):
+        for n, genre in enumerate(row[side]):
+            frame = frames[(seed // 2 + n) % len(frames)]
+            phrase = genre_phrase(genre, domain)
+            parts += [
+                f". {frame.format_map(words | {'genre': phrase})}",
+                Blank(f"{side}{n}", _WORDS),
+            ]
+    activity, critic, habits = rating_habits(row)
+    use = f"{opened(they)} {DOMAIN_WORDS[domain].use} {activity}. " if activity else ""
+    parts += [
+        f". {use}In {article(_ITEMS[domain])} {they} looks for ",
+        Blank("quality", (3, 16)),
+        ".",
+    ]
+    if critic:
+        parts.append(f" As a critic {they} is {critic}.")
+    if habits:
+        parts.append(f" {opened(they)} {' and '.join(habits)}.")
+    return parts
+
+
+def slots_grammar(row: Mapping[str, Any]) -> Grammar:
+    """The grammar of a row's plan."""
+    return sentence_plan(slots_plan(row), name=f"persona-slots/{row['domain']}")
+
+
+def slots_messages(row: Mapping[str, Any]) -> tuple[Message, ...]:
+    """System prompt, two finished examples of our own, and the facts of the row."""
+    return (*_examples(row["domain"]), Message("user", _facts(row)))
+
+
+def _facts(row: Mapping[str, Any]) -> str:
+    domain = row["domain"]
+    likes, dislikes = (
+        ", ".join(genre_phrase(genre, domain) for genre in row[side]) or "nothing in particular"
+        for side in ("likes", "dislikes")
+    )
+    return (
+        f"{row['name']}, {row['gender']}, {row['age']} years old. Job: {row['job']}. "
+        f"Hobby: {row['hobby']}. Likes: {likes}. Dislikes: {dislikes}."
+    )
+
+
+#: People of our own that are in no cohort, and what could stand in the blanks of their plans.
+_PEOPLE: tuple[dict[str, Any], ...] = (
+    {
+        "name": "Odile Farrow",
+        "gender": "female",
+        "age": 41,
+        "job": "bus driver",
+        "hobby": "keeping bees",
+    },
+    {
+        "name": "Anselm Quist",
+        "gender": "male",
+        "age": 67,
+        "job": "retired",
+        "hobby": "mending clocks",
+    },
+)
+_FILLED: dict[str, tuple[tuple[Sequence[str], Sequence[str], Sequence[str]], ...]] = {
+    "movies": (
+        (
+            ("Documentary", "Crime"),
+            ("Horror",),
+            (
+                "knows every regular passenger on the early line by name",
+                "the garden is quiet after a day in traffic",
+                "they show her places where no bus will ever go",
+                "she likes to guess the culprit before the inspector does",
+                "she lies awake for hours after a single scare",
+                "honest people and a story that could be true",
+            ),
+        ),
+        (
+            ("Western",),
+            ("Animation",),
+            (
+                "drinks his coffee in the same corner bakery every morning",
+                "small wheels always do what they are told to do",
+                "his father took him to see one every month",
+                "the bright colors and fast voices tire him",
+                "wide landscapes and few words",
+            ),
+        ),
+    ),
+    "books": (
+        (
+            ("Travel", "Mystery"),
+            ("Horror",),
+            (
+                "knows every regular passenger on the early line by name",
+                "the garden is quiet after a day in traffic",
+                "they show her places where no bus will ever go",
+                "she likes to guess the culprit before the inspector does",
+                "she lies awake for hours after a single scare",
+                "honest people and a story that could be true",
+            ),
+        ),
+        (
+            ("History",),
+            ("Self-Help",),
+            (
+                "drinks his coffee in the same corner bakery every morning",
+                "small wheels always do what they are told to do",
+                "his father read him chapters about old sieges",
+                "nobody should need a list to live by",
+                "good maps and few footnotes",
+            ),
+        ),
+    ),
+    "games": (
+        (
+            ("Simulation", "Strategy"),
+            ("Action",),
+            (
+                "knows every regular passenger on the early line by name",
+                "the garden is quiet after a day in traffic",
+                "she can run a whole railway from the sofa",
+                "she likes to plan ten moves ahead",
+                "the noise and hurry remind her of rush hour",
+                "rules that are clear and evenings that end on time",
+            ),
+        ),
+        (
+            ("Casual",),
+            ("Sports",),
+            (
+                "drinks his coffee in the same corner bakery every morning",
+                "small wheels always do what they are told to do",
+                "one round fits between two cups of tea",
+                "his fingers are too slow for the ball",
+                "calm music and large letters",
+            ),
+        ),
+    ),
+}
+
+
+@cache
+def _examples(domain: str) -> tuple[Message, ...]:
+    messages = [Message("system", render_template(_SYSTEM, words=DOMAIN_WORDS[domain]))]
+    for seed, (person, (likes, dislikes, filled)) in enumerate(
+        zip(_PEOPLE, _FILLED[domain], strict=True)
+    ):
+        row = {**person, "domain": domain, "likes": likes, "dislikes": dislikes, "text_seed": seed}
+        words = iter(filled)
+        text = "".join(next(words) if isinstance(p, Blank) else p for p in slots_plan(row))
+        messages += [Message("user", _facts(row)), Message("assistant", text)]
+    return tuple(messages)
