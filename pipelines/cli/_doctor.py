@@ -49,6 +49,7 @@ def check_engines(_settings: Settings, _home: Path) -> Finding:
     ready = {
         "transformers": _transformers(),
         "vllm": f"{vllm} ({_vllm_device()})" if vllm else "not installed",
+        "vllm_server": "needs an environment with vLLM (make vllm)",
         "openai": f"httpx {_version('httpx')}, needs a server",
         "guidance": f"{_version('guidance')}, one answer at a time",
         "scripted": "built in",

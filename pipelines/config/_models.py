@@ -19,11 +19,14 @@ class EngineSettings(Section):
     # the same under both values, and so are their keys and what is built from them.
     runtime_fields = frozenset({"require_model"})
 
-    kind: Literal["none", "transformers", "vllm", "openai", "guidance", "scripted"] = Field(
+    kind: Literal[
+        "none", "transformers", "vllm", "vllm_server", "openai", "guidance", "scripted"
+    ] = Field(
         "none",
         description="`none`: no model, statistical implementations everywhere. `transformers` and "
-        "`vllm` load a model in this process, `openai` asks any OpenAI-compatible server, "
-        "`guidance` writes constrained answers with Guidance's own loop, one at a time, "
+        "`vllm` load a model in this process, `vllm_server` starts vLLM's "
+        "server out of its own environment for the run, `openai` asks any OpenAI-compatible "
+        "server, `guidance` writes constrained answers with Guidance's own loop, one at a time, "
         "`scripted` answers by rule (tests, demos).",
     )
     model: str = Field(
@@ -101,6 +104,14 @@ class ServingSettings(Section):
         ge=0,
         le=1,
         description="Share of failed answers above which a run stops (after the first hundred).",
+    )
+    vllm_python: Path | None = Field(
+        None,
+        description="Python of the environment that has vLLM (vllm_server); default: "
+        "`.venv-vllm/bin/python` in the working folder.",
+    )
+    start_seconds: float = Field(
+        600.0, gt=0, description="Longest wait for a server that the run starts (seconds)."
     )
     tensor_parallel: int = Field(1, ge=1, description="GPUs per model replica (vllm).")
     pipeline_parallel: int = Field(1, ge=1, description="Pipeline stages per replica (vllm).")

@@ -82,7 +82,7 @@ def _model(settings: Settings | None) -> Writer:
 
 def _tokenizer(engine: EngineSettings, serving: ServingSettings) -> object | None:
     """The model's tokenizer, where its files are on this machine."""
-    if engine.kind not in ("transformers", "vllm", "guidance"):
+    if engine.kind not in ("transformers", "vllm", "vllm_server", "guidance"):
         return None
     from pipelines.llm.engines.checkpoints import find_checkpoint
     from pipelines.llm.engines.tokens import load_tokenizer

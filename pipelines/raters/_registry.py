@@ -179,7 +179,7 @@ def model_tokenizer(engine: EngineSettings, serving: ServingSettings) -> Any:
     from pipelines.llm.engines.checkpoints import find_checkpoint
     from pipelines.llm.engines.tokens import load_tokenizer
 
-    if engine.kind in ("transformers", "vllm", "guidance"):
+    if engine.kind in ("transformers", "vllm", "vllm_server", "guidance"):
         return load_tokenizer(find_checkpoint(engine.model, engine.revision, serving.models).folder)
     if engine.kind == "openai" and serving.tokenizer is not None:
         return load_tokenizer(serving.tokenizer)

@@ -62,7 +62,7 @@ KINDS: dict[str, Kind] = {
     "vllm": Kind(
         "vllm",
         "vllm",
-        frozenset({"/v1/completions", "/v1/chat/completions", "/version", "/tokenize"}),
+        frozenset({"/v1/completions", "/v1/chat/completions", "/version", "/tokenize", "/health"}),
         frozenset(
             _COMMON
             | _CHAT

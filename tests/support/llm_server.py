@@ -66,6 +66,10 @@ class LlmServer:
         Requests to the model at a time; more are answered 429.
     certificate
         Files of a certificate and its key (PEM), to speak TLS.
+    name
+        Of the model.
+    port
+        Where it listens; 0: at a free port.
     """
 
     def __init__(
@@ -77,8 +81,10 @@ class LlmServer:
         latency: float = 0.0,
         most: int | None = None,
         certificate: tuple[Path, Path] | None = None,
+        name: str = NAME,
+        port: int = 0,
     ) -> None:
-        self.api = Api(KINDS[kind] if isinstance(kind, str) else kind, plain_model(folder))
+        self.api = Api(KINDS[kind] if isinstance(kind, str) else kind, plain_model(folder), name)
         self.model = self.api.model
         self.key = key
         self.latency = latency
@@ -87,7 +93,7 @@ class LlmServer:
         if certificate is not None:
             self._tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
             self._tls.load_cert_chain(*certificate)
-        self.name = NAME
+        self.name = name
         self.log: list[Entry] = []
         self.in_flight = 0
         self.max_in_flight = 0
@@ -97,7 +103,7 @@ class LlmServer:
         self._loop = asyncio.new_event_loop()
         self._started = threading.Event()
         self._stop: asyncio.Event | None = None
-        self._port = 0
+        self._port = port
         self._thread = threading.Thread(target=self._run, name="llm-server", daemon=True)
 
     @property
@@ -147,7 +153,7 @@ class LlmServer:
     async def _serve(self) -> None:
         self._stop = asyncio.Event()
         server = await asyncio.start_server(
-            self._connection, "127.0.0.1", 0, backlog=256, ssl=self._tls
+            self._connection, "127.0.0.1", self._port, backlog=256, ssl=self._tls
         )
         self._port = server.sockets[0].getsockname()[1]
         self._started.set()

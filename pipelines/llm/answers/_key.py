@@ -95,6 +95,8 @@ EXCLUDED: Mapping[str, str] = MappingProxyType(
         "serving.input_price": "what a call costs",
         "serving.output_price": "what a call costs",
         "serving.error_budget": "when the run stops",
+        "serving.vllm_python": "which environment serves; its vLLM's version is in the identity",
+        "serving.start_seconds": "how long a server may take to start",
         "serving.tensor_parallel": "how the model is spread over GPUs",
         "serving.pipeline_parallel": "how the model is spread over GPUs",
         "serving.data_parallel": "how many copies of the model answer",

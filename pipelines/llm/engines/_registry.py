@@ -34,6 +34,7 @@ ENGINES: Mapping[str, EngineClass] = LazyClasses(
     {
         "transformers": "pipelines.llm.engines.transformers:TransformersEngine",
         "vllm": "pipelines.llm.engines.vllm:VllmEngine",
+        "vllm_server": "pipelines.llm.engines.vllm_server:VllmServerEngine",
         "openai": "pipelines.llm.engines.openai:OpenAIEngine",
         "guidance": "pipelines.llm.grammars.engine:GuidanceEngine",
         "scripted": "pipelines.llm.engines.scripted:ScriptedEngine",
@@ -41,7 +42,7 @@ ENGINES: Mapping[str, EngineClass] = LazyClasses(
 )
 
 #: Kinds that can't do without ``engine.model``.
-_NEED_MODEL = frozenset({"transformers", "vllm", "openai", "guidance"})
+_NEED_MODEL = frozenset({"transformers", "vllm", "vllm_server", "openai", "guidance"})
 
 
 def load_engine(engine: EngineSettings, serving: ServingSettings) -> Engine:
