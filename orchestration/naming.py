@@ -6,7 +6,7 @@ from typing import Any
 
 import dagster as dg
 
-from pipelines.contracts import CONTRACTS, MATCHING
+from pipelines.contracts import CONTRACTS, MATCHING, SIMULATIONS
 
 __all__ = ["OWNERS", "asset_key", "asset_spec", "column_schema"]
 
@@ -66,6 +66,8 @@ def asset_spec(
     key = asset_key(dataset)
     # Matching is a job of its own: a release takes its tables where they fit, and waits for none.
     group = "matching" if dataset in MATCHING else key.path[0]
+    if dataset in SIMULATIONS:
+        group = "agents"
     return dg.AssetSpec(
         key=key,
         deps=[asset_key(d) if isinstance(d, str) else d for d in deps or []],

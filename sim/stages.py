@@ -1,4 +1,4 @@
-"""Tables that are made from releases: trained policies, and scores of the ablation suites."""
+"""Tables that are made from releases: policies, scores of suites, visits of agents."""
 
 from __future__ import annotations
 
@@ -9,10 +9,18 @@ from typing import Any
 from pipelines import ablations, raters
 from pipelines.config import Settings
 from pipelines.domains import DOMAINS
+from pipelines.plugins import closing
 from pipelines.stages import Check, Inputs, Report, Stage, release_name
 from pipelines.store import Build, CheckRecord, Table, build_key
 
-__all__ = ["POLICIES", "scores_stage"]
+__all__ = ["POLICIES", "scores_stage", "simulation_stage"]
+
+#: Tables of visits, in the order in which they are written.
+SIMULATED = ("agents", "views", "pages", "memories")
+#: Raised with `sim.agents.CODE_VERSION`, whose package is too heavy to load with definitions.
+AGENTS_VERSION = "1"
+#: Brains whose visits depend on nothing but the release and the configuration.
+_OWN_BRAINS = ("statistical", "random", "always")
 
 #: Raised whenever the same release and settings give other policies.
 _POLICIES_VERSION = "2"
@@ -191,3 +199,95 @@ def _checks(result: Any) -> list[CheckRecord]:
         CheckRecord(_READABLE, not flagged, "warn", details={"flagged": flagged}),
         CheckRecord(_BETTER, better, "warn", details=figures),
     ]
+
+
+def simulation_stage(
+    *,
+    domain: str = "movies",
+    cast: str = "matched",
+    recommenders: Sequence[str] = ("random", "popular", "mean-rating"),
+    brain: str = "statistical",
+    agents: int = 1_000,
+    pages: int = 5,
+    per_page: int = 4,
+    seed: int = 0,
+    traits: bool = True,
+    graph: bool = True,
+) -> Stage:
+    """The stage of agents that visit recommenders on the latest release of a domain.
+
+    Parameters
+    ----------
+    domain, cast, brain, agents, pages, per_page, seed, traits, graph
+        As of the command ``sim agents``.
+    recommenders
+        Visited one after the other by as many agents each. The first agent of the second one has
+        the number `agents`; it plays the person of agent 0, with its seeds.
+    """
+    config: dict[str, Any] = {
+        "domain": domain,
+        "cast": cast,
+        "recommenders": list(recommenders),
+        "brain": brain,
+        "agents": agents,
+        "pages": pages,
+        "per_page": per_page,
+        "seed": seed,
+        "traits": traits,
+        "graph": graph,
+    }
+    datasets = tuple(f"simulations.{table}" for table in SIMULATED)
+    version = f"{AGENTS_VERSION}+{raters.CODE_VERSION}"
+
+    @contextmanager
+    def simulated(inputs: Inputs, settings: Settings, report: Report) -> Iterator[Build]:
+        """Let agents visit every recommender; a run that died goes on where it was."""
+        store = inputs.context.store
+        stored = store.release(f"{release_name(settings, domain)}@latest")
+
+        def make() -> Iterator[Table]:
+            from sim import Release
+            from sim import agents as visits
+            from sim.recommenders import open_recommender
+
+            release = Release(stored)
+            world = visits.AgentWorld.open(
+                release, cast=cast, per_page=per_page, pages=pages, traits=traits, graph=graph
+            )
+            runs = []
+            with closing(visits.open_brain(brain, settings=settings).open(world)) as mind:
+                for number, name in enumerate(recommenders):
+                    runs.append(
+                        visits.simulate(
+                            world,
+                            mind,
+                            open_recommender(name).fit(release),
+                            agents=agents,
+                            folder=inputs.scratch / str(number),
+                            seed=seed,
+                            first=number * agents,
+                            progress=report.advance(f"agents, {name}"),
+                        )
+                    )
+            rows = [visits.visit_row(run) for run in runs]
+            report.texts["figures"] = visits.markdown(runs, rows)
+            report.shown.update(failed=sum(row.failed for row in rows), note=mind.note)
+            report.plots.update(visits.pictures(runs, rows, world.histogram))
+            stats = {"figures": [row.as_json() for row in rows], "runs": [r.identity for r in runs]}
+            for table in SIMULATED:
+                frames = (frame for run in runs for frame in run.batches(table))
+                # Agents that watch nothing remember nothing.
+                empty = table == "memories"
+                yield Table(f"simulations.{table}", frames, lambda: stats, allow_empty=empty)
+
+        versions = {stored.name: stored.version}
+        yield Build(datasets, make, version, config, versions, reusable=brain in _OWN_BRAINS)
+
+    return Stage(
+        datasets=datasets,
+        code_version=version,
+        open=simulated,
+        after=tuple(f"releases.{name}" for name, d in DOMAINS.items() if d.personas),
+        name="simulate_agents",
+        preview=False,
+    )

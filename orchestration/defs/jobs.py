@@ -20,7 +20,7 @@ everything = dg.define_asset_job(
     "everything",
     # What judges a release comes after it, in a job of its own.
     selection=dg.AssetSelection.all()
-    - dg.AssetSelection.groups("ablations", "matching", "training"),
+    - dg.AssetSelection.groups("ablations", "agents", "matching", "training"),
     description="Every domain, from original files to releases.",
     tags=_TAGS,
 )
@@ -90,7 +90,15 @@ train_policy = dg.define_asset_job(
     tags=_TAGS,
 )
 
-JOBS = [everything, *domains, personas, match_personas, ablations, train_policy]
+simulate = dg.define_asset_job(
+    "simulate",
+    selection=dg.AssetSelection.groups("agents"),
+    description="Agents that visit recommenders page by page on the latest release of a domain: "
+    "who left when, what they watched, rated, felt and remembered.",
+    tags=_TAGS,
+)
+
+JOBS = [everything, *domains, personas, match_personas, ablations, train_policy, simulate]
 
 
 @dg.schedule(

@@ -9,7 +9,6 @@ import polars as pl
 
 from sim.agents._run import Simulation
 from sim.agents._world import AgentWorld
-from sim.episodes import Episode, EpisodeLog, write_minari
 
 __all__ = ["write_visits"]
 
@@ -43,6 +42,8 @@ def write_visits(run: Simulation, world: AgentWorld, root: Path | str) -> Path:
         If it can't be written.
     """
     from gymnasium import spaces
+
+    from sim.episodes import Episode, EpisodeLog, write_minari
 
     size, none = world.per_page, len(world.catalogue)
     log = EpisodeLog(

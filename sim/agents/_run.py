@@ -76,6 +76,16 @@ class Simulation:
         """``agents``, ``views``, ``pages`` or ``memories``, unread."""
         return pl.scan_parquet(self.folder / f"{name}.parquet")
 
+    def batches(self, name: str) -> Iterator[pl.DataFrame]:
+        """The rows of a table in batches, in its order."""
+        import pyarrow.parquet as pq
+
+        file = pq.ParquetFile(self.folder / f"{name}.parquet")
+        for batch in file.iter_batches(_GROUP):
+            frame = pl.from_arrow(batch)
+            assert isinstance(frame, pl.DataFrame)
+            yield frame
+
 
 def run_identity(
     world: AgentWorld, brain: Brain, recommender: Recommender, *, agents: int, seed: int
