@@ -45,7 +45,9 @@ def dataset_card(
     writers, raters = list(summary.get("writers", {})), list(summary.get("rater", []))
     used = {current_name(name) for name in (*writers, *raters)}
     figures = summary.get("raters") or {}
-    fitted = figures.get("facts", {}).get("fitted", {})
+    # A plug-in's facts may have another shape.
+    noted = figures.get("facts", {}).get("fitted")
+    fitted = noted if isinstance(noted, Mapping) else {}
     card = _template().render(
         name=name,
         world=world,

@@ -143,7 +143,7 @@ class Rater(Protocol):
         ...
 
     def metadata(self) -> dict[str, Any]:
-        """What is fitted and what is set by hand, ready for JSON."""
+        """Its name (``rater``), what is ``fitted`` and what is set ``by_hand`` (JSON objects)."""
         ...
 
 

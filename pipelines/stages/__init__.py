@@ -10,37 +10,22 @@ is data and one function, and is built without Dagster:
 'books.graph_triples'
 """
 
+from importlib import import_module
+from pkgutil import iter_modules
+
 from pipelines.context import PipelineContext
 from pipelines.errors import StoreError
-from pipelines.stages import (
-    s10_sources,
-    s20_marts,
-    s30_choice_sets,
-    s35_matching,
-    s40_personas,
-    s50_embeddings,
-    s60_graph,
-    s70_scores,
-    s80_reports,
-    s85_ablations,
-)
 from pipelines.stages._builder import Built, build, contract_record
 from pipelines.stages._stage import Check, Inputs, Report, Stage, tables
 from pipelines.stages.s85_ablations import case_stage
 from pipelines.stages.s90_releases import check, publish, release_name
 
-#: Every stage, each after those that it reads from.
+#: Every stage of the numbered modules of this package, each after those that it reads from.
 STAGES: list[Stage] = [
-    *s10_sources.STAGES,
-    *s20_marts.STAGES,
-    *s30_choice_sets.STAGES,
-    *s35_matching.STAGES,
-    *s40_personas.STAGES,
-    *s50_embeddings.STAGES,
-    *s60_graph.STAGES,
-    *s70_scores.STAGES,
-    *s80_reports.STAGES,
-    *s85_ablations.STAGES,
+    stage
+    for name in sorted(module.name for module in iter_modules(__path__))
+    if name[1:3].isdigit()
+    for stage in getattr(import_module(f"{__name__}.{name}"), "STAGES", ())
 ]
 
 __all__ = [

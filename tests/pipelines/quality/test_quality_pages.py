@@ -408,6 +408,12 @@ def test_card_says_where_tastes_of_a_small_world_are_from(
     assert ("drawn from, is pooled with 610 people of X" in _card(world, summary=summary)) == pooled
 
 
+def test_facts_of_a_rater_of_ones_own_may_have_any_shape(world: Any) -> None:
+    raters = {**RATERS, "facts": {"rater": "mine", "fitted": "means of items"}}
+    summary = release_summary(world.store, _tables(world), raters=raters)
+    assert "is pooled with" not in _card(world, summary=summary)
+
+
 def test_hostile_licences_and_names_stay_text(world: Any) -> None:
     evil = Licence(
         name="<script>x</script>",

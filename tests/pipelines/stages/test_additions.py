@@ -81,7 +81,7 @@ class RoundedUp:
         return RatingBatch(self.scale, certain, ["ok"] * len(pairs))
 
     def metadata(self):
-        return {"fitted": "training means of items"}
+        return {"rater": self.name, "fitted": {"means": "training"}, "by_hand": {}}
 '''
 
 
