@@ -8,7 +8,7 @@ from sim.agents._assumed import ASSUMED_FILE, assumed
 from sim.agents._figures import FIGURES, VisitRow, markdown, pictures, visit_row, visit_values
 from sim.agents._log import TABLES
 from sim.agents._minari import write_visits
-from sim.agents._pages import SIMILAR, Card, Cards, page_lists
+from sim.agents._pages import SIMILAR, Card, Cards, one_line, page_lists
 from sim.agents._protocol import (
     ACTIONS,
     EMOTIONS,
@@ -80,6 +80,7 @@ __all__ = [
     "assumed",
     "default_folder",
     "markdown",
+    "one_line",
     "open_brain",
     "page_lists",
     "pictures",

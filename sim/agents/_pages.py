@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pipelines.graph import GraphMemory, Neighbour
     from sim.recommenders import Recommender
 
-__all__ = ["SIMILAR", "Card", "Cards", "page_lists"]
+__all__ = ["SIMILAR", "Card", "Cards", "one_line", "page_lists"]
 
 #: Similar items with ratings that a card lists (SimUSER's k2).
 SIMILAR = 3
@@ -136,12 +136,12 @@ class Cards:
 
 
 def one_line(text: str) -> str:
-    """The text with every run of white space as one space.
+    """The text with every run of white space and control characters as one space.
 
     >>> one_line("  Alien   (1979) ")
     'Alien (1979)'
     """
-    return " ".join(text.split())
+    return " ".join("".join(c if c.isprintable() else " " for c in text).split())
 
 
 def short_and_long(text: str) -> tuple[str, str]:

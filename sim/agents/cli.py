@@ -191,8 +191,9 @@ def show(
 
     from sim.agents import Simulation
 
+    store = Path(open_settings(home, config).runtime.home)
     if out is None:
-        root = Path(open_settings(home, config).runtime.home) / "simulations"
+        root = store / "simulations"
         runs = sorted(root.glob("*/agents.parquet"), key=lambda p: p.stat().st_mtime)
         if not runs:
             raise ConfigError("no finished run of agents", where=str(root), hint="run sim agents")
@@ -212,11 +213,11 @@ def show(
         "agent": rows["agents"].row(0, named=True),
         **{name: rows[name].to_dicts() for name in ("views", "pages", "memories")},
     }
-    emit(payload, lambda screen: _print_visit(screen, payload, run), as_json=as_json)
+    emit(payload, lambda screen: _print_visit(screen, payload, run, store), as_json=as_json)
 
 
-def _print_visit(screen: Console, payload: dict[str, Any], run: Simulation) -> None:
-    agent, titles = payload["agent"], _titles(payload["memories"])
+def _print_visit(screen: Console, payload: dict[str, Any], run: Simulation, home: Path) -> None:
+    agent, titles = payload["agent"], _titles(run, home)
     screen.print(
         f"Agent {agent['agent']}: {agent['persona_id']}"
         + (f", user {agent['user_id']}" if agent["user_id"] else "")
@@ -254,6 +255,15 @@ def _print_visit(screen: Console, payload: dict[str, Any], run: Simulation) -> N
     screen.print(f"{run.identity['note']} Release {run.identity['release']}.", markup=False)
 
 
-def _titles(memories: list[dict[str, Any]]) -> dict[str, str]:
-    """Titles of watched items, as their entries have them."""
-    return {m["item_id"]: m["text"].partition(": watched")[0] for m in memories if m["item_id"]}
+def _titles(run: Simulation, home: Path) -> dict[str, str]:
+    """Titles by item id; none where the release is no longer in the store."""
+    from pipelines.errors import ReleaseError
+    from sim import open_release
+    from sim.agents import one_line
+
+    try:
+        items = open_release(run.identity["release"], home=home)["items"]
+    except ReleaseError:
+        return {}
+    rows = items.polars(["item_id", "title"]).iter_rows()
+    return {item: one_line(title) for item, title in rows}
