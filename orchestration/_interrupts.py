@@ -11,8 +11,6 @@ from contextlib import contextmanager, suppress
 
 import psutil
 
-__all__ = ["INTERRUPTED", "bounded_end", "kill_descendants"]
-
 #: Exit code of an interrupted command.
 INTERRUPTED = 130
 

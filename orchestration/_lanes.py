@@ -18,8 +18,6 @@ from typing import Any, TypeAlias
 from orchestration._interrupts import bounded_end
 from pipelines.errors import UnderstudyError
 
-__all__ = ["Lanes", "Task", "Tell", "Work", "open_lanes"]
-
 #: Time for lanes to end before they are killed (seconds).
 GRACE = 60.0
 #: The same after an interrupt: a lane's own limit, and the coordinator's for all of them.

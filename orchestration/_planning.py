@@ -11,8 +11,6 @@ import dagster as dg
 from orchestration._lanes import Task
 from pipelines.errors import ConfigError
 
-__all__ = ["JobRun", "PlannedRun", "plan_runs"]
-
 
 @dataclass(frozen=True)
 class JobRun:

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     import polars as pl
     import pyarrow
 
-__all__ = ["ColumnDoc", "Contract", "contracts"]
-
 
 @dataclass(frozen=True, slots=True)
 class ColumnDoc:

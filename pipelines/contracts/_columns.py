@@ -11,26 +11,6 @@ from typing import Any
 import pandera.polars as pa
 import polars as pl
 
-__all__ = [
-    "ITEM",
-    "TIME",
-    "USER",
-    "HumanUsers",
-    "ItemStats",
-    "Model",
-    "Splits",
-    "TrainingTraits",
-    "UserTraits",
-    "column",
-    "item_key",
-    "of_every_domain",
-    "rated_at",
-    "rating",
-    "scale",
-    "tier",
-    "user_key",
-]
-
 ITEM = "Item, stable across versions: source and id, such as `ml:862` or `steam:730`."
 USER = "Human user: source and id, such as `ml-user:17`."
 TIME = pl.Datetime("us", "UTC")

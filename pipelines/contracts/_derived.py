@@ -5,8 +5,6 @@ from __future__ import annotations
 from pipelines.contracts._base import Contract
 from pipelines.contracts.published import PUBLISHED
 
-__all__ = ["derived"]
-
 #: Tables that mean the same in every domain; the movies' declarations are everybody's.
 _ALL = ("item_embeddings",)
 _GRAPH = ("graph_triples", "item_similarity")

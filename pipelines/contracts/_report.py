@@ -7,8 +7,6 @@ import polars as pl
 from pipelines.contracts._base import Contract
 from pipelines.contracts._columns import Model, column
 
-__all__ = ["POPULATION", "RATER_REPORT"]
-
 
 class RaterReport(Model):
     """Figures of raters and baselines on held-out human ratings, with 95 % intervals."""

@@ -34,8 +34,6 @@ from pipelines.graph._edges import (
 )
 from pipelines.graph._schema import EdgeType, load_schema
 
-__all__ = ["leaked", "triple_batches"]
-
 _COLUMNS = ("head", "head_type", "relation", "tail", "tail_type")
 Codes = npt.NDArray[np.int64]
 

@@ -17,8 +17,6 @@ from pipelines.errors import ContractError
 from pipelines.graph._schema import DomainSchema, EdgeType
 from pipelines.scales import SCALES, rescale, scale_named
 
-__all__ = ["Table", "Training", "attribute_edges", "edge_mask", "node_labels", "training"]
-
 Table = pl.DataFrame | pl.LazyFrame
 #: The scale that thresholds and rating nodes are on.
 _SCALE = SCALES["1-5"]

@@ -17,15 +17,6 @@ from pipelines.errors import ContractError, StoreError
 from pipelines.graph._schema import EdgeType, load_schema
 from pipelines.store.files import whole_file
 
-__all__ = [
-    "RecboleFiles",
-    "escape",
-    "subgraph",
-    "write_bytes",
-    "write_graphml",
-    "write_recbole",
-]
-
 #: What a token of an atomic file or a text in XML can't hold as it is: control characters, line
 #: separators, non-characters, the quotation mark (at the start of a field a CSV reader takes it
 #: for that of a quoted one) and the sign of the escape itself.

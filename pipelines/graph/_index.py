@@ -23,8 +23,6 @@ from pipelines.errors import ContractError
 from pipelines.graph._metapaths import MetaPath
 from pipelines.graph._schema import DomainSchema, EdgeType, Step, load_schema
 
-__all__ = ["GraphIndex", "half_matrix", "round_trips"]
-
 Csr: TypeAlias = sparse.csr_array
 _EMPTY = pl.Series("id", [], dtype=pl.String)
 

@@ -22,8 +22,6 @@ import yaml
 from pipelines.errors import ConfigError
 from pipelines.graph._schema import DomainSchema, Step, load_schema
 
-__all__ = ["MAX_LENGTH", "MetaPath", "MetaPaths", "load_metapaths", "parse_metapaths"]
-
 #: Longest meta-path that may be declared (SimUSER, appendix D).
 MAX_LENGTH = 4
 _ITEM_KEYS = frozenset({"name", "path", "half", "source"})

@@ -34,8 +34,6 @@ from pipelines.graph._index import GraphIndex, half_matrix, round_trips
 from pipelines.graph._metapaths import MetaPath, MetaPaths
 from pipelines.graph._schema import Step
 
-__all__ = ["PathSim", "combine"]
-
 Floats = npt.NDArray[np.float64]
 Codes = npt.NDArray[np.int64]
 #: A dense product beats the sparse one if it needs less than this many operations per path

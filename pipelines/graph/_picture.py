@@ -11,8 +11,6 @@ import polars as pl
 
 from pipelines.graph._memory import GraphMemory, Neighbour
 
-__all__ = ["neighbourhood_picture", "sample_item"]
-
 #: Largest picture (bytes): it is stored in the metadata of a run.
 MAX_BYTES = 80_000
 #: Paths with a colour of their own; the rest share one (count).

@@ -13,8 +13,6 @@ import yaml
 
 from pipelines.errors import ConfigError
 
-__all__ = ["DomainSchema", "EdgeType", "Step", "domains", "load_schema", "schema_violations"]
-
 _ORIGINS = frozenset({"interactions", "ratings", "sentiments", "items", "users", "user_tags"})
 _FORMS = frozenset({"text", "year", "month", "price"})
 #: Keys of a relation's line, and which of them must be there.

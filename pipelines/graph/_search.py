@@ -30,18 +30,6 @@ from pipelines.graph._path_counts import (
 )
 from pipelines.graph._pathsim import combine
 
-__all__ = [
-    "Basis",
-    "Found",
-    "Neighbours",
-    "Parts",
-    "Query",
-    "Reader",
-    "search",
-    "search_many",
-    "user_similarities",
-]
-
 Single = npt.NDArray[np.float32]
 
 #: Evidence for a neighbour: `paths` join it to the query; none does, but to the `user`;

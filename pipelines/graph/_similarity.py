@@ -19,8 +19,6 @@ from pipelines.graph._metapaths import MetaPath, MetaPaths, load_metapaths
 from pipelines.graph._pathsim import Codes, Floats, PathSim, combine
 from pipelines.graph._schema import load_schema
 
-__all__ = ["item_similarity"]
-
 _COLUMNS = (
     "item_id",
     "neighbour_id",

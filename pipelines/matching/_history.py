@@ -22,15 +22,6 @@ from pipelines.errors import ConfigError, ContractError
 from pipelines.scales import SCALES, rescale
 from pipelines.seeding import U64, combine, hash_ids
 
-__all__ = [
-    "AGE_BANDS",
-    "TOLD",
-    "History",
-    "Lists",
-    "occupation_values",
-    "occupations_of",
-]
-
 Ints: TypeAlias = npt.NDArray[np.int64]
 Floats: TypeAlias = npt.NDArray[np.float64]
 Frame: TypeAlias = pl.DataFrame | pl.LazyFrame

@@ -20,14 +20,6 @@ from pipelines.matching._scores import choose, draw_trials, self_consistency
 from pipelines.matching._tastes import taste_profiles
 from pipelines.personas import matched_cohort
 
-__all__ = [
-    "Matched",
-    "Scored",
-    "match_users",
-    "posterior_of",
-    "scored_candidates",
-]
-
 _ITEMS = 44
 #: Digits of a persona's number, as in the ids of other cohorts.
 _DIGITS = 7

@@ -35,8 +35,6 @@ from pipelines.prompts import (
 from pipelines.scales import SCALES
 from pipelines.seeding import combine
 
-__all__ = ["ModelMatcher"]
-
 _SCALE = SCALES["1-10"]
 #: Seeds that every server takes: 31 bits.
 _SEED_BITS = 0x7FFF_FFFF

@@ -21,8 +21,6 @@ from pipelines.matching._match import scored_candidates
 from pipelines.matching._protocol import BIG_FIVE, Matcher
 from pipelines.matching._report import Interval, bootstrapped
 
-__all__ = ["Personality", "PersonalityRow", "personality_report", "read_personality"]
-
 _RATINGS = "ratings.csv"
 #: Columns of the file by trait; neuroticism is the opposite of emotional stability.
 _COLUMNS = {name: name for name in BIG_FIVE if name != "neuroticism"} | {

@@ -11,18 +11,6 @@ import polars as pl
 from pipelines.llm.engines import Status
 from pipelines.matching._history import AGE_BANDS, Floats, History, Ints, Lists, occupation_values
 
-__all__ = [
-    "ATTRIBUTES",
-    "BIG_FIVE",
-    "CANDIDATES",
-    "LEVELS",
-    "Matcher",
-    "Rated",
-    "Taste",
-    "Trials",
-    "attribute_values",
-]
-
 #: Big Five traits, each 1 (low), 2 (medium) or 3 (high) (SimUSER, appendix B).
 BIG_FIVE = ("openness", "conscientiousness", "extraversion", "agreeableness", "neuroticism")
 LEVELS = {1: "low", 2: "medium", 3: "high"}

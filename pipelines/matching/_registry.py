@@ -10,8 +10,6 @@ from pipelines.matching._protocol import Matcher
 if TYPE_CHECKING:
     from pipelines.config import Settings
 
-__all__ = ["MATCHERS", "open_matcher"]
-
 #: The project's matchers by name; imported on first use.
 MATCHERS: dict[str, str] = {
     "statistical": "pipelines.matching._statistical:StatisticalMatcher",

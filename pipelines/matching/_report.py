@@ -15,8 +15,6 @@ from pipelines.matching._assumed import ASSUMED_FILE
 from pipelines.matching._history import TOLD, Floats, History, Ints
 from pipelines.matching._protocol import attribute_values
 
-__all__ = ["AttributeRow", "Interval", "attribute_report", "bootstrapped", "report_text"]
-
 #: Resamples of people that intervals are percentiles of (count).
 RESAMPLES = 1_000
 FIGURES = ("accuracy", "precision", "recall", "f1")

@@ -9,8 +9,6 @@ from pipelines.matching._history import Floats, History, Ints, Lists
 from pipelines.matching._protocol import Trials
 from pipelines.seeding import combine
 
-__all__ = ["choose", "draw_trials", "list_sizes", "self_consistency"]
-
 # One purpose per draw, so that adding one changes no other.
 _OWN, _OTHERS, _THEIRS = 41, 42, 43
 

@@ -18,8 +18,6 @@ from pipelines.matching._protocol import CANDIDATES, Rated, Taste, Trials, attri
 from pipelines.matching._tastes import taste_profiles, taste_text
 from pipelines.seeding import combine, uniform
 
-__all__ = ["StatisticalMatcher", "likeness"]
-
 # One purpose per draw, so that adding one changes no other.
 _FOLD, _DRAW, _SAMPLE = 21, 22, 23
 

@@ -14,8 +14,6 @@ from pipelines.matching._assumed import assumed
 from pipelines.matching._history import Floats, History, Ints
 from pipelines.raters.statistical import HumanRows, group_surplus
 
-__all__ = ["TasteProfile", "taste_profiles", "taste_text"]
-
 #: Columns that name the people behind an item, by domain.
 _PEOPLE = {"movies": "directors", "books": "authors", "games": "developer"}
 _ITEMS = {"movies": "films", "books": "books", "games": "games"}

@@ -20,8 +20,6 @@ from pipelines.products._names import SEPARATOR
 from pipelines.products._tree import CategoryTree
 from pipelines.seeding import U64, combine
 
-__all__ = ["ChoiceSets", "choice_sets"]
-
 
 class Cut:
     """The part of the tree that is left after both cuts.

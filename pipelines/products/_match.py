@@ -18,8 +18,6 @@ from rapidfuzz import fuzz
 from pipelines.products._names import folded, normal, repaired
 from pipelines.products._tree import CategoryTree
 
-__all__ = ["HEURISTICS", "Heuristic", "PathMatch", "PathMatcher", "PathMiss"]
-
 Heuristic = Literal["equal", "folded", "words", "substring"]
 
 #: By falling priority.

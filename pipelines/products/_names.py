@@ -6,8 +6,6 @@ import re
 import unicodedata
 from functools import lru_cache
 
-__all__ = ["SEPARATOR", "folded", "normal", "repaired", "stem", "words"]
-
 #: Between the levels of a category path written as one text.
 SEPARATOR = " > "
 

@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from pipelines.errors import ContractError
 from pipelines.products._names import SEPARATOR, folded, normal, repaired, words
 
-__all__ = ["CategoryNode", "CategoryTree"]
-
 
 @dataclass(frozen=True, slots=True)
 class CategoryNode:

@@ -20,9 +20,6 @@ if TYPE_CHECKING:
     from pipelines.licences import Licence
     from pipelines.store import Snapshot
 
-__all__ = ["dataset_card"]
-
-
 #: Writers and raters that use no language model.
 _STATISTICAL = frozenset({"statistical", "random", "mean"})
 

@@ -28,9 +28,6 @@ if TYPE_CHECKING:
     from pipelines.quality._targets import PersonaTargets
     from pipelines.store import CheckRecord, Snapshot, Store
 
-__all__ = ["check_dataset", "view_functions"]
-
-
 #: Failing rows kept with a check.
 MAX_ROWS = 10
 #: Characters kept of a value in a failing row.

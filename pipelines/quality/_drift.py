@@ -15,8 +15,6 @@ from pipelines.quality._stats import total_variation, tv_allowance
 if TYPE_CHECKING:
     from pipelines.store import Snapshot, Store
 
-__all__ = ["drift_expectations", "drift_views", "previous_snapshot", "world_of"]
-
 NO_PREVIOUS = "no previous"
 
 

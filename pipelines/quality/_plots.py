@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from pipelines.quality._targets import PersonaTargets
     from pipelines.store import Snapshot, Store
 
-__all__ = ["PLOTS", "plots_for"]
-
 #: Genres or relations drawn at most.
 MOST = 24
 

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from pipelines.config import Settings
     from pipelines.store import Snapshot, Store
 
-__all__ = ["Evidence", "Expectation", "Fact", "Setting", "View", "ViewFunction"]
-
 Severity = Literal["error", "warn"]
 
 

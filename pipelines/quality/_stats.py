@@ -10,16 +10,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = [
-    "ALPHA",
-    "concentration_bound",
-    "gini",
-    "mean_interval",
-    "share_allowance",
-    "total_variation",
-    "tv_allowance",
-]
-
 #: Chance that a check of a correct sampler fails by luck (per check and version).
 ALPHA = 1e-4
 

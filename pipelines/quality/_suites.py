@@ -11,8 +11,6 @@ import yaml
 from pipelines.quality._drift import drift_expectations
 from pipelines.quality._spec import Expectation, Fact, Setting
 
-__all__ = ["CONTRACT_CHECK", "SUITES", "required_checks"]
-
 #: Name of the record that says a version passed its pandera contract.
 CONTRACT_CHECK = "contract"
 

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from pipelines.store import Snapshot, Store
 
-__all__ = ["RATER_TABLES", "means_of", "release_summary", "render_summary", "shown_population"]
-
 #: Tables in the raters' figures: key, column of names, column of the measure, what it is.
 RATER_TABLES = (
     (

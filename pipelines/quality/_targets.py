@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 
-__all__ = ["PersonaTargets", "persona_targets"]
-
 
 @dataclass(frozen=True, slots=True)
 class PersonaTargets:

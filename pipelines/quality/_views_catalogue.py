@@ -14,8 +14,6 @@ from pipelines.config import SplitSettings
 from pipelines.quality._spec import Evidence, View, ViewFunction
 from pipelines.quality._stats import gini
 
-__all__ = ["CATALOGUE_VIEWS"]
-
 
 def _matching(evidence: Evidence) -> View:
     """One row: the match rate that the manifest notes; examples are the commonest misses."""

@@ -14,8 +14,6 @@ from pipelines.scales import SCALES, rescale, scale_named
 if TYPE_CHECKING:
     from pipelines.store import Snapshot
 
-__all__ = ["GRAPH_VIEWS"]
-
 #: Share and number of the ratings from which a preference relation must be there.
 LEAST_SHARE, LEAST_RATINGS = 0.01, 20
 #: Triples read at once (count), and bad rows listed at most.

@@ -8,8 +8,6 @@ import polars as pl
 
 from pipelines.quality._spec import Evidence, View, ViewFunction
 
-__all__ = ["MATCHING_VIEWS"]
-
 _TOLD = ("age_band", "occupation")
 _BIG_FIVE = ("openness", "conscientiousness", "extraversion", "agreeableness", "neuroticism")
 #: Scores are stored with six decimals.

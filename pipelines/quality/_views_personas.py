@@ -20,8 +20,6 @@ from pipelines.quality._stats import (
 )
 from pipelines.renames import RENAMED
 
-__all__ = ["PERSONA_VIEWS"]
-
 #: How far a correctly sampled share may be off its target beyond chance.
 MARGIN = 0.02
 #: Who would like nothing likes one genre after all, which moves the shares a little.

@@ -10,8 +10,6 @@ from pipelines.domains import DOMAINS, cohort_domain
 from pipelines.quality._spec import Evidence, View, ViewFunction
 from pipelines.scales import SCALES, coarser, scale_named, to_answers
 
-__all__ = ["SCORE_VIEWS", "human_histogram", "rating_histograms", "score_histogram"]
-
 #: Raters without a taste by design.
 BASELINE_RATERS = frozenset({"random", "mean"})
 #: How far the sum of a pair's probabilities may be from 1.

@@ -11,8 +11,6 @@ import polars as pl
 
 from pipelines.quality._spec import Evidence, View, ViewFunction
 
-__all__ = ["VECTOR_VIEWS"]
-
 #: Vectors read at once (8,192 of 384 numbers are 25 MB as float64).
 BATCH = 8192
 #: Cosine from which two descriptions say the same, and vectors compared with all others.

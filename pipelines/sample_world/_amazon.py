@@ -14,8 +14,6 @@ from pipelines.config import SampleSettings
 from pipelines.sample_world._text import Dice, NameBook, Story, overview, table, title, town_name
 from pipelines.sample_world._world import ROWS_PER_FAULT, SourceFiles, within
 
-__all__ = ["amazon_files"]
-
 _TABLES = table("tables")
 _SHOP = _TABLES["shop"]
 #: By category, as file names have them: paths and what the products are called.

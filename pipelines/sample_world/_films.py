@@ -21,8 +21,6 @@ from pipelines.sample_world._text import (
     title,
 )
 
-__all__ = ["draw_films"]
-
 _TABLES = table("tables")
 #: MovieLens' genres in its (alphabetical) order.
 GENRES: tuple[str, ...] = tuple(_TABLES["genres"])

@@ -21,8 +21,6 @@ from pipelines.sample_world._ratings import RatingBlock, RatingModel, TagModel
 from pipelines.sample_world._text import Dice, table
 from pipelines.sample_world._world import ROWS_PER_FAULT, BrokenRow, WorldFolder
 
-__all__ = ["Progress", "write_films"]
-
 #: Called with a stage's name, the units done and their total.
 Progress = Callable[[str, int, int | None], None]
 

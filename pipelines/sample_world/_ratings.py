@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
     Floats32 = NDArray[np.float32]
 
-__all__ = ["BLOCK", "RatingBlock", "RatingModel", "TagModel"]
-
 #: Users per block; part of what the seed means, so changing it changes every world.
 BLOCK = 1024
 #: Pairs of user and film that are looked at at once; bounds memory, and is part of what the

@@ -13,8 +13,6 @@ from pipelines.config import SampleSettings
 from pipelines.sample_world._text import Dice, table, town_name
 from pipelines.sample_world._world import ROWS_PER_FAULT, SourceFiles, within
 
-__all__ = ["steam_files"]
-
 GAMES = "steam/steam_games.json.gz"
 REVIEWS = "steam/australian_user_reviews.json.gz"
 ITEMS = "steam/australian_users_items.json.gz"

@@ -19,8 +19,6 @@ from typing import Any, NamedTuple, TypeVar
 
 import yaml
 
-__all__ = ["Story", "article_last", "expand", "lexicon", "overview", "title", "with_article"]
-
 T = TypeVar("T")
 
 

@@ -17,8 +17,6 @@ from pydantic import BaseModel, ConfigDict
 
 from pipelines.config import SampleSettings
 
-__all__ = ["KEY_FILE", "ROWS_PER_FAULT", "BrokenRow", "FileFacts", "SampleWorld"]
-
 #: The answer key's name in the world's folder.
 KEY_FILE = "sample_world.json"
 #: Rows a file must have for every row in it that is to be rejected (0.77 % of the file), so that

@@ -27,8 +27,6 @@ from pipelines.sample_world._world import (
 )
 from pipelines.store.files import storage_errors, sync_folder
 
-__all__ = ["CODE_VERSION", "write_sample_world"]
-
 #: Bumped whenever the same settings give other bytes.
 CODE_VERSION = "3"
 

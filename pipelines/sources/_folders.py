@@ -21,17 +21,6 @@ from pipelines.errors import ConfigError, SourceError
 if TYPE_CHECKING:
     from pipelines.config import Settings
 
-__all__ = [
-    "check_file",
-    "entries",
-    "has_folder",
-    "irregular",
-    "pick_files",
-    "resembling",
-    "unclear_name",
-    "unread",
-]
-
 
 def given_files(
     names: Iterable[str], settings: Settings, *, progress: Progress = no_progress

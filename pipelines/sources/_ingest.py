@@ -30,9 +30,6 @@ from pipelines.store import Build, Snapshot, Store, Table
 if TYPE_CHECKING:
     import polars as pl
 
-__all__ = ["ingest", "ingest_build", "inventory_build"]
-
-
 #: `M_MMAP_THRESHOLD` of glibc's `mallopt`.
 _MMAP_THRESHOLD = -3
 _LARGE = 1 << 20

@@ -12,8 +12,6 @@ from pipelines.scratch import scratch_errors
 if TYPE_CHECKING:
     import polars as pl
 
-__all__ = ["MAX_TEXT", "RejectLog", "first_reason"]
-
 #: Longest text of a rejected row that is kept (characters); the size of a longer one is added.
 MAX_TEXT = 500
 _SPILL_ROWS = 50_000

@@ -13,16 +13,6 @@ from pipelines.errors import ConfigError, SourceError
 from pipelines.sources._folders import entries, has_folder, unread
 from pipelines.sources._protocol import SOURCES, Progress, no_progress, open_source
 
-__all__ = [
-    "GENERATED",
-    "GIVEN",
-    "MOVIELENS_URL",
-    "World",
-    "download_folder",
-    "given_folder",
-    "open_world",
-]
-
 GENERATED = "generated"
 GIVEN = "given"
 #: Where GroupLens publishes.

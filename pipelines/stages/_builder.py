@@ -20,8 +20,6 @@ from pipelines.stages._stage import Inputs, Report, Stage
 from pipelines.store import Build, CheckRecord, Snapshot, Store, Table
 from pipelines.store.locks import mutex
 
-__all__ = ["Built", "build", "contract_record"]
-
 #: Seconds to wait for another process that writes its cohort into the same table.
 _PATIENCE = 120.0
 

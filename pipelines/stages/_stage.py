@@ -18,8 +18,6 @@ from pipelines.downloads import Progress, no_progress
 from pipelines.errors import UnderstudyError
 from pipelines.store import Build, CheckRecord, Snapshot, Table
 
-__all__ = ["Check", "Inputs", "Make", "Open", "Report", "Stage", "tables"]
-
 
 def tables(domain: str, *names: str) -> dict[str, str]:
     """Datasets of a domain by the short names that a stage reads them under.

@@ -32,17 +32,6 @@ if TYPE_CHECKING:
     from pipelines.config import Settings
     from pipelines.store import Severity
 
-__all__ = [
-    "BuildRecords",
-    "MartEvidence",
-    "MartTest",
-    "Outcome",
-    "mart_evidence",
-    "mart_tests",
-    "record_dbt_run",
-    "up_to_date_outcomes",
-]
-
 Json = dict[str, Any]
 
 #: ``var('name'`` in a model's or macro's code.

@@ -13,8 +13,6 @@ from pipelines.warehouse._layout import WarehouseLayout
 if TYPE_CHECKING:
     import duckdb
 
-__all__ = ["columns_of", "last_builds", "open_warehouse", "plain_rows"]
-
 
 @contextmanager
 def open_warehouse(

@@ -12,8 +12,6 @@ from pipelines.warehouse._layout import WarehouseLayout
 if TYPE_CHECKING:
     from pipelines.config import Settings
 
-__all__ = ["dbt_environment", "dbt_vars"]
-
 #: Models and tests in flight at once; DuckDB's own threads come on top.
 _JOBS = 4
 

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from pipelines.config import Settings
 
-__all__ = ["CODE_VERSION", "MARTS", "mart_build"]
-
 #: Version of the exporting code; the dbt models have their own, see ``MartEvidence.code``.
 CODE_VERSION = "1"
 

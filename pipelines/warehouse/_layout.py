@@ -10,8 +10,6 @@ import orjson
 from pipelines.errors import IntegrityError
 from pipelines.store.files import storage_errors, whole_file
 
-__all__ = ["WarehouseLayout", "read_record", "write_record"]
-
 
 class WarehouseLayout:
     """The paths below ``<home>/warehouse``; everything there can be built again.

@@ -14,8 +14,6 @@ from pipelines.warehouse._layout import WarehouseLayout, read_record, write_reco
 if TYPE_CHECKING:
     from pipelines.store import Store
 
-__all__ = ["SOURCES", "link_sources", "linked_sources", "read_links"]
-
 #: The raw datasets that dbt reads; each is the dbt source ``raw.<table>``.
 SOURCES: tuple[str, ...] = (
     "raw.movielens_movies",

@@ -13,8 +13,6 @@ from filelock import FileLock, Timeout
 from pipelines.errors import IntegrityError, LockedError, StoreError
 from pipelines.warehouse._layout import WarehouseLayout, read_record, write_record
 
-__all__ = ["warehouse_lock"]
-
 
 @contextmanager
 def warehouse_lock(

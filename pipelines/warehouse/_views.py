@@ -13,8 +13,6 @@ from pipelines.warehouse._builds import BuildRecords
 from pipelines.warehouse._database import open_warehouse, plain_rows
 from pipelines.warehouse._layout import WarehouseLayout
 
-__all__ = ["ModelView", "describe_models", "failing_rows"]
-
 
 @dataclass(frozen=True, slots=True)
 class ModelView:

@@ -10,8 +10,6 @@ import numpy.typing as npt
 from sim.environment import RecommendationVectorEnv
 from sim.episodes._log import EpisodeLog, VectorEpisodeRecorder
 
-__all__ = ["CollectPolicy", "collect"]
-
 CollectPolicy = Literal["random", "popular"]
 
 #: Seeds of the policy are kept apart from those of the environments.

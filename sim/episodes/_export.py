@@ -19,8 +19,6 @@ from pipelines.errors import ConfigError, StoreError
 from pipelines.store.files import sync_folder
 from sim.episodes._log import EpisodeLog
 
-__all__ = ["write_minari", "write_parquet"]
-
 #: (namespace/)*name-vN, as Minari takes it.
 _DATASET_ID = re.compile(r"(?:[-_\w]+/)*[-_\w]+-v\d+")
 

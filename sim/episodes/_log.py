@@ -17,8 +17,6 @@ from sim.environment import RecommendationEnv, RecommendationVectorEnv
 if TYPE_CHECKING:
     from gymnasium import spaces
 
-__all__ = ["Episode", "EpisodeLog", "EpisodeRecorder", "VectorEpisodeRecorder"]
-
 _Array = npt.NDArray[Any]
 
 #: What is kept of a step's information.

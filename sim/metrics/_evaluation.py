@@ -23,8 +23,6 @@ from sim.metrics._lists import (
 )
 from sim.metrics.intervals import RESAMPLES, Figure, over_seeds, user_weights
 
-__all__ = ["FIGURES", "Played", "evaluate"]
-
 #: What :func:`evaluate` gives, in the order of SUBER's table 4, with how it is called there.
 FIGURES: dict[str, str] = {
     "average_reward": "Average reward",

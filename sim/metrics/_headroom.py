@@ -11,8 +11,6 @@ from sim.metrics._evaluation import Played
 from sim.metrics._lists import Floats, average_reward
 from sim.metrics.intervals import RESAMPLES, Figure, over_seeds, user_weights
 
-__all__ = ["headroom_share"]
-
 
 def headroom_share(
     runs: Sequence[Played],

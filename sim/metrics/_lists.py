@@ -14,22 +14,6 @@ import numpy.typing as npt
 from pipelines.errors import ContractError
 from pipelines.scales import RatingScale, rescale, scale_named
 
-__all__ = [
-    "Bools",
-    "Floats",
-    "Ints",
-    "average_precision",
-    "average_reward",
-    "genre_share",
-    "incidence",
-    "liked_and_disliked",
-    "ndcg",
-    "personalization",
-    "recall",
-    "reciprocal_rank",
-    "relevant",
-]
-
 Floats: TypeAlias = npt.NDArray[np.float64]
 Ints: TypeAlias = npt.NDArray[np.int64]
 Bools: TypeAlias = npt.NDArray[np.bool_]

@@ -14,16 +14,6 @@ from sim.recommenders._protocol import Floats, Ints, ScoredRecommender
 if TYPE_CHECKING:
     from sim._release import Release
 
-__all__ = [
-    "ContentRecommender",
-    "MeanRatingRecommender",
-    "PopularRecommender",
-    "RandomRecommender",
-    "genre_tables",
-    "rating_stats",
-    "text_vectors",
-]
-
 #: Ratings at the global mean that every item starts with (count, set by hand), so that one rating
 #: of five stars does not make the best item; LensKit's Bias likewise.
 DAMPING = 5.0

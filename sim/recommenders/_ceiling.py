@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from pipelines.raters import BoundRater
     from sim._release import Release
 
-__all__ = ["CommonListRecommender", "OracleRecommender"]
-
 #: Personas whose expected ratings decide the common list at most (count); the first by id.
 _MAX_PERSONAS = 1_000
 _NOTHING = np.zeros(0, np.int64), np.zeros(0)

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from sim._release import Release
 
-__all__ = ["InteractionMatrix", "checked_rows"]
-
 #: Columns that given interactions must have; ``rating`` is needed by mean-rating alone.
 REQUIRED = ("user_id", "item_id")
 

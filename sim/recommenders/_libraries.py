@@ -30,16 +30,6 @@ if TYPE_CHECKING:
 
     from sim._release import Release
 
-__all__ = [
-    "ALSRecommender",
-    "BPRRecommender",
-    "CollaborativeRecommender",
-    "EASERecommender",
-    "ItemKNNRecommender",
-    "LightGCNRecommender",
-    "MultVAERecommender",
-]
-
 
 class CollaborativeRecommender(ScoredRecommender):
     """Base of recommenders that learn from which users rated which items."""

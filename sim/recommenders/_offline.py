@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     import duckdb
     import pyarrow as pa
 
-__all__ = ["OfflineReport", "OfflineRow", "evaluate_offline", "people_release"]
-
 #: Splits whose items are masked when lists are judged on a split.
 MASKED = {"validation": ("train",), "test": ("train", "validation")}
 #: People whose lists are asked for at once (count): bounds the memory of their histories.

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from sim._release import Release
 
-__all__ = ["Floats", "Ints", "Recommender", "ScoredRecommender", "checked_request", "top"]
-
 Ints: TypeAlias = npt.NDArray[np.int64]
 Floats: TypeAlias = npt.NDArray[np.float64]
 

@@ -18,16 +18,6 @@ if TYPE_CHECKING:
 
     from sim._release import Release
 
-__all__ = [
-    "BASELINES",
-    "GROUP",
-    "RECOMMENDERS",
-    "CheckedRecommender",
-    "open_recommender",
-    "plugin_names",
-    "recommender_class",
-]
-
 #: Entry-point group of recommenders in other distributions: name = ``module:Class``.
 GROUP = "understudy.recommenders"
 
