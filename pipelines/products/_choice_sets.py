@@ -27,23 +27,9 @@ class Cut:
     A category's products are those matched to it or to a category below it. A category that is
     kept has all of its ancestors below the cut levels kept too, because they have no fewer.
 
-    Parameters
-    ----------
-    tree
-        The whole tree.
-    nodes
-        The category that each product was matched to; null for none.
-    settings
-        What is cut.
-
-    Attributes
-    ----------
-    below
-        Products of each category, by its number (count).
-    keys
-        Ids of the kept categories by number.
-    candidates
-        Categories below the cut levels that have any product (count).
+    ``nodes`` has the category that each product was matched to, null for none. ``below`` are
+    products of each category by its number, ``keys`` ids of the kept categories by number,
+    ``candidates`` the categories below the cut levels that have any product (counts).
     """
 
     def __init__(self, tree: CategoryTree, nodes: pl.Series, settings: ProductsSettings) -> None:

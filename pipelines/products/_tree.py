@@ -49,19 +49,10 @@ class CategoryTree:
     Descendants of a category have consecutive numbers, so that "below this category" is a
     range and a sorted list of numbers is cut to it by bisection.
 
-    Parameters
-    ----------
-    paths
-        Paths from the top level, as tuples of names or as texts with `` > `` between levels.
-        Levels above a path that are not listed themselves are added (see ``implied``). A path
-        that differs from another in case, spaces or encoding only is the same one.
-
-    Attributes
-    ----------
-    nodes
-        All categories, the root first.
-    implied
-        Categories that only stood in longer paths (count).
+    Paths from the top level are tuples of names or texts with `` > `` between levels. One that
+    differs from another in case, spaces or encoding only is the same one. Levels above a path that
+    are not listed themselves are added; ``implied`` counts them. ``nodes`` are all categories, the
+    root first.
 
     Raises
     ------

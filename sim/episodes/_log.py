@@ -150,15 +150,7 @@ class _Open:
 class EpisodeRecorder(gymnasium.Wrapper[Any, Any, Any, Any]):
     """Writes down the episodes of a :class:`RecommendationEnv`.
 
-    Parameters
-    ----------
-    env
-        The environment, wrapped or not.
-
-    Attributes
-    ----------
-    log
-        What was lived so far; an episode enters it when it is over or cut off by a reset.
+    An episode enters ``log`` when it is over or cut off by a reset.
     """
 
     def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
@@ -196,16 +188,8 @@ class EpisodeRecorder(gymnasium.Wrapper[Any, Any, Any, Any]):
 class VectorEpisodeRecorder(VectorWrapper[Any, Any, Any, Any, Any]):
     """Writes down the episodes of a :class:`RecommendationVectorEnv`.
 
-    Parameters
-    ----------
-    env
-        The environment, wrapped or not.
-
-    Attributes
-    ----------
-    log
-        What was lived so far, in the order in which episodes ended (of those that ended at once,
-        by environment).
+    Episodes enter ``log`` in the order in which they end (of those that end at once, by
+    environment).
     """
 
     def __init__(self, env: Any) -> None:

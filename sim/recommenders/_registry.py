@@ -77,19 +77,8 @@ def plugin_names() -> list[str]:
 class CheckedRecommender:
     """Checks what another recommender returns, and names it in every error.
 
-    Parameters
-    ----------
-    inner
-        The recommender.
-    where
-        Its name in errors, such as ``module:Class``.
-
-    Attributes
-    ----------
-    name, note
-        Of the recommender; its class's name and first docstring line where it has none.
-    fallbacks
-        Its own count (0 without one); see :class:`CollaborativeRecommender`.
+    ``where`` names it in errors, such as ``module:Class``. ``name``, ``note`` and ``fallbacks`` are
+    its own; without them its class's name, the first line of its docstring, and 0.
     """
 
     def __init__(self, inner: Any, where: str) -> None:

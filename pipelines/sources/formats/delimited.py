@@ -235,23 +235,9 @@ class Batch:
 class CsvReader:
     """Rows of one CSV file; iterate once per pass.
 
-    Parameters
-    ----------
-    original
-        The file.
-    columns
-        The columns it must have, in order; its first line must be exactly their headers.
-    reject
-        Called with (file, line, reason, text) for each row that can't be parsed.
-    progress
-        Called with the bytes read so far.
-    block
-        Bytes read at a time (for tests).
-
-    Attributes
-    ----------
-    rows_read
-        Data rows met so far: parsed, or rejected.
+    The first line must be exactly the headers of ``columns``. ``reject`` is called with (file,
+    line, reason, text) for each row that can't be parsed. ``rows_read`` counts data rows met so
+    far, parsed or rejected; ``block`` is for tests.
     """
 
     def __init__(
@@ -501,16 +487,8 @@ class DelimitedReader(CsvReader):
     return inside the line), ``invalid_utf8``, and the reason of the first field that is not
     what its column holds.
 
-    Parameters
-    ----------
-    original
-        The file, as UTF-8 (see :func:`latin1`).
-    columns
-        What each line holds, in order; their headers only name them.
-    separator
-        What stands between fields, one or more characters.
-    reject, progress, block
-        As for :class:`CsvReader`.
+    The file is UTF-8 (see :func:`latin1`); headers of ``columns`` only name them, and the
+    ``separator`` is one or more characters. The rest is as for :class:`CsvReader`.
     """
 
     def __init__(

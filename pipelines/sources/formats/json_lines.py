@@ -206,27 +206,10 @@ class JsonLinesReader:
     (unescaped quotes, a record cut short, two on a line), ``not_object``, and the reason of the
     first field whose type is not the declared one.
 
-    Parameters
-    ----------
-    original
-        The file.
-    fields
-        What to take of each record; other keys are ignored. Of a repeated key the first counts.
-    reject
-        Called with frames ``file``, ``line``, ``reason``, ``text``.
-    progress
-        Called with the bytes read so far.
-    threads
-        DuckDB's threads; 0 takes every core.
-    max_line
-        Longest line that is taken (bytes).
-    block
-        Bytes read at a time (for tests).
-
-    Attributes
-    ----------
-    rows_read
-        Lines met so far: taken, or rejected.
+    Of each record ``fields`` are taken and other keys ignored; of a repeated key the first counts.
+    ``reject`` is called with frames ``file``, ``line``, ``reason``, ``text``. 0 ``threads`` of
+    DuckDB take every core, ``max_line`` is the longest line that is taken (bytes), ``block`` is for
+    tests. ``rows_read`` counts lines met so far, taken or rejected.
     """
 
     def __init__(

@@ -40,26 +40,9 @@ _MAX_LINE = 16 << 20
 class LiteralReader:
     """Rows of one file of literals; iterate once.
 
-    Parameters
-    ----------
-    original
-        The file.
-    fields
-        Fields to take of each record.
-    reject
-        Called with frames ``file``, ``line``, ``reason``, ``text`` by :meth:`close`. Only then
-        are the texts fetched: the parsed JSON is not the line as it stands in the file.
-    progress, threads
-        As for :class:`JsonLinesReader`.
-
-    Attributes
-    ----------
-    name
-        The file's name, for rejections.
-    lines
-        Lines read so far (count).
-    rejected
-        Lines rejected so far (count).
+    ``reject`` is called by :meth:`close`: only then are the texts fetched, as the parsed JSON is
+    not the line as it stands in the file. The rest is as for :class:`JsonLinesReader`. ``lines``
+    and ``rejected`` count lines so far.
     """
 
     def __init__(

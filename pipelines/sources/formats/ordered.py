@@ -22,22 +22,9 @@ class OrderedRows:
     Publishers mostly sort their files; then nothing is sorted again. Otherwise DuckDB sorts
     within its memory limit and spills to ``folder``.
 
-    Parameters
-    ----------
-    folder
-        Scratch folder of its own.
-    key
-        Columns that identify a row; the order of the result.
-    prefer
-        ``(column, descending)`` by which the row that stays is chosen among those of a key:
-        the last in this order stays.
-    memory_limit_mb, threads
-        DuckDB's limits; 0 threads takes every core.
-
-    Attributes
-    ----------
-    doubled
-        Value of ``line`` of every row left out, known after the last batch.
+    ``key`` identifies a row and is the order of the result. Among the rows of a key the last one by
+    ``prefer`` (column, descending) stays; lines of the others are in ``doubled`` after the last
+    batch. 0 threads of DuckDB take every core.
     """
 
     def __init__(
