@@ -20,7 +20,7 @@ from pipelines.store.files import whole_file
 
 __all__ = ["DAGSTER_YAML", "dagster_home", "end_dead_runs", "open_instance"]
 
-#: Pools hold one step unless said otherwise in the UI: one process writes the DuckDB file.
+#: Pools hold one step unless the UI sets another limit: one process writes the DuckDB file.
 #: Slots of a run that ended or was cancelled are freed, or it would block the pool for ever.
 #: Only a run whose worker died is started again by itself; failed steps follow their own
 #: retry policy, which permanent faults opt out of.

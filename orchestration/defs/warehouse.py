@@ -161,8 +161,8 @@ def _disk_fault(invocation: DbtCliInvocation, home: Path) -> StoreError | None:
     """The full disk or file size limit that a failed dbt run met, if it says so."""
     log = invocation.target_path / "dbt.log"
     text = log.read_text(encoding="utf-8", errors="replace")[-20_000:] if log.exists() else ""
-    said = f"{_first_failures(invocation.target_path)} {invocation.get_error()} {text}"
-    return full_disk_error(said, home)
+    reported = f"{_first_failures(invocation.target_path)} {invocation.get_error()} {text}"
+    return full_disk_error(reported, home)
 
 
 def _streamed(invocation: DbtCliInvocation) -> list[Any]:

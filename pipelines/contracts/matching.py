@@ -41,7 +41,7 @@ class MatchedPersonas(Model):
         "`model`, or a plug-in's name."
     )
     basis: pl.String = column(
-        "Where the attributes come from: `fitted` on other users whose source tells "
+        "Where the attributes come from: `fitted` on other users whose source states "
         "them, a language `model`, or `none`, then they are null.",
         isin=["fitted", "model", "none"],
     )
@@ -132,7 +132,7 @@ class PersonaCandidates(Model):
         "Whether it became the persona: the best score, ties to the lower number."
     )
     status: pl.String = column(
-        "`ok`, or why there is no score; `none` where the source tells nothing, so "
+        "`ok`, or why there is no score; `none` where the source states nothing, so "
         "that nothing is proposed.",
         isin=["ok", "truncated", "invalid", "refused", "engine_error", "none"],
     )

@@ -40,7 +40,7 @@ class SteamGames(Model):
 class SteamReviews(Model):
     """Reviews by Australian users (australian_user_reviews.json), one row each, repeats included.
 
-    They are told apart by their place: a user may have reviewed a game more than once.
+    Their place distinguishes them: a user may have reviewed a game more than once.
     """
 
     line: pl.Int64 = column(_LINE, ge=1)

@@ -10,7 +10,7 @@ make the user's own lists than those of others; the best one is the user's perso
 from pipelines.matching._assumed import ASSUMED_FILE, assumed
 from pipelines.matching._history import (
     AGE_BANDS,
-    TOLD,
+    STATED,
     History,
     Lists,
     occupation_values,
@@ -51,7 +51,7 @@ __all__ = [
     "CANDIDATES",
     "CODE_VERSION",
     "MATCHERS",
-    "TOLD",
+    "STATED",
     "AttributeRow",
     "History",
     "Interval",

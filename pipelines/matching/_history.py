@@ -28,8 +28,8 @@ Frame: TypeAlias = pl.DataFrame | pl.LazyFrame
 
 #: Age bands (SimUSER, appendix B; the codes of MovieLens-1M), ascending.
 AGE_BANDS = ("under 18", "18-24", "25-34", "35-44", "45-49", "50-55", "56+")
-#: Attributes that a source may tell of its users.
-TOLD = ("age_band", "occupation")
+#: Attributes that a source may state of its users.
+STATED = ("age_band", "occupation")
 _STUDENT_SPLIT = AGE_BANDS[0]
 
 
@@ -103,7 +103,7 @@ class History:
     #: 1 liked, -1 disliked, 0 neither, by ``graph.liked_from`` and ``graph.disliked_to``.
     opinion: Ints
     #: Value numbers of each user's attributes, -1 where the source does not tell, by attribute.
-    told: dict[str, Ints]
+    stated: dict[str, Ints]
     #: Users whose occupation is in no line of the mapping (count).
     unmapped: int = 0
     #: Share of the most frequent occupation before the mapping, of those who tell one.
@@ -169,7 +169,7 @@ class History:
             rating[part["row"].to_numpy()] = rescale(
                 part["rating"].to_numpy(), SCALES[str(name)], SCALES["1-5"]
             )
-        told, unmapped, majority = _told(counts["user_id"], human_users)
+        stated, unmapped, majority = _stated(counts["user_id"], human_users)
         return cls(
             domain,
             counts["user_id"].to_list(),
@@ -178,7 +178,7 @@ class History:
             rows["item"].to_numpy().astype(np.int64),
             rating,
             (rating >= graph.liked_from).astype(np.int64) - (rating <= graph.disliked_to),
-            told,
+            stated,
             unmapped,
             majority,
         )
@@ -246,9 +246,9 @@ class History:
         return self.items[self.item[rows]].to_dicts()
 
 
-def _told(users: pl.Series, human_users: pl.DataFrame) -> tuple[dict[str, Ints], int, float]:
+def _stated(users: pl.Series, human_users: pl.DataFrame) -> tuple[dict[str, Ints], int, float]:
     """Value numbers by attribute, `unmapped` and `published_majority`."""
-    wanted = ["user_id", *TOLD]
+    wanted = ["user_id", *STATED]
     missing = [column for column in wanted if column not in human_users.columns]
     if missing:
         raise ContractError(f"no column {', '.join(missing)}", where="human_users")
@@ -261,7 +261,7 @@ def _told(users: pl.Series, human_users: pl.DataFrame) -> tuple[dict[str, Ints],
         "age_band": (AGE_BANDS, frame["age_band"]),
         "occupation": (occupation_values(), mapped),
     }
-    told = {
+    stated = {
         name: column.replace_strict(
             {value: n for n, value in enumerate(options)}, default=-1, return_dtype=pl.Int64
         )
@@ -271,4 +271,4 @@ def _told(users: pl.Series, human_users: pl.DataFrame) -> tuple[dict[str, Ints],
     }
     words = frame["occupation"].drop_nulls()
     counts = words.value_counts()["count"].to_numpy()
-    return told, unmapped, float(counts.max() / counts.sum()) if len(counts) else float("nan")
+    return stated, unmapped, float(counts.max() / counts.sum()) if len(counts) else float("nan")

@@ -216,10 +216,10 @@ def _candidate_rows(history: History, scored: Scored) -> pl.DataFrame:
         nothing = {"candidate": 0, "chosen": True, "status": "none"}
         rows = [{"user_id": user, **nothing} for user in ids]
         return pl.DataFrame(rows, schema=contract.polars_schema()).sort(contract.order)
-    told = [n for n in ATTRIBUTES if candidates[n].null_count() < candidates.height]
+    given = [n for n in ATTRIBUTES if candidates[n].null_count() < candidates.height]
     texts = [
         orjson.dumps(row).decode() if any(v is not None for v in row.values()) else None
-        for row in candidates.select(told).iter_rows(named=True)
+        for row in candidates.select(given).iter_rows(named=True)
     ]
     unknown = np.isnan(scored.score)
     columns = {

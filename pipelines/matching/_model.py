@@ -107,9 +107,9 @@ class ModelMatcher(Asking):
                 )
 
         for n, key, status, answer in self._asked(requests()):
-            told = answer.text if status == "ok" else None
-            if told is not None and self._prose.parse(told) is not None:
-                out[n] = Taste(told, self._model, "ok", key)
+            summary = answer.text if status == "ok" else None
+            if summary is not None and self._prose.parse(summary) is not None:
+                out[n] = Taste(summary, self._model, "ok", key)
             else:
                 refused: Status = "invalid" if status == "ok" else status
                 out[n] = Taste(out[n].text, "statistical", refused, key)

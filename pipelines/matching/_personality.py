@@ -48,7 +48,7 @@ class PersonalityRow:
     predictor: str
     #: People that it is a mean over (count).
     users: int
-    #: By trait, and `mean` over the traits; None where the predictor tells nothing.
+    #: By trait, and `mean` over the traits; None where the predictor proposes nothing.
     errors: dict[str, Interval] | None
 
     def as_json(self) -> dict[str, Any]:
@@ -115,7 +115,7 @@ def personality_report(
     chosen = history.sample(settings.users, settings.seed)
     scored = scored_candidates(history, matcher, settings, chosen)
     known_ones = scored.best >= 0
-    told = (
+    proposed = (
         scored.candidates[scored.best[known_ones]]
         .select(
             pl.Series("user_id", [history.users[n] for n in chosen[known_ones]], dtype=pl.String),
@@ -123,10 +123,10 @@ def personality_report(
         )
         .drop_nulls()
     )
-    truth = told.select("user_id").join(people, on="user_id", maintain_order="left")
+    truth = proposed.select("user_id").join(people, on="user_id", maintain_order="left")
     if truth.is_empty():
         return known, [PersonalityRow(matcher.name, 0, None)]
-    found = told.with_columns((pl.col(name) - 1) / 2 for name in BIG_FIVE)
+    found = proposed.with_columns((pl.col(name) - 1) / 2 for name in BIG_FIVE)
     return known, [
         _row(matcher.name, truth, found, seed),
         _row("median", truth, _medians(known.traits, truth.height), seed),

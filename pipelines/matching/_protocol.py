@@ -91,7 +91,7 @@ class Matcher(Protocol):
 
     #: Value of the column ``method``.
     name: str
-    #: Where attributes come from, set by `fit`: `fitted` (users whose source tells them), `model`,
+    #: Where attributes come from, set by `fit`: `fitted` (users whose source states them), `model`,
     #: or `none` (nothing is known, so that nothing is proposed).
     basis: str
 

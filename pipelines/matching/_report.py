@@ -12,7 +12,7 @@ import polars as pl
 
 from pipelines.errors import ContractError
 from pipelines.matching._assumed import ASSUMED_FILE
-from pipelines.matching._history import TOLD, Floats, History, Ints
+from pipelines.matching._history import STATED, Floats, History, Ints
 from pipelines.matching._protocol import attribute_values
 
 #: Resamples of people that intervals are percentiles of (count).
@@ -36,12 +36,12 @@ class Interval:
 class AttributeRow:
     """Figures of one way to tell an attribute."""
 
-    #: What is told, and by whom: a matcher's method, `majority` or `prior`.
+    #: What is predicted, and by whom: a matcher's method, `majority` or `prior`.
     attribute: str
     predictor: str
     #: Whether nothing of the user is known to it.
     baseline: bool
-    #: People whose source tells the attribute (count).
+    #: People whose source states the attribute (count).
     users: int
     #: Share of right answers, and means over the classes that these people have; a class that is
     #: never answered has precision 0.
@@ -64,7 +64,7 @@ def attribute_report(
     posterior: Mapping[str, Floats] | None = None,
     seed: int = 0,
 ) -> list[AttributeRow]:
-    """Compare matched ages and occupations with what the source tells.
+    """Compare matched ages and occupations with what the source states.
 
     The true values are compared only here: a matcher never sees those of the user at hand. The
     prior answers each class with its share among all people, the majority class is the most
@@ -80,14 +80,14 @@ def attribute_report(
     """
     rows = []
     numbers = history.numbers(personas["user_id"].to_list())
-    for name in TOLD:
+    for name in STATED:
         options = {value: n for n, value in enumerate(attribute_values(name))}
         matched = personas[name].replace_strict(options, default=None, return_dtype=pl.Int64)
-        known = (history.told[name][numbers] >= 0) & matched.is_not_null().to_numpy()
+        known = (history.stated[name][numbers] >= 0) & matched.is_not_null().to_numpy()
         if not known.any():
             continue
-        truth = history.told[name][numbers[known]]
-        everybody = history.told[name][history.told[name] >= 0]
+        truth = history.stated[name][numbers[known]]
+        everybody = history.stated[name][history.stated[name] >= 0]
         shares = np.bincount(everybody, minlength=len(options)) / len(everybody)
         size = len(truth)
         one = np.eye(len(options))

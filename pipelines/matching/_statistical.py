@@ -1,4 +1,4 @@
-"""The statistical matcher: naive Bayes over items, fitted on users whose source tells them."""
+"""The statistical matcher: naive Bayes over items, fitted on users whose source states them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from scipy.special import expit, log_softmax
 
 from pipelines.config import MatchingSettings
 from pipelines.matching._assumed import ASSUMED_FILE, assumed
-from pipelines.matching._history import TOLD, Floats, History, Ints, Lists
+from pipelines.matching._history import STATED, Floats, History, Ints, Lists
 from pipelines.matching._protocol import CANDIDATES, Rated, Taste, Trials, attribute_values
 from pipelines.matching._tastes import taste_profiles, taste_text
 from pipelines.seeding import combine, uniform
@@ -49,7 +49,7 @@ class StatisticalMatcher:
     """Proposes age and occupation from the items that people of each kind have rated.
 
     P(i|a) = (n_ia + kappa P(i)) / (n_a + kappa) counts the training interactions of users whose
-    source tells the attribute, without those of the fold that the user at hand is in. Candidates
+    source states the attribute, without those of the fold that the user at hand is in. Candidates
     are drawn from the posterior of a user's listed items, every interaction counting alike;
     attributes are independent given the items. A list's rating is :func:`likeness` of the sum over
     attributes of the mean of ln P(i|a)/P(i) over its liked items (plus) and disliked ones (minus).
@@ -57,7 +57,7 @@ class StatisticalMatcher:
     Kappa is chosen per fold and attribute from ``data/assumed.yaml``: the one that gives the
     attributes of the users of another fold the highest posterior probability.
 
-    Where the source tells nothing, nothing is proposed; the Big Five never are.
+    Where the source states nothing, nothing is proposed; the Big Five never are.
     """
 
     name = "statistical"
@@ -71,18 +71,18 @@ class StatisticalMatcher:
         """See :class:`pipelines.matching.Matcher`."""
         self._history = history
         folds = int(assumed()["statistical"]["folds"])
-        told = np.any([history.told[name] >= 0 for name in TOLD], axis=0)
+        stated = np.any([history.stated[name] >= 0 for name in STATED], axis=0)
         self._fold = np.full(len(history.users), folds)
-        known = np.flatnonzero(told)
+        known = np.flatnonzero(stated)
         order = known[np.argsort(combine(self._settings.seed, _FOLD, history.keys[known]))]
         self._fold[order] = np.arange(len(order)) % folds
-        fitted = (self._fitted(name, folds) for name in TOLD)
+        fitted = (self._fitted(name, folds) for name in STATED)
         self._attributes = [attribute for attribute in fitted if attribute is not None]
         self.basis = "fitted" if self._attributes else "none"
         return self
 
     def _fitted(self, name: str, folds: int) -> _Attribute | None:
-        history, values = self._history, self._history.told[name]
+        history, values = self._history, self._history.stated[name]
         known = np.flatnonzero(values >= 0)
         # With fewer users than folds there is nobody left to choose kappa on.
         if len(known) < 2 * folds:
@@ -160,7 +160,7 @@ class StatisticalMatcher:
         keys, number = self._history.keys[users], np.arange(count)
         columns: dict[str, Any] = dict.fromkeys(CANDIDATES)
         for name, shares in self.posterior(users, lists).items():
-            draw = uniform(self._settings.seed, _DRAW, TOLD.index(name), keys[:, None], number)
+            draw = uniform(self._settings.seed, _DRAW, STATED.index(name), keys[:, None], number)
             edges = np.cumsum(shares, axis=1)[:, None, :-1]
             value = (draw[:, :, None] >= edges).sum(axis=2)
             columns[name] = np.array(attribute_values(name), dtype=object)[value].ravel()
@@ -206,7 +206,7 @@ class StatisticalMatcher:
 
 
 def _log_ratios(counts: Floats, kappa: float) -> Floats:
-    """Ln P(i|a)/P(i), of shape (values, items); 0 for items that nobody told of has rated."""
+    """Ln P(i|a)/P(i), of shape (values, items); 0 for items without such a rating."""
     share = counts.sum(axis=0) / max(counts.sum(), 1.0)
     known = share > 0
     out = np.zeros(counts.shape)
@@ -225,7 +225,7 @@ def _indicator(lists: Lists, item: Ints, items: int, opinion: Ints | None = None
     owner = np.repeat(np.arange(len(lists)), np.diff(lists.start))
     values = np.ones(len(lists.rows)) if opinion is None else opinion[lists.rows].astype(float)
     if opinion is not None:
-        told = np.bincount(owner, np.abs(values), len(lists))
-        values = values / np.maximum(told, 1.0)[owner]
+        weight = np.bincount(owner, np.abs(values), len(lists))
+        values = values / np.maximum(weight, 1.0)[owner]
     shape = (len(lists), items)
     return sparse.csr_matrix((values, (owner, item[lists.rows])), shape=shape)

@@ -22,7 +22,7 @@ _JOBS = ("student", "writer", "retired")
 
 
 def small_world(
-    users: int = 30, items: int = 24, *, told: bool = True, domain: str = "movies"
+    users: int = 30, items: int = 24, *, stated: bool = True, domain: str = "movies"
 ) -> dict[str, pl.DataFrame]:
     """Tables of a small domain in which three kinds of people like different items.
 
@@ -58,8 +58,8 @@ def small_world(
     people = pl.DataFrame(
         {
             "user_id": [f"ml-user:{u}" for u in range(users)],
-            "age_band": [_AGES[u % kinds] if told else None for u in range(users)],
-            "occupation": [_JOBS[u % kinds] if told else None for u in range(users)],
+            "age_band": [_AGES[u % kinds] if stated else None for u in range(users)],
+            "occupation": [_JOBS[u % kinds] if stated else None for u in range(users)],
         },
         schema=dict.fromkeys(("user_id", "age_band", "occupation"), pl.String),
     )

@@ -70,14 +70,14 @@ def imported(
             where=f"cohort {cohort}: {raw.height} from {start}",
         )
     listed = _attribute_texts(raw["attributes"])
-    told = raw.select(_neutral("text").alias("text")).to_series()
+    own = raw.select(_neutral("text").alias("text")).to_series()
     number = pl.int_range(start, start + raw.height).cast(pl.String).str.zfill(ID_DIGITS)
-    frame = raw.with_columns(listed=listed, told=told).select(
+    frame = raw.with_columns(listed=listed, own=own).select(
         persona_id=pl.lit(f"persona:{cohort}:") + number,
         cohort=pl.lit(cohort),
         domain=pl.lit(cohort_domain(cohort, domain)),
         origin=pl.lit("imported"),
-        writer=pl.when(pl.col("told").is_null())
+        writer=pl.when(pl.col("own").is_null())
         .then(pl.lit("statistical"))
         .otherwise(pl.coalesce(_neutral("writer").replace(RENAMED), pl.lit("unknown"))),
         name=_said("name"),
@@ -91,7 +91,7 @@ def imported(
         manner=pl.lit(None, pl.String),
         activity=pl.lit(None, pl.String),
         conformity=pl.lit(None, pl.String),
-        description=pl.coalesce("told", "listed"),
+        description=pl.coalesce("own", "listed"),
     )
     without = frame.filter(pl.col("description").is_null())
     if without.height:

@@ -92,7 +92,7 @@ class PersonaLists:
     #: favourable.
     genres: list[str]
     genre_shares: Floats
-    #: Age (years) from which somebody is said to have an opinion of each.
+    #: Age (years) from which a person has an opinion of each.
     genre_ages: Ints
     #: Joint distribution of the opinions of `genres` and the traits of rating.
     copula: Copula
@@ -105,7 +105,7 @@ class PersonaLists:
         return (*self.copula.backed_off, *self.careers.backed_off)
 
     def genres_from(self, age: int) -> tuple[str, ...]:
-        """Genres that somebody of that age is said to have an opinion of, in the list's order."""
+        """Genres that a person of that age has an opinion of, in the list's order."""
         return tuple(g for g, low in zip(self.genres, self.genre_ages, strict=True) if low <= age)
 
 

@@ -284,13 +284,13 @@ def _counts(frame: pl.DataFrame, column: str) -> dict[str, int]:
 
 def _by_file(frame: pl.DataFrame, asked: pl.DataFrame) -> list[dict[str, Any]]:
     read = frame.group_by("file").agg(read=pl.len(), drawn=pl.col("drawn").sum())
-    told = asked.group_by("file").agg(
+    found = asked.group_by("file").agg(
         asked=pl.len(),
         matched=pl.col("node").is_not_null().sum(),
         in_choice_sets=pl.col("leaf").is_not_null().sum(),
     )
     return (
-        read.join(told, on="file", how="left")
+        read.join(found, on="file", how="left")
         .with_columns(pl.col("file").cast(pl.String), pl.exclude("file").fill_null(0))
         .with_columns(match_rate=(pl.col("matched") / pl.col("asked").clip(1)).round(4))
         .sort("file")

@@ -341,7 +341,7 @@ def _contents(summary: Mapping[str, Any]) -> Table:
         if summary.get(key) is not None
     ]
     if summary.get("personas") is not None:
-        # How many of them have no score is said first.
+        # The number without a score comes first.
         lines.append(("scored personas", summary.get("scored_personas", 0), summary["personas"]))
     pairs = summary.get("pairs")
     if pairs:

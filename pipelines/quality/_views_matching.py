@@ -8,7 +8,7 @@ import polars as pl
 
 from pipelines.quality._spec import Evidence, View, ViewFunction
 
-_TOLD = ("age_band", "occupation")
+_STATED = ("age_band", "occupation")
 _BIG_FIVE = ("openness", "conscientiousness", "extraversion", "agreeableness", "neuroticism")
 #: Scores are stored with six decimals.
 _TOLERANCE = 1.5e-6
@@ -42,17 +42,19 @@ def _histories(evidence: Evidence) -> View:
 def _bases(evidence: Evidence) -> View:
     """One row per persona whose nulls are not those of its basis.
 
-    `model` tells everything, `none` nothing. `fitted` tells age or occupation, and no personality.
+    `model` states everything, `none` nothing, `fitted` age or occupation and no personality.
     """
-    told = pl.sum_horizontal(pl.col(name).is_not_null() for name in _TOLD)
+    stated = pl.sum_horizontal(pl.col(name).is_not_null() for name in _STATED)
     big_five = pl.sum_horizontal(pl.col(name).is_not_null() for name in _BIG_FIVE)
     basis, scored = pl.col("basis"), pl.col("score").is_not_null()
     right = (
-        ((basis == "fitted") & (told > 0) & (big_five == 0) & scored)
-        | ((basis == "model") & (told == len(_TOLD)) & (big_five == len(_BIG_FIVE)) & scored)
-        | ((basis == "none") & (told == 0) & (big_five == 0) & ~scored)
+        ((basis == "fitted") & (stated > 0) & (big_five == 0) & scored)
+        | ((basis == "model") & (stated == len(_STATED)) & (big_five == len(_BIG_FIVE)) & scored)
+        | ((basis == "none") & (stated == 0) & (big_five == 0) & ~scored)
     )
-    frame = evidence.snapshot.scan().select("persona_id", "basis", *_TOLD, *_BIG_FIVE, right=right)
+    frame = evidence.snapshot.scan().select(
+        "persona_id", "basis", *_STATED, *_BIG_FIVE, right=right
+    )
     return View.of(frame.filter(~pl.col("right")).drop("right"))
 
 

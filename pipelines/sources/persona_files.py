@@ -110,12 +110,12 @@ def from_json(line: bytes) -> PersonaRow:
         raise RecordFaultError("too_many_attributes")
     keys = {re.sub(r"[ -]+", "_", key.strip().lower()): key for key in record}
     own = next((keys[k] for k in _TEXT_KEYS if k in keys), None)
-    told = record.pop(own) if own is not None else None
-    if told is not None and not isinstance(told, str):
+    given = record.pop(own) if own is not None else None
+    if given is not None and not isinstance(given, str):
         raise RecordFaultError("wrong_type")
     attributes = {key: _value(value) for key, value in record.items()}
     attributes = {key: value for key, value in attributes.items() if value}
-    text = told.strip() if told else ""
+    text = given.strip() if given else ""
     if not text and all(value.lower() in NOT_SAID for value in attributes.values()):
         raise RecordFaultError("no_persona")
     for key, value in attributes.items():
@@ -317,12 +317,12 @@ class _Reading:
             | dict.fromkeys(PersonaRow._fields, pl.String),
             orient="row",
         )
-        told = frame.select(
+        counts = frame.select(
             with_text=pl.col("text").is_not_null().sum(),
             with_attributes=(pl.col("attributes") != "{}").sum(),
             with_name=pl.col("name").is_not_null().sum(),
         )
-        self._counts.update({k: int(v) for k, v in told.row(0, named=True).items()})
+        self._counts.update({k: int(v) for k, v in counts.row(0, named=True).items()})
         return frame
 
     def stats(self) -> dict[str, Any]:

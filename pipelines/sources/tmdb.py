@@ -456,7 +456,7 @@ class TmdbSource(Source):
         """``raw.tmdb_movies``, then ``raw.tmdb_missing``.
 
         ``work.wanted_tmdb`` may have a column ``title`` (the MovieLens title), which lets a
-        record with a renumbered IMDb id be told from a record of another film. Without the
+        record with a renumbered IMDb id be distinguished from a record of another film. Without the
         frame every record of a dump is taken.
 
         Raises :class:`SourceError` if the dump is broken, empty, or of none of the wanted films;

@@ -64,7 +64,7 @@ class CacheEntry:
 
 @dataclass(frozen=True, slots=True)
 class Lookup:
-    """An entry, if there is a usable one; ``corrupt`` if a file is there but torn."""
+    """An entry, if there is a usable one; ``corrupt`` if a file is there but damaged."""
 
     entry: CacheEntry | None
     corrupt: bool = False
@@ -73,9 +73,9 @@ class Lookup:
 class TmdbCache:
     """A folder of ``<tmdb id>.json`` files.
 
-    Each holds the answer and its checksum, so that a torn file (power loss, a full disk, an editor)
-    is noticed and asked for again rather than trusted. A record, and the note that there is none,
-    are fresh for the two ages.
+    Each holds the answer and its checksum, so that a damaged file (power loss, a full disk, an
+    editor) is noticed and asked for again rather than trusted. A record, and the note that there is
+    none, are fresh for the two ages.
     """
 
     def __init__(
@@ -277,7 +277,7 @@ _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 
 @dataclass(slots=True)
 class FetchReport:
-    """What a fetch did; counts are films unless said."""
+    """What a fetch did; counts are films unless stated."""
 
     #: Films asked about, each once.
     wanted: int = 0
@@ -290,7 +290,7 @@ class FetchReport:
     #: Films without an answer after all tries, with the last fault (``timeout``, ``connection``,
     #: ``http_503``, ``bad_json``, ``too_large``); asked again in the next run.
     failed: dict[int, str] = field(default_factory=dict)
-    #: Films whose file on disk was torn; asked for again.
+    #: Films whose file on disk was damaged; asked for again.
     corrupt: list[int] = field(default_factory=list)
     #: Requests sent, and how many of them were further tries.
     requests: int = 0
@@ -603,6 +603,6 @@ def _checked_address(value: str) -> str:
 def _checked_token(settings: TmdbSettings) -> SecretStr | None:
     token = settings.token.get_secret_value().strip() if settings.token else ""
     if token and not re.fullmatch(r"[\x21-\x7e]+", token):
-        # Said here because the HTTP library's own message would show the value.
+        # Checked here because the HTTP library's own message would show the value.
         raise ConfigError("the TMDB token has characters that no token has", where=TOKEN_VARIABLE)
     return SecretStr(token) if token else None

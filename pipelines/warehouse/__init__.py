@@ -1,7 +1,7 @@
 """The warehouse: what dbt reads and leaves behind, and how its marts enter the store.
 
 dbt itself runs elsewhere (a command, or Dagster); this package never imports it. It points
-dbt's sources at raw snapshots, tells dbt where everything is, records what dbt's artefacts
+dbt's sources at raw snapshots, passes it paths and limits, records what dbt's artefacts
 say was built and tested, and exports a mart only if its tests passed on exactly what is there.
 
 >>> from pipelines.warehouse import MARTS

@@ -1,4 +1,4 @@
-"""What a dbt process must be told: paths and limits by environment, settings by variables."""
+"""Configuration of a dbt process: paths and limits by environment, settings by variables."""
 
 from __future__ import annotations
 

@@ -172,8 +172,8 @@ class EpisodeRecorder(gymnasium.Wrapper[Any, Any, Any, Any]):
         """One step; what raises is not written down."""
         observation, reward, terminated, truncated, info = super().step(action)
         assert self._open is not None
-        said = tuple(info[key] for key in _KEPT)
-        self._open.step(action, observation, float(reward), (terminated, truncated), said)
+        fields = tuple(info[key] for key in _KEPT)
+        self._open.step(action, observation, float(reward), (terminated, truncated), fields)
         if terminated or truncated:
             self.finish()
         return observation, reward, terminated, truncated, info
@@ -217,8 +217,8 @@ class VectorEpisodeRecorder(VectorWrapper[Any, Any, Any, Any, Any]):
             assert open_one is not None
             end = bool(terminated[n]), bool(truncated[n])
             led = _row(last if any(end) else observations, n)
-            said = tuple(infos[key][n] for key in _KEPT)
-            open_one.step(np.asarray(actions)[n], led, rewards[n], end, said)
+            fields = tuple(infos[key][n] for key in _KEPT)
+            open_one.step(np.asarray(actions)[n], led, rewards[n], end, fields)
             if any(end):
                 self._finish(n)
                 self._begin(n, infos, observations, None)

@@ -26,7 +26,7 @@ def test_the_job_matches_users_of_every_domain(tmp_path: Path) -> None:
     store = Store(tmp_path)
     for domain in MATCHED_DOMAINS:
         # The sources of books and games tell nothing of their users.
-        commit_users(store, domain, told=domain == "movies")
+        commit_users(store, domain, stated=domain == "movies")
     defs = build_defs(tmp_path, executor=dg.in_process_executor, overrides={"matching": SETTINGS})
     with dg.instance_for_test() as instance:
         job = defs.resolve_job_def("match_personas")

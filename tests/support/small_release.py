@@ -275,7 +275,7 @@ def build(
     )
 
 
-def commit_users(store: Store, domain: str = "movies", *, told: bool = True) -> None:
+def commit_users(store: Store, domain: str = "movies", *, stated: bool = True) -> None:
     """Commit what users are matched from: the tables of `small_world`, with ids of the domain."""
     item, user = {
         "movies": ("ml:{}", "ml-user:{}"),
@@ -286,7 +286,7 @@ def commit_users(store: Store, domain: str = "movies", *, told: bool = True) -> 
         "item_id": pl.format(item, pl.col("item_id").str.extract(r"(\d+)").str.zfill(9)),
         "user_id": pl.format(user, pl.col("user_id").str.extract(r"(\d+)")),
     }
-    tables = small_world(told=told, domain=domain)
+    tables = small_world(stated=stated, domain=domain)
     rows = tables["interactions"].with_columns(
         rated_at=datetime(2020, 1, 1, tzinfo=UTC), recommended=pl.col("rating") > 2.5
     )

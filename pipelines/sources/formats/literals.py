@@ -133,7 +133,7 @@ def _with_quotes(block: bytes) -> bytes:
 
     Nearly every line is done at once with all others: its escapes, if any, are JSON's too, and
     an even number of single quotes stands before, between and after its strings in double
-    quotes. Then these are told from the others for certain, and each other single quote begins
+    quotes. Then these are certain, and each other single quote begins
     or ends a string, in turn.
     """
     import numpy as np

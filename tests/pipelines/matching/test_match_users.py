@@ -75,7 +75,7 @@ def test_scores_can_be_computed_again(world) -> None:
 
 
 def test_a_world_that_tells_nothing_gets_no_attributes() -> None:
-    found = matched(small_world(told=False))
+    found = matched(small_world(stated=False))
     CONTRACTS["movies.matched_personas"].validate(found.personas)
     CONTRACTS["movies.persona_candidates"].validate(found.candidates)
     assert set(found.personas["basis"]) == {"none"}
@@ -90,7 +90,7 @@ def test_a_world_that_tells_nothing_gets_no_attributes() -> None:
     ("domain", "cohort"), [("books", "books-matched"), ("games", "games-matched")]
 )
 def test_other_domains_have_cohorts_of_their_own(domain, cohort) -> None:
-    found = matched(small_world(told=False, domain=domain), domain=domain)
+    found = matched(small_world(stated=False, domain=domain), domain=domain)
     assert set(found.personas["cohort"]) == {cohort}
     people = matched_personas(found.personas)
     CONTRACTS["movies.personas"].validate(people)
