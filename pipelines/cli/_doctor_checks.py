@@ -29,7 +29,7 @@ LITTLE_SPACE, SOME_SPACE = 1 * 1024**3, 10 * 1024**3
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What a check found and what to do about it."""
+    """Result of a check and advice."""
 
     status: Literal["ok", "warn", "fail"]
     found: str

@@ -1,4 +1,4 @@
-"""What reaches the terminal: consoles, JSON, tables that fit 80 columns, progress bars."""
+"""Terminal output: consoles, JSON, tables that fit 80 columns, progress bars."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where original files lie, and the rules of the domains that are made from them."""
+"""Settings of original files, and the rules of the domains that are made from them."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ class TraitSettings(Section):
 
 
 class BooksSettings(Section):
-    """What counts as a book (SUBER, appendix B)."""
+    """Filters of books (SUBER, appendix B)."""
 
     categories: tuple[str, ...] = Field(
         ("Books", "Kindle_Store"),

@@ -299,7 +299,7 @@ class ScoringSettings(Section):
 
 
 class GraphSettings(Section):
-    """What becomes an edge of the knowledge graph, and how similarity is read from it."""
+    """Edges of the knowledge graph, and similarity read from it."""
 
     liked_from: float = Field(
         4.0, ge=1, le=5, description="Ratings from here up are `liked` (on a 1-5 scale; SimUSER D)."
@@ -354,7 +354,7 @@ class QualitySettings(Section):
 
 
 class ReleaseSettings(Section):
-    """What is published under which name."""
+    """Published releases."""
 
     name: str = Field("movies", pattern=r"^[a-z0-9][a-z0-9-]{0,62}$", description="Release name.")
 

@@ -215,7 +215,7 @@ def _read_yaml(path: Path) -> dict[str, Any]:
 
 
 def read_value(text: str) -> Any:
-    """What a setting's text on the command line or in the environment says.
+    """Value of a setting's text on the command line or in the environment.
 
     Lists and mappings are written as JSON; everything else is text, which the setting's own type
     reads.

@@ -1,4 +1,4 @@
-"""What an encoder is."""
+"""Protocol of text encoders."""
 
 from __future__ import annotations
 

@@ -95,7 +95,7 @@ class SentenceTransformersEmbedder:
 
     @property
     def device(self) -> str:
-        """Where it runs, such as ``cpu`` or ``cuda:0``."""
+        """Device, such as ``cpu`` or ``cuda:0``."""
         return str(self._model.device)
 
     def encode(

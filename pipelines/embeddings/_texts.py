@@ -1,4 +1,4 @@
-"""What of an item or a persona is encoded."""
+"""Texts of items and personas to encode."""
 
 from __future__ import annotations
 

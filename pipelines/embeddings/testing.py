@@ -12,7 +12,7 @@ __all__ = ["EmbedderContract"]
 
 
 class EmbedderContract(ABC):
-    """What every :class:`pipelines.embeddings.Embedder` must do."""
+    """Conformance tests of :class:`pipelines.embeddings.Embedder`."""
 
     texts = ("a", "A space opera with robots.", "Zwei Brüder im Wald. " * 40, "", "映画")
 

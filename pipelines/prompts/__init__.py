@@ -1,4 +1,4 @@
-"""What models are asked: Jinja templates of our own, versioned, with the code that fills them."""
+"""Prompts: Jinja templates of our own, versioned, with the code that fills them."""
 
 from pipelines.prompts._matching import (
     MATCHING_PROMPT_VERSION,

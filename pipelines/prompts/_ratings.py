@@ -455,7 +455,7 @@ def _item(item: Row | str, style: PromptStyle, mean: float | None) -> str:
 
 @lru_cache(maxsize=64)
 def _opening(style: PromptStyle) -> tuple[Message, ...]:
-    """What every prompt of a run begins with: system message and worked examples.
+    """Beginning of every prompt of a run: system message and worked examples.
 
     Where there is no system role and no example, it is one user message to go on from.
     """

@@ -1,4 +1,4 @@
-"""What to say about a run of scoring: counts, tokens, time, and prompts with their answers."""
+"""Metadata of a run of scoring: counts, tokens, time, and prompts with their answers."""
 
 from __future__ import annotations
 

@@ -121,7 +121,7 @@ class ReplayRater:
         )
 
     def metadata(self) -> dict[str, Any]:
-        """Whose scores, how many, and how many of them are failures."""
+        """Rater of the scores, their number, and the failures among them."""
         return {
             "rater": self.name,
             "scale": self._scale.name,

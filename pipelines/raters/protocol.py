@@ -143,7 +143,7 @@ class Rater(Protocol):
         ...
 
     def metadata(self) -> dict[str, Any]:
-        """Its name (``rater``), what is ``fitted`` and what is set ``by_hand`` (JSON objects)."""
+        """Name (``rater``) and values ``fitted`` and set ``by_hand`` (JSON objects)."""
         ...
 
 
@@ -257,7 +257,7 @@ class BoundRater:
         return out
 
     def explain(self, persona: int, item: int, past: Ints, ratings: Floats) -> dict[str, float]:
-        """What moves the expected rating, by name, in units of the scale; empty if unknown."""
+        """Effects on the expected rating, by name, in units of the scale; empty if unknown."""
         del persona, item, past, ratings
         return {}
 

@@ -51,7 +51,7 @@ def contract_items() -> pl.DataFrame:
 
 
 class RaterContract(ABC):
-    """What every :class:`pipelines.raters.Rater` must do."""
+    """Conformance tests of :class:`pipelines.raters.Rater`."""
 
     @abstractmethod
     def make(self) -> Rater:

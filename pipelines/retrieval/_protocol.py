@@ -1,4 +1,4 @@
-"""What a retriever is, and how the best of a memory are picked."""
+"""Protocol of retrievers, and selection of the best of a memory."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Retriever(Protocol):
 
     @property
     def name(self) -> str:
-        """What it was opened as."""
+        """Name that it was opened by."""
         ...
 
     @property

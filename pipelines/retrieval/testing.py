@@ -43,7 +43,7 @@ def contract_queries(seed: int, rows: int, width: int) -> tuple[Ints, Ints, Floa
 
 
 class RetrieverContract(ABC):
-    """What every :class:`pipelines.retrieval.Retriever` must do, over :func:`contract_items`."""
+    """Conformance tests of :class:`pipelines.retrieval.Retriever` over :func:`contract_items`."""
 
     @abstractmethod
     def make(self) -> Retriever:

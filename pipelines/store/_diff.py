@@ -1,4 +1,4 @@
-"""What changed between two releases, table by table, without holding a table in memory."""
+"""Changes between two releases, table by table, without holding a table in memory."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class TableDiff:
 
 @dataclass(frozen=True, slots=True)
 class ReleaseDiff:
-    """What changed from release ``a`` to release ``b``, by short table name."""
+    """Changes from release ``a`` to release ``b``, by short table name."""
 
     a: str
     b: str

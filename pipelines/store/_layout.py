@@ -1,4 +1,4 @@
-"""Where things are in a store's home."""
+"""Paths in a store's home."""
 
 from __future__ import annotations
 

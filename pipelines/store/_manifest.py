@@ -1,4 +1,4 @@
-"""What a snapshot says about itself, and how its version follows from its content."""
+"""Manifest of a snapshot, and the version that follows from its content."""
 
 from __future__ import annotations
 

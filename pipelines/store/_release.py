@@ -175,7 +175,7 @@ class Release:
 
 
 def lock_table(snapshot: Snapshot) -> TableLock:
-    """What pins a snapshot."""
+    """Pin of a snapshot."""
     data = (snapshot.path / MANIFEST).read_bytes()
     return TableLock(
         snapshot.dataset,
@@ -220,7 +220,7 @@ def find_release(home: Path, reference: str | Path) -> Release:
 
 
 def latest_release(home: Path, name: str) -> Release | None:
-    """What ``<name>@latest`` points to, or None if nothing was published under the name."""
+    """Release that ``<name>@latest`` points to, or None if nothing was published under the name."""
     layout = Layout(home)
     version = read_version(LocalFiles(home), layout.latest(name))
     return None if version is None else _open_lock(home, layout.release(name, version))

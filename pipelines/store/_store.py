@@ -290,7 +290,7 @@ class Store:
         return [s.version for s in sorted(found, key=lambda s: (s.manifest.created_at, s.version))]
 
     def find_build(self, dataset: str, build_key: str) -> Snapshot | None:
-        """What an earlier build of the same code, configuration and inputs made, if it is whole.
+        """Snapshot of an earlier build of the same code, configuration and inputs, if whole.
 
         A caller that uses it makes it current with :meth:`point`.
         """

@@ -9,9 +9,6 @@ hardly repeat costs more time than all else and makes the file larger.
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,7 +28,7 @@ from pipelines.store._manifest import (
 )
 from pipelines.store._records import move_pointer, open_snapshot, read_version
 from pipelines.store._snapshot import Snapshot
-from pipelines.store.files import LocalFiles, Staging, storage_errors, sync_folder
+from pipelines.store.files import HashingSink, LocalFiles, Staging, storage_errors, sync_folder
 from pipelines.store.locks import holder_record, mutex
 
 if TYPE_CHECKING:
@@ -98,7 +95,6 @@ ROW_GROUP_NESTED = 16_384
 #: Row groups of a file (count).
 GROUPS_PER_FILE = 32
 
-_BUFFER = 1 << 20
 #: A column has a dictionary if, of this many first rows of a file,
 _SAMPLE = 8192
 #: each value stands in this many, on average.
@@ -222,7 +218,7 @@ class _Part:
         self.rows = 0
         self.groups = 0
         with storage_errors(path):
-            self._sink = _HashingSink(path)
+            self._sink = HashingSink(path)
             self._writer: pq.ParquetWriter = pq.ParquetWriter(
                 pa.PythonFile(self._sink, mode="w"),
                 schema,
@@ -257,53 +253,13 @@ class _Part:
         return FileEntry(self.path.name, digest, self._sink.size, self.rows)
 
     def abort(self) -> None:
-        # The writer insists on a footer when it is closed or collected: let it have none.
         self._sink.discard()
         self._writer.close()
 
 
-class _HashingSink:
-    """A write-only file that hashes and counts what passes through."""
-
-    def __init__(self, path: Path) -> None:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
-        self._file = os.fdopen(descriptor, "wb", buffering=_BUFFER)
-        self._hash = hashlib.sha256()
-        self.size = 0
-        self._discarding = False
-        self.closed = False
-
-    def write(self, data: bytes) -> int:
-        if not self._discarding:
-            self._file.write(data)
-            self._hash.update(data)
-            self.size += len(data)
-        return len(data)
-
-    def flush(self) -> None:
-        """Nothing to do before `finish`."""
-
-    def close(self) -> None:
-        """Called by Arrow when the Parquet footer is out; `finish` closes the file."""
-
-    def finish(self) -> str:
-        self._file.flush()
-        os.fchmod(self._file.fileno(), 0o444)
-        os.fsync(self._file.fileno())
-        self._file.close()
-        self.closed = True
-        return self._hash.hexdigest()
-
-    def discard(self) -> None:
-        self._discarding = True
-        # What is buffered may not fit on the disk either.
-        with contextlib.suppress(OSError):
-            self._file.close()
-
-
 @dataclass(frozen=True, slots=True)
 class Provenance:
-    """What a snapshot is made by and from."""
+    """Code, settings, inputs and run of a snapshot."""
 
     code_version: str
     config: dict[str, Any]

@@ -18,7 +18,7 @@ import resource
 import shutil
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import BinaryIO
@@ -28,6 +28,7 @@ import orjson
 from pipelines.errors import StoreError, UnderstudyError
 
 __all__ = [
+    "HashingSink",
     "LocalFiles",
     "Staging",
     "full_disk_error",
@@ -441,6 +442,48 @@ def sync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+class HashingSink:
+    """A new, read-only file for Arrow's writers that hashes and counts what passes through."""
+
+    def __init__(self, path: Path) -> None:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        self._file = os.fdopen(descriptor, "wb", buffering=1 << 20)
+        self._hash = hashlib.sha256()
+        self.size = 0
+        self._discarding = False
+        self.closed = False
+
+    def write(self, data: bytes) -> int:
+        """Append bytes; how many."""
+        if not self._discarding:
+            self._file.write(data)
+            self._hash.update(data)
+            self.size += len(data)
+        return len(data)
+
+    def flush(self) -> None:
+        """Nothing to do before `finish`."""
+
+    def close(self) -> None:
+        """Called by Arrow when the Parquet footer is out; `finish` closes the file."""
+
+    def finish(self) -> str:
+        """Flush, sync and close the file; its SHA-256 (hex)."""
+        self._file.flush()
+        os.fchmod(self._file.fileno(), 0o444)
+        os.fsync(self._file.fileno())
+        self._file.close()
+        self.closed = True
+        return self._hash.hexdigest()
+
+    def discard(self) -> None:
+        """Close the file and ignore further writes: Arrow insists on a footer."""
+        self._discarding = True
+        # What is buffered may not fit on the disk either.
+        with suppress(OSError):
+            self._file.close()
 
 
 def sha256_of(path: Path) -> str:

@@ -28,7 +28,7 @@ _POLL = 0.01
 
 
 def holder_record() -> dict[str, Any]:
-    """Who this process is: pid, host, when it started and the present time (UTC).
+    """Identity of this process: pid, host, when it started and the present time (UTC).
 
     >>> sorted(holder_record())
     ['host', 'pid', 'process_started', 'since']
@@ -133,7 +133,7 @@ def _try_lock(descriptor: int, path: Path) -> bool:
 
 
 def _read_holder(descriptor: int) -> dict[str, Any]:
-    """What the holder wrote about itself; empty if it has not finished writing."""
+    """Record of the holder; empty if it has not finished writing."""
     try:
         found = orjson.loads(os.pread(descriptor, 4096, 0))
     except orjson.JSONDecodeError:

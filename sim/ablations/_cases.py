@@ -72,7 +72,7 @@ class Cases:
 
     @property
     def users(self) -> list[str]:
-        """Whose answer each case is, of shape (n,): the same person in every wording."""
+        """Person of each case, of shape (n,): the same in every wording."""
         named = "user" if "user" in self.personas.columns else "persona_id"
         ids = self.personas[named].to_list()
         return [ids[p] for p in self.person]

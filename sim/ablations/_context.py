@@ -309,7 +309,7 @@ class SuiteContext:
         return human_distribution(self.cases["human_cases"])
 
     def identity(self, spec: RaterSpec, options: Options, test: str, draw: int) -> dict[str, Any]:
-        """What decides a rater's answers in a test, ready for JSON."""
+        """Identity of a rater's answers in a test, ready for JSON."""
         from pipelines.ablations import wording_digest
 
         histories = test in _WITH_HISTORIES
@@ -389,7 +389,7 @@ class SuiteContext:
         return whole, False
 
     def metadata(self, spec: RaterSpec, options: Options) -> dict[str, Any]:
-        """What the rater says of itself; of a fitted one kept, since fitting takes seconds."""
+        """Metadata of the rater; stored for a fitted one, as fitting takes seconds."""
         from pipelines.config import identity_hash
 
         key = identity_hash(self.raters.identity(spec, options.scale, *options.prompt))

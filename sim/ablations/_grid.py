@@ -1,4 +1,4 @@
-"""What is varied: options, the grids over them, and which options a rater can see."""
+"""Varied options, the grids over them, and which options a rater can see."""
 
 from __future__ import annotations
 

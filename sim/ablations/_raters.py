@@ -75,7 +75,7 @@ class RaterCache:
     _frames: dict[str, Any] = field(default_factory=dict)
 
     def identity(self, spec: RaterSpec, scale: str, shots: int, system: str) -> dict[str, Any]:
-        """What decides the rater's answers, ready for JSON; opens no model that can be avoided.
+        """Identity of the rater's answers, ready for JSON; opens no model that can be avoided.
 
         A fitted rater is identified by its code, its seed and what it is fitted on; one that asks
         a model by the engine, the prompts' version and digest, and the options it sees.

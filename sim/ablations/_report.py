@@ -15,7 +15,7 @@ from sim.ablations._cases import TESTS
 from sim.ablations._compare import compare, with_discovery_rate
 from sim.ablations._figures import FLAGGED, TestScore
 from sim.ablations._grid import UNSEEN
-from sim.ablations._run import Configuration, SuiteResult
+from sim.ablations._run import Configuration, SuiteResult, finite
 
 if TYPE_CHECKING:
     import polars as pl
@@ -67,9 +67,9 @@ def table(result: SuiteResult) -> pl.DataFrame:
             "flagged": any(s.flagged for s in c.scores.values()),
         }
         for test, s in c.scores.items():
-            row[test] = _finite(s.score)
+            row[test] = finite(s.score)
             for name in ("low", "high", "seeds_low", "seeds_high", "expected"):
-                row[f"{test}_{name}"] = _finite(getattr(s, name))
+                row[f"{test}_{name}"] = finite(getattr(s, name))
             row[f"{test}_cases"], row[f"{test}_unreadable"] = s.cases, s.unreadable
         rows.append(row)
     rows += [
@@ -122,7 +122,7 @@ def comparisons(result: SuiteResult, *, seed: int = 0) -> pl.DataFrame:
         ]
     adjusted = with_discovery_rate([row["p"] for row in rows])
     for row, p in zip(rows, adjusted, strict=True):
-        row["p"], row["p_adjusted"] = _finite(row["p"]), _finite(p)
+        row["p"], row["p_adjusted"] = finite(row["p"]), finite(p)
     return pl.DataFrame(rows, infer_schema_length=None)
 
 
@@ -311,10 +311,6 @@ def _cell(s: TestScore) -> str:
 
 def _row(cells: Sequence[Any]) -> str:
     return "| " + " | ".join(str(c).replace("|", "\\|") for c in cells) + " |"
-
-
-def _finite(value: float) -> float | None:
-    return float(value) if np.isfinite(value) else None
 
 
 def write_report(result: SuiteResult, folder: Path) -> dict[str, Path]:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from pipelines.ablations import Suite
 
-__all__ = ["Configuration", "SuiteResult", "run_suite", "scores_frame"]
+__all__ = ["Configuration", "SuiteResult", "finite", "run_suite", "scores_frame"]
 
 
 Progress = Callable[[str, float, int], None]
@@ -227,7 +227,8 @@ def _label(spec: RaterSpec, options: Options, seed: int) -> str:
     return f"{spec.name}: {', '.join(s for s in shown if s != UNSEEN)}, seed {seed}"
 
 
-def _finite(value: float) -> float | None:
+def finite(value: float) -> float | None:
+    """The number for a table: null where it is not known."""
     return float(value) if np.isfinite(value) else None
 
 
@@ -245,7 +246,7 @@ def scores_frame(result: SuiteResult) -> pl.DataFrame:
             **c.options.metadata(),
             "test": test,
             **{
-                name: _finite(getattr(s, name))
+                name: finite(getattr(s, name))
                 for name in ("score", "low", "high", "seeds_low", "seeds_high", "expected")
             },
             "cases": s.cases,

@@ -79,7 +79,7 @@ class Draws:
         self._at[stream] = 0
 
     def state(self) -> dict[str, Any]:
-        """Everything that decides the numbers to come, as arrays and plain values."""
+        """State that decides the numbers to come, as arrays and plain values."""
         return {
             "buffer": self._buffer.copy(),
             "at": self._at.copy(),
@@ -334,7 +334,7 @@ class Core:
             self.rated[rows, item] = rating
 
     def past(self, rows: _Ints, items: _Ints) -> tuple[_Ints, _Floats]:
-        """What the retriever picks of some rows' memories for an item each, of shape (n, k)."""
+        """Selection of the retriever from some rows' memories for an item each, of shape (n, k)."""
         k, wide = self.options.retrieved, self.memory.width
         if not k or not wide or self.world.retriever.name == "none":
             return np.full((len(rows), k), -1, np.int64), np.zeros((len(rows), k))
@@ -366,7 +366,7 @@ class Core:
         return out
 
     def state(self) -> dict[str, Any]:
-        """Everything that decides what comes, as nested dicts of arrays and plain values."""
+        """State that decides what comes, as nested dicts of arrays and plain values."""
         return {
             "persona": self.persona.copy(),
             "steps": self.steps.copy(),

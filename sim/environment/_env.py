@@ -312,7 +312,7 @@ class RecommendationEnv(WorldViews, gymnasium.Env[Observation, Any]):
         return np.array([[action]], np.int64)
 
     def _before(self, shown: npt.NDArray[np.int64]) -> dict[int, dict[str, float]]:
-        """What moves the expected rating of each shown item, by item."""
+        """Effects on the expected rating of each shown item, by item."""
         found = {}
         for item in shown[0].tolist():
             past, ratings = self.core.past(_ONE, np.array([item]))
@@ -334,7 +334,7 @@ class RecommendationEnv(WorldViews, gymnasium.Env[Observation, Any]):
         return self.core.expected(0)
 
     def state(self) -> dict[str, Any]:
-        """Everything that decides what comes: nested dicts and lists of arrays, numbers, texts."""
+        """State that decides what comes: nested dicts and lists of arrays, numbers, texts."""
         return self.core.state()
 
     def restore(self, state: dict[str, Any]) -> None:

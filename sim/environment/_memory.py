@@ -1,4 +1,4 @@
-"""What simulated users remember, for many environments at once."""
+"""Memories of simulated users, for many environments at once."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ class Memory:
         return items, ratings
 
     def state(self) -> dict[str, Any]:
-        """Everything that is remembered, as arrays and plain values."""
+        """The memory, as arrays and plain values."""
         return {
             "items": self.items.copy(),
             "ratings": self.ratings.copy(),

@@ -1,4 +1,4 @@
-"""What a recommender sees: spaces, and observations of many environments at once."""
+"""Observations: spaces, and values of many environments at once."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ def step_line(item: Mapping[str, Any], info: Mapping[str, Any], scale: RatingSca
 
 
 def drivers_text(drivers: Mapping[str, float]) -> str:
-    """What moved the expected rating, strongest first, in units of the scale.
+    """Effects on the expected rating, strongest first, in units of the scale.
 
     Effects that would be shown as 0.0 are left out.
 

@@ -67,7 +67,7 @@ class TrainingReport:
     runs: list[Trained]
 
     def as_json(self) -> dict[str, Any]:
-        """Everything as plain values."""
+        """The report as plain values."""
         return {
             **self.metadata,
             "figures": COLUMNS,

@@ -302,7 +302,7 @@ class _Run:
             self._pending.append((key, request))
 
     def _feed(self) -> Iterator[Request]:
-        """What the engine draws from; ends early where found answers pile up meanwhile."""
+        """Requests for the engine; ends early where found answers pile up meanwhile."""
         while True:
             with self._lock:
                 while not self._pending:

@@ -1,4 +1,4 @@
-"""What is stored: the parts on disk, the index over them, and reading from them."""
+"""Stored answers: the parts on disk, the index over them, and reading from them."""
 
 from __future__ import annotations
 

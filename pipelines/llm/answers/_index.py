@@ -1,4 +1,4 @@
-"""Where each key is: arrays in memory, 45 bytes per stored row.
+"""Index of keys: arrays in memory, 45 bytes per stored row.
 
 Keys are SHA-256, so their first eight bytes are as good as random numbers. A run of n rows is
 one sorted array of 64-bit words: the first bits of the key, and in the last log2(n) bits the

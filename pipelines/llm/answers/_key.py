@@ -1,4 +1,4 @@
-"""What makes two model calls the same call: the key of an answer.
+"""The key of an answer: equal for model calls that are the same call.
 
 The key is the SHA-256 (hex) of canonical JSON: keys sorted, no white space, UTF-8, numbers of
 sampling as doubles. Everything that may change the answer is hashed (:data:`INCLUDED`);

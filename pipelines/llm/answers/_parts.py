@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import base64
 import errno
-import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
@@ -18,7 +17,7 @@ import orjson
 from pipelines.errors import StoreError
 from pipelines.llm.answers._index import Entries
 from pipelines.llm.answers._record import INDEX_COLUMNS, schema
-from pipelines.store.files import storage_errors
+from pipelines.store.files import HashingSink, storage_errors
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -210,7 +209,7 @@ class PartFile:
         self._pending: list[pa.Table] = []
         self._rows = self._bytes = 0
         with storage_errors(path):
-            self._sink = _Sink(path)
+            self._sink = HashingSink(path)
             self._writer = _writer(pa.PythonFile(self._sink, mode="w"), replaces)
 
     def write(self, table: pa.Table) -> None:
@@ -230,7 +229,6 @@ class PartFile:
 
     def abort(self) -> None:
         """Close without completing it."""
-        # The writer insists on a footer when it is closed or collected: let it have none.
         self._sink.discard()
         self._writer.close()
 
@@ -243,40 +241,6 @@ class PartFile:
         self._pending, self._rows, self._bytes = [], 0, 0
         with storage_errors(self.path, needed=table.nbytes):
             self._writer.write_table(table, row_group_size=GROUP_ROWS)
-
-
-class _Sink:
-    """A write-only file that can stop writing."""
-
-    def __init__(self, path: Path) -> None:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
-        self._file = os.fdopen(descriptor, "wb", buffering=1 << 20)
-        self._discarding = False
-        self.closed = False
-
-    def write(self, data: bytes) -> int:
-        if not self._discarding:
-            self._file.write(data)
-        return len(data)
-
-    def flush(self) -> None:
-        """Nothing to do before `finish`."""
-
-    def close(self) -> None:
-        """Called by Arrow when the footer is out; `finish` closes the file."""
-
-    def finish(self) -> None:
-        self._file.flush()
-        os.fchmod(self._file.fileno(), 0o444)
-        os.fsync(self._file.fileno())
-        self._file.close()
-        self.closed = True
-
-    def discard(self) -> None:
-        self._discarding = True
-        # What is buffered may not fit on the disk either.
-        with suppress(OSError):
-            self._file.close()
 
 
 def _writer(sink: Any, replaces: Sequence[str]) -> pq.ParquetWriter:

@@ -1,4 +1,4 @@
-"""What a store holds, in figures."""
+"""Figures of a store."""
 
 from __future__ import annotations
 

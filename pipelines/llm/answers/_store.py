@@ -112,7 +112,7 @@ class AnswerStore:
 
     @property
     def folder(self) -> Path:
-        """Where the parts are."""
+        """Folder of the parts."""
         return self._catalogue.folder
 
     @property

@@ -1,4 +1,4 @@
-"""What an engine is asked, what it answers, and what an engine is.
+"""Requests, answers and the engine protocol.
 
 Everything here is plain frozen data: a request can be hashed, stored, sent to another process
 and compared. Which engine serves it is no part of it.
@@ -200,7 +200,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class EngineIdentity:
-    """What decides an answer, apart from the request; part of every answer's key.
+    """Identity of an answer apart from the request; part of every answer's key.
 
     Attributes
     ----------
@@ -234,7 +234,7 @@ class Engine(Protocol):
 
     @property
     def identity(self) -> EngineIdentity:
-        """What goes into the keys of its answers."""
+        """Identity in the keys of its answers."""
         ...
 
     def submit(self, requests: Iterable[Request]) -> Iterator[Answer]:

@@ -14,7 +14,7 @@ __all__ = ["ENGINES", "EngineClass", "load_engine"]
 
 
 class EngineClass(Protocol):
-    """What a registered class can do: open an engine from settings."""
+    """Protocol of registered classes: open an engine from settings."""
 
     def open(self, engine: EngineSettings, serving: ServingSettings) -> Engine:
         """An engine that is ready to serve.

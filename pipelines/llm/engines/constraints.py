@@ -1,4 +1,4 @@
-"""What a constraint allows: as a grammar for decoding, and as a check of a finished text."""
+"""Constraints as a grammar for decoding, and as a check of a finished text."""
 
 from __future__ import annotations
 

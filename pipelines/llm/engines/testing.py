@@ -1,4 +1,4 @@
-"""What every engine must do, as a test class to inherit.
+"""Conformance tests of engines, as a class to inherit.
 
 A new engine is one class and one test class::
 

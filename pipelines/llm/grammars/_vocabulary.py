@@ -1,4 +1,4 @@
-"""What a tokenizer can spell."""
+"""Texts that a tokenizer can spell."""
 
 from __future__ import annotations
 

@@ -117,7 +117,7 @@ class Asker:
     def requests(
         self, book: PromptBook, pairs: Pairs, constraint: Constraint, sampling: Sampling
     ) -> Iterator[Request]:
-        """What is asked first, in order."""
+        """Requests of the first round, in order."""
         places: Iterable[Place] = self._places(book, pairs, None)
         if self.tokenizer is not None and self.context is not None:
             places = self._fitting(book, places, constraint, sampling, None)

@@ -151,7 +151,7 @@ class PromptBook:
         return Cut(len(self._about(person).shown))
 
     def group(self, person: int) -> str:
-        """What a persona's prompts have in common, by name."""
+        """Group of a persona's prompts, which begin alike."""
         return str(self._about(person).row["persona_id"])
 
     def messages(
@@ -171,7 +171,7 @@ class PromptBook:
         return explain_messages(about.row, block, rating, style, viewing=viewing, person=text)
 
     def note(self, person: int, item: int, cut: Cut) -> str | None:
-        """What the prompt leaves out, or None."""
+        """Note on parts that the prompt leaves out, or None."""
         about = self._about(person)
         notes = []
         if about.unknown:

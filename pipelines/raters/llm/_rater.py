@@ -325,7 +325,7 @@ class LLMRater:
         *,
         pairs: Pairs | None = None,
     ) -> Iterator[Request]:
-        """What :meth:`rate` asks first, in the order in which it asks: to look at or to count."""
+        """Requests of :meth:`rate` in order, before any is repeated shorter."""
         pairs = all_pairs(personas.height, items.height) if pairs is None else pairs
         book = self._book(personas, items, histories)
         return self._asker.requests(book, pairs, Choice(self._options), Sampling())

@@ -118,7 +118,7 @@ class LiveStatistical(BoundRater):
         return self._batch(again, static + moved, np.repeat(width, len(everything))).expected
 
     def explain(self, persona: int, item: int, past: Ints, ratings: Floats) -> dict[str, float]:
-        """How far each effect moves the expected rating of one pair, by name, on the scale."""
+        """Effects on the expected rating of one pair, by name, in units of the scale."""
         pair = np.array([[persona, self._rows[item]]])
         parts = pair_features(self._profiles, self._catalogue, pair)[0] * self._weights
         width = self._unread[[persona]]
@@ -210,7 +210,7 @@ class LiveStatistical(BoundRater):
         return taste, np.where(there.any(axis=1), np.minimum(variance, most), most)
 
     def _moved(self, taste: Floats, items: Ints) -> Floats:
-        """What beliefs add to locations: leniency by its weight, the rest by history's."""
+        """Addition of beliefs to locations: leniency by its weight, the rest by history's."""
         leniency = self._lower00 * taste[:, 0]
         whole = np.vecdot(self._items_white[items], np.ascontiguousarray(taste))
         return np.asarray(

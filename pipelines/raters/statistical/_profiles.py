@@ -149,7 +149,7 @@ class Catalogue:
 
 @dataclass(frozen=True)
 class Spoken:
-    """What those who rate say about their marks.
+    """Statements of raters about their marks.
 
     Attributes
     ----------
@@ -257,7 +257,7 @@ def vector_matrix(ids: pl.Series, embeddings: pl.DataFrame | None, key: str) -> 
 
 
 def pair_features(profiles: Profiles, catalogue: Catalogue, pairs: Ints) -> Floats:
-    """What the model knows of each pair, shape (pairs, effects), in the order of `EFFECTS`.
+    """Features of each pair, shape (pairs, effects), in the order of `EFFECTS`.
 
     `agreement` and `conflict` are what liked and disliked genres tell of taste, in rating units;
     for stand-ins of people the shares of the item's genres that are liked and disliked

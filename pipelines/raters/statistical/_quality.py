@@ -87,7 +87,7 @@ class ItemTable:
 
 
 def item_table(items: pl.DataFrame, item_stats: pl.DataFrame | None) -> ItemTable:
-    """What is known of each row of `items`; unknown items have no ratings."""
+    """Ratings and votes of each row of `items`; unknown items have no ratings."""
     size = items.height
     if item_stats is None:
         counts, totals = np.zeros(size), np.zeros(size)

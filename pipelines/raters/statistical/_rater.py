@@ -131,7 +131,7 @@ class StatisticalRater:
         *,
         pairs: npt.NDArray[np.integer[Any]] | None = None,
     ) -> dict[str, Floats]:
-        """How far each effect moves the expected rating of each pair.
+        """Effects on the expected rating of each pair.
 
         Parameters as for :meth:`rate`.
 
@@ -387,7 +387,7 @@ class StatisticalRater:
         return Spoken(praised.astype(np.float32), panned.astype(np.float32), shifts)
 
     def _shift(self, level: int) -> float:
-        """What moves an average item's rating into the band of a statement, in logits."""
+        """Shift of an average item's rating into the band of a statement, in logits."""
         if not level:
             return 0.0
         answers = self.scale.answers

@@ -1,4 +1,4 @@
-"""What a rating history tells about taste: one linear model per person over item features.
+"""Taste from a rating history: one linear model per person over item features.
 
 A person's surplus over an item's quality is ``features(item) . w + noise`` with ``w`` drawn
 from a normal distribution whose covariance is fitted on everybody's training ratings

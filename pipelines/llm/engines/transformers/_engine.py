@@ -202,7 +202,7 @@ def _packer(model: Model, serving: ServingSettings) -> BatchPacker | None:
 
 
 def _packing_gap(model: Model) -> float:
-    """How far log-probabilities of a packed row are from those of plain passes.
+    """Largest difference of log-probabilities between a packed row and plain passes.
 
     Some models (recurrent layers, positions that are not given) can't be packed; it is tried
     before it is relied on.

@@ -64,7 +64,7 @@ class Model:
 
     @property
     def tolerance(self) -> float:
-        """How far two ways to compute a log-probability may be apart, for the precision."""
+        """Tolerance between two ways to compute a log-probability, by precision."""
         import torch
 
         return 1e-3 if self.dtype == torch.float32 else 0.5

@@ -45,7 +45,7 @@ class Driver(Protocol):
 
     @property
     def config(self) -> Any:
-        """What runs, as vLLM describes it (``VllmConfig``)."""
+        """Configuration, as vLLM describes it (``VllmConfig``)."""
         ...
 
 
@@ -67,7 +67,7 @@ class InProcess:
 
     @property
     def config(self) -> Any:
-        """What runs, as vLLM describes it."""
+        """Configuration, as vLLM describes it."""
         return self._engine.vllm_config
 
     def add(self, name: str, prompt: list[int], params: SamplingParams, group: str | None) -> None:
@@ -143,7 +143,7 @@ class Replicas:
 
     @property
     def config(self) -> Any:
-        """What runs, as vLLM describes it."""
+        """Configuration, as vLLM describes it."""
         return self._engine.vllm_config
 
     def add(self, name: str, prompt: list[int], params: SamplingParams, group: str | None) -> None:

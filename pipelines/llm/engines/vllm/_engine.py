@@ -304,7 +304,7 @@ class VllmEngine:
 
     @property
     def identity(self) -> EngineIdentity:
-        """What goes into the keys of its answers."""
+        """Identity in the keys of its answers."""
         return self._identity
 
     def metadata(self) -> dict[str, Any]:

@@ -42,7 +42,7 @@ def vllm_version() -> str | None:
 
 
 def device_and_dtype(engine: EngineSettings, serving: ServingSettings) -> tuple[str, str]:
-    """Where vLLM will compute, ``cpu`` or ``cuda``, and in which precision.
+    """Device, ``cpu`` or ``cuda``, and precision that vLLM will compute in.
 
     Raises :class:`ConfigError` if vLLM is not installed, this build of it can't use the device, or
     there are fewer GPUs than the parallel sizes need.
