@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from pipelines.llm.answers import AnswerStats, AnswerStore, GcReport, StoredAnswer
     from pipelines.llm.engines import Status
 
-__all__ = ["answers_app"]
-
 answers_app = typer.Typer(no_args_is_help=True)
 #: Characters of an answer shown in a list.
 _EXCERPT = 60

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
     from rich.console import Console
 
-__all__ = ["config_app", "show"]
-
 config_app = typer.Typer(no_args_is_help=True, help="Show the effective settings.")
 
 

@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from pipelines.config import Settings
     from pipelines.llm.engines import Answer, Engine
 
-__all__ = ["doctor"]
-
 
 #: Scales whose reading is shown: those that answers are asked on.
 _SCALES = ("0-9", "1-10", "one-ten", "1-5", "0-100")

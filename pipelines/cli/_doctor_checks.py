@@ -21,8 +21,6 @@ from pipelines.cli._terminal import human_bytes
 if TYPE_CHECKING:
     from pipelines.config import Settings
 
-__all__ = ["CHECKS", "Finding"]
-
 #: Free space below which even the sample world may not fit, and below which ml-25m does not.
 LITTLE_SPACE, SOME_SPACE = 1 * 1024**3, 10 * 1024**3
 

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from pipelines.graph import Neighbour
     from pipelines.store import Release
 
-__all__ = ["graph_app"]
-
 graph_app = typer.Typer(no_args_is_help=True)
 #: Paths named per neighbour in text; JSON has all of them.
 _NAMED = 3

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     from pipelines.store import Release
 
-__all__ = ["judge_app"]
-
 judge_app = typer.Typer(no_args_is_help=True)
 
 

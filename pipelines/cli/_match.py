@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from pipelines.context import PipelineContext
     from pipelines.store import CheckRecord
 
-__all__ = ["match"]
-
 _FIGURES = ("accuracy", "precision", "recall", "f1", "difference")
 
 

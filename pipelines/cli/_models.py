@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from pipelines.downloads import Progress
     from pipelines.llm.models import StoredModel
 
-__all__ = ["models_app"]
-
 models_app = typer.Typer(no_args_is_help=True)
 
 

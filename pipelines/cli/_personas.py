@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from pipelines.config import Settings
     from pipelines.store import CheckRecord, Snapshot
 
-__all__ = ["personas"]
-
 #: Personas shown, and characters of each description.
 _SHOWN, _EXCERPT = 3, 400
 

@@ -18,8 +18,6 @@ from pipelines.extras import missing_package
 if TYPE_CHECKING:
     from typer.core import TyperCommand, TyperGroup
 
-__all__ = ["GROUP", "help_line", "load_command", "plugin_commands"]
-
 #: Entry-point group: name of the command = ``module:function`` or ``module:typer_app``.
 GROUP = "understudy.commands"
 

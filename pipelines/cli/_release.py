@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from pipelines.config import Settings
     from pipelines.store import Release, Store
 
-__all__ = ["release_app"]
-
 release_app = typer.Typer(no_args_is_help=True)
 
 

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
     from pipelines.store import Store
 
-__all__ = ["disk_use", "stagings", "status"]
-
 
 def status(
     releases: Annotated[

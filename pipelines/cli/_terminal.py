@@ -18,22 +18,6 @@ if TYPE_CHECKING:
     from rich.segment import Segment
     from rich.table import Table
 
-__all__ = [
-    "EXIT_PIPE",
-    "Advance",
-    "console",
-    "emit",
-    "human_age",
-    "human_bytes",
-    "human_count",
-    "human_seconds",
-    "log_printable",
-    "printable",
-    "progress_bar",
-    "table",
-    "write_json",
-]
-
 #: Characters that terminals interpret and JSON need not escape: delete, C1, bidirectional marks.
 _ESCAPED = {
     c: f"\\u{c:04x}"

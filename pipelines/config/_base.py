@@ -8,8 +8,6 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from pipelines.renames import current_setting
 
-__all__ = ["Section", "Share"]
-
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
 
 #: Settings whose values are names of raters and writers.

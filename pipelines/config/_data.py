@@ -8,19 +8,6 @@ from pydantic import Field, field_validator, model_validator
 
 from pipelines.config._base import Section, Share
 
-__all__ = [
-    "AmazonData",
-    "BooksSettings",
-    "DataSettings",
-    "GamesSettings",
-    "PersonaFilesData",
-    "ProductsSettings",
-    "SteamData",
-    "TaxonomyData",
-    "TraitSettings",
-]
-
-
 #: Where the first two of three tiers end, as shares of all users.
 Ends = tuple[Share, Share]
 Stars = Annotated[int, Field(ge=1, le=5)]

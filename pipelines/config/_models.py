@@ -9,8 +9,6 @@ from pydantic import Field, SecretStr
 
 from pipelines.config._base import Section
 
-__all__ = ["EngineSettings", "ServingSettings"]
-
 
 class EngineSettings(Section):
     """Which language model answers; part of every answer's key."""

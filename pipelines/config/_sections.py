@@ -16,24 +16,6 @@ from pydantic import AfterValidator, Field, SecretStr, model_validator
 from pipelines.config._base import Section, Share
 from pipelines.config._models import EngineSettings
 
-__all__ = [
-    "EmbeddingSettings",
-    "EnsembleMember",
-    "GraphSettings",
-    "IngestSettings",
-    "MatchingSettings",
-    "PersonaSettings",
-    "QualitySettings",
-    "ReleaseSettings",
-    "RuntimeSettings",
-    "SampleSettings",
-    "ScoringSettings",
-    "SplitSettings",
-    "TmdbSettings",
-    "TrainingSettings",
-    "WorldSettings",
-]
-
 
 class SampleSettings(Section):
     """Size and seed of the generated sample world."""

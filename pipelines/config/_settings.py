@@ -45,8 +45,6 @@ from pipelines.config._sections import (
 )
 from pipelines.errors import ConfigError
 
-__all__ = ["Settings", "explain_settings", "identity_hash", "load_settings", "read_value"]
-
 ENV_PREFIX = "UNDERSTUDY_"
 #: Variables with the prefix that are not settings keys.
 _ENV_ALIASES = {"UNDERSTUDY_HOME", "UNDERSTUDY_CONFIG"}

@@ -8,8 +8,6 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Embedder", "Progress"]
-
 #: Called with the number of texts done and the number of all texts.
 Progress = Callable[[int, int], None]
 

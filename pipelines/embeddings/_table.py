@@ -10,8 +10,6 @@ import polars as pl
 from pipelines.embeddings._protocol import Embedder, Progress
 from pipelines.errors import ContractError, EngineError
 
-__all__ = ["embed_table", "text_sha256"]
-
 
 def text_sha256(texts: pl.Series) -> pl.Series:
     """SHA-256 (hex) of each text's UTF-8 bytes."""

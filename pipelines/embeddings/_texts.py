@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import polars as pl
 
-__all__ = ["item_text", "persona_text"]
-
 #: Where a story line or description stands; the first that there is.
 _PROSE = ("overview", "description")
 #: People, makers and keywords: column, how its sentence begins, how many are named. More keywords

@@ -15,8 +15,6 @@ from pipelines.errors import ConfigError
 from pipelines.raters.protocol import OK, Floats, Rater, RatingBatch, all_pairs
 from pipelines.scales import RatingScale
 
-__all__ = ["EnsembleBatch", "EnsembleRater", "at_temperature", "total_variation"]
-
 
 @dataclass(frozen=True)
 class EnsembleBatch(RatingBatch):

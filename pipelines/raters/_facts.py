@@ -16,8 +16,6 @@ from pipelines.raters.protocol import Rater
 from pipelines.raters.statistical import StatisticalRater
 from pipelines.seeding import combine, hash_ids
 
-__all__ = ["models_of", "prompt_examples", "scoring_facts"]
-
 
 def models_of(rater: Rater) -> list[LLMRater]:
     """The rater, or those of an ensemble's members, that ask a model."""

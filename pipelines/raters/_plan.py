@@ -15,8 +15,6 @@ from pipelines.raters._exposure import draw_sample, inclusion
 from pipelines.raters.protocol import Floats, Ints
 from pipelines.seeding import U64, combine, hash_ids, uniform
 
-__all__ = ["STRATA", "plan_pairs"]
-
 #: Popularity strata and the share of items (most rated first) at which each ends.
 STRATA = (("head", 0.1), ("torso", 0.4), ("tail", 1.0))
 _CHUNK = 64

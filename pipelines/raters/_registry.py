@@ -26,8 +26,6 @@ from pipelines.raters.statistical import (
 )
 from pipelines.scales import SCALES, scale_named
 
-__all__ = ["OPENED", "model_tokenizer", "needs_of", "open_rater", "rater_class"]
-
 _CLASSES: dict[str, type[Any]] = {
     "statistical": StatisticalRater,
     "random": RandomRater,

@@ -13,8 +13,6 @@ from pipelines.raters.protocol import OK, RATERS, BoundRater, Floats, Ints, Rati
 from pipelines.renames import RENAMED
 from pipelines.scales import RatingScale, scale_named
 
-__all__ = ["ReplayRater"]
-
 _KEY = ("persona_id", "item_id")
 
 

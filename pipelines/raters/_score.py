@@ -11,8 +11,6 @@ from pipelines.errors import ContractError, EngineError
 from pipelines.raters.protocol import OK, Explainer, Ints, Rater, RatingBatch
 from pipelines.seeding import hash_ids, uniform
 
-__all__ = ["places", "score_pairs"]
-
 
 def score_pairs(
     rater: Rater,

@@ -32,8 +32,6 @@ from pipelines.store.files import storage_errors
 if TYPE_CHECKING:
     from pipelines.store import Snapshot
 
-__all__ = ["Shard", "Shards", "cohort_of", "in_cohort", "shard_numbers"]
-
 #: Rows that are put in order at once when a table is put together (count; one persona at least).
 _CHUNK = 262_144
 #: Rows of a table that are read for their digests at once (count).

@@ -8,8 +8,6 @@ import polars as pl
 
 from pipelines.retrieval._protocol import Floats, Ints, newest_best
 
-__all__ = ["EmbeddingRetriever", "item_vectors"]
-
 #: Values of vectors that are gathered at once (count): 16 MiB of float32, about the cache.
 _GATHERED = 4_000_000
 

@@ -25,8 +25,6 @@ import polars as pl
 from pipelines.retrieval._protocol import Floats, Ints, newest_best
 from pipelines.scales import SCALES, RatingScale
 
-__all__ = ["FeatureRetriever", "ItemFeatures"]
-
 #: Main actors (count), and directors or authors of an item that are looked at (count).
 _ACTORS, _MAKERS = 2, 2
 #: Pairs that are compared at once (count).

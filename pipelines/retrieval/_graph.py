@@ -12,8 +12,6 @@ from pipelines.config import GraphSettings
 from pipelines.graph import GraphIndex, PathSim, load_metapaths
 from pipelines.retrieval._protocol import Floats, Ints, newest_best
 
-__all__ = ["GraphRetriever"]
-
 #: Similarities of query items that are kept (bytes): the newest ones.
 _KEPT = 128 * 2**20
 

@@ -6,8 +6,6 @@ import numpy as np
 
 from pipelines.retrieval._protocol import Floats, Ints, latest
 
-__all__ = ["NoRetriever", "RecentRetriever"]
-
 
 class NoRetriever:
     """Picks nothing: every item is met with an empty memory.

@@ -13,8 +13,6 @@ from pipelines.scales import SCALES, RatingScale
 if TYPE_CHECKING:
     import polars as pl
 
-__all__ = ["RETRIEVERS", "open_retriever"]
-
 #: Names that `open_retriever` takes.
 RETRIEVERS = ("none", "recent", "features", "embedding", "graph")
 

@@ -14,8 +14,6 @@ from pipelines.store._manifest import now, pretty_json
 from pipelines.store.files import LocalFiles
 from pipelines.store.locks import mutex
 
-__all__ = ["CheckKind", "CheckRecord", "CheckStatus", "Severity", "merge_checks", "read_checks"]
-
 Severity = Literal["error", "warn"]
 CheckStatus = Literal["passed", "failed", "not applicable"]
 CheckKind = Literal["pandera", "dbt", "expectations", "lineage"]

@@ -13,8 +13,6 @@ from pipelines.store._snapshot import Snapshot
 if TYPE_CHECKING:
     import duckdb
 
-__all__ = ["ReleaseDiff", "TableDiff", "diff_releases"]
-
 #: Keys shown per kind of change.
 _SAMPLES = 5
 _KINDS = ("added", "removed", "changed")

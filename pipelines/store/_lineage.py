@@ -10,8 +10,6 @@ from pipelines.store._records import open_snapshot, read_record
 from pipelines.store._snapshot import Snapshot
 from pipelines.store.files import LocalFiles
 
-__all__ = ["builds_of", "resolve_lineage"]
-
 Alternatives = Callable[[str, str], list[dict[str, str]]]
 
 

@@ -14,19 +14,6 @@ import orjson
 
 from pipelines.errors import IntegrityError, StoreError
 
-__all__ = [
-    "MANIFEST",
-    "FileEntry",
-    "Manifest",
-    "build_key",
-    "canonical_json",
-    "check_dataset_name",
-    "content_version",
-    "hash16",
-    "now",
-    "pretty_json",
-]
-
 #: Name of the manifest in a snapshot's folder.
 MANIFEST = "_manifest.json"
 

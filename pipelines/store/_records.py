@@ -13,16 +13,6 @@ from pipelines.store._manifest import MANIFEST, Manifest, now, pretty_json
 from pipelines.store._snapshot import Snapshot
 from pipelines.store.files import LocalFiles
 
-__all__ = [
-    "FORMAT",
-    "check_format",
-    "mark_format",
-    "move_pointer",
-    "open_snapshot",
-    "read_record",
-    "read_version",
-]
-
 #: Format of the home: layout of its folders, manifests, lock files and pointers. It is raised
 #: with a change that an older version would misread; homes from before the record are of format 1.
 FORMAT = 1

@@ -20,8 +20,6 @@ from pipelines.store._records import check_format, open_snapshot, read_record, r
 from pipelines.store._snapshot import Snapshot
 from pipelines.store.files import LocalFiles
 
-__all__ = ["Release", "TableLock", "find_release", "latest_release", "list_releases", "lock_table"]
-
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 _LOCK_FILE = re.compile(r"([a-z0-9][a-z0-9-]{0,62})@([0-9a-f]{16})\.json")
 _HINT = "restore it from a copy, or publish again under another name"

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.dataset as pads
 
-__all__ = ["Snapshot"]
-
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:

@@ -46,8 +46,6 @@ if TYPE_CHECKING:
 
     from pipelines.contracts import Contract
 
-__all__ = ["Build", "Store", "Table"]
-
 
 #: Reasons shown in the one-line error; all of them are in its details.
 _SHOWN = 5

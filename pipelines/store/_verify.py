@@ -15,8 +15,6 @@ from pipelines.store._release import Release
 from pipelines.store._snapshot import Snapshot
 from pipelines.store.files import LocalFiles
 
-__all__ = ["VerifyReport", "verify_release"]
-
 
 @dataclass(frozen=True, slots=True)
 class VerifyReport:

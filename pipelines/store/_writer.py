@@ -38,8 +38,6 @@ if TYPE_CHECKING:
 
     from pipelines.contracts import Contract
 
-__all__ = ["Provenance", "SnapshotWriter", "commit_together", "contract_of"]
-
 
 def to_polars(rows: pl.DataFrame | pa.Table | pa.RecordBatch) -> pl.DataFrame:
     """Rows as a polars frame, without a copy where that is possible."""

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from pipelines.ablations import Suite
     from pipelines.store import Snapshot
 
-__all__ = ["TESTS", "Cases", "Human", "human_distribution", "load_cases", "tables_of"]
-
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 

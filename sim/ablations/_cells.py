@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from pipelines.ablations import Suite
 
-__all__ = ["common_scale", "scored", "successes"]
-
 #: q of greedy noise (probability) and the standard deviation of Gaussian noise (answers).
 STRENGTH = {"none": 0.0, "greedy": 0.3, "gaussian": 1.0}
 

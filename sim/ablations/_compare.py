@@ -14,8 +14,6 @@ from sim.metrics.intervals import user_weights
 if TYPE_CHECKING:
     import polars as pl
 
-__all__ = ["Difference", "compare", "with_discovery_rate"]
-
 Floats = npt.NDArray[np.float64]
 
 #: Sign flips of the permutation test at most; few users are flipped exhaustively (count).

@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from pipelines.store import Release as StoredRelease
     from pipelines.store import Snapshot, Store
 
-__all__ = ["CODE_VERSION", "RETRIEVED", "SuiteContext"]
-
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]

@@ -14,8 +14,6 @@ from sim.metrics.intervals import over_seeds, user_weights
 if TYPE_CHECKING:
     import polars as pl
 
-__all__ = ["FLAGGED", "RESAMPLES", "TestScore", "UserSums", "aggregate", "score_of"]
-
 Floats = npt.NDArray[np.float64]
 
 #: Share of cases without a rating above which a score is flagged.

@@ -8,8 +8,6 @@ from typing import Any, Literal
 
 from pipelines.errors import ConfigError
 
-__all__ = ["GRIDS", "UNSEEN", "Grid", "Options", "configurations", "scales_of", "seen"]
-
 Grid = Literal["small", "full"]
 GRIDS: tuple[Grid, ...] = ("small", "full")
 #: What stands for an option that the rater can't see.

@@ -12,8 +12,6 @@ from sim.ablations._cases import TESTS
 from sim.ablations._grid import UNSEEN, Options
 from sim.ablations._run import Configuration, SuiteResult
 
-__all__ = ["plots_of"]
-
 #: Colours that people with red-green blindness can tell apart (Okabe and Ito).
 _COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#333333")
 _COMPONENTS = ("retrieval", "perturbation", "scale", "shots", "system", "wording")

@@ -16,8 +16,6 @@ from pipelines.llm.engines import Engine, load_engine
 from pipelines.prompts import RATING_PROMPT_VERSION, rating_prompt_digest
 from pipelines.store import Snapshot
 
-__all__ = ["KINDS", "RaterCache", "RaterSpec"]
-
 #: Kinds of raters that a suite can judge.
 KINDS = ("statistical", "random", "mean", "llm")
 _VECTORS = ("item_embeddings", "persona_embeddings")

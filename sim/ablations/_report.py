@@ -20,8 +20,6 @@ from sim.ablations._run import Configuration, SuiteResult, finite
 if TYPE_CHECKING:
     import polars as pl
 
-__all__ = ["comparisons", "markdown", "published", "table", "write_report"]
-
 _OPTIONS = ("scale", "shots", "system", "retrieval", "perturbation", "wording")
 _NAMES = {
     "movies": {"genres": "genres", "collections": "film series"},

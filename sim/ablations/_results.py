@@ -13,8 +13,6 @@ import polars as pl
 from pipelines.errors import IntegrityError
 from pipelines.store.files import LocalFiles
 
-__all__ = ["ResultCache"]
-
 
 class ResultCache:
     """Frames and records below the folder `ablations` of a home, each under a key (hex).

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     from pipelines.ablations import Suite
 
-__all__ = ["Configuration", "SuiteResult", "finite", "run_suite", "scores_frame"]
-
 
 Progress = Callable[[str, float, int], None]
 

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from sim._release import Release
 
-__all__ = ["Cast", "Catalogue", "Exposures"]
-
 
 @dataclass(frozen=True)
 class Catalogue:

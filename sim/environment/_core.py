@@ -17,8 +17,6 @@ from sim.environment.noise import perturb, shape
 if TYPE_CHECKING:
     from pipelines.raters import RatingBatch
 
-__all__ = ["Core", "Outcome"]
-
 
 _Floats = npt.NDArray[np.float64]
 _Ints = npt.NDArray[np.int64]

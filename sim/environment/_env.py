@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from pipelines.llm.engines import Engine
     from pipelines.raters import BoundRater, Rater
 
-__all__ = ["Observation", "RecommendationEnv"]
-
 Observation: TypeAlias = "dict[str, Any]"
 
 _OPTIONS = ("persona_id",)

@@ -11,8 +11,6 @@ from gymnasium import spaces
 from sim.environment._catalogue import Cast
 from sim.environment._core import Core
 
-__all__ = ["observation_space", "observe"]
-
 
 def observation_space(core: Core) -> spaces.Dict:
     """The space of one environment's observations."""

@@ -11,16 +11,6 @@ from pipelines.errors import ConfigError
 from pipelines.hints import nearest
 from sim.environment.noise import PERTURBATIONS
 
-__all__ = [
-    "MemoryKind",
-    "ObservationKind",
-    "Options",
-    "Perturbation",
-    "Unrated",
-    "check_arguments",
-    "check_keys",
-]
-
 MemoryKind = Literal["episode", "persistent"]
 ObservationKind = Literal["recent", "ratings", "compact"]
 Perturbation = Literal["none", "greedy", "gaussian"]

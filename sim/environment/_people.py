@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from sim._release import Release
 
-__all__ = ["histories", "known_items", "persona_traits", "persona_users", "split_rows"]
-
 
 def split_rows(release: Release, splits: Sequence[str]) -> pl.DataFrame:
     """Interactions of the named splits: ``user_id``, ``item_id``, ``rating``."""

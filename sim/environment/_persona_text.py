@@ -10,8 +10,6 @@ from gymnasium import spaces
 from sim.environment._env import Observation, RecommendationEnv
 from sim.environment.text import persona_lines
 
-__all__ = ["PersonaText"]
-
 #: Characters that texts are made of besides those that the personas use.
 _LEAST = frozenset("abcdefghijklmnopqrstuvwxyz ")
 

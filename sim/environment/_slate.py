@@ -16,8 +16,6 @@ from sim.environment._env import RecommendationEnv
 from sim.environment._options import Options
 from sim.environment._vector import RecommendationVectorEnv
 
-__all__ = ["SlateEnv", "SlateVectorEnv"]
-
 
 class SlateEnv(RecommendationEnv):
     """Show a slate of items; the persona takes one of them and rates it.

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from pipelines.llm.engines import Engine
     from pipelines.raters import BoundRater, Rater
 
-__all__ = ["RecommendationVectorEnv"]
-
 _Arrays = dict[str, npt.NDArray[Any]]
 
 _OPTIONS = ("persona_id", "personas", "reset_mask")

@@ -15,8 +15,6 @@ from sim.environment._world import World
 if TYPE_CHECKING:
     from pipelines.raters import BoundRater
 
-__all__ = ["WorldViews"]
-
 
 class WorldViews:
     """Properties of an environment over a world."""

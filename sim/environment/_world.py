@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from pipelines.llm.engines import Engine
     from pipelines.raters import BoundRater, Rater
 
-__all__ = ["World", "open_rater"]
-
 #: Columns of `preference_scores` that are replayed.
 _REPLAYED = [
     *("persona_id", "item_id", "rater", "scale", "status", "probabilities", "prompt_version")

@@ -11,8 +11,6 @@ from stable_baselines3.common.vec_env import VecEnv
 if TYPE_CHECKING:
     from sim.environment import RecommendationVectorEnv
 
-__all__ = ["SB3VecEnv"]
-
 #: Ended episodes that the logged means are over (count), as in stable-baselines3.
 _WINDOW = 100
 _NOTHING: dict[str, Any] = {}

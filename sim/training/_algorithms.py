@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from sim.training._adapter import SB3VecEnv
     from sim.training._features import Features
 
-__all__ = ["ALGORITHMS", "Algorithm", "algorithm_named", "make_model"]
-
 
 @dataclass(frozen=True)
 class Algorithm:

@@ -23,19 +23,6 @@ from pipelines.store.files import LocalFiles
 if TYPE_CHECKING:
     from sim.training._adapter import SB3VecEnv
 
-__all__ = [
-    "KEPT",
-    "Checkpoint",
-    "checkpoints",
-    "load",
-    "model_state",
-    "packed",
-    "restore_model",
-    "save",
-    "unpacked",
-    "write",
-]
-
 #: The latest checkpoints are kept, so that there is one before a damaged one (count).
 KEPT = 3
 #: Bumped when earlier checkpoints can't be resumed.

@@ -16,8 +16,6 @@ from stable_baselines3.common.distributions import Distribution
 from torch.distributions import Distribution as TorchDistribution
 from torch.distributions import register_kl
 
-__all__ = ["MASKED", "MaskedCategorical", "MaskedCategoricalDistribution"]
-
 #: Logit of an item that can't be chosen. Its exponential is exactly 0 in single precision, and
 #: unlike minus infinity it gives no NaN when multiplied by that 0.
 MASKED = -1e30

@@ -10,8 +10,6 @@ from stable_baselines3 import DQN
 
 from sim.training._networks import unseen
 
-__all__ = ["MaskedDQN"]
-
 #: Ratings at an average taste that each persona's own weights begin with (count): a ridge penalty
 #: that fades as ratings come in. About the ratio of the variances of a rating and of a weight.
 _PRIOR_RATINGS = 32.0

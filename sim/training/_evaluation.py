@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from sim.environment import World
     from sim.recommenders import Floats, Ints, Recommender
 
-__all__ = ["LIST", "Audience"]
-
 #: Items that are recommended to every user (count): the k of the metrics.
 LIST = 10
 #: Seeds of evaluations are kept apart from those of training.

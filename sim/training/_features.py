@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from sim.environment import World
     from sim.recommenders import Floats, Ints
 
-__all__ = ["Features"]
-
 Singles: TypeAlias = npt.NDArray[np.float32]
 
 

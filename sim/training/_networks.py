@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from pipelines.scales import RatingScale
     from sim.training._features import Features
 
-__all__ = ["ItemScores", "Sizes", "ValueNetwork", "seen_mask", "unseen"]
-
 #: Ratings that count for as much as knowing nothing of the episode (count).
 _DAMPING = 5.0
 #: Width of the critic's hidden layer.

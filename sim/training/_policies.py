@@ -15,8 +15,6 @@ from sim.training._networks import ItemScores, Sizes, ValueNetwork
 if TYPE_CHECKING:
     from sim.training._features import Features
 
-__all__ = ["LowRankPolicy", "LowRankQNetwork", "LowRankQPolicy"]
-
 
 class LowRankPolicy(BasePolicy):
     """Actor and critic for A2C, PPO and TRPO; observations must be compact.

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from sim._release import Release
     from sim.recommenders import Floats, Ints
 
-__all__ = ["PolicyRecommender", "id_hash", "load_policy", "policy_bytes"]
-
 #: Key of the metadata in the header of the file.
 _KEY = "understudy"
 

@@ -16,8 +16,6 @@ from gymnasium import spaces
 from stable_baselines3.common.buffers import DictReplayBuffer, ReplayBuffer
 from stable_baselines3.common.type_aliases import DictReplayBufferSamples
 
-__all__ = ["CompactReplayBuffer", "replay_bytes"]
-
 #: Keys of a compact observation that are the same throughout an episode.
 _FIXED = ("persona", "age", "gender")
 

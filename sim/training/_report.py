@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from sim._release import Release
     from sim.environment import World
 
-__all__ = ["COLUMNS", "TrainingReport", "policy_table", "train"]
-
 #: Figures of the table with their titles, in order.
 COLUMNS = {"average_reward": FIGURES["average_reward"], "headroom": "Headroom earned", **FIGURES}
 #: Ratings of the final evaluation are drawn apart from those of the curve.

@@ -11,8 +11,6 @@ from pipelines.hints import nearest
 if TYPE_CHECKING:
     from pipelines.config import TrainingSettings
 
-__all__ = ["NAMES", "RunSettings", "run_settings"]
-
 #: Names of the algorithms; `_algorithms` defines them and loads torch.
 NAMES = ("a2c", "ppo", "trpo", "dqn")
 

@@ -32,8 +32,6 @@ from sim.training._settings import RunSettings
 if TYPE_CHECKING:
     from sim.environment import World
 
-__all__ = ["Progress", "Stopped", "Trained", "Training"]
-
 #: Called with (steps done, steps in all) as a training advances.
 Progress = Callable[[int, int], None]
 

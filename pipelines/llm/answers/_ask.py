@@ -19,8 +19,6 @@ from pipelines.llm.answers._store import AnswerStore
 from pipelines.llm.answers._tally import Tally
 from pipelines.llm.engines import Answer, Engine, EngineIdentity, Request, Status
 
-__all__ = ["Asking", "Row", "ask"]
-
 _T = TypeVar("_T")
 
 #: A request, its key, and the answer to it.

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
-__all__ = ["Catalogue", "Found", "Problem"]
-
 _log = logging.getLogger(__name__)
 _PREFIX, _SUFFIX = "part-", ".parquet"
 #: Parts are merged while others read: how often a look-up starts again before it gives up.

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
-__all__ = ["Committer", "part_name"]
-
 _log = logging.getLogger(__name__)
 
 

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     Array = NDArray[Any]
 
-__all__ = ["Entries", "Index", "key_words"]
-
 
 def key_words(data: bytes | memoryview) -> tuple[Array, Array]:
     """First and second eight bytes of keys that lie one after the other (32 bytes each)."""

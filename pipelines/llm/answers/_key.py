@@ -34,8 +34,6 @@ from pipelines.llm.engines import (
     Request,
 )
 
-__all__ = ["EXCLUDED", "INCLUDED", "KEY_SCHEME", "answer_key", "answer_keys", "canonical_request"]
-
 #: Version of the scheme, hashed too. Any change of what a key is made of raises it, which makes
 #: every stored answer unreachable: change it only if keys of the present scheme are wrong.
 KEY_SCHEME = 1

@@ -33,8 +33,6 @@ from pipelines.store.locks import holder_record, mutex
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["FAN_IN", "GcReport", "collect", "merge_due", "unneeded"]
-
 _log = logging.getLogger(__name__)
 
 #: Parts of one class that become one.

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     import pyarrow.parquet as pq
     from numpy.typing import NDArray
 
-__all__ = ["CorruptPartError", "Part", "PartFile", "encode", "read_entries"]
-
 FORMAT = 1
 _NOTE = b"understudy.answers"
 #: A row group ends at this many rows or bytes. Small ones make a rerun cheap, which reads the

@@ -17,20 +17,6 @@ from pipelines.llm.engines import STATUSES, Answer, EngineIdentity, Request, Sta
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = [
-    "INDEX_COLUMNS",
-    "PAYLOAD",
-    "STATUS_CODE",
-    "StoredAnswer",
-    "answers_of",
-    "clean",
-    "identity_json",
-    "one_line",
-    "schema",
-    "stored_of",
-    "without_secrets",
-]
-
 STATUS_CODE: dict[str, int] = {name: code for code, name in enumerate(STATUSES)}
 #: What the index reads of a part.
 INDEX_COLUMNS = ("key", "status", "max_tokens", "stored_at")

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     Numbers = NDArray[np.integer]
     Mask = NDArray[np.bool_]
 
-__all__ = ["LARGEST_BUDGET", "budget", "first_of_each", "keep", "preference", "serves", "serving"]
-
 #: Budgets are kept as unsigned integers of 32 bits; larger ones are as good as this.
 LARGEST_BUDGET = 2**32 - 1
 

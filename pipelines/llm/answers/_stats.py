@@ -15,8 +15,6 @@ from pipelines.llm.engines import STATUSES, EngineIdentity, Status
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["AnswerStats", "Figures", "ModelStats"]
-
 _COLUMNS = (
     "identity",
     "status",

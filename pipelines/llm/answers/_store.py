@@ -38,8 +38,6 @@ from pipelines.llm.engines import Answer, EngineIdentity, Status
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["AnswerStore"]
-
 _log = logging.getLogger(__name__)
 #: Hexadecimal digits of a key, and those that its first eight bytes hold.
 _DIGITS, _PREFIX_DIGITS = 64, 16

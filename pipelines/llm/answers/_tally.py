@@ -9,8 +9,6 @@ from typing import Any
 
 from pipelines.llm.engines import STATUSES, Answer, Status
 
-__all__ = ["Tally"]
-
 
 @dataclass(slots=True)
 class Tally:

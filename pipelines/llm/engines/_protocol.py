@@ -10,23 +10,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, runtime_checkable
 
-__all__ = [
-    "STATUSES",
-    "Answer",
-    "Choice",
-    "Constraint",
-    "Engine",
-    "EngineIdentity",
-    "GrammarConstraint",
-    "JsonSchema",
-    "Message",
-    "Regex",
-    "Request",
-    "Role",
-    "Sampling",
-    "Status",
-]
-
 Role = Literal["system", "user", "assistant"]
 
 #: How a request can end. Only `ok` carries an answer that may be used.

@@ -10,8 +10,6 @@ from pipelines.errors import ConfigError
 from pipelines.llm.engines._protocol import Engine
 from pipelines.plugins import LazyClasses
 
-__all__ = ["ENGINES", "EngineClass", "load_engine"]
-
 
 class EngineClass(Protocol):
     """Protocol of registered classes: open an engine from settings."""

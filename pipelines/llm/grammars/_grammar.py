@@ -17,8 +17,6 @@ from pipelines.llm.grammars._vocabulary import vocabulary
 if TYPE_CHECKING:
     from guidance._ast import GrammarNode
 
-__all__ = ["Grammar"]
-
 #: Characters that a one-character class is asked about: the Basic Multilingual Plane's first
 #: letters, punctuation included. Classes with members beyond it are refused.
 _UNIVERSE = [chr(code) for code in range(0x20, 0x2100)]

@@ -19,8 +19,6 @@ from pipelines.llm.grammars._vocabulary import vocabulary
 if TYPE_CHECKING:
     from pipelines.llm.grammars._guided_engine import CroppingEngine
 
-__all__ = ["Guide", "Guided", "guide"]
-
 
 @dataclass(frozen=True)
 class Guided:

@@ -23,8 +23,6 @@ from guidance.models._transformers import TransformersEngine, TransformersTokeni
 
 from pipelines.llm.engines import Sampling
 
-__all__ = ["CroppingEngine", "LimitReachedError"]
-
 
 class LimitReachedError(Exception):
     """A reply is longer than its limit; `tokens` are those within it."""

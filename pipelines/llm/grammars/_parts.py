@@ -16,20 +16,6 @@ from pipelines.errors import ConfigError
 if TYPE_CHECKING:
     from guidance._ast import GrammarNode
 
-__all__ = [
-    "Blank",
-    "TextLimits",
-    "blank",
-    "captured",
-    "enumeration",
-    "integer",
-    "join",
-    "literal",
-    "opinions",
-    "quoted",
-    "text",
-]
-
 #: What a sentence is made of. No quotes, backslashes, line breaks, angle brackets or braces:
 #: a text can't end its field early, hold a chat template's marks or look like a template slot.
 INITIAL, BODY, END = "[A-Z]", "[A-Za-z0-9 ,;:'()-]", "[.!?]"

@@ -26,20 +26,6 @@ from pipelines.llm.grammars._parts import (
 if TYPE_CHECKING:
     from guidance._ast import GrammarNode
 
-__all__ = [
-    "DOMAINS",
-    "ClosedChoice",
-    "PersonaGrammar",
-    "PersonaRecord",
-    "Who",
-    "closed_choice",
-    "closed_record",
-    "explanation",
-    "persona_record",
-    "prose",
-    "sentence_plan",
-]
-
 #: Name of the field that says what a persona wants of a domain's items, and why.
 DOMAINS = {"movies": "cinema", "books": "reading", "games": "play"}
 _GENRE = "genre:"

@@ -10,8 +10,6 @@ from weakref import WeakKeyDictionary
 
 from pipelines.errors import ConfigError
 
-__all__ = ["Vocabulary", "vocabulary"]
-
 
 @dataclass(frozen=True)
 class Vocabulary:

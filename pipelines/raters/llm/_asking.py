@@ -15,8 +15,6 @@ from pipelines.llm.answers import AnswerStore, Tally, ask
 from pipelines.llm.engines import Answer, Choice, Constraint, Engine, Request, Sampling
 from pipelines.raters.llm._prompting import Cut, Measure, PromptBook
 
-__all__ = ["Asker", "Pairs", "Place"]
-
 Pairs = npt.NDArray[np.integer[Any]]
 
 #: Answers before the share of failed ones is judged, as `ask` does.

@@ -24,8 +24,6 @@ from pipelines.prompts import (
 )
 from pipelines.scales import scale_named
 
-__all__ = ["Catalogue", "Cut", "Measure", "PromptBook"]
-
 #: Steps in which a history, then a plot, is shortened until the prompt fits (count).
 _STEPS = 8
 #: Tokens that a chat template may add to a conversation and to each message (bounds for the

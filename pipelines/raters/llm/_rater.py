@@ -25,8 +25,6 @@ from pipelines.raters.llm._prompting import Catalogue, PromptBook
 from pipelines.raters.protocol import OK, BoundRater, Floats, Ints, RatingBatch, all_pairs, layers
 from pipelines.scales import SCALES, RatingScale, rescale
 
-__all__ = ["EXPLANATIONS", "LLMRater"]
-
 #: TMDB takes votes from half a star to ten.
 _TMDB = RatingScale("0.5-10", 0.5, 10.0, 0.5)
 #: Columns of items with a public mean: mean, number of ratings, scale.

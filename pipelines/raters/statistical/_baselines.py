@@ -11,8 +11,6 @@ import polars as pl
 from pipelines.raters.protocol import OK, Floats, RatingBatch, all_pairs
 from pipelines.scales import SCALES, RatingScale, rescale
 
-__all__ = ["MeanRater", "RandomRater"]
-
 
 class RandomRater:
     """Every answer is as likely as any other."""

@@ -13,8 +13,6 @@ import numpy as np
 
 from pipelines.raters.protocol import Floats, Ints
 
-__all__ = ["component_sums", "components", "other_mean_surplus"]
-
 #: Other ratings that an item needs before a rating is compared with their mean (count).
 _MIN_OTHERS = 4
 #: Ratings of one rater above which its pairs of ratings count for less: about as many as tell

@@ -14,8 +14,6 @@ from pipelines.raters.statistical._profiles import EFFECTS, Catalogue, Profiles,
 from pipelines.raters.statistical._rater import StatisticalRater, is_human, width_of
 from pipelines.scales import rescale
 
-__all__ = ["LiveStatistical", "Settled"]
-
 _LENIENCY, _HISTORY = EFFECTS.index("leniency"), EFFECTS.index("history")
 #: Persona-item values that are kept as a table (count, 8 bytes each); more are computed when
 #: they are asked for.

@@ -17,16 +17,6 @@ from scipy.special import expit
 from pipelines.raters.protocol import Floats, Ints
 from pipelines.scales import RatingScale, rescale
 
-__all__ = [
-    "OrdinalModel",
-    "calibrate",
-    "finer_cutpoints",
-    "fit_ordinal",
-    "fit_styles",
-    "match_spread",
-    "tilt",
-]
-
 #: No answer is impossible: each keeps a probability of at least this at the mean.
 _LEAST = 1e-6
 #: Ratings of a person and people that the spread of styles needs, and passes of its fits (counts).

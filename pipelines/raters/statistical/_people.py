@@ -21,15 +21,6 @@ from pipelines.raters.statistical._tastes import Tastes
 from pipelines.scales import SCALES, RatingScale
 from pipelines.seeding import hash_ids
 
-__all__ = [
-    "HumanRows",
-    "collect_rows",
-    "genre_surplus",
-    "group_surplus",
-    "source_scale",
-    "stand_ins",
-]
-
 #: Shrunken mean surplus (rating units) from which a genre counts as liked or disliked, and
 #: the pseudo-ratings of surplus 0 that it is shrunk with (both set by hand).
 GENRE_THRESHOLD = 0.1

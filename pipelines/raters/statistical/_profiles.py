@@ -14,16 +14,6 @@ from pipelines.raters.protocol import Floats, Ints
 from pipelines.raters.statistical._drawn import PersonaTastes
 from pipelines.raters.statistical._tastes import Basis
 
-__all__ = [
-    "EFFECTS",
-    "Catalogue",
-    "Profiles",
-    "Singles",
-    "Spoken",
-    "genre_matrix",
-    "pair_features",
-]
-
 Singles: TypeAlias = npt.NDArray[np.float32]
 
 _Real = TypeVar("_Real", Singles, Floats)

@@ -9,8 +9,6 @@ import polars as pl
 
 from pipelines.raters.protocol import Floats
 
-__all__ = ["ItemTable", "QualityModel", "fit_quality", "item_table"]
-
 #: TMDB votes at which a film's vote counts half (set by hand).
 VOTES_HALF = 50.0
 #: Strength of the pull of the attributes' weights to 0, in ratings (set by hand).

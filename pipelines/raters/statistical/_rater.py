@@ -36,8 +36,6 @@ from pipelines.raters.statistical._tastes import COMPONENTS, TasteModel
 from pipelines.scales import RatingScale, rescale
 from pipelines.seeding import hash_ids, uniform
 
-__all__ = ["HUMAN", "StatisticalRater", "is_human", "width_of"]
-
 #: How much a persona's description says about its taste beside a watch history: the fitted
 #: weight of text similarity is multiplied by this for personas (set by hand).
 TEXT_TRUST = 0.5

@@ -20,8 +20,6 @@ import polars as pl
 
 from pipelines.raters.protocol import Floats, Ints
 
-__all__ = ["Basis", "TasteModel", "Tastes", "fit_tastes", "genre_beliefs"]
-
 Singles = npt.NDArray[np.float32]
 
 #: Principal components of the text vectors that enter, chosen on ml-latest-small's and

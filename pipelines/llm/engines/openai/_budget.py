@@ -8,8 +8,6 @@ from typing import Any
 from pipelines.config import ServingSettings
 from pipelines.errors import ConfigError, EngineError
 
-__all__ = ["Budget", "Reservation", "Usage", "is_over_budget"]
-
 _MILLION = 1_000_000
 
 

@@ -37,8 +37,6 @@ from pipelines.llm.engines.openai._encoding import (
     server_sampling,
 )
 
-__all__ = ["Capabilities", "Reading"]
-
 #: How the distribution over the options of a choice is read.
 #: ``token_ids``: the server gives the log-probability of exactly the tokens that are asked for.
 #: ``ranks``: the options are looked for among the most probable tokens that it lists.

@@ -32,21 +32,6 @@ from pipelines.llm.engines._protocol import Message, Status
 from pipelines.llm.engines.openai._budget import Budget, Reservation, Usage, is_over_budget
 from pipelines.retrying import backoff, retry_after
 
-__all__ = [
-    "NOT_ASKED",
-    "SERVED_BY",
-    "Address",
-    "Client",
-    "Completion",
-    "Cost",
-    "Failure",
-    "HalvingSemaphore",
-    "Response",
-    "gather",
-    "open_address",
-    "split_usage",
-]
-
 _log = logging.getLogger("pipelines.llm.engines.openai")
 
 #: The environment variable that holds the key.

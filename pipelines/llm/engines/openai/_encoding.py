@@ -30,22 +30,6 @@ from pipelines.llm.engines.constraints import llguidance_grammar
 from pipelines.llm.engines.openai._client import Client, Failure
 from pipelines.llm.engines.tokens import encode_on, load_tokenizer
 
-__all__ = [
-    "ENCODINGS",
-    "ConstraintEncoding",
-    "Endpoint",
-    "LlamaCppTokens",
-    "LocalTokens",
-    "Row",
-    "Tokens",
-    "VllmTokens",
-    "constraint_kind",
-    "drawn_seed",
-    "sampling_fields",
-    "server_sampling",
-    "unserved_sampling",
-]
-
 Endpoint = Literal["completions", "chat"]
 
 

@@ -28,8 +28,6 @@ from pipelines.llm.engines.openai._encoding import (
 from pipelines.llm.engines.openai._scoring import score
 from pipelines.llm.engines.openai._writing import failed_answer, write
 
-__all__ = ["OpenAIEngine"]
-
 _log = logging.getLogger("pipelines.llm.engines.openai")
 
 #: Most requests of one group in one batch.

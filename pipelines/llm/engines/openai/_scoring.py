@@ -29,8 +29,6 @@ from pipelines.llm.engines.openai._encoding import (
 )
 from pipelines.llm.engines.openai._writing import failed_answer, write
 
-__all__ = ["score"]
-
 #: Most tokens that a server gives the log-probabilities of in one request (vLLM's limit).
 MAX_IDS = 128
 #: Most prompts in one request.

@@ -18,8 +18,6 @@ from pipelines.llm.engines.openai._encoding import (
     server_sampling,
 )
 
-__all__ = ["failed_answer", "write"]
-
 
 def failed_answer(request: Request, failure: Failure) -> Answer:
     """The answer of a request that failed."""

@@ -20,8 +20,6 @@ from pipelines.llm.engines.transformers._scoring import score, score_plainly
 from pipelines.llm.engines.transformers._trie import PrefixTrie
 from pipelines.llm.engines.transformers._writing import fitting, write, write_plainly
 
-__all__ = ["TransformersEngine"]
-
 #: Bumped when the same request on the same model gets another answer from this code.
 _RULES = 1
 #: Tokens of a packed row, by kind of device. A row's attention grows with its square: on a CPU

@@ -20,8 +20,6 @@ from pipelines.llm.engines.transformers._trie import Ids, PrefixTrie
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["KeysValues", "Model", "RowResult", "load_model"]
-
 #: Keys and values per layer, each of shape (1, heads, tokens, size of a head).
 KeysValues = list[tuple["torch.Tensor", "torch.Tensor"]]
 

@@ -22,8 +22,6 @@ from pipelines.llm.engines.transformers._trie import (
     sort_key,
 )
 
-__all__ = ["BatchPacker", "PackedBatch", "PrefixCache"]
-
 
 @dataclass(frozen=True, slots=True)
 class _Entry:

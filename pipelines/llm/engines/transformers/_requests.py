@@ -22,8 +22,6 @@ from pipelines.llm.engines.transformers._trie import Ids
 if TYPE_CHECKING:
     from llguidance import LLMatcher
 
-__all__ = ["PreparedRequest", "Preparer", "Vocabulary"]
-
 
 class Vocabulary:
     """A fast tokenizer of transformers beside the model that reads it.

@@ -21,8 +21,6 @@ from pipelines.llm.engines.transformers._trie import PrefixTrie
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["score", "score_plainly"]
-
 #: Log-probability of each step token of a node.
 _Step = dict[int, float]
 

@@ -15,8 +15,6 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["MIN_BASE", "Ids", "PrefixTrie", "Row", "common_prefix", "plan_rows", "sort_key"]
-
 Ids = npt.NDArray[np.int32]
 
 #: A prefix shorter than this is not worth a forward pass of its own (tokens).

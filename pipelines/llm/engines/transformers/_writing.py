@@ -25,8 +25,6 @@ from pipelines.llm.engines.transformers._requests import PreparedRequest, Vocabu
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["Sampler", "draw_tokens", "fitting", "write", "write_plainly"]
-
 #: Room for tokens that is added when a cache is full (count).
 _ROOM = 64
 

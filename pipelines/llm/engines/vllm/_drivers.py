@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from vllm import EngineArgs, RequestOutput, SamplingParams
     from vllm.exceptions import VLLMClientError
 
-__all__ = ["Driver", "InProcess", "Replicas"]
-
 #: Longest that a step of replicas waits before it looks whether they live (seconds).
 _LOOK = 5.0
 #: Groups whose replica is remembered (count), and by how many requests that one may be busier

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 
     from pipelines.llm.engines.vllm._drivers import Driver
 
-__all__ = ["VllmEngine"]
-
 
 @dataclass(slots=True)
 class Run:

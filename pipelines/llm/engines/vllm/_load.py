@@ -18,8 +18,6 @@ from pipelines.llm.engines.checkpoints import Checkpoint
 if TYPE_CHECKING:
     from pipelines.llm.engines.vllm._drivers import Driver
 
-__all__ = ["device_and_dtype", "open_driver", "vllm_version"]
-
 #: Tokens per block of the prefix cache on a CPU. vLLM's default there, 128, reuses nothing of a
 #: shorter beginning; 32 is the least that its CPU kernels like.
 CPU_BLOCK = 32
