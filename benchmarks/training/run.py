@@ -157,7 +157,7 @@ def buffer() -> None:
     import numpy as np
     from gymnasium import spaces
 
-    from sim.training._replay import CompactReplayBuffer, replay_bytes
+    from sim.training._dqn import CompactReplayBuffer, replay_bytes
 
     history, items, size = 200, 10_000, 250_000
     space = spaces.Dict(

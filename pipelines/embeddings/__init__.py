@@ -13,8 +13,7 @@ from pipelines.embeddings._sentence_transformers import (
     bundled_model_folder,
     load_embedder,
 )
-from pipelines.embeddings._table import embed_table, text_sha256
-from pipelines.embeddings._texts import item_text, persona_text
+from pipelines.embeddings._table import embed_table, item_text, persona_text, text_sha256
 
 #: Bumped whenever the same rows and encoder give other texts or vectors.
 CODE_VERSION = "1"

@@ -4,14 +4,46 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from pipelines.errors import ConfigError
 from pipelines.hints import nearest
-from pipelines.retrieval._order import NoRetriever, RecentRetriever
-from pipelines.retrieval._protocol import Retriever
+from pipelines.retrieval._protocol import Floats, Ints, Retriever, latest
 from pipelines.scales import SCALES, RatingScale
 
 if TYPE_CHECKING:
     import polars as pl
+
+
+class NoRetriever:
+    """Picks nothing: every item is met with an empty memory.
+
+    >>> NoRetriever().select(np.array([3]), np.array([[1, 2]]), np.ones((1, 2)), 2).tolist()
+    [[-1, -1]]
+    """
+
+    name = "none"
+    by_item = False
+
+    def select(self, items: Ints, histories: Ints, ratings: Floats, k: int) -> Ints:  # noqa: ARG002
+        """Nothing; see :class:`pipelines.retrieval.Retriever`."""
+        return np.full((len(items), k), -1, np.int64)
+
+
+class RecentRetriever:
+    """Picks the last items.
+
+    >>> RecentRetriever().select(np.array([3]), np.array([[1, 2]]), np.ones((1, 2)), 1).tolist()
+    [[1]]
+    """
+
+    name = "recent"
+    by_item = False
+
+    def select(self, items: Ints, histories: Ints, ratings: Floats, k: int) -> Ints:  # noqa: ARG002
+        """The last `k`; see :class:`pipelines.retrieval.Retriever`."""
+        return latest(histories, k)
+
 
 #: Names that `open_retriever` takes.
 RETRIEVERS = ("none", "recent", "features", "embedding", "graph")

@@ -14,7 +14,6 @@ from pipelines.errors import ConfigError
 from pipelines.retrieval import Retriever
 from sim._release import Release
 from sim.environment._core import Core
-from sim.environment._observe import observation_space, observe
 from sim.environment._options import (
     MemoryKind,
     ObservationKind,
@@ -24,7 +23,7 @@ from sim.environment._options import (
     check_arguments,
     check_keys,
 )
-from sim.environment._views import WorldViews
+from sim.environment._views import WorldViews, observation_space, observe
 from sim.environment._world import World
 from sim.environment.text import persona_lines, step_line
 

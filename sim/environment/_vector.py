@@ -16,7 +16,6 @@ from pipelines.errors import ConfigError
 from pipelines.retrieval import Retriever
 from sim._release import Release
 from sim.environment._core import Core, Outcome
-from sim.environment._observe import observation_space, observe
 from sim.environment._options import (
     MemoryKind,
     ObservationKind,
@@ -26,7 +25,7 @@ from sim.environment._options import (
     check_arguments,
     check_keys,
 )
-from sim.environment._views import WorldViews
+from sim.environment._views import WorldViews, observation_space, observe
 from sim.environment._world import World
 
 if TYPE_CHECKING:

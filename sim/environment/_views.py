@@ -1,9 +1,11 @@
-"""Properties shared by the single and the vector environment."""
+"""Parts that the single and the vector environment share: properties, spaces, observations."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import numpy.typing as npt
 from gymnasium import spaces
 
 from pipelines.scales import RatingScale
@@ -59,3 +61,46 @@ class WorldViews:
     def history_length(self) -> int:
         """Past items in an observation (count)."""
         return self.core.options.history_length
+
+
+def observation_space(core: Core) -> spaces.Dict:
+    """The space of one environment's observations."""
+    items, highest = len(core.world.catalogue), float(core.scale.answers[-1])
+    k = core.options.history_length
+    found: dict[str, spaces.Space[Any]] = {
+        "persona": spaces.Discrete(len(core.world.cast)),
+        "age": spaces.Box(0, 120, (1,), np.float32),
+        "gender": spaces.Discrete(len(Cast.GENDERS)),
+    }
+    if core.options.observation == "ratings":
+        lowest = min(0.0, float(core.scale.low))
+        found["ratings"] = spaces.Box(lowest, highest, (items,), np.float32)
+    else:
+        found["recent_items"] = spaces.Box(-1, items - 1, (k,), np.int64)
+        found["recent_ratings"] = spaces.Box(-1, highest, (k,), np.float32)
+    if core.options.observation != "compact":
+        found["seen"] = spaces.MultiBinary(items)
+    return spaces.Dict(found)
+
+
+def observe(core: Core, rows: npt.NDArray[np.int64] | None = None) -> dict[str, npt.NDArray[Any]]:
+    """Observations of some environments (default all), the first axis.
+
+    They are copies, so that they stay as they are.
+    """
+    chosen: Any = slice(None) if rows is None else rows
+    persona, cast = core.persona[chosen], core.world.cast
+    found: dict[str, npt.NDArray[Any]] = {
+        "persona": persona.copy(),
+        "age": cast.ages[persona][:, None],
+        "gender": cast.genders[persona],
+    }
+    if core.rated is not None:
+        found["ratings"] = core.rated[chosen].copy()
+    else:
+        items, ratings = core.memory.newest(core.options.history_length, rows)
+        found["recent_items"] = items
+        found["recent_ratings"] = ratings.astype(np.float32)
+    if core.seen is not None:
+        found["seen"] = core.seen[chosen].copy()
+    return found

@@ -82,9 +82,8 @@ def make_model(
     common: dict[str, Any] = {"gamma": gamma, "seed": seed, "device": "cpu", **settings}
     networks: dict[str, Any] = {"sizes": sizes, "features": features}
     if algorithm.name == "dqn":
-        from sim.training._dqn import MaskedDQN
+        from sim.training._dqn import CompactReplayBuffer, MaskedDQN
         from sim.training._policies import LowRankQPolicy
-        from sim.training._replay import CompactReplayBuffer
 
         return MaskedDQN(
             LowRankQPolicy,

@@ -16,7 +16,7 @@
 (2, 3, 1)
 """
 
-from pipelines.llm.answers._ask import Asking, Row, ask
+from pipelines.llm.answers._ask import Asking, Row, Tally, ask
 from pipelines.llm.answers._catalogue import Found, Problem
 from pipelines.llm.answers._key import (
     EXCLUDED,
@@ -31,7 +31,6 @@ from pipelines.llm.answers._record import StoredAnswer
 from pipelines.llm.answers._rules import serves
 from pipelines.llm.answers._stats import AnswerStats, ModelStats
 from pipelines.llm.answers._store import AnswerStore
-from pipelines.llm.answers._tally import Tally
 
 __all__ = [
     "EXCLUDED",

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from pipelines.cli import _doctor_checks as checks
+from pipelines.cli import _doctor as checks
 from pipelines.cli.main import app
 from pipelines.config import Settings, load_settings
 

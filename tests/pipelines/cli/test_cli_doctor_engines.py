@@ -23,9 +23,9 @@ SCALES = ["scale 0-9", "scale 1-10", "scale one-ten", "scale 1-5", "scale 0-100"
 @pytest.fixture
 def doctor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Runs `doctor` with settings of the environment; the lines on models by name."""
-    from pipelines.cli import _doctor_checks
+    from pipelines.cli import _doctor
 
-    monkeypatch.setattr(_doctor_checks, "CHECKS", {})
+    monkeypatch.setattr(_doctor, "CHECKS", {})
 
     def run(*args: str, **settings: str) -> tuple[dict[str, dict[str, str]], Result]:
         for key, value in settings.items():

@@ -10,7 +10,7 @@ from stable_baselines3.common.buffers import DictReplayBuffer
 
 from sim.environment import RecommendationVectorEnv, World
 from sim.training._adapter import SB3VecEnv
-from sim.training._replay import CompactReplayBuffer, replay_bytes
+from sim.training._dqn import CompactReplayBuffer, replay_bytes
 
 GIB = 1024**3
 
