@@ -163,12 +163,6 @@ def opened(name: str, model: str, arguments: argparse.Namespace) -> Iterator[Any
     from pipelines.config import Settings
     from pipelines.llm.engines import load_engine
 
-    if name == "guidance":
-        from pipelines.llm.grammars import Guide
-
-        guide = Guide.open(model)
-        yield lambda genres, seed: (by_guidance(guide, genres, seed, arguments), None)
-        return
     with served(model, arguments) if name == "openai" else local(model) as where:
         settings = Settings(
             engine={"kind": name, "model": where.get("name", model)},
@@ -176,7 +170,8 @@ def opened(name: str, model: str, arguments: argparse.Namespace) -> Iterator[Any
         )
         engine = load_engine(settings.engine, settings.serving)
         try:
-            yield lambda genres, seed: by_engine(engine, genres, seed, arguments)
+            count = arguments.one_by_one if name == "guidance" else arguments.count
+            yield lambda genres, seed: by_engine(engine, genres, seed, count, full=arguments.full)
         finally:
             engine.close()
 
@@ -228,10 +223,10 @@ def requests_for(genres: str, seed: int, count: int, *, full: bool) -> tuple[Any
 
 
 def by_engine(
-    engine: Any, genres: str, seed: int, arguments: argparse.Namespace
+    engine: Any, genres: str, seed: int, count: int, *, full: bool
 ) -> tuple[Figure, Figure]:
     """The same prompts under the grammar and without one, the replies as long."""
-    _, asked = requests_for(genres, seed, arguments.count, full=arguments.full)
+    _, asked = requests_for(genres, seed, count, full=full)
     bound = timed(engine, asked)
     # As many tokens as the grammar's replies took, so that only the grammar differs.
     length = max(1, round(bound.tokens / bound.asked))
@@ -251,20 +246,6 @@ def timed(engine: Any, requests: list[Any]) -> Figure:
         valid += answer.status == "ok" and grammar.parse(answer.text) is not None
     took, spent = time.perf_counter() - started, time.process_time() - worked
     return Figure(len(requests), valid, tokens, took, spent)
-
-
-def by_guidance(guide: Any, genres: str, seed: int, arguments: argparse.Namespace) -> Figure:
-    """One record after the other, by Guidance itself."""
-    _, asked = requests_for(genres, seed, arguments.one_by_one, full=arguments.full)
-    valid = tokens = 0
-    started, worked = time.perf_counter(), time.process_time()
-    for request in asked:
-        grammar = request.tag[1]
-        reply = guide.write(grammar, request.messages, seed=request.seed)
-        tokens += reply.completion_tokens
-        valid += grammar.parse(reply.text) is not None
-    took, spent = time.perf_counter() - started, time.process_time() - worked
-    return Figure(len(asked), valid, tokens, took, spent)
 
 
 if __name__ == "__main__":

@@ -1,12 +1,11 @@
 """Constrained decoding: what a model may reply, declared once as a Guidance grammar.
 
-A :class:`Grammar` is run by Guidance itself for one reply (:func:`guide`), by llguidance as a
-logits processor for batches and by vLLM's structured outputs (:attr:`Grammar.constraint`, the
-same text), and its replies are read back here.
+A :class:`Grammar` is run by Guidance's own loop (the engine `guidance`, one reply at a time), by
+llguidance as a logits processor for batches and by vLLM's structured outputs
+(:attr:`Grammar.constraint`, the same text), and its replies are read back here.
 """
 
 from pipelines.llm.grammars._grammar import Grammar
-from pipelines.llm.grammars._guide import Guide, Guided, guide
 from pipelines.llm.grammars._parts import Blank, TextLimits
 from pipelines.llm.grammars._records import (
     DOMAINS,
@@ -28,8 +27,6 @@ __all__ = [
     "Blank",
     "ClosedChoice",
     "Grammar",
-    "Guide",
-    "Guided",
     "PersonaGrammar",
     "PersonaRecord",
     "TextLimits",
@@ -38,7 +35,6 @@ __all__ = [
     "closed_choice",
     "closed_record",
     "explanation",
-    "guide",
     "persona_record",
     "prose",
     "sentence_plan",

@@ -16,7 +16,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import torch
 from guidance._schema import GenTokenExtra
 from guidance.chat import ChatMLTemplate
 from guidance.models._transformers import TransformersEngine, TransformersTokenizer
@@ -182,21 +181,3 @@ def _draw(scores: Any, sampling: Sampling, rng: np.random.Generator) -> int:
     reached = reached[:inside]
     place = int(np.searchsorted(reached, rng.random() * reached[-1], side="right"))
     return int(order[min(place, len(reached) - 1)])
-
-
-def load(folder: str, dtype: str, device: str) -> tuple[Any, Any]:
-    """A checkpoint's model, in evaluation mode, and its tokenizer; nothing is downloaded."""
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-    from transformers.utils import logging
-
-    tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-    bar = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
-    try:
-        model: Any = AutoModelForCausalLM.from_pretrained(
-            folder, dtype=getattr(torch, dtype), local_files_only=True
-        )
-    finally:
-        if bar:
-            logging.enable_progress_bar()  # type: ignore[no-untyped-call]
-    return model.to(device).eval(), tokenizer
