@@ -48,7 +48,8 @@ def publish(home: Path, turn: int) -> str:
     with store.run_lock():
         tables = [Table("movies.splits", [splits]), Table("raw.tmdb_missing", [missing])]
         datasets = tuple(t.dataset for t in tables)
-        made = store.build(Build(datasets, lambda: tables, "1", {}, inputs))
+        # Not reused, so that each turn writes and sweeps what the last one left.
+        made = store.build(Build(datasets, lambda: tables, "1", {}, inputs, reusable=False))
         for dataset, snapshot in made.items():
             store.record_checks(dataset, snapshot.version, [CheckRecord("rows", passed=True)])
         release = store.publish(
