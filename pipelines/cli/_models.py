@@ -207,15 +207,11 @@ def _progress(*, disable: bool) -> Iterator[Progress]:
 
 class _Stages:
     def __init__(self, advance: Advance, screen: Console) -> None:
-        self._advance, self._screen = advance, screen
-        self._stage, self._done = "", 0
+        self._advance, self._screen, self._stage = advance, screen, ""
 
     def __call__(self, stage: str, done: int, total: int | None, /) -> None:
-        if stage != self._stage:
-            if not self._screen.is_terminal:
-                size = f" ({human_bytes(total)})" if total else ""
-                self._screen.print(f"{stage}{size}", markup=False, soft_wrap=True)
-            self._advance(-self._done)
-            self._stage, self._done = stage, 0
-        self._advance(done - self._done, total=total, text=stage)
-        self._done = done
+        if stage != self._stage and not self._screen.is_terminal:
+            size = f" ({human_bytes(total)})" if total else ""
+            self._screen.print(f"{stage}{size}", markup=False, soft_wrap=True)
+        self._stage = stage
+        self._advance(to=done, total=total, text=stage)

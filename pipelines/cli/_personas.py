@@ -12,11 +12,11 @@ from pipelines.cli.options import (
     HomeOption,
     JsonOption,
     SetOption,
-    console,
     emit,
     human_count,
     open_settings,
     overrides_of,
+    progress_bar,
     table,
 )
 
@@ -102,10 +102,13 @@ def _write(tree: Settings, *, quiet: bool) -> dict[str, Any]:
     store, name = Store(tree.runtime.home), tree.personas.cohort
     dataset = f"{cohort_domain(name, tree.personas.domain)}.personas"
     began = time.perf_counter()
-    with _Progress(quiet=quiet) as progress:
-        context = PipelineContext.of(
-            store, tree, progress=lambda _, done, total: progress.advance(done, total or done)
-        )
+    with progress_bar("personas", disable=quiet) as advance:
+
+        def show(_: str, done: int, total: int | None) -> None:
+            rate = 60 * done / max(time.perf_counter() - began, 1e-9)
+            advance(to=done, total=total or done, text=f"personas, {rate:,.0f}/min")
+
+        context = PipelineContext.of(store, tree, progress=show)
         built = build(stage_of(dataset), context, cohort=name)
     seconds = time.perf_counter() - began
     checks = check(context, dataset) or []
@@ -139,53 +142,6 @@ def _sample(snapshot: Snapshot, cohort: str) -> list[dict[str, Any]]:
 
     rows = snapshot.scan().filter(pl.col("cohort") == cohort).head(_SHOWN).collect()
     return rows.to_dicts()
-
-
-class _Progress:
-    """A bar on stderr: done, rate, time left; nothing for machines."""
-
-    def __init__(self, *, quiet: bool) -> None:
-        self.quiet = quiet
-        self.bar: Any = None
-        self.task: Any = None
-
-    def __enter__(self) -> _Progress:
-        screen = console(stderr=True)
-        if not self.quiet and screen.is_terminal:
-            from rich.progress import (
-                BarColumn,
-                MofNCompleteColumn,
-                Progress,
-                TextColumn,
-                TimeElapsedColumn,
-                TimeRemainingColumn,
-            )
-
-            self.bar = Progress(
-                TextColumn("personas"),
-                BarColumn(),
-                MofNCompleteColumn(),
-                TextColumn("{task.fields[rate]}"),
-                TimeElapsedColumn(),
-                TimeRemainingColumn(),
-                console=screen,
-            )
-            self.bar.start()
-            self.task = self.bar.add_task("personas", total=None, rate="")
-        return self
-
-    def advance(self, done: int, total: int) -> None:
-        """Move the bar."""
-        if self.bar is None:
-            return
-        elapsed = self.bar.tasks[0].elapsed or 1e-9
-        self.bar.update(
-            self.task, completed=done, total=total, rate=f"{60 * done / elapsed:,.0f}/min"
-        )
-
-    def __exit__(self, *_: object) -> None:
-        if self.bar is not None:
-            self.bar.stop()
 
 
 def _render(screen: Console, payload: dict[str, Any]) -> None:

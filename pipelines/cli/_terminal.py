@@ -34,10 +34,15 @@ _VISIBLE = (
 
 
 class Advance(Protocol):
-    """Moves a progress bar: ``advance(3)``, ``advance(0, total=10)``, ``advance(1, text="…")``."""
+    """Moves a progress bar: ``advance(3)``, ``advance(to=5, total=10)``, ``advance(text="…")``."""
 
     def __call__(
-        self, done: float = 1, *, total: float | None = None, text: str | None = None
+        self,
+        done: float = 1,
+        *,
+        to: float | None = None,
+        total: float | None = None,
+        text: str | None = None,
     ) -> None: ...
 
 
@@ -226,11 +231,6 @@ def progress_bar(
     sizes and speed, anything else is printed after the counts. Pass the ``--json`` flag as
     ``disable``. Yields the callable that moves the bar.
     """
-    screen = console(stderr=True)
-    # FORCE_COLOR makes rich take a pipe for a terminal; a bar in a log file helps nobody.
-    if disable or not (screen.is_terminal and screen.file.isatty()):
-        yield _nothing
-        return
     from rich.progress import (
         BarColumn,
         DownloadColumn,
@@ -248,6 +248,9 @@ def progress_bar(
         if unit == "bytes"
         else [MofNCompleteColumn(), TextColumn(unit)]
     )
+    screen = console(stderr=True)
+    # FORCE_COLOR makes rich take a pipe for a terminal; a bar in a log file helps nobody.
+    shown = not disable and screen.is_terminal and screen.file.isatty()
     with Progress(
         SpinnerColumn(),
         TextColumn("{task.description}", markup=False),
@@ -256,16 +259,18 @@ def progress_bar(
         TimeRemainingColumn(),
         console=screen,
         transient=True,
+        disable=not shown,
     ) as bar:
         task = bar.add_task(text, total=total)
 
         def advance(
-            done: float = 1, *, total: float | None = None, text: str | None = None
+            done: float = 1,
+            *,
+            to: float | None = None,
+            total: float | None = None,
+            text: str | None = None,
         ) -> None:
-            bar.update(task, advance=done, total=total, description=text)
+            by = done if to is None else None
+            bar.update(task, advance=by, completed=to, total=total, description=text)
 
         yield advance
-
-
-def _nothing(done: float = 1, *, total: float | None = None, text: str | None = None) -> None:
-    """Stand in for a bar that is not shown."""

@@ -159,14 +159,14 @@ def _run(
             store, store.release(release), suite, settings, answer_store=answers, k=retrieved
         )
         with progress_bar(f"suite {suite}", disable=quiet) as advance:
-            done = 0.0
-
-            def show(text: str, cells: float, total: int) -> None:
-                nonlocal done
-                advance(cells - done, total=total, text=text)
-                done = cells
-
-            result = run_suite(context, specs, grid=grid, seeds=seeds, sealed=sealed, progress=show)
+            result = run_suite(
+                context,
+                specs,
+                grid=grid,
+                seeds=seeds,
+                sealed=sealed,
+                progress=lambda text, done, total: advance(to=done, total=total, text=text),
+            )
     finally:
         if answers is not None:
             answers.close()

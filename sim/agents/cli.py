@@ -119,15 +119,14 @@ def agents(
             tree.runtime.home, world, mind, shown, agents=number, seed=seed
         )
         with progress_bar(f"{number:,} agents", disable=as_json) as advance:
-            done = 0
-
-            def progress(now: int, total: int) -> None:
-                nonlocal done
-                advance(now - done, total=total, text="visits")
-                done = now
-
             run = simulate(
-                world, mind, shown, agents=number, folder=folder, seed=seed, progress=progress
+                world,
+                mind,
+                shown,
+                agents=number,
+                folder=folder,
+                seed=seed,
+                progress=lambda done, total: advance(to=done, total=total, text="visits"),
             )
     finally:
         close = getattr(mind, "close", None)

@@ -151,7 +151,6 @@ def train(
         retriever=wanted.retriever,
     )
     folder = out or tree.runtime.home / "training" / f"{world.release.name}-{wanted.algo}"
-    done = 0
     with (
         _interruptible() as stop,
         progress_bar(
@@ -161,12 +160,6 @@ def train(
             disable=as_json,
         ) as advance,
     ):
-
-        def along(now: int, total: int) -> None:
-            nonlocal done
-            advance(now - done, total=total)
-            done = now
-
         try:
             report = run(
                 world,
@@ -176,7 +169,7 @@ def train(
                 # A checkpoint is of a run that is there already.
                 resume=resume or checkpoint is not None,
                 checkpoint=checkpoint,
-                progress=along,
+                progress=lambda done, total: advance(to=done, total=total),
                 stop=stop,
             )
         except Stopped as stopped:
