@@ -6,7 +6,7 @@ from typing import Any
 
 import dagster as dg
 
-from pipelines.contracts import CONTRACTS, MATCHING, SIMULATIONS
+from pipelines.contracts import CAPTIONS, CONTRACTS, MATCHING, SIMULATIONS
 
 __all__ = ["OWNERS", "asset_key", "asset_spec", "column_schema"]
 
@@ -64,10 +64,9 @@ def asset_spec(
 ) -> dg.AssetSpec:
     """Spec of the asset that writes ``dataset``, described by its contract."""
     key = asset_key(dataset)
-    # Matching is a job of its own: a release takes its tables where they fit, and waits for none.
-    group = "matching" if dataset in MATCHING else key.path[0]
-    if dataset in SIMULATIONS:
-        group = "agents"
+    # Made by jobs of their own: a release takes these tables where they fit, and waits for none.
+    apart = {"matching": MATCHING, "captions": CAPTIONS, "agents": SIMULATIONS}
+    group = next((name for name, tables in apart.items() if dataset in tables), key.path[0])
     return dg.AssetSpec(
         key=key,
         deps=[asset_key(d) if isinstance(d, str) else d for d in deps or []],

@@ -20,7 +20,7 @@ everything = dg.define_asset_job(
     "everything",
     # What judges a release comes after it, in a job of its own.
     selection=dg.AssetSelection.all()
-    - dg.AssetSelection.groups("ablations", "agents", "matching", "training"),
+    - dg.AssetSelection.groups("ablations", "agents", "captions", "matching", "training"),
     description="Every domain, from original files to releases.",
     tags=_TAGS,
 )
@@ -79,6 +79,14 @@ match_personas = dg.define_asset_job(
     description="Personas matched to real users of every domain (settings: `matching`), from its "
     "published tables. The cohorts `matched`, `books-matched` and `games-matched` of the job "
     "`personas` take them over.",
+    tags=_TAGS,
+)
+
+caption_items = dg.define_asset_job(
+    "caption_items",
+    selection=dg.AssetSelection.groups("captions"),
+    description="Captions of the items' posters in the world's folder `posters` (settings: "
+    "`captions`).",
     tags=_TAGS,
 )
 

@@ -19,6 +19,7 @@ from pipelines.config._data import (
 )
 from pipelines.config._models import EngineSettings, ServingSettings
 from pipelines.config._sections import (
+    CaptionSettings,
     EmbeddingSettings,
     EnsembleMember,
     GraphSettings,
@@ -46,6 +47,7 @@ from pipelines.config._settings import (
 __all__ = [
     "AmazonData",
     "BooksSettings",
+    "CaptionSettings",
     "DataSettings",
     "EmbeddingSettings",
     "EngineSettings",

@@ -341,6 +341,22 @@ class ReleaseSettings(Section):
     name: str = Field("movies", pattern=r"^[a-z0-9][a-z0-9-]{0,62}$", description="Release name.")
 
 
+class CaptionSettings(Section):
+    """Captions of items' posters (SimUSER, section 3.2.2)."""
+
+    # A release is the same whoever captions items afterwards; the table's own build is hashed
+    # with it.
+    identity: ClassVar[bool] = False
+
+    captioner: str = Field(
+        "statistical",
+        min_length=1,
+        description="Who describes posters: `statistical` (facts of the pixels), "
+        "`model` (the engine of the section `engine`, which must take images), or `module:Class` "
+        "of your own.",
+    )
+
+
 class MatchingSettings(Section):
     """Personas matched to real users (SimUSER, section 3.1 and appendix B)."""
 

@@ -29,6 +29,7 @@ from pipelines.config._data import (
 )
 from pipelines.config._models import EngineSettings, ServingSettings
 from pipelines.config._sections import (
+    CaptionSettings,
     EmbeddingSettings,
     GraphSettings,
     IngestSettings,
@@ -82,6 +83,7 @@ class Settings(BaseSettings):
     engine: EngineSettings = Field(default_factory=EngineSettings)
     data: DataSettings = Field(default_factory=DataSettings)
     serving: ServingSettings = Field(default_factory=ServingSettings)
+    captions: CaptionSettings = Field(default_factory=CaptionSettings)
     matching: MatchingSettings = Field(default_factory=MatchingSettings)
     training: TrainingSettings = Field(default_factory=TrainingSettings)
     tmdb: TmdbSettings = Field(default_factory=TmdbSettings)

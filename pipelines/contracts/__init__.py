@@ -12,6 +12,7 @@ from pipelines.contracts._base import ColumnDoc, Contract
 from pipelines.contracts._derived import derived
 from pipelines.contracts._report import POPULATION, RATER_REPORT
 from pipelines.contracts.ablations import ABLATIONS
+from pipelines.contracts.captions import CAPTIONED_DOMAINS, CAPTIONS
 from pipelines.contracts.matching import MATCHED_DOMAINS, MATCHING
 from pipelines.contracts.published import PUBLISHED
 from pipelines.contracts.published_books import BOOKS
@@ -26,6 +27,8 @@ from pipelines.contracts.training import TRAINING
 
 __all__ = [
     "ABLATIONS",
+    "CAPTIONED_DOMAINS",
+    "CAPTIONS",
     "CONTRACTS",
     "MATCHED_DOMAINS",
     "MATCHING",
@@ -49,4 +52,6 @@ for _domain, _parts in {
     if f"{_domain}.items" in PUBLISHED:
         PUBLISHED.update(derived(_domain, **_parts))
 
-CONTRACTS: dict[str, Contract] = RAW | PUBLISHED | MATCHING | ABLATIONS | TRAINING | SIMULATIONS
+CONTRACTS: dict[str, Contract] = (
+    RAW | PUBLISHED | MATCHING | CAPTIONS | ABLATIONS | TRAINING | SIMULATIONS
+)

@@ -1,5 +1,10 @@
 """Prompts: Jinja templates of our own, versioned, with the code that fills them."""
 
+from pipelines.prompts._captions import (
+    CAPTION_PROMPT_VERSION,
+    caption_messages,
+    caption_prompt_digest,
+)
 from pipelines.prompts._matching import (
     MATCHING_PROMPT_VERSION,
     candidate_messages,
@@ -33,6 +38,7 @@ from pipelines.prompts._subjects import SUBJECTS
 from pipelines.prompts._templates import one_line, render_template, template_digest, template_text
 
 __all__ = [
+    "CAPTION_PROMPT_VERSION",
     "DOMAIN_WORDS",
     "MATCHING_PROMPT_VERSION",
     "PERSONA_PROMPT_VERSION",
@@ -43,6 +49,8 @@ __all__ = [
     "PromptStyle",
     "answer_start",
     "candidate_messages",
+    "caption_messages",
+    "caption_prompt_digest",
     "explain_messages",
     "history_block",
     "item_block",

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from pipelines.captions import poster_files
 from pipelines.config import Settings
 from pipelines.domains import DOMAINS
 from pipelines.downloads import fetch
@@ -77,6 +78,7 @@ def open_world(
     domains = frozenset(d for d in fed if all(files[s] for s in DOMAINS[d].sources))
     folders = [source.folder_name for source in sources.values()]
     given = [path for paths in files.values() for path in paths]
+    given += poster_files(folder)
     left = tuple(unread(folder, given, folders)) if origin == GIVEN else ()
     if not domains and lacks:
         raise lacks[0]

@@ -8,15 +8,13 @@ from typing import Any
 from pipelines import embeddings, personas, quality, warehouse
 from pipelines.config import Settings
 from pipelines.context import PipelineContext
-from pipelines.contracts import MATCHING
+from pipelines.contracts import CAPTIONS, MATCHING
 from pipelines.domains import DOMAINS, Domain
 from pipelines.licences import Licence
 from pipelines.sources import SOURCES
 from pipelines.store import CheckRecord, Release, Snapshot
 
 __all__ = ["check", "publish", "release_name"]
-
-_MATCH_TABLES = ("matched_personas", "persona_candidates")
 
 
 def check(context: PipelineContext, dataset: str) -> list[CheckRecord] | None:
@@ -34,7 +32,11 @@ def check(context: PipelineContext, dataset: str) -> list[CheckRecord] | None:
     """
     store, settings = context.store, context.settings
     domain = DOMAINS.get(dataset.partition(".")[0])
-    optional = dataset in MATCHING or (domain is not None and dataset in domain.optional)
+    optional = (
+        dataset in MATCHING
+        or dataset in CAPTIONS
+        or (domain is not None and dataset in domain.optional)
+    )
     if optional and not store.has(dataset):
         return None
     snapshot = store.current(dataset)
@@ -68,7 +70,7 @@ def publish(
         for dataset in domain.datasets()
         if dataset not in domain.optional or store.has(dataset)
     }
-    snapshots |= _matches(context, domain, snapshots)
+    snapshots |= _further(context, domain, snapshots)
     tables = {dataset.rpartition(".")[2]: snapshot for dataset, snapshot in snapshots.items()}
     required = {
         dataset: quality.required_checks(dataset) | _dbt_gates(context, dataset)
@@ -97,19 +99,25 @@ def publish(
     return release, summary
 
 
-def _matches(
+def _further(
     context: PipelineContext, domain: Domain, pinned: Mapping[str, Snapshot]
 ) -> dict[str, Snapshot]:
-    """Tables of matched personas, where they were made from the pinned versions.
+    """Tables of matched personas and captions, where they were made from the pinned versions.
 
-    Others are left out: users are matched by a job of their own, which a release does not wait for.
+    Others are left out: they are made by jobs of their own, which a release does not wait for.
     """
     store = context.store
-    names = [d for d in MATCHING if d.startswith(f"{domain.name}.") and store.has(d)]
-    found = {name: store.current(name) for name in names}
-    inputs = {k: v for s in found.values() for k, v in s.manifest.inputs.items()}
-    current = all(name in pinned and pinned[name].version == v for name, v in inputs.items())
-    return found if current and len(names) == len(_MATCH_TABLES) else {}
+    found: dict[str, Snapshot] = {}
+    # The tables of one step are pinned together or not at all.
+    for together in (MATCHING, CAPTIONS):
+        names = [d for d in together if d.startswith(f"{domain.name}.")]
+        if not all(store.has(name) for name in names):
+            continue
+        made = {name: store.current(name) for name in names}
+        inputs = {k: v for s in made.values() for k, v in s.manifest.inputs.items()}
+        if all(name in pinned and pinned[name].version == v for name, v in inputs.items()):
+            found |= made
+    return found
 
 
 def release_name(settings: Settings, domain: str) -> str:

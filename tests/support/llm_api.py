@@ -10,11 +10,14 @@ from __future__ import annotations
 
 import json
 import re
+from base64 import b64decode
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from io import BytesIO
 from typing import Any
 
 import numpy as np
+from PIL import Image
 from support.llm_model import PlainModel, Written
 
 __all__ = ["KINDS", "Api", "Kind", "RefusedError"]
@@ -42,6 +45,7 @@ class Kind:
     many: bool = False
     strict: bool = False
     ranks: int = 20
+    images: bool = False
     ignores: frozenset[str] = frozenset()
     refuses: frozenset[str] = frozenset()
 
@@ -180,7 +184,8 @@ class Api:
         return {"object": "text_completion", "choices": choices, **self._counts(prompts, written)}
 
     def _chat(self, body: Body) -> Body:
-        ids = self.model.encode(self.model.prompt(body["messages"]))
+        turns = [{**turn, "content": self._text(turn["content"])} for turn in body["messages"]]
+        ids = self.model.encode(self.model.prompt(turns))
         one = self._write(ids, body)
         places = None
         if body.get("logprobs"):
@@ -191,6 +196,21 @@ class Api:
         message = {"role": "assistant", "content": one.text, "refusal": None}
         choice = {"index": 0, "message": message, "finish_reason": one.finish, "logprobs": places}
         return {"object": "chat.completion", "choices": [choice], **self._counts([ids], [one])}
+
+    def _text(self, content: str | list[Body]) -> str:
+        """Text of a turn; pictures must be ones that the server can read, and are not looked at."""
+        if isinstance(content, str):
+            return content
+        if not self.kind.images:
+            raise RefusedError(400, "this model does not support image input")
+        for part in content:
+            if part["type"] == "image_url":
+                head, _, data = part["image_url"]["url"].partition(",")
+                if not re.fullmatch(r"data:image/\w+;base64", head):
+                    raise RefusedError(400, "image_url is no data address")
+                with Image.open(BytesIO(b64decode(data, validate=True))) as image:
+                    image.load()
+        return "".join(part["text"] for part in content if part["type"] == "text")
 
     def _write(self, ids: Sequence[int], body: Body) -> Written:
         limit = int(body.get("max_tokens", 16))

@@ -30,6 +30,7 @@ from pipelines.llm.engines import (
     EngineIdentity,
     GrammarConstraint,
     JsonSchema,
+    Message,
     Regex,
     Request,
 )
@@ -41,7 +42,7 @@ KEY_SCHEME = 1
 #: What is hashed, and why a change of it is another call.
 INCLUDED: Mapping[str, str] = MappingProxyType(
     {
-        "request.messages": "the question: roles and rendered contents, in order",
+        "request.messages": "the question: roles, contents and digests of images, in order",
         "request.tokens": "the question, where the caller tokenised it",
         "request.constraint": "what the answer may be, with its kind",
         "request.sampling.temperature": "other probabilities are drawn from",
@@ -167,13 +168,21 @@ def _question(request: Request) -> dict[str, Any]:
         # No budget at all is a request that can't be served: not the same call as one that can.
         drawn["max_tokens"] = sampling.max_tokens
     return {
-        "messages": [(m.role, m.content) for m in request.messages],
+        "messages": [_turn(m) for m in request.messages],
         "tokens": request.tokens,
         "constraint": _constraint(request.constraint),
         "sampling": drawn,
         "seed": request.seed,
         "replicate": request.replicate,
     }
+
+
+def _turn(message: Message) -> tuple[Any, ...]:
+    """A turn without pictures has the key that it had before there were any."""
+    if not message.images:
+        return message.role, message.content
+    images = [(image.media_type, image.sha256) for image in message.images]
+    return message.role, message.content, images
 
 
 def _constraint(constraint: object) -> dict[str, Any] | None:

@@ -6,6 +6,7 @@ and compared. Which engine serves it is no part of it.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, runtime_checkable
@@ -15,6 +16,20 @@ Role = Literal["system", "user", "assistant"]
 #: How a request can end. Only `ok` carries an answer that may be used.
 Status = Literal["ok", "truncated", "invalid", "refused", "engine_error"]
 STATUSES: tuple[Status, ...] = ("ok", "truncated", "invalid", "refused", "engine_error")
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """A picture in a message, as the bytes of its file."""
+
+    #: Such as ``image/jpeg``.
+    media_type: str
+    data: bytes = field(repr=False)
+
+    @property
+    def sha256(self) -> str:
+        """SHA-256 (hex) of the file, which stands for it in the key of an answer."""
+        return hashlib.sha256(self.data).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,10 +43,13 @@ class Message:
         model goes on from it.
     content
         The text, rendered; engines add nothing to it but the model's own chat template.
+    images
+        Pictures that follow the text. An engine that takes none answers `invalid`.
     """
 
     role: Role
     content: str
+    images: tuple[Image, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 from typing import TYPE_CHECKING, get_args
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["byte_tokenizer", "constraint_fault", "llguidance_grammar", "obeys", "request_fault"]
 
+_MEDIA_TYPE = re.compile(r"image/[a-z0-9.+-]+")
 _ROLES = frozenset({"system", "user", "assistant"})
 
 #: JSON is written as Python's ``json.dumps`` writes it: one space after a comma or a colon and
@@ -115,10 +117,11 @@ def _grammar_fault(constraint: Constraint) -> str:
     return f"the {kind} can't be read: {first_line(messages[0], 160)}" if wrong else ""
 
 
-def request_fault(request: Request) -> str:
+def request_fault(request: Request, *, images: bool = False) -> str:
     """Why no engine can serve a request, or "": checks that need no model.
 
-    Every engine asks this first and answers `invalid` with the text as its detail.
+    Every engine asks this first and answers `invalid` with the text as its detail. ``images``:
+    whether the engine takes pictures.
 
     Examples
     --------
@@ -132,6 +135,14 @@ def request_fault(request: Request) -> str:
     for message in request.messages:
         if message.role not in _ROLES:
             return f"unknown role {message.role}"
+        if message.images and not images:
+            return "the engine takes no images"
+        if message.images and message.role == "assistant":
+            return "the beginning of an answer holds no images"
+        if any(not _MEDIA_TYPE.fullmatch(image.media_type) for image in message.images):
+            return "an image is not of a type such as image/jpeg"
+        if not all(image.data for image in message.images):
+            return "an image is empty"
     if request.messages and not any(m.content for m in request.messages):
         return "every message is empty"
     if any(not isinstance(t, int) or t < 0 for t in request.tokens):

@@ -58,6 +58,8 @@ class ScriptedEngine:
         Requests that wait at a time (count).
     context
         Longest prompt and answer together (tokens); None sets no limit.
+    images
+        Whether messages may hold pictures.
 
     Examples
     --------
@@ -76,11 +78,13 @@ class ScriptedEngine:
         name: str = "scripted",
         window: int = 16,
         context: int | None = None,
+        images: bool = False,
     ) -> None:
         self._rule = rule or draw_reply
         self._name = name
         self._window = window
         self._context = context
+        self._images = images
         self._closed = False
 
     @classmethod
@@ -142,7 +146,7 @@ class ScriptedEngine:
         )
 
     def _checked(self, request: Request) -> Answer:
-        fault = request_fault(request)
+        fault = request_fault(request, images=self._images)
         if not fault and self._context is not None and _prompt_tokens(request) >= self._context:
             fault = f"the prompt is longer than the context of {self._context} tokens"
         if fault:

@@ -173,7 +173,7 @@ INCLUDE = {
     "traits",
     "world",
 }
-EXCLUDE = {"data", "matching", "runtime", "serving", "tmdb", "training"}
+EXCLUDE = {"captions", "data", "matching", "runtime", "serving", "tmdb", "training"}
 
 
 @pytest.mark.parametrize("section", sorted(INCLUDE))

@@ -7,6 +7,7 @@ classification of responses and the redaction of the key are here; docs/decision
 from __future__ import annotations
 
 import asyncio
+import base64
 import heapq
 import ipaddress
 import itertools
@@ -56,6 +57,8 @@ _HEADERS = frozenset(
 )
 #: Tokens that a chat template may add to the bytes of a message.
 _TURN = 64
+#: Tokens of a picture at most: the limit of Qwen2-VL, the most of the models in use.
+_IMAGE = 16_384
 #: Below 500; from there on all but the unknown ones are worth another try.
 _TRANSIENT = frozenset({408, 409, 425})
 _UNKNOWN = frozenset({404, 405, 501, 505})
@@ -695,10 +698,11 @@ class Client:
         mode: Mode = "run",
     ) -> Completion | Failure:
         """The completion of a conversation."""
-        turns = [{"role": m.role, "content": m.content} for m in messages]
-        body = {"model": self.model, "messages": turns, **fields}
+        body = {"model": self.model, "messages": [_turn(m) for m in messages], **fields}
         # A token is at least a byte.
-        bound = Usage(sum(len(m.content.encode()) + _TURN for m in messages), limit)
+        texts = sum(len(m.content.encode()) + _TURN for m in messages)
+        images = sum(len(m.images) for m in messages)
+        bound = Usage(texts + _IMAGE * images, limit)
         sent = await self._ask("/chat/completions", body, bound, [1], limit, tries, mode)
         return sent if isinstance(sent, Failure) else sent[0]
 
@@ -940,3 +944,15 @@ async def gather(work: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         raise
+
+
+def _turn(message: Message) -> dict[str, Any]:
+    """A message as the chat endpoint takes it: pictures as data addresses after the text."""
+    if not message.images:
+        return {"role": message.role, "content": message.content}
+    parts: list[dict[str, Any]] = [{"type": "text", "text": message.content}]
+    for image in message.images:
+        data = base64.b64encode(image.data).decode()
+        address = f"data:{image.media_type};base64,{data}"
+        parts.append({"type": "image_url", "image_url": {"url": address}})
+    return {"role": message.role, "content": parts}

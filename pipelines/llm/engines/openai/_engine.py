@@ -197,7 +197,7 @@ class OpenAIEngine:
                         more = False
                         continue
                     held += 1
-                    fault = request_fault(request)
+                    fault = request_fault(request, images=True)
                     if fault:
                         held -= 1
                         yield Answer(request, "invalid", detail=fault)
@@ -233,7 +233,7 @@ class OpenAIEngine:
     def _batch_key(self, request: Request) -> Any:
         """Properties that requests of one HTTP request have in common; None: nothing can."""
         can, sampling = self._can, request.sampling
-        if not self._client.many:
+        if not self._client.many or has_images(request):
             return None
         if isinstance(request.constraint, Choice):
             shared = can.choice_endpoint == "completions" and can.reading != "draws"
@@ -263,6 +263,12 @@ class OpenAIEngine:
         choice = isinstance(request.constraint, Choice)
         if not choice and (fault := unserved_sampling(can.server, request.sampling)):
             return Answer(request, "invalid", detail=fault)
+        if has_images(request):
+            # Only the chat endpoint takes pictures, and no reading of options holds for them.
+            if not choice:
+                return Row(request, None)
+            detail = "the engine reads no distribution over options about an image"
+            return Answer(request, "invalid", detail=detail)
         endpoint = can.choice_endpoint if choice else can.endpoint
         if ids and (can.tokens is None or (choice and endpoint == "chat")):
             return Answer(request, "invalid", detail="the server takes no token ids")
@@ -294,6 +300,11 @@ class OpenAIEngine:
             extra = encoding.fields(constraint) if encoding else {}
         serve = score if choice else write
         return await serve(self._client, self._can, rows, extra)
+
+
+def has_images(request: Request) -> bool:
+    """Whether a message holds pictures."""
+    return any(message.images for message in request.messages)
 
 
 @dataclass(slots=True)

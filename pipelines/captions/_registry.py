@@ -1,0 +1,60 @@
+"""Captioners by name and from ``module:Class``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pipelines import plugins
+from pipelines.captions._protocol import Captioner
+
+if TYPE_CHECKING:
+    from pipelines.config import Settings
+
+__all__ = ["CAPTIONERS", "open_captioner"]
+
+#: The project's captioners by name; imported on first use.
+CAPTIONERS: dict[str, str] = {
+    "statistical": "pipelines.captions._statistical:StatisticalCaptioner",
+    "model": "pipelines.captions._model:ModelCaptioner",
+}
+
+
+def open_captioner(settings: Settings, name: str | None = None) -> Captioner:
+    """The captioner that the settings name; one with a `close` is to be closed.
+
+    A name is one of `CAPTIONERS`, ``module:Class`` or ``path/to/file.py:Class``; default
+    ``captions.captioner``.
+
+    Raises
+    ------
+    ConfigError
+        If there is none of that name (naming the nearest), it is no class with the methods of
+        :class:`Captioner`, or it can't be opened.
+    EngineError
+        If the model can't be reached.
+    """
+    name = name or settings.captions.captioner
+    target = plugins.plugin_class(
+        name,
+        CAPTIONERS,
+        kind="captioner",
+        methods=("caption", "metadata"),
+        implement="pipelines.captions.Captioner",
+    )
+    if name != "model":
+        captioner: Captioner = plugins.construct(target, f"captioner {name}", {})
+        return captioner
+    from pipelines.llm.answers import AnswerStore
+    from pipelines.llm.engines import load_engine
+
+    engine = load_engine(settings.engine, settings.serving)
+    try:
+        model: Captioner = target(
+            engine,
+            store=AnswerStore(settings.runtime.home, settings.serving),
+            serving=settings.serving,
+        )
+        return model
+    except BaseException:
+        engine.close()
+        raise

@@ -1,0 +1,64 @@
+"""Captions of items' posters."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import polars as pl
+
+from pipelines import captions
+from pipelines.config import Settings
+from pipelines.contracts import CAPTIONED_DOMAINS
+from pipelines.stages._stage import Inputs, Report, Stage, tables
+from pipelines.worlds import prepare_world
+
+__all__ = ["STAGES"]
+
+
+def captioned(inputs: Inputs, settings: Settings, report: Report) -> pl.DataFrame:
+    """Describe the poster of every item of a domain, where the world has one."""
+    items = inputs["items"].read()["item_id"].to_list()
+    captioner = captions.open_captioner(settings)
+    try:
+        table = captions.caption_items(
+            prepare_world(settings).folder,
+            items,
+            captioner,
+            progress=report.advance(f"{inputs.domain}: captions"),
+        )
+        counts = table["status"].value_counts().sort("status")
+        report.stats.update(captions=captioner.metadata(), statuses=dict(counts.iter_rows()))
+    finally:
+        close = getattr(captioner, "close", None)
+        if close is not None:
+            close()
+    return table
+
+
+def _identity(inputs: Inputs, settings: Settings) -> dict[str, Any]:
+    """Settings and posters that decide the rows."""
+    found: dict[str, Any] = {
+        "captions": settings.captions.model_dump(mode="json"),
+        "posters": captions.posters_digest(prepare_world(settings).folder),
+    }
+    if settings.captions.captioner == "model":
+        found["engine"] = settings.engine.identity_values()
+    return found
+
+
+def _left_out(settings: Settings, _: str | None) -> str | None:
+    folder = prepare_world(settings).folder
+    return None if captions.posters_digest(folder) else f"no posters in {folder}"
+
+
+STAGES = [
+    Stage(
+        datasets=(f"{domain}.captions",),
+        inputs=tables(domain, "items"),
+        identity=_identity,
+        code_version=captions.CODE_VERSION,
+        make=captioned,
+        left_out=_left_out,
+    )
+    for domain in CAPTIONED_DOMAINS
+]
