@@ -5,7 +5,6 @@ from __future__ import annotations
 import pandera.polars as pa
 import polars as pl
 
-from pipelines.captions import STATUSES
 from pipelines.contracts._base import Contract, contracts
 from pipelines.contracts._columns import ITEM, Model
 
@@ -35,7 +34,18 @@ class Captions(Model):
         "large to be read.",
     )
     status: pl.String = pa.Field(
-        isin=list(STATUSES),
+        isin=[
+            "ok",
+            "missing",
+            "corrupt",
+            "too_large",
+            "animated",
+            "cmyk",
+            "truncated",
+            "invalid",
+            "refused",
+            "engine_error",
+        ],
         description="`ok`, or why there is no caption: `missing`, `corrupt`, `too_large`, "
         "`animated`, `cmyk` (inks without a profile), or the status of a model's answer.",
     )

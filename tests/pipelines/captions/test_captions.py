@@ -8,10 +8,12 @@ import zlib
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 import pytest
 from PIL import Image as Pillow
 
 from pipelines.captions import (
+    STATUSES,
     Caption,
     StatisticalCaptioner,
     caption_items,
@@ -172,6 +174,21 @@ def test_every_item_has_one_row_that_meets_the_contract(tmp_path):
     assert table["item_id"].to_list() == ["ml:1", "ml:2", "ml:3"]
     assert table["status"].to_list() == ["ok", "missing", "corrupt"]
     assert set(table["captioner"]) == {"statistical"}
+
+
+def test_the_contract_knows_every_status():
+    table = pl.DataFrame(
+        {
+            "item_id": [f"ml:{n}" for n in range(len(STATUSES))],
+            "caption": [None if s != "ok" else "A picture." for s in STATUSES],
+            "captioner": "statistical",
+            "image_sha256": pl.Series([None] * len(STATUSES), dtype=pl.String),
+            "status": STATUSES,
+        }
+    )
+    CONTRACTS["movies.captions"].validate(table)
+    with pytest.raises(ContractError, match="caption_by_status"):
+        CONTRACTS["movies.captions"].validate(table.with_columns(caption=pl.lit("A picture.")))
 
 
 def test_posters_are_identified_by_names_and_contents(tmp_path):
