@@ -1,5 +1,14 @@
 """Prompts: Jinja templates of our own, versioned, with the code that fills them."""
 
+from pipelines.prompts._agents import (
+    AGENT_PROMPT_VERSION,
+    ShownItem,
+    agent_messages,
+    agent_prompt_digest,
+    agent_system,
+    memory_text,
+    page_block,
+)
 from pipelines.prompts._captions import (
     CAPTION_PROMPT_VERSION,
     caption_messages,
@@ -38,6 +47,7 @@ from pipelines.prompts._subjects import SUBJECTS
 from pipelines.prompts._templates import one_line, render_template, template_digest, template_text
 
 __all__ = [
+    "AGENT_PROMPT_VERSION",
     "CAPTION_PROMPT_VERSION",
     "DOMAIN_WORDS",
     "MATCHING_PROMPT_VERSION",
@@ -47,6 +57,10 @@ __all__ = [
     "DomainWords",
     "Past",
     "PromptStyle",
+    "ShownItem",
+    "agent_messages",
+    "agent_prompt_digest",
+    "agent_system",
     "answer_start",
     "candidate_messages",
     "caption_messages",
@@ -56,7 +70,9 @@ __all__ = [
     "item_block",
     "likeness_messages",
     "matching_prompt_digest",
+    "memory_text",
     "one_line",
+    "page_block",
     "person_block",
     "persona_messages",
     "persona_prompt_digest",

@@ -18,6 +18,7 @@ BRAINS: dict[str, str] = {
     "random": "sim.agents._baselines:RandomBrain",
     "always": "sim.agents._baselines:AlwaysBrain",
     "statistical": "sim.agents._statistical:StatisticalBrain",
+    "model": "sim.agents._model:ModelBrain",
 }
 METHODS = ("open", "judge", "decide", "reflect", "interview", "classify", "metadata")
 

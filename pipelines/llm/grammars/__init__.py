@@ -5,6 +5,15 @@ llguidance as a logits processor for batches and by vLLM's structured outputs
 (:attr:`Grammar.constraint`, the same text), and its replies are read back here.
 """
 
+from pipelines.llm.grammars._agents import (
+    EVIDENCE,
+    FELT,
+    page_arguments,
+    page_decision,
+    page_judgement,
+    page_reflection,
+    self_questions,
+)
 from pipelines.llm.grammars._grammar import Grammar
 from pipelines.llm.grammars._parts import Blank, TextLimits
 from pipelines.llm.grammars._records import (
@@ -24,6 +33,8 @@ from pipelines.llm.grammars._vocabulary import Vocabulary, vocabulary
 
 __all__ = [
     "DOMAINS",
+    "EVIDENCE",
+    "FELT",
     "Blank",
     "ClosedChoice",
     "Grammar",
@@ -35,8 +46,13 @@ __all__ = [
     "closed_choice",
     "closed_record",
     "explanation",
+    "page_arguments",
+    "page_decision",
+    "page_judgement",
+    "page_reflection",
     "persona_record",
     "prose",
+    "self_questions",
     "sentence_plan",
     "vocabulary",
 ]
