@@ -8,6 +8,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
 
 from pipelines.config import load_settings
@@ -21,6 +22,7 @@ from sim.agents import AgentWorld, Brain, Entry, open_brain
 from sim.agents._model import ModelBrain
 from sim.agents._protocol import ACTIONS, CLICK, EMOTIONS, EXIT, FATIGUE, MOODS, JudgeRequests
 from sim.agents.testing import BrainContract, sample_requests
+from tests.sim.agents.test_loop import visit
 
 Reply = Any
 
@@ -401,3 +403,66 @@ def test_options_that_are_not_known_are_refused() -> None:
             ModelBrain(load_settings(), engine=ScriptedEngine(), **options)
     with pytest.raises(ConfigError, match="brain model"):
         open_brain("model", mood="good")
+
+
+# Whole visits.
+
+
+def watches_first(request: Request) -> str:
+    """Watches the first number that is asked for, rated 3."""
+    numbers = said(request).partition("Numbers: ")[2].partition(".")[0].split(", ")
+    return judgement(**{f"n{n}": 3 if n == numbers[0] else 0 for n in numbers})
+
+
+def visiting(*actions: str, **rules: Any):
+    """Replies of a whole visit: one action per view."""
+
+    def decide(request: Request) -> str:
+        views = int(said(request).partition("You have looked at ")[2].split()[0])
+        return decision(actions[views - 1])
+
+    interview = '{"reason":"There was little for me in it.","answer":"3"}'
+    return by_question(**{"judge": watches_first, "decide": decide, "interview": interview} | rules)
+
+
+def test_a_visit_takes_every_transition(world: AgentWorld) -> None:
+    made = brain(world, visiting("CLICK 2", "NEXT", "PREVIOUS", "EXIT"))
+    tables = visit(world, made)
+    assert tables["pages"]["action"].to_list() == ["CLICK", "NEXT", "PREVIOUS", "EXIT"]
+    assert tables["pages"]["page"].to_list() == [1, 1, 2, 1]
+    (agent,) = tables["agents"].rows(named=True)
+    assert (agent["exit_reason"], agent["interview"]) == ("chosen", 3)
+    watched = tables["views"].filter("watched")
+    assert watched["rating"].to_list() == [3] * watched.height
+    # The first page's first item, the clicked one, and one of each page after it.
+    assert watched["position"].to_list() == [0, 1, 0, 2]
+    told = tables["memories"]
+    # Three conclusions after each page, none after the click.
+    assert told.filter(kind="reflection").height == 3 * 3
+    lengths = world.history.lengths[0] + told.height
+    assert told["evidence"].list.max().max() < lengths
+
+
+def test_a_bad_reply_is_asked_again_and_a_second_one_ends_the_visit(world: AgentWorld) -> None:
+    def at_first(request: Request) -> Reply:
+        if "could not be used" in said(request):
+            return watches_first(request)
+        return Answer(request, "truncated", detail="cut")
+
+    mended = visit(world, brain(world, visiting("EXIT", judge=at_first)))
+    assert mended["agents"]["exit_reason"].to_list() == ["chosen"]
+    broken = Answer(Request(), "invalid", detail="no")
+    failed = visit(world, brain(world, visiting("EXIT", judge=broken)))
+    assert failed["agents"]["exit_reason"].to_list() == ["failed"]
+    assert not failed["views"]["watched"].any()
+    assert failed["views"]["rating"].null_count() == failed["views"].height
+
+
+def test_an_agent_visits_alone_as_among_others(world: AgentWorld) -> None:
+    made = {agents: visit(world, brain(world), agents) for agents in ((0, 1, 2, 3), (2,), (3, 1))}
+    whole = made[0, 1, 2, 3]
+    for agents in ((2,), (3, 1)):
+        for name, table in made[agents].items():
+            if "agent" in table.columns:
+                same = whole[name].filter(pl.col("agent").is_in(agents))
+                assert same.sort(same.columns[:4]).equals(table.sort(table.columns[:4])), name
