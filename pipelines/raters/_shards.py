@@ -169,7 +169,7 @@ class Shards:
         histories: pl.DataFrame | None = None,
         seed: int = 0,
         batch: int = 65_536,
-        explain: bool = False,
+        explain: float = 0.0,
         error_budget: float = 1.0,
         progress: Callable[[int, int], None] | None = None,
     ) -> None:

@@ -101,7 +101,7 @@ def preference_scores(inputs: Inputs, settings: Settings, report: Report) -> Ite
                 seed=seed,
                 # Models take longer and are asked fewer pairs at once.
                 batch=16_384 if settings.scoring.rater in _MODELS else 65_536,
-                explain=settings.scoring.explain,
+                explain=settings.scoring.explained if settings.scoring.explain else 0.0,
                 error_budget=settings.serving.error_budget,
                 progress=report.advance(f"{inputs.domain}: score pairs of {cohort}"),
             )
@@ -137,7 +137,9 @@ def _rated_by(inputs: Inputs, settings: Settings) -> dict[str, Any]:
         "code": raters.CODE_VERSION,
         # Sizes of the plan and of its pieces show in the pairs, that of the report nowhere.
         "scoring": settings.scoring.model_dump(
-            mode="json", exclude={"shards", "max_pairs", "plan", "judged"}
+            mode="json",
+            exclude={"shards", "max_pairs", "plan", "judged"}
+            | (set() if settings.scoring.explain else {"explained"}),
         ),
         "fitted_on": {table: inputs[table].version for table in sorted(fitted)},
     }

@@ -316,3 +316,17 @@ def test_scores_hold_the_reason_or_a_note_that_there_is_none(tmp_path):
     assert "explanation" not in told["note"][2]
     (silent,) = score_pairs(rater, plan, PERSONAS, ITEMS)
     assert silent["explanation"].null_count() == 3
+
+
+def test_a_share_of_the_pairs_is_explained_whatever_the_batch():
+    def rule(request):
+        return {"4": 1.0} if isinstance(request.constraint, Choice) else "She likes quiet films."
+
+    plan = PERSONAS.select("persona_id").join(ITEMS.select("item_id"), how="cross")
+    rater = LLMRater(ScriptedEngine(rule, name="why"), SCALES["1-5"])
+    (whole,) = score_pairs(rater, plan, PERSONAS, ITEMS, explain=0.5)
+    parts = score_pairs(rater, plan, PERSONAS, ITEMS, explain=0.5, batch=2)
+    assert 0 < whole["explanation"].null_count() < plan.height
+    assert pl.concat(parts)["explanation"].to_list() == whole["explanation"].to_list()
+    # Not being asked needs no excuse.
+    assert whole["note"].null_count() == plan.height
