@@ -112,7 +112,7 @@ STAGES = [
             *("items", "item_stats", "interactions", "splits", "item_embeddings", "human_users"),
         ),
         identity=_identity,
-        code_version=raters.CODE_VERSION,
+        code_version=f"{raters.CODE_VERSION}.1",
         make=rater_report,
     )
     for domain in DOMAINS.values()

@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from pipelines.errors import ContractError
 from pipelines.personas import reading_counts, reading_statement
 from pipelines.raters.protocol import Rater
+from pipelines.raters.report._calibrate import Calibration, fit_calibration
 from pipelines.raters.report._held_out import (
     People,
     Table,
@@ -28,6 +30,7 @@ from pipelines.raters.report._predictors import (
     predict_baseline,
 )
 from pipelines.raters.statistical import StatisticalRater, fit_statistical
+from pipelines.scales import RatingScale
 
 __all__ = ["CONTEXT", "SPLITS", "RaterReport", "rater_report", "reliability_plot", "whole_report"]
 
@@ -140,7 +143,9 @@ def rater_report(
         Held-out ratings, and training ratings that baselines are fitted on, at most (count):
         whole users, chosen by a hash of their ids, so that cost does not grow with the source.
     limits
-        Fewer held-out ratings for some raters, by name (count); for those that cost much.
+        Fewer held-out ratings for some raters, by name (count); for those that cost much. They
+        are judged as they are and once more calibrated on as many validation ratings
+        (`fit_calibration`), unless these are of fewer than five users.
     seed, resamples
         Of the matrix factorisation and of the bootstrap.
 
@@ -194,17 +199,52 @@ def rater_report(
         rows = reliability(said, truth)
         curves.extend({"split": scheme, "predictor": said.name, **row} for row in rows)
 
+    def calibrated_on(rater: Rater, count: int) -> Calibration | None:
+        """Fit on validation ratings; None if there are too few, or no distributions."""
+        try:
+            known = collect_people(
+                items=items,
+                interactions=interactions,
+                splits=splits,
+                split="validation",
+                human_users=human_users,
+                most_train=most_train,
+                most=most,
+            )
+            said = ask_about(rater, known, most=count, histories=scheme != "cold")
+            given = known.truth(said.answered)
+            if said.predictions.probabilities is None:
+                return None
+            place = np.rint((given.rating - known.scale.low) / known.scale.step).astype(np.int64)
+            return fit_calibration(said.predictions.probabilities, place, given.user)
+        except ContractError:
+            return None
+
+    calibrations: dict[str, Any] = {}
     for rater in raters:
         most_of_it = (limits or {}).get(rater.name)
         said = ask_about(rater, people, most=most_of_it, histories=scheme != "cold")
         kind = "floor" if rater.name in _FLOORS else "rater"
         without = rater.name in _WITHOUT_MODEL
         judge(said.predictions, said.answered, said.failed, kind, statistical=without)
+        if most_of_it is not None and split == "test":
+            fitted = calibrated_on(rater, most_of_it)
+            if fitted is not None:
+                calibrations[rater.name] = fitted.metadata()
+                better = _calibrated(said.predictions, fitted, people.scale)
+                judge(better, said.answered, said.failed, kind, statistical=without)
     for name in baselines:
         found = bias if name == BIAS else predict_baseline(name, people, seed=seed)
         judge(found, whole, 0, "baseline", statistical=True)
     table = pl.concat(frames).sort("split", "predictor", "metric")
-    return RaterReport(table, curves, _facts(raters, people, split, scheme))
+    facts = _facts(raters, people, split, scheme) | {"calibration": calibrations}
+    return RaterReport(table, curves, facts)
+
+
+def _calibrated(said: Predictions, fitted: Calibration, scale: RatingScale) -> Predictions:
+    assert said.probabilities is not None
+    better = fitted(said.probabilities)
+    return Predictions(f"{said.name}, calibrated", better @ scale.answers, better)
 
 
 def whole_report(

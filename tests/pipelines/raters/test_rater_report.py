@@ -116,9 +116,12 @@ def test_what_a_rater_does_not_answer_is_counted_and_in_no_figure(small_world):
         [half], **judged_on(small_world), limits={"half": 100}, baselines=(), resamples=50
     )
     row = figure(found, "half", "rmse")
-    assert half.asked == 100
+    # As many validation ratings, to calibrate on.
+    assert half.asked == 200
     assert (row["ratings"], row["failed"], row["statistical"]) == (50, 50, False)
-    assert row["value"] > 0
+    # Every answer as likely is far from people's histogram, which the calibration finds.
+    assert 0 < figure(found, "half, calibrated", "rmse")["value"] < row["value"]
+    assert found.metadata["calibration"]["half"]["kind"] == "isotonic"
     assert "may ask a language model" in found.markdown()
 
 

@@ -1,0 +1,150 @@
+"""Calibration of rating distributions on held-out ratings.
+
+Temperature scaling (Guo et al., "On Calibration of Modern Neural Networks", 2017, section 4.2), or
+an isotonic regression of each cumulative probability P(rating <= k) on whether the rating was at
+most k. The one with the lower cross-validated negative log-likelihood is kept, `none` included.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+
+from pipelines.errors import ContractError
+from pipelines.raters.protocol import Floats, Ints
+
+__all__ = ["Calibration", "fit_calibration"]
+
+Kind: TypeAlias = Literal["none", "temperature", "isotonic"]
+
+_FOLDS = 5
+#: Probability that a fitted distribution leaves to the uniform one, so that nothing is impossible.
+_FLOOR = 0.01
+_TINY = 1e-12
+#: Temperatures that are looked at.
+_RANGE = (0.1, 20.0)
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """A map from distributions to distributions.
+
+    Attributes
+    ----------
+    kind
+        What was kept.
+    temperature
+        Where it is `temperature`.
+    knots
+        Where it is `isotonic`, per answer but the last: cumulative probabilities as said, and
+        the shares of ratings that go with them, both ascending.
+    nll
+        Cross-validated nats per rating of each kind.
+    ratings
+        Number of ratings that it was fitted on.
+    """
+
+    kind: Kind
+    temperature: float = 1.0
+    knots: tuple[tuple[Floats, Floats], ...] = ()
+    nll: Mapping[str, float] = field(default_factory=dict)
+    ratings: int = 0
+
+    def __call__(self, probabilities: Floats) -> Floats:
+        """Calibrated distributions, of the same shape (n, answers)."""
+        p = np.asarray(probabilities, dtype=np.float64)
+        if self.kind == "none":
+            return p
+        if self.kind == "temperature":
+            return _tempered(p, self.temperature)
+        below = np.cumsum(p, axis=1)[:, :-1]
+        shares = np.stack(
+            [np.interp(below[:, k], said, share) for k, (said, share) in enumerate(self.knots)],
+            axis=1,
+        )
+        # Thresholds are fitted one by one: a higher one may not lie below a lower one.
+        edges = np.maximum.accumulate(shares, axis=1)
+        steps = np.diff(edges, prepend=0.0, append=1.0, axis=1)
+        return (1 - _FLOOR) * steps + _FLOOR / p.shape[1]
+
+    def metadata(self) -> dict[str, Any]:
+        """What was kept and why; JSON-ready."""
+        return {
+            "kind": self.kind,
+            "temperature": self.temperature,
+            "cross_validated_nll": dict(self.nll),
+            "ratings": self.ratings,
+        }
+
+
+def fit_calibration(probabilities: Floats, answer: Ints, user: Ints) -> Calibration:
+    """Fit both kinds and keep the best.
+
+    Parameters
+    ----------
+    probabilities
+        Distributions over the answers, of shape (n, answers).
+    answer
+        Position of the answer that people gave, of shape (n,).
+    user
+        Number of the user, of shape (n,): folds of the cross-validation are whole users.
+
+    Raises
+    ------
+    ContractError
+        If there are ratings of fewer than five users.
+    """
+    p, y = np.asarray(probabilities, dtype=np.float64), np.asarray(answer)
+    people = np.unique(user)
+    if len(people) < _FOLDS:
+        raise ContractError(
+            f"calibration needs ratings of {_FOLDS} users at least", where=f"{len(people)} users"
+        )
+    fold = np.searchsorted(people, user) % _FOLDS
+    kinds: tuple[Kind, ...] = ("none", "temperature", "isotonic")
+    nll = {}
+    for kind in kinds:
+        losses = np.empty(len(y))
+        for n in range(_FOLDS):
+            out = fold == n
+            losses[out] = _losses(_fit(kind, p[~out], y[~out])(p[out]), y[out])
+        nll[kind] = float(losses.mean())
+    best = min(kinds, key=lambda kind: nll[kind])
+    fitted = _fit(best, p, y)
+    return Calibration(best, fitted.temperature, fitted.knots, nll, len(y))
+
+
+def _fit(kind: Kind, p: Floats, y: Ints) -> Calibration:
+    if kind == "temperature":
+        from scipy.optimize import minimize_scalar
+
+        found = minimize_scalar(
+            lambda log: float(_losses(_tempered(p, float(np.exp(log))), y).mean()),
+            bounds=tuple(np.log(_RANGE)),
+            method="bounded",
+        )
+        return Calibration(kind, float(np.exp(found.x)))
+    if kind == "isotonic":
+        from sklearn.isotonic import IsotonicRegression
+
+        knots = []
+        below = np.cumsum(p, axis=1)
+        for k in range(p.shape[1] - 1):
+            # Equal probabilities share the mean of their outcomes.
+            fitted = IsotonicRegression(y_min=0, y_max=1).fit(below[:, k], y <= k)
+            knots.append((fitted.X_thresholds_, fitted.y_thresholds_))
+        return Calibration(kind, knots=tuple(knots))
+    return Calibration("none")
+
+
+def _tempered(p: Floats, temperature: float) -> Floats:
+    logs = np.log(np.maximum(p, _TINY)) / temperature
+    weights = np.exp(logs - logs.max(axis=1, keepdims=True))
+    return np.asarray(weights / weights.sum(axis=1, keepdims=True))
+
+
+def _losses(p: Floats, y: Ints) -> Floats:
+    return np.asarray(-np.log(np.maximum(p[np.arange(len(y)), y], _TINY)))
