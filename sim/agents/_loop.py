@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ import numpy as np
 from pipelines.errors import ContractError, UnderstudyError
 from pipelines.seeding import combine
 from sim.agents._entries import ACTION, REFLECTION, EntryLog
-from sim.agents._pages import Cards
+from sim.agents._pages import Card, Cards
 from sim.agents._protocol import (
     ACTIONS,
     CLICK,
@@ -163,7 +164,7 @@ class Visits:
             items=items,
             asked=asked,
             detailed=detailed,
-            cards=lambda n: self._read(int(rows[n]), items[n], asked[n], detailed[n]),
+            cards=self._cards_of(rows, np.where(asked, items, -1), detailed),
         )
         reply = self._ask("judge", request)
         assert isinstance(reply, Judgements)
@@ -382,11 +383,16 @@ class Visits:
         self.exit_reason[failed] = FAILED
         return good
 
-    def _read(self, row: int, items: Ints, asked: Bools, detailed: Bools) -> Any:
-        user = self.world.graph_users[int(self.people[row])]
-        memory = self._memory(row) if self.world.graph else None
-        places = np.where(asked, items, -1).tolist()
-        return self._cards.of(places, detailed.tolist(), user=user, memory=memory)
+    def _cards_of(self, rows: Ints, items: Ints, detailed: Bools) -> Callable[[int], list[Card]]:
+        """Cards by row of a request, made for all rows when the first one is read."""
+
+        @cache
+        def made() -> list[list[Card]]:
+            users = [self.world.graph_users[person] for person in self.people[rows].tolist()]
+            memories = [self._memory(row) for row in rows.tolist()] if self.world.graph else None
+            return self._cards.of(items, detailed, users=users, memories=memories)
+
+        return lambda n: made()[n]
 
     def _memory(self, row: int) -> Any:
         if row not in self._memories:

@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from pipelines.errors import ContractError
@@ -16,7 +17,7 @@ from sim.agents._protocol import Ints
 from sim.agents._world import AgentWorld
 
 if TYPE_CHECKING:
-    from pipelines.graph import GraphMemory, Neighbour
+    from pipelines.graph import GraphMemory
     from sim.recommenders import Recommender
 
 __all__ = ["SIMILAR", "Card", "Cards", "one_line", "page_lists"]
@@ -68,47 +69,60 @@ class Cards:
 
     def of(
         self,
-        items: Sequence[int],
-        detailed: Sequence[bool],
+        items: npt.ArrayLike,
+        detailed: npt.ArrayLike,
         *,
-        user: str,
-        memory: GraphMemory | None,
-    ) -> list[Card]:
-        """The cards of one agent's items; -1 among them has none.
+        users: Sequence[str],
+        memories: Sequence[GraphMemory] | None,
+    ) -> list[list[Card]]:
+        """The cards of some agents' items.
 
         Parameters
         ----------
         items
-            Item numbers by position, -1 for a position without a card.
+            Item numbers by position, -1 for a position without a card, of shape (n, places).
         detailed
-            Whether the long description is shown, by position.
-        user
-            The agent's id in the graph.
-        memory
-            Its graph; None without similar items.
+            Whether the long description is shown, of the same shape.
+        users
+            Ids of the agents in the graph.
+        memories
+            Their graphs, copies of ``world.memory``; None without similar items.
         """
-        catalogue = self._world.catalogue.frame
-        asked = [(place, item) for place, item in enumerate(items) if item >= 0]
-        ids = [catalogue["item_id"][item] for _, item in asked]
-        near: list[list[Neighbour]] = [[] for _ in ids]
-        if memory is not None:
-            near = [memory.retrieve(user, item, SIMILAR) for item in ids]
-        out = []
-        for (place, item), item_id, neighbours in zip(asked, ids, near, strict=True):
-            short, long = self._descriptions[item]
-            mean = float(self._world.mean_ratings[item])
-            out.append(
+        numbers, long = np.asarray(items, np.int64), np.asarray(detailed, np.bool_)
+        rows, places = np.nonzero(numbers >= 0)
+        asked = numbers[rows, places].tolist()
+        ids = [self._world.catalogue.ids[item] for item in asked]
+        similar: list[tuple[tuple[str, float | None], ...]] = [()] * len(ids)
+        if memories is not None and ids:
+            found = self._world.memory.retrieve_many(
+                [users[n] for n in rows], ids, SIMILAR, [memories[n] for n in rows]
+            )
+            stars = [[None if math.isnan(r) else r for r in row] for row in found.rating.tolist()]
+            similar = [
+                tuple((self._names[name], star) for name, star in zip(near, row, strict=False))
+                for near, row in zip(found.item_ids(), stars, strict=True)
+            ]
+        out: list[list[Card]] = [[] for _ in numbers]
+        for n, (row, place) in enumerate(zip(rows.tolist(), places.tolist(), strict=True)):
+            mean = float(self._world.mean_ratings[asked[n]])
+            out[row].append(
                 Card(
                     place,
-                    item_id,
-                    self.titles[item],
+                    ids[n],
+                    self.titles[asked[n]],
                     None if math.isnan(mean) else mean,
-                    long if detailed[place] else short,
-                    self._captions.get(item_id, ""),
-                    tuple((one_line(n.title), n.rating) for n in neighbours),
+                    self._descriptions[asked[n]][int(long[row, place])],
+                    self._captions.get(ids[n], ""),
+                    similar[n],
                 )
             )
         return out
+
+    @cached_property
+    def _names(self) -> dict[str, str]:
+        """Titles by item id."""
+        frame = self._world.catalogue.frame
+        return {i: one_line(t) for i, t in frame.select("item_id", "title").iter_rows()}
 
     @cached_property
     def titles(self) -> list[str]:

@@ -88,8 +88,8 @@ def sample_requests(
     memory = world.memory if world.graph and "graph_triples" in world.release else None
 
     def cards(row: int) -> Any:
-        nothing = [False] * size
-        return texts.of(range(size), nothing, user=users[people[row]], memory=memory)
+        own = None if memory is None else [memory]
+        return texts.of(items[:1], ~everything[:1], users=[users[people[row]]], memories=own)[0]
 
     allowed = np.ones((n, len(ACTIONS)), np.bool_)
     allowed[:, PREVIOUS] = False
