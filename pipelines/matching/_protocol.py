@@ -102,12 +102,8 @@ class Matcher(Protocol):
     def tastes(self, users: Ints, lists: Lists) -> list[Taste]:
         """A summary of each user's tastes.
 
-        Parameters
-        ----------
-        users
-            User numbers, ascending, of shape (n,).
-        lists
-            Up to ``matching.items`` interactions of each of them.
+        ``users`` are ascending numbers of shape (n,); ``lists`` have up to ``matching.items``
+        interactions of each.
         """
         ...
 

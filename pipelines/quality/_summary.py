@@ -58,17 +58,10 @@ def release_summary(
 ) -> dict[str, Any]:
     """Counts, coverage, checks and quality figures of the tables of a release.
 
-    Parameters
-    ----------
-    store
-        Where the checks are recorded.
-    tables
-        Snapshots by short name (``items``, ``interactions``, ``personas``, …); what is not
-        there is left out of the summary.
-    raters
-        The raters' figures (``pipelines.raters.quality_summary``: with intervals and baseline
-        rows), taken as they are; default: those noted with the preference scores. Errors on
-        held-out ratings are those of the table ``rater_report``.
+    Tables that are not there are left out of the summary. ``raters`` are the raters' figures
+    (``pipelines.raters.quality_summary``: with intervals and baseline rows), taken as they are;
+    default: those noted with the preference scores. Errors on held-out ratings are those of the
+    table ``rater_report``.
 
     Returns
     -------

@@ -28,12 +28,7 @@ def relevant(ratings: npt.ArrayLike, scale: RatingScale) -> Bools:
     On another scale the bound stands where 7 stands on 1-10 (linear between the ends): 3.67 on
     1-5, so that 4 is relevant and 3 is not; 6 on 0-9; 3.5 stars on 0.5-5.
 
-    Parameters
-    ----------
-    ratings
-        Of any shape; NaN where there is none, which is never relevant.
-    scale
-        Their scale.
+    ``ratings`` have any shape; NaN, where there is none, is never relevant.
 
     >>> from pipelines.scales import SCALES
     >>> relevant([6, 7], SCALES["1-10"]), relevant([3, 4], SCALES["1-5"])
@@ -47,15 +42,9 @@ def relevant(ratings: npt.ArrayLike, scale: RatingScale) -> Bools:
 def average_reward(ratings: npt.ArrayLike) -> Floats:
     r"""Mean rating of each user's list: :math:`\frac{1}{k}\sum_{j=1}^{k} r_j`.
 
-    Parameters
-    ----------
-    ratings
-        Of shape (users, k), in units of their scale; NaN where an item got no rating, or where
-        the list is shorter. Such places are left out of the mean: no rating is not a low one.
-
-    Returns
-    -------
-    Of shape (users,); NaN for a user without any rating.
+    ``ratings`` are of shape (users, k), in units of their scale, NaN where an item got none or the
+    list is shorter: such places are left out, as no rating is not a low one. Of shape (users,); NaN
+    for a user without any rating.
 
     >>> average_reward([[8.0, 6.0], [4.0, float("nan")]])
     array([7., 4.])
@@ -77,16 +66,8 @@ def average_precision(relevance: npt.ArrayLike, k: int = 10) -> Floats:
     than that (others divide by the number of relevant items, so that figures can't be compared
     with theirs). A list shorter than k has nothing relevant at its missing places.
 
-    Parameters
-    ----------
-    relevance
-        Of shape (users, at least the list's length).
-    k
-        Length of the list that is judged.
-
-    Returns
-    -------
-    Of shape (users,), from 0 to 1; 1 if all k are relevant.
+    ``relevance`` is of shape (users, at least the list's length), the result (users,), from 0 to 1;
+    1 if all k are relevant.
 
     >>> average_precision([[True] * 10, [False] * 10])
     array([1., 0.])
@@ -101,16 +82,7 @@ def reciprocal_rank(relevance: npt.ArrayLike, k: int = 10) -> Floats:
 
     The mean over users is MRR@k (Voorhees 1999; SUBER F.1).
 
-    Parameters
-    ----------
-    relevance
-        Of shape (users, at least the list's length).
-    k
-        Length of the list that is judged.
-
-    Returns
-    -------
-    Of shape (users,), from 0 to 1.
+    ``relevance`` is of shape (users, at least the list's length), the result (users,), from 0 to 1.
 
     >>> reciprocal_rank([[False, True, True], [False, False, False]])
     array([0.5, 0. ])
@@ -125,18 +97,9 @@ def reciprocal_rank(relevance: npt.ArrayLike, k: int = 10) -> Floats:
 def recall(hits: npt.ArrayLike, held_out: npt.ArrayLike, k: int = 20) -> Floats:
     """Recall@k of each user: share of the held-out items among the first k.
 
-    Parameters
-    ----------
-    hits
-        Whether each recommended item is held out, of shape (users, at least the list's length).
-    held_out
-        Held-out items of each user (count), of shape (users,).
-    k
-        Length of the list that is judged.
-
-    Returns
-    -------
-    Of shape (users,), from 0 to 1; NaN for a user without held-out items.
+    ``hits`` says whether each recommended item is held out, of shape (users, at least the list's
+    length); ``held_out`` counts held-out items, of shape (users,), as is the result, from 0 to 1;
+    NaN for a user without held-out items.
 
     >>> recall([[True, False, True]], [4], k=2)
     array([0.25])
@@ -152,16 +115,9 @@ def ndcg(hits: npt.ArrayLike, held_out: npt.ArrayLike, k: int = 20) -> Floats:
     .. math:: NDCG@k = \frac{\sum_{j \le k} R(j) / \log_2(j + 1)}
                             {\sum_{j \le \min(k, n)} 1 / \log_2(j + 1)}
 
-    with n held-out items: the ideal list begins with as many hits as it can hold.
-
-    Parameters
-    ----------
-    hits, held_out, k
-        As of :func:`recall`.
-
-    Returns
-    -------
-    Of shape (users,), from 0 to 1; NaN for a user without held-out items.
+    with n held-out items: the ideal list begins with as many hits as it can hold. Arguments are as
+    of :func:`recall`; the result is of shape (users,), from 0 to 1, NaN for a user without held-out
+    items.
 
     >>> ndcg([[False, True, False]], [1], k=3).round(4)  # 1 / log2(3)
     array([0.6309])
@@ -186,21 +142,11 @@ def personalization(
     :math:`(\lVert\sum_u x_u\rVert^2 - \sum_u\lVert x_u\rVert^2)/2`, so that no pair is ever
     formed: the cost grows with users x k, not with the square of the users.
 
-    Parameters
-    ----------
-    lists
-        Item numbers, of shape (users, at least the list's length); -1 where a list ends early.
-        The order within a list plays no part.
-    k
-        Length of the list that is judged.
-    weights
-        How often each user counts, of shape (users,), default once. A user who counts twice (in
-        a bootstrap) is never paired with himself.
-
-    Returns
-    -------
-    From 0 (everybody is shown the same) to 1 (no two users share an item); NaN for fewer than
-    two users.
+    ``lists`` are item numbers of shape (users, at least the list's length), -1 where a list ends
+    early; the order within a list plays no part. ``weights`` say how often each user counts, of
+    shape (users,), default once; a user who counts twice (in a bootstrap) is never paired with
+    himself. From 0 (everybody is shown the same) to 1 (no two users share an item); NaN for fewer
+    than two users.
 
     >>> personalization([[1, 2], [2, 3]], k=2)  # one of two items in common
     0.5
@@ -250,18 +196,9 @@ def liked_and_disliked(
     Liked: at least one liked genre and no disliked one. Disliked: at least one disliked genre
     and no liked one. All others are neutral (SUBER, section 4.4 and F.1).
 
-    Parameters
-    ----------
-    lists
-        Item numbers, of shape (users, k); -1 for none, which is neither.
-    item_genres
-        1 where an item has a genre, of shape (items, genres).
-    likes, dislikes
-        1 where a user likes (dislikes) a genre, of shape (users, genres).
-
-    Returns
-    -------
-    Two arrays of shape (users, k).
+    ``lists`` are item numbers of shape (users, k), -1 for none, which is neither; ``item_genres``
+    (items, genres), ``likes`` and ``dislikes`` (users, genres) are 1 where it is so. Two arrays of
+    shape (users, k).
     """
     items = np.asarray(lists, np.int64)
     genres = np.asarray(item_genres, bool)[np.maximum(items, 0)]
@@ -276,18 +213,9 @@ def genre_share(flags: npt.ArrayLike, lists: npt.ArrayLike, k: int) -> Floats:
 
     SUBER's text speaks of the top 5, the caption of its table 4 of the top 10: give both.
 
-    Parameters
-    ----------
-    flags
-        From :func:`liked_and_disliked`, of shape (users, at least k).
-    lists
-        The items, of the same shape; -1 for none, which is left out of the share.
-    k
-        Length of the list that is judged.
-
-    Returns
-    -------
-    Of shape (users,), from 0 to 1; NaN for a user without recommendations.
+    ``flags`` of :func:`liked_and_disliked` and the items of ``lists`` are of shape (users, at least
+    k), -1 for none, which is left out of the share. Of shape (users,), from 0 to 1; NaN for a user
+    without recommendations.
 
     >>> genre_share([[True, False, True]], [[7, 8, 9]], k=2)
     array([0.5])
