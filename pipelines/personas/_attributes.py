@@ -27,8 +27,6 @@ from pipelines.personas._lists import (
 )
 from pipelines.seeding import U64, combine, hash_text, uniform
 
-__all__ = ["sample_attributes"]
-
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 

@@ -14,8 +14,6 @@ from pipelines.personas._attributes import sample_attributes
 from pipelines.personas._lists import load_lists
 from pipelines.personas._writers import Writer, load_writer
 
-__all__ = ["generate", "generate_batches"]
-
 #: Digits of a persona's number: written out so that ids sort by number.
 ID_DIGITS = 7
 _BATCH = 20_000

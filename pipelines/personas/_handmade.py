@@ -24,17 +24,6 @@ from pipelines.personas._generate import ID_DIGITS
 from pipelines.personas._phrases import article, genre_phrase, opened
 from pipelines.seeding import hash_ids, hash_text, uniform
 
-__all__ = [
-    "HANDMADE_VERSION",
-    "PARAPHRASE_DIGESTS",
-    "REGISTERS",
-    "SUITE_GENRES",
-    "handmade_personas",
-    "handmade_suite",
-    "paraphrases",
-    "restated_personas",
-]
-
 #: Raised when a text or an attribute changes.
 HANDMADE_VERSION = "handmade-2"
 #: Genres that there are test personas for, by domain. Books differ from SUBER's categories where

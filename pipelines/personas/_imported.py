@@ -22,8 +22,6 @@ from pipelines.sources.persona_files import NOT_SAID
 if TYPE_CHECKING:
     from pipelines.store import Snapshot
 
-__all__ = ["IMPORT_VERSION", "imported", "imported_batches"]
-
 #: Raised when the same files would give other personas.
 IMPORT_VERSION = "imported-3"
 #: Longest description that the contract allows (characters).

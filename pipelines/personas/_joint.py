@@ -25,19 +25,6 @@ from scipy.special import ndtr, ndtri
 if TYPE_CHECKING:
     from pipelines.personas._lists import PersonaLists
 
-__all__ = [
-    "GENDERS",
-    "MIN_PEOPLE",
-    "OPINION",
-    "STATUSES",
-    "TRAITS",
-    "Careers",
-    "Copula",
-    "Tables",
-    "joint_distances",
-    "rake",
-]
-
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 

@@ -17,8 +17,6 @@ from pipelines.errors import ConfigError
 from pipelines.personas._joint import TRAIT_SHARES, Careers, Copula, Tables
 from pipelines.personas._phrases import DOMAIN_NAMES
 
-__all__ = ["Bands", "PersonaLists", "load_lists", "read_lists"]
-
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 

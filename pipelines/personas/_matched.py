@@ -6,8 +6,6 @@ import polars as pl
 
 from pipelines.errors import ContractError
 
-__all__ = ["MATCHED", "MATCHED_VERSION", "is_matched", "matched_cohort", "matched_personas"]
-
 #: Last word of the name of every cohort of matched personas.
 MATCHED = "matched"
 #: Raised when the same matches would give other personas.

@@ -16,8 +16,6 @@ from pipelines.personas._reader import LENIENCY, MANNER, Reading, genres_named
 if TYPE_CHECKING:
     pass
 
-__all__ = ["READER_PROMPT_VERSION", "ModelReader"]
-
 #: Raised when a question changes.
 READER_PROMPT_VERSION = "reader-1"
 _SYSTEM = (

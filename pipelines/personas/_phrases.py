@@ -13,16 +13,6 @@ import yaml
 
 from pipelines.errors import ConfigError
 
-__all__ = [
-    "DOMAIN_NAMES",
-    "article",
-    "domain_phrases",
-    "genre_phrase",
-    "listed",
-    "opened",
-    "stages",
-]
-
 #: Domains that there are phrases and genre lists for.
 DOMAIN_NAMES = ("movies", "books", "games")
 #: Ages (years) at which the stages teen and adult begin, and adults' way of life settles.

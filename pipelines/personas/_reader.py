@@ -24,18 +24,6 @@ from typing import Any
 
 import polars as pl
 
-__all__ = [
-    "LENIENCY",
-    "MANNER",
-    "Reading",
-    "genres_named",
-    "noted_readings",
-    "read_fields",
-    "read_text",
-    "reading_counts",
-    "reading_statement",
-]
-
 #: Values of the columns `leniency` and `manner` of personas.
 LENIENCY = ("harsh", "average", "generous")
 MANNER = ("narrow", "average", "wide", "polar", "uniform")

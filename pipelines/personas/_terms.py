@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pipelines.licences import Licence
 
-__all__ = ["LICENCES"]
-
 LICENCES = {
     "us_census": Licence(
         name="Public domain",

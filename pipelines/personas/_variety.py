@@ -8,8 +8,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
 
-__all__ = ["TextVariety", "sentences", "text_variety"]
-
 _WORD = re.compile(r"[\w'-]+")
 # The town is the one abbreviation of our lists.
 _BREAK = re.compile(r"(?<=[.!?])(?<!St\.) +(?=[A-Z0-9])")
