@@ -11,6 +11,7 @@ import numpy as np
 import polars as pl
 import pytest
 from PIL import Image as Pillow
+from support.small_release import commit_users
 
 from pipelines.captions import (
     STATUSES,
@@ -28,10 +29,13 @@ from pipelines.captions import _posters as posters_module
 from pipelines.captions._model import ModelCaptioner
 from pipelines.captions.testing import CaptionerContract, poster_of
 from pipelines.config import load_settings
+from pipelines.context import PipelineContext
 from pipelines.contracts import CONTRACTS
 from pipelines.errors import ConfigError, ContractError
 from pipelines.llm.engines import Answer
 from pipelines.llm.engines.scripted import ScriptedEngine
+from pipelines.stages import build, stage_of
+from pipelines.worlds import prepare_world
 
 
 def picture(*rows: str, scale: int = 8) -> Pillow.Image:
@@ -281,3 +285,38 @@ def test_real_posters_have_captions(shared_data: Path):
     table = caption_items(shared_data, [f"ml:{n}" for n in numbers], StatisticalCaptioner())
     assert set(table["status"]) == {"ok"}
     assert table["caption"].n_unique() > len(numbers) / 2
+
+
+@pytest.mark.shared_data
+def test_the_stage_captions_the_items_of_a_given_world(shared_data: Path, tmp_path: Path):
+    """Built twice: the second time the table is reused; another captioner makes it anew."""
+    data = tmp_path / "data"
+    settings = {"world": {"folder": data}, "runtime": {"home": tmp_path / "home"}}
+    context = PipelineContext(settings)
+    commit_users(context.store, "movies", stated=True)
+    items = context.store.current("movies.items").read()["item_id"].sort().to_list()
+    world(data, **{f"p{i.rpartition(':')[2]}": saved(picture("rb"), "JPEG") for i in items[:2]})
+    (data / "movielens").mkdir()
+    archive = "ml-latest-small.zip"
+    (data / "movielens" / archive).write_bytes((shared_data / "movielens" / archive).read_bytes())
+    stage = stage_of("movies.captions")
+    assert stage.left_out(context.settings, None) is None
+    first = build(stage, context)
+    rows = first.snapshots["movies.captions"].read()
+    assert rows["item_id"].to_list() == items
+    assert rows["status"].to_list() == ["ok"] * 2 + ["missing"] * (len(items) - 2)
+    assert build(stage, context).reused
+    own = PipelineContext({**settings, "captions": {"captioner": f"{__name__}:Plain"}})
+    assert not build(stage, own).reused
+    unread = prepare_world(context.settings).unread
+    assert not any(name.startswith("posters") for name in unread)
+
+
+class Plain:
+    name = "plain"
+
+    def caption(self, posters):
+        return [Caption("ok", "A poster.") for _ in posters]
+
+    def metadata(self):
+        return {}

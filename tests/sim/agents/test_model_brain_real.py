@@ -1,0 +1,86 @@
+"""Agents played by a real small model, got by `understudy models get smollm2-135m`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from pipelines.config import load_settings
+from pipelines.memory import TextVectors
+from sim.agents import AgentWorld, page_lists
+from sim.agents._log import frames_of
+from sim.agents._loop import Visits
+from sim.agents._model import ModelBrain
+from sim.recommenders import open_recommender
+from tests.sim.agents.test_model_brain import Encoder
+
+pytestmark = pytest.mark.slow
+
+AGENTS, PAGES = 20, 2
+
+
+@pytest.fixture(scope="module")
+def models(repository: Path) -> Path:
+    """The checkout's models, or skip."""
+    folder = repository / ".understudy" / "models"
+    if not (folder / "smollm2-135m").is_dir():
+        pytest.skip(f"no smollm2-135m in {folder}: understudy models get smollm2-135m")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def played(matched, models: Path, tmp_path_factory: pytest.TempPathFactory):
+    """The brain and the tables of 20 visits of two pages, and of the same visits once more."""
+    world = AgentWorld.open(matched, pages=PAGES)
+    settings = load_settings(
+        overrides={
+            "runtime": {"home": tmp_path_factory.mktemp("played")},
+            "engine": {"kind": "transformers", "model": "smollm2-135m", "dtype": "bfloat16"},
+            "serving": {"models": models, "window": 64},
+        }
+    )
+    fitted = open_recommender("random").fit(matched)
+    who = np.arange(AGENTS)
+    people = who % len(world)
+    found = []
+    for _ in range(2):
+        with ModelBrain(settings, vectors=TextVectors(Encoder(world))) as brain:
+            visits = Visits(
+                world,
+                brain.open(world),
+                lists=page_lists(world, fitted, people),
+                agents=who,
+                people=people,
+                seed=0,
+            )
+            visits.run()
+            tables = frames_of(visits, brain=brain.name, recommender="random")
+            found.append((brain.tally.to_dict(), tables))
+    return found
+
+
+def test_a_small_model_plays_visits_without_a_broken_reply(played) -> None:
+    _, tables = played[0]
+    agents = tables["agents"]
+    assert agents.height == AGENTS
+    assert set(agents["exit_reason"]) <= {"chosen", "limit"}
+    assert agents["interview"].is_between(1, 10).all()
+    assert (agents["tokens"] > 0).all()
+
+
+def test_ratings_stand_only_where_an_item_was_watched(played) -> None:
+    _, tables = played[0]
+    views = tables["views"]
+    assert views.filter(~pl.col("watched"))["rating"].null_count() == (~views["watched"]).sum()
+    assert views.filter("watched")["rating"].is_between(1, 5).all()
+    assert views.filter("watched")["feeling"].null_count() == 0
+
+
+def test_a_rerun_asks_nothing_and_plays_the_same(played) -> None:
+    (_, first), (calls, again) = played
+    assert calls["calls"] == 0
+    for name, table in first.items():
+        assert table.equals(again[name]), name
