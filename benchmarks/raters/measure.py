@@ -13,6 +13,7 @@ import argparse
 import dataclasses
 import itertools
 import json
+import os
 import resource
 import statistics
 import time
@@ -45,6 +46,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=3, help="timed runs; the median is shown")
     parser.add_argument("--tune", action="store_true", help="matrix factorisation's grid only")
     parser.add_argument("--no-speed", action="store_true", help="held-out figures only")
+    parser.add_argument("--speed", action="store_true", help="speed of the first home only")
     options = parser.parse_args()
     for number, given in enumerate(options.home):
         name, folder = given.split("=", 1)
@@ -55,6 +57,9 @@ def main() -> None:
         tables = read(name, Path(folder), options.cache)
         traits = tables.pop("human_users")
         raters = [fit_rater(n, scale="1-10", **tables) for n in ("statistical", "mean", "random")]
+        if options.speed:
+            print(json.dumps(speed(raters[0], tables["items"], options.personas, options.runs)))
+            return
         report = whole_report(raters, **tables, human_users=traits)
         print(f"\n## {name}\n\n{report.markdown()}\n")
         if number == 0 and not options.no_speed:
@@ -120,12 +125,13 @@ def speed(rater: Any, items: pl.DataFrame, count: int, runs: int) -> dict[str, f
     plan = people.select("persona_id").join(
         items.select("item_id"), how="cross", maintain_order="left_right"
     )
-    seconds = []
+    seconds, processor = [], []
     for _ in range(runs):
-        start, rows = time.perf_counter(), 0
+        start, cpu, rows = time.perf_counter(), time.process_time(), 0
         for frame in score_pairs(rater, plan, people, items):
             rows += frame.height
         seconds.append(time.perf_counter() - start)
+        processor.append(time.process_time() - cpu)
         if rows != plan.height:
             raise SystemExit(f"{rows} scores for {plan.height} pairs")
     middle = statistics.median(seconds)
@@ -134,6 +140,8 @@ def speed(rater: Any, items: pl.DataFrame, count: int, runs: int) -> dict[str, f
         "pairs": plan.height,
         "seconds": round(middle, 1),
         "pairs_per_second": round(plan.height / middle),
+        "pairs_per_cpu_second": round(plan.height / statistics.median(processor)),
+        "load": round(os.getloadavg()[0], 1),
         "peak_gb": round(peak, 2),
     }
 
