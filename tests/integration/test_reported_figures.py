@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import re
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ import polars as pl
 import pytest
 from rich.console import Console
 from support.fork_server import ForkServer
+from support.running import copy_tables
 
 from orchestration.instance import open_instance
 from pipelines.quality import render_summary
@@ -138,8 +138,7 @@ def test_the_readmes_output_is_that_of_the_sample_world(
     repository: Path, published_home: Path, forked: ForkServer, tmp_path: Path
 ) -> None:
     """With default settings: the home's texts have other vectors, which are made again."""
-    home = tmp_path / "home"
-    shutil.copytree(published_home, home, symlinks=True)
+    home = copy_tables(published_home, tmp_path / "home")
     result = forked.run("run", "--home", str(home), "--job", "movies", "--json")
     assert result.returncode == 0, result.stdout + result.stderr
     movies = of_movies(json.loads(result.stdout))

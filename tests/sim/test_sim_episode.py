@@ -61,6 +61,30 @@ def test_json_agrees_with_itself(home: Path) -> None:
     assert len({s["item_id"] for s in steps}) == len(steps)
 
 
+def test_episode_is_of_a_sampled_persona_beside_the_average_one(
+    small: ModuleType, tmp_path: Path
+) -> None:
+    """Persona, drivers with taste, and the mean of what sampled personas would give."""
+    people = small.frames()["movies.personas"].sort("persona_id")
+    tests = pl.col("persona_id").is_in(["persona:default:0", "persona:default:3"])
+    origin = pl.when(tests).then(pl.lit("handmade")).otherwise(pl.lit("sampled"))
+    home = tmp_path / "home"
+    small.build(home, replace={"movies.personas": people.with_columns(origin=origin)})
+    sampled = people.filter(~tests)["persona_id"].to_list()
+    drawn = {
+        payload(home, "--steps", "1", "--seed", str(n))["persona"]["persona_id"] for n in range(8)
+    }
+    assert drawn <= set(sampled)
+    assert len(drawn) > 1
+    first = [payload(home, "--steps", "1", "--persona", one)["steps"][0] for one in sampled]
+    # The most rated film comes first for everybody.
+    assert len({step["item_id"] for step in first}) == 1
+    mean = sum(step["expected"] for step in first) / len(first)
+    assert [step["average"] for step in first] == pytest.approx([mean] * len(first), abs=1e-5)
+    assert len({step["drivers"]["taste"] for step in first}) == len(first)
+    assert f"average viewer {mean:.1f}" in call(home, "--steps", "1").stdout
+
+
 @pytest.mark.parametrize("policy", ["random", "popular", "best"])
 def test_the_same_seed_prints_the_same_episode(policy: str, home: Path) -> None:
     words = ["--policy", policy, "--steps", "5"]
