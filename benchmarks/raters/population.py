@@ -58,7 +58,10 @@ def main() -> None:
             )
             if seed == 0:
                 text = population_markdown(report.table, report.metadata)
-                print(f"## taste: {taste}\n\n{text}\n\n{speed:,.0f} pairs per CPU second\n", flush=True)
+                print(
+                    f"## taste: {taste}\n\n{text}\n\n{speed:,.0f} pairs per CPU second\n",
+                    flush=True,
+                )
             for row in report.table.iter_rows(named=True):
                 found.setdefault(row["figure"], []).append(row["personas_value"])
         if taste == "drawn":
