@@ -66,22 +66,22 @@ def recall(cases: Cases, retriever: Retriever | None, k: int) -> tuple[Ints, Flo
     return items, np.where(there, shown, np.nan)
 
 
-def blocks(person: Ints, *, alone: bool, most: int = BLOCK) -> Iterator[Ints]:
-    """Rows of the cases that are asked together (at most `most`), together each once.
+def blocks(person: Ints, *, alone: bool, max_block: int = BLOCK) -> Iterator[Ints]:
+    """Rows of the cases that are asked together (at most `max_block`), together each once.
 
     `alone`: nobody may be in a block twice, as a rater knows histories by persona.
 
     >>> [b.tolist() for b in blocks(np.array([7, 7, 8]), alone=True)]
     [[0, 2], [1]]
-    >>> [b.tolist() for b in blocks(np.array([7, 7, 8]), alone=False, most=2)]
+    >>> [b.tolist() for b in blocks(np.array([7, 7, 8]), alone=False, max_block=2)]
     [[0, 1], [2]]
     """
     order = np.argsort(person, kind="stable")
     turn = layers(person)[order] if alone else np.zeros(len(order), dtype=np.int64)
     for round_ in range(int(turn.max()) + 1 if len(turn) else 0):
         rows = order[turn == round_]
-        for start in range(0, len(rows), most):
-            yield rows[start : start + most]
+        for start in range(0, len(rows), max_block):
+            yield rows[start : start + max_block]
 
 
 def answers(
@@ -92,7 +92,7 @@ def answers(
     items: pl.DataFrame,
     results: ResultCache,
     *,
-    most: int = BLOCK,
+    max_block: int = BLOCK,
     progress: Callable[[int], None] = lambda _: None,
 ) -> pl.DataFrame:
     """The rater's answer to each case, asked only where `results` does not hold it yet.
@@ -109,7 +109,7 @@ def answers(
         The release's items in the order of their ids.
     results
         Where answers are stored.
-    most
+    max_block
         Cases that are asked together at most (count).
     progress
         Called with the number of cases done, stored ones too.
@@ -125,7 +125,9 @@ def answers(
         progress(len(cases))
         return found
     parts = []
-    for number, rows in enumerate(blocks(cases.person, alone=shown[0].shape[1] > 0, most=most)):
+    for number, rows in enumerate(
+        blocks(cases.person, alone=shown[0].shape[1] > 0, max_block=max_block)
+    ):
         name = f"{key}-{number:05d}"
         part = results.frame(_PARTS, name)
         if part is None or part.height != len(rows):
@@ -239,7 +241,7 @@ class SuiteContext:
     raters: RaterCache
     results: ResultCache
     k: int = RETRIEVED
-    most: int = BLOCK
+    max_block: int = BLOCK
     _retrievers: dict[str, Any] = field(default_factory=dict)
     _loaded: dict[tuple[str, int, str], Cases] = field(default_factory=dict)
     _shown: dict[tuple[str, int, str], Any] = field(default_factory=dict)
@@ -256,7 +258,7 @@ class SuiteContext:
         answer_store: AnswerStore | None = None,
         engines: Callable[[EngineSettings], Engine] | None = None,
         k: int = RETRIEVED,
-        most: int = BLOCK,
+        max_block: int = BLOCK,
         run_id: str | None = None,
     ) -> SuiteContext:
         """Open a release for a suite; case tables that were not made of it yet are made.
@@ -290,7 +292,7 @@ class SuiteContext:
             stage = case_stage(suite, table, rule)
             (cases[table],) = build(stage, context, inputs=inputs, run_id=run_id).snapshots.values()
         opened = RaterCache(settings, suite, tables, answer_store, engines)
-        return cls(found, release, tables, cases, opened, ResultCache(store.home), k, most)
+        return cls(found, release, tables, cases, opened, ResultCache(store.home), k, max_block)
 
     def questions(self, test: str, draw: int, wording: str = "own") -> Cases:
         """The cases of a test under one draw, with hand-made personas in this wording."""
@@ -429,7 +431,7 @@ class SuiteContext:
             lambda: self._rater(spec, options),
             self.raters.frame("items"),
             self.results,
-            most=self.most,
+            max_block=self.max_block,
             progress=progress,
         )
 

@@ -69,7 +69,7 @@ def suite(home: Path, log: Path, delay: float = 0.001) -> None:
         rule=RULE,
         answer_store=AnswerStore(home, serving),
         engines=lambda _: ScriptedEngine(rule, name="billed", window=WINDOW),
-        most=BLOCK,
+        max_block=BLOCK,
     )
     for options, seed in CELLS:
         shop.cell(LLM, options, seed)

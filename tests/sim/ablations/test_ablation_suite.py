@@ -120,7 +120,7 @@ def test_people_have_a_history_so_that_retrieval_matters(opened: Opened) -> None
 
 def test_nobody_is_in_a_block_twice() -> None:
     person = np.array([3, 1, 3, 3, 1, 2])
-    found = list(blocks(person, alone=True, most=2))
+    found = list(blocks(person, alone=True, max_block=2))
     assert sorted(np.concatenate(found).tolist()) == list(range(6))
     for rows in found:
         assert len(set(person[rows])) == len(rows) <= 2
@@ -337,7 +337,7 @@ def test_progress_goes_from_nothing_to_all_cells_and_never_back(
 ) -> None:
     seen: list[tuple[str, float, int]] = []
     run_suite(
-        opened(shutil.copytree(home, tmp_path / "h"), most=5),
+        opened(shutil.copytree(home, tmp_path / "h"), max_block=5),
         [],
         seeds=(0,),
         progress=lambda *step: seen.append(step),
