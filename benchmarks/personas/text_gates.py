@@ -1,0 +1,137 @@
+"""Share of texts that pass the gates, by source; prints Markdown rows and quotes.
+
+python benchmarks/personas/text_gates.py --personas llm_written_personas.jsonl.gz
+python benchmarks/personas/text_gates.py --models .understudy/models --write 20   # and SmolLM2's
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pipelines.config import PersonaSettings, Settings
+from pipelines.domains import cohort_domain
+from pipelines.personas import generate, load_lists, sample_attributes
+from pipelines.personas._gates import TextGates
+
+COHORTS = ("pilot", "books-pilot", "games-pilot")
+#: Style, temperature, least probability and repetition penalty of each sweep's row.
+WAYS = (
+    ("free", 1.0, 0.0, 1.0),
+    ("free", 0.4, 0.0, 1.0),
+    ("slots", 0.4, 0.1, 1.0),
+    ("slots", 0.6, 0.1, 1.0),
+    ("slots", 0.6, 0.1, 1.1),
+    ("slots", 0.8, 0.1, 1.1),
+)
+MODEL = "smollm2-135m"
+_GENDERS = {"Female": "female", "Male": "male"}
+
+
+def wilson(hits: int, of: int) -> tuple[float, float]:
+    """95 % interval of a share (Wilson 1927)."""
+    z, p = 1.96, hits / of
+    middle, half = p + z * z / (2 * of), z * np.sqrt(p * (1 - p) / of + z * z / (4 * of * of))
+    return (middle - half) / (1 + z * z / of), (middle + half) / (1 + z * z / of)
+
+
+def report(name: str, gates: TextGates, texts: Sequence[str], rows: Sequence[Any]) -> None:
+    """One row: share that passes, and why the others do not."""
+    faults = gates(texts, rows)
+    passed = sum(not f for f in faults)
+    low, high = wilson(passed, len(texts))
+    why = ", ".join(f"{k} {n}" for k, n in Counter(f for fs in faults for f in fs).most_common())
+    share = f"{passed / len(texts):.3f} [{low:.3f}, {high:.3f}]"
+    print(f"| {name} | {len(texts)} | {share} | {why} |", flush=True)
+
+
+def statistical(count: int) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Texts and attributes of statistical personas of three domains."""
+    for cohort in COHORTS:
+        lists = load_lists(cohort_domain(cohort, "movies"))
+        rows = sample_attributes(7, cohort, np.arange(count), lists).to_dicts()
+        texts = generate(PersonaSettings(count=count), cohort=cohort)["description"]
+        yield from zip(texts, rows, strict=True)
+
+
+def shuffled(text: str, rng: np.random.Generator) -> str:
+    """The words of every sentence in another order."""
+    out = []
+    for sentence in re.split(r"(?<=[.!?]) ", text):
+        words = sentence.rstrip(".").split(" ")
+        rng.shuffle(words)
+        out.append(" ".join(words) + ".")
+    return " ".join(out)
+
+
+def written(models: Path, count: int) -> Iterator[tuple[str, list[str], list[dict[str, Any]]]]:
+    """Texts of the model per way of drawing, each drawn once."""
+    from pipelines.personas import load_writer
+
+    for style, temperature, least, penalty in WAYS:
+        settings = Settings(
+            engine={"kind": "transformers", "model": MODEL},
+            serving={"models": models, "batch_tokens": 65_536},
+            personas={
+                "writer": "model",
+                "style": style,
+                "temperature": temperature,
+                "min_p": least,
+                "repetition_penalty": penalty,
+                "gates": "none",
+            },
+        )
+        rows = sample_attributes(7, "slots", np.arange(count))
+        with load_writer("model", settings) as writer:  # type: ignore[attr-defined]
+            texts = writer.write(rows)["description"].to_list()
+        pairs = [(t, r) for t, r in zip(texts, rows.to_dicts(), strict=True) if t]
+        name = f"{MODEL}, {style}, temperature {temperature}, min_p {least}, penalty {penalty}"
+        yield name, [t for t, _ in pairs], [r for _, r in pairs]
+
+
+def main() -> None:
+    """Measure what was asked for."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--personas", type=Path, help="JSON lines with PERSONA, gzipped")
+    parser.add_argument("--models", type=Path, help="folder with smollm2-135m: measure perplexity")
+    parser.add_argument("--write", type=int, default=0, help="texts of the model per setting")
+    given = parser.parse_args()
+    nats = None
+    if given.models:
+        from pipelines.llm.models import ModelFolder, TextScorer
+
+        nats = TextScorer(ModelFolder(given.models).get(MODEL))
+    gates, plain = TextGates(nats), TextGates(nats, plain=True)
+    print(f"gates: {', '.join(gates.names)}\n\n| texts | n | passed | faults |\n|---|--:|--:|---|")
+    known = list(statistical(200))
+    report("statistical, three domains", gates, *map(list, zip(*known, strict=True)))
+    rng = np.random.default_rng(1)
+    noise = [(shuffled(text, rng), row) for text, row in known[::6]]
+    report("the same, words of each sentence shuffled", gates, *map(list, zip(*noise, strict=True)))
+    if given.personas:
+        with gzip.open(given.personas, "rt") as lines:
+            people = [json.loads(line) for line in lines]
+        about = [{"gender": _GENDERS.get(p.get("Sex", ""))} for p in people]
+        report("written by a large model for others", gates, [p["PERSONA"] for p in people], about)
+    if given.write:
+        quotes = []
+        for name, texts, rows in written(given.models, given.write):
+            judge = plain if ", slots" in name else gates
+            report(name, judge, texts, rows)
+            quotes += [
+                f"{name}; {', '.join(f) or 'passed'}: {t}"
+                for t, f in zip(texts, judge(texts, rows), strict=True)
+            ]
+        print("\n" + "\n\n".join(quotes))
+
+
+if __name__ == "__main__":
+    main()
