@@ -273,21 +273,12 @@ _PLAYTIME = _List(
 )
 
 
-def reviews_table(file: SteamFile, work: Workspace) -> RawTable:
-    """``raw.steam_reviews``, by place."""
-    return _table("raw.steam_reviews", _REVIEWS, file, work, allow_empty=False)
-
-
-def playtime_table(file: SteamFile | None, work: Workspace) -> RawTable:
-    """``raw.steam_playtime``, by place; no rows if there is no file."""
-    if file is None:
-        return RawTable("raw.steam_playtime", iter(()), None, rows_read=lambda: 0)
-    return _table("raw.steam_playtime", _PLAYTIME, file, work, allow_empty=True)
-
-
-def _table(
-    dataset: str, entries: _List, file: SteamFile, work: Workspace, *, allow_empty: bool
+def entries_table(
+    dataset: str, entries: _List, file: SteamFile | None, work: Workspace, *, allow_empty: bool
 ) -> RawTable:
+    """A table of the entries of users' lists, by place; no rows if there is no file."""
+    if file is None:
+        return RawTable(dataset, iter(()), None, rows_read=lambda: 0)
     reading = _Entries(entries, file, work)
     return RawTable(
         dataset=dataset,
@@ -442,5 +433,9 @@ class SteamSource(Source):
                 "no Steam files", where=str(folder / self.name), hint="see docs/data.md"
             )
         yield games_table(found["games"], work)
-        yield reviews_table(found["reviews"], work)
-        yield playtime_table(found.get("items"), work)
+        yield entries_table(
+            "raw.steam_reviews", _REVIEWS, found["reviews"], work, allow_empty=False
+        )
+        yield entries_table(
+            "raw.steam_playtime", _PLAYTIME, found.get("items"), work, allow_empty=True
+        )
