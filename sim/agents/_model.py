@@ -32,6 +32,7 @@ from pipelines.prompts import (
     agent_prompt_digest,
     agent_system,
     memory_text,
+    one_line,
     page_block,
     rating_options,
 )
@@ -308,6 +309,7 @@ class ModelBrain(Asking):
                         memories=recalled[row],
                         page=_page(requests, row, cards[row]),
                         numbers=numbers[row],
+                        rated=rated,
                         arguments=(arguments or {}).get(row, []),
                     )
                 )
@@ -473,6 +475,7 @@ class ModelBrain(Asking):
                 memories=_recent(requests, row),
                 actions=actions[row],
                 state="",
+                formed=True,
                 **self._visit(requests, row),
             )
             for row in range(n)
@@ -518,6 +521,7 @@ class ModelBrain(Asking):
                 memories=_recent(requests, row),
                 actions=[_STAY, _LEAVE],
                 state=state,
+                formed=False,
                 tag=case,
                 **self._visit(requests, row),
             )
@@ -550,6 +554,7 @@ class ModelBrain(Asking):
                     _reflection(tuple(number for number, _ in told)),
                     purpose=70,
                     memories=told,
+                    example=told[0][0] if told else "",
                 )
             )
         for row, found in self._texts(rows, filling).items():
@@ -724,7 +729,8 @@ class ModelBrain(Asking):
         for place in np.flatnonzero(past.judged[row, -1]).tolist():
             rating = past.ratings[row, -1, place]
             done = f"watched, rated {rating:g} of 5" if past.watched[row, -1, place] else "skipped"
-            outcome.append(f"number {place + 1} {done}")
+            title = one_line(self._title(int(past.items[row, -1, place])))
+            outcome.append(f"number {place + 1}, {title}: {done}")
         return {
             "views": int((past.pages[row] > 0).sum()),
             "page_number": int(requests.pages[row]),

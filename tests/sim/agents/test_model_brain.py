@@ -62,7 +62,7 @@ def question(request: Request) -> str:
         "judge": "whether you watch it",
         "arguments": "what speaks against it",
         "rate": "How do you rate it",
-        "decide": "Then decide",
+        "decide": "You have looked at",
         "reflect": "state three conclusions",
         "interview": "Your visit is over",
         "classify": "Have you seen number",
