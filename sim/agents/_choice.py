@@ -264,10 +264,13 @@ def fit_choice(crowd: Crowd, held_out: HeldOut, *, draws: int = 1_000) -> Fit:
     intervals = {
         name: [round(float(v), 6) for v in (w, w - 1.96 * e, w + 1.96 * e)] for name, w, e in named
     }
-    figures = {
-        f"auc_{kind}": _interval_of_auc(score[:n], score[k * n : (k + 1) * n], people[:n], draws)
-        for k, kind in ((1, "uniform"), (2, "matched"))
-    }
+    figures: dict[str, dict[str, list[float]]] = {}
+    popular = features[:, 1 + FEATURES.index("popularity")]
+    for name, of in (("auc", score), ("auc_of_popularity_alone", popular)):
+        figures[name] = {
+            kind: _interval_of_auc(of[:n], of[k * n : (k + 1) * n], people[:n], draws)
+            for k, kind in ((1, "uniform"), (2, "matched"))
+        }
     return Fit(
         weights,
         {

@@ -5,10 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 import polars as pl
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from scipy.special import expit
 from sklearn.linear_model import LogisticRegression
 
@@ -65,6 +68,53 @@ def test_shares_of_likes_count_a_page_with_its_clicks() -> None:
     assert last.tolist() == [[False, True, True, True]]
     # ((0.5 + 0.5) / 2, then halved with 0, then with 0.75.
     assert satisfaction(shares, last, 0.5).tolist() == [(0.25 + 0.75) / 2]
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(1, 3),
+            st.booleans(),
+            st.lists(st.tuples(st.booleans(), st.integers(1, 5)), min_size=3, max_size=3),
+        ),
+        min_size=1,
+        max_size=8,
+    )
+)
+def test_shares_are_those_counted_view_by_view(views: list[Any]) -> None:
+    # A visit begins with a page, and a click shows an item of the page before it.
+    pages: list[Any] = []
+    for page, clicked, cells in views:
+        click = clicked and bool(pages)
+        pages.append((pages[-1][0] if click else page, click, cells))
+    shares, last = page_shares(past(*pages), 3)
+    content = 0.5
+    for n, (page, _, _) in enumerate(pages):
+        liked = {
+            place
+            for other, _, cells in pages[: n + 1]
+            if other == page
+            for place, (watched, rating) in enumerate(cells)
+            if watched and rating > 3
+        }
+        assert shares[0, n] == len(liked) / 3
+        assert last[0, n] == (n + 1 == len(pages) or not pages[n + 1][1])
+        if last[0, n]:
+            content = 0.5 * content + 0.5 * shares[0, n]
+    found = satisfaction(shares, last, 0.5)
+    assert found[0] == pytest.approx(content)
+    assert 0 <= found[0] <= 1
+
+
+@given(st.floats(0, 3), st.floats(0, 3), st.floats(0, 1), st.floats(0, 1))
+def test_tired_and_dissatisfied_agents_leave_sooner(
+    less: float, more: float, low: float, high: float
+) -> None:
+    less, more = sorted((less, more))
+    low, high = sorted((low, high))
+    rested = exit_probability(np.array([less]), np.array([high]))[0]
+    worn = exit_probability(np.array([more]), np.array([low]))[0]
+    assert 0 < rested <= worn < 1
 
 
 def test_exit_probability_of_the_worked_example() -> None:
