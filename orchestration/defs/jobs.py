@@ -106,7 +106,16 @@ simulate = dg.define_asset_job(
     tags=_TAGS,
 )
 
-JOBS = [everything, *domains, personas, match_personas, ablations, train_policy, simulate]
+JOBS = [
+    everything,
+    *domains,
+    personas,
+    match_personas,
+    caption_items,
+    ablations,
+    train_policy,
+    simulate,
+]
 
 
 @dg.schedule(

@@ -25,7 +25,14 @@ def defs(tmp_path_factory: pytest.TempPathFactory) -> dg.Definitions:
 def specs(defs: dg.Definitions) -> list[dg.AssetSpec]:
     keys = {
         key
-        for job in ("everything", "match_personas", "ablations", "train_policy", "simulate")
+        for job in (
+            "everything",
+            "match_personas",
+            "caption_items",
+            "ablations",
+            "train_policy",
+            "simulate",
+        )
         for key in defs.resolve_job_def(job).asset_layer.selected_asset_keys
     }
     return [spec for spec in defs.resolve_all_asset_specs() if spec.key in keys]
@@ -41,7 +48,7 @@ def test_every_asset_has_group_kinds_owner_description_and_code_version(
     assert len(specs) > 30
     for spec in specs:
         name = spec.key.to_user_string()
-        assert spec.group_name in (spec.key.path[0], "matching", "agents"), name
+        assert spec.group_name in (spec.key.path[0], "matching", "captions", "agents"), name
         assert spec.kinds, name
         assert spec.owners, name
         assert spec.code_version, name
