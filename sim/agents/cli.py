@@ -49,7 +49,7 @@ def agents(
     pages: Annotated[int, typer.Option("--pages", min=1, help="Pages at most (count).")] = 5,
     per_page: Annotated[int, typer.Option("--per-page", min=1, help="Items of a page.")] = 4,
     brain: Annotated[
-        str, typer.Option("--brain", help="statistical, random, always, or module:Class.")
+        str, typer.Option("--brain", help="statistical, model, random, always, or module:Class.")
     ] = "statistical",
     seed: Annotated[
         int, typer.Option("--seed", min=0, help="Seed; the same seed gives the same visits.")
