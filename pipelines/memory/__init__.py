@@ -185,8 +185,8 @@ class EpisodicMemory:
         vectors
             Stored vectors of all items, see :meth:`TextVectors.of_items`.
         """
-        kinds: tuple[Kind, ...] = ("initial",) * len(items)
-        return cls(kinds, items, tuple(texts), vectors[items])
+        kind: Kind = "initial"
+        return cls((kind,) * len(items), items, tuple(texts), vectors[items])
 
     def extended(
         self, kinds: Sequence[Kind], items: Ints, texts: Sequence[str], vectors: Floats

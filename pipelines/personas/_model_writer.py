@@ -186,9 +186,9 @@ class ModelWriter(Asking):
             self._check(domain)
         rows = list(attributes.iter_rows(named=True))
         drawn = [_Drawn() for _ in rows]
-        pending = range(len(rows))
+        pending = list(range(len(rows)))
         for draw in range(self._settings.draws if self._gates else 1):
-            self._draw(attributes, rows, list(pending), drawn, draw)
+            self._draw(attributes, rows, pending, drawn, draw)
             pending = [n for n in pending if drawn[n].faults]
             if not pending:
                 break

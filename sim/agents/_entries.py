@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -116,7 +117,7 @@ class EntryLog:
         return pl.concat([pl.DataFrame(schema=_SCHEMA), *parts]).sort("agent", "entry")
 
 
-_SCHEMA = {
+_SCHEMA: dict[str, Any] = {
     "agent": pl.Int64,
     "entry": pl.Int64,
     "kind": pl.String,

@@ -54,6 +54,7 @@ EXIT_REASONS = ("chosen", "limit", "failed")
 CHOSEN, LIMIT, FAILED = range(3)
 #: A visit shows pages at most this often, each time counted, per page of the limit.
 _AGAIN = 2
+_NO_TEXT: Texts = np.array(None, object)
 
 
 class Visits:
@@ -172,7 +173,7 @@ class Visits:
                      "feelings", "reasons")  # fmt: skip
         watched = reply.watched & asked
         whole = np.isin(reply.ratings, (1.0, 2.0, 3.0, 4.0, 5.0))
-        good = self._usable(rows, reply, (~watched | whole).all(axis=1), "a rating is not 1 to 5")
+        good = self._usable(rows, reply, np.all(~watched | whole, axis=1), "a rating is not 1 to 5")
         log = self.log
         log.status[rows, at], log.keys[rows, at] = self._status, reply.answer_keys
         log.judged[rows, at] = asked
@@ -181,8 +182,8 @@ class Visits:
         log.ratings[rows, at] = np.where(watched, reply.ratings[good], np.nan)
         log.expected[rows, at] = np.where(asked[good], reply.expected[good], np.nan)
         log.valence[rows, at] = np.where(watched, reply.valence[good], 0)
-        log.feelings[rows, at] = np.where(watched, reply.feelings[good], None)
-        log.reasons[rows, at] = np.where(asked[good], reply.reasons[good], None)
+        log.feelings[rows, at] = np.where(watched, reply.feelings[good], _NO_TEXT)
+        log.reasons[rows, at] = np.where(asked[good], reply.reasons[good], _NO_TEXT)
         self.phase[rows] = DECIDE
         row, place = np.nonzero(watched)
         if not len(row):
@@ -248,7 +249,10 @@ class Visits:
         memory = self.entries.lengths[rows]
         there = (reply.evidence >= -1) & (reply.evidence < memory[:, None, None])
         good = self._usable(
-            rows, reply, there.all(axis=(1, 2)), "the evidence names an entry that does not exist"
+            rows,
+            reply,
+            np.all(there, axis=(1, 2)),
+            "the evidence names an entry that does not exist",
         )
         self.log.page_status[rows, self.view[rows] - 1] = self._status
         chosen = rows[good]
@@ -357,7 +361,7 @@ class Visits:
     def _shaped(self, reply: Replies, shape: tuple[int, ...], *names: str) -> None:
         """Refuse replies whose arrays have another shape than the requests."""
         for name in names:
-            found = np.shape(getattr(reply, name, None))
+            found = np.shape(getattr(reply, name, ()))
             if found != shape:
                 what = f"{name} of shape {found}, not {shape}"
                 raise self._broken(type(reply).__name__, what)
@@ -376,7 +380,7 @@ class Visits:
                                                    reply.faults))  # fmt: skip
         again = rows[~good & (self.attempt[rows] == 0)]
         failed = rows[~good & (self.attempt[rows] > 0)]
-        self.fault[rows] = np.where(good, None, named)
+        self.fault[rows] = np.where(good, _NO_TEXT, named)
         self.attempt[rows] = 0
         self.attempt[again] = 1
         self.phase[failed] = DONE

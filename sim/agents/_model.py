@@ -419,10 +419,10 @@ class ModelBrain(Asking):
             vectors = self._items[items] if len(items) else self._items[:1] * 0
             queries.append(np.concatenate([vectors, flat[at : at + len(questions)]]))
             at += len(questions)
-        found = recall_many(memories, queries)
+        recalled = recall_many(memories, queries)
         return [
             [(n, memory.texts[n]) for n in sorted(one.entries.tolist())]
-            for memory, one in zip(memories, found, strict=True)
+            for memory, one in zip(memories, recalled, strict=True)
         ]
 
     def _memory(self, requests: Requests, row: int) -> EpisodicMemory:

@@ -95,7 +95,10 @@ class Cards:
         similar: list[tuple[tuple[str, float | None], ...]] = [()] * len(ids)
         if memories is not None and ids:
             found = self._world.memory.retrieve_many(
-                [users[n] for n in rows], ids, SIMILAR, [memories[n] for n in rows]
+                [users[n] for n in rows.tolist()],
+                ids,
+                SIMILAR,
+                [memories[n] for n in rows.tolist()],
             )
             stars = [[None if math.isnan(r) else r for r in row] for row in found.rating.tolist()]
             similar = [

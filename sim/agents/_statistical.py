@@ -248,7 +248,11 @@ class StatisticalBrain:
         release = world.release
         release.require("item_stats")
         items = release["items"].polars().sort("item_id")
-        vectors = ("item_embeddings", "persona_embeddings")
+        vectors: dict[str, Any] = {
+            name: release[name].polars()
+            for name in ("item_embeddings", "persona_embeddings")
+            if name in release
+        }
         found = fit_statistical(
             scale=SCALE,
             items=items,
@@ -256,7 +260,7 @@ class StatisticalBrain:
             interactions=release["interactions"].lazy(),
             splits=release["splits"].lazy(),
             seed=int(release.settings.get("scoring", {}).get("seed", 0)),
-            **{v: release[v].polars() if v in release else None for v in vectors},
+            **vectors,
         )
         return found, items
 
@@ -377,8 +381,9 @@ class StatisticalBrain:
     def _feelings(self, people: Ints, items: Ints, surprise: Ints) -> Texts:
         effects = self._crowd.settled.effects(people, items)
         better, worse = effects.argmax(axis=1), effects.argmin(axis=1)
-        out = np.where(surprise > 0, self._felt[1][better], self._felt[0][worse])
-        return np.where(surprise == 0, self._same, out)
+        out: Texts = np.where(surprise > 0, self._felt[1][better], self._felt[0][worse])
+        out[surprise == 0] = self._same
+        return out
 
     def _unsure(self, requests: DecideRequests) -> Ints:
         """Position of the item that is clicked; -1 where there is none."""
@@ -433,7 +438,7 @@ class StatisticalBrain:
         place = np.arange(past.pages.shape[1])
         opened = ~past.clicked & (place < views[:, None])
         last = past.pages.shape[1] - 1 - opened[:, ::-1].argmax(axis=1)
-        return (place >= last[:, None]) & (place < views[:, None])
+        return np.asarray((place >= last[:, None]) & (place < views[:, None]), np.bool_)
 
     def _expected(self, requests: ReflectRequests, wanted: Bools) -> Floats:
         row, view, place = np.nonzero(wanted)

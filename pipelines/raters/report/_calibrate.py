@@ -68,7 +68,7 @@ class Calibration:
         # Thresholds are fitted one by one: a higher one may not lie below a lower one.
         edges = np.maximum.accumulate(shares, axis=1)
         steps = np.diff(edges, prepend=0.0, append=1.0, axis=1)
-        return (1 - _FLOOR) * steps + _FLOOR / p.shape[1]
+        return np.asarray((1 - _FLOOR) * steps + _FLOOR / p.shape[1], np.float64)
 
     def metadata(self) -> dict[str, Any]:
         """What was kept and why; JSON-ready."""
@@ -105,7 +105,7 @@ def fit_calibration(probabilities: Floats, answer: Ints, user: Ints) -> Calibrat
         )
     fold = np.searchsorted(people, user) % _FOLDS
     kinds: tuple[Kind, ...] = ("none", "temperature", "isotonic")
-    nll = {}
+    nll: dict[str, float] = {}
     for kind in kinds:
         losses = np.empty(len(y))
         for n in range(_FOLDS):
