@@ -95,8 +95,8 @@ def test_a_release_takes_matches_of_its_own_tables_only(tmp_path: Path) -> None:
     context = PipelineContext({"runtime": {"home": str(tmp_path)}, "matching": SETTINGS})
     made = build(stage_of("movies.matched_personas"), context).snapshots
     own = {name: store.current(name) for name in store.datasets() if name not in made}
-    found = s90_releases._matches(context, DOMAINS["movies"], own)
+    found = s90_releases._further(context, DOMAINS["movies"], own)
     assert {n: s.version for n, s in found.items()} == {n: s.version for n, s in made.items()}
     rows = store.current("movies.splits").read().with_columns(split=pl.lit("train"))
     own["movies.splits"] = store.commit("movies.splits", rows, code_version="test")
-    assert s90_releases._matches(context, DOMAINS["movies"], own) == {}
+    assert s90_releases._further(context, DOMAINS["movies"], own) == {}

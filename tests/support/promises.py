@@ -214,6 +214,7 @@ FAULTS = (
             f"{ENGINE}/test_transformers_contract.py",
             f"{ENGINE}/test_openai_contract.py",
             f"{ENGINE}/test_scripted_contract.py",
+            f"{ENGINE}/test_vllm_server_engine.py",
             "pipelines/llm/grammars/test_guidance_engine.py",
             "vllm/test_vllm_contract.py",
         ),

@@ -8,15 +8,16 @@ import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
 from pipelines.config import EngineSettings, ServingSettings
 from pipelines.errors import ConfigError, EngineError
-from pipelines.llm.engines import Choice, Sampling, load_engine
-from pipelines.llm.engines.testing import question
+from pipelines.llm.engines import Choice, Engine, Sampling, load_engine
+from pipelines.llm.engines.testing import EngineContract, question
 
 TESTS = Path(__file__).parents[3]
 
@@ -34,19 +35,44 @@ with LlmServer(Path(options["--model"]), KINDS["vllm"], name="model", port=int(o
 """
 
 
+def _environment(folder: Path, program: str) -> Path:
+    """A Python that runs the given program instead of vLLM's."""
+    script = folder / "server.py"
+    script.write_text(program.format(tests=str(TESTS), pid=str(folder / "pid")))
+    python = folder / "python"
+    python.write_text(f'#!/bin/sh\nexec {sys.executable} {script} "$@"\n')
+    python.chmod(0o755)
+    return python
+
+
 @pytest.fixture
 def environment(tmp_path: Path) -> Callable[[str], Path]:
-    """A Python that runs the given program instead of vLLM's."""
+    return lambda program: _environment(tmp_path, program)
 
-    def make(program: str) -> Path:
-        script = tmp_path / "server.py"
-        script.write_text(program.format(tests=str(TESTS), pid=str(tmp_path / "pid")))
-        python = tmp_path / "python"
-        python.write_text(f'#!/bin/sh\nexec {sys.executable} {script} "$@"\n')
-        python.chmod(0o755)
-        return python
 
-    return make
+class TestVllmServer(EngineContract):
+    engine: ClassVar[Engine]
+    folder: ClassVar[Path]
+    model: ClassVar[Path]
+
+    @pytest.fixture(autouse=True, scope="class")
+    @classmethod
+    def _serve(cls, tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+        cls.folder, cls.model = tmp_path_factory.mktemp("server"), tiny_model
+        cls.engine = cls._open()
+        yield
+        cls.engine.close()
+
+    @classmethod
+    def _open(cls) -> Engine:
+        settings = EngineSettings(kind="vllm_server", model=str(cls.model))
+        return load_engine(settings, _serving(_environment(cls.folder, SERVER), window=24))
+
+    def make(self) -> Engine:
+        return self.engine
+
+    def make_disposable(self) -> Engine:
+        return self._open()
 
 
 def _serving(python: Path, **fields: float) -> ServingSettings:
