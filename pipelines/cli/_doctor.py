@@ -406,8 +406,8 @@ def _scale_findings(settings: Settings) -> Iterator[tuple[str, Finding]]:
     """How the model's tokenizer cuts the answers of each scale, where it is to be had."""
     from pipelines.llm.engines import Message
     from pipelines.llm.engines.chat import read_template, render_text
+    from pipelines.llm.engines.tokens import model_tokenizer
     from pipelines.prompts import answer_start, scale_report
-    from pipelines.raters import model_tokenizer
     from pipelines.scales import SCALES
 
     try:

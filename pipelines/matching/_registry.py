@@ -46,7 +46,7 @@ def open_matcher(settings: Settings, name: str | None = None) -> Matcher:
         return matcher
     from pipelines.llm.answers import AnswerStore
     from pipelines.llm.engines import load_engine
-    from pipelines.raters import model_tokenizer
+    from pipelines.llm.engines.tokens import model_tokenizer
 
     engine = load_engine(settings.engine, settings.serving)
     try:

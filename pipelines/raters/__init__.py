@@ -12,7 +12,6 @@ from pipelines.raters._facts import prompt_examples, scoring_facts
 from pipelines.raters._plan import STRATA, plan_pairs
 from pipelines.raters._registry import (
     OPENED,
-    model_tokenizer,
     needs_of,
     open_rater,
     rater_class,
@@ -122,7 +121,6 @@ __all__ = [
     "in_cohort",
     "judge_exposure",
     "layers",
-    "model_tokenizer",
     "needs_of",
     "open_rater",
     "paired_difference",

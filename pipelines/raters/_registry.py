@@ -8,10 +8,11 @@ from typing import Any
 
 import polars as pl
 
-from pipelines.config import EngineSettings, ServingSettings, Settings
+from pipelines.config import EngineSettings, Settings
 from pipelines.errors import ConfigError
 from pipelines.llm.answers import AnswerStore, Tally
 from pipelines.llm.engines import Engine, load_engine
+from pipelines.llm.engines.tokens import model_tokenizer
 from pipelines.plugins import plugin_class
 from pipelines.raters._ensemble import EnsembleRater
 from pipelines.raters._replay import ReplayRater
@@ -170,18 +171,6 @@ def _own(name: str, **there: Any) -> Rater:
         )
     made: Rater = cls(**{n: there[n] for n in wanted if n in there})
     return made
-
-
-def model_tokenizer(engine: EngineSettings, serving: ServingSettings) -> Any:
-    """The model's tokenizer; None if only a server has it, or there is none."""
-    from pipelines.llm.engines.checkpoints import find_checkpoint
-    from pipelines.llm.engines.tokens import load_tokenizer
-
-    if engine.kind in ("transformers", "vllm", "vllm_server", "guidance"):
-        return load_tokenizer(find_checkpoint(engine.model, engine.revision, serving.models).folder)
-    if engine.kind == "openai" and serving.tokenizer is not None:
-        return load_tokenizer(serving.tokenizer)
-    return None
 
 
 def _llm(

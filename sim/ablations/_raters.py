@@ -13,6 +13,7 @@ from pipelines.config import EngineSettings, Settings
 from pipelines.errors import ConfigError
 from pipelines.llm.answers import AnswerStore, Tally
 from pipelines.llm.engines import Engine, load_engine
+from pipelines.llm.engines.tokens import model_tokenizer
 from pipelines.prompts import RATING_PROMPT_VERSION, rating_prompt_digest
 from pipelines.store import Snapshot
 
@@ -123,7 +124,7 @@ class RaterCache:
             vectors = {n: self.frame(n) for n in _VECTORS if n in self.tables and model is None}
             tokenizer = None
             if model is not None and self.engines is None:
-                tokenizer = raters.model_tokenizer(model, self.settings.serving)
+                tokenizer = model_tokenizer(model, self.settings.serving)
             self._open[key] = raters.open_rater(
                 self.settings.model_copy(update={"scoring": scoring}),
                 items=self.frame("items"),

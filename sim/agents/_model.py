@@ -174,7 +174,7 @@ class ModelBrain(Asking):
         from pipelines.config import load_settings
         from pipelines.llm.answers import AnswerStore
         from pipelines.llm.engines import load_engine
-        from pipelines.raters import model_tokenizer
+        from pipelines.llm.engines.tokens import model_tokenizer
 
         if rating not in ("text", "distribution") or rounds not in (1, 2):
             raise ConfigError(

@@ -11,11 +11,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from pipelines.errors import ConfigError, EngineError
 from pipelines.hints import first_line
+
+if TYPE_CHECKING:
+    from pipelines.config import EngineSettings, ServingSettings
 
 __all__ = [
     "AnswerReading",
@@ -24,6 +27,7 @@ __all__ = [
     "encode",
     "encode_on",
     "load_tokenizer",
+    "model_tokenizer",
     "read_scale",
 ]
 
@@ -109,6 +113,17 @@ def load_tokenizer(path: Path | str) -> Any:
     if ".model" in path.name:
         return SentencePieceTokenizer(path)
     return _from_json(path)
+
+
+def model_tokenizer(engine: EngineSettings, serving: ServingSettings) -> Any:
+    """The model's tokenizer; None if only a server has it, or there is none."""
+    from pipelines.llm.engines.checkpoints import find_checkpoint
+
+    if engine.kind in ("transformers", "vllm", "vllm_server", "guidance"):
+        return load_tokenizer(find_checkpoint(engine.model, engine.revision, serving.models).folder)
+    if engine.kind == "openai" and serving.tokenizer is not None:
+        return load_tokenizer(serving.tokenizer)
+    return None
 
 
 def _from_folder(folder: Path) -> Any:
