@@ -1,4 +1,4 @@
-"""How good recommendations are: the metrics of SUBER's appendix F.1, with intervals.
+"""Metrics of recommendations, of SUBER's appendix F.1, with intervals.
 
 Single metrics take arrays and give one value per user (personalization: one value), so that
 they can be read beside their formulas; :func:`evaluate` gives all of them with 95 % intervals
@@ -24,6 +24,7 @@ from sim.metrics._lists import (
     relevant,
 )
 from sim.metrics.intervals import RESAMPLES, Figure, mean_with_interval, over_seeds, user_weights
+from sim.metrics.significance import false_discovery, paired_permutation
 
 __all__ = [
     "FIGURES",
@@ -33,12 +34,14 @@ __all__ = [
     "average_precision",
     "average_reward",
     "evaluate",
+    "false_discovery",
     "genre_share",
     "headroom_share",
     "liked_and_disliked",
     "mean_with_interval",
     "ndcg",
     "over_seeds",
+    "paired_permutation",
     "personalization",
     "recall",
     "reciprocal_rank",

@@ -23,7 +23,7 @@ from sim.metrics._lists import (
 )
 from sim.metrics.intervals import RESAMPLES, Figure, over_seeds, user_weights
 
-#: What :func:`evaluate` gives, in the order of SUBER's table 4, with how it is called there.
+#: Figures of :func:`evaluate` in the order of SUBER's table 4, with their names there.
 FIGURES: dict[str, str] = {
     "average_reward": "Average reward",
     "map@10": "MAP@10",
@@ -41,7 +41,7 @@ _AT_ONCE = 100
 
 @dataclass(frozen=True)
 class Played:
-    """What one recommender showed to every user, and what they gave for it."""
+    """Items that a recommender showed to every user, with the ratings."""
 
     #: Recommended items, first to last, of shape (users, k); -1 where a list ends early.
     items: Ints

@@ -1,4 +1,4 @@
-"""How much of what personalisation can earn a recommender does earn."""
+"""Share of the possible gain from personalisation that a recommender achieves."""
 
 from __future__ import annotations
 

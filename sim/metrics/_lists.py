@@ -191,7 +191,7 @@ def unlike(vectors: Any, weights: Floats) -> Floats:
 def liked_and_disliked(
     lists: npt.ArrayLike, item_genres: npt.ArrayLike, likes: npt.ArrayLike, dislikes: npt.ArrayLike
 ) -> tuple[Bools, Bools]:
-    """Which recommended items count as liked and which as disliked by their user.
+    """Recommended items that count as liked and as disliked by their user.
 
     Liked: at least one liked genre and no disliked one. Disliked: at least one disliked genre
     and no liked one. All others are neutral (SUBER, section 4.4 and F.1).

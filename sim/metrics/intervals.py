@@ -18,7 +18,7 @@ MIN_SEEDS = 3
 
 @dataclass(frozen=True)
 class Figure:
-    """One metric with its uncertainty."""
+    """A metric with its uncertainty."""
 
     #: Mean over seeds.
     value: float
@@ -65,7 +65,7 @@ def over_seeds(
 
 
 def user_weights(users: int, draws: int, seed: int) -> Any:
-    """How often each user is drawn, of shape (draws, users), float64."""
+    """Number of times that each user is drawn, of shape (draws, users), float64."""
     if not users:
         return np.zeros((draws, 0))
     rng = np.random.default_rng(seed)

@@ -1,0 +1,353 @@
+"""Shared inputs of experiments: worlds, opened brains, fitted recommenders, kept results."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy.typing as npt
+import orjson
+import polars as pl
+
+from pipelines.config import identity_hash
+from pipelines.errors import ConfigError
+from sim._results import ResultCache
+from sim.agents import (
+    BRAINS,
+    AgentWorld,
+    Brain,
+    Simulation,
+    default_folder,
+    open_brain,
+    simulate,
+)
+from sim.agents import CODE_VERSION as AGENTS_VERSION
+from sim.recommenders import RECOMMENDERS as OWN_RECOMMENDERS
+from sim.recommenders import Ints, Recommender, open_recommender
+
+if TYPE_CHECKING:
+    from pipelines.config import Settings
+    from sim import Release
+
+__all__ = ["CODE_VERSION", "RECOMMENDERS", "ExperimentContext"]
+
+#: Bumped whenever kept cells of the same key would be others.
+CODE_VERSION = "2"
+#: Recommenders that are visited, as far as their libraries are installed.
+RECOMMENDERS = ("random", "popular", "mean-rating", "ease", "als", "multvae", "lightgcn")
+
+
+@dataclass
+class ExperimentContext:
+    """Release, brains, recommenders and kept results that experiments share.
+
+    Whatever is opened or fitted is opened once. Visits are kept below ``home/simulations`` and
+    cells below ``home/experiments``, under everything that decides them.
+
+    Attributes
+    ----------
+    release, settings, home
+        Release, settings (the engine of a brain that asks a model) and the store's folder.
+    agents, pages, per_page, seed
+        Agents (count), pages of a visit at most, items of a page, seed.
+    brains
+        Names of brains; ``random`` and ``statistical`` are always among them.
+    recommenders
+        Names of recommenders.
+    sample
+        Size of runs with brains that ask a model: ``model_agents`` and ``model_pages`` (counts).
+    brain_options
+        Arguments of brains by name.
+    progress
+        Called with a text, done and total.
+    made, reused
+        Cells computed and read (counts).
+    seconds
+        Time that each experiment took, set by `run_experiments`.
+    """
+
+    release: Release
+    settings: Settings
+    home: Path
+    agents: int = 1_000
+    pages: int = 5
+    per_page: int = 4
+    seed: int = 0
+    brains: tuple[str, ...] = ("random", "statistical")
+    recommenders: tuple[str, ...] = ()
+    sample: dict[str, int] = field(default_factory=dict)
+    brain_options: dict[str, dict[str, Any]] = field(default_factory=dict)
+    progress: Callable[[str, float, float], None] | None = None
+    made: int = 0
+    reused: int = 0
+    seconds: dict[str, float] = field(default_factory=dict)
+    _worlds: dict[Any, AgentWorld] = field(default_factory=dict, repr=False)
+    _brains: dict[Any, Brain] = field(default_factory=dict, repr=False)
+    _of_brain: dict[int, AgentWorld] = field(default_factory=dict, repr=False)
+    _fitted: dict[Any, Recommender] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        for name in ("agents", "pages", "per_page"):
+            if getattr(self, name) < 1:
+                raise ConfigError(
+                    f"{name} is {getattr(self, name)}", where="experiments", hint="at least 1"
+                )
+        self.home = Path(self.home)
+        self.brains = tuple(dict.fromkeys(("random", "statistical", *self.brains)))
+        self.recommenders = self.recommenders or _installed(RECOMMENDERS)
+        self.sample = {"model_agents": 20, "model_pages": 2} | self.sample
+        self._cache = ResultCache(self.home, "experiments")
+
+    def close(self) -> None:
+        """Close brains that hold an engine."""
+        for brain in self._brains.values():
+            close = getattr(brain, "close", None)
+            if close is not None:
+                close()
+
+    def world(
+        self,
+        *,
+        traits: bool = True,
+        graph: bool = True,
+        cast: str = "matched",
+        pages: int | None = None,
+        per_page: int | None = None,
+    ) -> AgentWorld:
+        """The release opened for agents, once per set of arguments; see `AgentWorld.open`."""
+        key = {
+            "traits": traits,
+            "graph": graph,
+            "cast": cast,
+            "pages": self.pages if pages is None else pages,
+            "per_page": self.per_page if per_page is None else per_page,
+        }
+        name = tuple(key.items())
+        if name not in self._worlds:
+            self._worlds[name] = AgentWorld.open(self.release, **key)  # type: ignore[arg-type]
+        return self._worlds[name]
+
+    def brain(self, name: str, world: AgentWorld | None = None, **options: Any) -> Brain:
+        """A brain, opened once per world and set of options.
+
+        Parameters
+        ----------
+        name
+            As of `open_brain`.
+        world
+            Default: matched people, with `pages`, or with ``model_pages`` where a model is asked.
+        options
+            Further arguments of its class.
+        """
+        options = {**self.brain_options.get(name, {}), **options}
+        if world is None:
+            world = self.world(pages=self.sample["model_pages"] if _asks(name) else None)
+        key = (name, id(world), repr(sorted(options.items())))
+        if key not in self._brains:
+            self._say(f"open brain {name}", 0, 1)
+            made = open_brain(name, settings=self.settings, **options).open(world)
+            self._brains[key], self._of_brain[id(made)] = made, world
+        return self._brains[key]
+
+    def world_of(self, brain: Brain) -> AgentWorld:
+        """The world that a brain was opened on."""
+        return self._of_brain[id(brain)]
+
+    def agents_of(self, brain: Brain) -> int:
+        """Agents of a run (count): fewer where a model is asked."""
+        if self.source(brain) == "model":
+            return min(self.agents, self.sample["model_agents"])
+        return self.agents
+
+    def source(self, brain: Brain) -> str:
+        """``baseline``, ``statistical`` (no language model) or ``model``: source of its rows."""
+        if brain.name in ("random", "always"):
+            return "baseline"
+        found = brain.metadata()
+        return "model" if found.get("language_model") else "statistical"
+
+    def recommender(self, name: str, train: pl.DataFrame | None = None) -> Recommender:
+        """A recommender, fitted once per name and rows.
+
+        The project's own are fitted when they are first asked for a list: visits and results
+        that are kept need none.
+
+        Parameters
+        ----------
+        name
+            As of `open_recommender`.
+        train
+            Rows to fit on; default the training split. Their digest is added to the note, so that
+            visits to recommenders fitted on other rows are other visits.
+        """
+        digest = "" if train is None else _digest(train)
+        key = (name, digest)
+        if key not in self._fitted:
+            inner = open_recommender(name)
+            made: Recommender = _Deferred(inner, self._fit, name, train)
+            # The note, which visits are kept under, may say what fitting found.
+            if name not in OWN_RECOMMENDERS or name == "content":
+                made = self._fit(name, inner, train)
+            if train is not None:
+                made.note = f"{made.note} Fitted on {train.height:,} other rows ({digest})."
+            self._fitted[key] = made
+        return self._fitted[key]
+
+    def visits(
+        self,
+        brain: Brain | str,
+        recommender: Recommender | str,
+        *,
+        agents: int | None = None,
+        world: AgentWorld | None = None,
+        seed: int | None = None,
+    ) -> Simulation:
+        """Visits of agents to a recommender; kept, and resumed after a kill.
+
+        Parameters
+        ----------
+        brain, recommender
+            Opened and fitted, or names.
+        agents
+            Count; default `agents_of`.
+        world
+            Default that of the brain.
+        seed
+            Default that of the context.
+        """
+        mind = self.brain(brain) if isinstance(brain, str) else brain
+        shown = self.recommender(recommender) if isinstance(recommender, str) else recommender
+        played = self.world_of(mind) if world is None else world
+        number = self.agents_of(mind) if agents is None else agents
+        chosen = self.seed if seed is None else seed
+        folder = default_folder(self.home, played, mind, shown, agents=number, seed=chosen)
+        text = f"{mind.name} visits {shown.name}"
+        return simulate(
+            played,
+            mind,
+            shown,
+            agents=number,
+            folder=folder,
+            seed=chosen,
+            progress=lambda done, total: self._say(text, done, total),
+        )
+
+    def cell(
+        self, experiment: str, key: dict[str, Any], compute: Callable[[], pl.DataFrame]
+    ) -> pl.DataFrame:
+        """A frame that is computed once and kept.
+
+        Parameters
+        ----------
+        experiment
+            Name of the experiment.
+        key
+            All that decides the frame beside release and code, JSON-ready, such as the settings
+            of the experiment, seed and `identity` of the brain.
+        compute
+            Makes the frame.
+        """
+        whole = {
+            "experiment": experiment,
+            "code": CODE_VERSION,
+            "agents_code": AGENTS_VERSION,
+            "release": self.release.ref,
+            "key": key,
+        }
+        plain = orjson.loads(orjson.dumps(whole, option=orjson.OPT_SERIALIZE_NUMPY))
+        digest = identity_hash(plain)
+        found = self._cache.frame(experiment, digest)
+        if found is not None:
+            self.reused += 1
+            return found
+        self._say(f"{experiment}", 0, 1)
+        made = compute()
+        self._cache.put(experiment, digest, made)
+        self.made += 1
+        return made
+
+    def identity(self, brain: Brain) -> dict[str, Any]:
+        """Name, fitted values and world of a brain, for keys of cells."""
+        world = self.world_of(brain)
+        shape = {name: getattr(world, name) for name in ("cast", "pages", "per_page")}
+        habits = {"traits": world.traits, "graph": world.graph, "people": len(world)}
+        texts = None if world.texts is None else world.texts.digest
+        named = {"brain": brain.name, "metadata": brain.metadata(), "texts": texts}
+        return {**named, **shape, **habits}
+
+    def _fit(self, name: str, recommender: Recommender, train: pl.DataFrame | None) -> Recommender:
+        self._say(f"fit {name}", 0, 1)
+        return recommender.fit(self.release, interactions=train)
+
+    def _say(self, text: str, done: float, total: float) -> None:
+        if self.progress is not None:
+            self.progress(text, done, total)
+
+
+class _Deferred:
+    """A recommender that is fitted when it is first asked for a list."""
+
+    def __init__(
+        self,
+        inner: Recommender,
+        fit: Callable[[str, Recommender, pl.DataFrame | None], Recommender],
+        name: str,
+        train: pl.DataFrame | None,
+    ) -> None:
+        self.inner, self._fit, self._named, self._train = inner, fit, name, train
+        self.name, self.note = inner.name, inner.note
+        self._fitted = False
+
+    def fit(self, release: Release, *, interactions: pl.DataFrame | None = None) -> Self:
+        """Fit on other data; see :class:`Recommender`."""
+        self.inner = self.inner.fit(release, interactions=interactions)
+        self._fitted = True
+        return self
+
+    def recommend(
+        self,
+        users: npt.ArrayLike,
+        k: int,
+        *,
+        seen: npt.ArrayLike | None = None,
+        ratings: npt.ArrayLike | None = None,
+    ) -> Ints:
+        """See :class:`Recommender`."""
+        if not self._fitted:
+            self.inner = self._fit(self._named, self.inner, self._train)
+            self._fitted = True
+        return self.inner.recommend(users, k, seen=seen, ratings=ratings)
+
+
+def _asks(name: str) -> bool:
+    """Whether a brain's class takes an engine; the class is not instantiated."""
+    from pipelines import plugins
+
+    cls = plugins.plugin_class(
+        name, BRAINS, kind="brain", methods=("open",), implement="sim.agents.Brain"
+    )
+    return "engine" in inspect.signature(cls).parameters
+
+
+def _digest(rows: pl.DataFrame) -> str:
+    """Digest of the set of rows."""
+    names = [n for n in ("user_id", "item_id", "rating") if n in rows.columns]
+    data = rows.select(names).sort(names).write_csv().encode()
+    return hashlib.sha256(data).hexdigest()[:12]
+
+
+def _installed(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Recommenders whose libraries are installed."""
+    import importlib.util
+
+    needs = {
+        "als": "implicit",
+        "bpr": "implicit",
+        "multvae": "cornac",
+        "lightgcn": "torch_geometric",
+    }
+    return tuple(n for n in names if n not in needs or importlib.util.find_spec(needs[n]))

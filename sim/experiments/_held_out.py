@@ -1,0 +1,157 @@
+"""Ratings that agents give to the test items of the people whom they stand for."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from pipelines.raters import rescale, source_scale
+from pipelines.scales import scale_named
+from pipelines.seeding import hash_ids, uniform
+from sim.agents import AgentWorld, Brain, judge_pairs
+from sim.environment import split_rows
+from sim.experiments._context import ExperimentContext
+from sim.metrics import RESAMPLES, Figure, user_weights
+
+__all__ = [
+    "ITEMS_OF_MODEL",
+    "held_out_pairs",
+    "interval",
+    "judged",
+    "pairs_of",
+    "pooled",
+    "rated_rows",
+]
+
+#: Test items per person that a brain with a model is asked about at most (count).
+ITEMS_OF_MODEL = 8
+#: Percentiles of a 95 % interval.
+_LOW, _HIGH = 0.025, 0.975
+
+Floats = npt.NDArray[np.float64]
+
+
+def rated_rows(world: AgentWorld, split: str) -> pl.DataFrame:
+    """Ratings of a split on 1-5: ``user_id``, ``item`` (number), ``truth``."""
+    rows = split_rows(world.release, (split,))
+    scale = source_scale(world.release["interactions"].lazy())
+    stars = np.asarray(rescale(rows["rating"].to_numpy(), scale, scale_named("1-5")), np.float64)
+    items = pl.DataFrame({"item_id": world.catalogue.ids}).with_row_index("item")
+    return (
+        rows.select("user_id", "item_id", truth=pl.Series(stars))
+        .join(items.with_columns(pl.col("item").cast(pl.Int64)), on="item_id")
+        .select("user_id", "item", "truth")
+        .sort("user_id", "item")
+    )
+
+
+def held_out_pairs(
+    world: AgentWorld, *, people: int | None = None, most: int | None = None
+) -> pl.DataFrame:
+    """Test ratings of the world's people: ``person``, ``item`` (numbers), ``truth`` (1-5).
+
+    Parameters
+    ----------
+    world
+        Matched people.
+    people
+        Only the first ones (count); their order is that of a hash.
+    most
+        Items of each person at most (count), drawn by a hash.
+    """
+    numbers = world.people.select("user_id").with_columns(
+        person=pl.int_range(pl.len(), dtype=pl.Int64)
+    )
+    found = rated_rows(world, "test").join(numbers, on="user_id").sort("person", "item")
+    if people is not None:
+        found = found.filter(pl.col("person") < people)
+    if most is not None and found.height:
+        ids = np.asarray(hash_ids(found["user_id"]))
+        rank = pl.Series("rank", uniform(0, ids, found["item"].to_numpy()))
+        order = pl.col("rank").rank("ordinal").over("person")
+        found = found.with_columns(rank).filter(order <= most)
+    return found.select("person", "item", "truth")
+
+
+def pairs_of(context: ExperimentContext, brain: Brain, world: AgentWorld) -> pl.DataFrame:
+    """Test pairs that a brain is asked about: all, or a sample where a model is asked."""
+    if context.source(brain) == "model":
+        return held_out_pairs(world, people=context.agents_of(brain), most=ITEMS_OF_MODEL)
+    return held_out_pairs(world, people=context.agents)
+
+
+def judged(
+    context: ExperimentContext,
+    brain: Brain,
+    pairs: pl.DataFrame,
+    *,
+    key: dict[str, Any] | None = None,
+    **asking: Any,
+) -> pl.DataFrame:
+    """Judgements of pairs by agents that have watched each item; kept.
+
+    Parameters
+    ----------
+    context, brain
+        The brain is opened on a world of the context.
+    pairs
+        Columns ``person`` and ``item``; others are carried along.
+    key
+        What else decides the judgements beside brain and pairs.
+    asking
+        Further arguments of `judge_pairs`, where given a function its result.
+
+    Returns
+    -------
+    The columns of `pairs`, then ``watched``, ``rating``, ``expected``, ``feeling``, ``status``.
+    """
+    world = context.world_of(brain)
+
+    def compute() -> pl.DataFrame:
+        given = {name: v() if callable(v) else v for name, v in asking.items()}
+        people, items = pairs["person"].to_numpy(), pairs["item"].to_numpy()
+        asked = judge_pairs(
+            given.pop("world", world), brain, people, items, seed=context.seed,
+            **{"experienced": True, **given},
+        )  # fmt: skip
+        return pl.concat([pairs, asked.frame.drop("person", "item")], how="horizontal")
+
+    digest = hashlib.sha256(pairs.write_csv().encode()).hexdigest()
+    whole = {"brain": context.identity(brain), "pairs": digest, "seed": context.seed, **(key or {})}
+    return context.cell("judged", whole, compute)
+
+
+def interval(value: float, drawn: Any) -> Figure:
+    """A value with the percentiles of its draws, widened to it; NaN draws are left out."""
+    known = np.asarray(drawn, np.float64)
+    known = known[~np.isnan(known)]
+    low, high = np.quantile(known, [_LOW, _HIGH]) if len(known) else (value, value)
+    return Figure(value, min(float(low), value), max(float(high), value))
+
+
+def pooled(owner: npt.ArrayLike, columns: list[Floats], of: Callable[[Floats], Floats]) -> Figure:
+    """A function of sums over all rows, with a bootstrap interval over their owners.
+
+    Parameters
+    ----------
+    owner
+        Person of each row, of shape (rows,).
+    columns
+        Values that are summed, each of shape (rows,).
+    of
+        From sums of shape (columns, draws) to values of shape (draws,).
+
+    >>> mean = pooled([0, 0, 1], [np.array([1.0, 2.0, 6.0]), np.ones(3)], lambda s: s[0] / s[1])
+    >>> mean.value
+    3.0
+    """
+    _, place = np.unique(np.asarray(owner), return_inverse=True)
+    people = int(place.max()) + 1
+    sums = np.stack([np.bincount(place, column, minlength=people) for column in columns])
+    drawn = of((user_weights(people, RESAMPLES, 0) @ sums.T).T)
+    return interval(float(of(sums.sum(axis=1)[:, None])[0]), drawn)

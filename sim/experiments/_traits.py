@@ -1,0 +1,352 @@
+"""Experiment ``traits``: habits of agents by tier, and their diversity beside people's."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+from scipy.special import gammaln
+
+from sim.agents import AgentWorld, Simulation
+from sim.experiments._context import ExperimentContext
+from sim.experiments._distribution import correlation
+from sim.experiments._feedback import Floats
+from sim.experiments._figures import finish_picture, mean_figure
+from sim.experiments._protocol import Comparison, Result, Row, TooFew
+from sim.metrics import RESAMPLES, Figure, user_weights
+
+__all__ = ["Traits", "TraitsSettings", "group_difference", "overlap", "rarefied"]
+
+#: Figure of each trait, and its tiers from low to high.
+TRAITS = {"activity": "watched", "conformity": "deviation", "diversity": "genres"}
+TIERS = ("low", "medium", "high")
+_FIGURES = {
+    "watched": "items watched in a visit (count): activity",
+    "deviation": "mean squared deviation of the ratings from the items' mean training ratings "
+    "(1-5): low for high conformity",
+    "genres": "genres expected among a fixed number of the watched items (count): diversity",
+    "genres_overlap": "1 less the total variation distance of agents' and people's distributions "
+    "of `genres`, 0-1",
+    "genres_r": "correlation over people of agents' and people's `genres`, -1 to 1",
+}
+
+
+@dataclass(frozen=True)
+class TraitsSettings:
+    """Settings of ``traits``.
+
+    Attributes
+    ----------
+    recommender
+        Name; ``als`` stands for Agent4Rec's MF.
+    items
+        Watched items that genres are expected among (count).
+    min_people
+        People that the figure of a tier needs (count).
+    """
+
+    recommender: str = "als"
+    items: int = 3
+    min_people: int = 10
+
+
+class Traits:
+    """Differences between tiers, with and without traits, and diversity against people."""
+
+    name = "traits"
+    question = (
+        "Are agents with low and high activity, conformity and diversity apart in what they do, "
+        "with traits and without, and are they as diverse as their people?"
+    )
+    anchor = "Agent4Rec, Figs. 4-6; SimUSER, Fig. 6"
+    figures = _FIGURES
+
+    def __init__(self, settings: TraitsSettings | None = None) -> None:
+        self.settings = settings or TraitsSettings()
+
+    def run(self, context: ExperimentContext) -> Result:
+        """Play visits with and without traits, and compare tiers."""
+        world = context.world()
+        tiers = world.people.select("persona_id", *TRAITS)
+        self._require_tiers(tiers, context)
+        people = context.cell(
+            self.name,
+            {"people": len(world), "settings": asdict(self.settings)},
+            lambda: _of_people(world, self.settings.items),
+        )
+        rows = self._tier_rows({"brain": "people", "traits": "own"}, "people", people, tiers)
+        comparisons: list[Comparison] = []
+        counts: dict[str, int] = {}
+        for brain in context.brains:
+            mind = context.brain(brain)
+            pages = context.world_of(mind).pages
+            bare = context.world(traits=False, pages=pages)
+            frames = {}
+            for name, run in (
+                ("with", context.visits(mind, self.settings.recommender)),
+                (
+                    "without",
+                    context.visits(context.brain(brain, bare), self.settings.recommender),
+                ),
+            ):
+                frame = context.cell(
+                    self.name,
+                    {"visits": run.identity, "settings": asdict(self.settings)},
+                    lambda r=run: _of_agents(world, r, self.settings.items),  # type: ignore[misc]
+                )
+                frames[name] = frame
+                labels = {"brain": brain, "traits": name}
+                found = self._tier_rows(labels, context.source(mind), frame, tiers)
+                rows += found
+                comparisons += self._gaps(found, frame, tiers, context.seed)
+                counts[f"people, {brain}, {name} traits"] = frame.height
+            changed = _difference(frames["with"], frames["without"])
+            labels = {"brain": brain, "traits": "with less without"}
+            found = self._tier_rows(labels, context.source(mind), changed, tiers)
+            rows += found
+            comparisons += self._gaps(found, changed, tiers, context.seed)
+            labels = {"brain": brain, "traits": "with", "trait": "diversity", "tier": "all"}
+            rows.append(_likeness(labels, context.source(mind), frames["with"], people))
+        return Result(rows, comparisons, self._notes(), {"tiers": _picture(rows)}, counts)
+
+    def _notes(self) -> list[str]:
+        return [
+            "Tiers hold different people: their differences are tested by permuting people between "
+            "tiers. Without traits tiers differ as far as the people's histories do; `with less "
+            "without` is, person by person, what the traits change.",
+            "The statistical brain's effects of activity and diversity are assumed, that of "
+            "conformity is fitted. The brain `random` reads no traits: its change is exactly 0.",
+            f"`genres` is over agents with at least {self.settings.items} watched items; people's "
+            "is of as many training items. `watched` has no counterpart of people. A tier with "
+            f"fewer than {self.settings.min_people} people has no figure.",
+        ]
+
+    def _require_tiers(self, tiers: pl.DataFrame, context: ExperimentContext) -> None:
+        for trait in TRAITS:
+            for tier in (TIERS[0], TIERS[-1]):
+                number = tiers.filter(pl.col(trait) == tier).height
+                if number < self.settings.min_people:
+                    raise TooFew(
+                        f"people of {tier} {trait}",
+                        found=number,
+                        needed=self.settings.min_people,
+                        where=f"experiment {self.name}, {context.release.ref}",
+                        hint="a release with more matched people",
+                    )
+
+    def _tier_rows(
+        self, labels: dict[str, str], source: str, frame: pl.DataFrame, tiers: pl.DataFrame
+    ) -> list[Row]:
+        joined = frame.join(tiers, on="persona_id", maintain_order="left")
+        rows = []
+        for trait, name in TRAITS.items():
+            if name not in frame.columns:
+                continue
+            for tier in TIERS:
+                values = joined.filter(pl.col(trait) == tier)[name].drop_nulls()
+                enough = len(values) >= self.settings.min_people
+                figures: dict[str, Figure | float | None] = {
+                    name: mean_figure(values.to_numpy()) if enough else None
+                }
+                rows.append(
+                    Row(labels | {"trait": trait, "tier": tier}, source, figures, len(values))
+                )
+        return rows
+
+    def _gaps(
+        self, rows: list[Row], frame: pl.DataFrame, tiers: pl.DataFrame, seed: int
+    ) -> list[Comparison]:
+        """High less low tier of each trait."""
+        joined = frame.join(tiers, on="persona_id", maintain_order="left")
+        out = []
+        for trait, name in TRAITS.items():
+            sides = [
+                joined.filter(pl.col(trait) == tier)[name].drop_nulls().to_numpy()
+                for tier in (TIERS[-1], TIERS[0])
+            ]
+            titles = {row.labels["tier"]: row.title for row in rows if row.labels["trait"] == trait}
+            if min(map(len, sides)) < self.settings.min_people:
+                continue
+            difference, p = group_difference(sides[0], sides[1], seed=seed)
+            number = len(sides[0]) + len(sides[1])
+            out.append(Comparison(titles[TIERS[-1]], titles[TIERS[0]], name, difference, p, number))
+        return out
+
+
+#: Permutations of the test between two groups (count).
+_PERMUTATIONS = 4_999
+
+
+def rarefied(counts: npt.ArrayLike, sizes: npt.ArrayLike, m: int) -> Floats:
+    """Expected number of genres among m items drawn without replacement (Hurlbert 1971).
+
+    Histories of different length are comparable: sum over genres of 1 - C(n - k, m) / C(n, m), k of
+    the n items having the genre.
+
+    Parameters
+    ----------
+    counts
+        Items with each genre, of shape (people, genres).
+    sizes
+        Items, of shape (people,).
+    m
+        Items drawn (count).
+
+    Returns
+    -------
+    Of shape (people,); NaN for fewer than m items.
+
+    >>> rarefied([[1, 1, 2]], [4], 2).round(4)  # 1/2 + 1/2 + (1 - 1/6)
+    array([1.8333])
+    """
+    k, n = np.asarray(counts, np.float64), np.asarray(sizes, np.float64)[:, None]
+    possible = n - k >= m
+    with np.errstate(invalid="ignore"):
+        none = np.exp(_log_choose(np.where(possible, n - k, m), m) - _log_choose(n, m))
+    found = (1.0 - np.where(possible, none, 0.0)).sum(axis=1)
+    return np.asarray(np.where(n[:, 0] >= m, found, np.nan))
+
+
+def _log_choose(n: Floats, m: int) -> Floats:
+    return np.asarray(gammaln(n + 1) - gammaln(m + 1) - gammaln(n - m + 1))
+
+
+def group_difference(left: Floats, right: Floats, *, seed: int = 0) -> tuple[Figure, float]:
+    """Difference of the means of two groups of people: 95 % interval and p.
+
+    The interval draws people of either group with replacement; p is that of a permutation test
+    (two-sided).
+    """
+    draws = [
+        user_weights(len(part), RESAMPLES, seed + n) @ part / len(part)
+        for n, part in enumerate((left, right))
+    ]
+    low, high = np.quantile(draws[0] - draws[1], [0.025, 0.975])
+    value = float(left.mean() - right.mean())
+    both, size = np.concatenate([left, right]), len(left)
+    rng = np.random.default_rng(seed)
+    chosen = np.zeros((_PERMUTATIONS, len(both)))
+    chosen[:, :size] = 1.0
+    sums = rng.permuted(chosen, axis=1) @ both
+    moved = sums / size - (both.sum() - sums) / (len(both) - size)
+    beyond = int((np.abs(moved) >= abs(value) - 1e-12).sum())
+    return Figure(value, float(low), float(high)), (beyond + 1) / (_PERMUTATIONS + 1)
+
+
+def overlap(left: Floats, right: Floats, ends: npt.ArrayLike) -> Figure:
+    """One less the total variation distance of two histograms of the same people, 0-1.
+
+    The interval draws people with replacement, and is widened to the value: a distance is biased
+    upwards in resamples.
+
+    >>> overlap(np.array([1.0, 1.0, 2.0, 2.0]), np.array([1.0, 2.0, 2.0, 2.0]), [1.5]).value
+    0.75
+    """
+    bins = [np.digitize(values, np.asarray(ends)) for values in (left, right)]
+    flags = [np.eye(len(np.asarray(ends)) + 1)[numbers] for numbers in bins]
+    weights = user_weights(len(left), RESAMPLES, 0) / len(left)
+    value = 1 - np.abs(flags[0].mean(axis=0) - flags[1].mean(axis=0)).sum() / 2
+    drawn = 1 - np.abs(weights @ flags[0] - weights @ flags[1]).sum(axis=1) / 2
+    low, high = np.quantile(drawn, [0.025, 0.975])
+    return Figure(float(value), min(float(low), float(value)), max(float(high), float(value)))
+
+
+def _likeness(
+    labels: dict[str, str], source: str, agents: pl.DataFrame, people: pl.DataFrame
+) -> Row:
+    """Agents' diversity against that of their people."""
+    both = agents.join(people, on="persona_id", suffix="_people").sort("persona_id")
+    both = both.drop_nulls(["genres", "genres_people"])
+    figures: dict[str, Figure | float | None] = {"genres_overlap": None, "genres_r": None}
+    if both.height:
+        mine, theirs = both["genres"].to_numpy(), both["genres_people"].to_numpy()
+        ends = np.arange(0.5, max(mine.max(), theirs.max()), 0.5)
+        figures = {"genres_overlap": overlap(mine, theirs, ends),
+                   "genres_r": correlation(mine, theirs)}  # fmt: skip
+    return Row(labels, source, figures, both.height)
+
+
+def _difference(left: pl.DataFrame, right: pl.DataFrame) -> pl.DataFrame:
+    """Left less right of every figure, by person."""
+    both = left.join(right, on="persona_id", suffix="_right").sort("persona_id")
+    names = list(TRAITS.values())
+    return both.select("persona_id", *(pl.col(n) - pl.col(f"{n}_right") for n in names))
+
+
+def _of_agents(world: AgentWorld, run: Simulation, items: int) -> pl.DataFrame:
+    """Figures of `TRAITS` by person, means over its agents."""
+    whole = run.table("agents").filter(pl.col("exit_reason") != "failed")
+    agents = whole.select("agent", "persona_id").sort("agent").collect()
+    views = run.table("views").filter(pl.col("watched")).select("agent", "item_id", "rating")
+    watched = views.collect().join(agents, on="agent", how="semi").unique(["agent", "item_id"])
+    found = _figures(world, watched.rename({"agent": "who"}), items)
+    joined = agents.join(found, left_on="agent", right_on="who", how="left")
+    joined = joined.with_columns(pl.col("watched").fill_null(0))
+    means = [pl.col(n).cast(pl.Float64).mean() for n in TRAITS.values()]
+    return joined.group_by("persona_id").agg(means).sort("persona_id")
+
+
+def _of_people(world: AgentWorld, items: int) -> pl.DataFrame:
+    """Deviation and genres of people's training interactions."""
+    lengths = world.history.lengths
+    rated = pl.DataFrame(
+        {
+            "who": np.repeat(np.arange(len(lengths)), lengths),
+            "item_id": pl.Series(world.catalogue.ids).gather(world.history.items),
+            "rating": world.history.ratings,
+        }
+    )
+    found = _figures(world, rated, items).sort("who")
+    ids = world.people["persona_id"].gather(found["who"])
+    return found.select(ids.alias("persona_id"), "deviation", "genres").sort("persona_id")
+
+
+def _figures(world: AgentWorld, rated: pl.DataFrame, items: int) -> pl.DataFrame:
+    """Figures of `TRAITS` of rows of ``who``, ``item_id`` and ``rating`` (1-5)."""
+    known = pl.DataFrame(
+        {"item_id": world.catalogue.ids, "mean": world.mean_ratings}
+    ).with_row_index("item")
+    rows = rated.join(known, on="item_id").sort("who", "item")
+    off = (pl.col("rating") - pl.col("mean").fill_nan(None)) ** 2
+    sums = rows.group_by("who", maintain_order=True).agg(watched=pl.len(), deviation=off.mean())
+    people, place = np.unique(rows["who"].to_numpy(), return_inverse=True)
+    flags = world.genres[rows["item"].to_numpy()]
+    counts = np.stack(
+        [np.bincount(place, column, minlength=len(people)) for column in flags.T], axis=1
+    )
+    genres = rarefied(counts, sums["watched"].to_numpy(), items)
+    return sums.with_columns(genres=pl.Series(genres).fill_nan(None))
+
+
+def _picture(rows: list[Row]) -> bytes:
+    from matplotlib.figure import Figure as Picture
+
+    picture = Picture(figsize=(12, 4))
+    panels = picture.subplots(1, len(TRAITS))
+    played = {r.labels["traits"]: None for r in rows if r.labels["traits"] != "with less without"}
+    groups = dict.fromkeys((r.labels["brain"], traits) for r in rows for traits in played)
+    for axes, (trait, name) in zip(panels, TRAITS.items(), strict=True):
+        for n, (brain, traits) in enumerate(groups):
+            found = {
+                r.labels["tier"]: r.figures[name]
+                for r in rows
+                if (r.labels["brain"], r.labels["traits"], r.labels["trait"])
+                == (brain, traits, trait)
+                and name in r.figures
+            }
+            pairs = [(k, found.get(tier)) for k, tier in enumerate(TIERS)]
+            known = [(k + 0.06 * n, f) for k, f in pairs if isinstance(f, Figure)]
+            if known:
+                off = [[f.value - f.low for _, f in known], [f.high - f.value for _, f in known]]
+                values = [f.value for _, f in known]
+                label = f"{brain}, {traits}" if brain != "people" else brain
+                axes.errorbar([k for k, _ in known], values, yerr=off, marker="o", capsize=2,
+                              label=label)  # fmt: skip
+        axes.set_xticks(range(len(TIERS)), TIERS)
+        axes.set_xlabel(f"{trait} of the person")
+        axes.set_ylabel(name)
+        axes.spines[["top", "right"]].set_visible(False)
+    panels[1].legend(fontsize=7)
+    return finish_picture(picture, panels[1], "Behaviour by tier, with and without traits")

@@ -1,0 +1,217 @@
+"""The command ``sim experiment``, which is also ``understudy experiment``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from pipelines.cli.options import (
+    ConfigOption,
+    HomeOption,
+    JsonOption,
+    ReleaseOption,
+    SetOption,
+    emit,
+    folder_option,
+    full_ref,
+    open_settings,
+    overrides_of,
+    progress_bar,
+    table,
+)
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from sim.experiments import Experiment, Outcome
+
+__all__ = ["experiment"]
+
+
+def experiment(
+    names: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="list | NAME... | all",
+            help="Experiments of `list`, module:Class, or file.py:Class.",
+            show_default=False,
+        ),
+    ],
+    brain: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--brain",
+            show_default=False,
+            help="model, or module:Class; may be repeated. random and statistical are played in "
+            "any case.",
+        ),
+    ] = None,
+    option: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--brain-option",
+            metavar="KEY=VALUE",
+            show_default=False,
+            help="Option of the brains given by --brain; may be repeated.",
+        ),
+    ] = None,
+    recommender: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--recommender",
+            "-r",
+            show_default=False,
+            help="A name of `sim recommend list`; may be repeated (default: those installed of "
+            "random, popular, mean-rating, ease, als, multvae, lightgcn).",
+        ),
+    ] = None,
+    number: Annotated[int, typer.Option("--agents", min=1, help="Agents (count).")] = 1_000,
+    pages: Annotated[int, typer.Option("--pages", min=1, help="Pages at most (count).")] = 5,
+    per_page: Annotated[int, typer.Option("--per-page", min=1, help="Items of a page.")] = 4,
+    model_agents: Annotated[
+        int, typer.Option("--model-agents", min=1, help="Agents played by a model (count).")
+    ] = 20,
+    model_pages: Annotated[
+        int, typer.Option("--model-pages", min=1, help="Their pages at most (count).")
+    ] = 2,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed.")] = 0,
+    out: Annotated[
+        Path | None,
+        folder_option("--out", "Folder of the reports (default: HOME/experiments/reports)."),
+    ] = None,
+    release: ReleaseOption = "latest",
+    settings: SetOption = None,
+    home: HomeOption = None,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Run experiments on simulated users, with baselines and intervals.
+
+    `list` prints their questions. Visits and results are kept in the home: the same run again
+    computes only what is missing. Reports are Markdown, CSV and one HTML page with the figures.
+    Where too little is there for figures, the report says so; a single experiment then fails.
+
+    Examples:
+      sim experiment list
+
+      sim experiment believability distribution --agents 1000
+
+      sim experiment all --brain model --set engine.kind=transformers --set
+    engine.model=smollm2-135m
+
+    JSON: {"release", "made", "reused", "files": {...}, "experiments": [{"name", "question",
+    "anchor", "too_few", "seconds", "rows": [{"labels", "source", "figures", "n", "note"}],
+    "comparisons": [{"left", "right", "figure", "difference", "p", "n"}], "notes", "counts"}]};
+    of `list`: [{"name", "question", "anchor", "figures"}].
+    """
+    if names == ["list"]:
+        _listed(as_json=as_json)
+        return
+    from sim import open_release
+    from sim.agents.cli import brain_options
+    from sim.experiments import ExperimentContext, chosen_names, run_experiments, write_report
+
+    tree = open_settings(None, config, overrides_of(home, settings))
+    opened = open_release(full_ref(release, tree), home=tree.runtime.home)
+    title = f"{len(chosen_names(names))} experiments"
+    with progress_bar(title, disable=as_json) as advance:
+        context = ExperimentContext(
+            opened,
+            tree,
+            Path(tree.runtime.home),
+            agents=number,
+            pages=pages,
+            per_page=per_page,
+            seed=seed,
+            brains=tuple(brain or ()),
+            recommenders=tuple(recommender or ()),
+            sample={"model_agents": model_agents, "model_pages": model_pages},
+            brain_options={name: brain_options(option) for name in brain or ()},
+            progress=lambda text, done, total: advance(to=done, total=total, text=text),
+        )
+        try:
+            found = run_experiments(context, names)
+        finally:
+            context.close()
+    folder = out or Path(tree.runtime.home) / "experiments" / "reports"
+    files = write_report(found, folder, release=opened.ref)
+    payload: dict[str, Any] = {
+        "release": opened.ref,
+        "made": context.made,
+        "reused": context.reused,
+        "files": {kind: str(path) for kind, path in files.items()},
+        "experiments": [
+            {**_described(e), **_outcome(o), "seconds": context.seconds[name]}
+            for name, (e, o) in found.items()
+        ],
+    }
+    emit(payload, lambda screen: _render(screen, payload), as_json=as_json)
+
+
+def _listed(*, as_json: bool) -> None:
+    from sim.experiments import experiment_names, open_experiment
+
+    rows = [open_experiment(name) for name in experiment_names()]
+
+    def render(screen: Console) -> None:
+        shown = table("name", "question", "papers")
+        for one in rows:
+            shown.add_row(one.name, one.question, one.anchor)
+        screen.print(shown)
+
+    payload = [{**_described(one), "figures": one.figures} for one in rows]
+    emit(payload, render, as_json=as_json)
+
+
+def _described(one: Experiment) -> dict[str, Any]:
+    return {"name": one.name, "question": one.question, "anchor": one.anchor}
+
+
+def _outcome(outcome: Outcome) -> dict[str, Any]:
+    from sim.experiments import Result
+
+    if isinstance(outcome, Result):
+        return {"too_few": None, **outcome.as_json()}
+    return {"too_few": str(outcome), "rows": [], "comparisons": [], "notes": [], "counts": {}}
+
+
+def _render(screen: Console, payload: dict[str, Any]) -> None:
+    for one in payload["experiments"]:
+        screen.print(f"\n{one['name']}: {one['question']}", style="bold", markup=False)
+        if one["too_few"]:
+            screen.print(f"No figures: {one['too_few']}.", markup=False)
+            continue
+        rows = one["rows"]
+        # A column without a number in any row is left to the report.
+        names = list(
+            dict.fromkeys(n for row in rows for n, v in row["figures"].items() if v is not None)
+        )
+        shown = table()
+        shown.add_column("row", min_width=12)
+        for name in (*names, "n"):
+            # Long headings wrap: numbers are narrower than they are.
+            shown.add_column(name.replace("_", " "), justify="right")
+        for row in rows:
+            title = ", ".join(v for v in row["labels"].values() if v)
+            values = [_shown(row["figures"].get(name)) for name in names]
+            count = "" if row["n"] is None else f"{row['n']:,}"
+            shown.add_row(f"{title} ({row['source']})", *values, count)
+        screen.print(shown)
+        for note in one["notes"]:
+            screen.print(note, markup=False)
+    screen.print(
+        f"\nRelease {payload['release']}; {payload['made']} results computed, "
+        f"{payload['reused']} were there. Rows of source statistical and baseline use no language "
+        "model; intervals stand in the report.",
+        markup=False,
+    )
+    screen.print(f"Report: {payload['files']['html']}", markup=False)
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return ""
+    number = value[0] if isinstance(value, list) else value
+    return f"{number:.3f}" if abs(number) < 100 else f"{number:,.0f}"

@@ -1,0 +1,161 @@
+"""The command and its reports."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from pipelines.errors import ConfigError
+from sim import Release
+from sim.experiments import (
+    CODE_VERSION,
+    EXPERIMENTS,
+    Experiment,
+    ExperimentContext,
+    Result,
+    Row,
+    TooFew,
+    chosen_names,
+    experiment_names,
+    markdown,
+    open_experiment,
+    paper_rows,
+    run_experiments,
+    write_report,
+)
+from sim.experiments.cli import experiment
+from sim.experiments.testing import fresh
+from sim.metrics import Figure
+
+app = typer.Typer()
+app.command()(experiment)
+
+OWN = """
+from dataclasses import dataclass
+from sim.experiments import Result, Row
+
+@dataclass(frozen=True)
+class None_:
+    pass
+
+class Mine:
+    name = "mine"
+    question = "Is there an answer?"
+    anchor = "none"
+    figures = {"one": "always 1"}
+    settings = None_()
+
+    def run(self, context):
+        return Result([Row({"brain": "none"}, "baseline", {"one": 1.0})])
+"""
+
+
+def called(*arguments: str) -> Any:
+    return CliRunner().invoke(app, list(arguments), env={"COLUMNS": "160"})
+
+
+@pytest.fixture
+def store(matched: Release, tmp_path: Path) -> Path:
+    return shutil.copytree(matched.path.parents[1], tmp_path / "home")
+
+
+def test_list_has_every_experiment_with_its_question() -> None:
+    found = json.loads(called("list", "--json").stdout)
+    assert [one["name"] for one in found] == experiment_names()
+    assert all(one["question"] and one["figures"] for one in found)
+    assert set(experiment_names()) <= set(EXPERIMENTS)
+
+
+def test_second_run_reads_what_the_first_computed(store: Path, tmp_path: Path) -> None:
+    arguments = ("distribution", "cost", "--home", str(store), "--agents", "30", "-r", "popular")
+    first = called(*arguments, "--out", str(tmp_path / "one"))
+    assert first.exit_code == 0, first.output
+    assert "statistical, popular (statistical)" in first.output
+    second = called(*arguments, "--out", str(tmp_path / "two"), "--json")
+    found = json.loads(second.stdout)
+    assert found["made"] == 0
+    assert found["reused"] > 0
+    assert [e["name"] for e in found["experiments"]] == ["distribution", "cost"]
+    names = sorted(p.name for p in (tmp_path / "one").iterdir())
+    assert names == [
+        "cost-paired.csv", "cost-seconds.png", "cost.csv", "cost.md", "distribution-paired.csv",
+        "distribution-ratings.png", "distribution.csv", "distribution.md", "experiments.html",
+    ]  # fmt: skip
+    for name in names:
+        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
+
+
+def test_page_holds_every_experiment_and_its_pictures(store: Path, tmp_path: Path) -> None:
+    called("distribution", "cost", "--home", str(store), "--agents", "30", "-r", "popular",
+           "--out", str(tmp_path / "out"))  # fmt: skip
+    text = (tmp_path / "out" / "experiments.html").read_text()
+    assert text.count("<body>") == text.count("</html>") == 1
+    assert text.count("<h1>") == 2
+    assert text.count("data:image/png;base64,") == 2
+    assert "href='#cost'" in text
+    assert "id='cost'" in text
+    assert "http" not in text.replace("http-equiv", "")
+
+
+def test_too_little_ends_a_single_experiment_and_not_all(context: ExperimentContext) -> None:
+    few = fresh(context, agents=3)
+    with pytest.raises(TooFew, match="at least 10 are needed"):
+        run_experiments(few, ["cost"])
+    found = run_experiments(few, ["cost", "distribution"])
+    assert {type(outcome) for _, outcome in found.values()} == {TooFew}
+    text = markdown(*found["cost"], release="movies@1")
+    assert "No figures: 3 agents, at least 10 are needed" in text
+    assert "|" not in text
+
+
+def test_names_are_checked_before_anything_runs(context: ExperimentContext) -> None:
+    assert chosen_names(["cost", "all"])[0] == "cost"
+    assert sorted(chosen_names(["cost", "all"])) == sorted(experiment_names())
+    with pytest.raises(ConfigError, match="no experiment is named"):
+        chosen_names([])
+    with pytest.raises(ConfigError, match="did you mean believability"):
+        run_experiments(context, ["cost", "beleivability"])
+    with pytest.raises(ConfigError, match="no run"):
+        open_experiment("sim.metrics:Figure")
+
+
+def test_own_experiment_runs_from_a_file(store: Path, tmp_path: Path) -> None:
+    (tmp_path / "own_mine.py").write_text(OWN)
+    name = f"{tmp_path / 'own_mine.py'}:Mine"
+    out = called(name, "--home", str(store), "--out", str(tmp_path / "out"), "--json")
+    assert out.exit_code == 0, out.output
+    (one,) = json.loads(out.stdout)["experiments"]
+    assert one["rows"][0]["figures"] == {"one": 1.0}
+    assert (tmp_path / "out" / "mine.csv").exists()
+
+
+def test_report_escapes_what_others_wrote(tmp_path: Path) -> None:
+    row = Row({"brain": "<script>|"}, "model", {"likeness": Figure(0.5, 0.25, 0.75)}, 3)
+    made: Experiment = open_experiment("distribution")
+    write_report({"distribution": (made, Result([row]))}, tmp_path, release="movies@1")
+    page = (tmp_path / "experiments.html").read_text()
+    assert "<script>" not in page
+    assert "&lt;script&gt;|" in page
+    assert "0.500 [0.250, 0.750]" in page
+
+
+def test_papers_rows_name_their_place_and_known_figures() -> None:
+    for name in experiment_names():
+        known = open_experiment(name).figures
+        for row in paper_rows(name):
+            assert row.source == "paper"
+            assert row.labels["paper"]
+            assert set(row.figures) <= set(known), name
+
+
+def test_the_stage_has_the_version_of_the_code() -> None:
+    # The package is too heavy to be imported where jobs are defined.
+    from sim.stages import EXPERIMENTS_VERSION
+
+    assert EXPERIMENTS_VERSION == CODE_VERSION

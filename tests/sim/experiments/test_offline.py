@@ -1,0 +1,105 @@
+"""Recommenders ranked by held-out items and by agents' likes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from sim.experiments import Experiment, ExperimentContext
+from sim.experiments._offline import Offline, OfflineSettings, agreement, f1, likes_exchanged, tau
+from sim.experiments.testing import ExperimentContract, fresh
+from tests.sim.experiments.scripted import asking_a_model
+
+SYSTEMS = ("random", "popular", "mean-rating", "item-knn", "ease")
+
+
+class TestOffline(ExperimentContract):
+    sources = ("people", "baseline", "statistical")
+
+    def make(self) -> Experiment:
+        return Offline(OfflineSettings(systems=SYSTEMS, min_systems=5))
+
+    def lacking(self, context: ExperimentContext) -> tuple[Experiment, ExperimentContext]:
+        """Three systems, as in the paper."""
+        return Offline(OfflineSettings(systems=SYSTEMS[:3])), context
+
+    def test_people_and_likes_rank_every_system(self, context: ExperimentContext) -> None:
+        rows = self.result(context).rows
+        by_test = [r for r in rows if r.labels["relevance"] == "test items"]
+        assert tuple(r.labels["recommender"] for r in by_test) == SYSTEMS
+        taus = [r for r in rows if "tau_ndcg" in r.figures]
+        assert [r.labels["relevance"] for r in taus] == [
+            "likes of random", "likes of statistical",
+            "likes of statistical, exchanged between people",
+        ]  # fmt: skip
+        assert {r.n for r in taus} == {5}
+
+
+def test_f1_is_of_the_listed_and_the_relevant() -> None:
+    # Two hits in a list of three that ends early; five relevant: 2 * 2 / (3 + 5).
+    hits, lists = np.array([[True, True, False, False]]), np.array([[4, 2, 9, -1]])
+    assert f1(hits, np.array([5]), lists).tolist() == [0.5]
+    assert np.isnan(f1(hits & False, np.array([0]), lists)).all()
+
+
+def test_tau_counts_pairs_in_the_same_order() -> None:
+    values = np.array([1.0, 2.0, 3.0])
+    assert tau(values, values) == 1.0
+    assert tau(values, -values) == -1.0
+    # One of three pairs turned, then one tied.
+    assert tau(values, np.array([1.0, 3.0, 2.0])) == pytest.approx(1 / 3)
+    assert tau(values, np.array([1.0, 2.0, 2.0])) == pytest.approx(2 / 3)
+    # The turned pair alone.
+    assert tau(values, np.array([1.0, 3.0, 2.0]), np.array([0.0, 1.0, 1.0])) == -1.0
+    assert np.isnan(tau(values, values, np.array([3.0, 0.0, 0.0])))
+
+
+def test_equal_orders_have_tau_one_in_every_draw() -> None:
+    values = np.tile(np.arange(8.0)[None, :, None], (2, 1, 12))
+    for found in agreement(values, 2 * values):
+        assert (found.low, found.value, found.high) == (1.0, 1.0, 1.0)
+
+
+def test_three_systems_leave_the_order_open() -> None:
+    """With one pair turned the interval holds every order; with twelve systems it does not."""
+    few = np.array([0.2, 0.3, 0.4])
+    turned = np.array([0.2, 0.4, 0.3])
+    wide = agreement(*(np.tile(v[None, :, None], (1, 1, 9)) for v in (few, turned)))[0]
+    assert (wide.low, wide.high) == (-1.0, 1.0)
+    many = np.arange(12.0)
+    near = many.copy()
+    near[[3, 4]] = near[[4, 3]]
+    narrow = agreement(*(np.tile(v[None, :, None], (1, 1, 9)) for v in (many, near)))[0]
+    assert narrow.low > 0.7
+
+
+def test_people_without_likes_weigh_on_neither_side() -> None:
+    left = np.array([[[1.0, np.nan, 1.0], [2.0, np.nan, 2.0]]])
+    assert agreement(left, left)[0].value == 1.0
+
+
+def test_nobody_keeps_its_own_likes() -> None:
+    likes = np.eye(6, dtype=bool)
+    likes[5] = False
+    found = likes_exchanged(likes, seed=1)
+    assert not (found & likes).any()
+    assert found.sum() == likes.sum()
+    assert not found[5].any()
+
+
+def test_a_model_likes_what_it_rates_high(context: ExperimentContext) -> None:
+    for rating, liked in ((4, True), (3, False)):
+        settings = OfflineSettings(systems=SYSTEMS, min_systems=5, min_people=2)
+        modelled = asking_a_model(fresh(context), rating=rating, agents=2)
+        found = Offline(settings).run(modelled)
+        own = [r for r in found.rows if r.labels["relevance"] == "likes of model"]
+        if not liked:
+            (row,) = own
+            assert set(row.figures.values()) == {None}
+            assert "0 people with a relevant item, at least 2 are needed" in row.note
+            continue
+        rows = [r for r in own if "ndcg" in r.figures]
+        assert len(rows) == 5
+        # All items of the pool are liked: every list is ideal.
+        assert [r.figures["ndcg"].value for r in rows] == pytest.approx([1.0] * 5)
+        assert {r.n for r in rows} == {2}
