@@ -34,6 +34,7 @@ def main() -> None:
     parser.add_argument("--home", required=True)
     parser.add_argument("--release", default="movies@latest")
     parser.add_argument("--agents", type=int, default=1_000)
+    parser.add_argument("--cast", choices=("matched", "personas"), default="matched")
     parser.add_argument("--pages", type=int, default=5)
     parser.add_argument("--recommender", action="append", default=[])
     parser.add_argument("--brain", action="append", default=[])
@@ -44,9 +45,9 @@ def main() -> None:
     import pipelines.contracts  # noqa: F401
 
     release = open_release(args.release, home=args.home)
-    if "matched_personas" not in release:
+    if args.cast == "matched" and "matched_personas" not in release:
         release = people_release(release, release["training_traits"].polars()["user_id"].sort())
-    world = AgentWorld.open(release, pages=args.pages)
+    world = AgentWorld.open(release, cast=args.cast, pages=args.pages)
     print(f"{release.ref}: {len(world)} people, {len(world.catalogue)} items", flush=True)
     runs, rows = [], []
     with tempfile.TemporaryDirectory() as scratch:

@@ -4,11 +4,14 @@ After SimUSER (sections 3.2 and 3.3) and Agent4Rec (sections 2 and 3). A :class:
 everything else is the same for all brains.
 """
 
+from sim.agents._asking import Asked, Classified, classify_items, judge_pairs
 from sim.agents._assumed import ASSUMED_FILE, assumed
+from sim.agents._choice import logistic
 from sim.agents._figures import FIGURES, VisitRow, markdown, pictures, visit_row, visit_values
 from sim.agents._log import TABLES
+from sim.agents._loop import Visits
 from sim.agents._minari import write_visits
-from sim.agents._pages import SIMILAR, Card, Cards, one_line, page_lists
+from sim.agents._pages import SIMILAR, Card, Cards, page_lists
 from sim.agents._protocol import (
     ACTIONS,
     EMOTIONS,
@@ -40,7 +43,7 @@ from sim.agents._run import (
     simulate,
     visit,
 )
-from sim.agents._world import CASTS, AgentWorld, History
+from sim.agents._world import CASTS, AgentWorld, History, ItemTexts
 
 __all__ = [
     "ACTIONS",
@@ -57,10 +60,12 @@ __all__ = [
     "SIMILAR",
     "TABLES",
     "AgentWorld",
+    "Asked",
     "Brain",
     "Card",
     "Cards",
     "Classifications",
+    "Classified",
     "ClassifyRequests",
     "DecideRequests",
     "Decisions",
@@ -68,6 +73,7 @@ __all__ = [
     "History",
     "InterviewRequests",
     "Interviews",
+    "ItemTexts",
     "JudgeRequests",
     "Judgements",
     "Past",
@@ -77,10 +83,13 @@ __all__ = [
     "Requests",
     "Simulation",
     "VisitRow",
+    "Visits",
     "assumed",
+    "classify_items",
     "default_folder",
+    "judge_pairs",
+    "logistic",
     "markdown",
-    "one_line",
     "open_brain",
     "page_lists",
     "pictures",

@@ -52,7 +52,7 @@ class RandomBrain:
     def judge(self, requests: JudgeRequests) -> Judgements:
         """Watch with the assumed share; rate by the histogram."""
         draws = _draws(requests.seeds, requests.items.shape[1], 2)
-        watched = requests.asked & (draws[..., 0] < self._set["watch"])
+        watched = requests.asked & (requests.experienced | (draws[..., 0] < self._set["watch"]))
         ratings = 1.0 + np.searchsorted(self._below, draws[..., 1], side="right")
         return _judgements(watched, ratings)
 
@@ -62,7 +62,7 @@ class RandomBrain:
         return _decisions(np.where(leaves, EXIT, NEXT))
 
     def reflect(self, requests: ReflectRequests) -> Reflections:
-        """Nothing."""
+        """Return empty reflections."""
         return no_reflections(len(requests))
 
     def interview(self, requests: InterviewRequests) -> Interviews:
@@ -78,7 +78,7 @@ class RandomBrain:
         return Classifications(probabilities=chance, **Replies.fine(len(requests)))
 
     def metadata(self) -> dict[str, Any]:
-        """What is assumed."""
+        """Assumptions."""
         return {"assumed": dict(self._set), "file": ASSUMED_FILE}
 
 
@@ -103,7 +103,7 @@ class AlwaysBrain:
         return _decisions(np.full(len(requests), NEXT))
 
     def reflect(self, requests: ReflectRequests) -> Reflections:
-        """Nothing."""
+        """Return empty reflections."""
         return no_reflections(len(requests))
 
     def interview(self, requests: InterviewRequests) -> Interviews:
@@ -113,7 +113,7 @@ class AlwaysBrain:
         return Interviews(scores=np.full(n, 10), reasons=reasons, **Replies.fine(n))
 
     def classify(self, requests: ClassifyRequests) -> Classifications:
-        """One for every item."""
+        """Return 1 for every item."""
         sure = np.where(requests.items >= 0, 1.0, np.nan)
         return Classifications(probabilities=sure, **Replies.fine(len(requests)))
 

@@ -1,13 +1,15 @@
 """P(watch): what is known of a person and an item, and weights fitted on held-out interactions.
 
-P(watch) = sigmoid(b0 + b1 e + b2 ln(1 + n) + b3 s(u, i) + b4 f): e is the rater's expectation,
-standardised within the person over 200 fixed items; n the item's training ratings (count); s(u, i)
-the similarity of user and item along the paths of the graph (SimUSER, equation 5), 0-1; f the mean
-share of the person's history that has each of the item's genres, 0-1.
+P(watch) = sigmoid(b0 + b1 e + b2 ln(1 + n) + b3 s(u, i) + b4 f + b5 c): e is the rater's
+expectation, standardised within the person over 200 fixed items; n the item's training ratings
+(count); s(u, i) the similarity of user and item along the paths of the graph (SimUSER, equation 5),
+0-1; f the mean share of the person's history that has each of the item's genres, 0-1; c the
+nearness of the item to the person's history by who rated both, as of :class:`Neighbours`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -19,6 +21,7 @@ from scipy.special import expit
 from pipelines.errors import ConfigError
 from pipelines.raters import LiveStatistical, Settled
 from pipelines.seeding import hash_ids, uniform
+from sim.agents._assumed import assumed
 from sim.agents._protocol import Bools, Floats, Ints
 from sim.agents._world import AgentWorld, History
 
@@ -30,6 +33,7 @@ __all__ = [
     "Crowd",
     "Fit",
     "HeldOut",
+    "Neighbours",
     "auc",
     "fit_choice",
     "genre_shares",
@@ -38,7 +42,7 @@ __all__ = [
 ]
 
 #: Features in the order of their columns and weights.
-FEATURES = ("expectation", "popularity", "similarity", "genres")
+FEATURES = ("expectation", "popularity", "similarity", "genres", "neighbours")
 #: Items that expectations are standardised over (count).
 FIXED = 200
 #: Folds over users.
@@ -94,26 +98,33 @@ class Crowd:
             found = self.settled.rate(*pairs).expected.reshape(len(part), -1)
             centre[part], spread[part] = found.mean(axis=1), found.std(axis=1)
         self._centre, self._spread = centre, np.maximum(spread, 1e-6)
-        self._similar = _Similarity(world.memory, ids, world.catalogue.ids) if world.graph else None
+        size = len(world.catalogue)
+        self._similar = (
+            _Rows(_Similarity(world.memory, ids, world.catalogue.ids), size)
+            if world.graph
+            else None
+        )
+        self._near = _Rows(Neighbours(*world.training, size, history), size)
 
     def features(self, people: Ints, items: Ints, expected: Floats) -> Floats:
-        """Values of shape (n, 4), in the order of `FEATURES`; each row from its own pair alone."""
+        """Values of shape (n, 5), in the order of `FEATURES`; each row from its own pair alone."""
         out = np.empty((len(people), len(FEATURES)))
         out[:, 0] = (expected - self._centre[people]) / self._spread[people]
         out[:, 1] = self._popular[items]
         out[:, 2] = 0.0 if self._similar is None else self._similar.of(people, items)
         genres = self._world.genres
         out[:, 3] = (self.tastes[people] * genres[items]).sum(axis=1) / self._sizes[items]
+        out[:, 4] = self._near.of(people, items)
         return out
 
 
-class _Similarity:
-    """s(u, i) of pairs, computed once per person."""
+class _Rows:
+    """Values of pairs from rows over all items, computed once per person."""
 
-    def __init__(self, memory: GraphMemory, ids: list[str], items: list[str]) -> None:
-        self._memory, self._ids, self._items = memory, ids, items
+    def __init__(self, of_person: Callable[[int], Floats], items: int) -> None:
+        self._of_person = of_person
         self._rows: dict[int, Singles] = {}
-        self._room = max(1, _KEPT // len(items))
+        self._room = max(1, _KEPT // items)
 
     def of(self, people: Ints, items: Ints) -> Floats:
         out = np.empty(len(people))
@@ -129,10 +140,73 @@ class _Similarity:
         if found is None:
             if len(self._rows) >= self._room:
                 self._rows.pop(next(iter(self._rows)))
-            users = [self._ids[person]] * len(self._items)
-            found = self._memory.user_similarity(users, self._items).astype(np.float32)
+            found = self._of_person(person).astype(np.float32)
             self._rows[person] = found
         return found
+
+
+class _Similarity:
+    """s(u, i) of one person with every item."""
+
+    def __init__(self, memory: GraphMemory, ids: list[str], items: list[str]) -> None:
+        self._memory, self._ids, self._items = memory, ids, items
+
+    def __call__(self, person: int) -> Floats:
+        users = [self._ids[person]] * len(self._items)
+        return np.asarray(self._memory.user_similarity(users, self._items))
+
+
+class Neighbours:
+    """Nearness of items to a person's history, against their nearness to everybody's.
+
+    With cos(i, j) the cosine of two items over the users who rated them, m(u, i) is the mean of
+    cos(i, j) over the person's history, shrunk to e(i), the mean over all training interactions;
+    c = ln(m(u, i) / e(i)). An item that is popular is near to everything, which c leaves out. It
+    is 0 of a person without history and of an item without neighbours.
+
+    Parameters
+    ----------
+    users, items
+        Training interactions of everybody, by number, of shape (n,).
+    size
+        Items (count).
+    history
+        Training interactions of the people.
+    prior
+        Interactions at e(i) that a history is shrunk with (count); default the assumed one.
+    """
+
+    def __init__(
+        self, users: Ints, items: Ints, size: int, history: History, prior: float | None = None
+    ) -> None:
+        from scipy import sparse
+
+        shape = (int(users.max(initial=-1)) + 1, size)
+        pairs = sparse.csr_array((np.ones(len(users)), (users, items)), shape=shape)
+        # The order of the sums is that of the numbers, whatever the order of the rows.
+        pairs.sort_indices()
+        self._matrix, self._history = pairs, history
+        counts = np.bincount(items, minlength=size).astype(np.float64)
+        self._norm, self._own = np.sqrt(np.maximum(counts, 1.0)), counts > 0
+        self._prior = float(
+            assumed()["statistical"]["neighbours_prior"] if prior is None else prior
+        )
+        self._common = self._cosines(counts) / max(counts.sum(), 1.0)
+
+    def _cosines(self, weights: Floats) -> Floats:
+        """Weighted sum of the cosines of every item with the others, of shape (items,)."""
+        found = self._matrix.T @ (self._matrix @ (weights / self._norm)) / self._norm
+        return np.asarray(np.maximum(found - np.where(self._own, weights, 0.0), 0.0))
+
+    def __call__(self, person: int) -> Floats:
+        """Nearness of every item to one person's history, of shape (items,)."""
+        past, _ = self._history.of(person)
+        weights = np.bincount(past, minlength=len(self._norm)).astype(np.float64)
+        near = self._cosines(weights)
+        there = self._common > 0
+        common = np.where(there, self._common, 1.0)
+        mean = (near + self._prior * common) / (len(past) + self._prior)
+        return np.where(there, np.log(mean / common), 0.0)
 
 
 @dataclass(frozen=True)
@@ -209,9 +283,9 @@ class Fit:
     ----------
     weights
         Intercept and weights of `FEATURES` by fold of the users that they were not fitted on;
-        the last row is fitted on all users; of shape (folds + 1, 5).
+        the last row is fitted on all users; of shape (folds + 1, 6).
     metadata
-        What it was fitted on, weights with 95 % intervals and out-of-fold figures; JSON-ready.
+        Data of the fit, weights with 95 % intervals and out-of-fold figures; JSON-ready.
     """
 
     weights: Floats

@@ -61,7 +61,7 @@ def _agents(visits: Visits, brain: str, recommender: str) -> pl.DataFrame:
             "tokens": visits.tokens,
         }
     ).with_columns(
-        # What a visit that failed came to is no figure.
+        # Satisfaction and interview of a failed visit are null.
         pl.when(pl.Series(visits.exit_reason == FAILED))
         .then(None)
         .otherwise(pl.col("satisfaction", "interview"))
@@ -112,6 +112,7 @@ def _pages(visits: Visits) -> pl.DataFrame:
             "action": _named(ACTIONS, log.actions[at]),
             "target": pl.Series(log.targets[at]).replace(-1, None),
             "reason": _texts(log.page_reasons[at]),
+            "flagged": pl.Series(log.flagged[at].tolist(), dtype=pl.Boolean),
             "status": _texts(status),
             "answer_key": _texts(log.page_keys[at]),
         }

@@ -2,7 +2,7 @@
 
 An agent is in one of six states: BROWSE (a page is judged), CLICK (one item of it is judged again
 with its long description), DECIDE, REFLECT, INTERVIEW and DONE. A wave puts the pending request of
-every live agent to the brain, one call per kind of request, whatever page each agent is on. State
+every live agent to the brain, one call per kind of request, on any page of each agent. State
 is in arrays with a row per agent, so that no step loops over agents.
 """
 
@@ -65,7 +65,7 @@ class Visits:
     world
         The release, opened.
     brain
-        Who decides, opened on `world`.
+        The brain, opened on `world`.
     lists
         Items by page, of shape (n, pages, per_page), -1 where nothing is left.
     agents
@@ -198,7 +198,7 @@ class Visits:
             for agent, item, star in zip(rows[row].tolist(), seen.tolist(), stars.tolist(),
                                          strict=True):  # fmt: skip
                 user = self.world.graph_users[int(self.people[agent])]
-                self._memory(agent).rate(user, self.world.catalogue.ids[item], star)
+                self.graph_of(agent).rate(user, self.world.catalogue.ids[item], star)
 
     def _decide(self, rows: Ints) -> None:
         at = self.view[rows] - 1
@@ -226,6 +226,8 @@ class Visits:
         log.moods[rows, at], log.fatigue[rows, at] = reply.moods[good], reply.fatigue[good]
         log.emotions[rows, at] = reply.emotions[good]
         log.page_reasons[rows, at] = reply.reasons[good]
+        if reply.flagged is not None:
+            log.flagged[rows, at] = reply.flagged[good]
         self.satisfaction[rows] = reply.satisfaction[good]
         clicks = action == CLICK
         self._click(rows[clicks], target[clicks])
@@ -371,7 +373,7 @@ class Visits:
         return ContractError(what, where=f"brain {self.brain.name}, {kind}", hint=hint)
 
     def _usable(self, rows: Ints, reply: Replies, sound: Bools, fault: str) -> Bools:
-        """Which replies count; the others are asked once more, then their agents fail."""
+        """Usable replies, as booleans; the others are asked once more, then their agents fail."""
         answered = np.asarray(reply.status == OK, np.bool_)
         good = answered & sound
         self._status = np.where(answered & ~sound, "invalid", reply.status)
@@ -393,24 +395,25 @@ class Visits:
         @cache
         def made() -> list[list[Card]]:
             users = [self.world.graph_users[person] for person in self.people[rows].tolist()]
-            memories = [self._memory(row) for row in rows.tolist()] if self.world.graph else None
+            memories = [self.graph_of(row) for row in rows.tolist()] if self.world.graph else None
             return self._cards.of(items, detailed, users=users, memories=memories)
 
         return lambda n: made()[n]
 
-    def _memory(self, row: int) -> Any:
+    def graph_of(self, row: int) -> Any:
+        """The graph memory of one agent."""
         if row not in self._memories:
             self._memories[row] = self.world.memory.copy()
         return self._memories[row]
 
 
-#: What an entry says after the title, by rating.
+#: Ending of an entry, after the title, by rating.
 _RATED = np.array([f": watched, rated {n} of 5." for n in range(6)], object)
 
 
 @dataclass
 class _ViewLog:
-    """What every view showed and came to, of shape (n, views[, per_page])."""
+    """Record of every view, of shape (n, views[, per_page])."""
 
     pages: Ints
     clicked: Bools
@@ -429,6 +432,7 @@ class _ViewLog:
     moods: Ints
     fatigue: Ints
     emotions: Ints
+    flagged: Texts
     page_reasons: Texts
     page_status: Texts
     page_keys: Texts
@@ -455,6 +459,7 @@ class _ViewLog:
             moods=np.full(page, -1, np.int64),
             fatigue=np.full(page, -1, np.int64),
             emotions=np.full(page, -1, np.int64),
+            flagged=np.full(page, None, object),
             page_reasons=np.full(page, None, object),
             page_status=np.full(page, None, object),
             page_keys=np.full(page, None, object),

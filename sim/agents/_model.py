@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 from typing import Any, Literal, Self
 
@@ -61,6 +61,7 @@ from sim.agents._protocol import (
     Reflections,
     ReflectRequests,
     Requests,
+    Texts,
 )
 from sim.agents._world import TRAITS, AgentWorld
 from sim.environment import Cast
@@ -70,7 +71,7 @@ __all__ = ["ModelBrain"]
 #: Seeds that every server takes: 31 bits.
 _SEED_BITS = 0x7FFF_FFFF
 _SCALE = SCALES["1-5"]
-#: Entries of the visit that are told at a decision, a reflection and the interview, the newest.
+#: Newest entries of the visit that prompts of a decision, reflection and interview quote.
 _RECENT = 8
 #: States that the counterfactual asks about: content and rested, then neither.
 _STATES = (
@@ -78,11 +79,15 @@ _STATES = (
     "You are not satisfied at all so far, 0 of 10, and very tired.",
 )
 _STAY, _LEAVE = "stay", "leave"
+#: The words of replies: in capitals a small model repeats them in its reasons.
+_ACTIONS, _MOODS, _FATIGUE, _EMOTIONS = (
+    tuple(name.lower() for name in names) for names in (ACTIONS, MOODS, FATIGUE, EMOTIONS)
+)
 
 
 @dataclass(frozen=True)
 class _Row:
-    """One row of a batch: what is asked, and where its replies go."""
+    """A request of a batch, and the place of its replies."""
 
     row: int
     messages: tuple[Message, ...]
@@ -141,10 +146,13 @@ class ModelBrain(Asking):
         Whether an agent asks itself one to three questions before it recalls (C.4).
     counterfactual
         Ask after each decision whether the agent would leave if it were content and rested, and if
-        it were neither; agents that would leave rather in the first case are in :attr:`flagged`.
-        It changes no reply.
-    temperature
-        Of texts.
+        it were neither; agents that would leave rather in the first case are flagged. It
+        changes no reply.
+    persona
+        Whether the persona's facts stand in the prompts.
+    temperature, min_p
+        Of texts: temperature, and least probability of a token as a share of the most probable
+        one's. Without the latter a small model's texts wander.
     vectors
         Encoder of questions; None: the settings', opened where the release has item vectors.
 
@@ -168,7 +176,9 @@ class ModelBrain(Asking):
         rounds: int = 1,
         questions: bool = True,
         counterfactual: bool = False,
+        persona: bool = True,
         temperature: float = 0.8,
+        min_p: float = 0.1,
         vectors: TextVectors | None = None,
     ) -> None:
         from pipelines.config import load_settings
@@ -200,14 +210,16 @@ class ModelBrain(Asking):
             "rounds": rounds,
             "questions": questions,
             "counterfactual": counterfactual,
+            "persona": persona,
             "temperature": temperature,
+            "min_p": min_p,
         }
-        self._temperature, self._rating, self._rounds = temperature, rating, rounds
+        self._drawn = Sampling(temperature, min_p=min_p)
+        self._rating, self._rounds = rating, rounds
         self._questions, self._counterfactual = questions, counterfactual
+        self._persona = persona
         self._words = words
         self.note = f"A language model, {engine.identity.model}, plays the agent."
-        #: Agents and views whose decision would not move with satisfaction and fatigue as expected.
-        self.flagged: set[tuple[int, int]] = set()
         self._sized: Callable[[Grammar], int] = cache(self._longest)
         self._interview = explanation(tuple(map(str, range(1, 11))), name="agents/interview")
 
@@ -249,7 +261,7 @@ class ModelBrain(Asking):
     # Judging ------------------------------------------------------------------------------------
 
     def judge(self, requests: JudgeRequests) -> Judgements:
-        """One call per page; see :class:`sim.agents.Brain`."""
+        """Judge pages, a call for each; see :class:`sim.agents.Brain`."""
         shape, filling = requests.items.shape, _Filling(len(requests))
         cards = [requests.cards(row) for row in range(len(requests))]
         recalled = self._recalled(requests, cards, filling)
@@ -298,7 +310,7 @@ class ModelBrain(Asking):
         rows = []
         for row in range(len(requests)):
             if numbers[row] and filling.status[row] == OK:
-                grammar = _judgement(tuple(numbers[row]), rated)
+                grammar = _judgement(tuple(numbers[row]), rated, requests.experienced)
                 rows.append(
                     self._row(
                         requests,
@@ -310,6 +322,7 @@ class ModelBrain(Asking):
                         page=_page(requests, row, cards[row]),
                         numbers=numbers[row],
                         rated=rated,
+                        experienced=requests.experienced,
                         arguments=(arguments or {}).get(row, []),
                     )
                 )
@@ -462,7 +475,7 @@ class ModelBrain(Asking):
     # The other questions ------------------------------------------------------------------------
 
     def decide(self, requests: DecideRequests) -> Decisions:
-        """One call per agent; see :class:`sim.agents.Brain`."""
+        """Decide for agents, a call for each; see :class:`sim.agents.Brain`."""
         n, filling = len(requests), _Filling(len(requests))
         actions = [_actions(requests, row) for row in range(n)]
         rows = [
@@ -474,13 +487,18 @@ class ModelBrain(Asking):
                 purpose=50,
                 memories=_recent(requests, row),
                 actions=actions[row],
+                moods=_MOODS,
+                fatigue=_FATIGUE,
+                emotions=_EMOTIONS,
                 state="",
                 formed=True,
                 **self._visit(requests, row),
             )
             for row in range(n)
         ]
+        flagged = self._flagged(requests) if self._counterfactual else None
         out = Decisions(
+            flagged=flagged,
             actions=np.zeros(n, np.int64),
             targets=np.full(n, -1),
             moods=np.zeros(n, np.int64),
@@ -492,15 +510,13 @@ class ModelBrain(Asking):
         )
         for row, found in self._texts(rows, filling).items():
             action, _, number = found["action"].partition(" ")
-            out.actions[row] = ACTIONS.index(action)
+            out.actions[row] = _ACTIONS.index(action)
             out.targets[row] = int(number) - 1 if number else -1
-            out.moods[row] = MOODS.index(found["mood"])
-            out.fatigue[row] = FATIGUE.index(found["fatigue"])
-            out.emotions[row] = EMOTIONS.index(found["emotion"])
+            out.moods[row] = _MOODS.index(found["mood"])
+            out.fatigue[row] = _FATIGUE.index(found["fatigue"])
+            out.emotions[row] = _EMOTIONS.index(found["emotion"])
             out.satisfaction[row] = int(found["satisfaction"]) / 10
             out.reasons[row] = found["reason"]
-        if self._counterfactual:
-            self._flag(requests)
         return out
 
     def leaving(self, requests: DecideRequests) -> Floats:
@@ -533,10 +549,12 @@ class ModelBrain(Asking):
                 out[asked.row, asked.tag] = answer.probabilities[1] / sum(answer.probabilities)
         return out
 
-    def _flag(self, requests: DecideRequests) -> None:
+    def _flagged(self, requests: DecideRequests) -> Texts:
         content, weary = self.leaving(requests).T
-        for row in np.flatnonzero(content > weary).tolist():
-            self.flagged.add((int(requests.agents[row]), int(requests.views[row])))
+        asked = ~(np.isnan(content) | np.isnan(weary))
+        flags: Texts = np.full(len(asked), None, object)
+        flags[asked] = (content > weary)[asked]
+        return flags
 
     def reflect(self, requests: ReflectRequests) -> Reflections:
         """Three questions and conclusions; see :class:`sim.agents.Brain`."""
@@ -545,16 +563,16 @@ class ModelBrain(Asking):
         evidence = np.full((n, 3, EVIDENCE), -1, np.int64)
         rows = []
         for row in range(n):
-            told = _recent(requests, row) or self._last(requests, row)
+            listed = _recent(requests, row) or self._last(requests, row)
             rows.append(
                 self._row(
                     requests,
                     row,
                     "reflect",
-                    _reflection(tuple(number for number, _ in told)),
+                    _reflection(tuple(number for number, _ in listed)),
                     purpose=70,
-                    memories=told,
-                    example=told[0][0] if told else "",
+                    memories=listed,
+                    example=listed[0][0] if listed else "",
                 )
             )
         for row, found in self._texts(rows, filling).items():
@@ -602,10 +620,10 @@ class ModelBrain(Asking):
             cards = requests.cards(row)
             memory = self._memory(requests, row)
             queries = self._items[requests.items[row][requests.items[row] >= 0]]
-            told: list[tuple[int, str]] = []
+            listed: list[tuple[int, str]] = []
             if self._recalls and len(queries):
                 (found,) = recall_many([memory], [queries])
-                told = [(e, memory.texts[e]) for e in sorted(found.entries.tolist())]
+                listed = [(e, memory.texts[e]) for e in sorted(found.entries.tolist())]
             page = _page(requests, row, cards)
             rows += [
                 self._row(
@@ -614,7 +632,7 @@ class ModelBrain(Asking):
                     "classify",
                     Choice(("yes", "no")),
                     purpose=90,
-                    memories=told,
+                    memories=listed,
                     page=page,
                     number=card.position + 1,
                     tag=card.position,
@@ -648,7 +666,7 @@ class ModelBrain(Asking):
             habits = {name: known[name] for name in TRAITS} if self._world.traits else {}
             self._systems[person] = agent_system(
                 self._world.release.domain,
-                self._personas.row(known["persona"], named=True),
+                self._personas.row(known["persona"], named=True) if self._persona else {},
                 habits,
             )
         is_grammar = isinstance(constraint, Grammar)
@@ -672,14 +690,14 @@ class ModelBrain(Asking):
         """Answers that can be used; the others fail their rows."""
 
         def sent() -> Iterator[Request]:
-            # One agent's requests follow each other: they begin alike.
+            # Requests of an agent follow each other: they begin alike.
             for one in sorted(rows, key=lambda r: (r.group, r.row)):
                 text = not isinstance(one.constraint, Choice)
                 yield Request(
                     one.messages,
                     constraint=one.constraint,
-                    sampling=Sampling(
-                        self._temperature if text else 1.0, max_tokens=one.max_tokens
+                    sampling=replace(
+                        self._drawn if text else Sampling(1.0), max_tokens=one.max_tokens
                     ),
                     seed=one.seed,
                     group=one.group,
@@ -723,7 +741,7 @@ class ModelBrain(Asking):
         return grammar.longest(self._words)
 
     def _visit(self, requests: DecideRequests, row: int) -> dict[str, Any]:
-        """What a decision is told of the visit."""
+        """Template values of a decision about the visit."""
         past = requests.past
         outcome = []
         for place in np.flatnonzero(past.judged[row, -1]).tolist():
@@ -744,19 +762,23 @@ class ModelBrain(Asking):
 
 
 # Grammars that many agents share.
-_judgement = cache(lambda numbers, rated: page_judgement(numbers, rated=rated))
+_judgement = cache(
+    lambda numbers, rated, watched: page_judgement(numbers, rated=rated, watched=watched)
+)
 _arguments_grammar = cache(page_arguments)
-_decision = cache(lambda actions: page_decision(MOODS, FATIGUE, EMOTIONS, actions))
+_decision = cache(lambda actions: page_decision(_MOODS, _FATIGUE, _EMOTIONS, actions))
 _reflection = page_reflection
 _ASK = cache(self_questions)
 
 
 def _actions(requests: DecideRequests, row: int) -> list[str]:
-    """Possible actions in words: ``CLICK 2`` for each position that may be clicked."""
-    out = [a for code, a in enumerate(ACTIONS) if code != CLICK and requests.allowed[row, code]]
+    """Possible actions in words: ``click 2`` for each position that may be clicked."""
+    out = [a for code, a in enumerate(_ACTIONS) if code != CLICK and requests.allowed[row, code]]
     if requests.allowed[row, CLICK]:
-        out += [f"CLICK {p + 1}" for p in np.flatnonzero(requests.clickable[row]).tolist()]
-    return out or [ACTIONS[EXIT]]
+        out += [
+            f"{_ACTIONS[CLICK]} {p + 1}" for p in np.flatnonzero(requests.clickable[row]).tolist()
+        ]
+    return out or [_ACTIONS[EXIT]]
 
 
 def _recent(requests: Requests, row: int) -> list[tuple[int, str]]:
@@ -776,6 +798,8 @@ def _page(requests: Requests, row: int, cards: Sequence[Card]) -> str:
                 card.description,
                 card.caption,
                 card.similar,
+                card.comment,
+                card.reviews,
             )
             for card in cards
         ],

@@ -13,6 +13,7 @@ import numpy.typing as npt
 import polars as pl
 
 from pipelines.errors import ContractError
+from pipelines.prompts import one_line
 from sim.agents._protocol import Ints
 from sim.agents._world import AgentWorld
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from pipelines.graph import GraphMemory
     from sim.recommenders import Recommender
 
-__all__ = ["SIMILAR", "Card", "Cards", "one_line", "page_lists"]
+__all__ = ["SIMILAR", "Card", "Cards", "page_lists"]
 
 #: Similar items with ratings that a card lists (SimUSER's k2).
 SIMILAR = 3
@@ -50,6 +51,10 @@ class Card:
         Of its poster; empty where the release has none.
     similar
         Items like it with the agent's own rating, else that of others, on 1-5; None without one.
+    comment
+        Of somebody else who rated it (:class:`ItemTexts`); empty where none is shown.
+    reviews
+        Number of reviews (:class:`ItemTexts`); None where it is not shown.
     """
 
     position: int
@@ -59,6 +64,8 @@ class Card:
     description: str
     caption: str
     similar: tuple[tuple[str, float | None], ...]
+    comment: str = ""
+    reviews: int | None = None
 
 
 class Cards:
@@ -105,6 +112,7 @@ class Cards:
                 tuple((self._names[name], star) for name, star in zip(near, row, strict=False))
                 for near, row in zip(found.item_ids(), stars, strict=True)
             ]
+        given = self._world.texts
         out: list[list[Card]] = [[] for _ in numbers]
         for n, (row, place) in enumerate(zip(rows.tolist(), places.tolist(), strict=True)):
             mean = float(self._world.mean_ratings[asked[n]])
@@ -117,6 +125,8 @@ class Cards:
                     self._descriptions[asked[n]][int(long[row, place])],
                     self._captions.get(ids[n], ""),
                     similar[n],
+                    "" if given is None else one_line(given.comment(ids[n], users[row])),
+                    None if given is None else given.count(ids[n]),
                 )
             )
         return out
@@ -145,20 +155,14 @@ class Cards:
 
     @cached_property
     def _captions(self) -> dict[str, str]:
+        given = self._world.texts
+        if given is not None and given.captions is not None:
+            return {item: one_line(caption) for item, caption in given.captions.items()}
         if "captions" not in self._world.release:
             return {}
         rows = self._world.release["captions"].polars(["item_id", "caption", "status"])
         rows = rows.filter(pl.col("status") == "ok").drop_nulls("caption")
         return {i: one_line(c) for i, c in rows.select("item_id", "caption").iter_rows()}
-
-
-def one_line(text: str) -> str:
-    """The text with every run of white space and control characters as one space.
-
-    >>> one_line("  Alien   (1979) ")
-    'Alien (1979)'
-    """
-    return " ".join("".join(c if c.isprintable() else " " for c in text).split())
 
 
 def short_and_long(text: str) -> tuple[str, str]:

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pipelines.seeding import U64
+from pipelines.statuses import STATUSES
 
 if TYPE_CHECKING:
     from sim.agents._pages import Card
@@ -61,16 +62,15 @@ NEXT, PREVIOUS, CLICK, EXIT = range(4)
 MOODS = ("NEGATIVE", "POSITIVE")
 FATIGUE = ("NOT TIRED", "A LITTLE TIRED", "VERY TIRED")
 EMOTIONS = ("CURIOUS", "FRUSTRATED", "EXCITED", "NEUTRAL", "OVERWHELMED")
-#: The status of a request that was answered, and the others.
+#: Status of an answered request.
 OK = "ok"
-STATUSES = (OK, "truncated", "invalid", "refused", "engine_error")
 #: Items of one view whose long description may be asked for (count).
 MAX_CLICKS = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One entry that a visit added to an agent's episodic memory.
+    """An entry that a visit added to an agent's episodic memory.
 
     Attributes
     ----------
@@ -82,7 +82,7 @@ class Entry:
     item_id
         The item it is about; None for a reflection.
     text
-        What is remembered.
+        Text of the entry.
     evidence
         Numbers of the entries that a reflection rests on.
     """
@@ -127,7 +127,7 @@ class Past:
 
 @dataclass(frozen=True)
 class Requests:
-    """Who is asked, and where each agent stands; every array is of shape (n,) unless said.
+    """A batch of agents and their states; every array is of shape (n,) unless stated.
 
     Attributes
     ----------
@@ -147,12 +147,12 @@ class Requests:
     attempts
         0, or 1 where the first reply was not usable.
     faults
-        What was wrong with the first reply; None at the first attempt.
+        Fault of the first reply; None at the first attempt.
     memory
         Entries in the agent's memory, training interactions included (count): the valid numbers
         of evidence are those below it.
     past
-        What it has seen and done.
+        Views and actions so far.
     """
 
     world: AgentWorld
@@ -185,17 +185,21 @@ class JudgeRequests(Requests):
         Positions whose long description is shown, of the same shape.
     cards
         Texts of the asked positions of row `i`, in order of position, for brains that read.
+    experienced
+        Whether every asked item has been watched, so that each is rated and felt about
+        (SimUSER, section 4.3); an experiment asks so, a visit never does.
     """
 
     items: Ints
     asked: Bools
     detailed: Bools
     cards: Callable[[int], list[Card]] = field(repr=False)
+    experienced: bool = False
 
 
 @dataclass(frozen=True)
 class DecideRequests(Requests):
-    """What to do after a page.
+    """Requests for an action after a page.
 
     Attributes
     ----------
@@ -212,17 +216,17 @@ class DecideRequests(Requests):
 
 @dataclass(frozen=True)
 class ReflectRequests(Requests):
-    """What a page taught; ``past`` and ``memory`` have everything."""
+    """Requests for conclusions from a page; ``past`` and ``memory`` have everything."""
 
 
 @dataclass(frozen=True)
 class InterviewRequests(Requests):
-    """How satisfied the agent is after the visit (SimUSER, appendix C.11)."""
+    """Requests for the satisfaction after the visit (SimUSER, appendix C.11)."""
 
 
 @dataclass(frozen=True)
 class ClassifyRequests(Requests):
-    """Which of some items the agent has interacted with (SimUSER, appendix C.12).
+    """Requests for the items that the agent has interacted with (SimUSER, appendix C.12).
 
     Attributes
     ----------
@@ -238,14 +242,14 @@ class ClassifyRequests(Requests):
 
 @dataclass(frozen=True, kw_only=True)
 class Replies:
-    """What is common to all replies; every array is of shape (n,).
+    """Common fields of all replies; every array is of shape (n,).
 
     Attributes
     ----------
     status
         One of `STATUSES` per request; where it is not ``ok``, the reply's values mean nothing.
     faults
-        What was wrong, for the second attempt; None where nothing.
+        Fault of the reply, for the second attempt; None without one.
     answer_keys
         Keys of the stored answers; None without a model.
     tokens
@@ -271,7 +275,7 @@ class Replies:
 
 @dataclass(frozen=True, kw_only=True)
 class Judgements(Replies):
-    """What agents do with their pages; all of shape (n, per_page), read at asked positions.
+    """Decisions on the items of pages; all of shape (n, per_page), read at asked positions.
 
     Attributes
     ----------
@@ -297,7 +301,7 @@ class Judgements(Replies):
 
 @dataclass(frozen=True, kw_only=True)
 class Decisions(Replies):
-    """What agents do next; all of shape (n,).
+    """Next actions; all of shape (n,).
 
     Attributes
     ----------
@@ -311,6 +315,9 @@ class Decisions(Replies):
         With the recommendations so far, 0-1; NaN where the brain has no such number.
     reasons
         Texts; None where there is none.
+    flagged
+        Whether the agent would leave rather when content and rested than when neither, None where
+        it was not asked; without the array nobody was asked.
     """
 
     actions: Ints
@@ -320,6 +327,7 @@ class Decisions(Replies):
     emotions: Ints
     satisfaction: Floats
     reasons: Texts
+    flagged: Texts | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -381,32 +389,32 @@ class Brain(Protocol):
     def open(self, world: AgentWorld) -> Self:
         """Fit or load what is needed for a release and a cast; returns itself.
 
-        Nothing may depend on how many agents there will be, nor on anything of the test split.
+        No result may depend on the number of agents, nor on anything of the test split.
         """
         ...
 
     def judge(self, requests: JudgeRequests) -> Judgements:
-        """Which items of a page are watched, and how they are rated."""
+        """Choose the watched items of a page, and rate them."""
         ...
 
     def decide(self, requests: DecideRequests) -> Decisions:
-        """What is done after a page."""
+        """Choose an action after a page."""
         ...
 
     def reflect(self, requests: ReflectRequests) -> Reflections:
-        """What a page taught."""
+        """Draw conclusions from a page."""
         ...
 
     def interview(self, requests: InterviewRequests) -> Interviews:
-        """How satisfied agents are, and why."""
+        """Rate the agents' satisfaction, with reasons."""
         ...
 
     def classify(self, requests: ClassifyRequests) -> Classifications:
-        """Which items agents have interacted with."""
+        """Estimate which items agents have interacted with."""
         ...
 
     def metadata(self) -> dict[str, Any]:
-        """What was fitted and assumed, and which model was asked; JSON-ready.
+        """Fitted and assumed values, and the model with its number of calls; JSON-ready.
 
         It decides, with `name`, which stored results are of this brain.
         """

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from typing import TYPE_CHECKING, Any
 
 from pipelines import plugins
@@ -11,7 +10,7 @@ from sim.agents._protocol import Brain
 if TYPE_CHECKING:
     from pipelines.config import Settings
 
-__all__ = ["BRAINS", "METHODS", "open_brain"]
+__all__ = ["BRAINS", "open_brain"]
 
 #: The project's brains by name; imported on first use.
 BRAINS: dict[str, str] = {
@@ -20,7 +19,6 @@ BRAINS: dict[str, str] = {
     "statistical": "sim.agents._statistical:StatisticalBrain",
     "model": "sim.agents._model:ModelBrain",
 }
-METHODS = ("open", "judge", "decide", "reflect", "interview", "classify", "metadata")
 
 
 def open_brain(name: str, *, settings: Settings | None = None, **options: Any) -> Brain:
@@ -41,14 +39,13 @@ def open_brain(name: str, *, settings: Settings | None = None, **options: Any) -
         If there is none of that name (naming the nearest), it is no class with the methods of
         :class:`Brain`, or an option is unknown.
     """
-    target = plugins.plugin_class(
+    brain: Brain = plugins.open_plugin(
         name,
         BRAINS,
+        options,
+        offered=None if settings is None else {"settings": settings},
         kind="brain",
-        methods=METHODS,
+        methods=("open", "judge", "decide", "reflect", "interview", "classify", "metadata"),
         implement="sim.agents.Brain (docs/agents.md)",
     )
-    if settings is not None and "settings" in inspect.signature(target).parameters:
-        options["settings"] = settings
-    brain: Brain = plugins.construct(target, f"brain {name}", options)
     return brain

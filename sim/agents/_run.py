@@ -35,7 +35,7 @@ __all__ = [
 ]
 
 #: Bumped whenever the same release and settings give other visits.
-CODE_VERSION = "1"
+CODE_VERSION = "4"
 #: Agents that are played and stored together (count).
 SHARD = 4_096
 #: Rows of a row group of the joined tables: the bytes don't depend on the size of shards.
@@ -49,9 +49,9 @@ class Simulation:
     Attributes
     ----------
     folder
-        Where its tables are, as Parquet files by short name.
+        Folder of its tables, as Parquet files by short name.
     identity
-        Everything that decides its rows; JSON-ready.
+        Determinants of its rows; JSON-ready.
     """
 
     folder: Path
@@ -90,7 +90,7 @@ class Simulation:
 def run_identity(
     world: AgentWorld, brain: Brain, recommender: Recommender, *, agents: int, seed: int
 ) -> dict[str, Any]:
-    """Everything that decides the rows of a run; JSON-ready."""
+    """Inputs and settings that determine the rows of a run; JSON-ready."""
     identity = {
         "version": CODE_VERSION,
         "release": world.release.ref,
@@ -108,6 +108,8 @@ def run_identity(
         "agents": agents,
         "seed": seed,
     }
+    if world.texts is not None:
+        identity["texts"] = world.texts.digest
     whole: dict[str, Any] = orjson.loads(orjson.dumps(identity, option=orjson.OPT_SERIALIZE_NUMPY))
     return whole
 
@@ -173,7 +175,7 @@ def simulate(
     world, brain, recommender, seed, first
         As of :func:`visit`.
     agents
-        How many (count); their numbers are those from 0 on.
+        Agents (count); their numbers are those from 0 on.
     folder
         Of this run alone.
     shard

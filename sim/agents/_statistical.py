@@ -13,7 +13,14 @@ import polars as pl
 from scipy.optimize import brentq, minimize_scalar
 from scipy.special import expit
 
-from pipelines.raters import EFFECTS, StatisticalRater, fit_statistical, persona_rows, to_answers
+from pipelines.raters import (
+    EFFECTS,
+    RatingBatch,
+    StatisticalRater,
+    fit_statistical,
+    persona_rows,
+    to_answers,
+)
 from pipelines.seeding import hash_ids, uniform
 from sim.agents._assumed import ASSUMED_FILE, assumed
 from sim.agents._choice import (
@@ -67,10 +74,19 @@ class StatisticalBrain:
     Watching: P(watch) of :mod:`sim.agents._choice`, with habits. Rating: drawn from
     (1 - w)·rater + w·histogram of the item's ratings, w per tier of conformity. Everything about
     moods, fatigue and leaving is assumed.
+
+    Parameters
+    ----------
+    learns
+        Whether the rater takes in what is rated in the visit, as it does in the environment: later
+        items are expected, chosen and rated with it.
     """
 
     name = "statistical"
     reads = False
+
+    def __init__(self, *, learns: bool = False) -> None:
+        self._learns = learns
 
     def open(self, world: AgentWorld) -> Self:
         """Fit the weights on the validation split of people; read nothing of the test split."""
@@ -101,9 +117,11 @@ class StatisticalBrain:
         self._histograms /= self._histograms.sum(axis=1, keepdims=True)
         self._mixture(world, real, everybody, ratings)
         self._phrases()
+        learning = ", which learns within the visit" if self._learns else ""
         self.note = (
             "Choices are fitted on people's held-out interactions and ratings are those of the "
-            f"statistical rater; moods and exits are assumed ({ASSUMED_FILE}). No language model."
+            f"statistical rater{learning}; moods and exits are assumed ({ASSUMED_FILE}). No "
+            "language model."
         )
         return self
 
@@ -114,11 +132,11 @@ class StatisticalBrain:
         shape = requests.items.shape
         row, place = np.nonzero(requests.asked)
         people, items = requests.people[row], requests.items[row, place]
-        batch = self._crowd.settled.rate(people, items)
+        batch = self._rated(requests, row, items)
         parts = self._parts(people, items, batch.expected)
         chance = expit(self._intercepts[people] + parts.sum(axis=1))
         seeds = requests.seeds[row]
-        watched = uniform(seeds, place, _WATCH) < chance
+        watched = requests.experienced | (uniform(seeds, place, _WATCH) < chance)
         ratings = np.full(len(row), np.nan)
         w = self._weight[people[watched]][:, None]
         mixed = (1 - w) * batch.probabilities[watched] + w * self._histograms[items[watched]]
@@ -178,7 +196,7 @@ class StatisticalBrain:
         )
 
     def reflect(self, requests: ReflectRequests) -> Reflections:
-        """Three fixed questions, answered by what the page came to; evidence is its entries."""
+        """Three fixed questions, answered by the page's outcome; evidence is its entries."""
         n, past = len(requests), requests.past
         last = page_shares(past, self._set["liked_above"])[1]
         own = self._present_page(past, requests.views)
@@ -194,7 +212,7 @@ class StatisticalBrain:
         insights = np.stack(
             [self._insights[k][codes] for k, codes in enumerate((first, second, third))], axis=1
         )
-        # What was watched on the page are the newest entries.
+        # The newest entries are those of the items watched on the page.
         most = int(number.max(initial=0))
         back = np.arange(most)
         entries = requests.memory[:, None] - number[:, None] + back
@@ -229,7 +247,7 @@ class StatisticalBrain:
         return Classifications(probabilities=out, **Replies.fine(len(requests)))
 
     def metadata(self) -> dict[str, Any]:
-        """What was fitted, on what, and where the assumptions stand."""
+        """Fitted values with their data, and the file of assumptions."""
         return {
             "choice": self._fit.metadata,
             "intercept": round(self._intercept, 6),
@@ -240,6 +258,7 @@ class StatisticalBrain:
             "graph": self._world.graph,
             "assumed": self._set,
             "file": ASSUMED_FILE,
+            **({"learns": True} if self._learns else {}),
         }
 
     # -- fitting -------------------------------------------------------------------------------
@@ -362,9 +381,11 @@ class StatisticalBrain:
             for side in ("worse", "better")
         ]
         self._same = texts["feelings"]["same"]
-        said = texts["decisions"]
-        self._deciding = np.array([said["NEXT"], said["PREVIOUS"], said["CLICK"], ""], object)
-        self._leaving = np.array(list(said["EXIT"].values()), object)
+        decisions = texts["decisions"]
+        self._deciding = np.array(
+            [decisions["NEXT"], decisions["PREVIOUS"], decisions["CLICK"], ""], object
+        )
+        self._leaving = np.array(list(decisions["EXIT"].values()), object)
         self._interviews = np.array(list(texts["interviews"].values()), object)
         reflections = texts["reflections"]
         self._questions = np.array(reflections["questions"], object)
@@ -374,8 +395,29 @@ class StatisticalBrain:
 
     # -- parts of replies ----------------------------------------------------------------------
 
+    def _rated(self, requests: JudgeRequests, row: Ints, items: Ints) -> RatingBatch:
+        """Ratings of the items of some rows, with the visit's own ratings where it learns."""
+        if not self._learns:
+            return self._crowd.settled.rate(requests.people[row], items)
+        past = requests.past
+        # Rows of an agent at one view have one past.
+        keys = np.stack([requests.agents, requests.views], axis=1)
+        _, first, memory = np.unique(keys, axis=0, return_index=True, return_inverse=True)
+        memories = []
+        for n in first.tolist():
+            known, stars = self._crowd.history.of(int(requests.people[n]))
+            own = past.watched[n]
+            memories.append(
+                (
+                    np.concatenate([known, past.items[n][own]]),
+                    np.concatenate([stars, past.ratings[n][own]]),
+                )
+            )
+        settled = self._crowd.settled.rater.settle(memories, requests.people[first])
+        return settled.rate(memory.ravel()[row], items)
+
     def _parts(self, people: Ints, items: Ints, expected: Floats) -> Floats:
-        """Terms of the log odds of watching, without intercept and habits, of shape (n, 4)."""
+        """Terms of the log odds of watching, without intercept and habits, of shape (n, 5)."""
         return self._crowd.features(people, items, expected) * self._weights[people]
 
     def _feelings(self, people: Ints, items: Ints, surprise: Ints) -> Texts:

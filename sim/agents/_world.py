@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
+import orjson
 import polars as pl
 
 from pipelines.errors import ConfigError
@@ -35,6 +37,7 @@ __all__ = [
     "AgentWorld",
     "CastName",
     "History",
+    "ItemTexts",
     "people_of_split",
     "training_history",
 ]
@@ -59,7 +62,7 @@ class History:
     Attributes
     ----------
     starts
-        Where each person's begin, and the end of the last, of shape (people + 1,).
+        First row of each person, and the end of the last, of shape (people + 1,).
     items
         Item numbers, oldest first, of shape (interactions,).
     ratings
@@ -82,8 +85,43 @@ class History:
 
 
 @dataclass(frozen=True)
+class ItemTexts:
+    """Texts on cards in the place of the release's, for experiments.
+
+    Attributes
+    ----------
+    captions
+        Caption by item id; an item without one has none. None: those of the release.
+    comments
+        Author and text of comments by item id, in the order of preference. An agent is never
+        shown its own: the author is an id in the graph, None for a text that is nobody's.
+    reviews
+        Reviews by item id (count); None: not shown.
+    """
+
+    captions: Mapping[str, str] | None = None
+    comments: Mapping[str, Sequence[tuple[str | None, str]]] = field(default_factory=dict)
+    reviews: Mapping[str, int] | None = None
+
+    def comment(self, item: str, user: str) -> str:
+        """First comment on an item that is not the user's own; empty without one."""
+        others = (text for author, text in self.comments.get(item, ()) if author != user)
+        return next(others, "")
+
+    def count(self, item: str) -> int | None:
+        """Number of reviews of an item; None where it is not shown."""
+        return None if self.reviews is None else self.reviews.get(item, 0)
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 (hex) of all texts."""
+        content = {name: getattr(self, name) for name in ("captions", "comments", "reviews")}
+        return hashlib.sha256(orjson.dumps(content, option=orjson.OPT_SORT_KEYS)).hexdigest()
+
+
+@dataclass(frozen=True)
 class AgentWorld:
-    """What agents and brains know of a release; opened with :meth:`open`.
+    """A release as agents and brains use it; opened with :meth:`open`.
 
     Attributes
     ----------
@@ -95,7 +133,7 @@ class AgentWorld:
     catalogue
         Items by number.
     people
-        Who may be an agent, in an order that no other column predicts (a hash of the id):
+        Possible agents, in an order that no other column predicts (a hash of the id):
         ``persona_id``, ``user_id`` (null where nobody is matched), ``persona`` (row in the
         release's cast), and the tiers of `TRAITS`.
     history
@@ -104,6 +142,8 @@ class AgentWorld:
         Items of a page, and pages of a visit at most (counts).
     traits, graph
         Whether habits and the graph may be used; without, habits are those of `TRAITS`.
+    texts
+        In the place of the release's; None: the release's own, without comments.
     """
 
     release: Release
@@ -115,6 +155,7 @@ class AgentWorld:
     pages: int
     traits: bool
     graph: bool
+    texts: ItemTexts | None = None
 
     @classmethod
     def open(
@@ -195,6 +236,16 @@ class AgentWorld:
 
         self.release.require("graph_triples")
         return GraphMemory.open(self.release, scale=SCALE.name)
+
+    @cached_property
+    def training(self) -> tuple[Ints, Ints]:
+        """Users and items of all training interactions, by number, of shape (n,) each.
+
+        Users are numbered in the order of their ids; the order of the rows is arbitrary.
+        """
+        rows = split_rows(self.release, ("train",))
+        users = rows["user_id"].rank("dense").cast(pl.Int64).to_numpy() - 1
+        return np.asarray(users, np.int64), _numbers(rows["item_id"], self.catalogue)
 
     @cached_property
     def histogram(self) -> Floats:

@@ -14,6 +14,7 @@ from pipelines.cli.options import (
     ReleaseOption,
     SetOption,
     emit,
+    folder_option,
     full_ref,
     open_settings,
     overrides_of,
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
     from sim.agents import Simulation, VisitRow
 
-__all__ = ["app"]
+__all__ = ["app", "brain_options"]
 
 app = typer.Typer(help="Agents that meet a recommender page by page.", invoke_without_command=True)
 
@@ -51,6 +52,16 @@ def agents(
     brain: Annotated[
         str, typer.Option("--brain", help="statistical, model, random, always, or module:Class.")
     ] = "statistical",
+    options: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--brain-option",
+            metavar="KEY=VALUE",
+            show_default=False,
+            help="Option of the brain's class, such as rounds=2 or counterfactual=true of the "
+            "model; may be repeated.",
+        ),
+    ] = None,
     seed: Annotated[
         int, typer.Option("--seed", min=0, help="Seed; the same seed gives the same visits.")
     ] = 0,
@@ -62,21 +73,10 @@ def agents(
     ] = True,
     out: Annotated[
         Path | None,
-        typer.Option(
-            "--out",
-            file_okay=False,
-            show_default=False,
-            help="Folder of the tables (default: below HOME/simulations).",
-        ),
+        folder_option("--out", "Folder of the tables (default: below HOME/simulations)."),
     ] = None,
     minari: Annotated[
-        Path | None,
-        typer.Option(
-            "--minari",
-            file_okay=False,
-            show_default=False,
-            help="Write a Minari dataset into this folder too.",
-        ),
+        Path | None, folder_option("--minari", "Write a Minari dataset into this folder too.")
     ] = None,
     release: ReleaseOption = "latest",
     settings: SetOption = None,
@@ -84,7 +84,7 @@ def agents(
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Let agents visit a recommender, and print what came of it.
+    """Let agents visit a recommender, and print the results.
 
     Tables `agents`, `views`, `pages` and `memories` are written as Parquet. A run that was killed
     goes on where it was; the same run again only prints. Where there are fewer people than agents,
@@ -113,7 +113,7 @@ def agents(
         opened, cast=cast, per_page=per_page, pages=pages, traits=traits, graph=graph
     )
     shown = open_recommender(recommender).fit(opened)
-    mind = open_brain(brain, settings=tree).open(world)
+    mind = open_brain(brain, settings=tree, **brain_options(options)).open(world)
     try:
         folder = out or default_folder(
             tree.runtime.home, world, mind, shown, agents=number, seed=seed
@@ -145,6 +145,22 @@ def agents(
     emit(payload, lambda screen: _render(screen, run, row, payload), as_json=as_json)
 
 
+def brain_options(texts: list[str] | None) -> dict[str, Any]:
+    """Options of a brain from ``key=value`` texts; a value is JSON, or else text."""
+    import json
+
+    out: dict[str, Any] = {}
+    for text in texts or ():
+        key, sign, value = text.partition("=")
+        if not sign or not key.strip():
+            raise ConfigError("--brain-option takes key=value", where=text, hint="such as rounds=2")
+        try:
+            out[key.strip()] = json.loads(value)
+        except json.JSONDecodeError:
+            out[key.strip()] = value
+    return out
+
+
 def _render(screen: Console, run: Simulation, row: VisitRow, payload: dict[str, Any]) -> None:
     from sim.agents import FIGURES
 
@@ -170,12 +186,7 @@ def show(
     agent: Annotated[int, typer.Argument(min=0, help="Number of the agent.", show_default=False)],
     out: Annotated[
         Path | None,
-        typer.Option(
-            "--out",
-            file_okay=False,
-            show_default=False,
-            help="Folder of the run (default: the newest below HOME/simulations).",
-        ),
+        folder_option("--out", "Folder of the run (default: the newest below HOME/simulations)."),
     ] = None,
     home: HomeOption = None,
     config: ConfigOption = None,
@@ -231,8 +242,8 @@ def _print_visit(screen: Console, payload: dict[str, Any], run: Simulation, home
         for v in views:
             name = titles.get(v["item_id"], v["item_id"])
             done = f"watched, {v['rating']} of 5" if v["watched"] else "not watched"
-            said = " ".join(t for t in (v["reason"], v["feeling"]) if t)
-            screen.print(f"  {v['position']}. {name}: {done}. {said}".rstrip(), markup=False)
+            remark = " ".join(t for t in (v["reason"], v["feeling"]) if t)
+            screen.print(f"  {v['position'] + 1}. {name}: {done}. {remark}".rstrip(), markup=False)
         felt = ", ".join(str(page[k]) for k in ("mood", "fatigue", "emotion") if page[k])
         action = page["action"] or f"no usable reply ({page['status']})"
         reason = f": {page['reason']}" if page["reason"] else ""
@@ -257,8 +268,8 @@ def _print_visit(screen: Console, payload: dict[str, Any], run: Simulation, home
 def _titles(run: Simulation, home: Path) -> dict[str, str]:
     """Titles by item id; none where the release is no longer in the store."""
     from pipelines.errors import ReleaseError
+    from pipelines.prompts import one_line
     from sim import open_release
-    from sim.agents import one_line
 
     try:
         items = open_release(run.identity["release"], home=home)["items"]

@@ -6,7 +6,7 @@ The world must hold at least three people and 24 items.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
@@ -41,9 +41,9 @@ __all__ = ["BrainContract", "sample_requests"]
 def sample_requests(
     world: AgentWorld, people: Ints, *, seed: int = 0, attempt: int = 0
 ) -> dict[str, Any]:
-    """One batch of every kind of request: the first page and what follows it.
+    """A batch of every kind of request: the first page and what follows it.
 
-    Everybody is shown the first items of the catalogue; at the decision the first of them is
+    All agents are shown the first items of the catalogue; at the decision the first of them is
     watched and rated 4.
 
     Parameters
@@ -133,7 +133,7 @@ class BrainContract(ABC):
         assert orjson.dumps(made.metadata(), option=orjson.OPT_SERIALIZE_NUMPY)
 
     def test_replies_have_a_status_each(self, world: AgentWorld) -> None:
-        """One of the known statuses per request, and the tokens that it took."""
+        """Every request has an allowed status, and the tokens that it took."""
         for kind in ("judge", "decide", "reflect", "interview", "classify"):
             found: Replies = self.replies(world, kind)
             assert len(found.status) == self.people, kind
@@ -166,6 +166,14 @@ class BrainContract(ABC):
         found = self.make(world).judge(JudgeRequests(**{**rows, "asked": one, "detailed": one}))
         ok = found.status == OK
         assert not found.watched[ok][~one[ok]].any()
+
+    def test_experienced_items_are_all_rated(self, world: AgentWorld) -> None:
+        """Items that were watched already have a rating each."""
+        requests = sample_requests(world, np.arange(self.people))["judge"]
+        found = self.make(world).judge(replace(requests, experienced=True))
+        ok = found.status == OK
+        assert found.watched[ok].all()
+        assert np.isin(found.ratings[ok], [1.0, 2.0, 3.0, 4.0, 5.0]).all()
 
     def test_decisions_are_possible_ones(self, world: AgentWorld) -> None:
         """An allowed action; a clickable target for CLICK and none for any other."""
@@ -203,7 +211,7 @@ class BrainContract(ABC):
         assert ((scores >= 1) & (scores <= 10)).all()
 
     def test_classifications_are_probabilities(self, world: AgentWorld) -> None:
-        """One per item, from 0 to 1."""
+        """Every item has a number from 0 to 1."""
         found = self.replies(world, "classify")
         chance = found.probabilities[found.status == OK]
         assert chance.shape[1] == world.per_page
@@ -225,4 +233,4 @@ class BrainContract(ABC):
 
 def _plain(values: Any) -> list[str]:
     """Rows as texts: not a number equals itself."""
-    return [repr(row) for row in values.tolist()]
+    return [] if values is None else [repr(row) for row in values.tolist()]

@@ -135,7 +135,7 @@ def ask(
     requests
         Any number; one that can't be served is one `invalid` answer.
     store
-        Where answers are looked up and stored. None: in memory, for this call only.
+        Answer store. None: answers are kept in memory, for this call only.
     serving
         When to commit; ``error_budget``: the share of calls that may fail.
     progress
@@ -187,6 +187,10 @@ class Asking:
         finally:
             if self._store is not None:
                 self._store.close()
+
+    def ask_all(self, requests: Iterable[Request]) -> Iterator[Row]:
+        """Answers of requests in the order of their arrival; see :func:`ask`."""
+        return self._ask(requests)
 
     def _ask(self, requests: Iterable[Request]) -> Iterator[Row]:
         return ask(

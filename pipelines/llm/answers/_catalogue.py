@@ -272,7 +272,7 @@ class Catalogue:
         """Numbers of the rows to take: one per position."""
         if len(positions) == 0 or np.bincount(positions).max() == 1:
             return np.arange(len(positions))
-        # Where all else is equal, the name of the part decides: the same in every process.
+        # Remaining ties are broken by the part's name: the same in every process.
         rank = np.full(self._next + 1, self._next, np.uint64)
         for place, (number, _) in enumerate(self.ordered()):
             rank[number] = place
@@ -282,5 +282,5 @@ class Catalogue:
 
 
 def _address(part: NDArray[Any], row: NDArray[Any]) -> NDArray[np.uint64]:
-    """One number that sorts by part, then row."""
+    """Number that sorts by part, then row."""
     return (part.astype(np.uint64) << np.uint64(32)) | row.astype(np.uint64)

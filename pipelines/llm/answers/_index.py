@@ -122,7 +122,7 @@ class _Run:
         count = last - first
         hits = np.flatnonzero(count)
         count = count[hits]
-        # Where several rows begin alike, their places are first, first + 1 ...
+        # Rows with equal prefixes lie at first, first + 1 ...
         start = np.repeat(first[hits] - np.cumsum(count) + count, count)
         place = (self.words[start + np.arange(len(start))] & self.mask).astype(np.int64)
         position = np.repeat(hits, count)

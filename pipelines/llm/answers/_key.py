@@ -39,7 +39,7 @@ from pipelines.llm.engines import (
 #: every stored answer unreachable: change it only if keys of the present scheme are wrong.
 KEY_SCHEME = 1
 
-#: What is hashed, and why a change of it is another call.
+#: Hashed fields, and why a change of each is another call.
 INCLUDED: Mapping[str, str] = MappingProxyType(
     {
         "request.messages": "the question: roles, contents and digests of images, in order",
@@ -72,7 +72,7 @@ INCLUDED: Mapping[str, str] = MappingProxyType(
     }
 )
 
-#: What is not hashed, and why it can't change what is stored.
+#: Fields that are not hashed, and why they can't change the stored answer.
 EXCLUDED: Mapping[str, str] = MappingProxyType(
     {
         "engine.require_model": "whether a reply is taken, never what it says",

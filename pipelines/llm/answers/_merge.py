@@ -1,11 +1,11 @@
-"""Merging parts: many small ones into few large ones, and leaving out what serves nothing.
+"""Compaction: merge small parts and drop superseded rows.
 
 Parts are sorted into classes by size, each class holding parts up to 16 times as large as the
 one before; when a class has 16 parts, they become one. So a store of any size has some dozens
 of parts, and every row is rewritten about once per class: a few microseconds per answer.
 
 The new part names those it replaces. It is complete and visible before they are removed, and
-whoever sees both ignores the old ones: a kill at any moment loses nothing and counts nothing
+readers that see both ignore the old ones: a kill at any moment loses nothing and counts nothing
 twice.
 """
 
@@ -60,7 +60,7 @@ class GcReport:
     parts_before, parts_after, bytes_before, bytes_after
         Parts (count) and their size.
     set_aside
-        Corrupt parts, moved to ``answers/torn``.
+        Corrupt parts, moved to ``answers/corrupt``.
     """
 
     answers: int
@@ -125,7 +125,7 @@ def collect(catalogue: Catalogue, forget: Collection[Status], *, dry_run: bool) 
 def unneeded(
     entries: Entries, forget: Collection[Status]
 ) -> tuple[NDArray[Any], tuple[int, int, int]]:
-    """Which entries of a store to drop, and how many are superseded, failed and forgotten."""
+    """Entries of a store to drop, and the counts of superseded, failed and forgotten ones."""
     named = np.isin(entries.status, [STATUS_CODE[s] for s in forget])
     order = np.lexsort((entries.low, entries.high))
     high, low = entries.high[order], entries.low[order]
@@ -182,7 +182,7 @@ def _batches(parts: _Plan, deleted: dict[int, NDArray[Any]]) -> list[_Plan]:
 
 
 def _mask(entries: Entries, drop: NDArray[Any], number: int, part: Part) -> NDArray[Any]:
-    """Which rows of a part to drop, by row."""
+    """Rows of a part to drop, as booleans by row."""
     mask = np.zeros(part.rows, bool)
     mask[entries.row[drop & (entries.part == number)]] = True
     return mask
@@ -257,7 +257,7 @@ def _set_aside(catalogue: Catalogue, corrupt: Sequence[Problem]) -> None:
     """Move corrupt parts aside: they may be repaired."""
     if not corrupt:
         return
-    aside = catalogue.folder / "torn"
+    aside = catalogue.folder / "corrupt"
     catalogue.files.make_folder(aside)
     with storage_errors(aside):
         for problem in corrupt:

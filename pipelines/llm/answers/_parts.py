@@ -1,4 +1,4 @@
-"""One part of the store: a Parquet file that is written once and never changed."""
+"""A part of the store: an immutable Parquet file."""
 
 from __future__ import annotations
 

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 STATUS_CODE: dict[str, int] = {name: code for code, name in enumerate(STATUSES)}
-#: What the index reads of a part.
+#: Columns of a part that the index reads.
 INDEX_COLUMNS = ("key", "status", "max_tokens", "stored_at")
-#: What an answer is made of again.
+#: Columns that an answer is restored from.
 PAYLOAD = (
     "status",
     "text",
@@ -121,7 +121,7 @@ def identity_json(identity: EngineIdentity) -> str:
 def clean(answer: Answer, secrets: Sequence[str] = ()) -> Answer:
     """The answer as it may be stored: without secrets, and usable if its status is `ok`.
 
-    What is not `ok` loses its distribution, and its text unless it is `truncated`: a failed row
+    Failed answers lose their distribution and, unless they are `truncated`, their text: such a row
     can't be taken for a rating. What is `ok` but has no text, or no distribution where one was
     asked for, becomes `invalid`. An unknown status is an :class:`EngineError`.
     """
@@ -160,7 +160,7 @@ def without_secrets(text: str, secrets: Sequence[str]) -> str:
 
 
 def one_line(text: str, secrets: Sequence[str]) -> str:
-    """One line about a fault: also without what only looks like a key."""
+    """Fault in a single line, without anything that looks like an API key."""
     if not text:
         return ""
     safe = _KEYLIKE.sub(lambda m: (m[1] or "") + "[secret]", without_secrets(text, secrets))

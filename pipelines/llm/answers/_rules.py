@@ -1,4 +1,4 @@
-"""Which stored answer serves a call, and which of several is taken.
+"""Rules by which a stored answer serves a call, and the choice between several.
 
 One key may have several rows: an answer was cut and asked again with a larger budget, a failed
 call was repeated, two processes asked the same at once.
@@ -22,9 +22,7 @@ if TYPE_CHECKING:
 #: Budgets are kept as unsigned integers of 32 bits; larger ones are as good as this.
 LARGEST_BUDGET = 2**32 - 1
 
-_OK, _TRUNCATED, _INVALID, _REFUSED, _ERROR = (
-    STATUS_CODE[s] for s in ("ok", "truncated", "invalid", "refused", "engine_error")
-)
+_OK, _TRUNCATED, _INVALID, _REFUSED, _ERROR = STATUS_CODE.values()
 #: Order of preference, by status code.
 _RANK = np.zeros(len(STATUS_CODE), dtype=np.int64)
 _RANK[[_OK, _TRUNCATED, _REFUSED, _INVALID, _ERROR]] = range(5)
@@ -91,7 +89,7 @@ def first_of_each(group: Numbers, order: Numbers) -> Numbers:
 def keep(
     group: Numbers, status: Numbers, made: Numbers, stored_at: Numbers, place: Numbers
 ) -> Mask:
-    """Which rows any call could still be served from; the rest is what `gc` drops.
+    """Rows that a call could still be served from; `gc` drops the rest.
 
     An `ok` row makes all others of its key useless; else one row of each status may serve some
     budget. Rows of `engine_error` serve nothing.

@@ -5,7 +5,6 @@ each in completion order.
 """
 
 from pipelines.llm.engines._protocol import (
-    STATUSES,
     Answer,
     Choice,
     Constraint,
@@ -19,11 +18,11 @@ from pipelines.llm.engines._protocol import (
     Request,
     Role,
     Sampling,
-    Status,
 )
 from pipelines.llm.engines._registry import ENGINES, EngineClass, load_engine
 from pipelines.llm.engines.choices import answer_fault
 from pipelines.llm.engines.constraints import request_fault
+from pipelines.statuses import STATUSES, Status
 
 __all__ = [
     "ENGINES",

@@ -11,11 +11,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, runtime_checkable
 
-Role = Literal["system", "user", "assistant"]
+from pipelines.statuses import Status
 
-#: How a request can end. Only `ok` carries an answer that may be used.
-Status = Literal["ok", "truncated", "invalid", "refused", "engine_error"]
-STATUSES: tuple[Status, ...] = ("ok", "truncated", "invalid", "refused", "engine_error")
+Role = Literal["system", "user", "assistant"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,12 +32,12 @@ class Image:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One turn of a conversation.
+    """A turn of a conversation.
 
     Attributes
     ----------
     role
-        Who speaks. An `assistant` message in last place is the beginning of the answer: the
+        Speaker. An `assistant` message in last place is the beginning of the answer: the
         model goes on from it.
     content
         The text, rendered; engines add nothing to it but the model's own chat template.
@@ -90,7 +88,7 @@ Constraint = Choice | JsonSchema | Regex | GrammarConstraint
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How tokens are drawn.
+    """Sampling of tokens.
 
     Attributes
     ----------
@@ -123,16 +121,16 @@ class Sampling:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One question to a model.
+    """A prompt to a model, with its constraint and sampling.
 
     Attributes
     ----------
     messages, tokens
         The rendered conversation, or its token ids; exactly one of the two is given.
     constraint
-        What the answer may be; None leaves it free.
+        Constraint on the answer; None leaves it free.
     sampling
-        How it is drawn.
+        Sampling of the answer.
     seed
         Seed of the draw: the same request gives the same answer on the same engine, whatever
         it is batched with.
@@ -157,12 +155,12 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """One reply.
+    """The answer to a request.
 
     Attributes
     ----------
     request
-        What was asked.
+        The request.
     status
         `ok`, or why the reply can't be used. `truncated`: cut by ``max_tokens``. `invalid`:
         the request can't be served, or the reply breaks the constraint. `refused`: the server

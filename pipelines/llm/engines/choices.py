@@ -29,7 +29,7 @@ __all__ = ["OptionTree", "answer_fault", "check_logprobs"]
 
 Tokens = tuple[int, ...]
 
-#: How far a log-probability may be above 0, and a sum of probabilities above 1: rounding of
+#: Tolerance of a log-probability above 0, and of a sum of probabilities above 1: rounding of
 #: 16-bit weights, and of servers that print few digits.
 MAX_LOGPROB = 1e-3
 MAX_EXCESS = 0.01

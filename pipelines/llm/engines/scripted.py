@@ -28,7 +28,7 @@ from pipelines.llm.engines.constraints import (
 
 __all__ = ["Reply", "Rule", "ScriptedEngine", "draw_reply"]
 
-#: What a rule gives: the text, or weights of the options of a `Choice`, or the whole answer.
+#: Result of a rule: the text, or weights of the options of a `Choice`, or the whole answer.
 Reply = str | Mapping[str, float] | Answer
 Rule = Callable[[Request], Reply]
 

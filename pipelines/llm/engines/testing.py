@@ -20,7 +20,6 @@ from typing import ClassVar
 
 from pipelines.errors import EngineError
 from pipelines.llm.engines._protocol import (
-    STATUSES,
     Answer,
     Choice,
     Constraint,
@@ -35,10 +34,11 @@ from pipelines.llm.engines._protocol import (
 )
 from pipelines.llm.engines.choices import answer_fault
 from pipelines.llm.engines.constraints import obeys
+from pipelines.statuses import STATUSES
 
 __all__ = ["CONSTRAINTS", "EngineContract", "question"]
 
-#: One constraint of each kind that is not a choice. None of them can be met by fewer than three
+#: A constraint of each kind but choices. None of them can be met by fewer than three
 #: characters or by more than 64.
 CONSTRAINTS: dict[str, Constraint] = {
     "regex": Regex("(red|green|blue) [0-9]{2}"),
@@ -70,7 +70,7 @@ def question(text: str, constraint: Constraint | None = None, **fields: object) 
     text
         The message.
     constraint
-        What the answer may be.
+        Constraint on the answer.
     fields
         Further fields of the request.
     """
@@ -101,7 +101,7 @@ class EngineContract(ABC):
     constraints
         Kinds of :data:`CONSTRAINTS` that it serves.
     tolerance
-        How far a probability may move when the request is batched otherwise.
+        Tolerance of a probability when the request is batched otherwise.
     samples
         Whether it draws by seed and replicate.
     secrets
@@ -304,12 +304,12 @@ class EngineContract(ABC):
             yield question("First?", _STARS)
             raise TheirsError
 
-        came = ""
+        raised = ""
         try:
             list(self.make().submit(broken()))
         except TheirsError:
-            came = "theirs"
-        assert came == "theirs", "the caller's own exception was swallowed"
+            raised = "theirs"
+        assert raised == "theirs", "the caller's own exception was swallowed"
         assert self.ask(question("Still there?", _STARS))[0].status == "ok"
 
     def test_facts_are_json_and_tell_no_secret(self) -> None:

@@ -205,7 +205,7 @@ def _begins_with_space(tokenizer: Any) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class AnswerReading:
-    """How a tokenizer cuts one answer behind a context.
+    """Tokens of an answer behind a context.
 
     Attributes
     ----------
@@ -229,7 +229,7 @@ class AnswerReading:
 
 @dataclass(frozen=True, slots=True)
 class ScaleReading:
-    """How a tokenizer cuts every answer of a scale behind the end of a prompt."""
+    """Tokens of every answer of a scale behind the end of a prompt."""
 
     context: str
     answers: tuple[AnswerReading, ...]
@@ -254,7 +254,7 @@ class ScaleReading:
         }
 
     def describe(self) -> str:
-        """One line for people.
+        """Description in a single line.
 
         Examples
         --------
@@ -284,7 +284,7 @@ def _few(notes: list[str], what: str) -> list[str]:
 
 
 def read_scale(tokenizer: Any, answers: Sequence[str], context: str) -> ScaleReading:
-    """How a tokenizer cuts the answers of a scale behind a context (the prompt's last line).
+    """Tokenize the answers of a scale behind a context (the prompt's last line).
 
     Raises
     ------

@@ -29,7 +29,7 @@ __all__ = [
     "self_questions",
 ]
 
-#: What a feeling amounts to.
+#: Kinds of feeling.
 FELT = ("bad", "neutral", "good")
 _REASON, _FEELING = TextLimits((1, 1), (8, 90)), TextLimits((1, 1), (4, 60))
 _QUESTION, _INSIGHT = TextLimits((1, 1), (10, 80)), TextLimits((1, 1), (10, 110))
@@ -37,11 +37,11 @@ _QUESTION, _INSIGHT = TextLimits((1, 1), (10, 80)), TextLimits((1, 1), (10, 110)
 _THOUGHTS, EVIDENCE = 3, 3
 
 
-def page_judgement(numbers: Sequence[int], *, rated: bool = True) -> Grammar:
+def page_judgement(numbers: Sequence[int], *, rated: bool = True, watched: bool = False) -> Grammar:
     """Per number a reason, whether it is watched, and only then a rating and a feeling.
 
     Captures by number: ``reason1``, ``felt1`` (where watched, one of `FELT`), ``feeling1``, and
-    ``rating1`` unless ratings are asked apart (`rated`).
+    ``rating1`` unless ratings are asked apart (`rated`). With `watched` every number is watched.
 
     >>> grammar = page_judgement([2])
     >>> text = '{"2":{"reason":"Too long for me now.","watch":"no"}}'
@@ -55,7 +55,7 @@ def page_judgement(numbers: Sequence[int], *, rated: bool = True) -> Grammar:
         rating: tuple[GrammarNode | str, ...] = ()
         if rated:
             rating = ('"rating":', captured(f"rating{number}", integer(1, 5)), ",")
-        watched = join(
+        seen = join(
             '"yes",',
             *rating,
             '"felt":"',
@@ -68,9 +68,9 @@ def page_judgement(numbers: Sequence[int], *, rated: bool = True) -> Grammar:
             f'{"," if entries else ""}"{number}":{{"reason":"',
             captured(f"reason{number}", text(_REASON)),
             '","watch":',
-            SelectNode((watched, join('"no"}'))),
+            seen if watched else SelectNode((seen, join('"no"}'))),
         ]
-    kind = "judge" if rated else "judge, ratings apart"
+    kind = ("judge" if rated else "judge, ratings apart") + (", all watched" if watched else "")
     return Grammar(f"agents/{kind}", join("{", *entries, "}"))
 
 
@@ -140,7 +140,7 @@ def page_reflection(entries: Sequence[int]) -> Grammar:
 
 
 def self_questions() -> Grammar:
-    """One to three questions: ``question0`` … ``question2``."""
+    """Grammar of one to three questions: ``question0`` … ``question2``."""
     from guidance._ast import RepeatNode
 
     first = join('{"questions":["', captured("question0", text(_QUESTION)), '"')

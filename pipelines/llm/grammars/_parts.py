@@ -16,7 +16,7 @@ from pipelines.errors import ConfigError
 if TYPE_CHECKING:
     from guidance._ast import GrammarNode
 
-#: What a sentence is made of. No quotes, backslashes, line breaks, angle brackets or braces:
+#: Characters of a sentence. No quotes, backslashes, line breaks, angle brackets or braces:
 #: a text can't end its field early, hold a chat template's marks or look like a template slot.
 INITIAL, BODY, END = "[A-Z]", "[A-Za-z0-9 ,;:'()-]", "[.!?]"
 #: Values of a genre in the opinion map.
@@ -74,7 +74,7 @@ def literal(value: str) -> GrammarNode:
 
 
 def join(*nodes: GrammarNode | str) -> GrammarNode:
-    """One after the other."""
+    """Sequence of nodes."""
     from guidance._ast import JoinNode
 
     return JoinNode(tuple(literal(n) if isinstance(n, str) else n for n in nodes if n != ""))
@@ -93,7 +93,7 @@ def quoted(value: str) -> str:
 
 
 def enumeration(values: Sequence[str]) -> GrammarNode:
-    """One of these texts; ConfigError if there is none, an empty one or one twice."""
+    """Alternatives of fixed texts; ConfigError if there is none, an empty one or one twice."""
     from guidance._ast import SelectNode
 
     if not values or not all(values) or len(set(values)) < len(values):

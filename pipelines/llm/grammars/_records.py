@@ -32,7 +32,7 @@ _GENRE = "genre:"
 
 
 class ClosedChoice(Grammar):
-    """One of a few answers.
+    """Grammar of a few fixed answers.
 
     The same declaration as a grammar (:attr:`constraint`) and as the constraint whose answer is
     a distribution over the options (:attr:`choice`).
@@ -49,7 +49,7 @@ class ClosedChoice(Grammar):
 
 
 def closed_choice(options: Sequence[str], *, name: str = "choice") -> ClosedChoice:
-    """One of the options and nothing else, captured as ``answer``.
+    """Grammar of exactly one of the options, captured as ``answer``.
 
     ConfigError if there is no option, an empty one or one twice.
     """
@@ -92,9 +92,9 @@ class PersonaRecord:
     likes, dislikes
         Genres, alphabetical; disjoint, at least one liked.
     portrait
-        Who the person is.
+        Attributes of the person.
     taste
-        What the person wants of the domain's items, and why.
+        Wishes of the person for the domain's items, with reasons.
     who
         Name, age, gender, job and hobby as text, where the model chose them.
     """
@@ -127,7 +127,7 @@ class PersonaGrammar(Grammar):
 
 
 def closed_record(name: str, fields: Mapping[str, Sequence[str]]) -> Grammar:
-    """One JSON object whose fields are each one of some texts, in this order.
+    """Grammar of a JSON object whose fields are enumerations of texts, in this order.
 
     :meth:`Grammar.parse` gives the choices by field. ConfigError if a field has no option, an empty
     one or one twice.
@@ -168,9 +168,9 @@ def persona_record(
         Opinions that are settled: the record holds exactly these. Without `likes` the model
         gives its opinion of every genre, at least one of them favourable.
     opening
-        How the portrait begins, word for word; such as name, age and job.
+        First words of the portrait, verbatim; such as name, age and job.
     who
-        What the model may choose from where name, age, gender, job and hobby are not settled.
+        Values to choose from where name, age, gender, job and hobby are not settled.
     portrait, taste
         Lengths of the two texts; default: two or three sentences of 20 to 150 characters.
 

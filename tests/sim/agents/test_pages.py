@@ -1,4 +1,4 @@
-"""What agents know of a release, and what stands on their pages."""
+"""An agent's view of a release, and the content of its pages."""
 
 from __future__ import annotations
 

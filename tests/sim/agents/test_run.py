@@ -44,11 +44,32 @@ def test_bytes_don_t_depend_on_the_size_of_shards(world: AgentWorld, tmp_path: P
     sizes = (1, 16, 4096)
     found = [digests(run(world, tmp_path / str(n), agents=20, shard=n).folder) for n in sizes]
     assert found[0] == found[1] == found[2]
-    # Nothing of the shards is left.
+    # No shard is left.
     assert sorted(p.name for p in (tmp_path / "1").iterdir()) == [
         "_locks", "agents.parquet", "memories.parquet", "pages.parquet", "run.json",
         "views.parquet",
     ]  # fmt: skip
+
+
+def test_bytes_don_t_depend_on_the_number_of_threads(matched: Release, tmp_path: Path) -> None:
+    from threadpoolctl import threadpool_limits
+
+    found = []
+    for threads in (1, 4):
+        with threadpool_limits(threads):
+            world = AgentWorld.open(matched)
+            shown = open_recommender("ease").fit(matched)
+            brain = open_brain("statistical").open(world)
+            folder = tmp_path / str(threads)
+            found.append(digests(simulate(world, brain, shown, agents=50, folder=folder).folder))
+    assert found[0] == found[1]
+
+
+def test_stage_and_runs_have_one_version() -> None:
+    from sim.agents import CODE_VERSION
+    from sim.stages import AGENTS_VERSION
+
+    assert AGENTS_VERSION == CODE_VERSION
 
 
 def test_agent_alone_is_the_same_among_all(world: AgentWorld) -> None:
@@ -254,6 +275,9 @@ def test_command_plays_and_shows_a_visit(matched: Release, tmp_path: Path) -> No
     assert shown.returncode == 0, shown.stderr
     assert "Agent 17: persona:matched:" in shown.stdout
     assert "View 1, page 1" in shown.stdout
+    refused = sim("agents", "--brain", "random", "--brain-option", "rounds=2", home=home)
+    assert refused.returncode == 2
+    assert "rounds" in refused.stderr
     missing = sim("agents", "show", "40", "--out", str(tmp_path / "run"), home=home)
     assert missing.returncode == 2
     assert "no agent 40" in missing.stderr

@@ -19,7 +19,7 @@ from pipelines.errors import ConfigError
 from pipelines.raters import bind, persona_rows
 from sim import Release, open_release
 from sim.agents import EMOTIONS, AgentWorld, Past, open_brain, visit
-from sim.agents._choice import HeldOut, auc, logistic
+from sim.agents._choice import HeldOut, Neighbours, auc, logistic
 from sim.agents._statistical import (
     StatisticalBrain,
     _weight,
@@ -27,13 +27,13 @@ from sim.agents._statistical import (
     page_shares,
     satisfaction,
 )
-from sim.agents._world import training_history
+from sim.agents._world import History, training_history
 from sim.agents.testing import sample_requests
 from sim.recommenders import open_recommender
 
 
 def past(*views: tuple[int, bool, list[tuple[bool, float]]]) -> Past:
-    """One agent's views: page, whether it was a click, and (watched, rating) by position."""
+    """Views of an agent: page, whether it was a click, and (watched, rating) by position."""
     rows = [cells for _, _, cells in views]
     nan = float("nan")
     shape = np.array([[watched for watched, _ in cells] for cells in rows])
@@ -185,6 +185,30 @@ def test_negatives_have_no_known_interaction(world: AgentWorld) -> None:
             assert negative != item[n]
 
 
+def test_nearness_of_the_worked_example() -> None:
+    # Films a, b, c, d are rated by users 0 1, 0 1, 1 2 and nobody: cos(a, b) = 1, cos(a, c) =
+    # cos(b, c) = 1/2. One person has rated a, another nothing.
+    users, items = np.array([0, 1, 0, 1, 1, 2]), np.array([0, 0, 1, 1, 2, 2])
+    history = History(np.array([0, 1, 1]), np.array([0]), np.array([4.0]))
+    near = Neighbours(users, items, 4, history, prior=1.0)
+    # e: (2 * 1 + 2 / 2) / 6 = 1/2 for a and b, (2 / 2 + 2 / 2) / 6 = 1/3 for c.
+    # m of b: (1 + 1/2) / 2 = 3/4; of c: (1/2 + 1/3) / 2 = 5/12; of a, but for itself: 1/4.
+    assert near(0) == pytest.approx(np.log([1 / 2, 3 / 2, 5 / 4, 1.0]))
+    assert near(1).tolist() == [0.0] * 4
+
+
+def test_nearness_depends_on_no_order_of_rows(world: AgentWorld) -> None:
+    users, items = world.training
+    mixed = np.random.default_rng(0).permutation(len(users))
+    size = len(world.catalogue)
+    one, other = (
+        Neighbours(users[rows], items[rows], size, world.history)(3)
+        for rows in (np.arange(len(users)), mixed)
+    )
+    assert one.tolist() == other.tolist()
+    assert np.ptp(one) > 0
+
+
 def test_mean_watch_share_of_unseen_items_is_the_assumed_one(brain: StatisticalBrain) -> None:
     assert brain.metadata()["watched_of_random_unseen_items"] == pytest.approx(0.30, abs=1e-6)
 
@@ -243,8 +267,8 @@ def test_settled_memories_rate_as_the_rater_does(
     np.testing.assert_allclose(settled.probabilities, whole, atol=1e-12)
     # The largest effect is the one without which the rating would be lowest.
     effects = brain._crowd.settled.effects(np.array([3]), np.array([5]))[0]
-    told = live.explain(3, 5, past_items, past_ratings)
-    assert list(told)[effects.argmax()] == max(told, key=lambda name: told[name])
+    explained = live.explain(3, 5, past_items, past_ratings)
+    assert list(explained)[effects.argmax()] == max(explained, key=lambda name: explained[name])
 
 
 def test_nothing_of_the_test_split_is_read(
@@ -282,7 +306,7 @@ def test_personas_without_history_are_fitted_on_people(matched: Release) -> None
     popular = open_recommender("popular").fit(matched)
     tables = visit(world, brain, popular, np.arange(12))
     assert tables["agents"]["exit_reason"].to_list().count("failed") == 0
-    # What they state to like is their history of genres.
+    # Their stated likes are their history of genres.
     assert brain._crowd.tastes.sum(axis=1).max() > 0
 
 
@@ -312,7 +336,29 @@ def test_emotions_in_their_order(
     assert emotion(0.0, 1.0) == "OVERWHELMED"
     assert emotion(0.0, 0.9) == "FRUSTRATED"
     assert emotion(0.5, 0.9) == "EXCITED"
-    # Everybody has seen the genres of the first four films.
+    # All agents have seen the genres of the first four films.
     assert emotion(0.25, 0.9) == "NEUTRAL"
     monkeypatch.setattr(brain._crowd, "tastes", np.zeros_like(brain._crowd.tastes))
     assert emotion(0.25, 0.9) == "CURIOUS"
+
+
+def test_ratings_of_the_visit_are_learned_from_only_if_asked(
+    brain: StatisticalBrain, world: AgentWorld
+) -> None:
+    learning = StatisticalBrain(learns=True).open(world)
+    people = np.arange(3)
+    fresh = sample_requests(world, people)["judge"]
+    # No ratings so far: expectations are equal.
+    start = brain.judge(fresh).expected
+    np.testing.assert_allclose(learning.judge(fresh).expected, start, atol=1e-12)
+    done = sample_requests(world, people)["decide"].past
+    after = replace(fresh, past=done)
+    np.testing.assert_array_equal(brain.judge(after).expected, start)
+    history = [world.history.of(n) for n in range(3)]
+    longer = [(np.append(items, 0), np.append(stars, 4.0)) for items, stars in history]
+    settled = learning._crowd.settled.rater.settle(longer, people)
+    expected = settled.rate(np.repeat(people, 4), np.tile(np.arange(4), 3)).expected
+    assert learning.judge(after).expected.ravel().tolist() == expected.tolist()
+    assert np.abs(expected.reshape(3, 4) - start).max() > 1e-3
+    assert learning.metadata()["learns"]
+    assert "learns" not in brain.metadata()

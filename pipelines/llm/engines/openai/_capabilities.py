@@ -37,7 +37,7 @@ from pipelines.llm.engines.openai._encoding import (
     server_sampling,
 )
 
-#: How the distribution over the options of a choice is read.
+#: Ways to read the distribution over the options of a choice.
 #: ``token_ids``: the server gives the log-probability of exactly the tokens that are asked for.
 #: ``ranks``: the options are looked for among the most probable tokens that it lists.
 #: ``draws``: answers are drawn and counted; an estimate. ``none``: not at all.
@@ -91,7 +91,7 @@ class Capabilities:
     endpoint, choice_endpoint
         Endpoints that texts, and choices, are asked for at.
     reading, ranks, draws
-        How a choice is read; length of the list of most probable tokens; answers drawn per choice
+        Way to read a choice; length of the list of most probable tokens; answers drawn per choice
         where it is estimated.
     limit_field
         Name of the chat endpoint's field for the longest answer.
@@ -116,11 +116,11 @@ class Capabilities:
 
     @property
     def distributions(self) -> str:
-        """How a choice is read, for people."""
+        """Description of the way that choices are read."""
         return _DISTRIBUTIONS[self.reading].format(ranks=self.ranks, draws=self.draws)
 
     async def encoding(self, endpoint: Endpoint, kind: str) -> ConstraintEncoding | None:
-        """How a kind of constraint is put to the server, or None; probed once."""
+        """Encoding of a kind of constraint for the server, or None; probed once."""
         place = (endpoint, kind)
         async with self._locks.setdefault(place, asyncio.Lock()):
             if place not in self._encodings:

@@ -29,9 +29,10 @@ from tenacity import AsyncRetrying, RetryCallState, retry_if_result, stop_after_
 
 from pipelines.config import ServingSettings
 from pipelines.errors import ConfigError, EngineError
-from pipelines.llm.engines._protocol import Message, Status
+from pipelines.llm.engines._protocol import Message
 from pipelines.llm.engines.openai._budget import Budget, Reservation, Usage, is_over_budget
 from pipelines.retrying import backoff, retry_after
+from pipelines.statuses import Status
 
 _log = logging.getLogger("pipelines.llm.engines.openai")
 
@@ -268,7 +269,7 @@ class Failure:
     reached
         Whether the server had the request, so that it may be the request's own fault.
     again
-        What another attempt can change. ``no``: nothing. ``lost``: the server worked, and billed,
+        Effect of another attempt. ``no``: none. ``lost``: the server worked, and billed,
         but its answer can't be used. ``throttled``: after a cool-down.
     wait
         Seconds that the server asks to wait, if it says.
@@ -309,7 +310,7 @@ class Cost:
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """One of the answers in a response, in one form for both endpoints.
+    """A completion in a response, in one form for both endpoints.
 
     ``ids`` and ``texts`` are log-probabilities of the ranked tokens at the first position, by token
     id where the server names ids, and by text; texts that two tokens share are summed. ``cost`` is
@@ -659,7 +660,7 @@ class Client:
         mode: Mode = "run",
         divide: bool = True,
     ) -> list[Completion | Failure]:
-        """One completion or failure per prompt (token ids), from one request for completions.
+        """Send prompts (token ids) in one request; return a completion or failure for each.
 
         ``fields`` go into the body, ``limit`` is the longest answer (tokens). With ``divide``, a
         request that fails is divided, so that only the prompt at fault fails.
@@ -815,7 +816,7 @@ class Client:
         *,
         retry: bool,
     ) -> Attempt:
-        """One attempt, in a slot and inside the budget."""
+        """Send a request once, in a slot and inside the budget."""
         loop = asyncio.get_running_loop()
         async with self.semaphore.slot(retry=retry):
             while (held := self._budget.reserve(bound.prompt, bound.completion)) is None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from pipelines.errors import AnswerError
-from pipelines.llm.engines._protocol import Answer, Choice, Request, Sampling, Status
+from pipelines.llm.engines._protocol import Answer, Choice, Request, Sampling
 from pipelines.llm.engines.choices import OptionTree, check_logprobs
 from pipelines.llm.engines.openai._budget import Usage
 from pipelines.llm.engines.openai._capabilities import Capabilities
@@ -28,6 +28,7 @@ from pipelines.llm.engines.openai._encoding import (
     server_sampling,
 )
 from pipelines.llm.engines.openai._writing import failed_answer, write
+from pipelines.statuses import Status
 
 #: Most tokens that a server gives the log-probabilities of in one request (vLLM's limit).
 MAX_IDS = 128

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from pipelines.llm.engines._protocol import Answer, Constraint, JsonSchema, Request, Status
+from pipelines.llm.engines._protocol import Answer, Constraint, JsonSchema, Request
 from pipelines.llm.engines.constraints import obeys
 from pipelines.llm.engines.openai._capabilities import Capabilities
 from pipelines.llm.engines.openai._client import Client, Completion, Failure, gather
@@ -17,6 +17,7 @@ from pipelines.llm.engines.openai._encoding import (
     sampling_fields,
     server_sampling,
 )
+from pipelines.statuses import Status
 
 
 def failed_answer(request: Request, failure: Failure) -> Answer:

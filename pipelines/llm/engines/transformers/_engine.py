@@ -125,7 +125,7 @@ class TransformersEngine:
                 yield from write(model, self._vocabulary, packer, together)
 
     def _plain_answers(self, requests: Iterator[Request], model: Model) -> Iterator[Answer]:
-        """One request at a time, nothing shared: to measure and to check against."""
+        """Answer requests singly, without sharing: to measure and to check against."""
         for request in requests:
             prepared = self._preparer.prepare(request)
             if isinstance(prepared, Answer):

@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -216,7 +217,7 @@ def load_model(
             local_files_only=True,
             use_safetensors=True,
             trust_remote_code=False,
-            attn_implementation="sdpa",
+            attn_implementation=_attention(device),
         )
         loaded = loaded.to(device).eval()
     except (OSError, ValueError, RuntimeError, ImportError, KeyError, SafetensorError) as error:
@@ -245,6 +246,43 @@ def _ends(loaded: Any) -> list[int]:
         if given is not None:
             return [int(t) for t in (given if isinstance(given, list) else [given])]
     return []
+
+
+@cache
+def _attention(device: str) -> str:
+    """Name of the attention implementation for a device.
+
+    On a CPU it differs from transformers' ``sdpa`` in one thing: with a mask that one copies keys
+    and values for every query head of a group at every token. Results are equal bit by bit.
+    """
+    import torch
+    from transformers import AttentionInterface, AttentionMaskInterface
+    from transformers.integrations.sdpa_attention import sdpa_attention_forward
+    from transformers.masking_utils import sdpa_mask
+
+    if device != "cpu":
+        return "sdpa"
+
+    def grouped(
+        module: Any, query: Any, key: Any, value: Any, attention_mask: Any, **options: Any
+    ) -> tuple[Any, None]:
+        alone = getattr(module, "num_key_value_groups", 1) == 1
+        if alone or attention_mask is None or options.get("position_bias") is not None:
+            return sdpa_attention_forward(module, query, key, value, attention_mask, **options)
+        out = torch.nn.functional.scaled_dot_product_attention(
+            query,
+            key,
+            value,
+            attn_mask=attention_mask,
+            scale=options.get("scaling"),
+            enable_gqa=True,
+        )
+        return out.transpose(1, 2).contiguous(), None
+
+    name = "sdpa_grouped"
+    AttentionInterface.register(name, grouped)
+    AttentionMaskInterface.register(name, sdpa_mask)
+    return name
 
 
 def _device(wanted: str) -> str:

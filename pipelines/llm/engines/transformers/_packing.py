@@ -42,13 +42,13 @@ class PrefixCache:
         self.tokens = 0
 
     def longest(self, ids: Ids) -> int:
-        """How many first tokens of a prompt are known (count)."""
+        """Length of a prompt's longest cached prefix (tokens)."""
         return max((common_prefix(k.ids, ids) for k in self._entries.values()), default=0)
 
     def get(self, ids: Ids) -> tuple[KeysValues, int]:
         """Keys and values of a prefix, and how many of its tokens were known before.
 
-        What is known of it, from any prefix that begins alike, is not computed again.
+        The part that is cached, from any prefix that begins alike, is not computed again.
         """
         key = ids.tobytes()
         name, known = max(

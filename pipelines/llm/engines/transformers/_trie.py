@@ -27,7 +27,7 @@ def sort_key(prompt: Ids) -> bytes:
 
 
 def common_prefix(one: Ids, other: Ids) -> int:
-    """How many tokens two prompts begin with in common (count).
+    """Length of the common prefix of two prompts (tokens).
 
     >>> common_prefix(np.array([5, 6, 7], np.int32), np.array([5, 6, 8, 9], np.int32))
     2

@@ -37,13 +37,19 @@ class _Sequence:
     dice: np.random.Generator
     answer: Answer | None = None
 
+    @property
+    def ids(self) -> npt.NDArray[np.int32]:
+        """Prompt and what is written so far."""
+        written = np.array(self.prepared.written, np.int32)
+        return np.concatenate([self.prepared.prompt, written])
+
 
 class Sampler:
     """Draws the tokens of the sequences of one batch and ends them."""
 
-    def __init__(self, vocabulary: Vocabulary, requests: Sequence[PreparedRequest]) -> None:
+    def __init__(self, vocabulary: Vocabulary, sequences: Sequence[_Sequence]) -> None:
         self._vocabulary = vocabulary
-        self.sequences = [_Sequence(prepared, prepared.dice()) for prepared in requests]
+        self.sequences = sequences
 
     def process(self, _: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
         """Leave one token per sequence: a logits processor of transformers.
@@ -68,10 +74,14 @@ class Sampler:
         return left.scatter_(1, chosen.to(scores.device)[:, None], 0.0)
 
     def ended(self, ids: torch.Tensor, _: Any, **__: Any) -> torch.Tensor:
-        """Sequences that have ended: a stopping criterion of transformers."""
+        """Sequences that have ended: a stopping criterion of transformers.
+
+        When half of them have, the batch ends: the others go on in a smaller one.
+        """
         import torch
 
-        return torch.tensor([s.answer is not None for s in self.sequences], device=ids.device)
+        flags = torch.tensor([s.answer is not None for s in self.sequences], device=ids.device)
+        return flags | (2 * flags.sum() >= len(flags))
 
     def _allowed(self, sequences: Sequence[_Sequence]) -> npt.NDArray[np.bool_] | None:
         matchers = [
@@ -149,16 +159,23 @@ def write_plainly(model: Model, vocabulary: Vocabulary, prepared: PreparedReques
 def _generate(
     model: Model, vocabulary: Vocabulary, requests: Sequence[PreparedRequest], cache: Any
 ) -> list[Answer]:
-    sampler = Sampler(vocabulary, requests)
-    limit = max(prepared.limit for prepared in requests)
-    model.generate(
-        [prepared.prompt for prepared in requests], cache, limit, sampler.process, sampler.ended
-    )
-    return [s.answer for s in sampler.sequences if s.answer is not None]
+    sequences = going = [_Sequence(prepared, prepared.dice()) for prepared in requests]
+    while going:
+        sampler = Sampler(vocabulary, going)
+        prompts = [s.ids for s in going]
+        limit = max(s.prepared.limit - len(s.prepared.written) for s in going)
+        model.generate(prompts, cache, limit, sampler.process, sampler.ended)
+        rows = [n for n, s in enumerate(going) if s.answer is None]
+        if rows:
+            longest = max(len(prompt) for prompt in prompts)
+            padding = longest - max(len(prompts[n]) for n in rows)
+            cache = _rows_of(cache, rows, padding)
+        going = [going[n] for n in rows]
+    return [s.answer for s in sequences if s.answer is not None]
 
 
 def fitting(requests: Sequence[PreparedRequest], budget: int) -> int:
-    """How many of the first requests fit a batch whose keys and values fill a budget (tokens)."""
+    """Number of first requests whose keys and values fit a budget (tokens) as a batch."""
     longest = 0
     for count, prepared in enumerate(requests):
         longest = max(longest, len(prepared.prompt) + prepared.limit)
@@ -206,6 +223,19 @@ def _cache_of(rows: Sequence[tuple[KeysValues, Sequence[torch.Tensor]]]) -> Any:
                 for half in (0, 1)
             ]
             layers.append(_growing_layer()(*halves))
+    return Cache(layers=layers)
+
+
+def _rows_of(cache: Any, rows: Sequence[int], padding: int) -> Any:
+    """Some rows of a cache, without the padding that they have in common (tokens)."""
+    import torch
+    from transformers.cache_utils import Cache
+
+    with torch.inference_mode():
+        layers = [
+            _growing_layer()(layer.keys[rows, :, padding:], layer.values[rows, :, padding:])
+            for layer in cache.layers
+        ]
     return Cache(layers=layers)
 
 

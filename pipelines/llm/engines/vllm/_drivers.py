@@ -80,7 +80,7 @@ class InProcess:
             self._refused.append((name, error))
 
     def step(self) -> list[tuple[str, RequestOutput | VLLMClientError]]:
-        """One pass of the scheduler."""
+        """Run one pass of the scheduler."""
         done, self._refused = self._refused, []
         if self._engine.has_unfinished_requests():
             done += [(o.request_id, o) for o in self._engine.step() if o.finished]

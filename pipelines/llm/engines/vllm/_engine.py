@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Run:
-    """One call of `submit`: what it has in vLLM, and what is ready to be yielded."""
+    """A call of `submit`: its requests in vLLM, and the answers ready to be yielded."""
 
     jobs: set[int] = field(default_factory=set)
     ready: deque[Answer] = field(default_factory=deque)

@@ -109,7 +109,7 @@ def open_driver(
 
 
 def _try(driver: Driver) -> None:
-    """One pass: some models load, and show only then that there are no kernels for them."""
+    """Run one pass: for some models, missing kernels show only then."""
     from vllm import SamplingParams
     from vllm.sampling_params import RequestOutputKind
 
@@ -160,7 +160,7 @@ def _arguments(
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """How vLLM is imported and started: no usage reports, no banners, its core in this process."""
+    """Configure vLLM's import and start: no usage reports, no banners, its core in this process."""
     os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
     os.environ.setdefault("VLLM_LOGGING_STREAM", "ext://sys.stderr")  # stdout is for results

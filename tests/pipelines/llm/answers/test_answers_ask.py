@@ -125,8 +125,8 @@ def test_one_call_with_two_budgets_asks_the_larger_one_again_only_if_needed(
     for place in (store, None):
         engine = LineEngine(rule)
         rows, _ = run(engine, asked, place)
-        said = [(r.messages[0].content, r.sampling.max_tokens) for r in engine.asked]
-        assert said == [("Film 1?", 10), ("Film 2?", 10), ("Film 1?", 20)]
+        sent = [(r.messages[0].content, r.sampling.max_tokens) for r in engine.asked]
+        assert sent == [("Film 1?", 10), ("Film 2?", 10), ("Film 1?", 20)]
         got = {(r.messages[0].content, r.sampling.max_tokens): a.status for r, _, a in rows}
         assert len(rows) == 8
         assert got[("Film 1?", 20)] == got[("Film 2?", 20)] == got[("Film 2?", 5)] == "ok"
@@ -250,7 +250,7 @@ def test_every_request_has_one_row_and_a_rerun_asks_nothing(
     every: int,
     first: int,
 ) -> None:
-    """Whatever is asked, in whatever order, with whatever outcome and an interruption."""
+    """Any requests in any order, with any outcome and an interruption."""
     counts: Counter[tuple[int, int]] = Counter()
 
     def rule(request: Request) -> Answer:

@@ -33,7 +33,7 @@ def run(
 
 
 def failing(share: int) -> Callable[[Request], Answer]:
-    """One of so many calls fails."""
+    """A rule that fails one of so many calls."""
     return lambda r: answer(r, "refused" if r.tag % share == 0 else "ok", detail="no, thanks")
 
 
@@ -99,7 +99,7 @@ class Dying(LineEngine):
 
 
 @pytest.mark.parametrize(
-    ("cause", "said"),
+    ("cause", "message"),
     [
         (EngineError("out of budget", where="server", hint="raise it"), "out of budget: server"),
         (
@@ -110,13 +110,13 @@ class Dying(LineEngine):
     ],
 )
 def test_an_engine_that_dies_leaves_a_run_that_can_go_on(
-    store: AnswerStore, cause: Exception, said: str
+    store: AnswerStore, cause: Exception, message: str
 ) -> None:
     got = []
     with pytest.raises(EngineError) as caught:
         got.extend(ask(Dying(7, cause), questions(20), store, serving=SERVING))
     text = str(caught.value)
-    assert text.startswith(said)
+    assert text.startswith(message)
     assert "7 answers of this run are stored in" in text
     assert "run the same again" in text
     assert len(AnswerStore(store.home).select()) == 7
@@ -147,14 +147,14 @@ def test_an_engine_that_answers_too_little_twice_or_something_else_is_dead(
         def submit(self, requests: Iterable[Request]) -> Iterator[Answer]:
             return iter([answer(r) for r in self._answers(list(requests))])
 
-    for start, (odd, said) in enumerate(
+    for start, (odd, message) in enumerate(
         (
             (Odd(lambda r: r[1:]), "ended without 1 of its answers"),
             (Odd(lambda r: [*r, r[0]]), "answered twice"),
             (Odd(lambda r: [question("other"), *r]), "not asked"),
         )
     ):
-        with pytest.raises(EngineError, match=said):
+        with pytest.raises(EngineError, match=message):
             list(ask(odd, questions(3, 10 * start), store, serving=SERVING))
     copies = Odd(lambda requests: [replace(r, tag=None) for r in requests])
     rows, _ = run(copies, questions(5, 100), store)

@@ -36,7 +36,7 @@ def parts(home: Path) -> list[Path]:
 
 
 def write(store: AnswerStore, *answers: Answer) -> None:
-    """One part."""
+    """Write a part."""
     store.add(IDENTITY, answers)
     store.flush()
 

@@ -81,7 +81,7 @@ rows_of_few_keys = st.lists(
 
 
 def served(rows: Sequence[Row], key: int, wanted: int) -> Row | None:
-    """What a call gets, by reading the rules row by row."""
+    """Row that serves a call, by reading the rules row by row."""
     fitting = [r for r in rows if r[0] == key and serves(r[1], r[2], wanted)]
     order = {"ok": 0, "truncated": 1, "refused": 2, "invalid": 3}
     longest = {"truncated": -1, "invalid": 1}

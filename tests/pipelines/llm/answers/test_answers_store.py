@@ -247,7 +247,7 @@ SECRET = "very-secret-value-1234567890"
 
 
 def stored_text(home: Path) -> str:
-    """Everything in all parts, decoded; and the raw bytes of every file of the home."""
+    """Content of all parts, decoded; and the raw bytes of every file of the home."""
     raw = b"".join(p.read_bytes() for p in home.rglob("*") if p.is_file())
     rows = [str(pq.read_table(p).to_pylist()) for p in parts(home)]
     return raw.decode("latin1") + "".join(rows)

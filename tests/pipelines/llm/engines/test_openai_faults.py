@@ -243,7 +243,7 @@ def test_json_with_other_white_space_is_written_in_the_usual_one(vllm: Pair) -> 
 
     schema = '{"type":"object","properties":{"n":{"const":1}},"required":["n"]}'
     server.break_next(faults.edit(spread))
-    # What the model itself would say is thrown away: a few tokens of it are enough.
+    # The model's own text is thrown away: a few tokens of it are enough.
     [answer] = _ask(engine, question("Say.", JsonSchema(schema), sampling=Sampling(max_tokens=4)))
     assert (answer.status, answer.text) == ("ok", '{"n": 1}')
 
@@ -260,8 +260,8 @@ def test_retry_after_is_honoured_in_seconds_and_as_a_date(serve: Serve) -> None:
             server.break_next(faults.status(429, retry_after=wait))
             [answer] = _ask(engine, *_stars(1))
             assert answer.status == "ok"
-        refused, came = (e for e in server.asked()[-4:-2]), server.asked()[-3]
-        assert came.at - next(refused).at >= 0.3
+        refused, received = (e for e in server.asked()[-4:-2]), server.asked()[-3]
+        assert received.at - next(refused).at >= 0.3
         assert server.asked()[-1].at - server.asked()[-2].at >= 0.4
         assert engine.metadata()["paused_seconds"] >= 0.7
 
@@ -330,11 +330,11 @@ def test_a_server_that_dies_ends_the_run_after_the_answers_that_came(serve: Serv
         answers = engine.submit(
             question(f"{n}?", sampling=Sampling(max_tokens=1)) for n in range(99)
         )
-        came = [next(answers) for _ in range(10)]
+        received = [next(answers) for _ in range(10)]
         server.stop()
         with pytest.raises(EngineError, match=r"does not answer.*received answers are stored"):
-            came.extend(answers)
-    assert 10 <= len(came) < 99
+            received.extend(answers)
+    assert 10 <= len(received) < 99
 
 
 def test_a_server_that_only_fails_ends_the_run_instead_of_failing_every_row(serve: Serve) -> None:
@@ -475,15 +475,15 @@ def test_the_model_that_answered_is_in_detail_and_facts(
     assert caplog.text.count("answers as other-7b") == 1
 
 
-@pytest.mark.parametrize(("name", "said"), [("other-7b", "other-7b"), (None, "no model by name")])
+@pytest.mark.parametrize(("name", "shown"), [("other-7b", "other-7b"), (None, "no model by name")])
 def test_require_model_exact_refuses_another_model(
-    serve: Serve, tmp_path: Path, name: str | None, said: str
+    serve: Serve, tmp_path: Path, name: str | None, shown: str
 ) -> None:
     server = serve("hosted")
     with connect(server, require_model="exact") as engine, AnswerStore(tmp_path) as store:
         assert _ask(engine, question("Well?", sampling=SHORT))[0].status == "truncated"
         server.always = _names(name)
-        with pytest.raises(EngineError, match=f"answers as {said}, not as tiny-1m"):
+        with pytest.raises(EngineError, match=f"answers as {shown}, not as tiny-1m"):
             list(ask(engine, [question("Well?")], store, serving=ServingSettings()))
     assert store.stats().answers == 0
 
@@ -544,5 +544,5 @@ def test_retries_after_a_429_come_before_new_requests(serve: Serve) -> None:
         server.break_next(faults.status(429, retry_after=0.05))
         before = len(server.asked())
         _ask(engine, *(question(f"Film {n}?", sampling=SHORT) for n in range(4)))
-    came = [e.body["messages"][0]["content"] for e in server.asked()[before:]]
-    assert came == ["Film 0?", "Film 0?", "Film 1?", "Film 2?", "Film 3?"]
+    received = [e.body["messages"][0]["content"] for e in server.asked()[before:]]
+    assert received == ["Film 0?", "Film 0?", "Film 1?", "Film 2?", "Film 3?"]

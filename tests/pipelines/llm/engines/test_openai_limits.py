@@ -1,4 +1,4 @@
-"""What a run may spend, what it may tell, and which settings it refuses."""
+"""Budgets, redaction and refused settings of a run."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ def _questions(count: int, **fields: Any) -> Iterator[Request]:
 
 
 def _until_it_ends(engine: OpenAIEngine, requests: Iterator[Request]) -> tuple[list[Answer], Any]:
-    came: list[Answer] = []
+    received: list[Answer] = []
     try:
-        came.extend(engine.submit(requests))
+        received.extend(engine.submit(requests))
     except EngineError as fault:
-        return came, fault
-    return came, None
+        return received, fault
+    return received, None
 
 
 # The budget ----------------------------------------------------------------------------------
@@ -111,15 +111,15 @@ def test_a_spent_budget_ends_the_run_with_every_paid_answer_and_says_what_was_sp
         probing = engine.metadata()["spent"]
     start = probing["prompt_tokens"] + probing["completion_tokens"]
     with connect(server, max_tokens=start + 500) as engine:
-        came, fault = _until_it_ends(engine, _questions(200, group="her"))
+        received, fault = _until_it_ends(engine, _questions(200, group="her"))
         spent = engine.metadata()["spent"]
     assert fault is not None
     assert fault.details["over_budget"] is True
     assert f"{spent['prompt_tokens']} tokens in, {spent['completion_tokens']} out" in str(fault)
     assert f"serving.max_tokens {start + 500}" in str(fault)
     assert start + 400 < spent["prompt_tokens"] + spent["completion_tokens"] <= start + 500
-    assert {a.status for a in came} == {"ok"}
-    paid = sum(a.prompt_tokens + a.completion_tokens for a in came)
+    assert {a.status for a in received} == {"ok"}
+    paid = sum(a.prompt_tokens + a.completion_tokens for a in received)
     assert start + paid == spent["prompt_tokens"] + spent["completion_tokens"]
 
 
@@ -130,11 +130,11 @@ def test_a_budget_in_money_holds_with_many_requests_in_flight(serve: Serve) -> N
         probing = engine.metadata()["spent"]["cost"]
     with connect(server, max_cost=probing + 2.0, concurrency=16, **prices) as engine:
         asked = (question(f"Film {n}?", sampling=SHORT) for n in range(500))
-        came, fault = _until_it_ends(engine, asked)
+        received, fault = _until_it_ends(engine, asked)
         spent = engine.metadata()["spent"]["cost"]
     assert fault is not None
-    assert 10 < len(came) < 500
-    assert {a.status for a in came} <= {"ok", "truncated"}
+    assert 10 < len(received) < 500
+    assert {a.status for a in received} <= {"ok", "truncated"}
     assert probing + 1.0 < spent <= probing + 2.0
 
 
@@ -179,10 +179,10 @@ def test_the_key_is_sent_and_told_to_nobody_else(
         texts = ("one", "two", "three")
         answers = list(engine.submit([question(t, sampling=SHORT) for t in texts]))
         shown = _everything(engine, answers)
-    said = {a.request.messages[0].content: (a.status, a.detail) for a in answers}
-    assert said["one"] == ("invalid", "HTTP 400: Bearer [key] was bad")
-    assert said["two"] == ("engine_error", "HTTP 500: trace: [key] after 3 tries")
-    assert said["three"][0] in ("ok", "truncated")
+    outcomes = {a.request.messages[0].content: (a.status, a.detail) for a in answers}
+    assert outcomes["one"] == ("invalid", "HTTP 400: Bearer [key] was bad")
+    assert outcomes["two"] == ("engine_error", "HTTP 500: trace: [key] after 3 tries")
+    assert outcomes["three"][0] in ("ok", "truncated")
     assert all(e.headers["authorization"] == f"Bearer {KEY}" for e in server.asked())
     out, err = capfd.readouterr()
     assert "127.0.0.1" in caplog.text, "the log was on"

@@ -1,4 +1,4 @@
-"""How distributions are read, that they are the model's own, and that the engine says how."""
+"""Distributions are read exactly, are the model's own, and the engine reports the way."""
 
 from __future__ import annotations
 

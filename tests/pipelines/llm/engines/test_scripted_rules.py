@@ -1,4 +1,4 @@
-"""What a rule may say, and what becomes of it."""
+"""Results that a rule may give, and their answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How real tokenizers cut rating scales, and loading them."""
+"""Tokens of rating scales under real tokenizers, and loading them."""
 
 from __future__ import annotations
 

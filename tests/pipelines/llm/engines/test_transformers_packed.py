@@ -247,7 +247,7 @@ def test_prefixes_are_kept_within_their_budget_and_go_on_from_what_is_known(tiny
     assert prefixes.tokens == 80
     assert prefixes.longest(ann) == 40
     assert prefixes.get(bob)[1] == 80
-    # One that is longer than the budget is kept until another comes.
+    # A request longer than the budget is kept until another comes.
     long = np.arange(300, 500, dtype=np.int32)
     assert prefixes.get(long)[1] == 0
     assert prefixes.get(long)[1] == 200

@@ -1,4 +1,4 @@
-"""What of the vllm engine holds without vLLM: importing it, choosing it, and its own sums."""
+"""Behaviour of the vllm engine without vLLM: importing it, choosing it, and its own sums."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-#: What the locks overrule, each with its reason in locks/overrides.txt.
+#: Requirements that the locks overrule, each with its reason in locks/overrides.txt.
 OVERRULED = {"llguidance", "setuptools"}
 #: Pinned by constraints.txt only for builds that the locks don't have.
 BUILDS = {"triton"}

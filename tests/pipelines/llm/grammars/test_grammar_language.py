@@ -1,4 +1,4 @@
-"""What a grammar says about itself is what llguidance makes of the same text."""
+"""A grammar's own description agrees with llguidance's reading of the same text."""
 
 from __future__ import annotations
 
@@ -290,7 +290,7 @@ def test_the_same_declaration_is_the_same_text() -> None:
 def test_vllm_takes_the_text_for_a_grammar_as_it_is() -> None:
     from llguidance import LLMatcher, grammar_from
 
-    # What vLLM's backend does with StructuredOutputsParams(grammar=...).
+    # vLLM's backend does the same with StructuredOutputsParams(grammar=...).
     text = persona_record("movies", list(HOSTILE)).ll_grammar()
     assert grammar_from("grammar", text) == text
     assert LLMatcher.validate_grammar_with_warnings(text) == (False, [])

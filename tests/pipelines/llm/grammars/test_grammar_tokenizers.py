@@ -1,4 +1,4 @@
-"""What a tokenizer can't spell, and what does not fit, is found before a model is asked."""
+"""Texts that a tokenizer can't spell, or that do not fit, are found before a model is asked."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_a_tokenizer_without_the_grammars_characters_is_named_with_them() -> Non
 def test_a_class_of_which_no_character_can_be_spelled_is_found() -> None:
     text = spelled(RECORD)
     RECORD.check(trained(text))
-    # One full stop of three is enough; none is not.
+    # A single full stop of three is enough; none is not.
     RECORD.check(trained(text.replace("!", "").replace("?", "")))
     for mark in ".!?":
         text = text.replace(mark, "")

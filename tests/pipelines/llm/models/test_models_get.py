@@ -55,7 +55,7 @@ def published(folder: Path, wheel: Wheel | None = None) -> PublishedModel:
 
 
 def names(models: Path) -> set[str]:
-    """Everything below the folder but locks."""
+    """Names below the folder, without locks."""
     return {
         str(p.relative_to(models))
         for p in models.rglob("*")

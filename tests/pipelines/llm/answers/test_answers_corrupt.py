@@ -55,7 +55,7 @@ def flip(data: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("how", ["empty", "cut", "no footer", "one byte", "another file"])
-def test_a_torn_part_is_ignored_and_reported(
+def test_a_corrupt_part_is_ignored_and_reported(
     home: Path, how: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     store = AnswerStore(home)
@@ -70,7 +70,7 @@ def test_a_torn_part_is_ignored_and_reported(
         assert fresh.get([*lost, *kept]).keys() == set(kept)
         assert fresh.get(lost) == {}
     assert [p.part for p in fresh.problems] == [victim.name]
-    assert caplog.text.count("corrupt part of the answer store ignored") == 1, "said once"
+    assert caplog.text.count("corrupt part of the answer store ignored") == 1, "reported once"
     figures = fresh.stats()
     assert (figures.answers, figures.parts, len(figures.problems)) == (20, 2, 1)
     fill(fresh, 10, 10)
@@ -78,7 +78,7 @@ def test_a_torn_part_is_ignored_and_reported(
     assert fresh.get([*lost, *kept]).keys() == {*lost, *kept}
     report = fresh.gc()
     assert [p.part for p in report.set_aside] == [victim.name]
-    assert (home / "answers" / "torn" / victim.name).exists()
+    assert (home / "answers" / "corrupt" / victim.name).exists()
     assert AnswerStore(home).stats().problems == ()
     assert AnswerStore(home).get([*lost, *kept]).keys() == {*lost, *kept}
 
@@ -162,7 +162,7 @@ def test_a_part_that_breaks_after_it_was_opened_is_left_out_too(home: Path) -> N
     assert len(store.problems) == 1
 
 
-def test_a_part_of_a_later_version_is_an_error_and_not_a_torn_one(home: Path) -> None:
+def test_a_part_of_a_later_version_is_an_error_and_not_a_corrupt_one(home: Path) -> None:
     store = AnswerStore(home)
     fill(store, 1)
     store.flush()
