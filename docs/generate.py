@@ -15,7 +15,16 @@ from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
 from pipelines.config import Section, Settings
-from pipelines.contracts import ABLATIONS, MATCHING, PUBLISHED, RAW, SIMULATIONS, TRAINING, Contract
+from pipelines.contracts import (
+    ABLATIONS,
+    EXPERIMENTS,
+    MATCHING,
+    PUBLISHED,
+    RAW,
+    SIMULATIONS,
+    TRAINING,
+    Contract,
+)
 from pipelines.contracts.dbt import mart_models
 from pipelines.domains import DOMAINS
 
@@ -39,6 +48,7 @@ def tables() -> str:
         ("Ablation suites", ABLATIONS),
         ("Trained policies", TRAINING),
         ("Visits of simulated users", SIMULATIONS),
+        ("Experiments on simulated users", EXPERIMENTS),
     ):
         out.append(f"## {title}\n\n")
         for dataset, contract in group.items():

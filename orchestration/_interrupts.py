@@ -1,4 +1,4 @@
-"""Bounded end of a process after Ctrl-C or SIGTERM, whatever it waits for."""
+"""Bounded end of a process after Ctrl-C or SIGTERM, even while it waits."""
 
 from __future__ import annotations
 

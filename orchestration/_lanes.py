@@ -22,22 +22,22 @@ from pipelines.errors import UnderstudyError
 GRACE = 60.0
 #: The same after an interrupt: a lane's own limit, and the coordinator's for all of them.
 INTERRUPTED_GRACE = 5.0
-DISMISS_GRACE = 6.5
+SHUTDOWN_GRACE = 6.5
 
-#: Passes a message from a lane to the coordinator.
-Tell: TypeAlias = Callable[..., None]
-#: Opens what a lane works with; called in the lane, before its first task, so that it must be
-#: picklable. What it yields is called with each task's payload and returns its result.
-Work: TypeAlias = Callable[[Tell], AbstractContextManager[Callable[[Any], Any]]]
+#: Sends an event from a lane to the coordinator.
+Send: TypeAlias = Callable[..., None]
+#: Context of a lane's work, entered in the lane before its first task, so that it must be
+#: picklable. It yields the function of a task's payload that returns the task's result.
+Work: TypeAlias = Callable[[Send], AbstractContextManager[Callable[[Any], Any]]]
 
 
 @dataclass(frozen=True)
 class Task:
-    """One thing to do."""
+    """A unit of work."""
 
-    #: What errors call it.
+    #: Name in error messages.
     name: str
-    #: What the work is called with; picklable.
+    #: Argument of the work; picklable.
     payload: Any
     #: Numbers of the tasks that must have ended before it starts, all of them earlier.
     after: Collection[int] = ()
@@ -53,7 +53,7 @@ def open_lanes(work: Work, count: int) -> Iterator[Lanes]:
         lanes.interrupt()
         raise
     finally:
-        lanes.dismiss()
+        lanes.shutdown()
 
 
 class Lanes:
@@ -77,15 +77,15 @@ class Lanes:
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
-    def run(self, tasks: Sequence[Task], *, hear: Tell = lambda *_: None) -> list[Any]:
+    def run(self, tasks: Sequence[Task], *, on_event: Send = lambda *_: None) -> list[Any]:
         """Do the tasks: the first that is ready goes to the first free lane.
 
         Parameters
         ----------
         tasks
             In order of preference.
-        hear
-            Called, in this process, with what the work tells.
+        on_event
+            Called, in this process, with each event of the work.
 
         Returns
         -------
@@ -108,14 +108,14 @@ class Lanes:
             for line in wait(list(running)):
                 assert isinstance(line, Connection)
                 kind, content = self._listen(line, tasks[running[line]].name)
-                if kind == "told":
-                    hear(*content)
+                if kind == "event":
+                    on_event(*content)
                     continue
                 number = running.pop(line)
                 if kind == "done":
                     results[number] = content
                 elif fault is None or kind == "interrupted":
-                    # An interrupt is what is to be heard of, whatever broke because of it.
+                    # An interrupt counts before the faults that it caused.
                     fault = content
         if fault is not None:
             raise fault
@@ -137,7 +137,7 @@ class Lanes:
                 return
             left.remove(number)
             running[line] = number
-            # A lane that has died is heard of when its answer is read.
+            # A dead lane is noticed when its answer is read.
             with suppress(BrokenPipeError):
                 line.send(tasks[number].payload)
 
@@ -156,13 +156,13 @@ class Lanes:
 
     def interrupt(self) -> None:
         """Stop what the lanes do, as Ctrl-C would."""
-        self._grace = DISMISS_GRACE
+        self._grace = SHUTDOWN_GRACE
         for lane in self._lanes.values():
             if lane.pid is not None and lane.is_alive():
                 with suppress(ProcessLookupError):
                     os.kill(lane.pid, signal.SIGINT)
 
-    def dismiss(self) -> None:
+    def shutdown(self) -> None:
         """Wait for the lanes to end; those that do not are killed."""
         for line in self._lanes:
             # A lane that waits for a task reads the end of its line, and goes.
@@ -176,7 +176,7 @@ class Lanes:
 
 
 def _lane(line: Connection, work: Work) -> None:
-    """The life of one lane."""
+    """Main function of a lane."""
     # Ctrl-C goes to the coordinator alone, which passes it on once.
     os.setpgid(0, 0)
     # A run in the background of a script is started with the signal ignored.
@@ -184,7 +184,7 @@ def _lane(line: Connection, work: Work) -> None:
     sending = threading.Lock()
 
     def send(kind: str, content: Any) -> None:
-        # Without a coordinator nobody listens: an interrupt is on its way.
+        # Without a coordinator there is no reader: an interrupt is on its way.
         with sending, suppress(BrokenPipeError, ConnectionResetError):
             line.send((kind, content))
 
@@ -200,7 +200,7 @@ def _lane(line: Connection, work: Work) -> None:
             payload = line.recv()
             try:
                 if do is None:
-                    do = stack.enter_context(work(lambda *content: send("told", content)))
+                    do = stack.enter_context(work(lambda *content: send("event", content)))
                 result = do(payload)
             except UnderstudyError as fault:
                 send("fault", fault)

@@ -1,4 +1,4 @@
-"""Which steps each run of a job takes, and which runs wait for which."""
+"""Plan of runs: the steps of each, and the runs that it waits for."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pipelines.errors import ConfigError
 
 @dataclass(frozen=True)
 class JobRun:
-    """One run of a job."""
+    """A job to run."""
 
     #: Name of the job.
     job: str
@@ -23,13 +23,13 @@ class JobRun:
     #: Asset keys such as ``movies/items``: run only these steps of the job, on what the home
     #: already holds upstream of them. Empty: all of them.
     select: tuple[str, ...] = ()
-    #: Start only when all runs before it have ended, where the assets do not tell that it must.
+    #: Start only when all runs before it have ended, where the assets do not imply it.
     last: bool = False
 
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """What one run makes: these assets of a job, for this cohort."""
+    """Assets and cohort of a run."""
 
     job: str
     cohort: str
@@ -39,14 +39,14 @@ class PlannedRun:
 def plan_runs(defs: dg.Definitions, jobs: Sequence[JobRun], *, split: bool) -> list[Task]:
     """The runs behind `jobs`, each with those that it waits for; payloads are `PlannedRun`.
 
-    What two jobs share is made by the first of them alone: a step is not repeated for the same
+    Steps that two jobs share run in the first of them alone: a step is not repeated for the same
     cohort. A run waits for earlier ones that make what its steps are made from, and for those
     that add another cohort to the same table.
 
     Parameters
     ----------
     defs
-        What the jobs are defined in.
+        Definitions of the jobs.
     jobs
         In order; every cohort is named.
     split

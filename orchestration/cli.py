@@ -46,6 +46,8 @@ WORKSPACE = Path(__file__).with_name("workspace.yaml")
 _SHOWN = 10
 #: Time between two lines about a running step, where there is no terminal (seconds).
 _EVERY = 10.0
+#: Time without a report after which a stage is not shown (seconds).
+_STALE = 60.0
 #: Longest time between Ctrl-C or SIGTERM and the end of a run (seconds).
 END_AFTER = 8.0
 
@@ -67,7 +69,7 @@ VariantOption = Annotated[
     typer.Option(
         "--variant",
         show_default=False,
-        help="Which MovieLens archive of the folder to take, such as ml-100k.",
+        help="MovieLens archive of the folder to take, such as ml-100k.",
     ),
 ]
 
@@ -191,7 +193,7 @@ def _overrides(
 
 @dataclass(frozen=True)
 class Plan:
-    """What a command runs."""
+    """Runs behind a command."""
 
     #: Runs of jobs, in order.
     jobs: list[JobRun]
@@ -261,7 +263,8 @@ class _Steps:
         self.clock = clock
         self.live: Any = None
         self.running: dict[str, float] = {}
-        self.stage: tuple[str, int, int | None, float] | None = None
+        #: Stages of steps that run side by side: done, total, begin and last report of each.
+        self.stages: dict[str, tuple[int, int | None, float, float]] = {}
         self._ended = threading.Event()
         self._lock = threading.Lock()
 
@@ -291,8 +294,13 @@ class _Steps:
                 return
             seconds = now - self.running[name]
             text = escape(name)
-            if self.stage:
-                text += f"  [dim]{escape(stage_line(*self.stage[:3], now - self.stage[3]))}[/]"
+            shown = [
+                stage_line(stage, done, total, now - began)
+                for stage, (done, total, began, last) in self.stages.items()
+                if now - last < _STALE
+            ]
+            if shown:
+                text += f"  [dim]{escape('; '.join(shown))}[/]"
             if self.live:
                 self.live.update(f"{text}  {human_seconds(seconds)}")
             else:
@@ -306,7 +314,8 @@ class _Steps:
                 self.running[name] = self.clock()
             elif event != "check":
                 self.running.pop(name, None)
-                self.stage = None
+                if not self.running:
+                    self.stages.clear()
         if event == "start":
             if self.live:
                 self.live.update(escape(name))
@@ -335,14 +344,17 @@ class _Steps:
 
     def progress(self, stage: str, done: int, total: int | None) -> None:
         with self._lock:
-            began = self.stage[3] if self.stage and self.stage[0] == stage else self.clock()
-            self.stage = (stage, done, total, began)
+            now = self.clock()
+            began = self.stages[stage][2] if stage in self.stages else now
+            self.stages[stage] = (done, total, began, now)
+            if total is not None and done >= total:
+                del self.stages[stage]
             if self.live:
-                self.live.update(escape(stage_line(stage, done, total, self.clock() - began)))
+                self.live.update(escape(stage_line(stage, done, total, now - began)))
 
 
 def stage_line(stage: str, done: int, total: int | None, seconds: float) -> str:
-    """How far a slow step is, with an estimate of what remains.
+    """Progress of a slow step, with an estimate of the remaining time.
 
     >>> stage_line("movies: scoring", 1_000, 4_000, 30.0)
     'movies: scoring 1,000 of 4,000, about 1 min 30 s left'
@@ -403,7 +415,7 @@ def _released(store: Store, settings: Settings, domain: str) -> dict[str, Any]:
 
 
 def _program() -> str:
-    """How the reader's shell finds this program: its name, or its path if it is not on PATH."""
+    """Name of this program in the user's shell, or its path if it is not on PATH."""
     if shutil.which("understudy"):
         return "understudy"
     here = Path(sys.executable).with_name("understudy")

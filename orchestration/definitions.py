@@ -10,7 +10,7 @@ import dagster as dg
 
 from orchestration.assets import stage_asset
 from orchestration.defs.ablations import suite_assets
-from orchestration.defs.agents import agent_assets
+from orchestration.defs.agents import agent_assets, experiment_assets
 from orchestration.defs.checks import dataset_checks
 from orchestration.defs.jobs import JOBS, SCHEDULES
 from orchestration.defs.releases import release_assets
@@ -60,6 +60,7 @@ def build_defs(
             *release_assets(),
             *suite_assets(),
             agent_assets(),
+            experiment_assets(),
         ],
         asset_checks=dataset_checks(),
         jobs=JOBS,

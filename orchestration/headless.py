@@ -17,7 +17,7 @@ from typing import Any
 
 import dagster as dg
 
-from orchestration._lanes import Tell, open_lanes
+from orchestration._lanes import Send, open_lanes
 from orchestration._planning import JobRun, PlannedRun, plan_runs
 from orchestration.definitions import build_defs
 from orchestration.instance import end_dead_runs, open_instance
@@ -34,7 +34,7 @@ Observer = Callable[[str, str, float, str], None]
 
 @dataclass
 class StepReport:
-    """How long a step took and what it made."""
+    """Duration and rows of a step."""
 
     name: str
     seconds: float = 0.0
@@ -43,7 +43,7 @@ class StepReport:
 
 @dataclass
 class RunReport:
-    """What one run did, or several one after the other."""
+    """Result of one run, or the sum of several runs."""
 
     run_id: str
     seconds: float
@@ -82,7 +82,7 @@ def run_jobs(
 ) -> RunReport:
     """Materialise jobs; each run is recorded in the home's Dagster instance.
 
-    What two jobs share is made by the first of them alone: a step is not repeated for the same
+    Steps that two jobs share run in the first of them alone: a step is not repeated for the same
     cohort. Several jobs go side by side, in processes of their own, as far as they do not wait
     for each other (:func:`lanes_of`).
 
@@ -107,7 +107,7 @@ def run_jobs(
     work = functools.partial(_runs, dict(overrides), config, log_level, store.home, cohorts)
     began = time.perf_counter()
 
-    def hear(kind: str, *content: Any) -> None:
+    def on_event(kind: str, *content: Any) -> None:
         if kind == "step":
             observe(*content)
         elif progress is not None:
@@ -117,15 +117,15 @@ def run_jobs(
         lanes = lanes_of(settings) if len(jobs) > 1 else 1
         if lanes == 1:
             _recover(store.home, cohorts)
-            with work(hear) as do:
+            with work(on_event) as do:
                 tasks = plan_runs(_definitions(overrides, config), jobs, split=False)
                 reports = [do(task.payload) for task in tasks]
         else:
-            with open_lanes(work, lanes) as crew:
+            with open_lanes(work, lanes) as workers:
                 # Lanes wait for their first task: one process makes a new home's event log.
                 _recover(store.home, cohorts)
                 tasks = plan_runs(_definitions(overrides, config), jobs, split=True)
-                reports = crew.run(tasks, hear=hear)
+                reports = workers.run(tasks, on_event=on_event)
     return replace(functools.reduce(operator.add, reports), seconds=time.perf_counter() - began)
 
 
@@ -136,7 +136,7 @@ def _recover(home: Path, cohorts: Sequence[str]) -> None:
 
 
 def lanes_of(settings: Settings) -> int:
-    """How many runs go side by side (``runtime.lanes``).
+    """Number of runs side by side (``runtime.lanes``).
 
     By itself two, on two cores or more, unless a model is loaded in process: each lane would
     load its own.
@@ -158,14 +158,14 @@ def _runs(
     log_level: str,
     home: Path,
     cohorts: tuple[str, ...],
-    tell: Tell,
+    send: Send,
 ) -> Iterator[Callable[[PlannedRun], RunReport]]:
     """Do planned runs in this process."""
     defs = build_defs(
         executor=dg.in_process_executor,
         overrides=overrides,
         config=config,
-        progress=functools.partial(tell, "progress"),
+        progress=functools.partial(send, "progress"),
     )
     # An interrupt that meets the closing of a connection would be logged with its traceback.
     logging.getLogger("sqlalchemy.pool").setLevel(logging.CRITICAL)
@@ -173,7 +173,7 @@ def _runs(
 
         def do(run: PlannedRun) -> RunReport:
             with full_disk_errors(home):
-                return _run(defs, run, instance, home, log_level, functools.partial(tell, "step"))
+                return _run(defs, run, instance, home, log_level, functools.partial(send, "step"))
 
         yield do
 

@@ -1,4 +1,4 @@
-"""How datasets of the store are called in Dagster, and what every asset carries."""
+"""Dagster names of the store's datasets, and attributes that every asset has."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ def failure_of(error: UnderstudyError) -> dg.Failure:
 def reported(
     datasets: Sequence[str], make: Callable[[], Iterable[Result]]
 ) -> Iterator[Result | dg.AssetCheckResult]:
-    """What a step that writes ``datasets`` (if any) yields: its results, or how it failed.
+    """Yield the results of a step that writes ``datasets`` (if any), or its failure.
 
     Rows that break a contract fail the dataset's contract check, with the rows, before the step
     fails: nothing was committed. Every named error becomes a failure of one line that is

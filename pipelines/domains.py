@@ -22,7 +22,7 @@ class Domain:
     name
         As in dataset names: ``movies``.
     item
-        What one of its items is called.
+        Word for one of its items.
     sources
         Sources that it can't do without.
     personas

@@ -59,7 +59,7 @@ class Download:
         The published checksum (hex); empty if none is published. Then the file counts as whole
         when it has the length that the server states.
     by_hand
-        How to do without the download, for error messages.
+        Remedy without the download, for error messages.
     headers
         Sent with every request; never shown or stored.
     """
@@ -73,7 +73,7 @@ class Download:
 
 
 class _RestartError(Exception):
-    """What is on disk is no prefix of what the server has: begin again."""
+    """The file on disk is no prefix of the server's: begin again."""
 
 
 def fetch(
@@ -95,9 +95,9 @@ def fetch(
     Parameters
     ----------
     download
-        What to fetch.
+        File to fetch.
     folder
-        Where to; made if absent.
+        Target folder; made if absent.
     base_url
         The publisher's address.
     progress
@@ -205,11 +205,11 @@ def _fetch_all(
 
 
 def _fetch_once(client: httpx.Client, part: _Part, progress: Progress) -> None:
-    """One request: from the end of what is there to the end of the file."""
+    """Request the rest of a file, from the end of the part on disk."""
     import httpx
 
     if part.size() and not (part.download.checksum or part.validator()):
-        # Nothing would tell pieces of two editions apart.
+        # Without a validator, pieces of two editions can't be distinguished.
         part.clear()
     start = part.size()
     headers = {**part.download.headers, "Accept-Encoding": "identity"}

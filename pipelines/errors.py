@@ -47,11 +47,11 @@ class UnderstudyError(Exception):
     Parameters
     ----------
     what
-        What happened, without a trailing full stop.
+        Fault, without a trailing full stop.
     where
         The file, table, row or setting it happened at.
     hint
-        What to do about it.
+        Remedy.
     details
         Extra facts for machines (``--json``): sample rows, expected and found values.
         Never secrets.
@@ -168,6 +168,6 @@ class EngineError(UnderstudyError):
 
 
 class AnswerError(UnderstudyError):
-    """One answer of a model is unusable: truncated, invalid or refused. Never a rating."""
+    """A model's answer is unusable: truncated, invalid or refused. Never a rating."""
 
     exit_code = 7

@@ -61,7 +61,7 @@ def missing_package(
     Parameters
     ----------
     error
-        What the import raised.
+        Exception of the import.
     where
         The feature, such as ``understudy run``.
     extra

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["BLUE", "ORANGE", "bars", "canvas", "empty", "grouped_bars", "png", "to_markdown_image"]
 
-# Okabe and Ito's palette: told apart with any kind of colour blindness, and in grey.
+# Okabe and Ito's palette: distinguishable with any kind of colour blindness, and in grey.
 BLUE, ORANGE = "#0072B2", "#E69F00"
 _TITLE, _LABEL, _TICK = 12, 11, 9
 _LONGEST = 24

@@ -14,9 +14,9 @@ def nearest(wanted: object, known: Iterable[str], *, cutoff: float = 0.5) -> str
     Parameters
     ----------
     wanted
-        What was given.
+        The unknown name.
     known
-        What there is.
+        The existing names.
     cutoff
         Likeness from which on a name is near (0-1).
 

@@ -16,11 +16,11 @@ class Licence:
     name
         Short name, such as ``GroupLens research terms``.
     url
-        Where the terms can be read.
+        Address of the terms.
     terms
         One or two sentences: what they allow and ask for.
     citation
-        How to cite the data, or an empty string.
+        Citation of the data, or an empty string.
     """
 
     name: str

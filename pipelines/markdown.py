@@ -15,14 +15,14 @@ __all__ = ["code_span", "escape_markdown", "html_page", "preview_markdown", "ter
 
 #: Characters shown of one cell.
 CELL = 80
-#: What Markdown, HTML or TeX would read as markup; each becomes a numeric entity, which they don't.
+#: Markup of Markdown, HTML or TeX; each character becomes a numeric entity, which they don't read.
 #: Underscores within words are not markup, and names would be hard to read without them.
 _MARKUP = re.compile(r"[&<>|`*~\[\]\\$@]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")
 #: Control, format, surrogate and separator characters: line breaks, bidirectional overrides.
 _UNPRINTABLE = re.compile(
     r"[\x00-\x1f\x7f-\x9f\u00ad\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]"
 )
-#: What viewers turn into links by themselves: its last character but the slashes is escaped.
+#: Text that viewers turn into links: its last character but the slashes is escaped.
 _AUTOLINK = re.compile(r"\bwww\.|:(?=//)", re.IGNORECASE)
 #: An escaped character: those of `_MARKUP` and `_AUTOLINK` are below 128.
 _ENTITY = re.compile(r"&#(\d{2,3});")

@@ -16,7 +16,15 @@ from typing import Any, TypeVar
 from pipelines.errors import ConfigError, UnderstudyError
 from pipelines.hints import nearest
 
-__all__ = ["LazyClasses", "closing", "construct", "plugin_class", "plugin_names"]
+__all__ = [
+    "LazyClasses",
+    "closing",
+    "closing_on_error",
+    "construct",
+    "open_plugin",
+    "plugin_class",
+    "plugin_names",
+]
 
 T = TypeVar("T")
 
@@ -63,7 +71,7 @@ def plugin_class(
     own
         The project's classes by name, as ``module:Class``; imported on first use.
     kind
-        What it is called in errors, such as ``recommender``.
+        Name of the seam in errors, such as ``recommender``.
     methods
         Methods that it must have.
     implement
@@ -115,6 +123,25 @@ def plugin_class(
     return cls
 
 
+def open_plugin(
+    name: str,
+    own: Mapping[str, str],
+    options: Mapping[str, Any],
+    *,
+    offered: Mapping[str, Any] | None = None,
+    **seam: Any,
+) -> Any:
+    """An object of the class behind a name, with the keyword arguments ``options``.
+
+    Arguments of ``offered`` are given to a class whose parameters name them. ``seam`` has the other
+    parameters of :func:`plugin_class`; errors are those of it and of :func:`construct`.
+    """
+    cls = plugin_class(name, own, **seam)
+    wanted = inspect.signature(cls).parameters
+    given = {key: value for key, value in (offered or {}).items() if key in wanted}
+    return construct(cls, f"{seam['kind']} {name}", {**options, **given})
+
+
 def construct(target: Any, where: str, options: Mapping[str, Any]) -> Any:
     """An object of a class, with these keyword arguments.
 
@@ -147,6 +174,16 @@ def closing(made: T) -> Iterator[T]:
         close = getattr(made, "close", None)
         if close is not None:
             close()
+
+
+@contextmanager
+def closing_on_error(opened: T) -> Iterator[T]:
+    """An open object that is closed if the block raises; else its new owner closes it."""
+    try:
+        yield opened
+    except BaseException:
+        opened.close()  # type: ignore[attr-defined]
+        raise
 
 
 def _file(path: Path) -> ModuleType:

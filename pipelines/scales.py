@@ -44,7 +44,7 @@ class RatingScale:
     step
         Distance between neighbouring ratings.
     words
-        How answers are written where not in digits, ascending.
+        Spellings of the answers if not in digits, ascending.
     """
 
     name: str
@@ -61,7 +61,7 @@ class RatingScale:
 
     @cached_property
     def texts(self) -> tuple[str, ...]:
-        """How each answer is written, ascending: the options of a model's choice.
+        """Spellings of the answers, ascending: the options of a model's choice.
 
         >>> SCALES["0.5-5"].texts[:3], SCALES["one-ten"].texts[-1]
         (('0.5', '1', '1.5'), 'ten')
@@ -69,7 +69,7 @@ class RatingScale:
         return self.words or tuple(f"{answer:g}" for answer in self.answers)
 
     def text_of(self, rating: float) -> str:
-        """How the answer nearest to a rating on this scale is written (a tie goes up).
+        """Spelling of the answer nearest to a rating on this scale (a tie goes up).
 
         >>> SCALES["one-ten"].text_of(7.4)
         'seven'

@@ -62,7 +62,7 @@ def scratch_folder(home: Path, name: str) -> Iterator[Path]:
     except OSError as error:
         raise _full(folder, error, "check the folder's permissions") from None
     try:
-        # What a killed run left; the lock says that nobody uses it.
+        # The folder of a killed run: its lock is free.
         shutil.rmtree(folder, ignore_errors=True)
         with scratch_errors(folder):
             folder.mkdir()

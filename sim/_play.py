@@ -1,4 +1,4 @@
-"""One episode with a simple policy, as data: what ``understudy episode`` shows."""
+"""An episode of a simple policy, as data: the output of ``understudy episode``."""
 
 from __future__ import annotations
 

@@ -11,12 +11,12 @@ __all__ = ["ENVIRONMENTS", "Entry", "register_environments"]
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """How an environment is registered.
+    """Registration of an environment.
 
     Attributes
     ----------
     entry_point, vector_entry_point
-        Where its class and that of its vector form are, as ``module:name``.
+        Its class and that of its vector form, as ``module:name``.
     kwargs
         Arguments that its id stands for.
     """

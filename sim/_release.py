@@ -25,7 +25,7 @@ __all__ = ["Release", "Table", "open_release"]
 
 
 class Table:
-    """One table of a release; nothing is read before one of its readers is called.
+    """A table of a release, read lazily.
 
     Attributes
     ----------
@@ -187,7 +187,7 @@ class Release(Mapping[str, Table]):
 
     @property
     def domain(self) -> str:
-        """What its items are, such as ``movies``: the family of the dataset ``items``.
+        """Kind of items, such as ``movies``: the family of the dataset ``items``.
 
         Raises
         ------

@@ -13,6 +13,7 @@ from pipelines.cli.options import (
     JsonOption,
     ReleaseOption,
     console,
+    folder_option,
     full_ref,
     open_settings,
     write_json,
@@ -34,7 +35,7 @@ def episode(
         Literal["random", "popular", "best"],
         typer.Option(
             "--policy",
-            help="What is recommended: any item, the most rated, or what the persona "
+            help="Recommended items: any, the most rated, or those that the persona "
             "would rate highest (an oracle).",
         ),
     ] = "popular",
@@ -49,7 +50,7 @@ def episode(
     rater: Annotated[
         Literal["statistical", "replay"],
         typer.Option(
-            "--rater", help="Who rates: a fitted model of the data, or the release's stored scores."
+            "--rater", help="Rater: a fitted model of the data, or the release's stored scores."
         ),
     ] = "statistical",
     home: HomeOption = None,
@@ -95,19 +96,19 @@ def episodes(
     ] = 0,
     policy: Annotated[
         Literal["random", "popular"],
-        typer.Option("--policy", help="What is recommended: any unseen item, or the most rated."),
+        typer.Option("--policy", help="Recommended items: any unseen one, or the most rated."),
     ] = "random",
     rater: Annotated[
         Literal["statistical", "replay", "llm"],
         typer.Option(
             "--rater",
-            help="Who rates: a fitted model of the data, the release's stored scores, or the "
+            help="Rater: a fitted model of the data, the release's stored scores, or the "
             "language model that its settings name.",
         ),
     ] = "statistical",
     retriever: Annotated[
         Literal["none", "recent", "features", "embedding", "graph"],
-        typer.Option("--retriever", help="Which past items the rater is told of."),
+        typer.Option("--retriever", help="How past items are selected for the rater."),
     ] = "recent",
     memory: Annotated[
         Literal["episode", "persistent"],
@@ -120,10 +121,7 @@ def episodes(
         ),
     ] = None,
     minari: Annotated[
-        Path | None,
-        typer.Option(
-            "--minari", show_default=False, help="Write a Minari dataset into this folder."
-        ),
+        Path | None, folder_option("--minari", "Write a Minari dataset into this folder.")
     ] = None,
     dataset: Annotated[
         str | None,
@@ -165,7 +163,7 @@ def episodes(
         name = dataset or f"understudy/{env.release.domain}-{policy}-v0"
         folder = write_minari(log, minari, name, algorithm=policy)
     total = sum(float(episode.rewards.sum()) for episode in log)
-    said: dict[str, Any] = {
+    payload: dict[str, Any] = {
         **{key: log.metadata[key] for key in ("release", "rater", "language_model", "scale")},
         "policy": policy,
         "seed": seed,
@@ -177,19 +175,19 @@ def episodes(
         "minari": None if folder is None else str(folder),
     }
     if as_json:
-        write_json(said)
+        write_json(payload)
         return
     screen = console()
     screen.print(
-        f"{said['episodes']} episodes, {said['steps']} steps, mean reward "
-        f"{said['mean_reward']:.2f} on {said['scale']}, policy {policy}, seed {seed}",
+        f"{payload['episodes']} episodes, {payload['steps']} steps, mean reward "
+        f"{payload['mean_reward']:.2f} on {payload['scale']}, policy {policy}, seed {seed}",
         style="bold",
         markup=False,
     )
     for path in (written, folder):
         if path is not None:
             screen.print(f"written: {path}", markup=False)
-    screen.print(f"{log.metadata['note']} Release {said['release']}.", markup=False)
+    screen.print(f"{log.metadata['note']} Release {payload['release']}.", markup=False)
 
 
 def _print(player: Player, opening: dict[str, Any]) -> None:

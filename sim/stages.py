@@ -1,4 +1,4 @@
-"""Tables that are made from releases: policies, scores of suites, visits of agents."""
+"""Tables that are made from releases: policies, scores of suites, visits, experiments."""
 
 from __future__ import annotations
 
@@ -13,12 +13,14 @@ from pipelines.plugins import closing
 from pipelines.stages import Check, Inputs, Report, Stage, release_name
 from pipelines.store import Build, CheckRecord, Table, build_key
 
-__all__ = ["POLICIES", "scores_stage", "simulation_stage"]
+__all__ = ["POLICIES", "experiments_stage", "scores_stage", "simulation_stage"]
 
 #: Tables of visits, in the order in which they are written.
 SIMULATED = ("agents", "views", "pages", "memories")
 #: Raised with `sim.agents.CODE_VERSION`, whose package is too heavy to load with definitions.
-AGENTS_VERSION = "1"
+AGENTS_VERSION = "4"
+#: Raised with `sim.experiments.CODE_VERSION`.
+EXPERIMENTS_VERSION = "2"
 #: Brains whose visits depend on nothing but the release and the configuration.
 _OWN_BRAINS = ("statistical", "random", "always")
 
@@ -34,7 +36,7 @@ def trained_policy(inputs: Inputs, settings: Settings, report: Report) -> Iterat
     """
     chosen, store = settings.training, inputs.context.store
     stored = store.release(f"{release_name(settings, chosen.domain)}@latest")
-    # How often checkpoints are written decides no policy.
+    # The interval of checkpoints changes no policy.
     config = {"training": chosen.model_dump(mode="json", exclude={"checkpoint_every"})}
     versions = {stored.name: stored.version}
     key = build_key(_POLICIES_VERSION, config, versions)
@@ -289,5 +291,105 @@ def simulation_stage(
         open=simulated,
         after=tuple(f"releases.{name}" for name, d in DOMAINS.items() if d.personas),
         name="simulate_agents",
+        preview=False,
+    )
+
+
+def experiments_stage(
+    *,
+    domain: str = "movies",
+    names: Sequence[str] = ("all",),
+    brains: Sequence[str] = (),
+    recommenders: Sequence[str] = (),
+    agents: int = 1_000,
+    pages: int = 5,
+    per_page: int = 4,
+    model_agents: int = 20,
+    model_pages: int = 2,
+    seed: int = 0,
+) -> Stage:
+    """The stage of experiments on simulated users on the latest release of a domain.
+
+    Parameters
+    ----------
+    domain, names, brains, recommenders, agents, pages, per_page, model_agents, model_pages, seed
+        As of the command ``sim experiment``.
+    """
+    config: dict[str, Any] = {
+        "domain": domain,
+        "names": list(names),
+        "brains": list(brains),
+        "recommenders": list(recommenders),
+        "agents": agents,
+        "pages": pages,
+        "per_page": per_page,
+        "model_agents": model_agents,
+        "model_pages": model_pages,
+        "seed": seed,
+    }
+    datasets = ("experiments.figures", "experiments.comparisons")
+    version = f"{EXPERIMENTS_VERSION}+{AGENTS_VERSION}+{raters.CODE_VERSION}"
+
+    @contextmanager
+    def experiments(inputs: Inputs, settings: Settings, report: Report) -> Iterator[Build]:
+        """Run experiments; visits and results that are kept in the home are not computed again."""
+        store = inputs.context.store
+        stored = store.release(f"{release_name(settings, domain)}@latest")
+
+        def make() -> Iterator[Table]:
+            import polars as pl
+
+            from sim import Release
+            from sim import experiments as own
+
+            release = Release(stored)
+            context = own.ExperimentContext(
+                release,
+                settings,
+                store.home,
+                agents=agents,
+                pages=pages,
+                per_page=per_page,
+                seed=seed,
+                brains=tuple(brains),
+                recommenders=tuple(recommenders),
+                sample={"model_agents": model_agents, "model_pages": model_pages},
+                progress=lambda text, done, total: report.progress(text, int(done), int(total)),
+            )
+            with closing(context):
+                found = own.run_experiments(context, names)
+            for name, (experiment, outcome) in found.items():
+                report.texts[name] = own.markdown(experiment, outcome, release=release.ref, level=2)
+                if isinstance(outcome, own.Result):
+                    plots = {f"{name}_{key}": png for key, png in outcome.pictures.items()}
+                    report.plots.update(plots)
+            results = [(e, o) for e, o in found.values() if isinstance(o, own.Result)]
+            report.shown.update(
+                computed=context.made,
+                reused=context.reused,
+                without_figures=[n for n, (_, o) in found.items() if not isinstance(o, own.Result)],
+            )
+            stats = {
+                "release": release.ref,
+                "counts": {e.name: o.counts for e, o in results},
+                "seconds": {n: round(s, 3) for n, s in context.seconds.items()},
+            }
+            for dataset, frames in (
+                (datasets[0], [own.rows_frame(e, o) for e, o in results]),
+                (datasets[1], [own.comparisons_frame(e, o) for e, o in results]),
+            ):
+                whole = pl.concat(frames) if frames else pl.DataFrame()
+                yield Table(dataset, [whole], lambda: stats, ordered=False, allow_empty=True)
+
+        versions = {stored.name: stored.version}
+        # Results are kept one by one, under all that decides them.
+        yield Build(datasets, make, version, config, versions, reusable=False)
+
+    return Stage(
+        datasets=datasets,
+        code_version=version,
+        open=experiments,
+        after=tuple(f"releases.{name}" for name, d in DOMAINS.items() if d.personas),
+        name="run_experiments",
         preview=False,
     )

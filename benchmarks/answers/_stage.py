@@ -1,4 +1,4 @@
-"""One measurement in a process of its own; prints a JSON document as its last line.
+"""A measurement in a process of its own; prints a JSON document as its last line.
 
 _stage.py build HOME ROWS                              a store, as runs of many answers leave it
 _stage.py lookup HOME ROWS ASKED SHARE WHICH           AnswerStore.find
@@ -178,7 +178,7 @@ def questions(kind: str, count: int) -> Iterator[Request]:
 
 
 def reply(kind: str, engine: EngineIdentity, request: Request) -> Answer:
-    """What a model would say."""
+    """An answer such as a model gives."""
     del engine
     if kind == "choice":
         shares = tuple([0.1] * 10)
@@ -199,11 +199,11 @@ class Instant:
         return (reply(self.kind, self.identity, request) for request in requests)
 
     def metadata(self) -> dict[str, Any]:
-        """Nothing to tell."""
+        """No metadata."""
         return {}
 
     def close(self) -> None:
-        """Nothing to close."""
+        """Do nothing: there is nothing to close."""
 
 
 def overhead(folder: str, kind: str, every: str, answers: str) -> dict[str, float]:
@@ -250,7 +250,7 @@ def overhead(folder: str, kind: str, every: str, answers: str) -> dict[str, floa
 
 
 def rerun(folder: str, answers: str) -> dict[str, float]:
-    """Everything asked, then everything asked again by another process's store."""
+    """Ask all requests, then ask them again from another process's store."""
     made = list(questions("choice", int(answers)))
     serving = ServingSettings()
     engine = ScriptedEngine(lambda request: {"7": 0.9, "8": 0.1}, name="sevens")

@@ -112,7 +112,7 @@ def several(repeat: int, *words: Any) -> dict[str, float]:
 
 
 def stage(*words: Any) -> dict[str, float]:
-    """One measurement in a process of its own."""
+    """Run a measurement in a process of its own."""
     done = subprocess.run(
         [sys.executable, str(STAGE), *map(str, words)],
         stdout=subprocess.PIPE,

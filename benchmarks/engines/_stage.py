@@ -1,4 +1,4 @@
-"""One engine, measured in a process of its own; called by run.py."""
+"""Measurement of an engine in a process of its own; called by run.py."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ def _task(args: argparse.Namespace, engine: str, model: str) -> Row:
 
 
 def _stage(task: Row) -> list[Row]:
-    """One process; its figures."""
+    """Figures of a measurement in a process of its own."""
     print(f"... {task.get('engine', task['stage'])}", file=sys.stderr, flush=True)
     # vLLM's sampler would compile one function for half a minute at its first choice.
     environment = os.environ | {

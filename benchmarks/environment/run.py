@@ -130,7 +130,7 @@ def world(items: int, personas: int, retriever: str) -> Any:
             item_embeddings=made["item_embeddings"],
         ),
     )  # fmt: skip
-    # Nobody is matched to people, whose ratings a release would hold.
+    # No persona is matched to people: their ratings would come from a release.
     opened.__dict__.update(known=np.zeros((personas, 0), np.int64), traits=None)
     return opened
 
@@ -147,7 +147,7 @@ def clocks(run: Any, steps: int) -> dict[str, float]:
 
 
 def single(retriever: str) -> dict[str, Any]:
-    """One step of one environment whose memory holds 159 items."""
+    """Time a step of an environment whose memory holds 159 items."""
     import numpy as np
 
     from sim.environment import RecommendationEnv

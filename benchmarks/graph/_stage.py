@@ -1,4 +1,4 @@
-"""One measurement in a process of its own; prints a JSON document as its last line.
+"""A measurement in a process of its own; prints a JSON document as its last line.
 
 _stage.py bulk WORLD DATA THREADS     triples and similar items of all films
 _stage.py memory WORLD DATA           GraphMemory: open, retrieve, add, copy
@@ -105,7 +105,7 @@ def memory(tables: dict[str, pl.DataFrame]) -> dict[str, Any]:
     )
     films = tables["items"]["item_id"].sample(4000, seed=8, with_replacement=True).to_list()
     humans = [user for user, _ in queries]
-    # Nothing kept: each query is the first for its user and its film.
+    # Empty caches: each query is the first for its user and its film.
     cold = []
     for user, film in queries[:400]:
         graph._base.forget()
@@ -134,7 +134,7 @@ def memory(tables: dict[str, pl.DataFrame]) -> dict[str, Any]:
     out["add"] = _summary(add)
     out["add_amortised"] = float(np.mean(add))
     out["retrieve_after_add"] = _summary(after)
-    # One memory that a thousand users share and add to.
+    # A memory that a thousand users share and add to.
     shared = graph.copy()
     one = []
     for number in range(20_000):

@@ -22,7 +22,7 @@ _BLOCK = 20_000
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """One format.
+    """A format.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""One reading of one file in a process of its own; prints seconds, rows and peak memory as JSON.
+"""A reading of a file in a process of its own; prints seconds, rows and peak memory as JSON.
 
     python _stage.py understudy|duckdb <format> <folder> <scratch> <memory limit in MiB>
 

@@ -28,7 +28,7 @@ ENGINES = ("guidance", "transformers", "openai")
 
 @dataclass
 class Figure:
-    """One engine in one repeat.
+    """Figures of an engine in a repeat.
 
     Attributes
     ----------
@@ -120,7 +120,7 @@ def _find_test_helpers() -> None:
 
 
 def row(name: str, genres: str, model: str, arguments: argparse.Namespace) -> str:
-    """One line of the table."""
+    """A line of the table."""
     with opened(name, model, arguments) as measure:
         pairs = [measure(genres, 100 + n) for n in range(arguments.repeat + 1)][1:]
     bound = [one for one, _ in pairs]

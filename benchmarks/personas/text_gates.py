@@ -44,7 +44,7 @@ def wilson(hits: int, of: int) -> tuple[float, float]:
 
 
 def report(name: str, gates: TextGates, texts: Sequence[str], rows: Sequence[Any]) -> None:
-    """One row: share that passes, and why the others do not."""
+    """A row: share that passes, and the reasons of the others."""
     faults = gates(texts, rows)
     passed = sum(not f for f in faults)
     low, high = wilson(passed, len(texts))

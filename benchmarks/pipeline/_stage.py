@@ -1,4 +1,4 @@
-"""One stage of the benchmark in a process of its own; prints seconds and rows as JSON."""
+"""A stage of the benchmark in a process of its own; prints seconds and rows as JSON."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ def main() -> None:
     covariance = rater.drawn.covariance
     kept = [*range(genres + 1), *range(len(covariance) - 3, len(covariance))]
     text = np.diag(covariance)[genres + 1 : -3]
-    told = {
+    prior = {
         "source": "ml-latest-small",
         "terms": TERMS,
         "people": rater.fitted_on["users"],
@@ -52,7 +52,7 @@ def main() -> None:
         "width_spread": round(rater.width_spread, 6),
         "extremes_spread": round(rater.extremes_spread, 6),
     }
-    OUT.write_text(json.dumps(told, indent=1) + "\n")
+    OUT.write_text(json.dumps(prior, indent=1) + "\n")
 
 
 if __name__ == "__main__":

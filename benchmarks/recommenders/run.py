@@ -56,7 +56,7 @@ def main() -> None:
 
 
 def measure(home: str, release: str, name: str) -> dict[str, object]:
-    """One recommender: figures on test, seconds, peak memory (MiB)."""
+    """Figures of a recommender on test, seconds, peak memory (MiB)."""
     from sim import open_release
     from sim.recommenders import evaluate_offline, known_items, open_recommender, people_release
 

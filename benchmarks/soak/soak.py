@@ -70,7 +70,7 @@ class Soak:
         self.answers = 0
 
     def named(self, number: int, job: str, step: str) -> None:
-        """One cycle: a fresh home, a kill within a step, a plain rerun."""
+        """Run a cycle: a fresh home, a kill within a step, a plain rerun."""
         home = self.folder / f"{number:03d}-{step}" / "home"
         home.parent.mkdir()
         run = self._start(home, job)
@@ -89,7 +89,7 @@ class Soak:
         self._report(f"{job}: killed in {step}", found)
 
     def at_random(self, number: int, home: Path, understudy: Path, seconds: float) -> None:
-        """One kill of the program with parallel work, at any moment; every third time a rerun."""
+        """Kill the program with parallel work, at any moment; every third time a rerun."""
         words = [*self.options, "--set", "runtime.lanes=2"]
         # Settings change between cycles so that each run has steps to build.
         words += ["--set", f"personas.seed={number // 12}"]

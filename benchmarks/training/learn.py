@@ -47,7 +47,7 @@ def trained(world: Any, algo: str, args: argparse.Namespace) -> dict[str, Any]:
 
 
 def line(name: str, row: dict[str, Any], more: str) -> str:
-    """One row of the table."""
+    """A row of the table."""
     reward, share = row["figures"]["average_reward"], row["figures"]["headroom"]
     seeds = "–"
     if row["trained"] and reward["seed_low"] is not None:

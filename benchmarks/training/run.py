@@ -22,7 +22,7 @@ from typing import Any
 import psutil
 
 PARTS = ("train", "masked", "buffer")
-#: What SUBER trains for (appendix F), and the goal for that many steps.
+#: Training steps of SUBER (appendix F), and the goal for that many steps.
 FULL, GOAL_MINUTES = 1_600_000, 30
 
 

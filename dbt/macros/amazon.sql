@@ -1,4 +1,4 @@
-{# What Amazon's records need beside the repair of text. Arguments are names of columns. #}
+{# Repairs of Amazon's records beside that of text. Arguments are names of columns. #}
 
 {# Whether a title is a piece of a web page: the 2018 crawl put a tag that is never closed, a script
    or the end of an attribute where it did not find the title. #}

@@ -5,7 +5,7 @@
    interactions   user_id, item_id, rating, scale, rated_at, and what it wants beside them
    items          item_id, genres (list of text, never null), and what it wants beside them
 
-   `user` and `item` name the columns by which users and items are told apart on the way. They may
+   `user` and `item` name the columns that identify users and items on the way. They may
    be the published keys or, on large sources, numbers: windows and joins over numbers take a third
    of the memory. Ties in time and in popularity go by `item`. #}
 
@@ -25,7 +25,7 @@ from {{ ratings }} as kept
 anti join ({{ _few(ratings, user) }}) as few using ({{ user }})
 {% endmacro %}
 
-{# How many interactions and users were left out: rows of a `int_<domain>__drops` model. The export
+{# Numbers of interactions and users that were left out: rows of a `int_<domain>__drops` model. The export
    of a mart notes those of its dataset in the snapshot, and `rows_accounted_for` adds them up. #}
 {% macro dropped_users(domain, ratings, user='user_id') %}
 select '{{ domain }}.' || t.dataset as dataset, 'user_with_too_few_interactions' as reason, t.dropped
@@ -57,7 +57,7 @@ sizes as (
 
     select
         {{ user }},
-        -- Train keeps at least one interaction whatever the shares and the least count are.
+        -- Train keeps at least one interaction for all shares and minimum counts.
         least(
             {{ part_size('interactions', var('split_test')) }}, interactions - 1
         ) as test_size,

@@ -7,7 +7,7 @@ cast(split_part({{ column }}, '-', 1) as double)
 cast(split_part({{ column }}, '-', 2) as double)
 {%- endmacro %}
 
-{# How many of a user's `count` interactions a share gives: rounded down, but at least one, so that
+{# Number of a user's `count` interactions that a share gives: rounded down, but at least one, so that
    every user who takes part in the split is in each part that is asked for; nothing for share 0.
    The share is written as a decimal, because 100 * 0.29 is 28.999… in floating point. #}
 {% macro part_size(count, share) -%}

@@ -18,7 +18,7 @@ chr({{ code }}){{ ' || ' if not loop.last }}
 
    The text is mapped back to the bytes it was read from. Only if every character has such a byte
    and the bytes are valid UTF-8 is the result taken: then the repair is exact, and text that
-   passes both conditions by accident does not occur in practice. One lost byte can be told: where
+   passes both conditions by accident does not occur in practice. One lost byte can be detected: where
    'Ã' or 'Â' stands at the end after a small letter or a space, it was followed by a no-break space
    (the byte A0) that somebody trimmed; capital letters end no such word. Other texts that lost a
    byte ('Ãngel': Á, Í or Ï?) can't be restored and stay as they are. #}

@@ -1,4 +1,4 @@
-"""Visits of agents to recommenders, with the visits as run configuration."""
+"""Visits of agents and experiments on them, with their options as run configuration."""
 
 # No postponed annotations here: Dagster reads the types of a step when it is defined.
 
@@ -10,13 +10,13 @@ from pydantic import Field
 
 from orchestration.assets import asset_options, run_stage
 from pipelines.context import PipelineContext
-from sim.stages import simulation_stage
+from sim.stages import experiments_stage, simulation_stage
 
-__all__ = ["AgentsConfig", "agent_assets"]
+__all__ = ["AgentsConfig", "ExperimentsConfig", "agent_assets", "experiment_assets"]
 
 
 class AgentsConfig(dg.Config):
-    """Which agents visit what; the options of ``sim agents``, on the latest release of a domain."""
+    """Agents and recommenders to run: options of ``sim agents``, on a domain's latest release."""
 
     domain: str = "movies"
     cast: str = "matched"
@@ -43,3 +43,34 @@ def agent_assets() -> dg.AssetsDefinition:
         yield from run_stage(simulation_stage(**config.model_dump()), context, workbench)
 
     return simulated_visits
+
+
+class ExperimentsConfig(dg.Config):
+    """Which experiments; the options of ``sim experiment``, on the latest release of a domain."""
+
+    domain: str = "movies"
+    names: list[str] = Field(default_factory=lambda: ["all"])
+    #: Beside `random` and `statistical`.
+    brains: list[str] = Field(default_factory=list)
+    #: Empty: those whose libraries are installed.
+    recommenders: list[str] = Field(default_factory=list)
+    agents: int = 1_000
+    pages: int = 5
+    per_page: int = 4
+    model_agents: int = 20
+    model_pages: int = 2
+    seed: int = 0
+
+
+def experiment_assets() -> dg.AssetsDefinition:
+    """Figures and comparisons of experiments; no domain's job needs them."""
+
+    @dg.multi_asset(**asset_options(experiments_stage()))
+    def experiments(
+        context: dg.AssetExecutionContext,
+        config: ExperimentsConfig,
+        workbench: dg.ResourceParam[PipelineContext],
+    ) -> Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult]:
+        yield from run_stage(experiments_stage(**config.model_dump()), context, workbench)
+
+    return experiments

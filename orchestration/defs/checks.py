@@ -45,5 +45,5 @@ def _results(dataset: str, workbench: PipelineContext) -> list[dg.AssetCheckResu
 
 
 def dataset_checks() -> list[dg.AssetChecksDefinition]:
-    """One check definition for every dataset that has a suite."""
+    """Check definitions, for every dataset that has a suite."""
     return [_checks_of(dataset) for dataset in quality.SUITES]

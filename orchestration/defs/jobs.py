@@ -1,4 +1,4 @@
-"""What is run together, and when."""
+"""Jobs and schedules."""
 
 # No postponed annotations here: Dagster reads the types of a step when it is defined.
 
@@ -16,11 +16,44 @@ __all__ = ["JOBS", "SCHEDULES", "weekly_personas"]
 
 _TAGS = {"dagster/max_retries": "1", "dagster/retry_on_asset_or_op_failure": "false"}
 
+#: Jobs on published tables, which no domain needs: group of their assets and description, by name.
+_REPORTS = {
+    "ablations": (
+        "ablations",
+        "The ablation suites of films and books on the latest releases: case tables, then "
+        "every configuration that is not there yet.",
+    ),
+    "match_personas": (
+        "matching",
+        "Personas matched to real users of every domain (settings: `matching`), from its "
+        "published tables. The cohorts `matched`, `books-matched` and `games-matched` of the job "
+        "`personas` take them over.",
+    ),
+    "caption_items": (
+        "captions",
+        "Captions of the items' posters in the world's folder `posters` (settings: `captions`).",
+    ),
+    "train_policy": (
+        "training",
+        "Recommendation policies on the latest release of a domain (settings: `training`), "
+        "judged beside baselines.",
+    ),
+    "simulate": (
+        "agents",
+        "Agents that visit recommenders page by page on the latest release of a domain: "
+        "who left when, what they watched, rated, felt and remembered.",
+    ),
+    "experiments": (
+        "experiments",
+        "Experiments of SimUSER and Agent4Rec on simulated users of the latest release of "
+        "a domain, with baselines, controls and intervals.",
+    ),
+}
+
 everything = dg.define_asset_job(
     "everything",
-    # What judges a release comes after it, in a job of its own.
     selection=dg.AssetSelection.all()
-    - dg.AssetSelection.groups("ablations", "agents", "captions", "matching", "training"),
+    - dg.AssetSelection.groups(*(group for group, _ in _REPORTS.values())),
     description="Every domain, from original files to releases.",
     tags=_TAGS,
 )
@@ -65,57 +98,14 @@ personas = dg.define_asset_job(
     tags=_TAGS,
 )
 
-ablations = dg.define_asset_job(
-    "ablations",
-    selection=dg.AssetSelection.groups("ablations"),
-    description="The ablation suites of films and books on the latest releases: case tables, then "
-    "every configuration that is not there yet.",
-    tags=_TAGS,
-)
-
-match_personas = dg.define_asset_job(
-    "match_personas",
-    selection=dg.AssetSelection.groups("matching"),
-    description="Personas matched to real users of every domain (settings: `matching`), from its "
-    "published tables. The cohorts `matched`, `books-matched` and `games-matched` of the job "
-    "`personas` take them over.",
-    tags=_TAGS,
-)
-
-caption_items = dg.define_asset_job(
-    "caption_items",
-    selection=dg.AssetSelection.groups("captions"),
-    description="Captions of the items' posters in the world's folder `posters` (settings: "
-    "`captions`).",
-    tags=_TAGS,
-)
-
-train_policy = dg.define_asset_job(
-    "train_policy",
-    selection=dg.AssetSelection.groups("training"),
-    description="Recommendation policies on the latest release of a domain (settings: `training`), "
-    "judged beside baselines.",
-    tags=_TAGS,
-)
-
-simulate = dg.define_asset_job(
-    "simulate",
-    selection=dg.AssetSelection.groups("agents"),
-    description="Agents that visit recommenders page by page on the latest release of a domain: "
-    "who left when, what they watched, rated, felt and remembered.",
-    tags=_TAGS,
-)
-
-JOBS = [
-    everything,
-    *domains,
-    personas,
-    match_personas,
-    caption_items,
-    ablations,
-    train_policy,
-    simulate,
+reports = [
+    dg.define_asset_job(
+        name, selection=dg.AssetSelection.groups(group), description=text, tags=_TAGS
+    )
+    for name, (group, text) in _REPORTS.items()
 ]
+
+JOBS = [everything, *domains, personas, *reports]
 
 
 @dg.schedule(

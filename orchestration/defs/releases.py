@@ -80,5 +80,5 @@ def _release(
 
 
 def release_assets() -> list[dg.AssetsDefinition]:
-    """One release per domain."""
+    """Release assets, by domain."""
     return [_release_asset(domain) for domain in DOMAINS.values()]

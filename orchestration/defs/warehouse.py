@@ -202,7 +202,7 @@ def _up_to_date(
         home, models, memory_limit_mb=settings.runtime.memory_limit_mb
     )
     if len(views) < len(models):
-        # Somebody dropped what the records say was built.
+        # The build records name relations that were dropped by hand.
         return None
     made: list[dg.MaterializeResult[Any] | dg.AssetCheckResult] = [
         dg.MaterializeResult(models[key], metadata={"reused": True, **_shown(views[key])})

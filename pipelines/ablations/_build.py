@@ -180,7 +180,7 @@ _MAKERS: dict[str, Callable[[Mapping[str, Snapshot], Suite, CaseRule], _Made]] =
 
 
 def _counts(table: str, frame: pl.DataFrame) -> dict[str, int]:
-    """What was found, for the report: a small domain has less than is asked for."""
+    """Case counts for the report; a small domain has fewer than are asked for."""
     if table == "personas":
         return dict(frame.group_by("suite").len().sort("suite").iter_rows())
     if table == "item_sets":

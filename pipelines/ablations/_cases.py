@@ -15,8 +15,8 @@ from pipelines.seeding import hash_ids, hash_text, uniform
 
 __all__ = ["HumanSample", "extremes", "human_cases", "series_cases"]
 
-#: How far from an end of the scale a rating is still said to be at it (share of the scale's
-#: length; set by hand): 9 and 10, 1 and 2 of 1-10; 5 and 1 of 1-5.
+#: Largest distance from an end of the scale at which a rating counts as extreme (share of the
+#: scale's length; set by hand): 9 and 10, 1 and 2 of 1-10; 5 and 1 of 1-5.
 _END = 0.15
 
 _SERIES_SCHEMA: dict[str, Any] = {
@@ -64,7 +64,7 @@ def series_cases(
     source
         Scale of the means in `item_stats`.
     suite, rule
-        What is made.
+        Contents of the tables.
     """
     people = personas.filter(pl.col("domain") == suite.domain).sort("persona_id")
     rated = items.select("item_id").join(
@@ -156,7 +156,7 @@ def human_cases(interactions: pl.DataFrame, splits: pl.DataFrame, rule: CaseRule
     interactions, splits
         Tables of the domain.
     rule
-        How many, and the seed.
+        Number of cases, and the seed.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""How many cases of each kind there are, and what the suites share."""
+"""Case counts by kind, and constants of the suites."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class CaseRule:
 
 @dataclass(frozen=True)
 class Suite:
-    """What a domain's suite is measured against.
+    """Scale, thresholds and aggregate of a domain's suite.
 
     Attributes
     ----------

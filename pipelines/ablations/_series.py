@@ -34,7 +34,7 @@ _ARTICLE = re.compile(r"^(?:the|a|an)\s+")
 
 
 def stem_of(title: str) -> tuple[str, bool]:
-    """What titles of a series have in common, and whether this one is marked as part of one.
+    """Title without its series mark, and whether it had one.
 
     A mark is a number, a subtitle behind a colon, or what a publisher notes in brackets.
 
@@ -80,7 +80,7 @@ def find_series(
     items, item_stats
         Tables of the domain.
     suite, rule
-        How many, and the seed.
+        Number of cases, and the seed.
     """
     rated = items.join(
         item_stats.select("item_id", "train_ratings"), on="item_id", how="left"

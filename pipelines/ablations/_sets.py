@@ -102,7 +102,7 @@ def item_sets(
     items, item_stats
         Tables of the domain.
     suite, rule
-        What is made.
+        Contents of the tables.
     """
     rated = item_stats.filter(pl.col("train_ratings") >= rule.least_ratings)
     pool = items.join(rated.select("item_id"), on="item_id", how="semi").sort("item_id")

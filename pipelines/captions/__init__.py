@@ -13,7 +13,7 @@ from pipelines.captions._posters import (
     read_image,
     read_posters,
 )
-from pipelines.captions._protocol import STATUSES, Caption, Captioner
+from pipelines.captions._protocol import Caption, Captioner
 from pipelines.captions._registry import CAPTIONERS, open_captioner
 from pipelines.captions._statistical import StatisticalCaptioner, colour_name, facts_of
 
@@ -24,7 +24,6 @@ __all__ = [
     "CAPTIONERS",
     "CODE_VERSION",
     "POSTERS",
-    "STATUSES",
     "Caption",
     "Captioner",
     "Poster",

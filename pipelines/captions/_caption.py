@@ -9,8 +9,9 @@ from typing import Any
 import polars as pl
 
 from pipelines.captions._posters import read_posters
-from pipelines.captions._protocol import STATUSES, Captioner
+from pipelines.captions._protocol import Captioner
 from pipelines.errors import ContractError
+from pipelines.statuses import CAPTION_STATUSES
 
 __all__ = ["caption_items"]
 
@@ -41,7 +42,7 @@ def caption_items(
     items
         Item ids.
     captioner
-        Who describes them; it is shown pictures only.
+        Captioner; it is shown pictures only.
     progress
         Called with items done and all.
 
@@ -73,11 +74,11 @@ def caption_items(
             text = None
             if caption is not None and status == "ok":
                 text = " ".join((caption.text or "").split())
-            if status not in STATUSES or (status == "ok" and not text):
+            if status not in CAPTION_STATUSES or (status == "ok" and not text):
                 raise ContractError(
                     f"status {status!r} with {'no text' if not text else 'a text'}",
                     where=f"captioner {captioner.name}, {poster.item_id}",
-                    hint=f"a status is one of {', '.join(STATUSES)}; `ok` has a text",
+                    hint=f"a status is one of {', '.join(CAPTION_STATUSES)}; `ok` has a text",
                 )
             rows.append((poster.item_id, text, captioner.name, poster.sha256, status))
         if progress is not None:

@@ -21,14 +21,14 @@ POSTERS = "posters"
 #: Largest poster (bytes, pixels); the largest of film databases are about 2000 × 3000.
 _MAX_BYTES = 32 * 2**20
 _MAX_PIXELS = 40_000_000
-#: What is decoded, whatever a file is called: no format that runs another program.
+#: Decoded formats, whatever the file's suffix: none of them runs another program.
 _FORMATS = ("JPEG", "PNG", "WEBP", "GIF")
 _ID = re.compile(r"[\w-]+", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
 class Poster:
-    """One poster's file."""
+    """Poster file of an item."""
 
     item_id: str
     #: Bytes of the file; empty unless `status` is `ok`.

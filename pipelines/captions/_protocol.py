@@ -9,32 +9,16 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 if TYPE_CHECKING:
     from pipelines.captions._posters import Poster
 
-__all__ = ["STATUSES", "Caption", "Captioner"]
-
-#: How captioning of an item can end. Only `ok` has a caption. `missing`: there is no poster;
-#: `corrupt`: it is torn or no picture; `too_large`: in bytes or pixels; `animated`; `cmyk`: inks
-#: without a profile, whose colours can't be told. The others are those of a model's answers.
-STATUSES = (
-    "ok",
-    "missing",
-    "corrupt",
-    "too_large",
-    "animated",
-    "cmyk",
-    "truncated",
-    "invalid",
-    "refused",
-    "engine_error",
-)
+__all__ = ["Caption", "Captioner"]
 
 
 @dataclass(frozen=True, slots=True)
 class Caption:
-    """What became of one poster."""
+    """Caption of one poster, or the reason that it has none."""
 
-    #: One of `STATUSES`.
+    #: One of `CAPTION_STATUSES`.
     status: str
-    #: One line; None unless `ok`.
+    #: A single line; None unless `ok`.
     text: str | None = None
 
 
@@ -51,9 +35,9 @@ class Captioner(Protocol):
     name: str
 
     def caption(self, posters: Sequence[Poster]) -> list[Caption]:
-        """One caption per poster, in order. Posters are pictures that :func:`read_image` reads."""
+        """Caption posters, in their order; :func:`read_image` reads every one of them."""
         ...
 
     def metadata(self) -> dict[str, Any]:
-        """What is assumed, and which model was asked how often; JSON-ready."""
+        """Assumptions, and the model with its number of calls; JSON-ready."""
         ...

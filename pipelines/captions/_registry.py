@@ -34,27 +34,20 @@ def open_captioner(settings: Settings, name: str | None = None) -> Captioner:
         If the model can't be reached.
     """
     name = name or settings.captions.captioner
-    target = plugins.plugin_class(
-        name,
-        CAPTIONERS,
-        kind="captioner",
-        methods=("caption", "metadata"),
-        implement="pipelines.captions.Captioner",
-    )
     if name != "model":
-        captioner: Captioner = plugins.construct(target, f"captioner {name}", {})
+        captioner: Captioner = plugins.open_plugin(
+            name,
+            CAPTIONERS,
+            {},
+            kind="captioner",
+            methods=("caption", "metadata"),
+            implement="pipelines.captions.Captioner",
+        )
         return captioner
+    from pipelines.captions._model import ModelCaptioner
     from pipelines.llm.answers import AnswerStore
     from pipelines.llm.engines import load_engine
 
-    engine = load_engine(settings.engine, settings.serving)
-    try:
-        model: Captioner = target(
-            engine,
-            store=AnswerStore(settings.runtime.home, settings.serving),
-            serving=settings.serving,
-        )
-        return model
-    except BaseException:
-        engine.close()
-        raise
+    with plugins.closing_on_error(load_engine(settings.engine, settings.serving)) as engine:
+        store = AnswerStore(settings.runtime.home, settings.serving)
+        return ModelCaptioner(engine, store=store, serving=settings.serving)

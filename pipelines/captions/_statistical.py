@@ -39,7 +39,7 @@ _TO_XYZ = np.array(
 
 @dataclass(frozen=True, slots=True)
 class PosterFacts:
-    """What is measured of a poster."""
+    """Measurements of a poster."""
 
     #: Up to three commonest named colours, the commonest first, and their shares of the pixels.
     colours: tuple[tuple[str, float], ...]

@@ -9,7 +9,8 @@ from abc import ABC, abstractmethod
 import orjson
 
 from pipelines.captions._posters import Poster
-from pipelines.captions._protocol import STATUSES, Captioner
+from pipelines.captions._protocol import Captioner
+from pipelines.statuses import CAPTION_STATUSES
 
 __all__ = ["CaptionerContract", "poster_of"]
 
@@ -44,7 +45,7 @@ class CaptionerContract(ABC):
         found = self.make().caption(posters)
         assert len(found) == len(posters)
         for caption in found:
-            assert caption.status in STATUSES
+            assert caption.status in CAPTION_STATUSES
             assert bool(caption.text) == (caption.status == "ok")
 
     def test_a_caption_depends_on_its_poster_alone(self) -> None:
@@ -56,7 +57,7 @@ class CaptionerContract(ABC):
 
     def test_a_broken_picture_has_a_status(self) -> None:
         """The posters around it are described all the same."""
-        broken = Poster("ml:2", b"\xff\xd8 torn", "0" * 64, "ok")
+        broken = Poster("ml:2", b"\xff\xd8 damaged", "0" * 64, "ok")
         found = self.make().caption([poster_of("red"), broken, poster_of("red", "ml:3")])
         assert found[1].status not in ("ok", "missing")
         assert found[1].text is None

@@ -258,7 +258,7 @@ def _draw_report(screen: Console, report: GcReport, store: AnswerStore) -> None:
             f"{human_bytes(report.bytes_before)} before, {human_bytes(report.bytes_after)} now"
         )
     for problem in report.set_aside:
-        where = "corrupt" if report.dry_run else f"corrupt, moved to {store.folder / 'torn'}"
+        where = "corrupt" if report.dry_run else f"corrupt, moved to {store.folder / 'corrupt'}"
         screen.print(
             f"{where}: {problem.part} ({problem.reason})",
             style="yellow",

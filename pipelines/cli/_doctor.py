@@ -308,7 +308,7 @@ _LITTLE = 0.1
 
 
 def check_engines(_settings: Settings, _home: Path) -> Finding:
-    """Which engines can run here, and on what."""
+    """Engines that can run here, and their devices."""
     from pipelines.llm.engines import ENGINES
     from pipelines.llm.engines.vllm import vllm_version
 
@@ -371,7 +371,7 @@ def model_findings(settings: Settings) -> Iterator[tuple[str, Finding]]:
 
 
 def _offer(settings: Settings) -> str:
-    """Which checkpoints are here already, or how to get one."""
+    """Installed checkpoints, or how to get one."""
     from pipelines.llm.models import PUBLISHED, ModelFolder
 
     models = settings.serving.models
@@ -403,7 +403,7 @@ def _loaded(engine: Engine, seconds: float) -> Finding:
 
 
 def _scale_findings(settings: Settings) -> Iterator[tuple[str, Finding]]:
-    """How the model's tokenizer cuts the answers of each scale, where it is to be had."""
+    """Tokens of each scale's answers under the model's tokenizer, if it is available."""
     from pipelines.llm.engines import Message
     from pipelines.llm.engines.chat import read_template, render_text
     from pipelines.llm.engines.tokens import model_tokenizer
@@ -438,7 +438,7 @@ def _scale_findings(settings: Settings) -> Iterator[tuple[str, Finding]]:
 
 
 def _smoke(engine: Engine) -> Finding:
-    """One prompt, answered."""
+    """Finding on the answer to a test prompt."""
     from pipelines.llm.engines import Choice, Message, Request
 
     options = tuple("12345")

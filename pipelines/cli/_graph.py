@@ -35,7 +35,7 @@ _NAMED = 3
 
 
 class Format(StrEnum):
-    """What `graph export` writes."""
+    """Formats of `graph export`."""
 
     RECBOLE = "recbole"
     GRAPHML = "graphml"
@@ -55,7 +55,9 @@ def neighbours(
     ] = None,
     k: Annotated[
         int | None,
-        typer.Option("-k", min=1, show_default=False, help="How many (default: graph.k)."),
+        typer.Option(
+            "-k", min=1, show_default=False, help="Number of neighbours (default: graph.k)."
+        ),
     ] = None,
     picture: Annotated[
         Path | None,

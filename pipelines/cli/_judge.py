@@ -47,7 +47,7 @@ def export(
     ] = None,
     cases: Annotated[int, typer.Option("--n", min=1, help="Pairs of a persona and an item.")] = 10,
     judges: Annotated[int, typer.Option("--judges", min=1, help="Questionnaires to write.")] = 1,
-    seed: Annotated[int, typer.Option("--seed", help="Which pairs, and in which orders.")] = 0,
+    seed: Annotated[int, typer.Option("--seed", help="Seed of the pairs and their orders.")] = 0,
     home: HomeOption = None,
     config: ConfigOption = None,
     as_json: JsonOption = False,

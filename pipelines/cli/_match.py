@@ -33,7 +33,7 @@ _FIGURES = ("accuracy", "precision", "recall", "f1", "difference")
 
 def match(
     domain: Annotated[
-        Literal["movies", "books", "games"], typer.Option("--domain", help="Whose users.")
+        Literal["movies", "books", "games"], typer.Option("--domain", help="Domain of the users.")
     ] = "movies",
     users: Annotated[
         int | None,

@@ -107,7 +107,7 @@ def show(
     def render(screen: Console) -> None:
         _render_release(payload, screen)
         whole = terminal_text(payload["card"]).rstrip()
-        # What a release is stands before the card's first section.
+        # The card's text before its first section describes the release.
         excerpt = whole if card else whole.partition("\n## ")[0].partition("\n")[2].strip()
         screen.print()
         screen.print(excerpt, markup=False, soft_wrap=card)

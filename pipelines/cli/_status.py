@@ -42,7 +42,7 @@ def status(
     "bytes", "created_at", "problem"}], "releases": [{"name", "version",
     "world", "created_at", "tables", "problem"}], "unfinished": [{"path",
     "bytes", "modified_at", "in_progress"}], "disk": {"total", "folders"}}.
-    Where "problem" says that something is damaged, the rest is null. With
+    If "problem" reports damage, the rest is null. With
     --releases "snapshots" is empty.
     """
     settings = open_settings(home, config)

@@ -23,7 +23,7 @@ _ESCAPED = {
     c: f"\\u{c:04x}"
     for c in (0x7F, *range(0x80, 0xA0), *range(0x202A, 0x202F), *range(0x2066, 0x206A))
 }
-#: What a shell reports for a program that SIGPIPE ended; ours ends the same way, quietly.
+#: Exit code that a shell reports for a program ended by SIGPIPE; this one returns it quietly.
 EXIT_PIPE = 141
 #: Control characters but tab and line feed, and those that reorder text, as visible ones.
 _VISIBLE = (
@@ -83,7 +83,7 @@ def console(*, stderr: bool = False) -> Console:
         def render(
             self, renderable: RenderableType, options: ConsoleOptions | None = None
         ) -> Iterable[Segment]:
-            # Everything that is printed passes here: texts, tables, live lines, bars.
+            # All output passes here: texts, tables, live lines, bars.
             for segment in super().render(renderable, options):
                 text, style, control = segment
                 yield segment if control else Segment(printable(text), style)
@@ -93,7 +93,7 @@ def console(*, stderr: bool = False) -> Console:
 
 def reader_gone() -> None:
     """Stop writing to a broken pipe: exit with code 141."""
-    # What is still in Python's buffer would fail again when the interpreter closes stdout.
+    # The rest of Python's buffer would fail again when the interpreter closes stdout.
     with suppress(OSError, ValueError):  # stdout is not a file (captured by a test)
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     raise typer.Exit(EXIT_PIPE)
@@ -202,7 +202,7 @@ def human_count(count: int) -> str:
 
 
 def human_age(moment: str, *, now: datetime | None = None) -> str:
-    """How long ago an ISO 8601 moment (UTC if it names no zone) was, in its largest unit.
+    """Age of an ISO 8601 moment (UTC if it names no zone), in its largest unit.
 
     >>> human_age("2026-01-01T00:00:00Z", now=datetime(2026, 1, 3, 5, tzinfo=UTC))
     '2 d'

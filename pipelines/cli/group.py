@@ -51,7 +51,7 @@ def wants(flag: str, words: Sequence[str]) -> bool:
 
 
 def guarded(call: Callable[[], Any], words: Sequence[str], *, debug: bool) -> int:
-    """Run a command and turn whatever it raises into an exit code.
+    """Run a command and turn its exceptions into an exit code.
 
     ``call`` returns an exit code (an ``int``) or anything else for success; ``words`` is the
     command line without the program's name; ``debug`` prints tracebacks and the details of errors.

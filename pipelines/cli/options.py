@@ -48,6 +48,7 @@ __all__ = [
     "complete_refs",
     "console",
     "emit",
+    "folder_option",
     "full_ref",
     "human_age",
     "human_bytes",
@@ -92,6 +93,13 @@ ConfigOption = Annotated[
         help="Settings file (default: UNDERSTUDY_CONFIG, else understudy.yaml if there is one).",
     ),
 ]
+
+
+def folder_option(flag: str, help: str) -> Any:  # noqa: A002
+    """Declare an optional folder that a command writes, for ``Annotated[Path | None, ...]``."""
+    return typer.Option(flag, file_okay=False, show_default=False, help=help)
+
+
 SetOption = Annotated[
     list[str] | None,
     typer.Option(
@@ -101,7 +109,7 @@ SetOption = Annotated[
         help="Set one setting, such as personas.count=50; may be repeated.",
     ),
 ]
-#: How releases are named, for the help of options and arguments.
+#: Forms of a release's name, for the help of options and arguments.
 REF_HELP = "Release: NAME@latest, NAME@VERSION (or its start), NAME, latest, or a lock file."
 RefArgument = Annotated[str, typer.Argument(help=REF_HELP, autocompletion=complete_refs)]
 ReleaseOption = Annotated[

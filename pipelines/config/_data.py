@@ -8,7 +8,7 @@ from pydantic import Field, field_validator, model_validator
 
 from pipelines.config._base import Section, Share
 
-#: Where the first two of three tiers end, as shares of all users.
+#: Upper ends of the first two of three tiers, as shares of all users.
 Ends = tuple[Share, Share]
 Stars = Annotated[int, Field(ge=1, le=5)]
 
@@ -18,7 +18,7 @@ class AmazonData(Section):
 
     edition: Literal["auto", "2018", "2023"] = Field(
         "auto",
-        description="Which edition of the published files to read; `auto` reads what is there "
+        description="Edition of the published files to read; `auto` reads what is there "
         "(an item in both is taken from the later one).",
     )
     categories: tuple[str, ...] = Field(
@@ -125,7 +125,7 @@ class BooksSettings(Section):
 
 
 class GamesSettings(Section):
-    """How a Steam review becomes a rating from 1 to 5.
+    """Conversion of Steam reviews into ratings from 1 to 5.
 
     Steam's users recommend a game or not; how long they played says how much. The three ratings
     of a verdict are for little, some and much time; without the optional file of times, or for a

@@ -11,7 +11,7 @@ from pipelines.config._base import Section
 
 
 class EngineSettings(Section):
-    """Which language model answers; part of every answer's key."""
+    """The language model that answers; part of every answer's key."""
 
     # It decides whether a reply is taken, never what one says: the answers that are stored are
     # the same under both values, and so are their keys and what is built from them.
@@ -57,7 +57,7 @@ class EngineSettings(Section):
 
 
 class ServingSettings(Section):
-    """How the model is run; changes speed and cost, never an answer's key."""
+    """Execution of the model: changes speed and cost, never an answer's key."""
 
     identity: ClassVar[bool] = False
 

@@ -29,7 +29,7 @@ class SampleSettings(Section):
 
 
 class WorldSettings(Section):
-    """Which original files the pipeline starts from."""
+    """Original files that the pipeline starts from."""
 
     # Identity is the content of the files, which enters as input versions.
     runtime_fields = frozenset({"folder"})
@@ -46,7 +46,7 @@ class WorldSettings(Section):
     )
     variant: Literal["auto", "ml-latest-small", "ml-25m", "ml-32m", "ml-1m", "ml-100k"] = Field(
         "auto",
-        description="Which MovieLens archive to take from `folder`; `auto` takes the only one, "
+        description="MovieLens archive to take from `folder`; `auto` takes the only one, "
         "or ml-latest-small if there are several.",
     )
     sample: SampleSettings = Field(
@@ -55,7 +55,7 @@ class WorldSettings(Section):
 
 
 class IngestSettings(Section):
-    """How strictly original files are read."""
+    """Strictness of reading original files."""
 
     max_rejected_share: Share = Field(
         0.01, description="Share of rows of one file that may be rejected before the run fails."
@@ -91,29 +91,29 @@ class PersonaSettings(Section):
     seed: int = Field(7, ge=0, description="Cohort seed; persona n depends on (seed, n) only.")
     writer: Literal["statistical", "model"] = Field(
         "statistical",
-        description="Who writes the descriptions: `statistical` needs no model, `model` asks the "
+        description="Writer of the descriptions: `statistical` needs no model, `model` asks the "
         "engine of the section `engine`.",
     )
     domain: Literal["movies", "books", "games"] = Field(
         "movies",
-        description="Whose films, books or games the configured cohort likes, if its name begins "
+        description="Domain whose items the configured cohort likes, if its name begins "
         "with no domain (`books-2026` says it itself).",
     )
     genres: Literal["sampled", "model"] = Field(
         "sampled",
-        description="Who decides on liked and disliked genres: `sampled` draws them from shares "
+        description="Source of liked and disliked genres: `sampled` draws them from shares "
         "(SUBER's second dataset), `model` leaves them to the model (its first).",
     )
     reader: Literal["statistical", "model"] = Field(
         "statistical",
-        description="Who reads the texts of imported personas: `statistical` by rules when they "
+        description="Reader of the texts of imported personas: `statistical` by rules when they "
         "are rated, `model` asks the engine of the section `engine` by closed choices and fills "
         "their fields.",
     )
     style: Literal["free", "slots"] = Field(
         "free",
-        description="How a model writes: `free` in sentences of its own, `slots` in the blanks of "
-        "a plan that states every attribute (for models too small to write freely).",
+        description="Style of a model's texts: `free` in sentences of its own, `slots` in the "
+        "blanks of a plan that states every attribute (for models too small to write freely).",
     )
     temperature: float | None = Field(
         None,
@@ -131,11 +131,11 @@ class PersonaSettings(Section):
         description="Least probability of a token, as a share of the most probable one's.",
     )
     repetition_penalty: float | None = Field(
-        None, gt=0, description="Above 1: tokens that came before are drawn less often."
+        None, gt=0, description="Above 1: earlier tokens are drawn less often."
     )
     gates: Literal["rules", "perplexity", "none"] = Field(
         "rules",
-        description="What a model's texts must pass: `rules` on words, repetition, the person and "
+        description="Gates for a model's texts: `rules` on words, repetition, the person and "
         "stated tastes; `perplexity` also a bound on the text's probability under smollm2-135m, "
         "which must have been fetched.",
     )
@@ -172,10 +172,10 @@ class EmbeddingSettings(Section):
 
 
 class EnsembleMember(Section):
-    """One rater of an ensemble."""
+    """A rater of an ensemble."""
 
     rater: Literal["statistical", "random", "mean", "llm"] = Field(
-        "llm", description="Who it is, as for `scoring.rater`."
+        "llm", description="Rater, as for `scoring.rater`."
     )
     engine: EngineSettings | None = Field(
         None, description="Its model, for `llm`; default: the section `engine`."
@@ -221,7 +221,7 @@ class ScoringSettings(Section):
     system: str | None = Field(
         None,
         min_length=1,
-        description="Who the model is to be, instead of the built-in text; the rules about scale "
+        description="Role of the model, instead of the built-in text; the rules about scale "
         "and reply follow it in any case.",
     )
     system_role: bool = Field(
@@ -256,8 +256,8 @@ class ScoringSettings(Section):
     )
     replay: str | None = Field(
         None,
-        description="Whose scores `rater: replay` repeats (the column `rater`); default: the only "
-        "ones there are.",
+        description="Rater whose scores `rater: replay` repeats (the column `rater`); default: the "
+        "only ones.",
     )
     max_pairs: int = Field(
         200_000,
@@ -349,14 +349,14 @@ class ReleaseSettings(Section):
 class CaptionSettings(Section):
     """Captions of items' posters (SimUSER, section 3.2.2)."""
 
-    # A release is the same whoever captions items afterwards; the table's own build is hashed
+    # A release does not depend on later captions; the table's own build is hashed
     # with it.
     identity: ClassVar[bool] = False
 
     captioner: str = Field(
         "statistical",
         min_length=1,
-        description="Who describes posters: `statistical` (facts of the pixels), "
+        description="Captioner of posters: `statistical` (facts of the pixels), "
         "`model` (the engine of the section `engine`, which must take images), or `module:Class` "
         "of your own.",
     )
@@ -372,8 +372,8 @@ class MatchingSettings(Section):
     method: str = Field(
         "statistical",
         min_length=1,
-        description="Who proposes and rates candidates: `statistical` (needs no language model), "
-        "`model` (the engine of the section `engine`), or `module:Class` of your own.",
+        description="Matcher that proposes and rates candidates: `statistical` (needs no language "
+        "model), `model` (the engine of the section `engine`), or `module:Class` of your own.",
     )
     users: int = Field(
         1_000, ge=1, description="Users that are matched per domain, drawn by hash (count)."
@@ -431,11 +431,11 @@ class TrainingSettings(Section):
     identity: ClassVar[bool] = False
 
     domain: Literal["movies", "books", "games"] = Field(
-        "movies", description="Whose release the job `train_policy` trains on."
+        "movies", description="Domain of the release that the job `train_policy` trains on."
     )
     rater: Literal["statistical", "replay", "llm"] = Field(
         "statistical",
-        description="Who rates what is recommended: `statistical` needs no language model, "
+        description="Rater of recommended items: `statistical` needs no language model, "
         "`replay` draws from the release's stored scores, `llm` asks the engine of the section "
         "`engine`.",
     )
@@ -478,7 +478,7 @@ class TrainingSettings(Section):
     retriever: Literal["none", "recent", "features", "embedding", "graph"] = Field(
         "recent", description="How past items are selected for the rater."
     )
-    retrieved: int = Field(10, ge=0, le=1_000, description="How many of them (count).")
+    retrieved: int = Field(10, ge=0, le=1_000, description="Past items selected (count).")
     scale_reward: bool = Field(
         True,
         description="Give the learner rewards from -1 to 1 instead of ratings; the best policy is "
@@ -514,7 +514,7 @@ class TmdbSettings(Section):
 
 
 class RuntimeSettings(Section):
-    """Where and how fast; never part of a version."""
+    """Paths and parallelism; never part of a version."""
 
     identity: ClassVar[bool] = False
 

@@ -1,4 +1,4 @@
-"""What a table's contract is: a pandera schema with a name, a key and an order."""
+"""Table contracts: a pandera schema with a name, a key and an order."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ColumnDoc:
-    """One line of the tables reference."""
+    """A row of the tables reference."""
 
     name: str
     dtype: str

@@ -19,7 +19,7 @@ _TIERS = ("low", "medium", "high")
 
 
 class Model(pa.DataFrameModel):
-    """What every contract's model starts from: exactly the declared columns, in their order."""
+    """Base of the contracts' models: exactly the declared columns, in their order."""
 
     class Config:
         """Of pandera."""

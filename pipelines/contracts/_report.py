@@ -12,7 +12,7 @@ class RaterReport(Model):
     """Figures of raters and baselines on held-out human ratings, with 95 % intervals."""
 
     split: pl.String = column(
-        "Which ratings are held out: `user`, the latest tenth of each person's, the "
+        "Held-out ratings: `user`, the latest tenth of each person's, the "
         "earlier ones being its history; `cold`, the same with nothing known of the person; "
         "`time`, those after one point in time for everybody.",
         isin=["user", "cold", "time"],

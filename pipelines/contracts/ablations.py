@@ -31,7 +31,7 @@ class SuitePersonas(Personas):
 
 
 class ItemSets(Model):
-    """Which items each hand-made persona is asked about, and what is expected of it."""
+    """Items that each hand-made persona is asked about, and the expected ratings."""
 
     persona_id: pl.String = column(_PERSONA)
     item_id: pl.String = column(ITEM)
@@ -46,7 +46,7 @@ class Series(Model):
     series: pl.String = column(_SERIES)
     item_id: pl.String = column(ITEM, unique=True)
     title: pl.String = column("Title of the item.", str_length={"min_value": 1})
-    basis: pl.String = column("How the series was found.", isin=["collection", "title", "keyword"])
+    basis: pl.String = column("Basis of the series.", isin=["collection", "title", "keyword"])
     position: pl.Int64 = column("Place in the series by year, then id.", ge=1)
     held_out: pl.Boolean = column("Whether it is the item that is asked about.")
 
@@ -84,7 +84,7 @@ class HumanCases(Model):
     case: pl.Int64 = column("Number of the case in its draw.", ge=0)
     user_id: pl.String = column(USER)
     item_id: pl.String = column(ITEM)
-    rating: pl.Float64 = column("What the person gave, on `scale`.", ge=0.5, le=5)
+    rating: pl.Float64 = column("Rating by the person, on `scale`.", ge=0.5, le=5)
     scale: pl.String = column("Scale of the source.", isin=["0.5-5", "1-5"])
     history: pl.List(pl.String) = column(
         "Items that the person rated in the training split, the latest, oldest first; "
@@ -97,11 +97,11 @@ class Scores(Model):
     """Success of each configuration in each test, with intervals; `test` is also `aggregate`."""
 
     cell: pl.String = column("Key of the configuration (hex).", str_length=64)
-    rater: pl.String = column("Who rated; `statistical` needs no language model.")
+    rater: pl.String = column("Rater; `statistical` needs no language model.")
     scale: pl.String = column("Rating scale.")
     shots: pl.String = column("Worked examples, or `-` if the rater sees none.")
     system: pl.String = column("`default` or `custom`, or `-`.")
-    retrieval: pl.String = column("How past items were chosen, or `-`.")
+    retrieval: pl.String = column("Retriever of past items, or `-`.")
     perturbation: pl.String = column("Noise on the rating.", isin=["none", "greedy", "gaussian"])
     wording: pl.String = column(
         "Words of the hand-made personas: `own`, or paraphrases of the `open` or "

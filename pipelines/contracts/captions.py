@@ -7,6 +7,7 @@ import polars as pl
 
 from pipelines.contracts._base import Contract, contracts
 from pipelines.contracts._columns import ITEM, Model
+from pipelines.statuses import CAPTION_STATUSES
 
 __all__ = ["CAPTIONED_DOMAINS", "CAPTIONS"]
 
@@ -21,10 +22,10 @@ class Captions(Model):
     caption: pl.String = pa.Field(
         nullable=True,
         str_length={"min_value": 1},
-        description="What is to be seen, in one line; null unless `ok`.",
+        description="Caption, in one line; null unless `ok`.",
     )
     captioner: pl.String = pa.Field(
-        description="Who described it: `statistical` (facts of the pixels), a model's id, or a "
+        description="Captioner: `statistical` (facts of the pixels), a model's id, or a "
         "plug-in's name."
     )
     image_sha256: pl.String = pa.Field(
@@ -34,18 +35,7 @@ class Captions(Model):
         "large to be read.",
     )
     status: pl.String = pa.Field(
-        isin=[
-            "ok",
-            "missing",
-            "corrupt",
-            "too_large",
-            "animated",
-            "cmyk",
-            "truncated",
-            "invalid",
-            "refused",
-            "engine_error",
-        ],
+        isin=list(CAPTION_STATUSES),
         description="`ok`, or why there is no caption: `missing`, `corrupt`, `too_large`, "
         "`animated`, `cmyk` (inks without a profile), or the status of a model's answer.",
     )

@@ -8,6 +8,7 @@ import polars as pl
 
 from pipelines.contracts._base import Contract, contracts
 from pipelines.contracts._columns import USER, Model, TrainingTraits, column, tier
+from pipelines.statuses import STATUSES
 
 __all__ = ["MATCHED_DOMAINS", "MATCHING"]
 
@@ -25,7 +26,7 @@ def _trait(name: str) -> Any:
 class MatchedPersonas(Model):
     """Personas matched to real users by self-consistency (SimUSER, section 3.1).
 
-    Everything is made of training interactions. An attribute that nothing is known about is null.
+    All columns are made of training interactions. Unknown attributes are null.
     """
 
     persona_id: pl.String = column(
@@ -37,11 +38,11 @@ class MatchedPersonas(Model):
     user_id: pl.String = column(USER)
     cohort: pl.String = column("`matched` for films, else `<domain>-matched`.")
     method: pl.String = column(
-        "Who proposed and rated the candidates: `statistical` (no language model), "
+        "Matcher of the candidates: `statistical` (no language model), "
         "`model`, or a plug-in's name."
     )
     basis: pl.String = column(
-        "Where the attributes come from: `fitted` on other users whose source states "
+        "Basis of the attributes: `fitted` on other users whose source states "
         "them, a language `model`, or `none`, then they are null.",
         isin=["fitted", "model", "none"],
     )
@@ -95,7 +96,7 @@ class MatchedPersonas(Model):
     )
     taste: pl.String = column("Summary of tastes (SimUSER's s_u).", str_length={"min_value": 1})
     taste_writer: pl.String = column(
-        "Who wrote the summary: `statistical` (no model), or a model's id."
+        "Writer of the summary: `statistical` (no model), or a model's id."
     )
     history: pl.Int64 = column(
         "Training interactions that the persona was made from (count).", ge=1
@@ -134,7 +135,7 @@ class PersonaCandidates(Model):
     status: pl.String = column(
         "`ok`, or why there is no score; `none` where the source states nothing, so "
         "that nothing is proposed.",
-        isin=["ok", "truncated", "invalid", "refused", "engine_error", "none"],
+        isin=[*STATUSES, "none"],
     )
 
 

@@ -18,6 +18,7 @@ from pipelines.contracts._columns import (
     scale,
     user_key,
 )
+from pipelines.statuses import STATUSES
 
 __all__ = ["PUBLISHED"]
 
@@ -69,13 +70,11 @@ class Personas(Model):
     )
     cohort: pl.String = column("Personas generated together share a cohort.")
     domain: pl.String = column(
-        "Whose items it has a taste in and rates.", isin=["movies", "books", "games"]
+        "Domain of the items that it rates.", isin=["movies", "books", "games"]
     )
-    origin: pl.String = column(
-        "Where it comes from.", isin=["sampled", "matched", "imported", "handmade"]
-    )
+    origin: pl.String = column("Origin.", isin=["sampled", "matched", "imported", "handmade"])
     writer: pl.String = column(
-        "Who wrote the description: `statistical` (no model), a model's id, `people` "
+        "Writer of the description: `statistical` (no model), a model's id, `people` "
         "for hand-made personas, or `unknown` if the file of an imported persona does not say."
     )
     name: pl.String = column(
@@ -106,13 +105,13 @@ class Personas(Model):
     )
     dislikes: pl.List(pl.String) = column("Disliked genres, disjoint from `likes`.")
     leniency: pl.String = column(
-        "How high it rates beside others: lowest quarter of people, middle half or "
+        "Level of its ratings beside others: lowest quarter of people, middle half or "
         "highest quarter; null if an imported persona's fields don't say, and of matched personas.",
         null=True,
         isin=["harsh", "average", "generous"],
     )
     manner: pl.String = column(
-        "How it uses the scale: quarter of people with the least varied ratings, "
+        "Use of the scale: quarter of people with the least varied ratings, "
         "middle half or quarter with the most varied; `polar`: best ratings for liked genres, bad "
         "ones for all others; `uniform`: everything alike. Null if an "
         "imported persona's fields don't say, and of matched personas.",
@@ -120,19 +119,19 @@ class Personas(Model):
         isin=["narrow", "average", "wide", "polar", "uniform"],
     )
     activity: pl.String = column(
-        "How much it rates beside others (60, 30 and 10 % of people); null of imported "
+        "Number of its ratings beside others (60, 30 and 10 % of people); null of imported "
         "and hand-made personas.",
         null=True,
         isin=["low", "medium", "high"],
     )
     conformity: pl.String = column(
-        "How close its ratings are to the items' means beside others (20, 55 and 25 % "
+        "Closeness of its ratings to the items' means beside others (20, 55 and 25 % "
         "of people); null of imported and hand-made personas.",
         null=True,
         isin=["low", "medium", "high"],
     )
     description: pl.String = column(
-        "Who this person is, as prose.", str_length={"min_value": 40, "max_value": 8000}
+        "Description of the person, as prose.", str_length={"min_value": 40, "max_value": 8000}
     )
 
 
@@ -159,7 +158,7 @@ class ItemEmbeddings(Model):
 
 
 class ScorePlan(Model):
-    """Which (persona, item) pairs are scored, and why they were chosen."""
+    """Scored (persona, item) pairs, and the reason of their choice."""
 
     persona_id: pl.String = column(_PERSONA)
     item_id: pl.String = column(ITEM)
@@ -192,7 +191,7 @@ class PreferenceScores(Model):
 
     persona_id: pl.String = column(_PERSONA)
     item_id: pl.String = column(ITEM)
-    rater: pl.String = column("Who scored; `statistical` needs no language model.")
+    rater: pl.String = column("Rater; `statistical` needs no language model.")
     scale: pl.String = column("Rating scale.", isin=["1-5", "1-10", "0-9", "one-ten", "0-100"])
     probabilities: pl.List(pl.Float64) = column(
         "Probability of each answer of the scale, ascending; null unless `ok`.",
@@ -205,7 +204,7 @@ class PreferenceScores(Model):
     entropy: pl.Float64 = column("Entropy.", null=True, ge=0, unit="nats")
     status: pl.String = column(
         "`ok`, or why there is no score. A failed answer is never a rating.",
-        isin=["ok", "truncated", "invalid", "refused", "engine_error"],
+        isin=list(STATUSES),
     )
     prompt_version: pl.String = column(
         "Prompt template version; null for raters without prompts.", null=True
@@ -214,7 +213,7 @@ class PreferenceScores(Model):
         "Key of the stored answer; null for raters without a model.", null=True
     )
     note: pl.String = column(
-        "What is to be known of this pair, such as what was left out of a prompt that "
+        "Note on this pair, such as what was left out of a prompt that "
         "was too long, or why there is no score; null where nothing.",
         null=True,
     )
@@ -244,7 +243,7 @@ class ItemSimilarity(Model):
     item_id: pl.String = column("Query item, such as `ml:862`.")
     neighbour_id: pl.String = column("Another item.")
     rank: pl.Int64 = column("1 is the most similar; ties by `neighbour_id`.", ge=1)
-    score: pl.Float64 = column("What is ranked by; 6 decimals.")
+    score: pl.Float64 = column("Ranking score; 6 decimals.")
     pathsim: pl.Float64 = column(
         "s(x, y): twice the path instances between the two over those from each "
         "back to itself; 6 decimals.",

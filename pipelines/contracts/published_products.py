@@ -70,7 +70,7 @@ class Products(Model):
     category: pl.String = column("Amazon's category by file name.")
     path: pl.List(pl.String) = column("The levels that were matched to the tree.")
     path_from: pl.String = column(
-        "Where they are from: the record's categories; if it has none, its "
+        "Source of the path: the record's categories; if it has none, its "
         "department or the file's name.",
         isin=["categories", "main_category", "file"],
     )
@@ -98,7 +98,7 @@ class Categories(Model):
 
 
 class ProductCategory(Model):
-    """Which product is in which choice set: one row for each category on its path."""
+    """Choice sets of each product: one row for each category on its path."""
 
     item_id: pl.String = column(ITEM)
     category_id: pl.String = column(_CATEGORY)

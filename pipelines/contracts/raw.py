@@ -48,7 +48,7 @@ class MovielensTags(Model):
 
 
 class MovielensUsers(Model):
-    """What ML-1M (users.dat) and ML-100K (u.user) tell of their users; empty for the others."""
+    """User attributes that ML-1M (users.dat) and ML-100K (u.user) publish; empty for the others."""
 
     user_id: pl.Int64 = column("MovieLens user id.", ge=1, unique=True)
     gender: pl.String = column("Gender code, as published.", isin=["F", "M"])

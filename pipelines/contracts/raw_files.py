@@ -29,13 +29,13 @@ class PersonaFileRows(Model):
     file: pl.String = column("Name of the file, relative to the data folder.")
     line: pl.Int64 = column("Line in the file; the first line is 1.", ge=1)
     text: pl.String = column(
-        "Who the persona is, as prose; null if there are attributes only.", null=True
+        "Description of the persona, as prose; null if there are attributes only.", null=True
     )
     name: pl.String = column("Name, if the file states one.", null=True)
     age: pl.String = column("Age or age band, as published.", null=True)
     gender: pl.String = column("Sex or gender, as published.", null=True)
     job: pl.String = column("Job or field of work, as published.", null=True)
-    writer: pl.String = column("Who or what wrote the text, if the file states it.", null=True)
+    writer: pl.String = column("Author or model of the text, if the file states it.", null=True)
     attributes: pl.String = column(
         "All attributes with their published names, as a JSON object of texts."
     )

@@ -52,13 +52,13 @@ class SteamReviews(Model):
         "`Posted November 5, 2011.` or `Posted 2011-11-05.`; the year may be absent.", null=True
     )
     last_edited: pl.String = column("The same of the last change.", null=True)
-    funny: pl.String = column("How many found it funny, as a text.", null=True)
-    helpful: pl.String = column("How many it helped, as a text.", null=True)
+    funny: pl.String = column("Number of users who found it funny, as a text.", null=True)
+    helpful: pl.String = column("Number of users whom it helped, as a text.", null=True)
     review: pl.String = column("The text; may be empty.", null=True)
 
 
 class SteamPlaytime(Model):
-    """Who has which game and played it how long (australian_users_items.json); may be empty."""
+    """Playtime by user and game (australian_users_items.json); may be empty."""
 
     line: pl.Int64 = column(_LINE, ge=1)
     position: pl.Int64 = column("Number of the game in the user's list.", ge=1)

@@ -10,6 +10,7 @@ import polars as pl
 
 from pipelines.contracts._base import Contract, contracts
 from pipelines.contracts._columns import ITEM, Model
+from pipelines.statuses import STATUSES
 
 __all__ = ["SIMULATIONS"]
 
@@ -17,7 +18,6 @@ _AGENT = "Number of the agent in the run, from 0."
 _VIEW = "Number of the view within the visit, from 1: a page, or one clicked item of it."
 _PAGE = "Number of the page, from 1."
 _KEY = "Key of the stored answer; null without a model."
-_STATUS = ["ok", "truncated", "invalid", "refused", "engine_error"]
 
 
 class SimulatedAgents(Model):
@@ -28,7 +28,7 @@ class SimulatedAgents(Model):
     user_id: pl.String = pa.Field(
         nullable=True, description="Real user whose training history it has; null without one."
     )
-    brain: pl.String = pa.Field(description="Who decides: `statistical`, a baseline, or a model.")
+    brain: pl.String = pa.Field(description="Brain: `statistical`, a baseline, or a model.")
     recommender: pl.String = pa.Field(description="Recommender that it visits.")
     exit_page: pl.Int64 = pa.Field(ge=1, description="Page on which the visit ended.")
     views: pl.Int64 = pa.Field(ge=1, description="Views of the visit (count).")
@@ -51,7 +51,7 @@ class SimulatedAgents(Model):
 
 
 class SimulatedViews(Model):
-    """Every item that a simulated user judged, and what came of it."""
+    """Items that simulated users judged, with their decisions and ratings."""
 
     agent: pl.Int64 = pa.Field(ge=0, description=_AGENT)
     view: pl.Int64 = pa.Field(ge=1, description=_VIEW)
@@ -81,12 +81,14 @@ class SimulatedViews(Model):
         isin=["negative", "neutral", "positive"],
         description="Of the feeling; null where it was not watched.",
     )
-    status: pl.String = pa.Field(isin=_STATUS, description="Of the last reply about the view.")
+    status: pl.String = pa.Field(
+        isin=list(STATUSES), description="Of the last reply about the view."
+    )
     answer_key: pl.String = pa.Field(nullable=True, description=_KEY)
 
 
 class SimulatedPages(Model):
-    """What simulated users felt and did after every view."""
+    """Feelings and decisions of simulated users, by page view."""
 
     agent: pl.Int64 = pa.Field(ge=0, description=_AGENT)
     view: pl.Int64 = pa.Field(ge=1, description=_VIEW)
@@ -107,12 +109,17 @@ class SimulatedPages(Model):
     action: pl.String = pa.Field(
         nullable=True,
         isin=["NEXT", "PREVIOUS", "CLICK", "EXIT"],
-        description="What the agent did; null where it failed before.",
+        description="Action of the agent; null where it failed before.",
     )
     target: pl.Int64 = pa.Field(nullable=True, ge=0, description="Position that was clicked.")
     reason: pl.String = pa.Field(nullable=True, description="Why.")
+    flagged: pl.Boolean = pa.Field(
+        nullable=True,
+        description="Whether the agent would leave rather when content and rested than when "
+        "neither; null where the counterfactual was not asked.",
+    )
     status: pl.String = pa.Field(
-        isin=_STATUS,
+        isin=list(STATUSES),
         description="Of the last reply about the decision, the reflection or the interview; "
         "without a decision, of the view.",
     )
@@ -130,7 +137,7 @@ class SimulatedMemories(Model):
     )
     kind: pl.String = pa.Field(isin=["action", "reflection"], description="Kind of entry.")
     item_id: pl.String = pa.Field(nullable=True, description=f"{ITEM} Null of a reflection.")
-    text: pl.String = pa.Field(description="What is remembered.")
+    text: pl.String = pa.Field(description="Text of the memory.")
     evidence: pl.List(pl.Int64) = pa.Field(
         description="Numbers of the entries that a reflection rests on; empty of an action."
     )

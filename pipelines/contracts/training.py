@@ -17,7 +17,7 @@ class TrainedPolicy(Model):
     algo: pl.String = column("Algorithm.", isin=["a2c", "ppo", "trpo", "dqn"])
     steps: pl.Int64 = column("Steps that it was trained for (count).", ge=1)
     release: pl.String = column("Release that it was trained on, `name@version`.")
-    rater: pl.String = column("Who rated its recommendations.")
+    rater: pl.String = column("Rater of its recommendations.")
     language_model: pl.Boolean = column("Whether a language model rated.")
     scale: pl.String = column("Scale of the ratings.")
     items_sha256: pl.String = column(

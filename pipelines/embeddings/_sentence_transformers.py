@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -45,7 +44,7 @@ class SentenceTransformersEmbedder:
     dtype
         ``float32`` or ``bfloat16`` (twice as fast on CPU, cosine to float32 at least 0.996).
     batch, threads
-        Texts per forward pass (count); CPU threads, 0 takes every core.
+        Texts per forward pass (count); CPU threads, 0 leaves torch's own number.
 
     Raises
     ------
@@ -68,7 +67,9 @@ class SentenceTransformersEmbedder:
             digest = _digest_of(self._model)
         import torch
 
-        torch.set_num_threads(threads or os.cpu_count() or 1)
+        # 0 leaves the process's own number: it follows OMP_NUM_THREADS and CPU affinity.
+        if threads:
+            torch.set_num_threads(threads)
         if dtype == "bfloat16":
             self._model = self._model.to(torch.bfloat16)
         name = Path(model).name if Path(model).exists() else model
@@ -162,7 +163,7 @@ def _verified(weights: Path, expected: str) -> str:
 
 
 def _digest_of(model: Any) -> str:
-    """SHA-256 over the names and bytes of all weights, wherever the model came from."""
+    """SHA-256 over the names and bytes of all weights, for any origin of the model."""
     import torch
 
     digest = hashlib.sha256()

@@ -37,7 +37,7 @@ def embed_table(
     key
         ``item_id`` or ``persona_id``.
     text
-        What is encoded, one text per row; none may be null or empty.
+        Texts to encode, one per row; none may be null or empty.
     embedder
         The encoder.
     previous
@@ -108,7 +108,7 @@ def _lists(vectors: np.ndarray) -> pl.Series:
     return pl.Series("vector", vectors.astype(np.float32)).arr.to_list()
 
 
-#: Where a story line or description stands; the first that there is.
+#: Columns with a story line or description; the first that exists is used.
 _PROSE = ("overview", "description")
 #: People, makers and keywords: column, how its sentence begins, how many are named. More keywords
 #: add little and push the prose out of the encoder's window.

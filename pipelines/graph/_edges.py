@@ -89,7 +89,7 @@ def training(
 
 
 def edge_mask(edge: EdgeType, train: Training) -> npt.NDArray[np.bool_] | None:
-    """Which training interactions an edge type takes; None for none (an absent column)."""
+    """Select the training interactions of an edge type; None for none (an absent column)."""
     if edge.where == "all":
         return np.ones(len(train.user), dtype=np.bool_)
     if edge.where == "liked":
@@ -193,7 +193,7 @@ def _codes(users: pl.Series, items: pl.Series) -> tuple[pl.Expr, pl.Expr]:
 
 
 def _rescaled(names: Sequence[str]) -> pl.Expr:
-    """The rating on 1-5, whatever scale its row is on."""
+    """The rating on 1-5, from the scale of its row."""
     rating = pl.lit(None, pl.Float64)
     for name in names:
         here = rescale(pl.col("rating"), scale_named(name), _SCALE)
@@ -229,7 +229,7 @@ def _training_rows(
     parts: pl.DataFrame,
     items: int,
 ) -> npt.NDArray[np.bool_]:
-    """Which interactions are in the training split."""
+    """Select the interactions in the training split."""
     # A split of an item that is not in the catalogue can only be of no interaction.
     parts = parts.drop_nulls()
     mine, theirs = _key(coded, items), _key(parts, items)

@@ -17,7 +17,7 @@ from pipelines.errors import ContractError, StoreError
 from pipelines.graph._schema import EdgeType, load_schema
 from pipelines.store.files import whole_file
 
-#: What a token of an atomic file or a text in XML can't hold as it is: control characters, line
+#: Characters that need escaping in a token of an atomic file or in XML: control characters, line
 #: separators, non-characters, the quotation mark (at the start of a field a CSV reader takes it
 #: for that of a quoted one) and the sign of the escape itself.
 _HOSTILE = '[\\x00-\\x1f"%\\x7f-\\x9f\u2028\u2029\ufeff\ufffe\uffff]'
@@ -28,7 +28,7 @@ _HOSTILE_PL = '[\\x00-\\x1f"%\\x7f-\\x{9f}\\x{2028}\\x{2029}\\x{feff}\\x{fffe}\\
 
 @dataclass(frozen=True, slots=True)
 class RecboleFiles:
-    """What was written: the two files, and how many rows they have."""
+    """The two files and their numbers of rows."""
 
     kg: Path
     link: Path

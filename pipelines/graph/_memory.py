@@ -62,7 +62,7 @@ class Catalogue:
 
 
 class Ratings:
-    """Who rated what, for pairs that are joined in the graph; by code, on one scale.
+    """Ratings of pairs that are joined in the graph; by code, on one scale.
 
     Ratings of pairs that the graph does not join (held-out ones) are left out. ``interactions`` has
     columns ``user_id, item_id, rating, scale``, or is None if ratings are unknown. The scale is by
@@ -145,7 +145,7 @@ class Ratings:
 
 
 class ReleaseTables:
-    """Tables of a release by short name, whatever holds them.
+    """Tables of a release by short name, from any container.
 
     ``source`` is a release of the store, a mapping of names to frames or to tables that have
     ``lazy()``, or a reference such as ``movies@latest`` or the path of a lock file in the store
@@ -265,11 +265,11 @@ class Neighbour:
     rating: float | None
     #: ``own``: the user's own; ``others``: the mean of everybody else's; None: no rating.
     rating_of: RatingOf | None
-    #: What neighbours are ranked by; see :class:`Parts`.
+    #: Ranking score; see :class:`Parts`.
     score: float
     #: The three similarities in it, before their weights.
     parts: Parts
-    #: What it was found by.
+    #: Basis of the match.
     basis: Basis
     #: Share of each meta-path in ``parts.pathsim`` (they sum to it), largest first; only those that
     #: join the two items.
@@ -337,7 +337,7 @@ class GraphMemory:
 
     Open one with :meth:`open` or :meth:`from_tables`; give every simulated user a
     :meth:`copy`. Copies share the graph they were opened with and keep only what they add.
-    Whatever was added, answers are those of a graph built from scratch with the same edges.
+    After any additions, answers are those of a graph built from scratch with the same edges.
 
     Reading from several threads is safe; adding is not.
 
@@ -475,7 +475,7 @@ class GraphMemory:
         users, items
             As for :meth:`retrieve`, one pair per query.
         k
-            How many (at least 1); default the settings' ``k``.
+            Neighbours (count, at least 1); default the settings' ``k``.
         memories
             The memory that each query is answered from: copies of this one, such as those of
             agents. Default this one for all.
@@ -690,7 +690,7 @@ class GraphMemory:
     def add_user(self, user: str, traits: Mapping[str, str] | None = None) -> None:
         """Make a user known, such as a persona that is not in the release.
 
-        Nothing changes if it is known. ``traits`` are values by the column of the users' table that
+        A known edge changes nothing. ``traits`` are values by the column of the users' table that
         relations are made from, such as ``{"occupation": "artist", "age_band": "25-34"}``.
 
         Raises
@@ -716,7 +716,7 @@ class GraphMemory:
     def add(self, user: str, relation: str, item: str, rating: float | None = None) -> bool:
         """Add what a user did (SimUSER, formula 4), with the inverse edge; copies don't see it.
 
-        Costs the degree of the two ends, whatever the size of the graph. Edges never go away:
+        Costs the degree of the two ends, for any size of the graph. Edges never go away:
         rating an item again adds the new rating's edges, and the newest rating is the one
         that is answered.
 

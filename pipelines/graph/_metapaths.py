@@ -32,7 +32,7 @@ _USER_KEYS = frozenset({"name", "user", "item", "source"})
 class MetaPath:
     """A sequence of relations from an item or a user to an item."""
 
-    #: Where it belongs and what it is called.
+    #: Domain, and name within it.
     domain: str
     name: str
     #: The walk from the start (an item, or a user) to the node type in the middle.
@@ -57,7 +57,7 @@ class MetaPath:
 
     @property
     def symmetric(self) -> bool:
-        """Whether it comes back the way it went, so that its counts are symmetric."""
+        """Whether the metapath is symmetric: its second half reverses the first."""
         return self.left == self.right
 
     def __len__(self) -> int:

@@ -37,7 +37,7 @@ class Block:
     #: Columns (with `offset` added) and counts of the matrix it lies in.
     indices: Codes
     data: Vector
-    #: Where each item's entries begin and end in them.
+    #: First entry of each item in them, and the end.
     starts: Codes
     ends: Codes
     #: First column and number of columns, one per node of the middle type.
@@ -50,7 +50,7 @@ class Block:
         return self.indices[part] - self.offset, self.data[part]
 
     def value(self, item: int, node: int) -> float:
-        """How often one item reaches one node; nodes beyond the width are new: never."""
+        """Walks from an item to a node; 0 for new nodes, which lie beyond the width."""
         if node >= self.width:
             return 0.0
         start, end = self.starts[item], self.ends[item]
@@ -178,7 +178,7 @@ Steps = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where an edge type stands in a walk from items."""
+    """Position of an edge type in a walk from items."""
 
     #: Number of the walk.
     walk: int
@@ -370,7 +370,7 @@ class PathCounts:
         return indices[indptr[node] : indptr[node + 1]]
 
     def _list_places(self) -> None:
-        """Where each edge type stands in the walks, and what a walk's count enters."""
+        """Index the positions of each edge type in the walks, and the counts that a walk enters."""
         edges = self.index.schema.edges
         self._adjacency: list[tuple[Codes, Codes] | None] = [None] * (2 * len(edges))
         self.places: tuple[list[Place], ...] = tuple([] for _ in edges)
@@ -413,7 +413,7 @@ class PathCounts:
         return tuple(dict.fromkeys(rights))
 
     def _weights(self) -> tuple[Vector, list[tuple[int, int]]]:
-        """How many symmetric paths each column stands for, and the other paths."""
+        """Symmetric paths per column (count), and the asymmetric paths."""
         twice = np.zeros(self.columns)
         crossed = []
         for left, right in self.item_paths:
@@ -620,7 +620,7 @@ class UserWalks:
     weights: Vector
     #: Path instances from the user back to itself.
     own: float
-    #: What additions contribute to the counts: counts by item, and their factor.
+    #: Contributions of additions to the counts: counts by item, and their factor.
     grown: list[tuple[dict[int, float], float]]
 
 

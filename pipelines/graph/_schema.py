@@ -1,4 +1,4 @@
-"""What may be an edge of a domain's graph, read from ``data/schema.yaml``."""
+"""Edge types of a domain's graph, read from ``data/schema.yaml``."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class EdgeType:
     column: str | None = None
     #: Prefix of the made nodes' ids; None if the values are item ids.
     node: str | None = None
-    #: How a value becomes a node: ``text``, ``year``, ``month`` or ``price``.
+    #: Conversion of a value into a node: ``text``, ``year``, ``month`` or ``price``.
     form: str = "text"
     #: Whether the source may lack the column or table.
     optional: bool = False
@@ -48,7 +48,7 @@ class EdgeType:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One step of a path: a relation walked from one node type to another."""
+    """A step of a path: a relation walked from one node type to another."""
 
     #: As walked. ``relation`` is spelled ``^name`` if it is walked against its direction and has no
     #: inverse of its own.

@@ -73,7 +73,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """What is asked, and of what."""
+    """A query item with the graph and weights to search by."""
 
     #: The graph.
     base: PathCounts
@@ -164,7 +164,7 @@ def _ranked(query: Query, k: int) -> _Ranked:
 def _score(
     settings: GraphSettings, pathsim: Vector, similar: Vector | None, cosine: Vector | None
 ) -> Vector:
-    """What neighbours are ranked by; NaN counts as 0."""
+    """Ranking scores of neighbours; NaN counts as 0."""
     total = settings.alpha * pathsim
     if similar is not None:
         total += (1.0 - settings.alpha) * np.nan_to_num(similar)
@@ -261,7 +261,7 @@ _BLOCK_USERS = 64
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """Who asks: a user (code, or None for the community alone) and the additions they see."""
+    """A user (code, or None for the community alone) with the additions visible to it."""
 
     growth: AddedCounts
     user: int | None
@@ -326,7 +326,7 @@ class _Users:
             self.part[low : low + len(some)] = (1.0 - settings.alpha) * similar
 
     def query(self, base: PathCounts, settings: GraphSettings, reader: int, item: int) -> Query:
-        """One reader's query."""
+        """Query of one reader."""
         who = self.readers[reader]
         counts = None if who.user is None else self.counts[reader]
         return Query(base, who.growth, settings, item, counts)
@@ -452,7 +452,7 @@ def search_many(
     reader_of, items
         Per query: number of the reader, and code of the query item.
     k
-        How many neighbours at most.
+        Neighbours at most (count).
 
     Returns
     -------

@@ -33,8 +33,8 @@ _COLUMNS = (
 )
 #: Decimals of published scores: fewer than what the order of summation may change.
 _DECIMALS = 6
-#: How far below the k-th score of the fast pass (float32 products) a neighbour may still be
-#: that belongs among the first k: its error and the rounding, with room.
+#: Distance below the k-th score of the fast pass (float32 products) within which a neighbour may
+#: still belong among the first k: its error and the rounding, with a margin.
 _MARGIN = 1e-5
 #: Pairs whose vectors are multiplied at once: few enough for the processor's cache.
 _PAIRS = 2048
@@ -208,7 +208,7 @@ class _Job:
     settings: GraphSettings
 
     def rows_that_fit(self, budget: int) -> int:
-        """How many rows a workspace of that many bytes has."""
+        """Rows that fit a workspace of that many bytes (count)."""
         per_row = max(1, self.sim.items) * (8 * (len(self.sim.groups) + 2) + 4 + 2)
         return int(np.clip(budget // per_row, 1, _BLOCK_ROWS))
 

@@ -1,4 +1,4 @@
-"""What judges are asked about: pairs of a persona and an item, and what raters said of them."""
+"""Cases for human judges: pairs of a persona and an item, with the raters' replies."""
 
 from __future__ import annotations
 
@@ -22,12 +22,27 @@ _PROSE = 700
 
 @dataclass(frozen=True)
 class Reply:
-    """What one rater said: a rating on a scale and, perhaps, why."""
+    """A rater's reply: a rating on a scale and, if given, an explanation; or a log of several.
+
+    Attributes
+    ----------
+    rater
+        Name of the rater.
+    rating
+        On `scale`; None where there is a log.
+    scale
+        Name of the scale.
+    explanation
+        Why; None without one.
+    log
+        Lines of what was watched and rated, in their order.
+    """
 
     rater: str
-    rating: int
+    rating: int | None
     scale: str
     explanation: str | None = None
+    log: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -72,7 +87,7 @@ def draw_cases(
     personas, items
         Tables that hold everybody and everything in them.
     count, seed
-        How many pairs, and which.
+        Number of pairs, and the seed of their choice.
 
     Raises
     ------

@@ -24,7 +24,7 @@ __all__ = ["COLUMNS", "GRADES", "KEY_FILE", "Questionnaire", "export_questionnai
 KEY_FILE = "key.json"
 #: Columns of a returned sheet.
 COLUMNS = ("sheet", "entry", "grade")
-#: What the grades mean (SUBER asks for 1 to 5; the wording is ours).
+#: Wording of the grades (SUBER asks for 1 to 5; the wording is ours).
 GRADES = {
     1: "makes no sense for this person",
     2: "unlikely",
@@ -36,7 +36,7 @@ GRADES = {
 
 @dataclass(frozen=True)
 class Questionnaire:
-    """What was written.
+    """Files of a questionnaire.
 
     Attributes
     ----------
@@ -69,11 +69,11 @@ def export_questionnaire(
     Parameters
     ----------
     cases
-        What is asked.
+        Cases to ask about.
     folder
         An empty or new folder.
     judges
-        How many questionnaires (count).
+        Questionnaires (count).
     seed
         Of orders and names.
 
@@ -147,11 +147,15 @@ def _entry(number: int, of: int, name: str, case: Case, reply: Reply) -> str:
         f'<label><input type="radio" name="{name}" value="{grade}"> {grade}</label>'
         for grade in GRADES
     )
+    ends = f"{scale.low:g} to {scale.high:g}"
+    given = f"<p><b>Rating given:</b> {reply.rating} on a scale from {ends}</p>"
+    if reply.log:
+        lines = "".join(f"<li>{html.escape(line)}</li>" for line in reply.log)
+        given = f"<p><b>Then:</b></p><ol>{lines}</ol>"
     return (
         f'<section><h2>{number} of {of}</h2><p class="who">{html.escape(case.person)}</p>'
         f'<p class="what">{html.escape(case.item)}</p>'
-        f"<p><b>Rating given:</b> {reply.rating} on a scale from {scale.low:g} to "
-        f"{scale.high:g}</p>{why}<fieldset>{grades}</fieldset></section>"
+        f"{given}{why}<fieldset>{grades}</fieldset></section>"
     )
 
 
@@ -168,7 +172,7 @@ label {{ margin-right: 1.4rem; }} fieldset {{ border: 0; padding: 0; }}
 button {{ font-size: 1rem; padding: .5rem 1.2rem; }} #left {{ color: #a00; }}
 </style></head><body>
 <h1>How sensible is each rating?</h1>
-<p>Below are {entries} ratings that somebody is said to have given. Read who the person is and what
+<p>Below are {entries} ratings that a person may have given. Read who the person is and what
 was rated, and grade how well the rating fits that person. Judge each one alone; there is no right
 number of good or bad ones.</p><ul>{legend}</ul>
 {body}

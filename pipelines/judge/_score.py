@@ -22,7 +22,7 @@ _RESAMPLES = 2_000
 
 @dataclass(frozen=True)
 class Judgement:
-    """What the judges said.
+    """Judges' grades by rater, with their agreement.
 
     Attributes
     ----------

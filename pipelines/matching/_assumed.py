@@ -1,4 +1,4 @@
-"""What is assumed rather than fitted: one YAML file, read once."""
+"""Assumed constants of matching, read once from a YAML file."""
 
 from __future__ import annotations
 

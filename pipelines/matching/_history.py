@@ -71,7 +71,7 @@ def occupations_of(age_band: pl.Series, occupation: pl.Series) -> pl.Series:
 class Lists:
     """Lists of interactions, in compressed rows."""
 
-    #: Where each list begins in `rows`, of shape (lists + 1,).
+    #: First entry of each list in `rows`, of shape (lists + 1,).
     start: Ints
     #: Rows of the history, of shape (entries,).
     rows: Ints
@@ -94,7 +94,7 @@ class History:
     users: list[str]
     #: The table `items`, by id; item n is its n-th row.
     items: pl.DataFrame
-    #: Where each user's rows begin, of shape (users + 1,).
+    #: First row of each user, of shape (users + 1,).
     start: Ints
     #: Item numbers, ascending within a user, of shape (rows,).
     item: Ints
@@ -217,15 +217,15 @@ class History:
         return np.array([place[user] for user in users], np.int64)
 
     def sample(self, count: int, seed: int) -> Ints:
-        """Numbers of `count` users, ascending; the same ones whoever else there is.
+        """Numbers of `count` users, ascending; independent of the other users.
 
-        Everybody where there are no more than `count`.
+        All users if there are no more than `count`.
         """
         order = np.argsort(combine(seed, self.keys), kind="stable")
         return np.sort(order[:count])
 
     def draw(self, users: Ints, sizes: Ints, *keys: int) -> Lists:
-        """One list of interactions per user, drawn without replacement.
+        """Draw a list of interactions per user, without replacement.
 
         ``users`` and ``sizes`` (at most all that a user has) are of shape (n,); equal ``keys``,
         seed and purpose, give equal lists.

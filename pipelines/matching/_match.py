@@ -32,7 +32,7 @@ class Matched:
     #: Rows of the tables `matched_personas` and `persona_candidates`, in their order.
     personas: pl.DataFrame
     candidates: pl.DataFrame
-    #: What the matcher says of itself, and counts of statuses; JSON-ready.
+    #: The matcher's metadata, and counts of statuses; JSON-ready.
     metadata: dict[str, Any]
 
 
@@ -212,7 +212,7 @@ def _candidate_rows(history: History, scored: Scored) -> pl.DataFrame:
     ids = np.array([history.users[n] for n in scored.users], dtype=object)
     candidates = scored.candidates
     if not candidates.height:
-        # Nothing is proposed: one row says so, and is chosen.
+        # A user without proposals has a single row, which is chosen.
         nothing = {"candidate": 0, "chosen": True, "status": "none"}
         rows = [{"user_id": user, **nothing} for user in ids]
         return pl.DataFrame(rows, schema=contract.polars_schema()).sort(contract.order)

@@ -52,7 +52,7 @@ class PersonalityRow:
     errors: dict[str, Interval] | None
 
     def as_json(self) -> dict[str, Any]:
-        """Everything as plain values."""
+        """Row as plain values."""
         return asdict(self)
 
 

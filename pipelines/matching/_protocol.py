@@ -14,7 +14,7 @@ from pipelines.matching._history import AGE_BANDS, Floats, History, Ints, Lists,
 #: Big Five traits, each 1 (low), 2 (medium) or 3 (high) (SimUSER, appendix B).
 BIG_FIVE = ("openness", "conscientiousness", "extraversion", "agreeableness", "neuroticism")
 LEVELS = {1: "low", 2: "medium", 3: "high"}
-#: What a candidate says of a person, with column types.
+#: Columns of a candidate's attributes, with types.
 ATTRIBUTES: dict[str, Any] = {
     "age_band": pl.String,
     "occupation": pl.String,
@@ -69,7 +69,7 @@ class Trials:
 
 @dataclass(frozen=True)
 class Rated:
-    """How likely each candidate's person is to like lists like those of the trials."""
+    """Ratings of the trials' lists by each candidate's person."""
 
     #: Expected rating on 1-10, of shape (candidates, j + k): own lists first; NaN where there is
     #: none.
@@ -91,8 +91,8 @@ class Matcher(Protocol):
 
     #: Value of the column ``method``.
     name: str
-    #: Where attributes come from, set by `fit`: `fitted` (users whose source states them), `model`,
-    #: or `none` (nothing is known, so that nothing is proposed).
+    #: Basis of the attributes, set by `fit`: `fitted` (users whose source states them), `model`,
+    #: or `none` (without a basis, nothing is proposed).
     basis: str
 
     def fit(self, history: History) -> Self:
@@ -127,5 +127,5 @@ class Matcher(Protocol):
         ...
 
     def metadata(self) -> dict[str, Any]:
-        """What was fitted and assumed, and which model was asked how often; JSON-ready."""
+        """Fitted and assumed values, and the model with its number of calls; JSON-ready."""
         ...

@@ -15,7 +15,6 @@ MATCHERS: dict[str, str] = {
     "statistical": "pipelines.matching._statistical:StatisticalMatcher",
     "model": "pipelines.matching._model:ModelMatcher",
 }
-_METHODS = ("fit", "tastes", "candidates", "rate", "metadata")
 
 
 def open_matcher(settings: Settings, name: str | None = None) -> Matcher:
@@ -33,31 +32,26 @@ def open_matcher(settings: Settings, name: str | None = None) -> Matcher:
         If the model can't be loaded.
     """
     name = name or settings.matching.method
-    target = plugins.plugin_class(
-        name,
-        MATCHERS,
-        kind="matcher",
-        methods=_METHODS,
-        implement="pipelines.matching.Matcher (docs/matching.md)",
-    )
-    where = f"matcher {name}"
     if name != "model":
-        matcher: Matcher = plugins.construct(target, where, {"settings": settings.matching})
+        matcher: Matcher = plugins.open_plugin(
+            name,
+            MATCHERS,
+            {"settings": settings.matching},
+            kind="matcher",
+            methods=("fit", "tastes", "candidates", "rate", "metadata"),
+            implement="pipelines.matching.Matcher (docs/matching.md)",
+        )
         return matcher
     from pipelines.llm.answers import AnswerStore
     from pipelines.llm.engines import load_engine
     from pipelines.llm.engines.tokens import model_tokenizer
+    from pipelines.matching._model import ModelMatcher
 
-    engine = load_engine(settings.engine, settings.serving)
-    try:
-        model: Matcher = target(
+    with plugins.closing_on_error(load_engine(settings.engine, settings.serving)) as engine:
+        return ModelMatcher(
             engine,
             settings.matching,
             store=AnswerStore(settings.runtime.home, settings.serving),
             serving=settings.serving,
             tokenizer=model_tokenizer(settings.engine, settings.serving),
         )
-        return model
-    except BaseException:
-        engine.close()
-        raise

@@ -1,4 +1,4 @@
-"""How often matched attributes are the true ones, beside the majority class and the prior."""
+"""Accuracy of matched attributes, beside the majority class and the prior."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Interval:
 class AttributeRow:
     """Figures of one way to tell an attribute."""
 
-    #: What is predicted, and by whom: a matcher's method, `majority` or `prior`.
+    #: Attribute, and its predictor: a matcher's method, `majority` or `prior`.
     attribute: str
     predictor: str
     #: Whether nothing of the user is known to it.
@@ -53,7 +53,7 @@ class AttributeRow:
     difference: Interval | None
 
     def as_json(self) -> dict[str, Any]:
-        """Everything as plain values."""
+        """Row as plain values."""
         return asdict(self)
 
 
@@ -140,7 +140,7 @@ def _share(part: Floats, whole: npt.NDArray[Any]) -> Floats:
 
 
 def _weights(people: int, seed: int) -> Floats:
-    """How often each person counts: once in the first row, then as drawn with replacement."""
+    """Bootstrap weights by person: 1 in the first row, then counts of draws with replacement."""
     rng = np.random.default_rng(seed)
     draws = rng.multinomial(people, np.full(people, 1.0 / people), size=RESAMPLES)
     return np.concatenate([np.ones((1, people)), draws])

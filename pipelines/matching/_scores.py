@@ -9,7 +9,7 @@ from pipelines.matching._history import Floats, History, Ints, Lists
 from pipelines.matching._protocol import Trials
 from pipelines.seeding import combine
 
-# One purpose per draw, so that adding one changes no other.
+# A purpose per draw, so that adding one changes no other.
 _OWN, _OTHERS, _THEIRS = 41, 42, 43
 
 

@@ -18,7 +18,7 @@ from pipelines.matching._protocol import CANDIDATES, Rated, Taste, Trials, attri
 from pipelines.matching._tastes import taste_profiles, taste_text
 from pipelines.seeding import combine, uniform
 
-# One purpose per draw, so that adding one changes no other.
+# A purpose per draw, so that adding one changes no other.
 _FOLD, _DRAW, _SAMPLE = 21, 22, 23
 
 
@@ -36,7 +36,7 @@ def likeness(log_ratio: Any) -> Any:
 
 @dataclass(frozen=True)
 class _Attribute:
-    """What was fitted for one attribute: tables by fold, fold `folds` for users of none."""
+    """Tables of an attribute by fold; fold `folds` for users of none."""
 
     name: str
     kappas: list[float]
@@ -57,7 +57,7 @@ class StatisticalMatcher:
     Kappa is chosen per fold and attribute from ``data/assumed.yaml``: the one that gives the
     attributes of the users of another fold the highest posterior probability.
 
-    Where the source states nothing, nothing is proposed; the Big Five never are.
+    Attributes that the source never states are not proposed, nor are the Big Five.
     """
 
     name = "statistical"

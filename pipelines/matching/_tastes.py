@@ -21,7 +21,7 @@ _ITEMS = {"movies": "films", "books": "books", "games": "games"}
 
 @dataclass(frozen=True)
 class TasteProfile:
-    """What stands out in a user's training ratings."""
+    """Outstanding tastes in a user's training ratings."""
 
     #: Genres with the largest and the smallest shrunken surplus, strongest first; disjoint.
     likes: tuple[str, ...]

@@ -113,7 +113,7 @@ class MatcherContract(ABC):
         return match_users(self.history(), traits, self.make(settings), settings)
 
     def test_tables_meet_their_contracts(self) -> None:
-        """One persona per user, one chosen candidate where one has a score."""
+        """Each user has one persona, and one chosen candidate if any has a score."""
         found = self.matched()
         CONTRACTS["movies.matched_personas"].validate(found.personas)
         CONTRACTS["movies.persona_candidates"].validate(found.candidates)
@@ -169,7 +169,7 @@ class MatcherContract(ABC):
         assert len(rated.status) == len(rated.answer_keys) == candidates.height
 
     def test_summaries_are_texts(self) -> None:
-        """One per user, by the model or without one, never empty."""
+        """Each user has a summary, by the model or without one, never empty."""
         history = self.history()
         users = history.sample(2, 1)
         lists = history.draw(users, np.full(len(users), 6), 1)

@@ -56,7 +56,7 @@ Ints = npt.NDArray[np.int64]
 
 
 def opinion_of(rating: float) -> Opinion:
-    """What a rating on 1-5 says of an item.
+    """Opinion of an item that a rating on 1-5 expresses.
 
     >>> [opinion_of(r) for r in (4, 3.5, 2)]
     ['liked', 'neutral', 'disliked']
@@ -181,7 +181,7 @@ class EpisodicMemory:
         items
             Item numbers, of shape (h,).
         texts
-            What is remembered of each.
+            Texts of the entries.
         vectors
             Stored vectors of all items, see :meth:`TextVectors.of_items`.
         """

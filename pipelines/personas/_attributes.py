@@ -30,7 +30,7 @@ from pipelines.seeding import U64, combine, hash_text, uniform
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
-# One purpose per draw, so that adding one changes no other.
+# A purpose per draw, so that adding one changes no other.
 _BAND, _WITHIN, _GENDER, _NAME, _HOBBY, _JOB, _TEXT = 0, 1, 2, 3, 4, 5, 9
 _SURNAME, _STATUS, _LATENT = 12, 13, 14
 
@@ -127,7 +127,7 @@ def _jobs(lists: PersonaLists, key: U64, age: Ints, male: npt.NDArray[np.bool_])
 
 
 def _eligible(phrases: list[str], ages: Ints, age: Ints, draw: Floats) -> pl.Series:
-    """One of the phrases that people of that age may have, each with the same chance."""
+    """Draw a phrase that people of that age may have, each with the same chance."""
     chosen = np.empty(len(age), dtype=np.int64)
     for value in np.unique(age):
         fitting = np.flatnonzero((ages[:, 0] <= value) & (value <= ages[:, 1]))

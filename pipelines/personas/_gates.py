@@ -36,9 +36,9 @@ Fault = Literal[
 ]
 FAULTS: tuple[Fault, ...] = Fault.__args__  # type: ignore[attr-defined]
 
-#: Least share of known words; of 1,500 texts that a large model wrote the lowest is 0.94.
-_KNOWN = 0.9
-#: Longest sequence of words that may come twice (count), and least share of distinct pairs of
+#: Lowest share of known words; of 1,500 texts that a large model wrote the lowest is 0.94.
+_MIN_KNOWN = 0.9
+#: Longest sequence of words that may come twice (count), and lowest share of distinct pairs of
 #: words in any _WINDOW words in a row.
 _REPEATED, _WINDOW, _DISTINCT = 9, 60, 0.72
 #: Nats per token under the bundled model, of the first _TOKENS tokens.
@@ -102,7 +102,7 @@ def text_faults(
     text
         A description.
     row
-        What is stated of the person: any of `name`, `age` (years), `gender`, `likes` and
+        Stated attributes of the person: any of `name`, `age` (years), `gender`, `likes` and
         `dislikes`; what is missing or null is not compared.
     genres
         Genres of the domain, for the two rules on tastes.
@@ -123,13 +123,13 @@ def text_faults(
     if len(words) < 8:
         faults.append("empty")
     small = _SMALL.findall(text)
-    if small and sum(map(_known, small)) < _KNOWN * len(small):
+    if small and sum(map(_known, small)) < _MIN_KNOWN * len(small):
         faults.append("unknown_words")
     if _repeats(words):
         faults.append("repetition")
-    told = _QUOTED.sub("", text)
-    # One "if you ask him" is no address.
-    if _I.search(told) or _YOU.match(told) or len(_YOU.findall(told)) > 2:
+    unquoted = _QUOTED.sub("", text)
+    # A single "if you ask him" does not address the reader.
+    if _I.search(unquoted) or _YOU.match(unquoted) or len(_YOU.findall(unquoted)) > 2:
         faults.append("first_or_second_person")
     faults += _person_faults(text, row)
     if genres and row.get("likes"):

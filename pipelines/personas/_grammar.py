@@ -71,7 +71,7 @@ class StatisticalWriter:
 
 @dataclass
 class _Description:
-    """One description in the making."""
+    """A description under construction."""
 
     row: dict[str, Any]
     numbers: Iterator[int]
@@ -83,7 +83,7 @@ class _Description:
         self.phrases = domain_phrases(self.domain, stage)
         # No phrase comes twice in one description. Wordings are cached, one object per phrase.
         self.used: set[int] = set()
-        # Whoever is retired has had a job; it is colour, not an attribute.
+        # Retired people had a job: a detail of the text, not an attribute.
         job = self._pick(_former_jobs()) if row["job"] == "retired" else row["job"]
         pupils = self.phrases["pupils"]
         pupil = next((p for until, p in pupils if row["age"] <= until), None)
@@ -213,7 +213,7 @@ class _Description:
         return frame.format_map(slots)
 
     def _pick(self, options: Sequence[tuple[str, ...]]) -> str:
-        """One wording of a phrase that has not come yet."""
+        """Pick a wording of a phrase that is not used yet."""
         size = len(options)
         wording, at = divmod(self._next(), size)
         for place in range(at, at + size):

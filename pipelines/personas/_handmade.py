@@ -84,7 +84,7 @@ def handmade_personas(domain: str, *, cohort: str | None = None) -> pl.DataFrame
 
 
 def handmade_suite(domain: str, *, cohort: str | None = None) -> pl.DataFrame:
-    """What each test persona is for.
+    """Purpose of each test persona.
 
     Returns
     -------

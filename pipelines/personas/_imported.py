@@ -40,7 +40,7 @@ def imported(
 ) -> pl.DataFrame:
     """Personas of a frame of ``raw.persona_files``, one per row.
 
-    What a row does not state stays null; nothing is guessed. An age band (``45 to 54 years``) is
+    Attributes that a row does not state stay null. An age band (``45 to 54 years``) is
     no age: it stays in the raw table, and in the description of a persona that has attributes
     only. Such a description lists the attributes; its writer is `statistical`. A text keeps the
     writer that the file states, else `unknown`. Likes and dislikes are empty, leniency and manner
@@ -154,7 +154,7 @@ def _job() -> pl.Expr:
 
 
 def _attribute_texts(attributes: pl.Series) -> pl.Series:
-    """One text per row that lists its attributes; null where there are none."""
+    """Texts that list each row's attributes; null for rows without any."""
     import duckdb
 
     table = pl.DataFrame({"attributes": attributes}).with_row_index("row").to_arrow()

@@ -59,7 +59,7 @@ class Bands:
 
 @dataclass(frozen=True)
 class PersonaLists:
-    """Everything a persona's attributes are drawn from."""
+    """Lists that a persona's attributes are drawn from."""
 
     #: `movies`, `books` or `games`: whose genres they are.
     domain: str

@@ -85,7 +85,7 @@ class ModelReader(Asking):
             best = max(range(len(options)), key=answer.probabilities.__getitem__)
             if answer.probabilities[best] >= _SURE:
                 found[row][about] = options[best]
-        readings = [_reading(said, genres) for said in found]
+        readings = [_reading(stated_options, genres) for stated_options in found]
         self.texts += len(readings)
         self.understood += sum(map(bool, readings))
         return readings
@@ -97,10 +97,10 @@ class ModelReader(Asking):
     def read_fields(self, personas: pl.DataFrame, genres: Sequence[str]) -> pl.DataFrame:
         """Personas with `likes`, `dislikes`, `leniency` and `manner` read from their texts."""
         readings = self.read(personas["description"].to_list(), genres)
-        told = pl.List(pl.String)
+        strings = pl.List(pl.String)
         return personas.with_columns(
-            pl.Series("likes", [sorted(r.likes) for r in readings], dtype=told),
-            pl.Series("dislikes", [sorted(r.dislikes) for r in readings], dtype=told),
+            pl.Series("likes", [sorted(r.likes) for r in readings], dtype=strings),
+            pl.Series("dislikes", [sorted(r.dislikes) for r in readings], dtype=strings),
             pl.Series("leniency", [r.leniency for r in readings], dtype=pl.String),
             pl.Series("manner", [r.manner for r in readings], dtype=pl.String),
         )
@@ -134,14 +134,14 @@ def _options(request: Request) -> tuple[str, ...]:
     return request.constraint.options if isinstance(request.constraint, Choice) else ()
 
 
-def _reading(said: dict[str, str], genres: Sequence[str]) -> Reading:
+def _reading(stated_options: dict[str, str], genres: Sequence[str]) -> Reading:
     def stated(about: str) -> str | None:
-        value = said.get(about)
+        value = stated_options.get(about)
         return None if value in (None, _NONE, "average") else value
 
     return Reading(
-        tuple(g for g in genres if said.get(g) == "like"),
-        tuple(g for g in genres if said.get(g) == "dislike"),
+        tuple(g for g in genres if stated_options.get(g) == "like"),
+        tuple(g for g in genres if stated_options.get(g) == "dislike"),
         stated("leniency"),
         stated("manner"),
     )

@@ -58,20 +58,20 @@ class ModelWriter(Asking):
     engine
         The model.
     settings
-        Who decides on genres, temperature and room for the reply; the domain is the rows'.
+        Source of genres, temperature and room for the reply; the domain is the rows'.
     store
-        Where replies are kept: a run that broke off goes on from there. None keeps nothing.
+        Answer store: an interrupted run continues from it. None stores nothing.
     serving
         When replies are committed, and how many may fail.
     genres
-        What a model may like, where it decides; default: the domain's own list.
+        Genres that a model may like, if it decides; default: the domain's own list.
     limits
         Lengths of portrait and taste.
     tokenizer
         The model's, as :meth:`pipelines.llm.grammars.Grammar.check` takes it; None where it is
         out of reach (a server's): then only lengths are checked, by a bound for every tokenizer.
     sampling
-        How texts are drawn where the settings of personas leave it open; default: temperature 1.
+        Sampling of texts, if the settings of personas leave it open; default: temperature 1.
     gates
         Judge of each text; None takes every text.
     progress
@@ -133,7 +133,7 @@ class ModelWriter(Asking):
         self._check(settings.domain)
 
     def metadata(self) -> dict[str, Any]:
-        """What wrote the texts and what it took; JSON-ready, for metadata."""
+        """Identity and cost of the writing model; JSON-ready."""
         return {
             "writer": self.name,
             "engine": asdict(self._engine.identity),
@@ -219,7 +219,7 @@ class ModelWriter(Asking):
         drawn: list[_Drawn],
         draw: int,
     ) -> None:
-        """One more text for each pending row."""
+        """Draw another text for each pending row."""
         asked = self.requests(attributes, rows=pending, draw=draw)
         for request, _, answer in self._ask(asked):
             number, grammar = request.tag
@@ -260,7 +260,7 @@ class ModelWriter(Asking):
     def requests(
         self, attributes: pl.DataFrame, *, rows: Sequence[int] | None = None, draw: int = 0
     ) -> Iterator[Request]:
-        """What the model is asked about each row, in order.
+        """Requests to the model for each row, in order.
 
         Parameters
         ----------
@@ -269,7 +269,7 @@ class ModelWriter(Asking):
         rows
             Numbers of the rows that are asked about; default: all.
         draw
-            How many texts of each were drawn before.
+            Texts of each that were drawn before (count).
 
         Yields
         ------
@@ -333,7 +333,7 @@ class ModelWriter(Asking):
         return self._given if self._given is not None else DOMAIN_WORDS[domain].default
 
     def _genres_for(self, domain: str, age: int) -> tuple[str, ...]:
-        """What a person of that age may have an opinion of, as for sampled opinions."""
+        """Genres that a person of that age may have an opinion of, as for sampled opinions."""
         lists, genres = load_lists(domain), self._genres(domain)
         early = set(lists.genres).difference(lists.genres_from(age))
         # A list with nothing else on it is the user's own choice.

@@ -133,7 +133,7 @@ def read_fields(personas: pl.DataFrame, genres: Sequence[str]) -> pl.DataFrame:
         Reading() if has or not text else read_text(text, known)
         for has, text in zip(stated, texts, strict=True)
     ]
-    told = pl.DataFrame(
+    parsed = pl.DataFrame(
         {
             "likes": [list(r.likes) for r in found],
             "dislikes": [list(r.dislikes) for r in found],
@@ -141,15 +141,17 @@ def read_fields(personas: pl.DataFrame, genres: Sequence[str]) -> pl.DataFrame:
             "manner": [r.manner for r in found],
             "read": ["text" if r else "nothing" for r in found],
         },
-        schema=_TOLD,
+        schema=_READ,
     )
     return pl.DataFrame(
-        {name: pl.select(pl.when(stated).then(fields[name]).otherwise(told[name])).to_series()
-         for name in ("likes", "dislikes", *names)}
-    ).with_columns(read=pl.when(stated).then(pl.lit("fields")).otherwise(told["read"]))  # fmt: skip
+        {
+            name: pl.select(pl.when(stated).then(fields[name]).otherwise(parsed[name])).to_series()
+            for name in ("likes", "dislikes", *names)
+        }
+    ).with_columns(read=pl.when(stated).then(pl.lit("fields")).otherwise(parsed["read"]))
 
 
-_TOLD: dict[str, Any] = {
+_READ: dict[str, Any] = {
     **dict.fromkeys(("likes", "dislikes"), pl.List(pl.String)),
     **dict.fromkeys(("leniency", "manner", "read"), pl.String),
 }
@@ -158,7 +160,7 @@ _TOLD: dict[str, Any] = {
 def reading_counts(
     personas: pl.DataFrame, genres: Sequence[str], *, max_texts: int = 1_000
 ) -> dict[str, int]:
-    """How many personas are rated by fields, by text and by neither.
+    """Numbers of personas that are rated by fields, by text and by neither.
 
     Up to ``max_texts`` personas with fields, evenly spaced, have their texts compared with them.
     Counts are ``fields``, ``text``, ``nothing``, ``compared``, ``contradictions`` (the text
@@ -178,10 +180,10 @@ def reading_counts(
             pl.col("leniency") if "leniency" in own.columns else pl.lit(None).alias("leniency"),
         ).gather_every(step)
         for text, likes, dislikes, leniency in stated.iter_rows():
-            said = read_text(text or "", known)
+            found = read_text(text or "", known)
             compared += 1
-            opposite = {said.leniency, leniency} == {"harsh", "generous"}
-            apart += bool(set(likes) & set(said.dislikes) or set(dislikes) & set(said.likes)
+            opposite = {found.leniency, leniency} == {"harsh", "generous"}
+            apart += bool(set(likes) & set(found.dislikes) or set(dislikes) & set(found.likes)
                           or opposite)  # fmt: skip
     counts = dict(fields["read"].value_counts().iter_rows())
     liked = fields["likes"].list.len()
@@ -313,7 +315,7 @@ _IDIOMS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
          r"not anymore\b|(?:past|former) favou?rites?\b|in (?:college|the past)\b|"
          r"grew up on\b|as a child\b|when (?:she|he|i) was\b|moved on from\b|"
          r"(?:wish(?:es)?|thought|expected|hoped|tried)\b|might\b|should\b|went in\b", "unreal"),
-        # What beats or is beaten by everything.
+        # Comparisons with everything.
         (r"sooner watch paint dry than\b|(?:nothing|no genre) (?:is )?worse than\b|"
          r"(?:few|no) things? (?:bore|annoy|irritate)s? (?:me|her|him) more than\b|"
          r"(?:would|could) not pay (?:me|her|him) to\b|never (?:cared|cares|care) for\b|"
@@ -688,7 +690,7 @@ def _tokens(sentence: str, lexicon: _Lexicon) -> str:
 
 
 #: Lower bounds, exceptions and double negations: a genre beside them is not disliked, and which
-#: mark it gets is not said plainly enough to be read.
+#: mark it gets is not stated plainly enough to be read.
 _TWICE_NEGATED = re.compile(
     r"\bunless\b|\bexceptions? to\b|\b(?:worst|poorest|weakest) (?=\x00g)|\bwould have to be\b|"
     r"\bno (?:single )?(?=\x00g\d+\x00[^,;:]*\b(?:not|never|without|below|under|less|fewer)\b)|"
@@ -726,7 +728,7 @@ def _parsed(text: str, lexicon: _Lexicon) -> _Clause:
 
 
 class _State:
-    """What earlier clauses leave for pronouns and ellipses."""
+    """Context of earlier clauses, for pronouns and ellipses."""
 
     def __init__(self) -> None:
         self.genres: tuple[str, ...] = ()
@@ -744,9 +746,9 @@ class _State:
         everyone = re.sub("\x00g\\d+\x00", "genrex", text)
         foreign = bool(_FOREIGN.search(everyone))
         if _ELLIPSIS.search(text) and not clause.named:
-            told = self.sign * (-1 if re.search(r"\bnot\b|\bnever\b", text) else 1)
-            if told and not foreign and self.foreign:
-                yield from ((g, told, False) for g in self.genres)
+            sign = self.sign * (-1 if re.search(r"\bnot\b|\bnever\b", text) else 1)
+            if sign and not foreign and self.foreign:
+                yield from ((g, sign, False) for g in self.genres)
             return
         mentioned = tuple(g for place in sorted(clause.named) for g in clause.named[place])
         before, last = self.genres, self.sign
@@ -803,7 +805,7 @@ def _statements(clause: _Clause, last: int) -> Iterable[tuple[str, int, bool]]:
                 and {_sign(clause, c) for c in (*chosen, *behind)} - {0} == {1, -1}
             ):
                 continue
-        # Where both are stated, a rating says more than an attitude.
+        # Of both kinds of statement, a rating is more specific than an attitude.
         chosen = [c for c in chosen if words[c].startswith("mark")] or chosen
         signs = {_sign(clause, c) for c in chosen}
         if len(signs) != 1 or signs == {0}:

@@ -40,7 +40,7 @@ _ITEMS = {"movies": "film", "books": "book", "games": "game"}
 
 
 def introduction(name: str, age: int, job: str) -> str:
-    """How a description begins: whatever the model adds, the text names its person.
+    """First words of a description: whatever the model adds, the text names its person.
 
     >>> introduction("Marta", 34, "nurse")
     'Marta, 34, works as a nurse and '

@@ -1,4 +1,4 @@
-"""Where the persona sampler's figures come from, and on what terms (see data/SOURCES.md)."""
+"""Sources of the persona sampler's figures, and their terms (see data/SOURCES.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much texts repeat themselves."""
+"""Measures of repetition within texts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _BREAK = re.compile(r"(?<=[.!?])(?<!St\.) +(?=[A-Z0-9])")
 class TextVariety:
     """Figures about some texts."""
 
-    #: How many there are (count).
+    #: Texts (count).
     texts: int
     sentences: int
     words: int

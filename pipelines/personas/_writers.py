@@ -12,6 +12,7 @@ from pipelines.errors import ConfigError
 from pipelines.llm.engines import Sampling
 from pipelines.personas._gates import TextGates
 from pipelines.personas._grammar import StatisticalWriter
+from pipelines.plugins import closing_on_error
 
 __all__ = ["WRITERS", "Writer", "load_writer"]
 
@@ -64,8 +65,7 @@ def _model(settings: Settings | None) -> Writer:
     from pipelines.llm.engines import load_engine
     from pipelines.personas._model_writer import ModelWriter
 
-    engine = load_engine(settings.engine, settings.serving)
-    try:
+    with closing_on_error(load_engine(settings.engine, settings.serving)) as engine:
         return ModelWriter(
             engine,
             settings.personas,
@@ -75,9 +75,6 @@ def _model(settings: Settings | None) -> Writer:
             sampling=_sampling(settings.engine),
             gates=_gates(settings.personas, settings.serving),
         )
-    except BaseException:
-        engine.close()
-        raise
 
 
 def _tokenizer(engine: EngineSettings, serving: ServingSettings) -> object | None:
@@ -93,7 +90,7 @@ def _tokenizer(engine: EngineSettings, serving: ServingSettings) -> object | Non
 
 
 def _sampling(engine: EngineSettings) -> Sampling | None:
-    """What suits a published model."""
+    """Sampling recommended for a published model."""
     from pipelines.llm.models import PUBLISHED
 
     return PUBLISHED[engine.model].writing if engine.model in PUBLISHED else None

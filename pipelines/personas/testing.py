@@ -10,15 +10,15 @@ import polars as pl
 
 from pipelines.personas._attributes import sample_attributes
 from pipelines.personas._writers import Writer
+from pipelines.statuses import STATUSES
 
 __all__ = ["WriterContract"]
 
-_STATUSES = {"ok", "truncated", "invalid", "refused", "engine_error"}
 _TEMPLATE_TOKENS = re.compile(r"<\|.*?\|>|\[/?INST\]|</?s>|[{}\x00-\x1f]")
 
 
 class WriterContract(ABC):
-    """What every :class:`pipelines.personas.Writer` must do."""
+    """Conformance tests of a :class:`pipelines.personas.Writer`."""
 
     #: Personas that the tests describe (count); fewer for a slow model.
     size = 40
@@ -38,7 +38,7 @@ class WriterContract(ABC):
         written = self.make().write(self.attributes())
         assert written.columns == ["description", "status"]
         assert written.height == self.size
-        assert set(written["status"]) <= _STATUSES
+        assert set(written["status"]) <= set(STATUSES)
         assert (
             written.filter(pl.col("description").is_null() == (pl.col("status") == "ok")).height
             == 0

@@ -165,7 +165,7 @@ def _routed(text: str, matcher: PathMatcher) -> Routed:
 
 
 def quotas(sizes: Mapping[str, int], total: int) -> dict[str, int]:
-    """How many to draw of each category: its share of ``total``, to within one.
+    """Number to draw of each category: its share of ``total``, to within one.
 
     Largest remainders, ties by name; all of everything if there are no more than ``total``.
 
@@ -201,7 +201,7 @@ def row_keys(ids: pl.Series, seed: int) -> U64:
 
 
 def sample_mask(ids: pl.Series, categories: pl.Series, total: int, seed: int) -> pl.Series:
-    """Which products are drawn: of each category its quota, those with the least keys.
+    """Products that are drawn: of each category its quota, those with the smallest keys.
 
     ``ids`` (unique) and ``categories`` are of shape (n,), and so is the boolean result; a ``total``
     of 0 draws all.
@@ -339,7 +339,7 @@ _KEPT = (
 
 @dataclass(frozen=True, slots=True)
 class ChoiceSets:
-    """The three tables, and how they came about."""
+    """The three tables, and the counts of their making."""
 
     #: Rows of ``products.categories``.
     categories: pl.DataFrame

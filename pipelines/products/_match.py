@@ -32,7 +32,7 @@ _MAX_LEVELS = 32
 
 @dataclass(frozen=True, slots=True)
 class PathMatch:
-    """Where a path leads."""
+    """Target of a path."""
 
     #: Number of the category in the tree.
     node: int

@@ -85,7 +85,7 @@ def folded(name: str) -> str:
 
 @lru_cache(_CACHED)
 def stem(word: str) -> str:
-    """What a word and its plural have in common; not always a word itself.
+    """Common stem of a word and its plural; not always a word itself.
 
     >>> [stem(w) for w in ("watches", "watch", "accessories", "accessory", "shoes", "shoe")]
     ['watch', 'watch', 'accessori', 'accessori', 'sho', 'sho']

@@ -12,7 +12,7 @@ from pipelines.products._names import SEPARATOR, folded, normal, repaired, words
 
 @dataclass(frozen=True, slots=True)
 class CategoryNode:
-    """One category."""
+    """A category."""
 
     #: Position in depth-first order; 0 is the root that stands above the top level.
     number: int

@@ -14,6 +14,12 @@ from pipelines.prompts._captions import (
     caption_messages,
     caption_prompt_digest,
 )
+from pipelines.prompts._experiments import (
+    experiment_prompt_digest,
+    genre_messages,
+    log_line,
+    log_messages,
+)
 from pipelines.prompts._matching import (
     MATCHING_PROMPT_VERSION,
     candidate_messages,
@@ -65,10 +71,14 @@ __all__ = [
     "candidate_messages",
     "caption_messages",
     "caption_prompt_digest",
+    "experiment_prompt_digest",
     "explain_messages",
+    "genre_messages",
     "history_block",
     "item_block",
     "likeness_messages",
+    "log_line",
+    "log_messages",
     "matching_prompt_digest",
     "memory_text",
     "one_line",

@@ -1,8 +1,9 @@
 """Prompts of agents that browse page by page (SimUSER, appendices C.4-C.12; the wording is ours).
 
-What all questions to one agent share stands first: who it is and what its habits are; then what it
-remembers, then the page. Items are named by their number on the page, never by title. Texts from
-elsewhere (titles, stories, captions, memories) are one harmless line each, between tags.
+What the questions to one agent share stands first, so that engines compute it once: who it is and
+what its habits are, then the page; what it remembers differs by question and follows. Items are
+named by their number on the page, never by title. Texts from elsewhere (titles, stories, captions,
+memories) are one harmless line each, between tags.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ __all__ = [
 ]
 
 #: Bumped with every change of wording; the digest of the templates says the same to machines.
-AGENT_PROMPT_VERSION = "1"
+AGENT_PROMPT_VERSION = "2"
 _QUESTIONS = (
     "arguments",
     "ask",
@@ -66,7 +67,7 @@ _HABITS: dict[str, dict[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class ShownItem:
-    """What is told about one item on a page."""
+    """An item on a page, as the prompt describes it."""
 
     #: Its number on the page, from 1.
     number: int
@@ -77,6 +78,10 @@ class ShownItem:
     caption: str
     #: Titles of similar items and ratings on 1-5.
     similar: Sequence[tuple[str, float | None]] = ()
+    #: Review text by another user; "" for none.
+    comment: str = ""
+    #: Number of reviews; None for none.
+    reviews: int | None = None
 
 
 def agent_prompt_digest() -> str:
@@ -85,7 +90,7 @@ def agent_prompt_digest() -> str:
 
 
 def agent_system(domain: str, persona: Row, habits: Mapping[str, str]) -> str:
-    """Who the agent is: the beginning of every prompt.
+    """System message of an agent: the beginning of every prompt.
 
     Parameters
     ----------
@@ -96,9 +101,9 @@ def agent_system(domain: str, persona: Row, habits: Mapping[str, str]) -> str:
     habits
         Tier by name: `activity`, `conformity`, `diversity`, `pickiness`; others are left out.
     """
-    told = [_HABITS[name][tier] for name, tier in habits.items() if tier in _HABITS.get(name, {})]
+    lines = [_HABITS[name][tier] for name, tier in habits.items() if tier in _HABITS.get(name, {})]
     return render_template(
-        "agent_system", words=subject_of(domain), facts=person_lines(persona), habits=told
+        "agent_system", words=subject_of(domain), facts=person_lines(persona), habits=lines
     )
 
 
@@ -114,6 +119,10 @@ def page_block(page: int, items: Sequence[ShownItem]) -> str:
             for label, text in (("story", one_line(item.story)), ("poster", one_line(item.caption)))
             if text
         ]
+        if item.reviews is not None:
+            lines.append(f"reviews: {item.reviews}")
+        if item.comment:
+            lines.append(f"comment of somebody else: {one_line(item.comment)}")
         near = [
             one_line(title) + (f" ({rating:.1f}/5)" if rating is not None else "")
             for title, rating in item.similar
@@ -158,18 +167,18 @@ def agent_messages(
     page
         Result of :func:`page_block`; "" without one.
     fault
-        What was wrong with the last reply to the same question.
+        Fault of the last reply to the same question.
     begun
         Whether the prompt ends in the beginning of an answer on 1-5.
     values
         Of the question's template.
     """
-    told = render_template(
+    user = render_template(
         "agent_user",
         memories=[(number, one_line(text)) for number, text in memories],
         page=page,
         question=render_template(f"agent_{question}", words=subject_of(domain), **values),
         fault=None if fault is None else one_line(fault),
     )
-    asked = (Message("system", system), Message("user", told))
+    asked = (Message("system", system), Message("user", user))
     return (*asked, Message("assistant", answer_start(SCALES["1-5"]))) if begun else asked

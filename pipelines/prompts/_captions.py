@@ -18,7 +18,7 @@ def caption_prompt_digest() -> str:
 
 
 def caption_messages(image: Image) -> tuple[Message, ...]:
-    """Ask for a caption of a picture; its title is not told, so that nothing is recited of it."""
+    """Ask for a caption of a picture; its title is left out, so that nothing is recited of it."""
     return (
         Message("system", render_template("caption_system")),
         Message("user", render_template("caption_user"), (image,)),

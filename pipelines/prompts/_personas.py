@@ -50,11 +50,11 @@ class DomainWords:
     Attributes
     ----------
     audience, genres
-        Who uses its items, and its genres: both plural.
+        Words for the users of its items, and for its genres: both plural.
     use
-        What is done with its items, third person.
+        Verb for the use of its items, third person.
     taste
-        What the field about taste is to say.
+        Content of the field about taste.
     default
         Its genres where no list is given, in the order in which they are asked.
     """
@@ -179,7 +179,7 @@ def persona_messages(
 
 
 def rating_habits(row: Mapping[str, Any]) -> tuple[str, str, list[str]]:
-    """How a prompt words activity, leniency, and manner with conformity; empty if not stated.
+    """Wordings of activity, leniency, and manner with conformity; empty if not stated.
 
     >>> rating_habits({"activity": "low", "leniency": "harsh", "manner": "wide"})
     ('rarely', 'harsh, hard to please', ['uses the whole scale'])
@@ -192,5 +192,5 @@ def rating_habits(row: Mapping[str, Any]) -> tuple[str, str, list[str]]:
 
 
 def _line(value: str) -> str:
-    """One line: an attribute can't add a line of its own to the prompt."""
+    """Value on a single line: an attribute can't add a line of its own to the prompt."""
     return " ".join(value.split())

@@ -255,7 +255,7 @@ _EXAMPLE = SCALES["1-10"]
 
 @dataclass(frozen=True)
 class Past:
-    """One earlier rating, on its own scale; it is shown on the scale of the prompt."""
+    """An earlier rating, on its own scale; it is shown on the scale of the prompt."""
 
     item: Row
     rating: float
@@ -271,11 +271,11 @@ class PromptStyle:
     domain
         `movies`, `books`, `games` or `products` (else ConfigError).
     scale
-        What is answered on.
+        Scale of the answers.
     shots
         Worked examples: 0, 1 (rated high) or 2 (high and low); more are a ConfigError.
     system
-        Who the model is to be, instead of our own text; the rules about scale and reply follow
+        Role of the model, instead of our own text; the rules about scale and reply follow
         it in any case.
     begun
         Whether the prompt ends in the beginning of the answer. Servers with nothing but a chat
@@ -299,7 +299,7 @@ class PromptStyle:
 
     @property
     def subject(self) -> Subject:
-        """How the items are spoken of."""
+        """Words for the items."""
         return subject_of(self.domain)
 
 
@@ -392,7 +392,7 @@ def rating_messages(
     viewing
         Ordinal of this meeting of persona and item (1 is the first).
     person
-        What :func:`person_block` made of persona and past, to save making it again.
+        Result of :func:`person_block` for persona and past, to save making it again.
     """
     ask = _question(gender_of(persona), viewing, style.domain, style.scale)
     return _conversation(persona, item, style, past, mean, person, ask)
@@ -457,7 +457,7 @@ def _item(item: Row | str, style: PromptStyle, mean: float | None) -> str:
 def _opening(style: PromptStyle) -> tuple[Message, ...]:
     """Beginning of every prompt of a run: system message and worked examples.
 
-    Where there is no system role and no example, it is one user message to go on from.
+    Without a system role and examples, it is one user message to go on from.
     """
     scale = style.scale
     form = (

@@ -1,4 +1,4 @@
-"""How each domain's items, and those who rate them, are spoken of in rating prompts."""
+"""Words of rating prompts for each domain's items and the people who rate them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Pronouns:
-    """How a person is spoken of; `plural` is the number of the verb."""
+    """Pronouns of a person; `plural` is the number of the verb."""
 
     subject: str
     object: str
@@ -58,7 +58,7 @@ def gender_of(persona: Row) -> str | None:
 
 @dataclass(frozen=True)
 class Field:
-    """One line about an item.
+    """A line about an item.
 
     The value is taken from the first of ``columns`` that has one; of a list ``most`` entries are
     shown.
@@ -93,13 +93,13 @@ class Subject:
     item, items
         Singular and plural.
     occasion
-        What happens each time somebody has to do with one.
+        Word for one use of an item.
     fields
         Attributes of an item, in order, without its mean rating.
     plot
         The columns of its long text, which may be cut where the context is too short.
     short
-        What tells an item apart in a list: columns of values put in brackets after the title.
+        Distinguishing columns in a list: their values are put in brackets after the title.
     """
 
     item: str

@@ -70,7 +70,7 @@ def template_text(name: str) -> str:
 
 
 def template_digest(*names: str) -> str:
-    """SHA-256 (hex) of templates, in this order: part of what says how a text came to be."""
+    """SHA-256 (hex) of templates, in this order: part of a text's provenance."""
     digest = hashlib.sha256()
     for name in names:
         # Names and lengths keep two templates apart from one that is both.

@@ -104,7 +104,7 @@ def _contents(summary: Mapping[str, Any]) -> list[str]:
 
 
 def _personas(summary: Mapping[str, Any]) -> str:
-    """What personas are called: with the number of those that have a score."""
+    """Word for personas in the card, with the number of those that have a score."""
     scored = summary.get("scored_personas")
     return "personas" if scored is None else f"personas ({scored:,} of them scored)"
 

@@ -293,7 +293,7 @@ def check_dataset(
     for spec in SUITES[dataset]:
         by_view.setdefault(spec.view, []).append(spec)
     for name, specs in by_view.items():
-        # One view at a time: only one of them is in memory.
+        # A view at a time: only one is held in memory.
         try:
             view = functions[name](evidence)
         except MissingTableError as error:

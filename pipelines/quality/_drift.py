@@ -20,7 +20,7 @@ NO_PREVIOUS = "no previous"
 
 @dataclass(frozen=True, slots=True)
 class _Histogram:
-    """What is compared: a column (of lists, if `each`), and whether a large change stops.
+    """A compared column (of lists, if `each`), and whether a large change stops the release.
 
     ``sampled`` adds what chance alone moves between two samples of these sizes. It applies from
     ``applies_from`` rows of both versions on.
@@ -198,7 +198,7 @@ def drift_expectations(dataset: str) -> tuple[Expectation, ...]:
 
 
 _INVENTORY = "raw.world_files"
-#: Where files come from that a generator wrote (``pipelines.sources.GENERATED``).
+#: Publisher of generated files (``pipelines.sources.GENERATED``).
 _GENERATED = "generated"
 
 

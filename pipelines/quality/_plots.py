@@ -69,7 +69,7 @@ def item_popularity(interactions: pl.LazyFrame) -> bytes:
 
 
 def ratings_per_user(interactions: pl.LazyFrame) -> bytes:
-    """How many users gave how many ratings (bins that double)."""
+    """Histogram of ratings per user (bins that double)."""
     counts = (
         interactions.group_by("user_id")
         .agg(n=pl.len())

@@ -46,7 +46,7 @@ class Fact:
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """One check: what must hold of a view."""
+    """A check: an expectation of a view."""
 
     #: Name of the check, unique within its dataset; letters, digits and underscores.
     name: str
@@ -58,9 +58,9 @@ class Expectation:
     kind: str
     #: Its arguments; :class:`Setting` and :class:`Fact` are filled in when it is run.
     arguments: Mapping[str, Any]
-    #: What is measured and why, one sentence for the page that shows the check.
+    #: Measurement and reason, in one sentence for the page that shows the check.
     because: str
-    #: What is counted, and the number from which the check applies: ``rows`` of the table, a fact
+    #: Counted quantity, and the number from which the check applies: ``rows`` of the table, a fact
     #: of the view, or a column of the view (then for each of its rows). None: always.
     applies_from: tuple[str, int] | None = None
 

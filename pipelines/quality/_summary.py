@@ -286,7 +286,7 @@ def means_of(summary: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def render_summary(summary: Mapping[str, Any]) -> Group:
-    """What a release holds and how good it is, as tables for a rich console."""
+    """Contents and quality of a release, as tables for a rich console."""
     from rich.console import Group
     from rich.text import Text
 

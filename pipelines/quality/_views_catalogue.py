@@ -130,7 +130,7 @@ MAX_USER_SHARE = 0.05
 MIN_GINI = 0.3
 #: Ratings per item below which chance alone decides how unequal items are.
 ENOUGH_RATINGS = 5
-#: Where a story line or description stands; the first that there is.
+#: Columns with a story line or description; the first that exists is used.
 _PROSE = ("overview", "description")
 
 

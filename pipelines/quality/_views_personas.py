@@ -20,9 +20,9 @@ from pipelines.quality._stats import (
 )
 from pipelines.renames import RENAMED
 
-#: How far a correctly sampled share may be off its target beyond chance.
+#: Tolerated distance of a correctly sampled share from its target, beyond chance.
 MARGIN = 0.02
-#: Who would like nothing likes one genre after all, which moves the shares a little.
+#: Tolerance of genre shares: a person who would like no genre is given one.
 GENRE_MARGIN = 0.03
 #: Additional tolerance of joint shares: the copula does not fit exactly (distances up to 0.043).
 JOINT_MARGIN = 0.03
@@ -38,7 +38,7 @@ NAME_SHARE = 0.01
 #: Rows listed at most.
 MOST = 1_000
 
-#: What has no place in a description: why, and a pattern (Rust's dialect).
+#: Text that must not occur in a description: reason, and pattern (Rust's dialect).
 FOREIGN = {
     "control character": r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\x{200b}-\x{200f}\x{202a}-\x{202e}]",
     "template token": r"<\|[^|]*\|>|\[/?INST\]|<</?SYS>>|</?s>|<(start|end)_of_turn>",
@@ -48,7 +48,7 @@ FOREIGN = {
     "markup": r"```|^#{1,6} |\*\*",
 }
 
-#: What only texts that were written here must not have.
+#: Reasons that apply to texts written here only.
 OURS = ("leaked instruction", "markup")
 
 #: Words by which a sentence says that its subject is not liked.
@@ -58,7 +58,7 @@ AVERSION = (
     r"|refuses? to (?:watch|read|play))\b"
 )
 
-#: How texts spell genres whose adjective or short form differs from the name.
+#: Spellings of genres whose adjective or short form differs from the name.
 SPELLINGS = {
     "Animation": r"animat(?:ed|ion)",
     "Comedy": r"comed(?:y|ies)",
@@ -78,7 +78,7 @@ def _sampled(evidence: Evidence) -> pl.LazyFrame:
 
 
 def _planned(evidence: Evidence) -> dict[str, int]:
-    """How many personas each cohort that was generated here was planned with."""
+    """Planned number of personas, by cohort that was generated here."""
     asked = evidence.settings.personas
     cohorts = evidence.snapshot.manifest.config.get("cohorts") or {
         DOMAINS[evidence.domain].cohort(asked.cohort): {"count": asked.count}

@@ -12,7 +12,7 @@ from pipelines.scales import SCALES, coarser, scale_named, to_answers
 
 #: Raters without a taste by design.
 BASELINE_RATERS = frozenset({"random", "mean"})
-#: How far the sum of a pair's probabilities may be from 1.
+#: Tolerance of the sum of a pair's probabilities around 1.
 SUM_TOLERANCE = 1e-6
 #: Least standard deviation of a persona's expected ratings (share of the scale); below it the
 #: persona has no taste.
@@ -28,7 +28,7 @@ MOST_OF_ONE_ANSWER = 0.9
 MOST_FLAT = 0.05
 #: Factor between personas and people where personas have no taste at all.
 NO_TASTE = 1_000.0
-#: What a row has if and only if its status is `ok`.
+#: Columns that are set if and only if the status is `ok`.
 _VALUES = ("probabilities", "expected", "mode", "sample", "entropy")
 _WIDTHS = {name: scale.high - scale.low for name, scale in SCALES.items()}
 
@@ -146,7 +146,7 @@ def _sums(evidence: Evidence) -> View:
 def _answers(evidence: Evidence) -> View:
     """One row per cohort and rating with its share of the cohort's scored pairs.
 
-    What is counted is the most probable rating. Where more people than the bound allows give one
+    The most probable rating is counted. Where more people than the bound allows give one
     and the same rating (a store of thumbs up), it says nothing: for a rater that is right about
     everyone it is that rating, too. There sampled ratings are counted, against a bound midway
     between the people's share and all.

@@ -107,7 +107,7 @@ def _twins(evidence: Evidence) -> View:
     frame = evidence.snapshot.read([_key(evidence.dataset), "vector"])
     people = evidence.sibling("personas")
     if people is not None:
-        # What others wrote may be alike, and so may summaries of real ratings.
+        # Imported texts may be alike, and so may summaries of real ratings.
         alike = pl.col("origin").is_in(["imported", "matched"])
         imported = people.scan().filter(alike).select("persona_id")
         foreign = imported.collect(engine="streaming")

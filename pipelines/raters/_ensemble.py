@@ -37,7 +37,7 @@ class EnsembleRater:
     """Averages the distributions of its members (BIEL averages two models, section 4).
 
     The members, at least two, are on one scale and have different names (else ConfigError). A pair
-    has a rating only if every member has one: an average over whoever answered would be another
+    has a rating only if every member has one: an average over those that answered would be another
     estimator from pair to pair. The status of other pairs is the first member's that failed, and
     the note names it.
 

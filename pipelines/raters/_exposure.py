@@ -66,7 +66,7 @@ class ExposureModel:
         Log odds per unit of a person's weights over the taste columns, of shape
         (items, 1 + features).
     metadata
-        What it was fitted on, and the weights with their 95 % intervals; ready for JSON.
+        Data of the fit, and the weights with their 95 % intervals; ready for JSON.
     """
 
     items: dict[str, int]

@@ -1,4 +1,4 @@
-"""Which pairs are scored."""
+"""Plan of the scored pairs."""
 
 from __future__ import annotations
 

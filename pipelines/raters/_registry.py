@@ -13,7 +13,7 @@ from pipelines.errors import ConfigError
 from pipelines.llm.answers import AnswerStore, Tally
 from pipelines.llm.engines import Engine, load_engine
 from pipelines.llm.engines.tokens import model_tokenizer
-from pipelines.plugins import plugin_class
+from pipelines.plugins import closing_on_error, plugin_class
 from pipelines.raters._ensemble import EnsembleRater
 from pipelines.raters._replay import ReplayRater
 from pipelines.raters.llm import LLMRater
@@ -114,13 +114,9 @@ def open_rater(
         more = domain, store, name, progress
         if engine is not None:
             return _llm(settings, engine, tokenizer, there, *more)
-        loaded = load_engine(chosen, settings.serving)
-        try:
+        with closing_on_error(load_engine(chosen, settings.serving)) as loaded:
             own = model_tokenizer(chosen, settings.serving)
             return _llm(settings, loaded, own, there, *more)
-        except BaseException:
-            loaded.close()
-            raise
 
     if scoring.rater != "ensemble":
         return single(scoring.rater, settings.engine)

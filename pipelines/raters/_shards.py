@@ -80,7 +80,7 @@ class Shard:
 
 @dataclass
 class Shards:
-    """One cohort's scores, shard by shard; for one process at a time.
+    """Scores of a cohort, shard by shard; for one process at a time.
 
     Parameters
     ----------
@@ -89,12 +89,12 @@ class Shards:
     personas, items
         Tables with everybody and everything in the plan (else ContractError).
     decides
-        What else decides a score: settings, model, prompt, versions of what the rater learned
+        Further determinants of a score: settings, model, prompt, versions of what the rater learned
         from. JSON-ready.
     count
         Shards (count).
     folder
-        Where finished shards wait for the table to be committed.
+        Folder of finished shards until the table is committed.
     previous
         The table's last version; None if there is none.
     about
@@ -106,7 +106,7 @@ class Shards:
     statuses, scored
         Pairs scored by this object, by status and in all (counts).
     seconds, cpu_seconds
-        What that took: on the clock, and of this process's CPU time.
+        Duration of the scoring: on the clock, and of this process's CPU time.
     """
 
     cohort: str
@@ -294,7 +294,7 @@ class Shards:
         return (
             noted.get("count") == self.count
             and noted["keys"].get(str(shard.number)) == shard.key
-            # What is noted may be of a cohort that was gone in between.
+            # The note may be of a cohort that was deleted in between.
             and self._held[shard.number] == len(shard.rows)
         )
 

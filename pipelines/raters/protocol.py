@@ -45,7 +45,7 @@ class RatingBatch:
     Attributes
     ----------
     scale
-        What the probabilities are about.
+        Scale of the probabilities.
     probabilities
         Shape (pairs, answers of the scale), rows sum to 1; NaN where the status is not `ok`.
     status
@@ -53,7 +53,7 @@ class RatingBatch:
     answer_keys
         Key of the stored answer behind each pair; None for raters without a model.
     notes
-        What there is to say about single pairs, such as why one failed; None where nothing.
+        Notes on single pairs, such as the cause of a failure; None without one.
     prompt_version
         Version of the prompt that was asked; None for raters without prompts.
     """
@@ -134,7 +134,7 @@ class Rater(Protocol):
         items
             Rows of the `items` contract.
         histories
-            What personas rated before: columns ``persona_id, item_id, rating`` (on `scale`),
+            Earlier ratings of personas: columns ``persona_id, item_id, rating`` (on `scale`),
             oldest first.
         pairs
             Row numbers (persona, item), of shape (pairs, 2); default: every persona with
@@ -222,13 +222,13 @@ class BoundRater:
         ratings
             Their ratings on `scale`, of shape (n, k); ignored where `past` is -1.
         met
-            How often each row's persona met its item before (count), of shape (n,), for raters
+            Earlier meetings of each row's persona and item (count), of shape (n,), for raters
             that show it; default: as often as it is in `past`.
 
         Raises
         ------
         UnderstudyError
-            What :meth:`Rater.rate` raises.
+            Errors of :meth:`Rater.rate`.
         """
         del met
         # Tables hold histories by persona: a persona in several rows is rated once more for each.

@@ -16,11 +16,9 @@ import orjson
 import polars as pl
 
 from pipelines.raters.protocol import OK, Rater, all_pairs, bind
+from pipelines.statuses import STATUSES
 
-__all__ = ["STATUSES", "RaterContract", "contract_items", "contract_personas"]
-
-#: What a status may be.
-STATUSES = frozenset({OK, "truncated", "invalid", "refused", "engine_error"})
+__all__ = ["RaterContract", "contract_items", "contract_personas"]
 
 
 def contract_personas() -> pl.DataFrame:
@@ -64,7 +62,7 @@ class RaterContract(ABC):
         assert batch.scale == rater.scale
         assert batch.probabilities.shape == (12, len(rater.scale))
         assert len(batch.status) == len(batch) == 12
-        assert set(batch.status) <= STATUSES
+        assert set(batch.status) <= set(STATUSES)
         ok = np.array([s == OK for s in batch.status])
         assert (batch.probabilities[ok] >= 0).all()
         np.testing.assert_allclose(batch.probabilities[ok].sum(axis=1), 1.0, atol=1e-9)

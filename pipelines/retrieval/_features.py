@@ -143,7 +143,7 @@ def _dice(shared: npt.NDArray[np.floating], left: npt.ArrayLike, right: npt.Arra
 
 
 def _common(left: Ints, right: Ints) -> Floats:
-    """How many numbers two rows of distinct numbers share; -1 is none."""
+    """Number of common values of two rows of distinct numbers; -1 is none."""
     same = (left[..., :, None] == right[..., None, :]) & (left[..., :, None] >= 0)
     return np.asarray(same.sum(axis=(-1, -2)), np.float64)
 

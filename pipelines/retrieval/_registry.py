@@ -26,7 +26,7 @@ class NoRetriever:
     by_item = False
 
     def select(self, items: Ints, histories: Ints, ratings: Floats, k: int) -> Ints:  # noqa: ARG002
-        """Nothing; see :class:`pipelines.retrieval.Retriever`."""
+        """Select no item; see :class:`pipelines.retrieval.Retriever`."""
         return np.full((len(items), k), -1, np.int64)
 
 

@@ -70,7 +70,7 @@ class RetrieverContract(ABC):
                 assert (there < (histories[row] >= 0).sum()).all()
 
     def test_a_memory_that_fits_is_picked_whole_or_not_at_all(self) -> None:
-        """Who picks anything picks as much as is wanted."""
+        """A retriever that picks anything picks as much as is wanted."""
         items, histories, ratings = contract_queries(1, 18, 8)
         retriever = self.make()
         for k in (2, 8):

@@ -55,7 +55,7 @@ class Ware:
 
 
 class Review(NamedTuple):
-    """One review."""
+    """A review."""
 
     user: str
     ware: Ware
@@ -341,7 +341,7 @@ def review_2023(review: Review, dice: Dice) -> dict[str, Any]:
     }
 
 
-#: What makes a loader reject a review, by file.
+#: Faults that make a loader reject a review, by file.
 _FAULTS: Mapping[str, Sequence[tuple[str, Callable[[bytes], bytes]]]] = {
     "amazon/2018/Books_5.json.gz": (
         ("not_json", lambda row: row.replace(b'"summary":"', b'"summary":"so-called "')),

@@ -24,7 +24,7 @@ from pipelines.sample_world._text import (
 _TABLES = table("tables")
 #: MovieLens' genres in its (alphabetical) order.
 GENRES: tuple[str, ...] = tuple(_TABLES["genres"])
-#: What MovieLens writes instead of an empty list.
+#: MovieLens' placeholder for an empty list.
 NO_GENRES = "(no genres listed)"
 #: Genres that set the tone of a film, and their cumulative weights.
 _LEADS = tuple(_TABLES["lead_shares"])
@@ -54,7 +54,7 @@ Credit = tuple[Person, str, str]
 
 @dataclass(slots=True)
 class Film:
-    """One film: what MovieLens lists and what TMDB's record of it says.
+    """A film: its MovieLens row and its TMDB record.
 
     ``title`` is in natural order. An empty ``overview``, ``cast``, ``release_date``,
     ``keywords``, no director among ``crew`` and a ``runtime`` of ``None`` or 0 are gaps in the

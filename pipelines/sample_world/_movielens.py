@@ -36,7 +36,7 @@ _FILM_FAULTS = (
 
 @dataclass(slots=True)
 class _Faults:
-    """What is broken where.
+    """Faults and their lines.
 
     ``films`` are positions in the catalogue by fault, ``users`` the faults of extra rows among
     users' ratings, ``truth`` what a loader can make of a damaged record.

@@ -1,4 +1,4 @@
-"""Who rates what, how, and when: generated block by block of users.
+"""Ratings: users, items, values and times, generated block by block of users.
 
 A block's random stream depends on the seed and the block's number only, so that memory stays
 bounded and the blocks could be generated in any order with the same result.
@@ -54,7 +54,7 @@ _MEAN = 3.60
 _DAY = 86_400
 #: 1998-01-01 and 2024-12-29, seconds since 1970 (UTC): no sitting starts before or after.
 _FIRST_SECOND, _LAST_SECOND = 883_612_800, 1_735_603_200 - 2 * _DAY
-#: Half stars came to MovieLens on 2003-02-18 (UTC seconds).
+#: MovieLens introduced half stars on 2003-02-18 (UTC seconds).
 HALF_STARS_SINCE = 1_045_526_400
 
 
@@ -98,7 +98,7 @@ def user_activity(seed: int, users: int, ratings: int, films: int) -> Ints:
             hint=f"ratings must be between {users} and {users * films}",
         )
     low = min(MIN_ACTIVITY, ratings // users)
-    # Nobody sees everything, unless the world is too full for anything else.
+    # No user sees all films, unless the world is too full for anything else.
     full = ratings / users > 0.6 * films
     high = films if full else max(int(0.8 * films), low + 1)
     excess = np.exp(1.43 * _rng(seed, "activity").standard_normal(users))
@@ -114,7 +114,7 @@ def user_activity(seed: int, users: int, ratings: int, films: int) -> Ints:
         if not over.any() or not free.any():
             break
     counts = low + np.floor(share).astype(np.int64)
-    # The remainder goes to the largest fractions first, then to whoever has room.
+    # The remainder goes to the largest fractions first, then to users with room.
     missing = ratings - int(counts.sum())
     order = np.argsort(-(share - np.floor(share)), kind="stable")
     while missing > 0:
@@ -263,7 +263,7 @@ class RatingModel:
         self._sure_user, self._sure_film = self._sure_pairs(ratings)
 
     def _sure_pairs(self, ratings: int) -> tuple[Ints, Ints]:
-        """One sure user (from 0, ascending) for nearly every film that might get no rating.
+        """A sure user (from 0, ascending) for nearly every film that might get no rating.
 
         MovieLens lists a film once somebody has rated or tagged it, so its tail is films with
         one rating, not with none.
@@ -300,12 +300,12 @@ class RatingModel:
         activity = self.activity[first : first + BLOCK]
         shape = (len(activity), len(GENRES))
         taste = 0.3 * rng.standard_normal(shape, dtype=np.float32)
-        # Everyone has one to three favourite genres and one or two that they avoid.
+        # Users have one to three favourite genres and one or two that they avoid.
         place = np.argsort(np.argsort(rng.random(shape), axis=1), axis=1)
         liked, avoided = rng.integers(1, 4, len(activity)), rng.integers(1, 3, len(activity))
         taste[place < liked[:, None]] += 1.1
         taste[place >= len(GENRES) - avoided[:, None]] -= 1.0
-        # Who rates a lot has come down to the films they did not choose.
+        # Users with many ratings also rate films that they would not have chosen.
         bias = 0.40 * rng.standard_normal(len(activity)) - 0.08 * np.log(activity / 70)
         spread = np.exp(rng.normal(np.log(0.71), 0.36, len(activity)))
         half_share = rng.beta(1.5, 0.8, len(activity))

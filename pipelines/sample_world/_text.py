@@ -143,7 +143,7 @@ def town_name(dice: Dice) -> str:
 
 @dataclass(slots=True)
 class Story:
-    """Who a film is about, where, and against whom."""
+    """Hero, place and antagonist of a film."""
 
     genre: str
     flavours: tuple[str, ...]

@@ -26,7 +26,7 @@ ROWS_PER_FAULT = 130
 
 @dataclass(frozen=True, slots=True)
 class BrokenRow:
-    """One row that is wrong on purpose.
+    """A row that is wrong on purpose.
 
     ``file`` is relative to the world's folder, with ``/``; ``line`` counts from 1, in the
     unpacked text of a packed file. A loader has to leave a ``rejected`` row out for ``reason``; the

@@ -90,7 +90,7 @@ def write_sample_world(
     """Generate a world of original files for all domains, and their answer key.
 
     The same settings give the same bytes. A complete world of the same settings is left as it is.
-    Everything is written aside and takes its name at the end, so that no half world is ever at
+    The files are written aside and take their names at the end, so that no half world is ever at
     ``folder``; a second writer beside it waits for the first. Memory grows with films and users,
     not with ratings, which are written block by block: below 500 MB for 25 million ratings, 62,000
     films and 162,000 users. A few rows are broken on purpose unless ``broken_rows`` is False.

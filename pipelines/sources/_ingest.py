@@ -248,7 +248,7 @@ def _licence(source: Source, world: World) -> str:
 
 
 def _stamps(files: Sequence[Path]) -> list[tuple[int, int, int]]:
-    """What changes when a file is replaced or written to."""
+    """Attributes that change when a file is replaced or written to."""
     try:
         stats = [p.stat() for p in files]
     except OSError as error:

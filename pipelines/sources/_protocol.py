@@ -1,4 +1,4 @@
-"""What a source is: original files in, typed raw tables and listed rejections out.
+"""Sources: original files in, typed raw tables and listed rejections out.
 
 A source knows the original format of one publisher. It never repairs: a row comes out as it
 was published, or it is rejected with its file, line and reason. ``ingest`` drives it, counts
@@ -51,7 +51,7 @@ def _no_stats() -> Mapping[str, Any]:
 
 @dataclass(slots=True)
 class RawTable:
-    """One table being read; its batches are consumed once, in order."""
+    """A table being read; its batches are consumed once, in order."""
 
     #: Name of the raw dataset, such as ``raw.movielens_ratings``.
     dataset: str
@@ -99,13 +99,13 @@ class _Batch(Protocol):
 
 @dataclass(slots=True)
 class Workspace:
-    """What a source may use while it reads."""
+    """Resources of a source while it reads."""
 
     #: An empty folder on the store's disk; removed afterwards.
     scratch: Path
     #: The settings tree.
     settings: Settings
-    #: Where rejected rows go; see :meth:`reject` and :meth:`reject_frame`.
+    #: Log of rejected rows; see :meth:`reject` and :meth:`reject_frame`.
     rejects: RejectLog
     #: Called with (stage, done, total or None).
     progress: Progress = field(default=no_progress)
@@ -168,7 +168,7 @@ def unpack_limits(settings: Settings) -> UnpackLimits:
 
 
 class Source(ABC):
-    """One publisher's files.
+    """Files of a publisher.
 
     ``progress`` is called while files that the settings name by their address are downloaded.
     """

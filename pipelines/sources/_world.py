@@ -16,7 +16,7 @@ from pipelines.sources._protocol import SOURCES, Progress, no_progress, open_sou
 
 GENERATED = "generated"
 GIVEN = "given"
-#: Where GroupLens publishes.
+#: Download address of GroupLens.
 MOVIELENS_URL = "https://files.grouplens.org"
 #: Names that an error text shows.
 _SHOWN = 5
@@ -26,7 +26,7 @@ _SHOWN = 5
 class World:
     """A set of original files."""
 
-    #: What releases call it: the MovieLens variant found, or ``sample``.
+    #: Name in releases: the MovieLens variant found, or ``sample``.
     name: str
     #: The data folder, with one folder per source in it.
     folder: Path

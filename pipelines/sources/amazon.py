@@ -44,9 +44,9 @@ EXPECTED = (
 
 @dataclass(frozen=True, slots=True)
 class AmazonFile:
-    """One file."""
+    """A file of reviews or metadata."""
 
-    #: Where it is, and its name relative to the data folder.
+    #: Path, and name relative to the data folder.
     path: Path
     name: str
     #: Which format it has.
@@ -147,11 +147,11 @@ _USER = "^[0-9A-Za-z_#-]{1,64}$"
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """One raw table."""
+    """A raw table."""
 
     #: Its name in the store.
     dataset: str
-    #: What is taken of each record.
+    #: Fields that are taken of each record.
     fields: tuple[JsonField, ...]
     #: The reason why a typed row is rejected all the same, or null.
     faults: Callable[[], pl.Expr]
@@ -372,7 +372,7 @@ def _domain(file: AmazonFile) -> str:
 
 
 class _Reading:
-    """One pass over the files of a table."""
+    """A pass over the files of a table."""
 
     def __init__(self, table: Table, files: Sequence[AmazonFile], work: Workspace) -> None:
         self.rows_read: dict[str, int] = {f.name: 0 for f in files}

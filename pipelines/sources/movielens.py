@@ -91,7 +91,7 @@ _BARE = "movielens"
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """One variant of MovieLens in a data folder."""
+    """A variant of MovieLens in a data folder."""
 
     #: Its name, such as ``ml-25m``.
     variant: str
@@ -485,7 +485,7 @@ def _read_u(originals: Originals, work: Workspace) -> Iterator[RawTable]:
     )
 
 
-#: How the originals of each layout become the source's tables.
+#: Readers of each layout's originals.
 READERS: Mapping[Format, Callable[[Originals, Workspace], Iterator[RawTable]]] = {
     "csv": _read_csv,
     "dat": _read_dat,
@@ -538,7 +538,7 @@ def _flags_published(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def _users_published(frame: pl.DataFrame, *, coded: bool) -> pl.DataFrame:
-    """What the variant says of its users: codes (ML-1M) or years and words (ML-100K)."""
+    """User attributes that the variant publishes: codes (ML-1M) or years and words (ML-100K)."""
     import polars as pl
 
     none, nothing = pl.lit(None, dtype=pl.Int64), pl.lit(None, dtype=pl.String)

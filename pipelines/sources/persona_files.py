@@ -28,12 +28,12 @@ MIN_TEXT, MAX_TEXT = 40, 8000
 #: Longest attribute, and most of them in a record (characters, count).
 _MAX_VALUE, _MAX_ATTRIBUTES = 1000, 200
 
-#: What stands in attributes for "not said", in small letters.
+#: Values of attributes that stand for "not stated", in lower case.
 NOT_SAID = frozenset(
     ("", "n/a", "na", "none", "not applicable", "not available", "null", "unknown")
 )
 
-# What chat templates put around messages: in a prompt such a text could end the persona's part
+# Marks that chat templates put around messages: in a prompt they could end the persona's part
 # and begin another's. No description of a person has them.
 _TEMPLATE = re.compile(
     r"<\|[^<>|]{0,64}\|>"  # <|im_start|>, <|eot_id|>, <|endoftext|>
@@ -192,7 +192,7 @@ class PersonaFilesSource(Source):
     code_version: ClassVar[str] = "persona-files-1"
     datasets: ClassVar[tuple[str, ...]] = ("raw.persona_files", "raw.persona_files_rejected")
     licence: ClassVar[Licence] = Licence(
-        name="Terms of whoever made the personas",
+        name="Terms of the personas' author",
         url="",
         terms="Files given by the user; their makers' terms hold.",
     )
@@ -245,7 +245,7 @@ def _is_name(name: str) -> bool:
 
 
 class _Reading:
-    """One pass over the files, and what it found."""
+    """A pass over the files, and its counts."""
 
     def __init__(self, paths: list[Path], folder: Path, work: Workspace) -> None:
         self._paths = paths

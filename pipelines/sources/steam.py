@@ -47,7 +47,7 @@ REQUIRED: tuple[Kind, ...] = ("games", "reviews")
 
 @dataclass(frozen=True, slots=True)
 class SteamFile:
-    """One file: where it is, and its name relative to the data folder."""
+    """A file: its path, and its name relative to the data folder."""
 
     path: Path
     name: str
@@ -197,7 +197,7 @@ _BATCH = 65_536
 
 @dataclass(frozen=True, slots=True)
 class _List:
-    """What is in a user's list."""
+    """A list of a user's record."""
 
     #: The list's key in the user's record.
     key: str

@@ -130,7 +130,7 @@ class TaxonomySource(Source):
     code_version: ClassVar[str] = "taxonomy-1"
     datasets: ClassVar[tuple[str, ...]] = ("raw.taxonomy_categories", "raw.taxonomy_rejected")
     licence: ClassVar[Licence] = Licence(
-        name="Terms of whoever publishes the tree",
+        name="Terms of the tree's publisher",
         url="",
         terms="A file given by the user; its publisher's terms hold.",
     )
@@ -186,7 +186,7 @@ def _is_name(name: str) -> bool:
 
 
 class _Reading:
-    """One pass over the file, and what it found."""
+    """A pass over the file, and its counts."""
 
     def __init__(self, path: Path, file: str, work: Workspace) -> None:
         self.file = file

@@ -43,7 +43,7 @@ __all__ = [
 #: without a year to go by, only equal titles count.
 SAME_TITLE = 85.0
 #: Largest difference of two release years of the same film (festival against general release;
-#: censored films came out years later).
+#: censored films were released years later).
 SAME_YEAR = 3
 
 _YEAR = re.compile(r"\((\d{4})\)\s*$")
@@ -215,7 +215,7 @@ class _Credits(BaseModel, strict=True):
 
 
 class _Record(BaseModel, strict=True):
-    """What is read of a record; of several faults the first field's counts."""
+    """Fields read from a record; of several faults the first field's counts."""
 
     credits: _Credits | None = None
     imdb_id: _Text = None
@@ -439,7 +439,7 @@ class TmdbSource(Source):
         return found
 
     def mode(self, folder: Path) -> Mode:
-        """Where records come from: ``dump``, ``api`` (with its cache), or ``none``."""
+        """Source of records: ``dump``, ``api`` (with its cache), or ``none``."""
         if self.files(folder):
             return "dump"
         return "api" if self.settings.tmdb.token or self.cache else "none"
@@ -485,7 +485,7 @@ class TmdbSource(Source):
 
 
 class _Reading:
-    """One pass over the records, and what it found."""
+    """A pass over the records, and its counts."""
 
     def __init__(
         self, source: TmdbSource, folder: Path, work: Workspace, wanted: WantedFilms | None

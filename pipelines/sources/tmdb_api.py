@@ -50,7 +50,7 @@ Status = Literal["found", "not_found", "another_film"]
 
 @dataclass(frozen=True, slots=True)
 class CacheEntry:
-    """What TMDB answered for a film."""
+    """TMDB's answer for a film."""
 
     #: The id that was asked for.
     tmdb_id: int
@@ -90,7 +90,7 @@ class TmdbCache:
         self._missing_age = missing_age
 
     def path(self, tmdb_id: int) -> Path:
-        """Where the film's answer is kept."""
+        """Path of the film's answer."""
         return self.folder / f"{tmdb_id}.json"
 
     def __bool__(self) -> bool:
@@ -277,7 +277,7 @@ _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 
 @dataclass(slots=True)
 class FetchReport:
-    """What a fetch did; counts are films unless stated."""
+    """Result of a fetch; counts are films unless stated."""
 
     #: Films asked about, each once.
     wanted: int = 0
@@ -306,7 +306,7 @@ class FetchReport:
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    """One try: a settled film, or why there is none yet."""
+    """Result of an attempt: a settled film, or the reason that there is none yet."""
 
     kind: Literal["found", "not_found", "another_film", "throttled", "transient", "unusable"]
     record: dict[str, Any] | None = None
@@ -473,7 +473,7 @@ class TmdbClient:
 
 
 class _Fetch:
-    """One run over the pending films: a fixed number of workers share one iterator."""
+    """A run over the pending films: a fixed number of workers share one iterator."""
 
     def __init__(
         self, client: TmdbClient, pending: list[int], report: FetchReport, progress: Progress
@@ -567,7 +567,7 @@ class _Fetch:
 
 
 def _first(faults: BaseExceptionGroup[BaseException]) -> BaseException:
-    """One fault of several workers: one that trying again can't change, if there is any."""
+    """A fault to report of several workers': a permanent one, if there is any."""
     ours = [f for f in faults.exceptions if isinstance(f, UnderstudyError)]
     return next((f for f in ours if f.permanent), faults.exceptions[0])
 

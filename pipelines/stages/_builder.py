@@ -28,13 +28,13 @@ _PATIENCE = 120.0
 class Built:
     """The outcome of a build."""
 
-    #: What was built.
+    #: Built stage.
     stage: Stage
     #: Current version of each table; empty if the stage was left out or its tables are absent.
     snapshots: dict[str, Snapshot] = field(default_factory=dict)
     #: Whether an equal build made them before.
     reused: bool = False
-    #: What the stage reported.
+    #: Report of the stage.
     report: Report = field(default_factory=Report)
     #: Why there are no tables.
     reason: str | None = None

@@ -65,7 +65,7 @@ class Inputs(Mapping[str, Snapshot]):
 
 @dataclass
 class Report:
-    """What a stage reports while it works."""
+    """Collector of a stage's metadata and progress."""
 
     #: Called with (step, done, total or None).
     progress: Progress = no_progress
@@ -100,7 +100,7 @@ Open: TypeAlias = Callable[[Inputs, Settings, Report], AbstractContextManager[Bu
 class Check:
     """A check of a stage's table that a contract can't express."""
 
-    #: What is checked.
+    #: Name of the check.
     name: str
     description: str
     #: Whether nothing is made from a table that failed it.
@@ -109,7 +109,7 @@ class Check:
 
 @dataclass(frozen=True, kw_only=True)
 class Stage:
-    """How one published table (or several that are made together) is built."""
+    """Build definition of a published table, or of several that are made together."""
 
     #: Names of the tables in the store; they are committed together.
     datasets: tuple[str, ...]
@@ -149,7 +149,7 @@ class Stage:
     pool: str | None = None
     #: Whether a build that failed on a temporary fault is tried again.
     retry: bool = False
-    #: One line; by default that of ``make``.
+    #: A single line; by default that of ``make``.
     description: str = ""
     #: Description of the tables; by default that of their contracts.
     asset_description: str | None = None

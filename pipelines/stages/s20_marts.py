@@ -13,10 +13,10 @@ from pipelines.store import Build
 
 __all__ = ["DUCKDB_POOL", "STAGES", "held_warehouse"]
 
-#: How long a stage waits for another process that holds the warehouse (seconds): dbt on the
-#: largest worlds takes many minutes, and a process that died holds nothing.
+#: Longest wait for another process that holds the warehouse (seconds): dbt on the largest
+#: worlds takes many minutes, and the lock of a dead process is free.
 LOCK_WAIT = 3600.0
-#: One DuckDB file has one writing process: everything that touches it runs in a pool of one.
+#: A DuckDB file has one writing process: everything that touches it runs in a pool of one.
 DUCKDB_POOL = "duckdb"
 
 

@@ -105,7 +105,7 @@ def _written(
 ) -> list[Path]:
     """Parquet parts of the cohort, in the table's order."""
     name, writer = str(inputs.partition), None
-    # What a killed run left: a cohort is generated as a whole.
+    # The scratch of a killed run: a cohort is generated as a whole.
     shutil.rmtree(inputs.scratch, ignore_errors=True)
     with scratch_errors(inputs.scratch):
         inputs.scratch.mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""How good the raters of a domain are on held-out human ratings, and how personas differ."""
+"""Reports of a domain's raters on held-out human ratings, and of personas beside people."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def population(inputs: Inputs, settings: Settings, report: Report) -> list[pl.Da
         "interactions": inputs["interactions"].scan(),
         "splits": inputs["splits"].scan(),
     }
-    # Whoever scored, this rater gives items their features and people their expected ratings.
+    # Item features and people's expected ratings come from this rater, whichever one scored.
     rater = raters.fit_statistical(
         scale=raters.scale_named(scoring.scale),
         item_stats=inputs["item_stats"].read(),

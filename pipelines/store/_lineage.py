@@ -1,4 +1,4 @@
-"""Which versions a set of snapshots was made from, and whether they agree."""
+"""Versions that a set of snapshots was made from, and their agreement."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Alternatives = Callable[[str, str], list[dict[str, str]]]
 
 
 def builds_of(files: LocalFiles, layout: Layout) -> Alternatives:
-    """A function that gives the inputs of every build that came to a snapshot, newest first.
+    """A function that gives the inputs of every build that gave a snapshot, newest first.
 
     There can be several: when a changed input doesn't change the output, the snapshot stays
     and only a build record is added. A snapshot that is not in the store has none.
@@ -77,7 +77,7 @@ def resolve_lineage(
 def _solve(
     chosen: dict[str, str], waiting: list[tuple[str, str]], alternatives: Alternatives
 ) -> dict[str, str] | None:
-    """One build per snapshot such that every dataset has one version; None if impossible."""
+    """A build per snapshot such that every dataset has one version; None if impossible."""
     while waiting:
         (dataset, version), *waiting = waiting
         fitting = [inputs for inputs in alternatives(dataset, version) if _agrees(inputs, chosen)]

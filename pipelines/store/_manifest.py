@@ -25,7 +25,7 @@ _DATASET = re.compile(r"[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)*")
 
 @dataclass(frozen=True, slots=True)
 class FileEntry:
-    """One file of a snapshot: its name, SHA-256 (hex), size (bytes) and rows (count)."""
+    """A file of a snapshot: its name, SHA-256 (hex), size (bytes) and rows (count)."""
 
     name: str
     sha256: str
@@ -51,7 +51,7 @@ class Manifest:
     code_version, config, inputs, build_key, created_at, run_id
         The build that first made this content: its code version, identity configuration,
         input versions (``dataset -> version`` or ``file:<name> -> sha256``), the key of
-        these three, the time (ISO 8601, UTC) and the run. Later builds that came to the
+        these three, the time (ISO 8601, UTC) and the run. Later builds that gave the
         same content are in ``<home>/builds/<dataset>/``.
     stats
         Facts the builder noted (JSON).
@@ -140,7 +140,7 @@ def build_key(code_version: str, config: Mapping[str, Any], inputs: Mapping[str,
 
 
 def canonical_json(value: Any) -> bytes:
-    """One spelling per value: keys sorted, no white space.
+    """Canonical JSON: keys sorted, no white space.
 
     >>> canonical_json({"b": 1, "a": [True, None]})
     b'{"a":[true,null],"b":1}'

@@ -27,7 +27,7 @@ _HINT = "restore it from a copy, or publish again under another name"
 
 @dataclass(frozen=True, slots=True)
 class TableLock:
-    """One pinned table: which snapshot, its size (rows, bytes) and its manifest's SHA-256."""
+    """A pinned table: its snapshot, size (rows, bytes) and manifest's SHA-256."""
 
     dataset: str
     version: str

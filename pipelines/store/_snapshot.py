@@ -1,4 +1,4 @@
-"""One immutable version of a table, opened for reading."""
+"""An immutable version of a table, opened for reading."""
 
 from __future__ import annotations
 

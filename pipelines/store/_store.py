@@ -49,8 +49,8 @@ if TYPE_CHECKING:
 
 #: Reasons shown in the one-line error; all of them are in its details.
 _SHOWN = 5
-#: How long to wait for another process that publishes under the same name (seconds): it may
-#: be reading many gigabytes again.
+#: Longest wait for another process that publishes under the same name (seconds): it may be
+#: reading many gigabytes again.
 _PATIENCE = 600.0
 
 
@@ -61,7 +61,7 @@ Rows: TypeAlias = "pl.DataFrame | pa.Table | pa.RecordBatch"
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """One table on its way into the store.
+    """A table on its way into the store.
 
     Attributes
     ----------
@@ -448,7 +448,7 @@ class Store:
             if self._files.read(lock_file) is None:
                 for snapshot in pinned.values():
                     snapshot.verify()
-                # Card, lock, pointer: whoever sees one of them finds what it speaks of.
+                # Card, lock, pointer: each is written after the files that it refers to.
                 self._files.put(self._layout.card(name, release.version), card.encode())
                 self._files.put_new(lock_file, release.to_json())
             published = find_release(self._layout.home, lock_file)

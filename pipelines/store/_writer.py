@@ -206,7 +206,7 @@ def _nested_text(field: pa.Field, above: str = "") -> list[str]:
 
 
 class _Part:
-    """One Parquet file, hashed while it is written."""
+    """A Parquet file, hashed while it is written."""
 
     def __init__(self, path: Path, schema: pa.Schema, dictionaries: list[str]) -> None:
         import pyarrow as pa

@@ -52,7 +52,7 @@ _FULL = {
 }
 #: Less free space than this makes a failed write a full disk (bytes).
 _NEARLY_FULL = 4 * 2**20
-#: How SQLite, DuckDB and dbt say the same in a text; the system's own texts are added.
+#: Messages of SQLite, DuckDB and dbt for a full disk; the system's own texts are added.
 _FULL_TEXTS = {
     **{os.strerror(number): number for number in _FULL},
     "database or disk is full": errno.ENOSPC,
@@ -154,7 +154,7 @@ def _free(where: Path) -> str:
 
 
 def _free_bytes(where: Path) -> int | None:
-    """How much space the nearest existing folder has."""
+    """Free space of the nearest existing folder."""
     for folder in (where, *where.parents):
         try:
             return shutil.disk_usage(folder).free
@@ -333,7 +333,7 @@ class LocalFiles:
         """Remove what dead processes left in ``_staging/``; how many things were removed.
 
         A living process is never disturbed: it holds a lock on what it owns from before the
-        first byte is written, and whoever can take that lock knows that the owner is gone.
+        first byte is written, and a process that can take that lock knows that the owner is gone.
         """
         removed = 0
         for name in self.names(self.staging_root):
@@ -464,7 +464,7 @@ class HashingSink:
         return len(data)
 
     def flush(self) -> None:
-        """Nothing to do before `finish`."""
+        """Do nothing: `finish` flushes."""
 
     def close(self) -> None:
         """Called by Arrow when the Parquet footer is out; `finish` closes the file."""
@@ -481,7 +481,7 @@ class HashingSink:
     def discard(self) -> None:
         """Close the file and ignore further writes: Arrow insists on a footer."""
         self._discarding = True
-        # What is buffered may not fit on the disk either.
+        # Flushing the buffer may fail on a full disk as well.
         with suppress(OSError):
             self._file.close()
 

@@ -23,7 +23,7 @@ from pipelines.store.files import storage_errors
 
 __all__ = ["RunLock", "holder_record", "mutex"]
 
-#: How often a waiting process looks again (seconds).
+#: Interval at which a waiting process looks again (seconds).
 _POLL = 0.01
 
 
@@ -45,7 +45,7 @@ def holder_record() -> dict[str, Any]:
 
 
 class RunLock:
-    """One pipeline run at a time per home: a context manager around ``<home>/_locks/run.lock``.
+    """Lock for a pipeline run per home: a context manager around ``<home>/_locks/run.lock``.
 
     The file is created when missing and never removed: removing a lock file lets two processes hold
     locks on two different files of the same name. On entering, LockedError names the process that

@@ -40,7 +40,7 @@ _KINDS = {"model", "test", "unit_test"}
 
 
 def read_artefact(folder: Path, name: str) -> Json:
-    """One of dbt's JSON artefacts.
+    """A JSON artefact of dbt.
 
     Raises :class:`StoreError`: it is missing or not JSON.
     """
@@ -203,7 +203,7 @@ class MartTest:
 
 @dataclass(frozen=True, slots=True)
 class MartEvidence:
-    """How a mart was built and tested."""
+    """Evidence of how a mart was built and tested."""
 
     #: Its quoted name in the warehouse.
     relation: str
@@ -301,7 +301,7 @@ class BuildRecords:
     def identity(
         self, keys: Iterable[str], linked: Mapping[str, str], variables: Mapping[str, Any]
     ) -> Json:
-        """What determines the rows of nodes and of what they are made from."""
+        """Determinants of the rows of nodes and of their parents."""
         nodes = {key: self.nodes[key] for key in self.upstream(*keys)}
         names = {name for node in nodes.values() for name in node["variables"]}
         datasets = {name for node in nodes.values() for name in node["sources"]}
@@ -434,7 +434,7 @@ def _merge(records: BuildRecords, ran: Mapping[str, Json], invocation: str) -> N
         if not is_model:
             outcome |= {"failures": result.get("failures"), "message": result.get("message")}
         on_record = all(records.outcome(parent) for parent in node["parents"])
-        # A unit test reads no data, and whatever failed stays failed until it is run again.
+        # A unit test reads no data, and a failed one stays failed until it is run again.
         failed = not is_model and result["status"] not in ("pass", "warn")
         rebuilt = is_model and (node["table"] or key not in outcomes)
         if on_record or failed or node["kind"] == "unit_test":
@@ -498,7 +498,7 @@ def up_to_date_outcomes(
             in_database=built,
         )
     except StoreError:
-        # What does not hold together, or can't be read, is for dbt to build or to complain about.
+        # Inconsistent or unreadable records are left to dbt, which rebuilds or reports them.
         return None
 
 
@@ -561,7 +561,7 @@ def mart_evidence(
     variables: Mapping[str, Any],
     in_database: Mapping[str, str],
 ) -> MartEvidence:
-    """How a mart was built, if it is up to date and every blocking test passed.
+    """Build evidence of a mart, if it is up to date and every blocking test passed.
 
     ``linked`` and ``variables`` are what the sources are linked to and dbt's variables are now,
     ``in_database`` the invocation that last built each model by the database's own log.

@@ -1,4 +1,4 @@
-"""Where the warehouse's files are below a home, and how its small records are written."""
+"""Paths of the warehouse's files below a home, and writing of its small records."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class WarehouseLayout:
         self.linked = self.folder / "sources.json"
         #: Record of what dbt built and tested, by domain.
         self.builds = self.folder / "builds.json"
-        #: The lock of whoever links, builds or records.
+        #: Lock for linking, building and recording.
         self.lock = self.folder / "lock"
         #: Spill of DuckDB.
         self.spill = self.folder / "tmp"

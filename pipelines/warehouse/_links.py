@@ -83,7 +83,7 @@ def link_sources(
     ):
         return found
     try:
-        # Without a record nothing can be exported, whatever happens between here and its end.
+        # Without a record nothing can be exported, even if the process dies before its end.
         layout.linked.unlink(missing_ok=True)
         layout.sources.mkdir(parents=True, exist_ok=True)
         for name, snapshot in wanted.items():
@@ -104,7 +104,7 @@ def link_sources(
 
 
 def linked_sources(home: Path | str) -> dict[str, str]:
-    """What is linked now, dataset to version; empty if nothing was linked."""
+    """Linked versions by dataset; empty if nothing was linked."""
     return dict(read_links(WarehouseLayout(Path(home).expanduser().absolute()))["sources"])
 
 

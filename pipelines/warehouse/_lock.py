@@ -1,4 +1,4 @@
-"""One process at a time links sources, runs dbt and records what it did."""
+"""Lock for linking sources, running dbt and recording its builds."""
 
 from __future__ import annotations
 

@@ -8,7 +8,6 @@ from sim.ablations._grid import GRIDS, Options, configurations, seen
 from sim.ablations._plots import plots_of
 from sim.ablations._raters import KINDS, SYSTEMS, RaterCache, RaterSpec
 from sim.ablations._report import comparisons, markdown, table, write_report
-from sim.ablations._results import ResultCache
 from sim.ablations._run import Configuration, SuiteResult, run_suite, scores_frame
 
 __all__ = [
@@ -21,7 +20,6 @@ __all__ = [
     "Options",
     "RaterCache",
     "RaterSpec",
-    "ResultCache",
     "SuiteContext",
     "SuiteResult",
     "TestScore",

@@ -40,13 +40,13 @@ class Cases:
     test
         Its name.
     personas
-        Who is asked, rows like those of `personas`.
+        Personas of the cases, rows like those of `personas`.
     person, item
         Row of `personas` and number of the item (in the order of the items' ids), (n,).
     want
         1 if a high rating is a success, 0 if a low one, -1 if neither, of shape (n,).
     group
-        What the case belongs to: a genre, a series, ..., of shape (n,).
+        Group of the case: a genre, a series, ..., of shape (n,).
     history
         Items rated before, oldest first, -1 padding at the end, of shape (n, h); h may be 0.
     ratings

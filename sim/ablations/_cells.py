@@ -1,4 +1,4 @@
-"""One cell of the grid: a configuration and a seed, scored case by case."""
+"""A cell of the grid: a configuration and a seed, scored case by case."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ Ints = npt.NDArray[np.int64]
 
 
 def successes(test: str, suite: Suite, scale: RatingScale) -> npt.NDArray[np.bool_]:
-    """Which answers of a scale count as low and as high, of shape (2, answers).
+    """Answers of a scale that count as low and as high, of shape (2, answers).
 
     The suite states its thresholds on its own scale; an answer of another scale is converted to
     that one (linearly, ends to ends), so that 8 of 1-10 is 7 of 0-9.

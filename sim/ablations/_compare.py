@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from sim.ablations._figures import RESAMPLES, UserSums
-from sim.metrics.intervals import user_weights
+from sim.metrics import paired_permutation, user_weights
 
 if TYPE_CHECKING:
     import polars as pl
 
 Floats = npt.NDArray[np.float64]
 
-#: Sign flips of the permutation test at most; few users are flipped exhaustively (count).
-FLIPS = 4_999
-
 
 @dataclass(frozen=True)
 class Difference:
-    """One configuration minus another.
+    """Difference of two configurations.
 
     Attributes
     ----------
@@ -84,7 +81,8 @@ def compare(
         draws = sides[0].scores(weights) - sides[1].scores(weights)
         drawn[test] = draws - np.nanmean(draws) + value
         low, high = np.nanquantile(drawn[test], [0.025, 0.975])
-        p = float("nan") if similar else _flipped(sides[0], sides[1], seed)
+        left_sums, right_sums = (side.sums[..., 1].sum(axis=0) for side in sides)
+        p = float("nan") if similar else paired_permutation(left_sums, right_sums, seed)
         out.append(Difference(test, value, float(low), float(high), p, count))
     used = [d for d in out if d.test in tests]
     if used:
@@ -94,42 +92,3 @@ def compare(
         users = sum(d.users for d in used)
         out.append(Difference("aggregate", value, float(low), float(high), float("nan"), users))
     return out
-
-
-def _flipped(left: UserSums, right: UserSums, seed: int) -> float:
-    """Probability under the hypothesis that a user's two results could as well be exchanged."""
-    from scipy import stats
-
-    gains = [side.sums[..., 1].sum(axis=0) for side in (left, right)]
-    if np.array_equal(gains[0], gains[1]):
-        return 1.0
-    if len(gains[0]) < 2:
-        return float("nan")
-
-    def difference(a: Any, b: Any, axis: int) -> Any:
-        return (a - b).sum(axis=axis)
-
-    found = stats.permutation_test(
-        gains,
-        difference,
-        permutation_type="samples",
-        vectorized=True,
-        n_resamples=FLIPS,
-        rng=np.random.default_rng(seed),
-    )
-    return float(found.pvalue)
-
-
-def with_discovery_rate(ps: list[float]) -> list[float]:
-    """The p values after Benjamini and Hochberg's correction for how many were tested; NaN stays.
-
-    >>> with_discovery_rate([0.01, float("nan"), 0.04])
-    [0.02, nan, 0.04]
-    """
-    from scipy import stats
-
-    values = np.array(ps, dtype=np.float64)
-    known = ~np.isnan(values)
-    if known.any():
-        values[known] = stats.false_discovery_control(values[known])
-    return [float(v) for v in values]

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from pipelines.errors import ContractError, ReleaseError
 from pipelines.raters import layers
 from pipelines.scales import rescale, scale_named
+from sim._results import ResultCache
 from sim.ablations._cases import (
     TESTS,
     Cases,
@@ -23,7 +24,6 @@ from sim.ablations._cases import (
 from sim.ablations._cells import STRENGTH, scored
 from sim.ablations._grid import UNSEEN, Options
 from sim.ablations._raters import RaterCache, RaterSpec
-from sim.ablations._results import ResultCache
 
 if TYPE_CHECKING:
     import polars as pl
@@ -108,7 +108,7 @@ def answers(
     items
         The release's items in the order of their ids.
     results
-        Where answers are stored.
+        Answer store.
     max_block
         Cases that are asked together at most (count).
     progress
@@ -292,7 +292,16 @@ class SuiteContext:
             stage = case_stage(suite, table, rule)
             (cases[table],) = build(stage, context, inputs=inputs, run_id=run_id).snapshots.values()
         opened = RaterCache(settings, suite, tables, answer_store, engines)
-        return cls(found, release, tables, cases, opened, ResultCache(store.home), k, max_block)
+        return cls(
+            found,
+            release,
+            tables,
+            cases,
+            opened,
+            ResultCache(store.home, "ablations"),
+            k,
+            max_block,
+        )
 
     def questions(self, test: str, draw: int, wording: str = "own") -> Cases:
         """The cases of a test under one draw, with hand-made personas in this wording."""
@@ -305,7 +314,7 @@ class SuiteContext:
 
     @property
     def human(self) -> Human | None:
-        """How people rate."""
+        """Distribution of people's ratings."""
         return human_distribution(self.cases["human_cases"])
 
     def identity(self, spec: RaterSpec, options: Options, test: str, draw: int) -> dict[str, Any]:
@@ -331,7 +340,7 @@ class SuiteContext:
             "retrieval": retrieval,
             "retrieved": self.k if retrieval not in (UNSEEN, "none") else 0,
             "draw": drawn,
-            # How far paths of the graph go.
+            # Settings of the graph's paths.
             "graph": self.release.settings.get("graph", {}) if retrieval == "graph" else {},
         }
 

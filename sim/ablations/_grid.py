@@ -10,7 +10,7 @@ from pipelines.errors import ConfigError
 
 Grid = Literal["small", "full"]
 GRIDS: tuple[Grid, ...] = ("small", "full")
-#: What stands for an option that the rater can't see.
+#: Placeholder for an option that the rater can't see.
 UNSEEN = "-"
 
 _SHOTS = ("0", "1", "2")
@@ -34,7 +34,7 @@ _SEALED = ("sealed", "sealed-text")
 
 @dataclass(frozen=True)
 class Options:
-    """One configuration beside its rater.
+    """Options of a configuration other than its rater.
 
     ``shots`` is ``0``, ``1`` or ``2`` worked examples, ``system`` is ``default`` or ``custom``;
     ``wording`` of the hand-made personas is ``own`` words with fields, ``open`` or ``sealed``

@@ -56,7 +56,7 @@ class RaterCache:
     tables
         Snapshots of the domain by short name.
     answers
-        Where models' answers are stored; None stores none.
+        Store of the models' answers; None stores none.
     engines
         Opens an engine; given by tests.
     progress
@@ -98,7 +98,7 @@ class RaterCache:
             "shots": shots,
             "system": system_text(self.domain, system) or "default",
             "system_role": self.settings.scoring.system_role,
-            # What prompts tell about items.
+            # Versions of the tables that prompts quote.
             "tables": {name: self.tables[name].version for name in ("item_stats", "items")},
         }
 

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sim.ablations._cases import TESTS
-from sim.ablations._compare import compare, with_discovery_rate
+from sim.ablations._compare import compare
 from sim.ablations._figures import FLAGGED, TestScore
 from sim.ablations._grid import UNSEEN
 from sim.ablations._run import Configuration, SuiteResult, finite
+from sim.metrics import false_discovery
 
 if TYPE_CHECKING:
     import polars as pl
@@ -118,7 +119,7 @@ def comparisons(result: SuiteResult, *, seed: int = 0) -> pl.DataFrame:
             }
             for d in found
         ]
-    adjusted = with_discovery_rate([row["p"] for row in rows])
+    adjusted = false_discovery([row["p"] for row in rows])
     for row, p in zip(rows, adjusted, strict=True):
         row["p"], row["p_adjusted"] = finite(row["p"]), finite(p)
     return pl.DataFrame(rows, infer_schema_length=None)

@@ -39,7 +39,7 @@ class Configuration:
     rater, kind
         Name and kind of the rater.
     options
-        What it sees of the options.
+        Options that it can see.
     scores
         By test; the last is the aggregate.
     cases
@@ -76,7 +76,7 @@ class SuiteResult:
     counts
         Contents of the case tables, by table.
     wanted_series
-        How many series were asked for.
+        Series that were asked for (count).
     reused, made
         Cells that were there, and that were made now (counts).
     """

@@ -14,6 +14,7 @@ from pipelines.cli.options import (
     SetOption,
     console,
     emit,
+    folder_option,
     open_settings,
     overrides_of,
     progress_bar,
@@ -31,7 +32,8 @@ __all__ = ["ablate"]
 
 def ablate(
     suite: Annotated[
-        Literal["movies", "books"], typer.Option("--suite", help="Which suite.", show_default=False)
+        Literal["movies", "books"],
+        typer.Option("--suite", help="Suite to run.", show_default=False),
     ],
     rater: Annotated[
         list[str] | None,
@@ -74,12 +76,7 @@ def ablate(
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(
-            "--out",
-            file_okay=False,
-            show_default=False,
-            help="Folder of the report (default: HOME/ablations/reports).",
-        ),
+        folder_option("--out", "Folder of the report (default: HOME/ablations/reports)."),
     ] = None,
     settings: SetOption = None,
     home: HomeOption = None,

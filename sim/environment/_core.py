@@ -41,7 +41,7 @@ class Draws:
     def __init__(self, streams: int, ahead: int = 512) -> None:
         self._ahead = ahead
         self._buffer = np.zeros((streams, ahead))
-        # Everything is used up: the first take fetches.
+        # The buffer starts used up: the first take fetches.
         self._at = np.full(streams, ahead, np.int64)
         self._generators: list[np.random.Generator] = [
             np.random.Generator(np.random.PCG64()) for _ in range(streams)
@@ -241,7 +241,7 @@ class Core:
         batch = self._ask(who, item, nothing, past, np.zeros(len(who), np.int64))
         rating = _sampled(batch.probabilities, draw[place, count + order], self.scale.answers)
         rated = np.array([status == "ok" for status in batch.status])
-        # One item of every row at a time, in the order in which it was watched.
+        # An item of every row at a time, in the order in which it was watched.
         for n in range(count):
             now = np.flatnonzero((order == n) & rated)
             self.memory.clock[who[now]] += 1
@@ -266,7 +266,7 @@ class Core:
             self.rated[row, self.memory.items[row, :n]] = self.memory.ratings[row, :n]
 
     def step(self, shown: _Ints) -> Outcome:
-        """One step of all environments; `shown` are item numbers of shape (size, slots).
+        """Step all environments; `shown` are item numbers of shape (size, slots).
 
         AnswerError if a rating failed twice and `on_unrated` is ``abort``; nothing has changed
         then.
@@ -336,7 +336,7 @@ class Core:
         k, wide = self.options.retrieved, self.memory.width
         if not k or not wide or self.world.retriever.name == "none":
             return np.full((len(rows), k), -1, np.int64), np.zeros((len(rows), k))
-        # Everybody in order is a view; fancy indexing would copy.
+        # All rows in order are a view; fancy indexing would copy.
         chosen: Any = slice(None) if rows is self._all else rows
         histories = self.memory.items[chosen, :wide]
         ratings = self.memory.ratings[chosen, :wide]
@@ -417,7 +417,7 @@ class Core:
     def _ask(
         self, rows: _Ints, items: _Ints, past: _Ints, ratings: _Floats, times: _Ints
     ) -> RatingBatch:
-        """One call of the rater; if it breaks down, nobody has a rating."""
+        """Call the rater; if it breaks down, no row has a rating."""
         from pipelines.raters import RatingBatch
 
         wanted = (len(rows), len(self.scale))
@@ -457,7 +457,7 @@ class Core:
         )
 
     def _choose(self, shown: _Ints, expected: _Floats, draw: _Floats) -> _Ints:
-        """Which shown item each user takes: multinomial logit over expected ratings."""
+        """Choose each user's item among the shown ones: multinomial logit over expected ratings."""
         if self.slots == 1:
             return np.zeros(self.size, np.int64)
         # Shown twice is not twice as attractive: only the first place counts.

@@ -146,7 +146,7 @@ class RecommendationEnv(WorldViews, gymnasium.Env[Observation, Any]):
       `retriever`, to share it between environments.
     - `render_mode`: `"ansi"` gives readable lines, or `None`.
 
-    Everything random comes from `self.np_random`: the same seed and actions give the same
+    All randomness comes from `self.np_random`: the same seed and actions give the same
     trajectory, alone and in the vector form. Numbers are drawn from it some hundred at a time.
 
     ## Version History
@@ -232,7 +232,7 @@ class RecommendationEnv(WorldViews, gymnasium.Env[Observation, Any]):
         wanted = given.get("persona_id")
         personas = None if wanted is None else np.array([self.cast.index(str(wanted))])
         super().reset(seed=seed)
-        # Somebody may also have set the generator.
+        # The generator may also have been set from outside.
         if seed is not None or self.core.draws.generator(0) is not self.np_random:
             self.core.seed(0, self.np_random)
         self.core.begin(_ONE, personas)
@@ -271,7 +271,7 @@ class RecommendationEnv(WorldViews, gymnasium.Env[Observation, Any]):
         if self.core.persona[0] < 0:
             raise ConfigError("reset() comes before step()", where=type(self).__name__)
         shown = self._shown(action)
-        # Where several items are shown, which one was met is only known afterwards.
+        # With several items shown, the met one is only known afterwards.
         before = self._before(shown) if self.explain else {}
         outcome = self.core.step(shown)
         item, status = int(outcome.item[0]), str(outcome.status[0])

@@ -28,7 +28,7 @@ class Meetings:
 
 
 class Memory:
-    """One entry per (user, item) that met: the newest rating, how often they met and when last.
+    """Memory of (user, item) pairs that met: newest rating, number of meetings and last step.
 
     Entries are in the order of the last meeting, oldest first. A row is the memory of the user
     that an environment holds at present; those of others, if they are to last, are kept aside by
@@ -66,7 +66,7 @@ class Memory:
         return int(self.length.max(initial=0))
 
     def meet(self, items: _Ints) -> Meetings:
-        """How each row's user stands to an item, of shape (rows,) or (rows, shown)."""
+        """Earlier meetings of each row's user with an item, of shape (rows,) or (rows, shown)."""
         wide = max(1, self.width)
         same = self.items[:, None, :wide] == items.reshape(len(items), -1)[:, :, None]
         there, shape = same.any(axis=2), items.shape

@@ -51,13 +51,13 @@ class RecommendationVectorEnv(
     observation is then the new episode's first. The last one of the old is in
     ``infos["final_obs"]``, batched like an observation, and its step's information in
     ``infos["final_info"]``; in both, rows are valid where ``infos["_final_obs"]`` is true.
-    Everything else in ``infos`` is about the step that was taken, for all environments, each
+    All other keys of ``infos`` are about the step that was taken, for all environments, each
     with its mask ``_key``; ``persona_id`` is about episodes that began.
 
     Parameters
     ----------
     num_envs
-        How many environments (count).
+        Environments (count).
     release, home, domain, rater, retriever, retrieved, memory, perturbation, \
 perturbation_strength, reward_shaping, observation, length_limit, leave_probability, \
 history_length, on_unrated, watched
@@ -235,7 +235,7 @@ history_length, on_unrated, watched
     def expected(self, env: int) -> npt.NDArray[np.float64]:
         """Expected rating of every item by one environment's persona now, of shape (n_items,).
 
-        What an agent can't see: for oracles and reports. NaN where there is no rating.
+        Agents can't see it: for oracles and reports. NaN where there is no rating.
         """
         if not self._started:
             raise ConfigError("reset() comes before expected()", where=type(self).__name__)

@@ -75,7 +75,7 @@ class World:
         release, home
             A release, or a reference and the store's folder.
         domain
-            What its items must be, such as ``movies``; default anything.
+            Required kind of items, such as ``movies``; default any.
         rater
             As of :func:`sim.environment.open_rater`.
         retriever

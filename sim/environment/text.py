@@ -50,7 +50,7 @@ def stars(rating: float, scale: RatingScale) -> str:
 
 
 def step_line(item: Mapping[str, Any], info: Mapping[str, Any], scale: RatingScale) -> str:
-    """One step: its number, the film, the rating, and what drove it if that is known.
+    """A step in one line: its number, the film, the rating and, if available, its main driver.
 
     `info` may hold ``average``, what the average persona is expected to give.
     """

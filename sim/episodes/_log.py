@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 
 _Array = npt.NDArray[Any]
 
-#: What is kept of a step's information.
+#: Kept keys of a step's information.
 _KEPT = ("item_id", "rating", "rating_status", "expected", "repeated")
 
 
 @dataclass(frozen=True)
 class Episode:
-    """One episode of T steps."""
+    """An episode of T steps."""
 
-    #: Whose it is.
+    #: Persona of the episode.
     persona_id: str
     #: Seed of the reset that it began with; None where that had none.
     seed: int | None
@@ -169,7 +169,7 @@ class EpisodeRecorder(gymnasium.Wrapper[Any, Any, Any, Any]):
         return observation, info
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        """One step; what raises is not written down."""
+        """Step, and record it unless it raises."""
         observation, reward, terminated, truncated, info = super().step(action)
         assert self._open is not None
         fields = tuple(info[key] for key in _KEPT)
@@ -210,7 +210,7 @@ class VectorEpisodeRecorder(VectorWrapper[Any, Any, Any, Any, Any]):
         return observations, infos
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
-        """One step of all; what raises is not written down."""
+        """Step all environments, and record the steps unless they raise."""
         observations, rewards, terminated, truncated, infos = super().step(actions)
         last = infos.get("final_obs", observations)
         for n, open_one in enumerate(self._open):

@@ -19,6 +19,7 @@ from sim.recommenders._baselines import (
 from sim.recommenders._ceiling import CommonListRecommender, OracleRecommender
 from sim.recommenders._interactions import InteractionMatrix
 from sim.recommenders._libraries import CollaborativeRecommender
+from sim.recommenders._masked import MaskedRecommender, with_feedback
 from sim.recommenders._offline import OfflineReport, OfflineRow, evaluate_offline, people_release
 from sim.recommenders._protocol import Floats, Ints, Recommender, ScoredRecommender
 from sim.recommenders._registry import (
@@ -40,6 +41,7 @@ __all__ = [
     "Floats",
     "InteractionMatrix",
     "Ints",
+    "MaskedRecommender",
     "MeanRatingRecommender",
     "OfflineReport",
     "OfflineRow",
@@ -58,4 +60,5 @@ __all__ = [
     "rating_stats",
     "recommender_class",
     "text_vectors",
+    "with_feedback",
 ]

@@ -94,7 +94,7 @@ class CollaborativeRecommender(ScoredRecommender):
 
 
 def _interactions(seen: Ints, ratings: Floats) -> Any:
-    """Which seen items count, as booleans: of a user with ratings, only the rated ones."""
+    """Seen items that count, as booleans: of a user with ratings, only the rated ones."""
     rated = ~np.isnan(ratings)
     return (seen >= 0) & (rated | ~rated.any(axis=1, keepdims=True))
 

@@ -126,7 +126,7 @@ class OfflineRow:
     #: itself.
     recall_difference: Figure | None
     ndcg_difference: Figure | None
-    #: One sentence on the recommender.
+    #: A sentence on the recommender.
     note: str
     #: Whether it is one of `BASELINES`.
     baseline: bool
@@ -141,7 +141,7 @@ class OfflineRow:
 class OfflineReport:
     """Recommenders on the same people and held-out items."""
 
-    #: What was judged on, and the splits whose items are in nobody's list.
+    #: Release and split of the held-out items, and the splits whose items are in nobody's list.
     release: str
     split: str
     masked: tuple[str, ...]
@@ -155,7 +155,7 @@ class OfflineReport:
     rows: tuple[OfflineRow, ...]
 
     def as_json(self) -> dict[str, Any]:
-        """Everything as plain values."""
+        """Report as plain values."""
         return {
             "release": self.release,
             "split": self.split,
@@ -201,7 +201,7 @@ def evaluate_offline(
 ) -> OfflineReport:
     """Fit recommenders on the training split and judge them on held-out items.
 
-    Everybody with an item in the split is asked for k items. Items of ``train`` (and of
+    All people with an item in the split are asked for k items. Items of ``train`` (and of
     ``validation``, when judged on ``test``) are masked, and count as no hit.
 
     The recommenders are unfitted, by the name that the table shows; differences of the others from

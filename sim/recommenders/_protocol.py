@@ -32,7 +32,7 @@ class Recommender(Protocol):
 
     #: Short name, as in tables.
     name: str
-    #: One sentence on what it is and what it was fitted on.
+    #: A sentence on the recommender and the data that it was fitted on.
     note: str
 
     def fit(self, release: Release, *, interactions: pl.DataFrame | None = None) -> Self:
@@ -41,7 +41,7 @@ class Recommender(Protocol):
         Parameters
         ----------
         release
-            Items, personas, and whatever else the recommender reads.
+            Items, personas, and other tables that the recommender reads.
         interactions
             Rows of ``user_id``, ``item_id``, ``rating`` to fit on; default the training split.
             A ``user_id`` may be a persona's id, for ratings that personas gave.

@@ -51,7 +51,7 @@ class RecommenderContract(ABC):
         assert all(len(set(row)) == 4 for row in lists.tolist())
 
     def test_seen_items_are_not_recommended(self, release: Release) -> None:
-        """What would have come first is left out once it is seen."""
+        """The best items are left out once they are seen."""
         made = self.make(release)
         first = made.recommend([0, 1], 2)
         seen = np.array([[first[0, 0], first[0, 1]], [first[1, 0], -1]])
@@ -75,7 +75,7 @@ class RecommenderContract(ABC):
         assert batch.tolist() == single
 
     def test_the_same_question_has_the_same_answer(self, release: Release) -> None:
-        """Nothing is drawn anew by asking."""
+        """Repeated calls draw nothing anew."""
         made = self.make(release)
         assert made.recommend([0, 1], 3).tolist() == made.recommend([0, 1], 3).tolist()
 

@@ -61,7 +61,7 @@ class MaskedCategorical(TorchDistribution):
         return self.logits.argmax(dim=-1)
 
     def sample(self, sample_shape: Any = ()) -> th.Tensor:
-        """One item per row, of shape (n,): the inverse of the cumulative distribution.
+        """Draw an item per row, of shape (n,): the inverse of the cumulative distribution.
 
         One uniform number per row, where an exponential per item (as `torch.multinomial` draws)
         would cost most of a step. A masked item adds nothing to the cumulative sum and is
@@ -113,7 +113,7 @@ class MaskedCategoricalDistribution(Distribution):
         return self.distribution.entropy()
 
     def sample(self) -> th.Tensor:
-        """One item per row."""
+        """Draw an item per row."""
         return self.distribution.sample()
 
     def mode(self) -> th.Tensor:

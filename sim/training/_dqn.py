@@ -143,7 +143,7 @@ class CompactReplayBuffer(DictReplayBuffer):
 def _moved(value: np.ndarray, old: np.ndarray, items: np.ndarray, item: np.ndarray) -> np.ndarray:
     """`old` with `value` in front, and without what stood where `item` is among `items`.
 
-    Where the item is new, the oldest place falls off; where no item was added to the episode (its
+    If the item is new, the oldest place is dropped; where no item was added to the episode (its
     rating failed), the newest is the one that it was, and nothing moves.
 
     >>> items = np.array([[5, 3, -1], [5, 3, 8], [5, 3, -1]])

@@ -92,7 +92,7 @@ class Audience:
             len(self.users),
             world=self.world,
             observation="compact",
-            # One step more than is taken, so that no episode ends by its length.
+            # A step more than is taken, so that no episode ends by its length.
             length_limit=LIST + 1,
             history_length=LIST + 1,
             leave_probability=0.0,

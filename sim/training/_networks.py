@@ -65,7 +65,7 @@ def seen_mask(recent_items: th.Tensor, items: int) -> th.Tensor:
 
 
 def unseen(seen: np.ndarray, draws: np.ndarray) -> np.ndarray:
-    """One item per row, each unseen one equally likely; any item where all have been seen.
+    """Draw an item per row from the unseen ones, uniformly; any item where all have been seen.
 
     `seen`, of shape (n, items), is true for what can't be chosen; `draws` are uniform numbers in
     [0, 1), of shape (n,).

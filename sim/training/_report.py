@@ -327,7 +327,7 @@ def curve_picture(
     baselines: Mapping[str, Mapping[str, float]] | None = None,
     subtitle: str = "",
 ) -> bytes:
-    """One of `PICTURES` as PNG bytes.
+    """Render one of `PICTURES` as PNG bytes.
 
     `curves` are rows of the evaluation curve by label, such as a seed; `baselines` values of
     recommenders that are not trained, drawn as horizontal lines (reward only).

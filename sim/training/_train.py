@@ -1,4 +1,4 @@
-"""One training run: from settings to a policy, with checkpoints, curve and logs."""
+"""A training run: from settings to a policy, with checkpoints, curve and logs."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Trained:
 
 
 class Training:
-    """One run in one folder, which is created if missing.
+    """A training run in a folder, which is created if missing.
 
     `audience`: personas that the policy is evaluated on; default from the settings. ConfigError if
     a setting is out of range.

@@ -8,7 +8,7 @@ import torch as th
 from sb3_contrib import TRPO
 from torch import nn
 
-#: One state of this many enters the Fisher matrix (Schulman et al., "Trust region policy
+#: Sampling interval of the states in the Fisher matrix (Schulman et al., "Trust region policy
 #: optimization", 2015, appendix C, take one of ten).
 _EVERY = 4
 

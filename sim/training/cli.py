@@ -17,6 +17,7 @@ from pipelines.cli.options import (
     ReleaseOption,
     SetOption,
     console,
+    folder_option,
     full_ref,
     open_settings,
     progress_bar,
@@ -90,11 +91,8 @@ def train(
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(
-            "--out",
-            file_okay=False,
-            show_default=False,
-            help="Folder of the run (default: training/<release>-<algo> in the store's folder).",
+        folder_option(
+            "--out", "Folder of the run (default: training/<release>-<algo> in the store's folder)."
         ),
     ] = None,
     resume: Annotated[
@@ -201,7 +199,7 @@ def _installed() -> None:
 
 @contextmanager
 def _interruptible() -> Iterator[Any]:
-    """Yield a function that tells whether Ctrl-C or SIGTERM came; a second one is immediate."""
+    """Yield a function that reports whether Ctrl-C or SIGTERM arrived; a second is immediate."""
     asked = False
 
     def ask(number: int, frame: Any) -> None:

@@ -14,7 +14,7 @@ import understudy
 from pipelines.errors import MissingPackageError
 from pipelines.extras import missing_package
 
-#: What a fresh interpreter may import: the core dependencies and what they need themselves.
+#: Packages that a fresh interpreter may import: the core dependencies and their own.
 CORE = {
     "annotated_types", "dotenv", "filelock", "numpy", "orjson", "packaging", "polars", "pyarrow",
     "pydantic", "pydantic_core", "pydantic_settings", "typing_extensions", "typing_inspection",

@@ -64,7 +64,7 @@ def engine_of(log: int, window: int, delay: float) -> ScriptedEngine:
 
 
 def bulk_run(home: Path, log: Path) -> None:
-    """What is killed: ask everything, and store it."""
+    """Killed process: ask all requests, and store the answers."""
     written = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     with AnswerStore(home) as store:
         engine = engine_of(written, WINDOW, 0.0005)
@@ -73,7 +73,7 @@ def bulk_run(home: Path, log: Path) -> None:
 
 
 def figures(home: Path) -> dict[str, Any]:
-    """What a reader finds, read in a child."""
+    """State of the store, read in a child."""
     place = home.with_name("figures")
     pid = forked(lambda: place.write_text(json.dumps(AnswerStore(home).stats().to_dict())) and None)
     assert os.waitpid(pid, 0)[1] == 0

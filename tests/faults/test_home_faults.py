@@ -102,7 +102,7 @@ def test_pointer_set_back_opens_older_release_until_next_publish(tmp_path: Path)
     pointer.write_text(json.dumps({**record, "version": older.version}))
     assert store.release("movies@latest") == older
     open_release("movies@latest", home=tmp_path).verify(lineage=True)
-    # Nothing of the newer one is gone, and publishing it again moves the pointer forward.
+    # The newer version is complete, and publishing it again moves the pointer forward.
     assert open_release(str(newer), home=tmp_path)["missing"].rows == 2
     assert publish(store, 2) == newer
     assert store.release("movies@latest") == newer

@@ -76,7 +76,7 @@ def test_dataset_card_shows_hostile_texts_as_text(home: Path) -> None:
         summary=release_summary(store, tables),
         settings=Settings(),
     )
-    # What stands between backticks is shown as it is; no title holds one any more.
+    # Text between backticks is shown literally; no title holds a backtick any more.
     assert not re.search(r"<[a-zA-Z/!]", re.sub(r"`[^`\n]*`", "", card))
     assert not ACTIVE.search(card)
 

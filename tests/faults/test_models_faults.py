@@ -80,9 +80,9 @@ def test_processes_at_once_fetch_one_model_once(tmp_path: Path, tiny_model: Path
         )
         for _ in range(3)
     ]
-    told = [process.communicate() for process in running]
-    assert [process.returncode for process in running] == [0, 0, 0], told
-    assert len({out for out, _ in told}) == 1, "one of them fetched, the others found it"
+    outputs = [process.communicate() for process in running]
+    assert [process.returncode for process in running] == [0, 0, 0], outputs
+    assert len({out for out, _ in outputs}) == 1, "one of them fetched, the others found it"
 
 
 @pytest.fixture

@@ -51,7 +51,7 @@ def settings(home: Path) -> Settings:
 
 
 def write(home: Path, log: Path | None, pause: float) -> None:
-    """One cohort by the store's own way in; each call is logged as it is made."""
+    """Write a cohort by the store's own interface; each call is logged as it is made."""
     chosen = settings(home)
 
     def rule(request: Request) -> Any:
@@ -100,7 +100,7 @@ def test_a_killed_cohort_goes_on_where_it_stopped_and_nobody_is_there_twice(
     with AnswerStore(home, ServingSettings()) as store:
         assert store.stats().answers == COUNT
 
-    # Nothing shows that it was ever interrupted.
+    # No trace of the interruption remains.
     write(tmp_path / "calm", None, 0.0)
     assert personas.equals(Store(tmp_path / "calm").current("movies.personas").read())
 

@@ -133,9 +133,9 @@ def test_over_the_error_budget_the_run_stops_with_a_summary_and_goes_on(
             tmp_path, server, tables, error_budget=0.05,
             then=lambda: server.break_where(down, *[raw(b"\x00 garbage")] * 500),
         )  # fmt: skip
-    said = str(caught.value)
-    assert "run the same again" in said
-    assert "5%" in said
+    message = str(caught.value)
+    assert "run the same again" in message
+    assert "5%" in message
     for _, faults in server._where:
         faults.clear()
     before = Counter(entry.status for entry in server.asked())
@@ -143,6 +143,6 @@ def test_over_the_error_budget_the_run_stops_with_a_summary_and_goes_on(
     table = pl.concat(made.rows())
     assert table.height == 160
     assert table["status"].unique().to_list() == ["ok"]
-    # What was answered before the stop is not asked again.
+    # Requests answered before the stop are not asked again.
     more = Counter(entry.status for entry in server.asked())[200] - before[200]
     assert 0 < more < 160 - before[200] + 16

@@ -62,8 +62,8 @@ def rater_of(home: Path, log: int, delay: float) -> LLMRater:
         place = request.tag
         os.write(log, f"{place.row} {request.group} {place.item}\n".encode())
         time.sleep(delay)
-        said = "".join(message.content for message in request.messages)
-        high = (hash_text(said) % 1000) / 1000
+        prompt = "".join(message.content for message in request.messages)
+        high = (hash_text(prompt) % 1000) / 1000
         return {"5": high, "2": 1 - high}
 
     serving = ServingSettings(commit_every=EVERY)
@@ -72,7 +72,7 @@ def rater_of(home: Path, log: int, delay: float) -> LLMRater:
 
 
 def score(home: Path, log: Path, delay: float = 0.001) -> None:
-    """What is killed: score what is missing, then commit the table."""
+    """Killed process: score the missing pairs, then commit the table."""
     store = Store(home)
     written = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     previous = store.current(DATASET) if store.has(DATASET) else None

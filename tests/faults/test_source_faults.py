@@ -100,11 +100,13 @@ def test_damaged_file_is_named_or_its_rows_are_listed(
     for file in files:
         data = file.read_bytes()
         file.write_bytes(DAMAGES[damage](data))
-        rows, said = whole, ""
+        rows, message = whole, ""
         try:
             rows = read(source, settings)
         except SourceError as error:
-            said = str(error)
+            message = str(error)
         more = sum(rows[name] - whole[name] for name in listed)
-        assert file.name in said or more > 0, f"{file} is neither named nor listed: {said or rows}"
+        assert file.name in message or more > 0, (
+            f"{file} is neither named nor listed: {message or rows}"
+        )
         file.write_bytes(data)

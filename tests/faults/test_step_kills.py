@@ -31,7 +31,7 @@ TINY = (
     *("--set", "personas.count=6", "--set", "world.sample.films=30"),
     *("--set", "world.sample.users=40", "--set", "world.sample.ratings=700"),
 )
-#: One domain from files to release, and every source; the other domains are made by the same
+#: A domain from files to release, and every source; the other domains are made by the same
 #: functions.
 STEPS = [
     *steps_of_job("movies"),
@@ -41,7 +41,7 @@ STEPS = [
 
 @dataclass
 class Chain:
-    """One home, the runs on it, and the steps that have ended."""
+    """A home, the runs on it, and the steps that have ended."""
 
     home: Path
     server: ForkServer

@@ -29,7 +29,7 @@ from pipelines.store import Build, CheckRecord, Store, Table
 
 pytestmark = [pytest.mark.faults, pytest.mark.slow]
 
-#: What changes something on the disk, and ``open`` where it creates a file. A kill at any other
+#: Operations that change the disk, and ``open`` where it creates a file. A kill at any other
 #: operation (reading, syncing, closing, locking) leaves what a kill at the next of these leaves.
 OPERATIONS = (
     *("open", "write", "pwrite", "ftruncate", "fchmod"),
@@ -67,7 +67,7 @@ def publish(home: Path, turn: int) -> str:
 
 
 def problems(home: Path, seen: set[Path] | None = None) -> list[str]:
-    """What a reader could stumble over, at any moment and after any kill.
+    """Faults that a reader could meet, at any moment and after any kill.
 
     Immutable things in ``seen`` are not read again, and new ones are added to it.
     """
@@ -101,7 +101,7 @@ def problems(home: Path, seen: set[Path] | None = None) -> list[str]:
         check(f"release {file.name}", lambda f=file: found.extend(store.verify(str(f)).problems))
     for file in home.glob("refs/releases/*.json"):
         check("latest", lambda f=file: found.extend(store.verify(f"{f.stem}@latest").problems))
-    # Nothing but whole things under visible names.
+    # Only complete things have visible names.
     visible = re.compile(
         r"(data/[a-z_.]+/[0-9a-f]{16}(/(part-\d{5}\.parquet|_manifest\.json))?"
         r"|refs/[a-z_.]+\.json|refs/releases/movies\.json|builds/[a-z_.]+/[0-9a-f]{32}\.json"
@@ -155,7 +155,7 @@ def import_all(home: Path) -> None:
             importlib.import_module(name)
 
 
-def die_at(number: int, *, torn: bool) -> None:
+def die_at(number: int, *, partial: bool) -> None:
     """Let this process kill itself at its n-th file operation, instead of doing it.
 
     With ``torn``, only writes are counted, and half of the n-th is done first.
@@ -169,32 +169,32 @@ def die_at(number: int, *, torn: bool) -> None:
             nonlocal count
             count += name != "open" or bool(arguments[1] & os.O_CREAT)
             if count == number:
-                if torn:
+                if partial:
                     real(arguments[0], bytes(arguments[1])[: len(arguments[1]) // 2])
                 os.kill(os.getpid(), signal.SIGKILL)
             return real(*arguments, **named)
 
         setattr(module, name, counted)
 
-    if torn:
+    if partial:
         wrap(os, "write")
         return
     for name in OPERATIONS:
         wrap(os, name)
 
 
-def kill_everywhere(home: Path, *, torn: bool) -> dict[str, Any]:
+def kill_everywhere(home: Path, *, partial: bool) -> dict[str, Any]:
     findings: list[str] = []
     before_kill = after_kill = 0
     seen: set[Path] = set()
     for number in range(1, MOST):
         previous = latest(home)
 
-        def doomed(turn: int = number) -> None:
-            die_at(turn, torn=torn)
+        def killed_commit(turn: int = number) -> None:
+            die_at(turn, partial=partial)
             publish(home, turn)
 
-        killed = in_child(doomed)
+        killed = in_child(killed_commit)
         findings += [f"killed at operation {number}: {p}" for p in problems(home, seen)]
         interrupted = latest(home)
         in_child(lambda turn=number: publish(home, turn))
@@ -269,7 +269,7 @@ def run(mode: str, home: Path) -> dict[str, Any]:
 def test_a_kill_at_any_file_operation_leaves_only_whole_things(folder: Path) -> None:
     result = run("everywhere", folder / "home")
     assert result["findings"] == []
-    # One commit and publish is that many operations at least; some kills come before the
+    # A commit and publish is that many operations at least; some kills come before the
     # pointer moves and some after.
     assert result["kills"] > 40
     assert result["old"] > 40
@@ -277,7 +277,7 @@ def test_a_kill_at_any_file_operation_leaves_only_whole_things(folder: Path) -> 
 
 
 def test_a_kill_in_the_middle_of_any_write_leaves_only_whole_things(folder: Path) -> None:
-    result = run("torn", folder / "home")
+    result = run("partial", folder / "home")
     assert result["findings"] == []
     assert result["kills"] >= 10
 
@@ -293,8 +293,8 @@ if __name__ == "__main__":
     where = Path(sys.argv[2])
     import_all(where)
     outcome = {
-        "everywhere": lambda: kill_everywhere(where, torn=False),
-        "torn": lambda: kill_everywhere(where, torn=True),
+        "everywhere": lambda: kill_everywhere(where, partial=False),
+        "partial": lambda: kill_everywhere(where, partial=True),
         "random": lambda: kill_at_random(where),
     }[sys.argv[1]]()
     print(json.dumps(outcome))

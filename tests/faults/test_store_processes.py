@@ -61,7 +61,7 @@ def releases(store: Store, name: str) -> None:
 
 
 def sweeps(store: Store, name: str) -> None:
-    """One commits; the other looks for dead stagings all the while."""
+    """A process commits; the other looks for dead stagings all the while."""
     done = store.home / "done"
     if name == "one":
         for turn in range(TURNS):

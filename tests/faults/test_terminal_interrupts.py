@@ -21,7 +21,7 @@ TINY = (
     *("--set", "personas.count=6", "--set", "world.sample.films=30"),
     *("--set", "world.sample.users=40", "--set", "world.sample.ratings=700"),
 )
-#: How long a run may take to end after Ctrl-C (seconds), on a machine that does other work too.
+#: Longest time in which a run ends after Ctrl-C (seconds), on a machine with other work.
 GRACE = 60.0
 
 

@@ -28,7 +28,7 @@ from pipelines.warehouse import (
     warehouse_lock,
 )
 
-# One worker for all of them, so that the module's build is made once.
+# A single worker for all of them, so that the module's build is made once.
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 DBT = Path(sys.executable).parent / "dbt"
@@ -198,7 +198,7 @@ def test_the_domain_stands_alone(home: Path) -> None:
     assert all("steam" in name or "games" in name for (name,) in found)
 
 
-#: What somebody might do to the warehouse, and the tests of this domain alone that must notice.
+#: Damages to the warehouse, and the tests of this domain alone that must notice.
 DAMAGE = {
     "update marts.games_interactions set rating = 3.5 where user_id = 'steam-user:b'": [
         "games_interactions_on_scale",

@@ -32,7 +32,7 @@ from pipelines.warehouse import (
     warehouse_lock,
 )
 
-# One worker for all of them, so that the module's build is made once.
+# A single worker for all of them, so that the module's build is made once.
 pytestmark = [
     pytest.mark.integration,
     pytest.mark.slow,
@@ -406,7 +406,7 @@ def test_a_rebuilt_mart_is_refused_until_its_tests_ran_again(copy: Path) -> None
     store, settings = Store(copy), settings_of(copy)
     assert export_mart(store, "movies.items", settings).rows == len(MOVIES)
     assert dbt(copy, "run", "--select", "movies_items").returncode == 0
-    # Nobody recorded that run: as if it had been killed.
+    # The run is not recorded: as if it had been killed.
     with pytest.raises(StoreError, match="another build of this model than the one on record"):
         export_mart(store, "movies.items", settings)
     assert export_mart(store, "movies.splits", settings).rows == KEPT
@@ -443,7 +443,7 @@ def test_links_to_absent_films_stop_what_depends_on_them(copy: Path) -> None:
     assert export_mart(store, "movies.human_users", settings).rows == 3
 
 
-#: What somebody might do to the warehouse, and the test that must notice.
+#: Damages to the warehouse, and the test that must notice.
 DAMAGE = {
     "insert into marts.movies_items select * from marts.movies_items where item_id = 'ml:4'": [
         "movies_items_unique",
@@ -579,7 +579,7 @@ def test_other_settings_than_dbt_was_run_with_are_refused(published: Path) -> No
     other = settings_of(published, splits={"test": 0.2, "min_interactions": 2})
     with pytest.raises(StoreError, match=r"built with split_test = 0.1, the settings say 0.2"):
         export_mart(Store(published), "movies.splits", other)
-    # One record per domain: the items wait for the same build.
+    # A record per domain: the items wait for the same build.
     with pytest.raises(StoreError, match=r"built with split_test = 0.1"):
         export_mart(Store(published), "movies.items", other)
 

@@ -17,7 +17,7 @@ from sim import open_release
 
 pytestmark = [pytest.mark.slow, pytest.mark.integration]
 
-#: What git tracks of the checkout is copied, so that a build leaves nothing in it.
+#: Git's tracked files are copied, so that a build leaves nothing in the checkout.
 _BUILD = (
     "import sys; from setuptools import build_meta as b; print(getattr(b, sys.argv[1])('dist'))"
 )

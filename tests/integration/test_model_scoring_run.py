@@ -19,7 +19,7 @@ from pipelines.store import Store
 pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(900)]
 
 SCORING = ("scoring.max_pairs=100", "scoring.judged=20", "scoring.scale=1-5")
-#: What the model has a part in; the rest is that of the sample world.
+#: Tables that the model has a part in; the rest is that of the sample world.
 SCORED = tuple(f"movies/{t}" for t in ("score_plan", "preference_scores", "rater_report"))
 PUBLISHED = (*SCORED, "movies/population", "releases/movies")
 

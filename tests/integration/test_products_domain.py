@@ -67,7 +67,7 @@ def test_products_are_matched_to_the_tree_by_every_heuristic_but_for_what_it_lac
     categories = store.current("products.categories").read()
     assert categories["products"].min() >= settings.products.min_category_size
     assert categories["depth"].min() > settings.products.cut_levels
-    # Whatever the shop calls a shelf, all of its products are in one category of the tree.
+    # All products of a shop's shelf are in one category of the tree.
     frame = products.read(["path", "category_id"]).filter(pl.col("path").list.len() > 1)
     per_shelf = frame.group_by("path").agg(pl.col("category_id").n_unique())
     assert per_shelf["category_id"].to_list() == [1] * per_shelf.height
@@ -77,12 +77,12 @@ def test_products_are_matched_to_the_tree_by_every_heuristic_but_for_what_it_lac
 
 def test_the_persona_files_become_personas(made: tuple[Store, Settings, SampleWorld]) -> None:
     store, _, key = made
-    told = key.others["persona_files"]
+    counts = key.others["persona_files"]
     raw = store.current("raw.persona_files")
     frame = pl.concat(imported_batches(raw, rows=50))
     CONTRACTS["movies.personas"].validate(frame)
-    assert frame.height == raw.rows == told["personas"]
-    assert (frame["description"].str.starts_with("This is what is known")).sum() == told[
+    assert frame.height == raw.rows == counts["personas"]
+    assert (frame["description"].str.starts_with("This is what is known")).sum() == counts[
         "with_attributes_only"
     ]
     assert store.current("raw.taxonomy_categories").rows == key.others["taxonomy"]["categories"]

@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 
 def test_products_publish_without_choice_sets(
-    forked: ForkServer, published_home: Path, tmp_path: Path
+    forked: ForkServer, published_home: Path, word_encoder: Path, tmp_path: Path
 ) -> None:
     (sample,) = (published_home / "worlds").glob("sample-*")
     for path in (sample / "amazon" / "2023").glob("*Toys_and_Games*"):
@@ -23,8 +23,11 @@ def test_products_publish_without_choice_sets(
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(path, target)
     home = tmp_path / "home"
-    few = ("--set", "personas.count=12", "--set", "scoring.max_pairs=400")
-    done = forked.run("run", "--home", str(home), "--data", str(tmp_path / "data"), "--json", *few)
+    few = ("personas.count=12", "scoring.max_pairs=400", f"embedding.model={word_encoder}")
+    done = forked.run(
+        *("run", "--home", str(home), "--data", str(tmp_path / "data"), "--json"),
+        *(word for setting in few for word in ("--set", setting)),
+    )
     assert done.returncode == 0, done.stderr
     payload = json.loads(done.stdout)
     (released,) = payload["releases"]

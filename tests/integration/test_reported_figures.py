@@ -47,7 +47,7 @@ def terminal(summary: dict[str, Any]) -> str:
 
 
 def of_movies(payload: dict[str, Any]) -> dict[str, Any]:
-    """What `understudy run --json` says of the films' release."""
+    """Figures of the films' release by `understudy run --json`."""
     (released,) = (r for r in payload["releases"] if r["domain"] == "movies")
     return dict(released)
 
@@ -62,7 +62,7 @@ def published(published_home: Path) -> tuple[dict[str, Any], Release]:
 def shown(
     published_home: Path, published: tuple[dict[str, Any], Release], monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Any]:
-    """What the UI shows of an asset of that release: metadata of its materialization."""
+    """Metadata of an asset's materialization in that release, as the UI shows it."""
     monkeypatch.setenv("DAGSTER_HOME", "")  # restored afterwards: `open_instance` sets it
     with open_instance(published_home) as instance:
 

@@ -43,7 +43,7 @@ def first(published_home: Path) -> dict[str, Any]:
 
 @pytest.fixture
 def truth(published_home: Path) -> dict[str, Any]:
-    """What the generator says it wrote."""
+    """The generator's own counts of its output."""
     (world,) = (published_home / "worlds").glob("sample-*/sample_world.json")
     answer: dict[str, Any] = json.loads(world.read_text())
     return answer
@@ -152,7 +152,7 @@ def test_a_failing_blocking_check_stops_the_release_even_when_it_is_run_by_hand(
     result = run("--select", "movies/items", "--set", "quality.min_tmdb_coverage=0.999")
     assert result.returncode == 4, result.stdout + result.stderr
     assert json.loads(result.stdout)["error"]["where"] == "movies/items: plot_coverage"
-    # Somebody runs only the release: it is refused, and says why.
+    # A run of the release alone is refused, with the reason.
     result = run("--select", "releases/movies")
     assert result.returncode == 6, result.stdout + result.stderr
     assert "plot_coverage" in json.loads(result.stdout)["error"]["what"]

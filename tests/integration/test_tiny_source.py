@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 from support.amazon_files import meta_2023, review_2023, write_lines
@@ -20,7 +21,9 @@ SHELVES = ("Mugs", "Pans", "Whisks", "Woks")
 
 
 @pytest.fixture(scope="module")
-def published(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunReport, Release]:
+def published(
+    tmp_path_factory: pytest.TempPathFactory, word_encoder: Path
+) -> tuple[RunReport, Release]:
     """A run on the smallest of shops, whose tree has no choice set of the asked size."""
     folder = tmp_path_factory.mktemp("tiny")
     data = folder / "data"
@@ -49,6 +52,7 @@ def published(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunReport, Rele
             "runtime": {"home": str(folder / "home")},
             "products": {"min_category_size": 60},
             "personas": {"count": 12},
+            "embedding": {"model": str(word_encoder)},
             "scoring": {"max_pairs": 400},
         },
     )

@@ -1,4 +1,4 @@
-"""What a world has no files of is left out and named; nothing else fails for it."""
+"""Sources without files are left out and named; nothing else fails for it."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ def test_domains_without_files_are_left_out_of_the_plan_and_named(
     assert plan.left_out == ["movies", "books", "products"]
     assert [run.job for run in plan.jobs] == ["games"]
     _Steps(quiet=False).left_out(plan.left_out)
-    said = " ".join(capsys.readouterr().err.split())
-    assert "movies, books, products: left out, no files (docs/data.md)" in said
+    output = " ".join(capsys.readouterr().err.split())
+    assert "movies, books, products: left out, no files (docs/data.md)" in output
 
 
 def test_a_domain_that_was_asked_for_by_name_is_an_error_that_says_what_is_there(

@@ -29,7 +29,7 @@ def build() -> None:
 
 @dg.job
 def warehouse() -> None:
-    """One step that takes a slot of the pool."""
+    """A step that takes a slot of the pool."""
     build()
 
 

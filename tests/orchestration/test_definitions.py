@@ -32,6 +32,7 @@ def specs(defs: dg.Definitions) -> list[dg.AssetSpec]:
             "ablations",
             "train_policy",
             "simulate",
+            "experiments",
         )
         for key in defs.resolve_job_def(job).asset_layer.selected_asset_keys
     }
@@ -102,6 +103,21 @@ def test_what_judges_a_release_is_a_job_of_its_own_that_no_run_of_the_domains_wa
     }
     assert jobs.pop("ablations") == judged
     assert not any(keys & judged for keys in jobs.values())
+
+
+REPORTS = (
+    "match_personas", "caption_items", "ablations", "train_policy", "simulate", "experiments"
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("report", REPORTS)
+def test_jobs_on_published_tables_are_in_no_domain_and_not_in_everything(
+    defs: dg.Definitions, report: str
+) -> None:
+    own = defs.resolve_job_def(report).asset_layer.selected_asset_keys
+    assert own
+    for name in ("everything", "personas", *DOMAINS):
+        assert not defs.resolve_job_def(name).asset_layer.selected_asset_keys & own, name
 
 
 def test_what_touches_the_duckdb_file_shares_a_pool_of_one(defs: dg.Definitions) -> None:

@@ -24,7 +24,7 @@ def test_a_headless_run_hears_of_the_downloads_of_its_world(tmp_path: Path) -> N
     folder.mkdir()
     (shop / "games.json").write_bytes(GAMES)
     (shop / "reviews.json").write_bytes(REVIEWS)
-    told: list[tuple[str, int, int | None]] = []
+    reported: list[tuple[str, int, int | None]] = []
     serve = functools.partial(_Quiet, directory=str(shop))
     with ThreadingHTTPServer(("127.0.0.1", 0), serve) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -37,10 +37,10 @@ def test_a_headless_run_hears_of_the_downloads_of_its_world(tmp_path: Path) -> N
                 "data": {"steam": {"games": f"{url}/games.json", "reviews": f"{url}/reviews.json"}},
             },
             select=("sources/world_files",),
-            progress=lambda *said: told.append(said),
+            progress=lambda *event: reported.append(event),
         )
         server.shutdown()
-    ends = [(stage, done) for stage, done, total in told if done == total]
+    ends = [(stage, done) for stage, done, total in reported if done == total]
     assert ends[:2] == [
         ("downloading games.json", len(GAMES)),
         ("downloading reviews.json", len(REVIEWS)),

@@ -31,7 +31,7 @@ def test_results_come_in_the_order_of_the_tasks_and_messages_as_they_are_told(
 ) -> None:
     heard: list[tuple[str, ...]] = []
     tasks = [Task(name, ("note", name)) for name in "abc"]
-    assert lanes.run(tasks, hear=lambda *said: heard.append(said)) == ["a", "b", "c"]
+    assert lanes.run(tasks, on_event=lambda *event: heard.append(event)) == ["a", "b", "c"]
     assert sorted(heard) == [("noted", "a"), ("noted", "b"), ("noted", "c")]
 
 
@@ -83,7 +83,7 @@ def test_an_interrupt_reaches_what_the_lanes_do_and_waits_for_its_end(tmp_path: 
         pytest.raises(KeyboardInterrupt),
         open_lanes(functools.partial(stages, tmp_path), 2) as lanes,
     ):
-        lanes.run(tasks, hear=stop)
+        lanes.run(tasks, on_event=stop)
     assert (tmp_path / "waiting-interrupted").exists()
     assert len(list(tmp_path.glob("closed-*"))) == 2, "both lanes closed what they had opened"
 

@@ -1,4 +1,4 @@
-"""What each of several runs makes, and which wait for which."""
+"""Plans of several runs: the assets of each, and the runs that it waits for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `understudy run` prints while a step is slow and there is no terminal."""
+"""Output of `understudy run` while a step is slow and there is no terminal."""
 
 from __future__ import annotations
 
@@ -50,6 +50,29 @@ def test_longest_running_step_is_shown(capsys: pytest.CaptureFixture[str]) -> No
     steps.tick()
     lines = [" ".join(line.split()) for line in capsys.readouterr().err.splitlines()]
     assert lines == ["… 11.0 s first", "✓ 11.0 s first 3 rows", "… 6.0 s second"]
+
+
+def test_stages_side_by_side_keep_their_own_remaining_time(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    clock = Clock()
+    steps = _Steps(quiet=False, clock=clock)
+    steps.step("start", "embeddings", 0.0, "")
+    for second in range(11):
+        clock.now = float(second)
+        steps.progress("films", 10 * second, 400)
+        steps.progress("games", 10 * second, 200)
+    steps.tick()
+    line = " ".join(capsys.readouterr().err.split())
+    assert line == (
+        "… 10.0 s embeddings films 100 of 400, about 30 s left; games 100 of 200, about 10 s left"
+    )
+    steps.progress("games", 200, 200)
+    steps.tick()
+    assert "games" not in capsys.readouterr().err
+    clock.now = 100.0
+    steps.tick()
+    assert "films" not in capsys.readouterr().err
 
 
 def test_nothing_is_shown_between_steps_or_if_quiet(capsys: pytest.CaptureFixture[str]) -> None:

@@ -207,7 +207,7 @@ def test_pause_that_the_server_asks_for_is_kept(
     monkeypatch.setattr("tenacity.nap.time.sleep", pauses.append)
     server.faults = ["429 after 7", "503 after 9000", "500"]
     assert fetch(DOWNLOAD, tmp_path, base_url=server.url, timeout=10).read_bytes() == CONTENT
-    # What is asked for, at most two minutes; without a header, back-off after the third failure.
+    # The requested pause, at most two minutes; without a header, back-off after the third failure.
     assert pauses[:2] == [7.0, 120.0]
     assert 2.0 <= pauses[2] <= 8.0
 

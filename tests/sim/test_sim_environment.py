@@ -33,8 +33,8 @@ class Fixed(BoundRater):
 
     name, language_model, note = "fixed", False, "A test."
 
-    def __init__(self, said: Sequence[float] | str, items: int = 24) -> None:
-        self.said, self.items, self.scale = said, items, SCALES["1-5"]
+    def __init__(self, reply: Sequence[float] | str, items: int = 24) -> None:
+        self.reply, self.items, self.scale = reply, items, SCALES["1-5"]
         self.asked: list[tuple[int, int, list[int], list[float]]] = []
 
     def rate(
@@ -49,9 +49,9 @@ class Fixed(BoundRater):
             there = row >= 0
             self.asked.append((int(persona), int(item), row[there].tolist(), given[there].tolist()))
         n = len(items)
-        if isinstance(self.said, str):
-            return RatingBatch(self.scale, np.full((n, 5), np.nan), [self.said] * n)
-        return RatingBatch(self.scale, np.tile(np.array(self.said, float), (n, 1)), ["ok"] * n)
+        if isinstance(self.reply, str):
+            return RatingBatch(self.scale, np.full((n, 5), np.nan), [self.reply] * n)
+        return RatingBatch(self.scale, np.tile(np.array(self.reply, float), (n, 1)), ["ok"] * n)
 
     def sweep(self, persona: int, past: np.ndarray, ratings: np.ndarray) -> np.ndarray:
         return np.zeros(self.items)
@@ -262,7 +262,7 @@ def test_a_failed_rating_is_never_a_rating(status: str, release: Release) -> Non
     env = RecommendationEnv(release, rater=rater, leave_probability=0.0, on_unrated="truncate")
     env.reset(seed=0)
     env.step(1)
-    rater.said = status
+    rater.reply = status
     observation, reward, terminated, truncated, info = env.step(2)
     assert (reward, terminated, truncated) == (0.0, False, True)
     assert info["rating"] is None

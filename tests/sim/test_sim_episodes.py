@@ -229,15 +229,15 @@ def test_the_command_plays_and_writes(home: Path, tmp_path: Path) -> None:
     files = ["--parquet", str(tmp_path / "e.parquet"), "--minari", str(tmp_path / "sets")]
     result = CliRunner().invoke(app, [*words, *files])
     assert result.exit_code == 0, result.output
-    said = orjson.loads(result.stdout)
-    rows = pl.read_parquet(said["parquet"])
-    assert (said["episodes"], said["steps"]) == (12, rows.height)
-    assert said["mean_reward"] == pytest.approx(rows["reward"].mean())
-    assert said["minari"].endswith("sets/understudy/movies-random-v0")
-    assert said["language_model"] is False
+    payload = orjson.loads(result.stdout)
+    rows = pl.read_parquet(payload["parquet"])
+    assert (payload["episodes"], payload["steps"]) == (12, rows.height)
+    assert payload["mean_reward"] == pytest.approx(rows["reward"].mean())
+    assert payload["minari"].endswith("sets/understudy/movies-random-v0")
+    assert payload["language_model"] is False
     # Without a file it says the same, and writes nothing.
     again = orjson.loads(CliRunner().invoke(app, words).stdout)
-    assert {**again, "parquet": said["parquet"], "minari": said["minari"]} == said
+    assert {**again, "parquet": payload["parquet"], "minari": payload["minari"]} == payload
 
 
 def test_episodes_are_as_long_as_the_leave_probability_says(world: World) -> None:

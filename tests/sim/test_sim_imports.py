@@ -1,4 +1,4 @@
-"""What importing and opening loads, seen from fresh interpreters."""
+"""Imports of `sim` and of opening a release, seen from fresh interpreters."""
 
 from __future__ import annotations
 

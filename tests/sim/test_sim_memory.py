@@ -51,8 +51,8 @@ def test_a_memory_is_a_diary_with_one_entry_per_item(story: list[tuple[int, int,
         items = np.array([first, second])
         memory.clock += 1
         met = memory.meet(items)
-        said = [diary.meet(item) for diary, item in zip(diaries, items.tolist(), strict=True)]
-        assert list(zip(met.times.tolist(), met.since.tolist(), strict=True)) == said
+        singly = [diary.meet(item) for diary, item in zip(diaries, items.tolist(), strict=True)]
+        assert list(zip(met.times.tolist(), met.since.tolist(), strict=True)) == singly
         # The second row is rated now and then only.
         some = rows if rated else rows[:1]
         ratings = np.array([float(first), float(second)])
@@ -245,7 +245,7 @@ def test_what_is_remembered_and_rewarded_is_the_perturbed_rating(world: World) -
         env.reset(seed=2)
     for item in range(20):
         one, other = plain.step(item), noisy.step(item)
-        # Nothing is retrieved: the two persons differ by the noise alone.
+        # Without retrieval, the two persons differ by the noise alone.
         assert one[4]["expected"] == other[4]["expected"]
         edge = one[1] in (1.0, 10.0)
         assert abs(one[1] - other[1]) == 1.0 or edge

@@ -1,4 +1,4 @@
-"""Who rates: models through any engine, stored answers, raters that fail in the middle."""
+"""Raters of environments: models through any engine, stored answers, faults in the middle."""
 
 from __future__ import annotations
 
@@ -67,9 +67,12 @@ def test_a_model_is_told_the_persona_and_what_the_retriever_picked(release: Rele
     for action in (1, 2, 3, 4, 5, 4):
         past, _ = env.core.past(np.zeros(1, np.int64), np.array([action]))
         env.step(action)
-        told = env.catalogue.frame["title"].gather(past[past >= 0]).to_list()
-        others = set(env.catalogue.frame["title"]) - {*told, env.catalogue.frame["title"][action]}
-        assert all(f"{title}" in prompts[-1] for title in told)
+        past_titles = env.catalogue.frame["title"].gather(past[past >= 0]).to_list()
+        others = set(env.catalogue.frame["title"]) - {
+            *past_titles,
+            env.catalogue.frame["title"][action],
+        }
+        assert all(f"{title}" in prompts[-1] for title in past_titles)
         # "Film 1" is the beginning of "Film 12": only whole titles count.
         assert not any(f"{title} (" in prompts[-1] for title in others)
     assert "Ben lives in a town by the river" in prompts[-1]
@@ -107,7 +110,7 @@ def test_a_failed_rating_is_asked_for_once_more(fault: Any, release: Release) ->
 
 
 @pytest.mark.parametrize(
-    ("fault", "status", "said"),
+    ("fault", "status", "message"),
     [
         (unreadable, "invalid", "no answer of the scale"),
         (dead, "engine_error", "the server went away"),
@@ -115,7 +118,7 @@ def test_a_failed_rating_is_asked_for_once_more(fault: Any, release: Release) ->
     ],
 )
 def test_failing_twice_aborts_naming_the_pair_and_changes_nothing(
-    fault: Any, status: str, said: str, release: Release
+    fault: Any, status: str, message: str, release: Release
 ) -> None:
     env = env_of(release, Flaky(fault, {3, 4}))
     well = env_of(release, Flaky(fault, set()))
@@ -124,7 +127,7 @@ def test_failing_twice_aborts_naming_the_pair_and_changes_nothing(
         for action in range(3):
             one.step(action)
     item = env.catalogue.ids[9]
-    with pytest.raises(AnswerError, match=rf"{status}.*{said}.*persona:default:4 for {item}"):
+    with pytest.raises(AnswerError, match=rf"{status}.*{message}.*persona:default:4 for {item}"):
         env.step(9)
     # The episode can go on as if nothing had been asked.
     for action in (9, 10):

@@ -169,7 +169,7 @@ def test_the_wrapper_gives_the_personas_text(
     assert after["text"] == observation["text"]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        # What is checked is the wrapper.
+        # The wrapper is checked.
         warnings.filterwarnings("ignore", message=".*different from the unwrapped version.*")
         check_env(env, skip_render_check=True)
 

@@ -23,7 +23,7 @@ def world(release: Release) -> World:
 
 
 def singly(env: RecommendationEnv, seed: int, actions: np.ndarray) -> list[dict[str, Any]]:
-    """What happens to one environment that is reset whenever its episode ends."""
+    """Results of a single environment that is reset whenever its episode ends."""
     observation, _ = env.reset(seed=seed)
     steps = []
     for action in actions.tolist():

@@ -1,4 +1,4 @@
-"""One way to break every expectation of a domain whose items are sold."""
+"""A way to break every expectation of a domain whose items are sold."""
 
 from __future__ import annotations
 

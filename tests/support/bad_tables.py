@@ -1,4 +1,4 @@
-"""One way to break every expectation: (dataset, check) -> change of the good table."""
+"""A way to break every expectation: (dataset, check) -> change of the good table."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _uniform_popularity(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def _one_busy_user(frame: pl.DataFrame) -> pl.DataFrame:
-    """One user rates 500 items that nobody else does."""
+    """A user rates 500 items that nobody else does."""
     items = pl.format("ml:{}", pl.int_range(pl.len()) + 1000)
     more = frame.head(500).with_columns(user_id=pl.lit(frame["user_id"][0]), item_id=items)
     return pl.concat([frame, more.select(frame.columns)])

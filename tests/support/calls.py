@@ -63,7 +63,7 @@ class LineEngine:
 
     @property
     def identity(self) -> EngineIdentity:
-        """Who it says it is."""
+        """Identity of the scripted engine."""
         return self._identity
 
     def submit(self, requests: Iterable[Request]) -> Iterator[Answer]:
@@ -82,4 +82,4 @@ class LineEngine:
         return {"window": 1}
 
     def close(self) -> None:
-        """Nothing to release."""
+        """Do nothing: there is nothing to release."""

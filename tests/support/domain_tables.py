@@ -168,7 +168,7 @@ def matched_tables(
     settings = MatchingSettings(users=40)
     found = match_users(history, traits, StatisticalMatcher(settings), settings)
     return {
-        # Everybody has as many ratings here: these are of people who differ.
+        # Users have equally many ratings here: these are of people who differ.
         f"{domain}.training_traits": habits,
         f"{domain}.matched_personas": found.personas,
         f"{domain}.persona_candidates": found.candidates,

@@ -14,7 +14,7 @@ from typing import Any
 
 from dagster._utils.interrupts import capture_interrupts
 
-from orchestration._lanes import Task, Tell, open_lanes
+from orchestration._lanes import Send, Task, open_lanes
 from pipelines.errors import SourceError
 
 __all__ = ["SECONDS", "coordinate", "stages"]
@@ -24,14 +24,14 @@ SECONDS = 60.0
 
 
 @contextmanager
-def stages(folder: Path, tell: Tell) -> Iterator[Callable[[Any], Any]]:
+def stages(folder: Path, send: Send) -> Iterator[Callable[[Any], Any]]:
     """Do what a payload says: ``(verb, *arguments)``; notes beginnings and ends as files."""
 
     def do(payload: tuple[str, Any]) -> Any:
         verb, about = payload
         if verb == "note":
             (folder / f"{about}").touch()
-            tell("noted", about)
+            send("noted", about)
             return about
         if verb == "seen":
             return sorted(p.name for p in folder.iterdir())

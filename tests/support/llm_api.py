@@ -36,7 +36,7 @@ class RefusedError(Exception):
 
 @dataclass(frozen=True)
 class Kind:
-    """What a server can do; ``ignores`` and ``refuses`` switch single fields off."""
+    """Capabilities of a server; ``ignores`` and ``refuses`` switch single fields off."""
 
     name: str
     owner: str
@@ -315,17 +315,17 @@ class Api:
 
 
 def _grammar(body: Body) -> str | None:
-    """What a request's fields allow, in llguidance's form."""
+    """Constraint of a request's fields, in llguidance's form."""
     from llguidance import LLMatcher, grammar_from
 
-    told = body.get("structured_outputs") or {}
-    if "choice" in told:
-        return str(grammar_from("choice", json.dumps(told["choice"])))
-    if "regex" in told:
-        return str(grammar_from("regex", told["regex"]))
-    if "grammar" in told:
-        return str(grammar_from("grammar", told["grammar"]))
-    schema = told.get("json") or body.get("json_schema")
+    constraints = body.get("structured_outputs") or {}
+    if "choice" in constraints:
+        return str(grammar_from("choice", json.dumps(constraints["choice"])))
+    if "regex" in constraints:
+        return str(grammar_from("regex", constraints["regex"]))
+    if "grammar" in constraints:
+        return str(grammar_from("grammar", constraints["grammar"]))
+    schema = constraints.get("json") or body.get("json_schema")
     if body.get("response_format", {}).get("type") == "json_schema":
         schema = body["response_format"]["json_schema"]["schema"]
     if schema is not None:

@@ -25,7 +25,7 @@ Body = dict[str, Any]
 
 @dataclass(frozen=True)
 class Fault:
-    """What to do with one request instead of answering it rightly."""
+    """Fault to show one request instead of the right answer."""
 
     kind: str
     status: int = 200
@@ -45,8 +45,8 @@ def status(
 ) -> Fault:
     """Answer with a status and an error in OpenAI's form."""
     headers = () if retry_after is None else (("Retry-After", str(retry_after)),)
-    said = {"error": {"message": message or f"status {code}", "type": "test", **(error or {})}}
-    return Fault("answer", status=code, headers=headers, body=json.dumps(said).encode())
+    payload = {"error": {"message": message or f"status {code}", "type": "test", **(error or {})}}
+    return Fault("answer", status=code, headers=headers, body=json.dumps(payload).encode())
 
 
 def redirect(address: str) -> Fault:

@@ -21,7 +21,7 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Written:
-    """One text: its tokens, how it ended, and each step's log-probabilities of all tokens."""
+    """A text: its tokens, how it ended, and each step's log-probabilities of all tokens."""
 
     text: str
     tokens: list[int]

@@ -40,7 +40,7 @@ _MODEL_PATHS = ("/v1/completions", "/v1/chat/completions")
 
 @dataclass(frozen=True)
 class Entry:
-    """One line of the server's log; status 0: nothing was answered."""
+    """A line of the server's log; status 0: nothing was answered."""
 
     path: str
     body: Body
@@ -108,7 +108,7 @@ class LlmServer:
 
     @property
     def url(self) -> str:
-        """What to set ``serving.base_url`` to."""
+        """Value for ``serving.base_url``."""
         return f"{'https' if self._tls else 'http'}://127.0.0.1:{self._port}/v1"
 
     def break_next(self, *faults: Fault | None) -> None:

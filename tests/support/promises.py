@@ -54,7 +54,7 @@ SUBJECTS: dict[str, Callable[[], list[str]]] = {
 
 @dataclass(frozen=True)
 class Fault:
-    """One row.
+    """A row.
 
     Attributes
     ----------

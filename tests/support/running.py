@@ -36,7 +36,7 @@ def copy_tables(home: Path, target: Path) -> Path:
     for name in ("_format.json", "builds", "checks", "data", "refs", "releases", "worlds"):
         copy = shutil.copytree if (home / name).is_dir() else shutil.copy2
         copy(home / name, target / name)
-    # What dbt tested when it made the marts: a release asks for it.
+    # Test results of dbt's build of the marts, which a release requires.
     (target / "warehouse").mkdir()
     shutil.copy2(home / "warehouse" / "builds.json", target / "warehouse")
     return target

@@ -68,12 +68,14 @@ def tally(
     """Compare what a reader reads with the labels."""
     total = [0] * 8
     for row in rows:
-        said = reader(row["text"], FILM_GENRES)
+        reading = reader(row["text"], FILM_GENRES)
         gold = {(g, 1) for g in row["likes"].split(",") if g}
         gold |= {(g, -1) for g in row["dislikes"].split(",") if g}
         gold |= {(k, row[k]) for k in ("leniency", "manner") if row[k]}
-        got = {(g, 1) for g in said.likes} | {(g, -1) for g in said.dislikes}
-        got |= {(k, v) for k, v in (("leniency", said.leniency), ("manner", said.manner)) if v}
+        got = {(g, 1) for g in reading.likes} | {(g, -1) for g in reading.dislikes}
+        got |= {
+            (k, v) for k, v in (("leniency", reading.leniency), ("manner", reading.manner)) if v
+        }
         known = dict(gold)
         opposite = [k for k, v in got - gold if k in known and k != "manner"]
         total[0] += 1

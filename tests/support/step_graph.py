@@ -13,7 +13,7 @@ __all__ = ["Step", "steps_of_job", "upstream"]
 
 @dataclass(frozen=True)
 class Step:
-    """One step.
+    """A step.
 
     Attributes
     ----------

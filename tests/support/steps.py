@@ -93,7 +93,7 @@ class StartedRun:
         assert not alive, alive
 
     def output(self) -> str:
-        """Everything that was printed so far."""
+        """Output so far."""
         return self.log.read_text(encoding="utf-8", errors="replace")
 
     def _wait_until(self, condition: Callable[[], bool], what: str) -> None:

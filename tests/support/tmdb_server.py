@@ -34,7 +34,7 @@ _REASONS = {200: "OK", 401: "Unauthorized", 404: "Not Found", 429: "Too Many Req
 
 @dataclass(frozen=True)
 class Fault:
-    """What to do with one request instead of answering it; see the functions below."""
+    """Fault to show one request instead of its answer; see the functions below."""
 
     kind: str
     status: int = 200
@@ -86,7 +86,7 @@ def drip(seconds: float) -> Fault:
 
 @dataclass(frozen=True)
 class Request:
-    """One line of the server's log."""
+    """A line of the server's log."""
 
     film: int | None
     status: int
@@ -143,11 +143,11 @@ class TmdbServer:
 
     @property
     def url(self) -> str:
-        """What to set ``tmdb.base_url`` to."""
+        """Value for ``tmdb.base_url``."""
         return f"http://127.0.0.1:{self._port}/3"
 
     def asked(self, film: int) -> int:
-        """How often a film was asked for."""
+        """Number of requests for a film."""
         return sum(request.film == film for request in self.log)
 
     def films(self) -> list[int | None]:

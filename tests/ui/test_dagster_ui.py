@@ -34,7 +34,7 @@ pytestmark = [pytest.mark.ui, pytest.mark.slow]
 ARTIFACTS = Path(__file__).resolve().parents[1] / "artifacts"
 PATIENCE = 120
 
-#: What a click raises when the page redraws its target at that moment.
+#: Errors of a click when the page redraws its target at that moment.
 REDRAWN = (
     ElementClickInterceptedException,
     ElementNotInteractableException,

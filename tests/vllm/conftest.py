@@ -62,5 +62,5 @@ def open_vllm(tiny_model: Path) -> Iterator[Opened]:
 
 @pytest.fixture(scope="session")
 def vllm_engine(open_vllm: Opened) -> VllmEngine:
-    """One engine that tests share and leave open."""
+    """An engine that tests share and leave open."""
     return open_vllm()

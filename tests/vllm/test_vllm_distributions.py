@@ -135,10 +135,10 @@ def test_the_transformers_engine_gives_the_same_distributions(
 
 
 def test_token_ids_are_taken_as_they_are(vllm_engine: VllmEngine, plain: Plain) -> None:
-    said = (Message("user", "How many stars?"),)
-    ids = tuple(render(plain.tokenizer, said))
+    asked = (Message("user", "How many stars?"),)
+    ids = tuple(render(plain.tokenizer, asked))
     by_text, by_ids = _ask(
-        vllm_engine, Request(said, constraint=STARS), Request(tokens=ids, constraint=STARS)
+        vllm_engine, Request(asked, constraint=STARS), Request(tokens=ids, constraint=STARS)
     )
     assert by_text.probabilities == pytest.approx(by_ids.probabilities, abs=1e-6)
     beyond = Request(tokens=(*ids, 5_000_000), constraint=STARS)

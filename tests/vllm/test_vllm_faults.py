@@ -1,4 +1,4 @@
-"""What goes wrong: models that can't be loaded, and engines that die under way."""
+"""Faults of the vllm engine: models that can't be loaded, and engines that die under way."""
 
 from __future__ import annotations
 
@@ -74,15 +74,13 @@ def test_answers_before_the_death_are_yielded(
     assert {a.status for a in done} == {"ok"}
 
 
-def test_weights_that_are_torn_stop_the_start(
-    tiny_model: Path, tmp_path: Path, open_vllm: Any
-) -> None:
-    torn = tmp_path / "torn"
-    shutil.copytree(tiny_model, torn)
-    weights = torn / "model.safetensors"
+def test_damaged_weights_stop_the_start(tiny_model: Path, tmp_path: Path, open_vllm: Any) -> None:
+    damaged = tmp_path / "damaged"
+    shutil.copytree(tiny_model, damaged)
+    weights = damaged / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:20_000])
     with pytest.raises(EngineError, match="can't load the model") as failed:
-        open_vllm(model=torn)
+        open_vllm(model=damaged)
     assert "\n" not in str(failed.value)
 
 

@@ -43,7 +43,7 @@ def server(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     words += ["--kv-cache-memory-bytes", str(1 << 27), "--disable-log-stats"]
     words += ["--structured-outputs-config", '{"backend": "guidance"}']
     environment = {k: v for k, v in os.environ.items() if not k.startswith("UNDERSTUDY_")}
-    # One process fewer to start.
+    # A process less to start.
     environment |= {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_NO_USAGE_STATS": "1"}
     with log.open("wb") as out:
         process = subprocess.Popen(words, stdout=out, stderr=subprocess.STDOUT, env=environment)

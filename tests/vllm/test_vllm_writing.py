@@ -107,9 +107,9 @@ def test_two_iterations_may_be_open_at_once(vllm_engine: VllmEngine) -> None:
     for a, b in zip(one, two, strict=True):
         mixed += [a, b]
     assert {a.status for a in mixed} == {"ok"}
-    said = [a.request.messages[0].content for a in mixed]
-    assert sorted(said) == sorted(f"{k} {n}" for k in ("one", "two") for n in range(20))
-    assert all(s.startswith("one") for s in said[::2])
+    prompts = [a.request.messages[0].content for a in mixed]
+    assert sorted(prompts) == sorted(f"{k} {n}" for k in ("one", "two") for n in range(20))
+    assert all(s.startswith("one") for s in prompts[::2])
 
 
 def test_an_iteration_that_is_left_leaves_no_work_behind(vllm_engine: VllmEngine) -> None:

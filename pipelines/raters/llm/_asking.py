@@ -69,7 +69,7 @@ class Asker:
         of :func:`pipelines.llm.answers.ask`.
         """
         measured = self.tokenizer is not None and self.context is not None
-        # What is refused as too long is no failure yet where lengths can't be known before.
+        # Without a tokenizer a prompt that is too long shows only as an error: it is shortened.
         allowed = self.serving.error_budget
         serving = (
             self.serving if measured else self.serving.model_copy(update={"error_budget": 1.0})

@@ -33,7 +33,7 @@ _FRAME, _TURN = 64, 32
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """How much of a pair's prompt is shown: the latest ``past`` ratings, ``words`` of the plot.
+    """Length of a pair's prompt: the latest ``past`` ratings, ``words`` of the plot.
 
     None shows the whole plot.
     """
@@ -125,7 +125,7 @@ class PromptBook:
         self._past = _by_persona(histories, style)
         self._ids = items["item_id"].to_list()
         self._blocks: dict[int, str] = {}
-        #: How often pairs met before, for those whose histories don't hold everything.
+        #: Earlier meetings of pairs (count), for those whose histories don't hold everything.
         self.meetings: dict[tuple[int, int], int] = {}
         # Engines draw prompts ahead, some in a thread of their own, while answers to earlier
         # ones are taken: several personas are at hand at a time.

@@ -35,11 +35,11 @@ class Calibration:
     Attributes
     ----------
     kind
-        What was kept.
+        Chosen method.
     temperature
-        Where it is `temperature`.
+        Of the method `temperature`.
     knots
-        Where it is `isotonic`, per answer but the last: cumulative probabilities as said, and
+        Of the method `isotonic`, per answer but the last: cumulative predicted probabilities, and
         the shares of ratings that go with them, both ascending.
     nll
         Cross-validated nats per rating of each kind.
@@ -62,7 +62,10 @@ class Calibration:
             return _tempered(p, self.temperature)
         below = np.cumsum(p, axis=1)[:, :-1]
         shares = np.stack(
-            [np.interp(below[:, k], said, share) for k, (said, share) in enumerate(self.knots)],
+            [
+                np.interp(below[:, k], predicted, share)
+                for k, (predicted, share) in enumerate(self.knots)
+            ],
             axis=1,
         )
         # Thresholds are fitted one by one: a higher one may not lie below a lower one.
@@ -71,7 +74,7 @@ class Calibration:
         return np.asarray((1 - _FLOOR) * steps + _FLOOR / p.shape[1], np.float64)
 
     def metadata(self) -> dict[str, Any]:
-        """What was kept and why; JSON-ready."""
+        """Chosen method and the reason; JSON-ready."""
         return {
             "kind": self.kind,
             "temperature": self.temperature,

@@ -24,7 +24,7 @@ from pipelines.scales import RatingScale, rescale, to_answers
 
 __all__ = [
     "People",
-    "Said",
+    "RaterAnswers",
     "ask_about",
     "collect_people",
     "in_source_units",
@@ -83,8 +83,8 @@ class People:
 
 
 @dataclass(frozen=True)
-class Said:
-    """What a rater says: predictions of the held-out ratings of the mask `answered`."""
+class RaterAnswers:
+    """A rater's predictions of the held-out ratings of the mask `answered`."""
 
     predictions: Predictions
     answered: npt.NDArray[np.bool_]
@@ -128,7 +128,7 @@ def collect_people(
 def time_split(
     items: pl.DataFrame, interactions: Table, *, share: float = 0.9
 ) -> tuple[pl.DataFrame, pl.DataFrame] | None:
-    """One point in time for everybody: earlier ratings train, later ones are held out.
+    """Split at one point in time for everybody: earlier ratings train, later ones are held out.
 
     A split per user by time lets an item's later ratings by others explain an earlier one.
 
@@ -213,8 +213,8 @@ def persona_rows(users: list[str], traits: pl.DataFrame | None) -> pl.DataFrame:
 
 def ask_about(
     rater: Rater, people: People, *, most: int | None = None, histories: bool = True
-) -> Said:
-    """What a rater expects of the held-out ratings, given each user's training history if told."""
+) -> RaterAnswers:
+    """Predictions of the held-out ratings, given each user's training history if `histories`."""
     held, chosen = people.held_out, people.first(most)
     rows = np.flatnonzero(chosen)
     batches: list[RatingBatch] = []
@@ -236,7 +236,7 @@ def ask_about(
     answered = np.zeros(len(held), dtype=np.bool_)
     answered[rows[ok]] = True
     expected, mapped = in_source_units(probabilities[ok], rater.scale, people.scale)
-    return Said(Predictions(rater.name, expected, mapped), answered, int((~ok).sum()))
+    return RaterAnswers(Predictions(rater.name, expected, mapped), answered, int((~ok).sum()))
 
 
 def in_source_units(

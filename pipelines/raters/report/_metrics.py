@@ -1,4 +1,4 @@
-"""How good predicted ratings are: error, ranking, calibration, shape; each with an interval.
+"""Metrics of predicted ratings: error, ranking, calibration, shape; each with an interval.
 
 Every figure is a function of sums over users, so that a bootstrap over users (the independent
 draws: ratings of one user are not) is one matrix product, whatever the number of ratings.
@@ -37,7 +37,7 @@ class HeldOut:
     user
         Number of the user of each rating, 0 to users - 1, of shape (n,).
     rating
-        What the user gave, on `scale`, of shape (n,).
+        Ratings of the users, on `scale`, of shape (n,).
     scale
         The source's scale; errors are in its units.
     """
@@ -48,13 +48,13 @@ class HeldOut:
 
     @property
     def users(self) -> int:
-        """How many users there are."""
+        """Number of users."""
         return int(self.user.max()) + 1 if len(self.user) else 0
 
 
 @dataclass(frozen=True)
 class Predictions:
-    """What one predictor says about each held-out rating.
+    """A predictor's predictions of each held-out rating.
 
     Attributes
     ----------
@@ -265,11 +265,11 @@ def _shapes(predictions: Predictions, held_out: HeldOut, of_row: Ints, size: int
         return np.bincount(cells, minlength=size * answers).reshape(size, answers).astype(float)
 
     if predictions.probabilities is None:
-        said = counted(predictions.expected)
+        predicted = counted(predictions.expected)
     else:
-        said = np.zeros((size, answers))
-        np.add.at(said, of_row, predictions.probabilities)
-    return np.concatenate([said, counted(held_out.rating)], axis=1)
+        predicted = np.zeros((size, answers))
+        np.add.at(predicted, of_row, predictions.probabilities)
+    return np.concatenate([predicted, counted(held_out.rating)], axis=1)
 
 
 def _per_user(predictions: Predictions, held_out: HeldOut) -> dict[str, tuple[Ints, Floats]]:

@@ -85,10 +85,10 @@ class Lists:
     user, item, rating
         List, item and rating of each row, of shape (ratings,).
     rater
-        Who rated each list, of shape (lists,); a persona may rate several. Neighbouring lists
+        Rater of each list, of shape (lists,); a persona may rate several. Neighbouring lists
         are of different raters.
     weights
-        How often each group of raters is drawn, of shape (draws, groups).
+        Number of draws of each group of raters, of shape (draws, groups).
     group
         Group of each list, of shape (lists,).
     """
@@ -504,7 +504,7 @@ class Headroom:
 
 
 def headroom(expected: Floats, *, size: int = 10) -> Headroom:
-    """What lists of `size` items earn, given every person's expected rating of every item.
+    """Headroom of lists of `size` items, given every person's expected rating of every item.
 
     Parameters
     ----------

@@ -317,7 +317,7 @@ def _gaps(
     affinity = rater.genre_affinity(interactions, splits, sides.users)
     theirs = stated_genres(affinity)
     side, late = sides.people, sides.held_out
-    # Ratings that told which genres a person likes can't also say how much more it gives them.
+    # Ratings that show which genres a person likes can't also say how much more it gives them.
     held = Lists.of(side.user[late], side.item[late], side.rating[late], side.rater, draws=draws)
     human = liked_gap(held, *theirs, has)
     return [("genre_gap", own[0], human[0]), ("genre_gap_items", own[1], human[1])]

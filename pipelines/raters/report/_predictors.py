@@ -1,4 +1,4 @@
-"""What a rater must beat: means, biases, matrix factorisation and gradient boosting.
+"""Baseline predictors: means, biases, matrix factorisation and gradient boosting.
 
 Matrix factorisation is Surprise's (Hug, "Surprise: A Python library for recommender systems",
 JOSS 5, 2020), with its default settings and with settings tuned on validation ratings; gradient
@@ -162,7 +162,7 @@ def _boosting(people: People, seed: int, *, votes: bool = True, person: bool = T
 def _attributes(
     items: pl.DataFrame, known: HumanRows, asked: HumanRows, *, votes: bool, person: bool
 ) -> Floats:
-    """What ratings `known` tell of the pairs `asked`, and the items' own attributes."""
+    """Features of the pairs `asked`, from the ratings `known` and the items' own attributes."""
     size, users = items.height, len(known.users)
     mean = float(known.rating.mean())
     genres = sorted(set(items["genres"].explode().drop_nulls().to_list()))
@@ -182,10 +182,10 @@ def _attributes(
         taste = (csr_matrix((rest, cells), shape=shape) @ listed) / (seen + _USER_DAMPING)
         felt = taste[asked.user] * listed[asked.item]
         several = np.maximum(listed[asked.item].sum(axis=1), 1.0)
-        told = [rated[asked.user], lenient[asked.user], felt.sum(axis=1) / several]
+        features = [rated[asked.user], lenient[asked.user], felt.sum(axis=1) / several]
         if genres:
-            told += [felt.max(axis=1), felt.min(axis=1)]
-        columns.append(np.column_stack(told))
+            features += [felt.max(axis=1), felt.min(axis=1)]
+        columns.append(np.column_stack(features))
     return np.concatenate(columns, axis=1)
 
 

@@ -1,4 +1,4 @@
-"""How good raters are on held-out human ratings, beside baselines."""
+"""Evaluation of raters on held-out human ratings, beside baselines."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from pipelines.scales import RatingScale
 
 __all__ = ["CONTEXT", "SPLITS", "RaterReport", "rater_report", "reliability_plot", "whole_report"]
 
-#: What others found, for comparison.
+#: Published results, for comparison.
 CONTEXT = (
     "For context, not measured here: others report, on MovieLens 1M's test ratings, RMSE 1.096 for "
     "a constant, 1.103 for ALS and 1.738 for zero-shot GPT-4o-mini."
@@ -42,7 +42,7 @@ CONTEXT = (
 #: Raters that need no language model; two of them know nothing of the person.
 _WITHOUT_MODEL = frozenset({"statistical", "statistical, no votes", "random", "mean"})
 _FLOORS = frozenset({"random", "mean"})
-#: How held-out ratings are chosen, by name.
+#: Selections of held-out ratings, by name.
 SPLITS = {
     "user": "the latest tenth of each person's ratings, the earlier ones being its history",
     "cold": "the same ratings with nothing known of the person, as of a persona without a history",
@@ -64,7 +64,7 @@ class RaterReport:
     reliability
         Rows ``predictor, bin, ratings, accuracy, confidence``.
     metadata
-        What was fitted on which data, counts, and each rater's own metadata. Ready for JSON.
+        Data of each fit, counts, and each rater's own metadata. Ready for JSON.
     """
 
     table: pl.DataFrame
@@ -132,9 +132,9 @@ def rater_report(
     items, interactions, splits, human_users
         Tables of those names; the large ones may be lazy.
     split
-        What is predicted: ``test`` or ``validation``.
+        Predicted split: ``test`` or ``validation``.
     scheme
-        How `splits` were made, a key of :data:`SPLITS`. With ``cold``, raters are told of no
+        Origin of `splits`, a key of :data:`SPLITS`. With ``cold``, raters are given no
         history.
     baselines
         Names from :data:`pipelines.raters.BASELINES`; the paired difference needs the user and
@@ -169,21 +169,21 @@ def rater_report(
     curves: list[dict[str, Any]] = []
 
     def judge(
-        said: Predictions, answered: np.ndarray, failed: int, kind: str, *, statistical: bool
+        predictions: Predictions, answered: np.ndarray, failed: int, kind: str, *, statistical: bool
     ) -> None:
         truth = people.truth(answered)
-        figures = evaluate(said, truth, seed=seed, resamples=resamples)
-        if said.name != BIAS:
+        figures = evaluate(predictions, truth, seed=seed, resamples=resamples)
+        if predictions.name != BIAS:
             same = Predictions(BIAS, bias.expected[answered])
             figures[DIFFERENCE] = paired_difference(
-                said, same, truth, seed=seed, resamples=resamples
+                predictions, same, truth, seed=seed, resamples=resamples
             )
         frames.append(
             pl.DataFrame(
                 [
                     {
                         "split": scheme,
-                        "predictor": said.name,
+                        "predictor": predictions.name,
                         "kind": kind,
                         "metric": metric,
                         **figure,
@@ -196,8 +196,8 @@ def rater_report(
                 ]
             )
         )
-        rows = reliability(said, truth)
-        curves.extend({"split": scheme, "predictor": said.name, **row} for row in rows)
+        rows = reliability(predictions, truth)
+        curves.extend({"split": scheme, "predictor": predictions.name, **row} for row in rows)
 
     def calibrated_on(rater: Rater, count: int) -> Calibration | None:
         """Fit on validation ratings; None if there are too few, or no distributions."""
@@ -211,28 +211,28 @@ def rater_report(
                 most_train=most_train,
                 most=most,
             )
-            said = ask_about(rater, known, most=count, histories=scheme != "cold")
-            given = known.truth(said.answered)
-            if said.predictions.probabilities is None:
+            answers = ask_about(rater, known, most=count, histories=scheme != "cold")
+            given = known.truth(answers.answered)
+            if answers.predictions.probabilities is None:
                 return None
             place = np.rint((given.rating - known.scale.low) / known.scale.step).astype(np.int64)
-            return fit_calibration(said.predictions.probabilities, place, given.user)
+            return fit_calibration(answers.predictions.probabilities, place, given.user)
         except ContractError:
             return None
 
     calibrations: dict[str, Any] = {}
     for rater in raters:
         most_of_it = (limits or {}).get(rater.name)
-        said = ask_about(rater, people, most=most_of_it, histories=scheme != "cold")
+        answers = ask_about(rater, people, most=most_of_it, histories=scheme != "cold")
         kind = "floor" if rater.name in _FLOORS else "rater"
         without = rater.name in _WITHOUT_MODEL
-        judge(said.predictions, said.answered, said.failed, kind, statistical=without)
+        judge(answers.predictions, answers.answered, answers.failed, kind, statistical=without)
         if most_of_it is not None and split == "test":
             fitted = calibrated_on(rater, most_of_it)
             if fitted is not None:
                 calibrations[rater.name] = fitted.metadata()
-                better = _calibrated(said.predictions, fitted, people.scale)
-                judge(better, said.answered, said.failed, kind, statistical=without)
+                better = _calibrated(answers.predictions, fitted, people.scale)
+                judge(better, answers.answered, answers.failed, kind, statistical=without)
     for name in baselines:
         found = bias if name == BIAS else predict_baseline(name, people, seed=seed)
         judge(found, whole, 0, "baseline", statistical=True)
@@ -241,10 +241,10 @@ def rater_report(
     return RaterReport(table, curves, facts)
 
 
-def _calibrated(said: Predictions, fitted: Calibration, scale: RatingScale) -> Predictions:
-    assert said.probabilities is not None
-    better = fitted(said.probabilities)
-    return Predictions(f"{said.name}, calibrated", better @ scale.answers, better)
+def _calibrated(predictions: Predictions, fitted: Calibration, scale: RatingScale) -> Predictions:
+    assert predictions.probabilities is not None
+    better = fitted(predictions.probabilities)
+    return Predictions(f"{predictions.name}, calibrated", better @ scale.answers, better)
 
 
 def whole_report(

@@ -1,4 +1,4 @@
-"""How good the scores are, beside baselines, with intervals.
+"""Summary of a table of scores, beside baselines, with intervals.
 
 Do scores spread over the scale as human ratings do (1 - total variation, as in SUBER, section
 4.2)? Intervals are 95 % intervals of a bootstrap over users and personas, not over ratings: the
@@ -48,14 +48,14 @@ def quality_summary(
     seed: int = 0,
     resamples: int = 500,
 ) -> dict[str, Any]:
-    """What to say about a table of scores.
+    """Summarize a table of scores.
 
     Parameters
     ----------
     scores
         Rows of the `preference_scores` contract, all on the rater's scale.
     rater
-        Who scored.
+        Name of the rater.
     item_stats, interactions
         Tables of those names.
     seed, resamples

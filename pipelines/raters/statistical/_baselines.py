@@ -41,7 +41,7 @@ class RandomRater:
         return RatingBatch(self._scale, np.full((count, answers), 1.0 / answers), [OK] * count)
 
     def metadata(self) -> dict[str, Any]:
-        """Nothing is fitted."""
+        """Empty: baselines are not fitted."""
         return {"rater": self.name, "scale": self._scale.name, "fitted": {}, "by_hand": {}}
 
 

@@ -47,8 +47,8 @@ MAX_FIT_ROWS = 300_000
 #: Users whose tastes the covariance is fitted on at most (count).
 MAX_FIT_USERS = 3_000
 #: Weights of the effects without any rating, in the order of `EFFECTS` (set by hand, in logits
-#: per rating unit, per genre share and per standard deviation of similarity). What is said about
-#: marks is in logits already: people of the data sets say nothing, and its weight stays 1.
+#: per rating unit, per genre share and per standard deviation of similarity). Statements about
+#: marks are in logits already: people of the data sets state nothing, and the weight stays 1.
 PRIOR_WEIGHTS = (2.0, 2.0, 0.5, 0.5, 0.1, 2.0, 1.0, 2.0)
 #: Users and ratings below which the covariance of tastes is pooled with the packaged one, and how
 #: many people that counts for (set by hand).
@@ -136,7 +136,7 @@ def fit_statistical(
     Each user's earlier training ratings make a profile; the weights are those under which the
     later ones are most likely. Weights of history are fitted on profiles that know it; those of
     agreement, conflict and similarity on profiles that know only which genres were rated above
-    and below expectation and what the liked items' texts are about, as if the user had told so.
+    and below expectation and what the liked items' texts are about, as if the user had stated it.
     The cutpoints are then moved so that the mean predicted distribution over these rows is
     exactly their histogram. Where there are few ratings the weights stay
     near what is set by hand (`PRIOR_WEIGHTS`).
@@ -156,7 +156,7 @@ def fit_statistical(
     packaged = packaged_prior()
     few = len(rows.users) < MIN_USERS or len(rows) < MIN_RATINGS
     pooled = _pooled(packaged, flat, source) if few else None
-    # What is fitted must not have entered the quality that explains it.
+    # The explained ratings must not have entered the quality that explains them.
     first = learn(early, flat, _without(table, target), pooled=pooled)
     pairs = np.stack([target.user, target.item], axis=1)
     # People gave no answers between those of their scale: a finer one is made of the fitted one.
@@ -173,11 +173,11 @@ def fit_statistical(
     width = width_of(base.variance, first.tastes, usual)[target.user]
     features = pair_features(replace(base, tastes=tastes), first.catalogue, pairs)
     # A history says more than the stand-ins that are made of it: they are left out beside it.
-    told = [EFFECTS.index(e) for e in ("agreement", "conflict", "similarity")]
-    features[:, told] = 0.0
+    stating = [EFFECTS.index(e) for e in ("agreement", "conflict", "similarity")]
+    features[:, stating] = 0.0
     found = fit_ordinal(features, answer, len(fitted), lower=lower, prior=prior, width=width)
     weights = found.weights
-    weights[told] = stated[told] * weights[0] / max(float(stated[0]), 0.1)
+    weights[stating] = stated[stating] * weights[0] / max(float(stated[0]), 0.1)
     cutpoints = found.cutpoints
     if len(target):
         # Of the same rows: people first rate what they like, so that all their ratings together

@@ -96,7 +96,7 @@ class LiveStatistical(BoundRater):
         ContractError if a past rating is off the scale.
         """
         static = self._static.of(personas, items)
-        # Who remembers nothing gets this from what follows too, to the last bit.
+        # Without memories, the result is the same from what follows, to the last bit.
         if not past.size or int(past.max()) < 0:
             return self._batch(personas, static, self._unread[personas])
         taste, variance = self.beliefs(personas, past, ratings)
@@ -134,32 +134,37 @@ class LiveStatistical(BoundRater):
         expected = self._batch(again, location, np.repeat(width, len(location))).expected
         return {e: float(expected[0] - expected[n + 1]) for n, e in enumerate(EFFECTS)}
 
-    def settle(self, memories: Sequence[tuple[Ints, Floats]]) -> Settled:
-        """The rater with a memory per persona that no longer changes.
+    def settle(
+        self, memories: Sequence[tuple[Ints, Floats]], personas: Ints | None = None
+    ) -> Settled:
+        """The rater with memories that no longer change.
 
         Parameters
         ----------
         memories
-            Item numbers, oldest first, and ratings on `scale` of every persona.
+            Item numbers, oldest first, and ratings on `scale`.
+        personas
+            Persona of each memory; default every persona once, in their order.
 
         Raises
         ------
         ContractError
             If a rating is off the scale, or there is not one memory per persona.
         """
-        if len(memories) != len(self._unread):
+        who = np.arange(len(self._unread)) if personas is None else personas
+        if len(memories) != len(who):
             raise ContractError(
-                f"{len(memories)} memories for {len(self._unread)} personas", where=self.name
+                f"{len(memories)} memories for {len(who)} personas", where=self.name
             )
         taste = np.zeros((len(memories), self._items_white.shape[1]))
-        widths = self._unread.copy()
-        # One by one: padding to the longest would make a row depend on the others.
+        widths = self._unread[who]
+        # Singly: padding to the longest would make a row depend on the others.
         for n, (past, ratings) in enumerate(memories):
             if len(past):
-                one = np.array([n])
+                one = who[n : n + 1]
                 learned, variance = self.beliefs(one, past[None], ratings[None])
                 taste[n], widths[n] = learned[0], self._widths(one, variance)[0]
-        return Settled(self, taste, widths)
+        return Settled(self, taste, widths, who)
 
     def beliefs(self, personas: Ints, past: Ints, ratings: Floats) -> tuple[Floats, Floats]:
         """Posterior of taste after memories (as of :meth:`rate`, with at least one column).
@@ -229,39 +234,41 @@ class LiveStatistical(BoundRater):
 
 @dataclass(frozen=True)
 class Settled:
-    """Ratings by personas whose memories no longer change; made by `LiveStatistical.settle`.
+    """Ratings with memories that no longer change; made by `LiveStatistical.settle`.
 
-    A row's result is the same to the last bit whatever stands in the other rows.
+    A row's result is the same to the last bit whatever stands in the other rows. Pairs name a
+    memory by its number, which is the persona's own where every persona has one.
 
     Attributes
     ----------
     rater
         The bound rater.
     taste, widths
-        What memories teach of each persona, of shape (personas, features) and (personas,).
+        Features and widths that memories teach, of shape (personas, features) and (personas,).
     """
 
     rater: LiveStatistical
     taste: Floats
     widths: Floats
+    personas: Ints
 
-    def rate(self, personas: Ints, items: Ints) -> RatingBatch:
-        """Rate one pair per row; parameters as of :meth:`LiveStatistical.rate`."""
-        live = self.rater
-        location = live._static.of(personas, items) + live._moved(self.taste[personas], items)
-        return live._batch(personas, location, self.widths[personas])
+    def rate(self, memories: Ints, items: Ints) -> RatingBatch:
+        """Rate one pair of a memory and an item per row."""
+        live, personas = self.rater, self.personas[memories]
+        location = live._static.of(personas, items) + live._moved(self.taste[memories], items)
+        return live._batch(personas, location, self.widths[memories])
 
-    def effects(self, personas: Ints, items: Ints) -> Floats:
+    def effects(self, memories: Ints, items: Ints) -> Floats:
         """Parts of the location of each pair, in logits, of shape (n, effects).
 
         In the order of `EFFECTS`. The expected rating grows with the location, so that the
         largest part is the effect without which it would be lowest, and the smallest the one
         without which it would be highest.
         """
-        live = self.rater
+        live, personas = self.rater, self.personas[memories]
         pairs = np.stack([personas, live._rows[items]], axis=1)
         parts = pair_features(live._profiles, live._catalogue, pairs) * live._weights
-        taste = self.taste[personas]
+        taste = self.taste[memories]
         leniency = live._lower00 * taste[:, 0]
         whole = np.vecdot(live._items_white[items], np.ascontiguousarray(taste))
         parts[:, _LENIENCY] += live._weights[_LENIENCY] * leniency

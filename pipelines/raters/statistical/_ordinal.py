@@ -67,7 +67,7 @@ def fit_ordinal(
     ridge
         Strength of the pull: that of one pseudo-observation with variance 1 / `ridge`.
     prior
-        Where the weights are pulled to (default 0): what they are when there are few rows.
+        Target of the penalty on the weights (default 0): their values when there are few rows.
     width
         Width of each row's distribution (default 1), of shape (rows,).
     """

@@ -18,7 +18,7 @@ Singles: TypeAlias = npt.NDArray[np.float32]
 
 _Real = TypeVar("_Real", Singles, Floats)
 
-#: What a rating is made of, in the order of the feature columns and weights.
+#: Parts of a rating, in the order of the feature columns and weights.
 EFFECTS = (
     "quality",
     "leniency",
@@ -57,7 +57,7 @@ class Catalogue:
     centre, spread
         Mean (dimension,) and covariance (dimension, dimension) of the vectors.
     basis, features
-        What taste is about, and its features of the items, of shape (items, features).
+        Basis of taste, and its features of the items, of shape (items, features).
     taste
         Columns that a person's weights belong to: 1, the features, the quality.
     """
@@ -144,11 +144,11 @@ class Spoken:
     Attributes
     ----------
     praised, panned
-        Genres that are said to get good (bad) marks, of shape (n, genres), 0 or 1.
+        Genres with stated good (bad) marks, of shape (n, genres), 0 or 1.
     shifts
-        What that adds to the location, in logits, of shape (n, 4): for items with a praised
-        genre, with a panned one, with neither, and for all of which nothing more definite is
-        said. 0 where nothing is.
+        Their addition to the location, in logits, of shape (n, 4): for items with a praised
+        genre, with a panned one, with neither, and for all without a more definite statement.
+        0 without any.
     """
 
     praised: Singles
@@ -181,12 +181,12 @@ class Profiles:
         Rating units per unit of the catalogue's `taste` columns that a rating history taught,
         of shape (n, columns); zeros without one. The first column is 0: it is in `leniency`.
     variance
-        What is not known of each one's surplus over a typical item, in squared rating units,
+        Unknown part of each one's surplus over a typical item, in squared rating units,
         of shape (n,).
     spoken
-        What is said about marks; None if nobody says anything.
+        Statements about marks; None if there are none.
     stated
-        What likes and dislikes tell of taste, and the draw around it; None where `likes` and
+        Posterior of taste given likes and dislikes, and the draw from it; None where `likes` and
         `dislikes` enter as shares of the item's genres.
     """
 
@@ -254,7 +254,7 @@ def pair_features(profiles: Profiles, catalogue: Catalogue, pairs: Ints) -> Floa
     (conflict enters negatively, so that every weight is at least 0). `taste` is the draw of a
     persona's taste, in rating units; `similarity` is the
     cosine of taste and item text, standardised over the catalogue for each profile; `history`
-    is what ratings of similar items say, in rating units; `word` is what is said about marks,
+    is what ratings of similar items say, in rating units; `word` is from statements about marks,
     in logits.
     """
     person, item = pairs[:, 0], pairs[:, 1]

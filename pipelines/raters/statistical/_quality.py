@@ -1,4 +1,4 @@
-"""How good an item is held to be: its mean rating, shrunk towards what its attributes suggest."""
+"""Quality of items: the mean rating, shrunk towards the prediction from their attributes."""
 
 from __future__ import annotations
 

@@ -36,8 +36,8 @@ from pipelines.raters.statistical._tastes import COMPONENTS, TasteModel
 from pipelines.scales import RatingScale, rescale
 from pipelines.seeding import hash_ids, uniform
 
-#: How much a persona's description says about its taste beside a watch history: the fitted
-#: weight of text similarity is multiplied by this for personas (set by hand).
+#: Weight of a persona's description beside a watch history: the fitted weight of text similarity
+#: is multiplied by this for personas (set by hand).
 TEXT_TRUST = 0.5
 #: Shares of people, from the least to the most lenient or varied, that a value of `leniency` and
 #: `manner` stands for.
@@ -48,8 +48,8 @@ BANDS = {
     "generous": (0.75, 1.0),
     "wide": (0.75, 1.0),
 }
-#: How often a persona of the manner `polar` or `uniform` rates an average item as it says (share),
-#: and what that means, as shares of the scale's length: from the first on the best ratings, from
+#: Share of average items that a persona of the manner `polar` or `uniform` rates as it states,
+#: and the meaning as shares of the scale's length: from the first on the best ratings, from
 #: the second on good ones, and as far from the other end bad ones (set by hand).
 KEPT, BEST, GOOD = 0.9, 0.8, 0.6
 #: Reciprocal of the variance of the standard logistic distribution.
@@ -57,7 +57,7 @@ _LOGISTIC = 3.0 / np.pi**2
 #: Width that no distribution falls below (set by hand).
 _NARROWEST = 0.4
 _TASTE = EFFECTS.index("taste")
-#: What the column `origin` says of people of the data set, such as those that a report is about.
+#: Value of the column `origin` for people of the data set, such as those of a report.
 HUMAN = "human"
 
 
@@ -311,17 +311,17 @@ class StatisticalRater:
         low, high = _band(fields["leniency"])
         draw = low + (high - low) * uniform(self.seed, hash_ids(personas["persona_id"]))
         spoken = self._spoken(fields, likes, dislikes)
-        told_marks = fields["manner"].is_in(["polar", "uniform"]).fill_null(value=False).to_numpy()
+        by_marks = fields["manner"].is_in(["polar", "uniform"]).fill_null(value=False).to_numpy()
         human = is_human(personas)
         steps = len(self.leniency_quantiles) - 1
         leniency = np.interp(draw * steps, np.arange(steps + 1), self.leniency_quantiles)
-        # Nothing is drawn for people: what their ratings don't tell is not known.
-        leniency[told_marks | human] = 0.0
+        # No draws for people: tastes beyond their ratings are unknown.
+        leniency[by_marks | human] = 0.0
         stated, unknown = self._stated(
             personas["persona_id"],
             likes,
             dislikes,
-            told_marks | human,
+            by_marks | human,
             _band(fields["manner"]),
         )
         profiles = Profiles(
@@ -432,7 +432,7 @@ class StatisticalRater:
             np.zeros(1),
         )
         item = np.where(item >= 0, item, len(catalogue.quality) - 1)
-        # What was expected before is what the text and the fields say, in rating units.
+        # The expectation before was that of the text and the fields, in rating units.
         parts = pair_features(profiles, catalogue, np.stack([person, item], axis=1))
         expected = (parts * self._weights).sum(axis=1) / max(float(self._weights[0]), 0.1)
         stars = rescale(known["rating"].to_numpy(), self.scale, self.source)
@@ -456,7 +456,7 @@ class StatisticalRater:
 
 
 def is_human(personas: pl.DataFrame) -> npt.NDArray[np.bool_]:
-    """Which rows are people of the data set, of shape (n,)."""
+    """Rows of people of the data set, as booleans of shape (n,)."""
     if "origin" not in personas.columns:
         return np.zeros(personas.height, dtype=np.bool_)
     return (personas["origin"] == HUMAN).fill_null(value=False).to_numpy()

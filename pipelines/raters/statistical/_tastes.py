@@ -143,7 +143,7 @@ class TasteModel:
             Of each rating, of shape (ratings,): who, which row of `features`, rating units
             above what was expected.
         given
-            What is known beside ratings: columns that an observation with a noise of variance 1
+            Knowledge beside ratings: columns that an observation with a noise of variance 1
             is about, of shape (observations, 1 + features), and which of them there are of each
             person, of shape (people, observations), 0 or 1. They narrow the prior, and what they
             say is part of what was expected.

@@ -79,7 +79,7 @@ class RowFault:
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What a column holds."""
+    """Kind of value of a column."""
 
     #: Regular expression (Rust syntax) of the form that Arrow parses to the same value as ``parse``
     #: does.
@@ -430,7 +430,7 @@ class CsvReader:
         rows: list[tuple[Any, ...]],
         own: list[bytes],
     ) -> Batch | None:
-        """One batch, in the order of the file, of plain lines and rows parsed one by one."""
+        """Parse a batch, in the order of the file: plain lines at once, other rows one by one."""
         import polars as pl
         import pyarrow as pa
 
@@ -503,7 +503,7 @@ class DelimitedReader(CsvReader):
     ) -> None:
         super().__init__(original, columns, reject, progress=progress, block=block)
         self.separator = separator
-        # What stands in a field: nothing that could begin a separator, or Arrow's own one.
+        # Content of a field: nothing that could begin a separator, or Arrow's own one.
         text = rf"[^{re.escape(separator[0])}{_UNIT}\r\n]*"
         if len(separator) > 1:
             text = rf"(?:{text}(?:{re.escape(separator[0])}[^{re.escape(separator)}{_UNIT}\r\n])?)*"

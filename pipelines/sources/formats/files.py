@@ -72,7 +72,7 @@ UNPACK_LIMITS = UnpackLimits()
 
 @dataclass(frozen=True, slots=True)
 class Original:
-    """One original file, as bytes."""
+    """An original file, as bytes."""
 
     #: Name relative to the data folder, with ``/``; for a member, the archive's name and then the
     #: member's.
@@ -359,8 +359,8 @@ def sha256_of(path: Path, *, name: str | None = None) -> str:
     """
     try:
         with open_file(path, name or str(path)) as file:
-            # One small buffer for the whole file: a block of its own for each read costs as much
-            # as the hash, in pages that the system has to clear.
+            # A small buffer for the whole file: a new block for each read costs as much as the
+            # hash, in pages that the system has to clear.
             digest = hashlib.file_digest(cast("FileIO", file.raw), "sha256")
             return digest.hexdigest()
     except OSError as error:

@@ -75,7 +75,7 @@ class JsonField:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What a combination of JSON types means."""
+    """Meaning of a combination of JSON types."""
 
     #: Why such a record is rejected; None if it isn't.
     reason: str | None
@@ -257,7 +257,7 @@ class JsonLinesReader:
 
     @property
     def expected(self) -> str:
-        """What each line must be, for people."""
+        """Expected form of each line, for messages."""
         keys = ", ".join(f.key for f in self.fields if f.required)
         return f"one JSON object per line{f' with {keys}' if keys else ''}"
 
@@ -374,7 +374,7 @@ class JsonLinesReader:
 
 
 def _asked(connection: duckdb.DuckDBPyConnection, query: str, table: pyarrow.Table) -> pl.DataFrame:
-    """What a query about ``block`` answers, by line."""
+    """Results of a query about ``block``, by line."""
     import polars as pl
     import pyarrow as pa
 

@@ -41,7 +41,7 @@ _BOM = b"\xef\xbb\xbf"
 
 
 def line_starts(body: Block) -> np.ndarray[Any, Any]:
-    """Where each line starts, and the end: one more than there are lines."""
+    """Start of each line, and the end: one more than there are lines."""
     import numpy as np
 
     data = np.frombuffer(body, dtype=np.uint8)
@@ -119,7 +119,7 @@ def numbered_lines(
 
 
 def _last_line_end(data: Block, low: int) -> int:
-    """Where the last line that ends in ``data[low:]`` ends; 0 if none does."""
+    """End of the last complete line in ``data[low:]``; 0 if there is none."""
     high = len(data)
     while high > low:
         start = max(low, high - _TAIL)
@@ -161,7 +161,7 @@ def lines_at(
 def ahead(items: Iterator[T], depth: int = 1) -> Iterator[T]:
     """The same items, made by a thread that works up to ``depth`` items ahead.
 
-    What the iterator raises is raised here, after the items before it. A consumer that stops
+    Errors of the iterator are raised here, after the items before it. A consumer that stops
     early stops the thread.
 
     >>> list(ahead(iter("abc")))

@@ -204,7 +204,7 @@ def _blank_prefixes(
 
 @cache
 def _plain_escapes() -> np.ndarray[Any, Any]:
-    """Which bytes after a backslash make an escape of JSON that touches no quote or backslash."""
+    """Bytes after a backslash that make an escape of JSON without a quote or backslash."""
     import numpy as np
 
     table = np.zeros(256, dtype=np.bool_)
@@ -244,7 +244,7 @@ def _with_words(block: bytes) -> bytes:
 
 
 def _places(block: bytes, word: bytes) -> np.ndarray[Any, Any]:
-    """Where a word stands."""
+    """Positions of a word."""
     import numpy as np
 
     found, place = [], block.find(word)
@@ -255,7 +255,7 @@ def _places(block: bytes, word: bytes) -> np.ndarray[Any, Any]:
 
 
 def _long_ends(block: bytes) -> np.ndarray[Any, Any]:
-    """Where Python 2's long numbers have their `L`."""
+    """Positions of the `L` of Python 2's long numbers."""
     import numpy as np
 
     data = np.frombuffer(block, dtype=np.uint8)
@@ -264,7 +264,7 @@ def _long_ends(block: bytes) -> np.ndarray[Any, Any]:
 
 
 def _escaped(data: np.ndarray[Any, Any], quotes: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Which of these places follow an odd number of backslashes."""
+    """Places behind an odd number of backslashes, as booleans."""
     import numpy as np
 
     odd = np.zeros(len(quotes), dtype=np.bool_)

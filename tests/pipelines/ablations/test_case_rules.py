@@ -85,7 +85,7 @@ def test_no_description_has_the_wrong_pronouns(domain: str) -> None:
 
 @pytest.mark.parametrize("domain", ["movies", "books"])
 def test_no_description_names_a_scale(domain: str) -> None:
-    # Whatever the scale of the answers: no number of a text would have to change.
+    # On any scale of the answers, no number of a text would have to change.
     people = suite_personas(suite_named(domain))
     for age, text in people.select("age", "description").iter_rows():
         assert not any(c.isdigit() for c in text.replace(f", {age}, ", ", ", 1))

@@ -1,4 +1,4 @@
-"""Captions: what is measured of a poster, what becomes of broken ones, and what is asked."""
+"""Captions: measurements of posters, statuses of broken ones, and requests to models."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from PIL import Image as Pillow
 from support.small_release import commit_users
 
 from pipelines.captions import (
-    STATUSES,
     Caption,
     StatisticalCaptioner,
     caption_items,
@@ -35,6 +34,7 @@ from pipelines.errors import ConfigError, ContractError
 from pipelines.llm.engines import Answer
 from pipelines.llm.engines.scripted import ScriptedEngine
 from pipelines.stages import build, stage_of
+from pipelines.statuses import CAPTION_STATUSES
 from pipelines.worlds import prepare_world
 
 
@@ -115,7 +115,7 @@ def world(folder: Path, **files: bytes) -> Path:
 
 
 BROKEN = {
-    "torn": (saved(picture("rb" * 40, scale=9), "JPEG")[:-400], "corrupt"),
+    "truncated": (saved(picture("rb" * 40, scale=9), "JPEG")[:-400], "corrupt"),
     "text": (b"<html>not found</html>", "corrupt"),
     "empty": (b"", "corrupt"),
     "animated": (animated(), "animated"),
@@ -183,11 +183,11 @@ def test_every_item_has_one_row_that_meets_the_contract(tmp_path):
 def test_the_contract_knows_every_status():
     table = pl.DataFrame(
         {
-            "item_id": [f"ml:{n}" for n in range(len(STATUSES))],
-            "caption": [None if s != "ok" else "A picture." for s in STATUSES],
+            "item_id": [f"ml:{n}" for n in range(len(CAPTION_STATUSES))],
+            "caption": [None if s != "ok" else "A picture." for s in CAPTION_STATUSES],
             "captioner": "statistical",
-            "image_sha256": pl.Series([None] * len(STATUSES), dtype=pl.String),
-            "status": STATUSES,
+            "image_sha256": pl.Series([None] * len(CAPTION_STATUSES), dtype=pl.String),
+            "status": CAPTION_STATUSES,
         }
     )
     CONTRACTS["movies.captions"].validate(table)

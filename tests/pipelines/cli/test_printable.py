@@ -42,9 +42,9 @@ def test_error_lines_and_tracebacks_are_printable(
     capsys: pytest.CaptureFixture[str], call: object, debug: bool
 ) -> None:
     assert guarded(call, [], debug=debug)  # type: ignore[arg-type]
-    said = capsys.readouterr().err
-    assert clean(said)
-    assert "␛[2J" in said
+    output = capsys.readouterr().err
+    assert clean(output)
+    assert "␛[2J" in output
 
 
 def test_tables_and_texts_are_printable(capsys: pytest.CaptureFixture[str]) -> None:
@@ -53,9 +53,9 @@ def test_tables_and_texts_are_printable(capsys: pytest.CaptureFixture[str]) -> N
     screen = console()
     screen.print(grid)
     screen.print(HOSTILE, markup=False)
-    said = capsys.readouterr().out
-    assert clean(said)
-    assert said.count("␛[2J") == 2
+    output = capsys.readouterr().out
+    assert clean(output)
+    assert output.count("␛[2J") == 2
 
 
 def test_styles_still_reach_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -87,10 +87,10 @@ def test_steps_show_brackets_and_escapes_as_text(capsys: pytest.CaptureFixture[s
     steps = _Steps(quiet=False)
     steps.step("failed", "a[/]b", 1.0, HOSTILE)
     steps.unread(Plan([], [], [], ["x[/].json", HOSTILE], [HOSTILE]))
-    said = capsys.readouterr().err
-    assert clean(said)
-    assert "a[/]b" in said
-    assert "x[/].json" in said
+    output = capsys.readouterr().err
+    assert clean(output)
+    assert "a[/]b" in output
+    assert "x[/].json" in output
 
 
 def test_log_lines_are_printable(capsys: pytest.CaptureFixture[str]) -> None:
@@ -112,7 +112,7 @@ def test_header_of_a_csv_is_printable(tmp_path: Path, capsys: pytest.CaptureFixt
     code = guarded(
         lambda: ingest("movielens", world, Store(tmp_path / "home"), tree), [], debug=False
     )
-    said = capsys.readouterr().err
+    output = capsys.readouterr().err
     assert code == 3
-    assert clean(said)
-    assert "␛[2J" in said
+    assert clean(output)
+    assert "␛[2J" in output

@@ -236,11 +236,11 @@ def test_attributes_are_fitted_on_other_people_only() -> None:
     history = History.read("movies", **tables)
     users = np.array([4])
     lists = history.draw(users, np.array([6]), 1)
-    told = {name: values.copy() for name, values in history.stated.items()}
-    for values in told.values():
+    changed = {name: values.copy() for name, values in history.stated.items()}
+    for values in changed.values():
         values[4] = 6
     one = StatisticalMatcher(MatcherContract.settings).fit(history)
-    other = StatisticalMatcher(MatcherContract.settings).fit(replace(history, stated=told))
+    other = StatisticalMatcher(MatcherContract.settings).fit(replace(history, stated=changed))
     before, after = (m.posterior(users, lists) for m in (one, other))
     for name in before:
         assert before[name].tolist() == after[name].tolist()

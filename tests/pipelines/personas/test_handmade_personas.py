@@ -69,8 +69,8 @@ def test_texts_name_no_scale_and_pronouns_fit(domain):
     frame = handmade_personas(domain)
     assert not frame["description"].str.replace(r"^\w+, \d+,", "").str.contains(r"\d").any()
     for gender, wrong in (("female", r"\b(he|his|him)\b"), ("male", r"\b(she|hers?)\b")):
-        told = frame.filter(gender=gender)["description"]
-        subjects = told.str.split(". ").explode()
+        texts = frame.filter(gender=gender)["description"]
+        subjects = texts.str.split(". ").explode()
         assert subjects.str.contains(r"(?i)^" + wrong).sum() == 0
     lists = load_lists(domain)
     assert set(frame["job"]) <= {*lists.jobs, "retired"}

@@ -77,11 +77,11 @@ def test_an_age_is_a_number_of_years_and_a_band_is_none(age: str, years: int | N
 
 
 @pytest.mark.parametrize(
-    ("said", "gender"),
+    ("stated", "gender"),
     [("Female", "female"), ("M", "male"), ("Non-binary", None), ("Not Applicable", None)],
 )
-def test_genders_are_the_contract_s_or_unknown(said: str, gender: str | None) -> None:
-    assert one(text=TEXT, gender=said)["gender"] == gender
+def test_genders_are_the_contract_s_or_unknown(stated: str, gender: str | None) -> None:
+    assert one(text=TEXT, gender=stated)["gender"] == gender
 
 
 def test_jobs_that_say_nothing_are_null() -> None:

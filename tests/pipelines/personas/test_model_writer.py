@@ -157,7 +157,7 @@ def test_requests_state_the_rows_traits_of_rating(genres: str) -> None:
         "Habit: watches films rarely",
         "As a critic: harsh, hard to please; uses the whole scale; mostly agrees with the majority",
     ]
-    # What the model may reply is the same.
+    # The allowed replies are the same.
     assert full.constraint == plain.constraint
 
 

@@ -146,7 +146,7 @@ def test_opinions_are_favourable_in_the_shares_of_the_source(people):
     for genre, share in zip(lists.genres, lists.genre_shares, strict=True):
         liked = grown["likes"].list.contains(genre).sum()
         opinions = liked + grown["dislikes"].list.contains(genre).sum()
-        # Whoever would like nothing likes one genre: one percent of people, upwards.
+        # A person who would like no genre is given one: one percent of people, upwards.
         assert liked / opinions == pytest.approx(share, abs=0.022), genre
         assert opinions / grown.height == pytest.approx(OPINIONS / 12, abs=0.015), genre
 

@@ -32,8 +32,8 @@ FILMS = tuple(FILM_GENRES)
 
 def stated(text: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Genres that a text likes and dislikes, of those of films."""
-    said = read_text(text, FILMS)
-    return said.likes, said.dislikes
+    reading = read_text(text, FILMS)
+    return reading.likes, reading.dislikes
 
 
 def faults(*cases: tuple[str, tuple[str, ...], tuple[str, ...]]) -> pytest.MarkDecorator:
@@ -50,9 +50,9 @@ def faults(*cases: tuple[str, tuple[str, ...], tuple[str, ...]]) -> pytest.MarkD
 def test_adverb_of_frequency_is_not_everything(
     text: str, likes: tuple[str, ...], dislikes: tuple[str, ...]
 ) -> None:
-    said = read_text(text, FILMS)
-    assert (said.likes, said.dislikes) == (likes, dislikes)
-    assert (said.leniency, said.manner) == (None, None)
+    reading = read_text(text, FILMS)
+    assert (reading.likes, reading.dislikes) == (likes, dislikes)
+    assert (reading.leniency, reading.manner) == (None, None)
 
 
 @faults(
@@ -208,8 +208,8 @@ def test_shares_ages_and_families_are_no_ratings(text: str) -> None:
     ],
 )
 def test_leniency_and_manner(text: str, leniency: str | None, manner: str | None) -> None:
-    said = read_text(text, FILMS)
-    assert (said.leniency, said.manner) == (leniency, manner)
+    reading = read_text(text, FILMS)
+    assert (reading.leniency, reading.manner) == (leniency, manner)
 
 
 def test_open_half_of_the_bank() -> None:
@@ -252,12 +252,12 @@ def test_tally_counts_what_is_not_read() -> None:
 
 def test_genres_of_other_domains_are_read_by_their_names_and_parts() -> None:
     books = ("Mystery, Thriller & Suspense", "Science Fiction & Fantasy", "Cookbooks")
-    said = read_text("He adores fantasy and suspense, and is bored by cookbooks.", books)
-    assert said.likes == ("Mystery, Thriller & Suspense", "Science Fiction & Fantasy")
-    assert said.dislikes == ("Cookbooks",)
+    reading = read_text("He adores fantasy and suspense, and is bored by cookbooks.", books)
+    assert reading.likes == ("Mystery, Thriller & Suspense", "Science Fiction & Fantasy")
+    assert reading.dislikes == ("Cookbooks",)
     games = ("Massively Multiplayer", "RPG", "Racing")
-    said = read_text("Loves role-playing games and racing games, no time for MMOs.", games)
-    assert (said.likes, said.dislikes) == (("RPG", "Racing"), ("Massively Multiplayer",))
+    reading = read_text("Loves role-playing games and racing games, no time for MMOs.", games)
+    assert (reading.likes, reading.dislikes) == (("RPG", "Racing"), ("Massively Multiplayer",))
 
 
 def people(**columns: list) -> pl.DataFrame:
@@ -322,9 +322,9 @@ def test_changed_paraphrases_are_refused(monkeypatch: pytest.MonkeyPatch) -> Non
 @pytest.mark.parametrize("domain", ["movies", "books"])
 def test_restated_personas_keep_name_genre_and_pronouns(domain: str) -> None:
     rows = handmade_personas(domain).join(handmade_suite(domain), on="persona_id")
-    told = restated_personas(rows, "open", 0)
-    assert told.drop("description").equals(rows.drop("description"))
-    for row in told.iter_rows(named=True):
+    restated = restated_personas(rows, "open", 0)
+    assert restated.drop("description").equals(rows.drop("description"))
+    for row in restated.iter_rows(named=True):
         words = set(re.findall(r"[a-z]+", row["description"].lower()))
         other = {"male": {"she", "her"}, "female": {"he", "him", "his"}}[row["gender"]]
         assert row["description"].startswith(f"{row['name']}, {row['age']}, ")
@@ -338,16 +338,16 @@ def test_no_open_paraphrase_is_inverted() -> None:
     rows = handmade_personas("movies").join(handmade_suite("movies"), on="persona_id")
     for draw in range(3):
         for row in restated_personas(rows, "open", draw).iter_rows(named=True):
-            said = read_text(row["description"], FILMS)
+            reading = read_text(row["description"], FILMS)
             want = {"high": "generous", "low": "harsh"}.get(row["group"])
-            assert row["group"] not in said.dislikes
-            assert want is None or said.leniency in (None, want)
+            assert row["group"] not in reading.dislikes
+            assert want is None or reading.leniency in (None, want)
 
 
 def test_texts_of_the_handmade_personas_are_not_inverted() -> None:
     for row in handmade_personas("movies").iter_rows(named=True):
-        said = read_text(row["description"], FILMS)
-        assert not set(row["likes"]) & set(said.dislikes), row["description"]
+        reading = read_text(row["description"], FILMS)
+        assert not set(row["likes"]) & set(reading.dislikes), row["description"]
 
 
 @pytest.mark.parametrize("domain", DOMAIN_NAMES)
@@ -364,9 +364,9 @@ def test_no_wording_of_a_reason_inverts_its_taste(domain: str) -> None:
             shared = phrases["worse"] if side == "disliked" and genre == genres[0] else []
             for wording in (w for reason in (*own[side], *shared) for w in reason):
                 text = frame.format(own["phrase"], wording.format_map(slots))
-                said = read_text(text, genres)
-                opposite = said.dislikes if side == "liked" else said.likes
-                if opposite or said.leniency:
+                reading = read_text(text, genres)
+                opposite = reading.dislikes if side == "liked" else reading.likes
+                if opposite or reading.leniency:
                     inverted.append(text)
     assert inverted == []
 
@@ -379,8 +379,8 @@ def test_no_reason_for_a_way_of_rating_states_another(field: str) -> None:
     frame = phrases["rates"][field][0][0]
     for wording in (w for reason in phrases[reasons[field]] for w in reason):
         slots |= {"They": "She", reasons[field]: wording.format_map(slots)}
-        said = read_text(frame.format_map(slots), FILMS)
-        assert {said.leniency, said.manner} == {None, field}, frame.format_map(slots)
+        reading = read_text(frame.format_map(slots), FILMS)
+        assert {reading.leniency, reading.manner} == {None, field}, frame.format_map(slots)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""How much descriptions repeat themselves, measured."""
+"""Measures of repetition within descriptions."""
 
 from __future__ import annotations
 

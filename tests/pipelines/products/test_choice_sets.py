@@ -181,8 +181,8 @@ def test_without_categories_the_department_then_the_file_s_name_is_matched() -> 
         item(4, ["Nowhere"], main_category="Toys & Games", category="Toys_and_Games"),
     ]
     found = choice_sets(scan(rows), tree, ProductsSettings(**LOOSE))
-    told = found.chosen.select("item_id", "path_from", "path").rows()
-    assert told == [
+    chosen_paths = found.chosen.select("item_id", "path_from", "path").rows()
+    assert chosen_paths == [
         ("asin:0000000000", "main_category", ["Toys & Games"]),
         ("asin:0000000001", "file", ["Toys & Games"]),
         ("asin:0000000002", "file", ["Musical Instruments"]),

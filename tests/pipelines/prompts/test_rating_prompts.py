@@ -72,7 +72,7 @@ ITEMS = {
 }
 
 
-def said(messages):
+def texts_of(messages):
     return "".join(f"[{m.role}]\n{m.content}\n\n" for m in messages)
 
 
@@ -97,7 +97,7 @@ def test_prompts_are_the_golden_ones(name):
         gender, more = "female", {**more, "past": past(domain), "mean": 7.25}
     system = "You are a shopkeeper who knows everybody." if "custom" in name else None
     style = PromptStyle(domain, SCALES[scale], shots, system)
-    made = said(rating_messages({**MARTA, "gender": gender}, ITEMS[domain], style, **more))
+    made = texts_of(rating_messages({**MARTA, "gender": gender}, ITEMS[domain], style, **more))
     assert made == (GOLDEN / f"{name}.txt").read_text(encoding="utf-8")
 
 
@@ -144,7 +144,7 @@ def test_pronouns_follow_the_persona():
 
 def test_a_persona_and_an_item_of_which_nothing_is_known_make_a_prompt():
     style = PromptStyle("movies", SCALES["1-5"])
-    text = said(rating_messages({}, {"title": None, "actors": []}, style))
+    text = texts_of(rating_messages({}, {"title": None, "actors": []}, style))
     assert "Name: unknown (they/them)" in text
     assert "None" not in text
 
@@ -172,7 +172,7 @@ def test_without_a_begun_answer_the_conversation_ends_with_the_question():
     messages = rating_messages(MARTA, ITEMS["games"], style)
     assert [m.role for m in messages] == ["system", "user", "assistant", "user"]
     assert messages[2].content == "nine"
-    assert "Rating:" not in said(messages)
+    assert "Rating:" not in texts_of(messages)
     assert rating_options(style.scale, begun=False)[0] == "one"
 
 

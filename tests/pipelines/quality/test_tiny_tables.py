@@ -15,7 +15,7 @@ SIZES = {"row_count", "user_count", "item_count"}
 
 
 def _alike(items: pl.DataFrame, ratings: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """One genre, one year, no texts, and nobody gives less than five stars."""
+    """A single genre and year, no texts, and all ratings of five stars."""
     return (
         items.with_columns(
             genres=pl.lit(["Drama"]),
@@ -28,9 +28,10 @@ def _alike(items: pl.DataFrame, ratings: pl.DataFrame) -> tuple[pl.DataFrame, pl
     )
 
 
-@pytest.mark.parametrize("change", [None, _alike], ids=["mixed", "alike"])
 @pytest.mark.parametrize(
-    ("films", "users", "personas"), [(2, 1, 1), (7, 3, 4), (40, 9, 30)], ids=str
+    ("films", "users", "personas", "change"),
+    [(2, 1, 1, None), (2, 1, 1, _alike), (7, 3, 4, _alike), (40, 9, 30, None)],
+    ids=["one user", "one user, alike", "few rows, alike", "some rows"],
 )
 def test_tiny_tables_are_not_blocked_by_distributions(
     make_world: Callable[..., Any], films: int, users: int, personas: int, change: Any

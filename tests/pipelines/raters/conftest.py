@@ -26,7 +26,7 @@ class World:
 
     @property
     def tables(self) -> dict[str, pl.DataFrame]:
-        """What raters are fitted on."""
+        """Tables that raters are fitted on."""
         names = ("items", "item_stats", "interactions", "splits")
         return {name: getattr(self, name) for name in names}
 

@@ -29,7 +29,7 @@ from pipelines.scales import rescale
 @pytest.fixture(scope="module")
 def rater(small_world):
     found = fit_rater("statistical", scale="1-10", **small_world.tables)
-    # One leniency for everybody: these tests are about taste.
+    # The same leniency for everybody: these tests are about taste.
     return replace(found, leniency_quantiles=np.zeros(201))
 
 
@@ -219,9 +219,9 @@ def test_statements_are_fitted_to_the_people_who_make_them():
     made = Conditioner.of(model, found).of_personas(
         likes, dislikes, np.arange(1_200, dtype=np.uint64), 0, width_spread=0.0
     )
-    told = (made.liked + made.disliked) @ CONTRASTS.T
+    facts = (made.liked + made.disliked) @ CONTRASTS.T
     for stated in (likes, dislikes):
-        assert (told * stated).sum() == pytest.approx((mean * stated).sum(), rel=0.1)
+        assert (facts * stated).sum() == pytest.approx((mean * stated).sum(), rel=0.1)
 
 
 def drawn_ends(spread, normal):
@@ -288,8 +288,8 @@ def test_tilted_people_use_the_ends_as_much_on_average(ends):
 
 
 def test_small_world_says_that_its_prior_is_pooled(rater):
-    told = rater.metadata()["fitted"]["taste_prior"]
-    assert told == "pooled with 610 people of ml-latest-small"
+    facts = rater.metadata()["fitted"]["taste_prior"]
+    assert facts == "pooled with 610 people of ml-latest-small"
 
 
 @pytest.mark.parametrize(
@@ -299,8 +299,8 @@ def test_prior_is_pooled_below_200_users_or_5000_ratings(world_of, users, per_us
     """Of each user 36, 36 and 24 ratings are for training: 7,200, 7,164 and 4,800."""
     world = world_of(users=users, per_user=per_user)
     found = fit_rater("statistical", scale="1-10", **world.tables)
-    told = found.metadata()["fitted"]
-    assert (told["taste_prior"] == "its own people") == own
+    facts = found.metadata()["fitted"]
+    assert (facts["taste_prior"] == "its own people") == own
     packaged = packaged_prior()
     assert (found.extremes_spread == packaged.extremes_spread) == (not own)
     assert np.isfinite(found.rate(world.personas, world.items).probabilities).all()

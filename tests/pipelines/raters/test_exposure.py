@@ -83,7 +83,7 @@ def test_people_who_choose_at_random_show_no_taste():
     weight = model.metadata["weights"]["genres"]
     assert weight["low"] <= 0.0 <= weight["high"]
     found = judged(tables, rater, model)
-    # What is left of popularity among its neighbours in rank, and no more.
+    # The rest of popularity among its neighbours in rank, and no more.
     assert found["matched"]["value"] == pytest.approx(
         found["matched_popularity"]["value"], abs=0.02
     )
@@ -109,7 +109,7 @@ def test_mean_exposure_is_the_share_of_people_who_watched(chosen):
     mean = model.probabilities(tastes).mean(axis=0)
     counts = tables["splits"].filter(split="train").group_by("item_id").len()
     share = tables["items"].join(counts, on="item_id", how="left")["len"].fill_null(0) / 400
-    # One pseudo-person, and 4,000 draws.
+    # A single pseudo-person, and 4,000 draws.
     assert np.abs(mean - share.to_numpy()).max() < 0.02
     assert mean.sum() == pytest.approx(32, rel=0.01)
 

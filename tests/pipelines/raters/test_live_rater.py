@@ -53,7 +53,7 @@ def questions(world: Any, seed: int, rows: int, k: int) -> tuple[np.ndarray, ...
 def one_by_one(
     rater: StatisticalRater, world: Any, asked: tuple[np.ndarray, ...]
 ) -> list[np.ndarray]:
-    """What `rate` says of each row alone."""
+    """Results of `rate` for each row alone."""
     out = []
     for persona, item, past, ratings in zip(*asked, strict=True):
         there = past >= 0
@@ -180,11 +180,11 @@ def test_effects_are_those_of_the_rater(small_world: Any, rater: Any) -> None:
             "rating": [9.0, 2.0],
         }
     )
-    said = rater.effects(small_world.personas[1], small_world.items[5], history)
+    single_row = rater.effects(small_world.personas[1], small_world.items[5], history)
     found = live.explain(1, 5, np.array([3, 8, -1]), np.array([9.0, 2.0, 1.0]))
-    assert found.keys() == said.keys()
+    assert found.keys() == single_row.keys()
     for effect, value in found.items():
-        assert value == pytest.approx(float(said[effect][0]), abs=1e-6)
+        assert value == pytest.approx(float(single_row[effect][0]), abs=1e-6)
 
 
 def test_a_memory_off_the_scale_is_refused_and_padding_is_not_looked_at(
@@ -208,8 +208,8 @@ def test_a_model_is_asked_once_about_all_rows_even_of_one_persona(small_world: A
 
     def script(request: Any) -> dict[str, float]:
         # Film 1 is remembered in the first row only, and said so in that prompt only.
-        told = any("Film 1 " in m.content or "Film 1\n" in m.content for m in request.messages)
-        return {"5": 1.0} if told else {"1": 1.0}
+        shown = any("Film 1 " in m.content or "Film 1\n" in m.content for m in request.messages)
+        return {"5": 1.0} if shown else {"1": 1.0}
 
     items = small_world.items.with_columns(
         title=pl.format("Film {} ", pl.int_range(1, pl.len() + 1))
@@ -237,7 +237,7 @@ def test_a_model_is_told_how_often_the_two_met(small_world: Any) -> None:
     live = bind(llm, small_world.personas, small_world.items)
     nothing = np.full((2, 0), -1), np.zeros((2, 0))
     live.rate(np.array([0, 1]), np.array([3, 3]), *nothing, met=np.array([0, 2]))
-    assert sorted(rank for said in asked for rank in ("1st", "3rd") if rank in said) == [
+    assert sorted(rank for prompt in asked for rank in ("1st", "3rd") if rank in prompt) == [
         "1st",
         "3rd",
     ]

@@ -277,17 +277,17 @@ def test_reasons_are_written_on_request_and_kept(tmp_path):
             rater = LLMRater(
                 ScriptedEngine(rule, name="why"), SCALES["1-5"], store=store, serving=LENIENT
             )
-            told = rater.explain(PERSONAS, ITEMS, pairs, [4.0, 2.0, float("nan")])
+            explained = rater.explain(PERSONAS, ITEMS, pairs, [4.0, 2.0, float("nan")])
     assert len(asked) == 2, "nothing is asked about a pair without a rating, or twice"
-    said = "".join(map(user_text, asked))
-    assert "She rates it 4, on the scale from 1 to 5." in said
-    assert "They rate it 2, on the scale from 1 to 5." in said
+    sent = "".join(map(user_text, asked))
+    assert "She rates it 4, on the scale from 1 to 5." in sent
+    assert "They rate it 2, on the scale from 1 to 5." in sent
     assert asked[0].sampling.max_tokens < 1000
-    assert told["status"].to_list() == ["ok", "invalid", "invalid"]
-    assert told["explanation"].to_list() == ["She likes quiet films about people.", None, None]
-    assert told["rating"].to_list() == [4.0, 2.0, None]
-    assert told["note"][2] == "there is no rating to explain"
-    assert told["answer_key"].null_count() == 1
+    assert explained["status"].to_list() == ["ok", "invalid", "invalid"]
+    assert explained["explanation"].to_list() == ["She likes quiet films about people.", None, None]
+    assert explained["rating"].to_list() == [4.0, 2.0, None]
+    assert explained["note"][2] == "there is no rating to explain"
+    assert explained["answer_key"].null_count() == 1
 
 
 def test_contract_rows_without_most_columns_make_prompts():
@@ -307,13 +307,13 @@ def test_scores_hold_the_reason_or_a_note_that_there_is_none(tmp_path):
 
     plan = PERSONAS[:1].select("persona_id").join(ITEMS.select("item_id"), how="cross")
     rater = LLMRater(ScriptedEngine(rule, name="why"), SCALES["1-5"], serving=LENIENT)
-    (told,) = score_pairs(rater, plan, PERSONAS, ITEMS, explain=True)
-    assert told["status"].to_list() == ["ok", "ok", "refused"]
-    assert told["mode"].to_list() == [4, 4, None]
-    assert told["explanation"].to_list() == ["She likes quiet films.", None, None]
-    assert told["note"][0] is None
-    assert "no explanation: the rule's text breaks" in told["note"][1]
-    assert "explanation" not in told["note"][2]
+    (explained,) = score_pairs(rater, plan, PERSONAS, ITEMS, explain=True)
+    assert explained["status"].to_list() == ["ok", "ok", "refused"]
+    assert explained["mode"].to_list() == [4, 4, None]
+    assert explained["explanation"].to_list() == ["She likes quiet films.", None, None]
+    assert explained["note"][0] is None
+    assert "no explanation: the rule's text breaks" in explained["note"][1]
+    assert "explanation" not in explained["note"][2]
     (silent,) = score_pairs(rater, plan, PERSONAS, ITEMS)
     assert silent["explanation"].null_count() == 3
 

@@ -33,25 +33,25 @@ def mass(batch, low: float, high: float) -> np.ndarray:
 
 
 def test_who_gives_everything_the_best_marks_nearly_always_does(rater, small_world) -> None:
-    said = rater.rate(person("She gives every film the best marks."), small_world.items)
+    scores = rater.rate(person("She gives every film the best marks."), small_world.items)
     plain = rater.rate(person("She works in a town by the sea."), small_world.items)
-    best = mass(said, 9, 10)
+    best = mass(scores, 9, 10)
     assert best.mean() == pytest.approx(KEPT, abs=0.07)
     assert (best > mass(plain, 9, 10)).all()
 
 
 def test_who_gives_everything_the_worst_marks_nearly_always_does(rater, small_world) -> None:
-    said = rater.rate(person("He gives all of them the lowest marks."), small_world.items)
-    assert mass(said, 1, 2).mean() == pytest.approx(KEPT, abs=0.07)
+    scores = rater.rate(person("He gives all of them the lowest marks."), small_world.items)
+    assert mass(scores, 1, 2).mean() == pytest.approx(KEPT, abs=0.07)
 
 
 def test_the_word_is_about_what_it_names(rater, small_world) -> None:
     text = "Comedies get her best marks. All other films get low marks."
     items = small_world.items
     comedy = items["genres"].list.contains("Comedy").to_numpy()
-    said = rater.rate(person(text), items)
-    assert mass(said, 9, 10)[comedy].mean() == pytest.approx(KEPT, abs=0.1)
-    assert mass(said, 1, 4)[~comedy].mean() == pytest.approx(KEPT, abs=0.1)
+    scores = rater.rate(person(text), items)
+    assert mass(scores, 9, 10)[comedy].mean() == pytest.approx(KEPT, abs=0.1)
+    assert mass(scores, 1, 4)[~comedy].mean() == pytest.approx(KEPT, abs=0.1)
 
 
 def test_fields_give_the_ratings_of_the_text(rater, small_world) -> None:
@@ -66,10 +66,10 @@ def test_fields_give_the_ratings_of_the_text(rater, small_world) -> None:
 @pytest.mark.parametrize(("value", "sign"), [("generous", 1), ("harsh", -1)])
 def test_leniency_draws_from_its_quarter_of_people(rater, small_world, value, sign) -> None:
     plain = pl.concat([person("She lives by the sea.", n=n) for n in range(60)])
-    told = plain.with_columns(leniency=pl.lit(value))
+    stated = plain.with_columns(leniency=pl.lit(value))
     before, after = (
         rater.rate(who, small_world.items).expected.reshape(60, -1).mean(axis=1)
-        for who in (plain, told)
+        for who in (plain, stated)
     )
     assert (sign * (after - before) >= -1e-9).mean() > 0.7
     assert sign * (after.mean() - before.mean()) > 0.2
@@ -122,7 +122,7 @@ def test_the_live_rater_takes_the_same_word(rater, small_world, monkeypatch) -> 
         monkeypatch.setattr("pipelines.raters.statistical._live._TABLE", limit)
         live = bind(rater, who, items)
         for number in (0, 1):
-            said = live.rate(
+            scores = live.rate(
                 np.full(items.height, number), everything, empty.astype(np.int64), empty
             )
-            np.testing.assert_allclose(said.probabilities, expected[number], atol=1e-6)
+            np.testing.assert_allclose(scores.probabilities, expected[number], atol=1e-6)

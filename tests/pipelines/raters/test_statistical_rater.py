@@ -173,8 +173,8 @@ def test_text_that_resembles_a_film_speaks_for_it(small_world):
 
 def test_the_explanation_adds_up_in_direction(rater, small_world):
     drivers = rater.effects(small_world.personas, small_world.items)
-    told = {"quality", "leniency", "agreement", "conflict", "similarity"}
-    assert set(drivers) == told | {"history", "word", "taste"}
+    stated_effects = {"quality", "leniency", "agreement", "conflict", "similarity"}
+    assert set(drivers) == stated_effects | {"history", "word", "taste"}
     assert not drivers["history"].any(), "nobody has one"
     assert not drivers["word"].any(), "nobody says what marks it gives"
     # Relative to all items: what is not of a liked genre is liked less than average.

@@ -1,4 +1,4 @@
-"""What the sample world's generator promises when things go wrong."""
+"""Promises of the sample world's generator about faults."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a consumer can find in the sample world: long tails, biases, taste, series, words."""
+"""Statistics of the sample world: long tails, biases, taste, series, words."""
 
 from __future__ import annotations
 

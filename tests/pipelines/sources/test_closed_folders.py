@@ -74,10 +74,10 @@ def test_a_closed_folder_is_named_and_is_no_absent_source(name: str, mode: int) 
         result = subprocess.run(command, capture_output=True, text=True, check=False)
         closed.chmod(0o755)
     assert result.returncode == 0, result.stderr
-    said = result.stdout.splitlines()
-    refused = [line for line in said if line.startswith("refused")]
-    assert refused, said
-    assert said[-1].startswith("refused"), said
+    lines = result.stdout.splitlines()
+    refused = [line for line in lines if line.startswith("refused")]
+    assert refused, lines
+    assert lines[-1].startswith("refused"), lines
     for line in refused:
         assert "can't be read (Permission denied)" in line
         assert str(closed) in line

@@ -126,36 +126,36 @@ def test_every_source_reports_how_far_its_downloads_are(
         for key, named in data.items()
     }
     tree = GivenWorld(tmp_path, source).settings(data={source: addresses})
-    told: list[tuple[str, int, int | None]] = []
+    reported: list[tuple[str, int, int | None]] = []
     name = {"personas": "persona_files"}.get(source, source)
-    reader = open_source(name, tree, progress=lambda *said: told.append(said))
+    reader = open_source(name, tree, progress=lambda *event: reported.append(event))
     found = reader.files(tmp_path / "data")
     assert sorted(path.name for path in found) == sorted(files)
-    ends = [(stage, done, total) for stage, done, total in told if done == total]
+    ends = [(stage, done, total) for stage, done, total in reported if done == total]
     assert ends == [(f"downloading {file}", len(TREE), len(TREE)) for file in files]
-    # What is there already is not downloaded, nor reported, again.
-    told.clear()
+    # An existing file is not downloaded, nor reported, again.
+    reported.clear()
     assert reader.files(tmp_path / "data") == found
-    assert told == []
+    assert reported == []
 
 
 def test_a_world_reports_what_is_downloaded_for_it(shop: Shop, tmp_path: Path) -> None:
     given = GivenWorld(tmp_path, "steam")
     given.folder.mkdir()
     shop.cut = 9000
-    told: list[tuple[str, int, int | None]] = []
+    reported: list[tuple[str, int, int | None]] = []
     world = prepare_world(
         given.settings(
             data={"steam": {"games": f"{shop.url}/g.json", "reviews": f"{shop.url}/r.json"}}
         ),
-        progress=lambda *said: told.append(said),
+        progress=lambda *event: reported.append(event),
     )
     assert world.domains == {"games"}
-    counts = [done for stage, done, _ in told if stage == "downloading g.json"]
+    counts = [done for stage, done, _ in reported if stage == "downloading g.json"]
     # The first answer was cut: the count goes on from there, and never back.
     assert 9000 in counts
     assert counts == sorted(counts)
-    assert told[-1] == ("downloading r.json", len(TREE), len(TREE))
+    assert reported[-1] == ("downloading r.json", len(TREE), len(TREE))
 
 
 def test_what_a_server_does_not_have_and_an_address_without_a_file_are_errors(

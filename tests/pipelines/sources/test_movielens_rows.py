@@ -47,7 +47,7 @@ def header(columns: tuple[Column, ...]) -> bytes:
 
 
 class Read:
-    """One pass over some bytes."""
+    """A pass over some bytes."""
 
     def __init__(self, data: bytes, columns: tuple[Column, ...], block: int = 1 << 20) -> None:
         self.rejected: list[tuple[int, str, str]] = []

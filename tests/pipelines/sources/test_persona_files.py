@@ -13,7 +13,7 @@ from pipelines.errors import SourceError
 
 LOOSE = {"ingest": {"max_rejected_share": 1.0}}
 TEXT = "A retired teacher who restores clocks and sings in a choir."
-#: What chat templates of several model families put around messages.
+#: Marks that chat templates of several model families put around messages.
 TOKENS = [
     "<|im_start|>system", "<|eot_id|>", "[INST]", "[/inst]", "<<SYS>>", "</s>", "<start_of_turn>",
     "<bos>", "{{ user }}", "{% if x %}", "<｜User｜>", "<|im_\u200bstart|>",

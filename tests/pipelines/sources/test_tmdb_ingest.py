@@ -63,7 +63,7 @@ def test_ingest_from_the_api_resumes_and_never_stores_the_token(
         assert first["raw.tmdb_missing"].read().rows() == [(7, "not_found")]
         assert first["raw.tmdb_movies"].manifest.stats["mode"] == "api"
 
-        # Nothing new is asked, and equal answers are the same version.
+        # No new request is sent, and equal answers are the same version.
         server.log.clear()
         again = ingest("tmdb", world, store, settings)
         assert server.log == []

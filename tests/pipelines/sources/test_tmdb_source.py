@@ -23,7 +23,7 @@ _counter = itertools.count()
 
 
 class Reading:
-    """Everything that reading a folder gave, checked against the contracts."""
+    """Tables and rejections of a folder, checked against the contracts."""
 
     def __init__(self, folder: Path, settings: Settings, wanted: pl.DataFrame | None) -> None:
         scratch = settings.runtime.home / f"scratch-{next(_counter)}"
@@ -45,7 +45,7 @@ class Reading:
                 self.rows_read = table.rows_read()
                 self.filtered = table.filtered()
                 self.stats = table.stats()
-                # What ingest checks: every row is accounted for.
+                # As ingest checks: every row is accounted for.
                 assert self.rows_read == (
                     frame.height + rejects.count(table.file) + sum(self.filtered.values())
                 )

@@ -127,7 +127,7 @@ def test_what_a_killed_process_staged_is_removed_by_the_next_write(tmp_path: Pat
 
 
 @pytest.mark.parametrize("left", ["empty", "record", "half"])
-def test_every_stage_of_a_torn_staging_is_removed(tmp_path: Path, left: str) -> None:
+def test_every_stage_of_an_incomplete_staging_is_removed(tmp_path: Path, left: str) -> None:
     folder = tmp_path / "_staging" / ("0" * 32)
     (folder / "table").mkdir(parents=True)
     if left == "empty":
@@ -195,7 +195,7 @@ def test_a_home_that_may_not_be_written_is_a_store_error() -> None:
         "from pipelines.errors import StoreError\n"
         "from pipelines.store import Store\n"
         f"rows = pl.DataFrame({ROWS.to_dict(as_series=False)!r})\n"
-        # Everything is imported before the rights are given up, for the interpreter may be
+        # All imports come before the rights are given up, for the interpreter may be
         # installed where only its owner can read.
         "Store(sys.argv[1]).commit('movies.splits', rows, code_version='1')\n"
         "if os.geteuid() == 0: os.seteuid(65534)\n"

@@ -364,7 +364,7 @@ def test_a_release_without_tables_is_refused(store: Store) -> None:
         store.publish("m", {}, world="w", required={}, card="c", settings={})
 
 
-def test_torn_and_foreign_files_among_releases_are_left_out(
+def test_corrupt_and_foreign_files_among_releases_are_left_out(
     store: Store, snapshot: Snapshot
 ) -> None:
     release = publish(store, snapshot)

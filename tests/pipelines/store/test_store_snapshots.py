@@ -384,7 +384,7 @@ def test_a_configuration_that_json_cannot_say_is_refused(
         store.commit(SPLITS, THREE, code_version="1", config=config)
 
 
-def test_torn_and_foreign_things_are_left_out_of_lists_and_named_when_asked_for(
+def test_corrupt_and_foreign_things_are_left_out_of_lists_and_named_when_asked_for(
     store: Store,
 ) -> None:
     snapshot = store.commit(SPLITS, THREE, code_version="1")

@@ -1,4 +1,4 @@
-"""The dbt project's documentation: said once in the contracts, repeated exactly."""
+"""The dbt project's documentation: written once in the contracts, repeated exactly."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def test_sources_have_exactly_the_raw_contracts_columns() -> None:
     for table in source["tables"]:
         contract = CONTRACTS[f"raw.{table['name']}"]
         assert table["description"] == contract.description
-        said = [(c["name"], c["description"]) for c in table["columns"]]
-        assert said == [(c.name, c.description) for c in contract.columns()]
+        documented = [(c["name"], c["description"]) for c in table["columns"]]
+        assert documented == [(c.name, c.description) for c in contract.columns()]
 
 
 def test_every_raw_table_has_one_staging_model() -> None:
@@ -49,7 +49,7 @@ def test_every_raw_table_has_one_staging_model() -> None:
         for f in PROJECT.glob("models/**/*.sql")
     }
     for name, tables in read.items():
-        # Nothing else reads the raw tables.
+        # No other model reads the raw tables.
         wanted = [name.removeprefix("stg_").replace("__", "_")] if name in files else []
         assert tables == wanted, name
 

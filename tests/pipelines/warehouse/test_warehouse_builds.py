@@ -319,7 +319,7 @@ def test_other_sources_or_settings_than_now_are_refused(dbt: Dbt, raw_store: Sto
     with pytest.raises(StoreError, match=rf"but {new} is linked now"):
         dbt.evidence()
     dbt.run(B, TEST_B, UNIT, WARN)
-    # What it is made from is of the old rows: the table is not entered.
+    # Its parents hold the old rows: the table is not entered.
     with pytest.raises(StoreError, match=r"dbt has not built this model .*: a"):
         dbt.evidence()
     dbt.run(*ALL)
@@ -374,7 +374,7 @@ def test_artefacts_of_two_invocations_or_none_are_refused(dbt: Dbt, tmp_path: Pa
     assert BuildRecords.load(dbt.home).records == {}
 
 
-# What need not be run again --------------------------------------------------------------------
+# Nodes that need not be run again --------------------------------------------------------------
 
 
 def test_what_was_built_and_passed_stands_parents_first(dbt: Dbt) -> None:

@@ -118,7 +118,7 @@ def questions(test: str, want: list[int], users: list[str] | None = None) -> Cas
     )
 
 
-def said(rows: list[list[float] | None]) -> pl.DataFrame:
+def answered(rows: list[list[float] | None]) -> pl.DataFrame:
     return pl.DataFrame(
         {
             "case": range(len(rows)),
@@ -135,7 +135,7 @@ def certain(answer: int, answers: int = 10) -> list[float]:
 
 def cell(cases: Cases, rows: list[list[float] | None], **options: object) -> pl.DataFrame:
     given: dict = {"seed": 0, "noise": "none", "human": None, **options}
-    return scored(cases, said(rows), SCALES["1-10"], MOVIES, **given)
+    return scored(cases, answered(rows), SCALES["1-10"], MOVIES, **given)
 
 
 def test_a_drawn_rating_decides_and_its_chance_is_kept() -> None:

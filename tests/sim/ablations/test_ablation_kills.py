@@ -49,14 +49,14 @@ KILLS, EVERY, WINDOW, BLOCK = 6, 4, 4, 25
 
 
 def suite(home: Path, log: Path, delay: float = 0.001) -> None:
-    """What is killed: the cells, one after the other."""
+    """Killed process: the cells, one after the other."""
     written = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
     def rule(request: Request) -> dict[str, float]:
-        said = "\n".join(message.content for message in request.messages)
-        os.write(written, f"{hash_text(said)}\n".encode())
+        prompt = "\n".join(message.content for message in request.messages)
+        os.write(written, f"{hash_text(prompt)}\n".encode())
         time.sleep(delay)
-        high = (hash_text(said) % 1000) / 1000
+        high = (hash_text(prompt) % 1000) / 1000
         return {"9": high, "2": 1 - high}
 
     serving = ServingSettings(commit_every=EVERY)

@@ -112,7 +112,7 @@ def test_people_have_a_history_so_that_retrieval_matters(opened: Opened) -> None
     )
     of = pl.col("test") == "similarity"
     assert some.filter(of)["shares"].to_list() != none.filter(of)["shares"].to_list()
-    # Where there is no history, how it would be chosen can't matter.
+    # Without a history, the way to choose it can't matter.
     for test in ("genres", "raters"):
         rows = [f.filter(pl.col("test") == test)["answer"].to_list() for f in (some, none)]
         assert rows[0] == rows[1]
@@ -190,10 +190,10 @@ def test_prompts_speak_of_a_persona_with_its_pronouns(
     pronouns = {"female": "she/her", "male": "he/him"}
     seen = 0
     for request in log:
-        said = "\n".join(m.content for m in request.messages)
+        shown = "\n".join(m.content for m in request.messages)
         for name, gender in people.iter_rows():
-            if f"{name} (" in said:
-                assert f"{name} ({pronouns[gender]})" in said
+            if f"{name} (" in shown:
+                assert f"{name} ({pronouns[gender]})" in shown
                 seen += 1
     assert seen > 100
 

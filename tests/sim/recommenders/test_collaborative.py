@@ -184,7 +184,7 @@ def test_lists_do_not_depend_on_held_out_ratings(
         rating=pl.when(pl.col("held")).then(5.5 - pl.col("rating")).otherwise(pl.col("rating"))
     )
     assert changed["rating"].to_list() != interactions["rating"].to_list()
-    # What the held-out ratings are part of differs as well; training columns do not.
+    # Tables that contain the held-out ratings differ as well; training columns do not.
     stats = small.frames()["movies.item_stats"].with_columns(
         ratings=pl.col("ratings") * 2,
         mean_rating=6 - pl.col("mean_rating"),

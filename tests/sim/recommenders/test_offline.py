@@ -180,9 +180,9 @@ def test_the_document_holds_every_figure(home: Path, clairvoyant: Path) -> None:
     result = run(home, "evaluate", "-r", place, "-r", "ease", "--option", "ease.regularization=5",
                  "--against", "ease", "--json")  # fmt: skip
     assert result.exit_code == 0, result.output
-    told = orjson.loads(result.stdout)
-    assert told["masked"] == ["train", "validation"]
-    rows = {row["recommender"]: row for row in told["rows"]}
+    payload = orjson.loads(result.stdout)
+    assert payload["masked"] == ["train", "validation"]
+    rows = {row["recommender"]: row for row in payload["rows"]}
     assert list(rows) == ["random", "popular", "mean-rating", "ease", place]
     assert rows["ease"]["ndcg_difference"] is None
     gap = rows[place]["ndcg_difference"]

@@ -110,10 +110,11 @@ def hundred_k(
     return open_release("movies", home=home)
 
 
-def judged(release: Release, name: str) -> OfflineRow:
+def judged(release: Release, name: str, **options: int) -> OfflineRow:
     if name in LIBRARIES:
         pytest.importorskip(LIBRARIES[name])
-    return evaluate_offline({name: open_recommender(name)}, release, against=name).rows[0]
+    recommender = open_recommender(name, **options)
+    return evaluate_offline({name: recommender}, release, against=name).rows[0]
 
 
 @pytest.mark.parametrize("name", EXACT)
@@ -130,4 +131,5 @@ def test_seeded_methods_come_near_the_known_figures(hundred_k: Release, name: st
 
 
 def test_lightgcn_has_most_of_the_ndcg_of_ease(hundred_k: Release) -> None:
-    assert judged(hundred_k, "lightgcn").ndcg.value >= 0.85 * EXACT["ease"][1]
+    # A third of the default passes gives 0.90 of it, half of them 0.95.
+    assert judged(hundred_k, "lightgcn", epochs=35).ndcg.value >= 0.85 * EXACT["ease"][1]

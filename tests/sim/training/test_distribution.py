@@ -151,7 +151,7 @@ def test_ten_thousand_items_keep_the_laws() -> None:
 
 
 def test_a_softmax_over_ten_thousand_items_misses_torchs_tolerance_of_a_simplex() -> None:
-    # What made sb3-contrib fail (its issue 322): its distribution was made a second time while it
+    # The cause of sb3-contrib's issue 322: its distribution was made a second time while it
     # still held the softmax of the first, which torch then checked to 1e-6.
     logits, mask = at_ten_thousand()
     stale = Categorical(logits=logits.masked_fill(mask, -1e8))

@@ -47,7 +47,7 @@ def test_a_pair_without_a_stored_score_stops_a_replay_and_is_named(
     # Two films have no score of persona:default:1.
     result = run(home, *SHORT, "--steps", "3200", "--out", str(tmp_path), "--rater", "replay")
     assert result.exit_code == 7
-    # One was refused, one was never scored; training meets either first.
+    # One score was refused, one was never made; training meets either first.
     assert re.search(
         r"no rating \((refused|invalid).*: persona:default:1 for ml:[23]", result.output
     )
@@ -55,10 +55,10 @@ def test_a_pair_without_a_stored_score_stops_a_replay_and_is_named(
 
 def test_a_report_is_written_as_printed(home: Path, tmp_path: Path) -> None:
     result = run(home, *SHORT, "--out", str(tmp_path / "out"), "--json")
-    told = orjson.loads(result.stdout)
+    printed = orjson.loads(result.stdout)
     written = orjson.loads((tmp_path / "out" / "report.json").read_bytes())
-    assert told == written
-    assert [row["recommender"] for row in told["rows"] if row["trained"]] == ["a2c"]
+    assert printed == written
+    assert [row["recommender"] for row in printed["rows"] if row["trained"]] == ["a2c"]
 
 
 @pytest.mark.parametrize(
@@ -105,11 +105,11 @@ def test_ctrl_c_leaves_a_checkpoint_that_resume_goes_on_from(home: Path, tmp_pat
         assert time.monotonic() < deadline
         time.sleep(0.1)
     os.kill(process.pid, signal.SIGINT)
-    _, told = process.communicate(timeout=120)
-    assert process.returncode == 130, told
-    assert "--resume goes on" in told
+    _, printed = process.communicate(timeout=120)
+    assert process.returncode == 130, printed
+    assert "--resume goes on" in printed
     (kept,) = checkpoints(out / "seed-0" / "checkpoints")
-    assert str(kept.path) in told.replace("\n", "")
+    assert str(kept.path) in printed.replace("\n", "")
     wanted = ["--steps", str(kept.steps + 256), "--evaluate-every", "1000000", "--resume"]
     result = run(home, *SHORT, *wanted, "--out", str(out), "--json")
     assert result.exit_code == 0, result.output

@@ -165,7 +165,7 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_it_offered(
         Training(world, longer, folder).run(resume=True)
     assert str(last.path) in str(error.value)
     assert f"--checkpoint {before.path}" in str(error.value)
-    # What is offered works, and leads to where an undamaged run leads.
+    # The suggested remedy works, and leads to where an undamaged run leads.
     mended = Training(world, longer, folder).run(resume=True, checkpoint=before.path)
     whole = Training(world, longer, copy(finished, tmp_path / "other")).run(resume=True)
     assert mended.weights == whole.weights
@@ -296,9 +296,9 @@ def test_the_report_has_baselines_as_rows_and_says_what_it_was_measured_on(
     assert "no language model was used" in text
     assert "means over 3 seeds" in text
     assert "(95 %, Student's t)" in text
-    told = report.as_json()
-    assert told["language_model"] is False
-    assert [len(run["curve"]) for run in told["runs"]] == [2, 2, 2]
+    payload = report.as_json()
+    assert payload["language_model"] is False
+    assert [len(run["curve"]) for run in payload["runs"]] == [2, 2, 2]
     for name in ("report.json", "report.md", "reward.png", "ranking.png", "genres.png"):
         assert (tmp_path / "run" / name).stat().st_size > 0
     assert (tmp_path / "run" / "reward.png").read_bytes().startswith(b"\x89PNG")

@@ -1,4 +1,4 @@
--- What was found in each file of products: for people, and for the facts that snapshots note.
+-- Findings in each file of products: for people, and for the facts that snapshots note.
 select
     edition,
     category,

@@ -1,4 +1,4 @@
--- A table: both domains read it, and cleaning the texts is dear. Which record of an ASIN stays is
+-- A table: both domains read it, and cleaning the texts is expensive. Which record of an ASIN stays is
 -- chosen by its place alone, so that only those that stay are cleaned.
 {{ config(materialized='table') }}
 

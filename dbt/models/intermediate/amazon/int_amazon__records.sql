@@ -1,4 +1,4 @@
--- A table: both domains count from it, and telling a title from a page is dear.
+-- A table: both domains count from it, and distinguishing a title from a page is expensive.
 {{ config(materialized='table') }}
 
 select

@@ -62,7 +62,7 @@ select
     case
         when missing is not null then missing
         when category_demanded and not list_has_any(listed, large.names) then 'small_category'
-        -- Without a title there is nothing to show, whatever the file demands.
+        -- An item without a title can't be shown.
         when title is null then 'no_title'
     end as reason
 from judged

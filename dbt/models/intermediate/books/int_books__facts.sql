@@ -1,4 +1,4 @@
--- What the snapshots of the published tables note beside what was left out.
+-- Facts that snapshots of the published tables note beside the rows left out.
 select 'books.items' as dataset, 'least_category_size' as fact, cast(max(least_size) as bigint) as value
 from {{ ref('int_books__catalogue') }}
 union all

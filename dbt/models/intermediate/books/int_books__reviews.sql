@@ -1,4 +1,4 @@
--- A table: ratings and drops read it, and its windows over all reviews are dear.
+-- A table: ratings and drops read it, and its windows over all reviews are expensive.
 {{ config(materialized='table') }}
 
 with reviews as (

@@ -1,4 +1,4 @@
--- One row per MovieLens film, whatever TMDB knows of it: both joins keep every film, and both
+-- One row per MovieLens film, with or without a TMDB record: both joins keep every film, and both
 -- right sides have unique keys (tested), so no film is lost or doubled.
 -- A table: the marts and their tests read it many times.
 {{ config(materialized='table') }}

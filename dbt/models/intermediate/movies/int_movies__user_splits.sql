@@ -1,4 +1,4 @@
--- A table, because two marts read it and the window over all ratings is the dearest step. It works
+-- A table, because two marts read it and the window over all ratings is the most expensive step. It works
 -- on the source's numbers rather than on text keys: a third of the memory.
 {{ config(materialized='table') }}
 

@@ -1,4 +1,4 @@
--- What the snapshots of the published tables note beside what was left out.
+-- Facts that snapshots of the published tables note beside the rows left out.
 select 'products.items' as dataset, 'titles_of_pages' as fact, cast(coalesce(sum(titles_of_pages), 0) as bigint) as value
 from {{ ref('int_amazon__cleaning') }}
 where {{ is_product('category') }}

@@ -1,4 +1,4 @@
--- A table: cutting the paths is dear, and three models read it.
+-- A table: cutting the paths is expensive, and three models read it.
 {{ config(materialized='table') }}
 
 with products as (

@@ -13,17 +13,26 @@ import polars as pl
 from pipelines.errors import IntegrityError
 from pipelines.store.files import LocalFiles
 
+__all__ = ["ResultCache"]
+
 
 class ResultCache:
-    """Frames and records below the folder `ablations` of a home, each under a key (hex).
+    """Frames and records below a folder of a home, each under a key (hex).
 
     Reading raises IntegrityError if a file is not as it was written. Writes are atomic and synced
     to the disk.
+
+    Parameters
+    ----------
+    home
+        The store's folder.
+    folder
+        Folder below it, such as ``ablations``.
     """
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, folder: str) -> None:
         self._files = LocalFiles(Path(home))
-        self._folder = Path(home) / "ablations"
+        self._folder = Path(home) / folder
 
     def frame(self, kind: str, key: str) -> pl.DataFrame | None:
         """The frame of that key, or None."""
