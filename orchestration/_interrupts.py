@@ -34,7 +34,9 @@ def bounded_end(grace: float, message: str = "") -> Iterator[None]:
     before = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
     handler = signal.signal(signal.SIGTERM, signal.default_int_handler)
     left = threading.Event()
-    args = (reader, left, grace, message)
+    # A copy: Dagster redirects the descriptor itself while a step runs.
+    screen = os.dup(2)
+    args = (reader, screen, left, grace, message)
     threading.Thread(target=_watch, args=args, name="interrupt-watch", daemon=True).start()
     try:
         yield
@@ -45,13 +47,14 @@ def bounded_end(grace: float, message: str = "") -> Iterator[None]:
         os.close(writer)
 
 
-def _watch(reader: int, left: threading.Event, grace: float, message: str) -> None:
+def _watch(reader: int, screen: int, left: threading.Event, grace: float, message: str) -> None:
     """Force the end ``grace`` seconds after a signal; without one, end with the block."""
     received = 0
     while received not in {signal.SIGINT, signal.SIGTERM}:
         data = os.read(reader, 1)
         if not data:
             os.close(reader)
+            os.close(screen)
             return
         received = data[0]
     deadline = time.monotonic() + grace
@@ -62,7 +65,7 @@ def _watch(reader: int, left: threading.Event, grace: float, message: str) -> No
     kill_descendants()
     if message and not left.is_set():
         with suppress(OSError):
-            os.write(2, f"\n{message}\n".encode())
+            os.write(screen, f"\n{message}\n".encode())
     os._exit(INTERRUPTED)
 
 

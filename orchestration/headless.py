@@ -252,6 +252,9 @@ class _Watch:
             step.seconds = time.perf_counter() - self.began.get(name, time.perf_counter())
             detail = f"{step.rows:,} rows" if step.rows else ""
             self.observe("done" if event.is_step_success else "failed", name, step.seconds, detail)
+        elif event.is_step_up_for_retry and _interrupted(event.step_retry_data.error):
+            # Dagster tries an interrupted step again if the step has a retry policy.
+            raise KeyboardInterrupt
         elif event.is_step_materialization:
             rows = event.step_materialization_data.materialization.metadata.get("dagster/row_count")
             self.steps[name].rows += int(rows.value) if rows else 0
@@ -273,11 +276,22 @@ class _Watch:
             self.observe("check", title, 0.0, "failed")
 
 
+def _interrupted(error: Any) -> bool:
+    """True for Ctrl-C, which Dagster turns into an error of the running step, and its retry."""
+    while error is not None:
+        if error.cls_name in {"DagsterExecutionInterruptedError", "KeyboardInterrupt"}:
+            return True
+        error = error.cause
+    return False
+
+
 def _first_fault(
     result: dg.ExecuteInProcessResult, report: RunReport, home: Path
 ) -> errors.UnderstudyError:
     hint = "the run is in the Dagster UI: `understudy ui`"
     for event in result.all_events:
+        if event.is_job_failure and _interrupted(event.job_failure_data.error):
+            raise KeyboardInterrupt
         if not event.is_step_failure:
             continue
         data = event.step_failure_data
@@ -293,8 +307,7 @@ def _first_fault(
                 },
             )
             return fault
-        if data.error and data.error.cls_name == "DagsterExecutionInterruptedError":
-            # Ctrl-C, which Dagster turned into an error of the running step.
+        if _interrupted(data.error):
             raise KeyboardInterrupt
         if report.checks_failed:
             break

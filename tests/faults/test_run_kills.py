@@ -57,7 +57,7 @@ def test_run_that_waits_for_the_warehouse_ends_when_interrupted(
         try:
             run.wait_for_step("dbt_movies")
             run.process.send_signal(number)
-            assert run.process.wait(ENDS_WITHIN) == 130
+            assert run.process.wait(ENDS_WITHIN) == 130, run.output()
         finally:
             run.kill()
     assert run.output().rstrip().endswith("error: interrupted")
@@ -70,7 +70,7 @@ def test_interrupt_ends_dbt_too(forked: ForkServer, home: Path) -> None:
         run.wait_for_step("dbt_movies")
         dbt = run.wait_for_child("dbt")
         run.process.send_signal(signal.SIGINT)
-        assert run.process.wait(ENDS_WITHIN) == 130
+        assert run.process.wait(ENDS_WITHIN) == 130, run.output()
         assert ended(dbt)
     finally:
         run.kill()

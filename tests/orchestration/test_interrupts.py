@@ -5,17 +5,22 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
+import dagster as dg
 import psutil
 import pytest
 
+from orchestration.headless import PlannedRun, _run
+
 HELD_BACK = """
-import subprocess, sys, time
+import os, subprocess, sys, time
 from dagster._utils.interrupts import capture_interrupts
 from orchestration._interrupts import bounded_end
 with bounded_end(1.0, "error: interrupted"), capture_interrupts():
     child = subprocess.Popen(["sleep", "60"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     print(child.pid, flush=True)
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # as Dagster does while a step runs
     for _ in range(600):
         time.sleep(0.1)
 """
@@ -78,3 +83,21 @@ def test_orderly_end_is_not_cut_short(number: signal.Signals) -> None:
         process.send_signal(number)
         out, printed = process.communicate(timeout=30)
     assert (process.returncode, out, printed) == (0, "closed\n", "")
+
+
+@pytest.mark.parametrize("retried", [None, dg.RetryPolicy(max_retries=2, delay=60)])
+def test_interrupted_step_is_not_tried_again(
+    retried: dg.RetryPolicy | None, tmp_path: Path
+) -> None:
+    attempts: list[int] = []
+
+    @dg.asset(retry_policy=retried)
+    def step() -> None:
+        attempts.append(1)
+        raise KeyboardInterrupt
+
+    defs = dg.Definitions([step], jobs=[dg.define_asset_job("one")])
+    run = PlannedRun("one", "base", (step.key,))
+    with dg.DagsterInstance.ephemeral() as instance, pytest.raises(KeyboardInterrupt):
+        _run(defs, run, instance, tmp_path, "error", lambda *_: None)
+    assert attempts == [1]
