@@ -1,0 +1,341 @@
+"""Seams of dialogues: agents that sell, and customers that answer.
+
+Products have two numberings: that of the choice set (its own order) and that of the dialogue, in
+which ``Views.order`` shuffles them. Agents see and use the numbering of the dialogue.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol, TypeAlias, get_args, runtime_checkable
+
+import numpy as np
+import numpy.typing as npt
+
+from pipelines.seeding import U64
+from sim.dialogue._book import Book, Floats, Ints
+
+__all__ = [
+    "CONFIDENCES",
+    "FAILED",
+    "FEEDBACK",
+    "LEAKED",
+    "MAX_QUESTIONS",
+    "NO_PREFERENCE",
+    "OK",
+    "REGRET_LEVELS",
+    "STATUSES",
+    "UNMATCHED",
+    "Actions",
+    "Agent",
+    "Answers",
+    "Customer",
+    "Feedback",
+    "Outcomes",
+    "PastEpisode",
+    "Questions",
+    "Replies",
+    "Sales",
+    "Views",
+]
+
+Bools: TypeAlias = npt.NDArray[np.bool_]
+Codes: TypeAlias = npt.NDArray[np.int8]
+#: Texts, or None: object array of shape (n,).
+Texts: TypeAlias = npt.NDArray[np.object_]
+
+#: Answer to a facet's question other than the number of a value.
+NO_PREFERENCE = -1
+#: A question that belongs to no facet, or whose answer has no value.
+UNMATCHED = -2
+
+#: Questions of an episode at most (BIEL, section 5).
+MAX_QUESTIONS = 20
+
+#: Statuses of actions, answers and episodes, by code. A `failed` or `leaked` one has no regret.
+STATUSES = ("ok", "failed", "leaked")
+OK, FAILED, LEAKED = range(3)
+
+#: Regrets that confidences are about (BIEL, section 5.1; points).
+REGRET_LEVELS = (5.0, 10.0, 20.0, 30.0)
+#: Events about the product that would be sold whose probability an agent may state.
+CONFIDENCES = ("top_1", "top_5", "regret_5", "regret_10", "regret_20", "regret_30")
+
+Feedback = Literal["none", "regret", "stars", "text"]
+#: Forms of feedback; `none` is the control.
+FEEDBACK: tuple[Feedback, ...] = get_args(Feedback)
+
+
+@dataclass(frozen=True, slots=True)
+class PastEpisode:
+    """A finished episode as an agent may remember it."""
+
+    episode: int
+    category: str
+    #: Label of the customer, such as ``customer 1``.
+    customer: str
+    #: Questions with the answers.
+    turns: Sequence[tuple[str, str]]
+    #: Title of the product that was sold; None if the episode failed.
+    sold: str | None
+    #: Feedback as a text; empty without one.
+    feedback: str
+
+
+@dataclass(frozen=True, slots=True)
+class Views:
+    """Dialogues at an agent's turn. All arrays have one row per dialogue.
+
+    Attributes
+    ----------
+    lifetime, episode, turn
+        Number of the lifetime, episode from 0, questions so far.
+    seeds
+        Of the agent's draws at this turn.
+    set
+        Choice set, as a number of ``Book.sets``.
+    customer
+        Label of the customer within the lifetime, from 0.
+    order
+        Product of the choice set at each number of the dialogue, -1 beyond its end; of shape
+        (n, largest set).
+    facets, answers
+        Of the questions so far, of shape (n, most questions): the facet, -1 for none; the number
+        of the value, `NO_PREFERENCE` or `UNMATCHED`. Beyond ``turn``: -1 and `UNMATCHED`.
+    questions_left
+        Questions that may still be asked; at 0 the agent must recommend.
+    must_ask
+        Recommendations are not allowed yet (planning protocol, section 5.2).
+    transcript
+        Questions and answers of a row's dialogue, as texts.
+    past
+        Past episodes of a row's lifetime, oldest first; empty with memory off.
+    persona
+        Persona of each dialogue, for agents that are `privileged`; else None.
+    """
+
+    lifetime: Ints
+    episode: Ints
+    turn: Ints
+    seeds: U64
+    set: Ints
+    customer: Ints
+    order: Ints
+    facets: Ints
+    answers: Codes
+    questions_left: Ints
+    must_ask: Bools
+    transcript: Callable[[int], list[tuple[str, str]]]
+    past: Callable[[int], list[PastEpisode]]
+    persona: Ints | None = None
+
+    def __len__(self) -> int:
+        return len(self.lifetime)
+
+    def placed(self, products: Ints) -> Ints:
+        """Numbers in the dialogue of one product of the choice set per row, of shape (n,)."""
+        return np.asarray((self.order == products[:, None]).argmax(axis=1), np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class Actions:
+    """Questions and recommendations of a batch.
+
+    Attributes
+    ----------
+    ask
+        Whether the row asks; else it recommends.
+    facet
+        Facet that is asked about; -1 for a question of its own words.
+    product
+        Number in the dialogue of the recommended product; of a row that asks, of the product that
+        would be recommended now, or -1 if that is unknown.
+    text
+        Question in the agent's own words; None: the facet's. The whole argument may be None.
+    status
+        Codes of `STATUSES`; None: all are `OK`.
+    expected_regret, confidences
+        Of ``product`` by the agent's belief, of shapes (n,) and (n, 6), order of `CONFIDENCES`;
+        NaN or None where there is none.
+    distribution
+        Probabilities of recommendations by number in the dialogue, of shape (n, largest set).
+    answer_key, tokens
+        Of the stored model answer, and its tokens; None without a model.
+    """
+
+    ask: Bools
+    facet: Ints
+    product: Ints
+    text: Texts | None = None
+    status: Codes | None = None
+    expected_regret: Floats | None = None
+    confidences: Floats | None = None
+    distribution: Floats | None = None
+    answer_key: Texts | None = None
+    tokens: Ints | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Outcomes:
+    """Ends of episodes, with no more than the form of feedback shows.
+
+    Attributes
+    ----------
+    views
+        The dialogues when the product was recommended.
+    product
+        Recommended product, as a number of the choice set; -1 of a failed episode.
+    regret
+        Points; None unless the feedback is `regret`.
+    stars
+        0-5; None unless the feedback is `stars`. -1 where there is none.
+    text
+        The customer's words; None unless the feedback is `text`.
+    """
+
+    views: Views
+    product: Ints
+    regret: Floats | None = None
+    stars: Ints | None = None
+    text: Texts | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Questions:
+    """Questions to customers; rows are dialogues of one turn.
+
+    Attributes
+    ----------
+    lifetime, episode, turn, seeds
+        As in `Views`; seeds are of the customer's draws.
+    set, persona
+        Numbers of ``Book.sets`` and of personas.
+    facet, text
+        Of the question: the facet or -1; its words, or None for those of the facet.
+    transcript
+        Earlier questions of a row's dialogue with the customer's answers.
+    """
+
+    lifetime: Ints
+    episode: Ints
+    turn: Ints
+    seeds: U64
+    set: Ints
+    persona: Ints
+    facet: Ints
+    text: Texts | None
+    transcript: Callable[[int], list[tuple[str, str]]]
+
+    def __len__(self) -> int:
+        return len(self.lifetime)
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """Answers of customers.
+
+    Attributes
+    ----------
+    facet
+        Facet that the question was matched to, -1 for none.
+    value
+        Number of the facet's value, `NO_PREFERENCE`, or `UNMATCHED`.
+    text
+        Words of an answer; None: those of the value.
+    status, answer_key, tokens
+        As in `Actions`.
+    """
+
+    facet: Ints
+    value: Codes
+    text: Texts | None = None
+    status: Codes | None = None
+    answer_key: Texts | None = None
+    tokens: Ints | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Sales:
+    """Recommendations that customers comment on.
+
+    ``product`` is a number of the choice set; ``y`` are the persona's scores of shape (n, largest
+    set), NaN beyond the end of the set.
+    """
+
+    lifetime: Ints
+    episode: Ints
+    seeds: U64
+    set: Ints
+    persona: Ints
+    product: Ints
+    y: Floats
+    transcript: Callable[[int], list[tuple[str, str]]]
+
+    def __len__(self) -> int:
+        return len(self.lifetime)
+
+
+@dataclass(frozen=True, slots=True)
+class Replies:
+    """Feedback of customers in words, with statuses as in `Actions`."""
+
+    text: Texts
+    status: Codes | None = None
+    answer_key: Texts | None = None
+    tokens: Ints | None = None
+
+
+@runtime_checkable
+class Agent(Protocol):
+    """Recommender that asks questions and sells one product per episode.
+
+    ``sim.dialogue.testing.AgentContract`` is the class that an implementation's tests inherit.
+    """
+
+    @property
+    def name(self) -> str:
+        """Name in tables."""
+
+    @property
+    def privileged(self) -> bool:
+        """Whether it is given the whole book and the personas: a bound, not a competitor."""
+
+    def open(self, book: Book, seed: int) -> None:
+        """Read the choice sets and prepare; ``book`` is ``Book.disclosed()`` unless privileged."""
+
+    def act(self, views: Views) -> Actions:
+        """Ask or recommend. Changes no state, and depends on no other row of the batch."""
+
+    def learn(self, outcomes: Outcomes) -> None:
+        """Take in the ends of episodes, at most one per lifetime."""
+
+    def wipe(self, lifetimes: Ints) -> None:
+        """Forget everything of these lifetimes."""
+
+    def metadata(self) -> dict[str, Any]:
+        """Settings that decide its actions, as JSON values."""
+
+
+@runtime_checkable
+class Customer(Protocol):
+    """Simulated shoppers.
+
+    ``sim.dialogue.testing.CustomerContract`` is the class that an implementation's tests inherit.
+    """
+
+    @property
+    def name(self) -> str:
+        """Name in tables."""
+
+    def open(self, book: Book, seed: int) -> None:
+        """Read personas, choice sets and scores, and prepare."""
+
+    def answer(self, questions: Questions) -> Answers:
+        """Answers to a batch of questions; no row depends on another."""
+
+    def feedback(self, sales: Sales) -> Replies:
+        """Comments on sold products, one or two sentences each."""
+
+    def metadata(self) -> dict[str, Any]:
+        """Settings that decide its answers, as JSON values."""
