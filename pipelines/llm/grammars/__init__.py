@@ -14,6 +14,11 @@ from pipelines.llm.grammars._agents import (
     page_reflection,
     self_questions,
 )
+from pipelines.llm.grammars._dialogues import (
+    dialogue_action,
+    dialogue_percentages,
+    dialogue_text,
+)
 from pipelines.llm.grammars._grammar import Grammar
 from pipelines.llm.grammars._parts import Blank, TextLimits
 from pipelines.llm.grammars._records import (
@@ -45,6 +50,9 @@ __all__ = [
     "Who",
     "closed_choice",
     "closed_record",
+    "dialogue_action",
+    "dialogue_percentages",
+    "dialogue_text",
     "explanation",
     "page_arguments",
     "page_decision",

@@ -124,14 +124,19 @@ def blank(limits: tuple[int, int]) -> GrammarNode:
     return join(word, RepeatNode(join(" ", word), low - 1, high - 1))
 
 
-def text(limits: TextLimits, opening: str = "") -> GrammarNode:
-    """Sentences, the first of them beginning with `opening` where one is given."""
+def text(
+    limits: TextLimits, opening: str = "", *, letters: str = BODY, end: str = END
+) -> GrammarNode:
+    """Sentences, the first of them beginning with `opening` where one is given.
+
+    `letters` and `end` are the classes of a sentence's inner characters and of its last one.
+    """
     from guidance._ast import RegexNode, RepeatNode
 
-    body = RepeatNode(RegexNode(BODY), *limits.characters)
-    sentence = join(RegexNode(INITIAL), body, RegexNode(END))
+    body = RepeatNode(RegexNode(letters), *limits.characters)
+    sentence = join(RegexNode(INITIAL), body, RegexNode(end))
     low, high = limits.sentences
-    first = join(quoted(opening), body, RegexNode(END)) if opening else sentence
+    first = join(quoted(opening), body, RegexNode(end)) if opening else sentence
     if high == 1:
         return first
     return join(first, RepeatNode(join(" ", sentence), low - 1, high - 1))

@@ -1,0 +1,66 @@
+"""The grammars of replies in shopping dialogues (BIEL, figures 10-16)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal
+
+from pipelines.llm.grammars._grammar import Grammar
+from pipelines.llm.grammars._parts import TextLimits, captured, integer, join, text
+
+if TYPE_CHECKING:
+    from guidance._ast import GrammarNode
+
+__all__ = ["dialogue_action", "dialogue_percentages", "dialogue_text"]
+
+#: As the body of other texts, with the signs that prices and measures need.
+_LETTERS = "[A-Za-z0-9 ,;:'()$%&/+-]"
+_QUESTION, _THOUGHT = TextLimits((1, 1), (8, 140)), TextLimits((1, 2), (8, 200))
+_TEXTS = {
+    "answer": TextLimits((1, 1), (1, 140)),
+    "feedback": TextLimits((1, 2), (8, 160)),
+    "summary": TextLimits((1, 3), (8, 180)),
+}
+
+
+def dialogue_action(products: int, *, sell: bool = True, thought: bool = False) -> Grammar:
+    r"""A question of one line, or (`sell`) the number of a product; a `thought` before it.
+
+    Captures: ``thought``, and ``question`` or ``product`` (1 to `products`).
+
+    >>> dialogue_action(20).parse("RECOMMEND: 17")
+    {'product': '17'}
+    >>> dialogue_action(20, thought=True).parse("THOUGHT: It is for a child.\nQUESTION: How old?")
+    >>> dialogue_action(20, sell=False).parse("QUESTION: Is it under $20 that you look for?")
+    {'question': 'Is it under $20 that you look for?'}
+    """
+    from guidance._ast import SelectNode
+
+    question = text(_QUESTION, letters=_LETTERS, end="[?]")
+    actions = [join("QUESTION: ", captured("question", question))]
+    if sell:
+        actions.append(join("RECOMMEND: ", captured("product", integer(1, products))))
+    parts: list[GrammarNode | str] = []
+    if thought:
+        parts = ["THOUGHT: ", captured("thought", text(_THOUGHT, letters=_LETTERS)), "\n"]
+    return Grammar(
+        "dialogue/act" if sell else "dialogue/ask",
+        join(*parts, SelectNode(tuple(actions)) if sell else actions[0]),
+    )
+
+
+def dialogue_percentages(claims: Sequence[str]) -> Grammar:
+    """A percentage, 0 to 100, for each claim, as one JSON object; captured by name."""
+    parts: list[GrammarNode | str] = []
+    for claim in claims:
+        parts += [f'{"," if parts else ""}"{claim}":', captured(claim, integer(0, 100))]
+    return Grammar("dialogue/percentages", join("{", *parts, "}"))
+
+
+def dialogue_text(kind: Literal["answer", "feedback", "summary"]) -> Grammar:
+    """One line: an answer of one sentence, feedback of two or a summary of three; ``text``.
+
+    >>> dialogue_text("answer").parse("Between $10 and $15.")
+    {'text': 'Between $10 and $15.'}
+    """
+    return Grammar(f"dialogue/{kind}", captured("text", text(_TEXTS[kind], letters=_LETTERS)))

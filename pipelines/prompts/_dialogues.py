@@ -1,0 +1,316 @@
+"""Prompts of shopping dialogues (BIEL, figures 9-16; the wording is ours).
+
+An agent's prompt goes from what stays to what changes: role, shelf, earlier visits, conversation,
+task, so that the turns of a dialogue begin alike. A customer's begins with the person. Titles,
+questions, answers and personas are one harmless line each, between tags.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pipelines.errors import ConfigError
+from pipelines.llm.engines import Message
+from pipelines.prompts._templates import one_line, render_template, template_digest
+
+__all__ = [
+    "DIALOGUE_CLAIMS",
+    "DIALOGUE_PROMPT_VERSION",
+    "DIALOGUE_STRATEGIES",
+    "ShelfProduct",
+    "dialogue_agent_messages",
+    "dialogue_answer_messages",
+    "dialogue_feedback_messages",
+    "dialogue_prompt_digest",
+    "dialogue_summary_messages",
+    "past_block",
+    "shelf_block",
+]
+
+#: Bumped with every change of wording; the digest of the templates says the same to machines.
+DIALOGUE_PROMPT_VERSION = "1"
+_TEMPLATES = tuple(
+    f"dialogue_{name}"
+    for name in (
+        "act",
+        "agent_system",
+        "agent_user",
+        "answer",
+        "confidence",
+        "customer_system",
+        "customer_user",
+        "feedback",
+        "past",
+        "recommend",
+        "shelf",
+        "summary",
+    )
+)
+#: Strategies of agents: figures 12 (base), 15, 16, 14 and 9.
+DIALOGUE_STRATEGIES = ("base", "greedy", "dp", "cot", "oracle")
+#: The six claims that confidences are about (section 5.1), by name.
+DIALOGUE_CLAIMS: dict[str, str] = {
+    "top1": "the one product of the shelf that the customer likes most",
+    "top5": "one of the five products of the shelf that the customer likes most",
+    **{
+        f"within{points}": f"at most {points} points below the product that the customer likes most"
+        for points in (5, 10, 20, 30)
+    },
+}
+#: Least regret (points, exclusive of the one before) and how the customer then speaks.
+_TONES = (
+    (0.0, "It is exactly right for you: you are delighted."),
+    (5.0, "It is nearly right for you: you are pleased, with a small reservation."),
+    (20.0, "It is only partly right for you: you are polite, but not convinced."),
+    (float("inf"), "It is not right for you: you are disappointed, and say so politely."),
+)
+Exchange = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class ShelfProduct:
+    """A product as an agent's prompt lists it.
+
+    Attributes
+    ----------
+    number
+        Its number in the dialogue, from 1.
+    title, text
+        Name, and a few words more ("" for none).
+    price, rating
+        US dollars, and mean stars of five; None where unknown.
+    """
+
+    number: int
+    title: str
+    price: float | None = None
+    rating: float | None = None
+    text: str = ""
+
+
+def dialogue_prompt_digest() -> str:
+    """SHA-256 (hex) of the templates."""
+    return template_digest(*_TEMPLATES)
+
+
+def shelf_block(category: str, products: Sequence[ShelfProduct]) -> str:
+    """The products of a choice set, a line each."""
+    rows = []
+    for one in products:
+        facts = []
+        if one.price is not None:
+            facts.append(f"${one.price:.2f}")
+        if one.rating is not None:
+            facts.append(f"rated {one.rating:.1f} of 5")
+        if text := one_line(one.text):
+            facts.append(text)
+        rows.append((one.number, one_line(one.title), facts))
+    return render_template("dialogue_shelf", category=one_line(category), products=rows)
+
+
+def past_block(
+    number: int,
+    customer: str,
+    category: str,
+    *,
+    said: Sequence[Exchange] = (),
+    product: str = "",
+    feedback: str = "",
+    summary: str = "",
+) -> str:
+    """An earlier episode: its dialogue, sale and feedback, or a `summary` instead of them."""
+    return render_template(
+        "dialogue_past",
+        number=number,
+        customer=one_line(customer),
+        category=one_line(category),
+        said=_lines(said),
+        product=one_line(product),
+        feedback=one_line(feedback),
+        summary=one_line(summary),
+    )
+
+
+def dialogue_agent_messages(
+    strategy: str,
+    shelf: str,
+    products: int,
+    *,
+    customer: str = "customer 1",
+    past: Sequence[str] = (),
+    said: Sequence[Exchange] = (),
+    person: Sequence[Exchange] = (),
+    ask: bool = True,
+    sell: bool = True,
+    turns_left: int | None = None,
+    product: int | None = None,
+    claim: str | None = None,
+    fault: str | None = None,
+) -> tuple[Message, ...]:
+    """A turn of an agent, or a question about its recommendation.
+
+    Parameters
+    ----------
+    strategy
+        One of `DIALOGUE_STRATEGIES`.
+    shelf, past
+        Results of :func:`shelf_block` and :func:`past_block`, oldest first.
+    products
+        Number of products of the shelf (count).
+    customer
+        Label of the customer.
+    said
+        Questions and answers of this dialogue.
+    person
+        Labels and values about the customer: for ``oracle`` alone.
+    ask, sell
+        Possible actions. Without `ask` the reply is a number.
+    turns_left
+        Questions that may still be asked; None leaves them out.
+    product
+        Number of the recommendation that confidences are asked for; None asks for an action.
+    claim
+        The claim, of `DIALOGUE_CLAIMS`, that is answered with yes or no; None asks for a
+        percentage of each.
+    fault
+        Fault of the last reply to the same prompt.
+    """
+    if strategy not in DIALOGUE_STRATEGIES:
+        raise ConfigError(
+            "no prompt for the strategy",
+            where=strategy,
+            hint=f"one of {', '.join(DIALOGUE_STRATEGIES)}",
+        )
+    if product is not None:
+        task = render_template(
+            "dialogue_confidence",
+            product=product,
+            claim=None if claim is None else DIALOGUE_CLAIMS[claim],
+            claims=list(DIALOGUE_CLAIMS.items()),
+        )
+    elif ask:
+        task = render_template(
+            "dialogue_act",
+            thought=strategy == "cot",
+            sell=sell,
+            products=products,
+            turns_left=turns_left,
+        )
+    else:
+        task = render_template("dialogue_recommend", strategy=strategy, products=products)
+    user = render_template(
+        "dialogue_agent_user",
+        strategy=strategy,
+        shelf=shelf,
+        person=_lines(person),
+        past=list(past),
+        customer=one_line(customer),
+        said=_lines(said),
+        task=task,
+        fault=None if fault is None else one_line(fault),
+    )
+    system = render_template("dialogue_agent_system", strategy=strategy)
+    return (Message("system", system), Message("user", user))
+
+
+def dialogue_summary_messages(strategy: str, episode: str) -> tuple[Message, ...]:
+    """Ask an agent for a summary of an episode (figure 13), given as :func:`past_block`."""
+    return (
+        Message("system", render_template("dialogue_agent_system", strategy=strategy)),
+        Message("user", render_template("dialogue_summary", episode=episode)),
+    )
+
+
+def dialogue_answer_messages(
+    person: Sequence[Exchange],
+    category: str,
+    question: str,
+    *,
+    options: Sequence[str] = (),
+    said: Sequence[Exchange] = (),
+    fault: str | None = None,
+) -> tuple[Message, ...]:
+    """A question to a customer (figure 10b): never with products or scores.
+
+    Parameters
+    ----------
+    person
+        Labels and values about the customer.
+    category, question
+        Category of the choice set, and what the agent asks.
+    options
+        Possible answers; without them the answer is a line of text.
+    said
+        Earlier questions of this dialogue and the customer's answers.
+    fault
+        Fault of the last reply to the same question.
+    """
+    return _to_customer(
+        person,
+        category,
+        said,
+        render_template(
+            "dialogue_answer", question=one_line(question), options=[one_line(o) for o in options]
+        ),
+        fault,
+    )
+
+
+def dialogue_feedback_messages(
+    person: Sequence[Exchange],
+    category: str,
+    product: str,
+    regret: float,
+    top: Sequence[str],
+    *,
+    said: Sequence[Exchange] = (),
+    fault: str | None = None,
+) -> tuple[Message, ...]:
+    """Ask a customer for feedback (figure 11), which may give away neither regret nor `top`.
+
+    Parameters
+    ----------
+    person, category, said, fault
+        As of :func:`dialogue_answer_messages`.
+    product, top
+        Titles of what was sold and of the three best products.
+    regret
+        Points (0-100) that the sold product misses of the best one.
+    """
+    tone = next(text for limit, text in _TONES if regret <= limit)
+    return _to_customer(
+        person,
+        category,
+        said,
+        render_template(
+            "dialogue_feedback",
+            product=one_line(product),
+            regret=f"{regret:.0f}",
+            top=[one_line(title) for title in top],
+            tone=tone,
+        ),
+        fault,
+    )
+
+
+def _to_customer(
+    person: Sequence[Exchange],
+    category: str,
+    said: Sequence[Exchange],
+    task: str,
+    fault: str | None,
+) -> tuple[Message, ...]:
+    user = render_template(
+        "dialogue_customer_user",
+        category=one_line(category),
+        said=_lines(said),
+        task=task,
+        fault=None if fault is None else one_line(fault),
+    )
+    system = render_template("dialogue_customer_system", facts=_lines(person))
+    return (Message("system", system), Message("user", user))
+
+
+def _lines(pairs: Sequence[Exchange]) -> list[Exchange]:
+    return [(one_line(first), one_line(second)) for first, second in pairs]
