@@ -20,6 +20,7 @@ from pipelines.config._data import (
 from pipelines.config._models import EngineSettings, ServingSettings
 from pipelines.config._sections import (
     CaptionSettings,
+    DialogueSettings,
     EmbeddingSettings,
     EnsembleMember,
     GraphSettings,
@@ -49,6 +50,7 @@ __all__ = [
     "BooksSettings",
     "CaptionSettings",
     "DataSettings",
+    "DialogueSettings",
     "EmbeddingSettings",
     "EngineSettings",
     "EnsembleMember",

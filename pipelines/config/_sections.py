@@ -496,6 +496,59 @@ class TrainingSettings(Section):
     )
 
 
+class DialogueSettings(Section):
+    """Shopping dialogues on a release of products (BIEL; docs/dialogue.md)."""
+
+    # A release is the same whoever shops in it afterwards; the tables' own build is hashed with
+    # all of these.
+    identity: ClassVar[bool] = False
+
+    seeds: int = Field(
+        40,
+        ge=1,
+        le=1_000_000,
+        description="Lifetimes per configuration (count; BIEL: 40, 60 of the suite `planning`).",
+    )
+    episodes: int = Field(10, ge=1, le=1_000, description="Episodes of a lifetime (count).")
+    max_questions: int = Field(
+        20, ge=0, le=1_000, description="Questions of an episode at most (count)."
+    )
+    min_best: float = Field(
+        60.0,
+        ge=0,
+        le=100,
+        description="Best score below which a customer does not shop in a set (points).",
+    )
+    temperature: float = Field(
+        10.0,
+        ge=0,
+        le=1_000,
+        description="Temperature of the statistical customer's answers (points); at 0 the most "
+        "probable one is given.",
+    )
+    indifference: float = Field(
+        5.0,
+        ge=-100,
+        le=100,
+        description="Points that *no preference* has above the mean value of a facet.",
+    )
+    unfaithful: Share = Field(
+        0.0, description="Share of the statistical customer's answers that are wrong."
+    )
+    types: int = Field(
+        350,
+        ge=1,
+        le=100_000,
+        description="Train personas that a statistical agent's belief is over, at most (count).",
+    )
+    question_cost: float = Field(
+        0.5,
+        ge=0,
+        le=100,
+        description="Expected gain below which `dp` asks no more (points).",
+    )
+
+
 class TmdbSettings(Section):
     """The TMDB API client (used only when no dump is present and a token is set)."""
 

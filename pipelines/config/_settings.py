@@ -30,6 +30,7 @@ from pipelines.config._data import (
 from pipelines.config._models import EngineSettings, ServingSettings
 from pipelines.config._sections import (
     CaptionSettings,
+    DialogueSettings,
     EmbeddingSettings,
     GraphSettings,
     IngestSettings,
@@ -86,6 +87,7 @@ class Settings(BaseSettings):
     captions: CaptionSettings = Field(default_factory=CaptionSettings)
     matching: MatchingSettings = Field(default_factory=MatchingSettings)
     training: TrainingSettings = Field(default_factory=TrainingSettings)
+    dialogue: DialogueSettings = Field(default_factory=DialogueSettings)
     tmdb: TmdbSettings = Field(default_factory=TmdbSettings)
     runtime: RuntimeSettings = Field(default_factory=RuntimeSettings)
 

@@ -173,7 +173,7 @@ INCLUDE = {
     "traits",
     "world",
 }
-EXCLUDE = {"captions", "data", "matching", "runtime", "serving", "tmdb", "training"}
+EXCLUDE = {"captions", "data", "dialogue", "matching", "runtime", "serving", "tmdb", "training"}
 
 
 @pytest.mark.parametrize("section", sorted(INCLUDE))
