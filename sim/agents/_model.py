@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from typing import Any, Literal, Self
@@ -10,7 +10,6 @@ from typing import Any, Literal, Self
 import numpy as np
 
 from pipelines.errors import ConfigError
-from pipelines.llm.answers import Asking
 from pipelines.llm.engines import Answer, Choice, Constraint, Engine, Message, Request, Sampling
 from pipelines.llm.grammars import (
     EVIDENCE,
@@ -22,8 +21,8 @@ from pipelines.llm.grammars import (
     page_judgement,
     page_reflection,
     self_questions,
-    vocabulary,
 )
+from pipelines.llm.session import ModelSession
 from pipelines.memory import EpisodicMemory, TextVectors, opinion_of, recall_many
 from pipelines.prompts import (
     AGENT_PROMPT_VERSION,
@@ -122,7 +121,7 @@ class _Filling:
         }
 
 
-class ModelBrain(Asking):
+class ModelBrain(ModelSession):
     """Judges, decides, reflects and answers with a language model.
 
     One call judges a page (SimUSER, appendix C.5), a second one decides (C.10); replies are
@@ -181,30 +180,14 @@ class ModelBrain(Asking):
         min_p: float = 0.1,
         vectors: TextVectors | None = None,
     ) -> None:
-        from pipelines.config import load_settings
-        from pipelines.llm.answers import AnswerStore
-        from pipelines.llm.engines import load_engine
-        from pipelines.llm.engines.tokens import model_tokenizer
-
         if rating not in ("text", "distribution") or rounds not in (1, 2):
             raise ConfigError(
                 f"rating is {rating!r} and rounds are {rounds}",
                 where="brain model",
                 hint="rating is text or distribution, rounds are 1 or 2",
             )
-        settings = settings or load_settings()
-        words = None
-        store = None
-        if engine is None:
-            engine = load_engine(settings.engine, settings.serving)
-            tokenizer = model_tokenizer(settings.engine, settings.serving)
-            words = None if tokenizer is None else vocabulary(tokenizer)
-            store = AnswerStore(settings.runtime.home, settings.serving)
-        super().__init__(engine, store, settings.serving)
-        facts = engine.metadata()
-        # A chat endpoint answers in a turn of its own: it can't go on from a begun answer.
-        self._begun = "chat" not in (facts.get("choice_endpoint"), facts.get("endpoint"))
-        self._settings, self._vectors = settings, vectors
+        super().__init__(settings, engine=engine)
+        self._vectors = vectors
         self._options = {
             "rating": rating,
             "rounds": rounds,
@@ -218,9 +201,7 @@ class ModelBrain(Asking):
         self._rating, self._rounds = rating, rounds
         self._questions, self._counterfactual = questions, counterfactual
         self._persona = persona
-        self._words = words
-        self.note = f"A language model, {engine.identity.model}, plays the agent."
-        self._sized: Callable[[Grammar], int] = cache(self._longest)
+        self.note = f"A language model, {self._engine.identity.model}, plays the agent."
         self._interview = explanation(tuple(map(str, range(1, 11))), name="agents/interview")
 
     def open(self, world: AgentWorld) -> Self:
@@ -371,7 +352,7 @@ class ModelBrain(Asking):
         expected: Floats,
     ) -> None:
         """Draw ratings of watched items from the model's distribution over 1-5."""
-        options = Choice(rating_options(_SCALE, begun=self._begun))
+        options = Choice(rating_options(_SCALE, begun=self.begun))
         rows = [
             self._row(
                 requests,
@@ -381,7 +362,7 @@ class ModelBrain(Asking):
                 purpose=30,
                 memories=recalled[row],
                 page=_page(requests, row, cards[row]),
-                begun=self._begun,
+                begun=self.begun,
                 number=place + 1,
                 reason=reasons[row, place],
                 tag=place,
@@ -680,7 +661,7 @@ class ModelBrain(Asking):
                 **values,
             ),
             constraint.constraint if isinstance(constraint, Grammar) else constraint,
-            self._sized(constraint) if isinstance(constraint, Grammar) else 1,
+            self.longest(constraint) if isinstance(constraint, Grammar) else 1,
             f"agents/{person}",
             int(combine(requests.seeds[row], purpose)) & _SEED_BITS if is_grammar else 0,
             constraint if is_grammar else tag,
@@ -735,10 +716,6 @@ class ModelBrain(Asking):
         if not needed:
             filling.tokens += kept.tokens
         return out
-
-    def _longest(self, grammar: Grammar) -> int:
-        grammar.check(self._words)
-        return grammar.longest(self._words)
 
     def _visit(self, requests: DecideRequests, row: int) -> dict[str, Any]:
         """Template values of a decision about the visit."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -12,7 +13,7 @@ from pipelines.hints import first_line
 from pipelines.llm.engines._protocol import Message
 from pipelines.llm.engines.tokens import encode, encode_on
 
-__all__ = ["PLAIN", "read_template", "render", "render_text", "template_of"]
+__all__ = ["PLAIN", "PromptMeasure", "read_template", "render", "render_text", "template_of"]
 
 #: For models without a chat template: the texts one after the other, with an empty line between.
 PLAIN = (
@@ -22,6 +23,9 @@ PLAIN = (
     "{%- endfor %}"
 )
 
+#: Tokens that a chat template may add to a conversation and to each message (bounds for the
+#: quick check; a prompt near the context is measured exactly).
+_FRAME, _TURN = 64, 32
 #: Stands for a stretch of hostile text while the template runs (private-use characters).
 _MARK = ("\ue0f0", "\ue0f1")
 
@@ -131,6 +135,28 @@ def render(
         for piece, plain in hostile.pieces(cut):
             ids += _encode_piece(tokenizer, piece, plain=plain, first=not ids)
     return ids
+
+
+@dataclass(frozen=True)
+class PromptMeasure:
+    """Measures whether a prompt and the longest ``answer`` fit the ``context`` (tokens).
+
+    ``template`` replaces the tokenizer's own chat template.
+    """
+
+    tokenizer: Any
+    template: str | None
+    context: int
+    answer: int
+
+    def fits(self, messages: Sequence[Message]) -> bool:
+        """Whether prompt and answer fit the context; AnswerError if the template refuses them."""
+        # No tokenizer makes more tokens than there are bytes.
+        most = _FRAME + sum(len(m.content.encode()) + _TURN for m in messages)
+        if most + self.answer < self.context:
+            return True
+        size = len(render(self.tokenizer, messages, self.template))
+        return size + self.answer < self.context
 
 
 def _adds_begin_itself(tokenizer: Any) -> bool:

@@ -13,7 +13,8 @@ from pipelines.config import ServingSettings
 from pipelines.errors import AnswerError, EngineError
 from pipelines.llm.answers import AnswerStore, Tally, ask
 from pipelines.llm.engines import Answer, Choice, Constraint, Engine, Request, Sampling
-from pipelines.raters.llm._prompting import Cut, Measure, PromptBook
+from pipelines.llm.engines.chat import PromptMeasure
+from pipelines.raters.llm._prompting import Cut, PromptBook
 
 Pairs = npt.NDArray[np.integer[Any]]
 
@@ -143,7 +144,7 @@ class Asker:
             if isinstance(constraint, Choice)
             else sampling.max_tokens
         )
-        measure = Measure(self.tokenizer, self.template, self.context or 0, room)
+        measure = PromptMeasure(self.tokenizer, self.template, self.context or 0, room)
 
         def fits(place: Place, cut: Cut) -> bool:
             rating = None if ratings is None else float(ratings[place.row])

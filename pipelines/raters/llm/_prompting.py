@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -26,9 +25,6 @@ from pipelines.scales import scale_named
 
 #: Steps in which a history, then a plot, is shortened until the prompt fits (count).
 _STEPS = 8
-#: Tokens that a chat template may add to a conversation and to each message (bounds for the
-#: quick check; a prompt near the context is measured exactly).
-_FRAME, _TURN = 64, 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,30 +49,6 @@ class Catalogue:
         """The item's row, or None."""
         row = self._row.get(item_id)
         return None if row is None else self._items.row(row, named=True)
-
-
-@dataclass(frozen=True)
-class Measure:
-    """Measures whether a prompt and the longest ``answer`` fit the ``context`` (tokens).
-
-    ``template`` replaces the tokenizer's own chat template.
-    """
-
-    tokenizer: Any
-    template: str | None
-    context: int
-    answer: int
-
-    def fits(self, messages: Sequence[Message]) -> bool:
-        """Whether prompt and answer fit the context; AnswerError if the template refuses them."""
-        # No tokenizer makes more tokens than there are bytes.
-        most = _FRAME + sum(len(m.content.encode()) + _TURN for m in messages)
-        if most + self.answer < self.context:
-            return True
-        from pipelines.llm.engines.chat import render
-
-        size = len(render(self.tokenizer, messages, self.template))
-        return size + self.answer < self.context
 
 
 @dataclass(frozen=True)

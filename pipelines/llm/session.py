@@ -1,0 +1,75 @@
+"""A model, its answer store and its tokenizer, opened together for callers that write prompts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import TYPE_CHECKING
+
+from pipelines.config import load_settings
+from pipelines.llm.answers import AnswerStore, Asking
+from pipelines.llm.engines import Engine, Message, load_engine
+from pipelines.llm.engines.chat import PromptMeasure, read_template
+from pipelines.llm.engines.tokens import model_tokenizer
+from pipelines.llm.grammars import Grammar, vocabulary
+
+if TYPE_CHECKING:
+    from pipelines.config import Settings
+
+__all__ = ["ModelSession"]
+
+
+class ModelSession(Asking):
+    """Base of classes that ask a model for choices and sentences of grammars.
+
+    Parameters
+    ----------
+    settings
+        Engine, serving and home of the answer store; None: those of this machine.
+    engine
+        Instead of the settings' engine; its answers are not stored.
+
+    Attributes
+    ----------
+    begun
+        Whether the model goes on from a begun answer. A chat endpoint can't: it answers in a turn
+        of its own.
+
+    Raises
+    ------
+    EngineError
+        If the model can't be loaded.
+    """
+
+    def __init__(self, settings: Settings | None = None, *, engine: Engine | None = None) -> None:
+        settings = settings or load_settings()
+        self._tokenizer = store = None
+        if engine is None:
+            engine = load_engine(settings.engine, settings.serving)
+            self._tokenizer = model_tokenizer(settings.engine, settings.serving)
+            store = AnswerStore(settings.runtime.home, settings.serving)
+        super().__init__(engine, store, settings.serving)
+        self._settings = settings
+        facts = engine.metadata()
+        self.begun = "chat" not in (facts.get("choice_endpoint"), facts.get("endpoint"))
+        self._context: int | None = facts.get("context")
+        self._template = read_template(settings.serving.chat_template)
+        self._words = None if self._tokenizer is None else vocabulary(self._tokenizer)
+        #: Most tokens of a grammar's sentence; ConfigError if the tokenizer can't spell it.
+        self.longest: Callable[[Grammar], int] = cache(self._longest)
+
+    def fits(self, messages: Sequence[Message], answer: int) -> bool:
+        """Whether prompt and answer (tokens) fit the context.
+
+        True where it is unknown. Without a tokenizer a token counts as three bytes.
+        """
+        if self._context is None:
+            return True
+        if self._tokenizer is None:
+            size = sum(len(message.content.encode()) for message in messages)
+            return size // 3 + answer < self._context
+        return PromptMeasure(self._tokenizer, self._template, self._context, answer).fits(messages)
+
+    def _longest(self, grammar: Grammar) -> int:
+        grammar.check(self._words)
+        return grammar.longest(self._words)
