@@ -60,7 +60,13 @@ DOMAINS: dict[str, Domain] = {
             "product",
             ("amazon",),
             personas=False,
-            optional=("products.products", "products.categories", "products.product_category"),
+            optional=tuple(
+                f"products.{name}"
+                for name in (
+                    *("products", "categories", "product_category"),
+                    *("choice_set_items", "facets"),
+                )
+            ),
         ),
     )
 }

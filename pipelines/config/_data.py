@@ -191,6 +191,12 @@ class ProductsSettings(Section):
     min_category_size: int = Field(
         15, ge=1, description="Categories with fewer products are no choice sets (count)."
     )
+    choice_set_size: int = Field(
+        50,
+        ge=2,
+        description="Products of a choice set that shoppers are shown at most (count; BIEL's "
+        "mean); of larger sets a seeded draw.",
+    )
     min_similarity: Share = Field(
         0.5,
         description="Least similarity of two names of which one has all words of the other, or "

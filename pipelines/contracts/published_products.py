@@ -105,6 +105,35 @@ class ProductCategory(Model):
     is_leaf: pl.Boolean = column("Whether it is the product's leaf: one of them is.")
 
 
+class ChoiceSetItems(Model):
+    """Products of each choice set that every shopper is shown: all of them, or a seeded draw."""
+
+    category_id: pl.String = column(_CATEGORY)
+    item_id: pl.String = column(ITEM)
+    position: pl.Int64 = column("Place in the draw, from 0.", ge=0)
+    split: pl.String = column(
+        "Part of the choice set: one for all sets below the same topmost set, so "
+        "that no product is in both.",
+        isin=["train", "test"],
+    )
+
+
+class Facets(Model):
+    """Properties of a choice set's products that a shopper can be asked about, value by product."""
+
+    category_id: pl.String = column(_CATEGORY)
+    facet_id: pl.String = column(
+        "`price`, `brand`, a packaged vocabulary such as `material`, or `word:` and a word.",
+        str_length={"min_value": 1},
+    )
+    kind: pl.String = column("Origin of its values.", isin=["price", "brand", "vocabulary", "word"])
+    question: pl.String = column("The question that asks for it.", str_length={"min_value": 1})
+    value: pl.String = column(
+        "The product's value; a product without one has no row.", str_length={"min_value": 1}
+    )
+    item_id: pl.String = column(ITEM)
+
+
 #: Published tables of the product domain by dataset name.
 PRODUCTS: dict[str, Contract] = contracts(
     "products",
@@ -112,4 +141,6 @@ PRODUCTS: dict[str, Contract] = contracts(
     products=(Products, "item_id"),
     categories=(Categories, "category_id"),
     product_category=(ProductCategory, "item_id", "category_id"),
+    choice_set_items=(ChoiceSetItems, "category_id", "position"),
+    facets=(Facets, "category_id", "facet_id", "item_id"),
 )

@@ -7,15 +7,26 @@
 """
 
 from pipelines.products._choice_sets import ChoiceSets, choice_sets
+from pipelines.products._facets import (
+    PRICE_VALUES,
+    WORD_VALUES,
+    Vocabulary,
+    facets,
+    stated_values,
+    vocabularies,
+)
 from pipelines.products._match import HEURISTICS, Heuristic, PathMatch, PathMatcher, PathMiss
+from pipelines.products._shown import choice_set_items, persona_splits
 from pipelines.products._tree import CategoryNode, CategoryTree
 
 #: Raised when the same products, tree and settings would give other tables.
-CODE_VERSION = "choice-sets-1"
+CODE_VERSION = "choice-sets-2"
 
 __all__ = [
     "CODE_VERSION",
     "HEURISTICS",
+    "PRICE_VALUES",
+    "WORD_VALUES",
     "CategoryNode",
     "CategoryTree",
     "ChoiceSets",
@@ -23,5 +34,11 @@ __all__ = [
     "PathMatch",
     "PathMatcher",
     "PathMiss",
+    "Vocabulary",
+    "choice_set_items",
     "choice_sets",
+    "facets",
+    "persona_splits",
+    "stated_values",
+    "vocabularies",
 ]

@@ -112,6 +112,73 @@ def _strays(evidence: Evidence) -> View:
     return View(frame.sort("item_id", "category_id"))
 
 
+def _strangers(evidence: Evidence) -> View:
+    """One row per product that is shown of a choice set it is not in."""
+    links = evidence.sibling("product_category")
+    if links is None:
+        return View.missing("there is no table product_category")
+    key = ["category_id", "item_id"]
+    return View.of(
+        evidence.snapshot.scan().select(key).join(links.scan().select(key), on=key, how="anti")
+    )
+
+
+def _shown(evidence: Evidence) -> View:
+    """One row per choice set with the products that are shown of it."""
+    return View.of(
+        evidence.snapshot.scan().group_by("category_id").agg(products=pl.len()).sort("category_id")
+    )
+
+
+def _torn_products(evidence: Evidence) -> View:
+    """One row per product that is in both splits."""
+    splits = evidence.snapshot.scan().group_by("item_id").agg(splits=pl.col("split").n_unique())
+    return View.of(splits.filter(pl.col("splits") > 1).sort("item_id"))
+
+
+def _uneven(evidence: Evidence) -> View:
+    """One row per facet with too few or many values, or products."""
+    items = evidence.sibling("choice_set_items")
+    if items is None:
+        return View.missing("there is no table choice_set_items")
+    sizes = items.scan().group_by("category_id").agg(shown=pl.len())
+    facet = ["category_id", "facet_id"]
+    return View.of(
+        evidence.snapshot.scan()
+        .group_by(*facet, "value")
+        .agg(products=pl.len())
+        .group_by(facet)
+        .agg(values=pl.len(), least=pl.col("products").min(), products=pl.col("products").sum())
+        .join(sizes, on="category_id", how="left")
+        .filter(
+            ~pl.col("values").is_between(2, 6)
+            | (pl.col("least") < 2)
+            | (2 * pl.col("products") < pl.col("shown").fill_null(0))
+            | pl.col("shown").is_null()
+        )
+        .sort(facet)
+    )
+
+
+def _per_set(evidence: Evidence) -> View:
+    """One row per choice set with the number of its facets."""
+    items = evidence.sibling("choice_set_items")
+    if items is None:
+        return View.missing("there is no table choice_set_items")
+    facets = evidence.snapshot.scan().select("category_id", "facet_id", "kind").unique()
+    counts = facets.group_by("category_id").agg(
+        facets=pl.len(), informative=(pl.col("kind") != "word").sum()
+    )
+    return View.of(
+        items.scan()
+        .select("category_id")
+        .unique()
+        .join(counts, on="category_id", how="left")
+        .with_columns(pl.col("facets", "informative").fill_null(0))
+        .sort("category_id")
+    )
+
+
 #: View functions by table, then by name.
 CHOICE_SET_VIEWS: Mapping[str, Mapping[str, ViewFunction]] = {
     "products": {
@@ -121,6 +188,12 @@ CHOICE_SET_VIEWS: Mapping[str, Mapping[str, ViewFunction]] = {
     },
     "categories": {"sizes": _sizes, "orphans": _orphans, "counts": _counts},
     "product_category": {"strays": _strays},
+    "choice_set_items": {
+        "strangers": _strangers,
+        "shown": _shown,
+        "torn_products": _torn_products,
+    },
+    "facets": {"uneven": _uneven, "per_set": _per_set},
 }
 
 

@@ -1,4 +1,7 @@
-"""Product choice sets: products in the categories of a tree (BIEL, section 4 and appendix C)."""
+"""Product choice sets: products in the categories of a tree (BIEL, section 4 and appendix C).
+
+Of each set, the products that shoppers are shown and the facets that they can be asked about.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,14 @@ from pipelines.store import Table
 __all__ = ["STAGES"]
 
 _ITEMS, _TREE = "products.items", "raw.taxonomy_categories"
-_TABLES = ("products.products", "products.categories", "products.product_category")
+_TABLES = (
+    "products.products",
+    "products.categories",
+    "products.product_category",
+    "products.choice_set_items",
+    "products.facets",
+)
+_TEXTS = ("item_id", "title", "brand", "description", "features", "price")
 
 
 def choice_sets(inputs: Inputs, settings: Settings, report: Report) -> Iterator[Table]:
@@ -33,8 +43,18 @@ def choice_sets(inputs: Inputs, settings: Settings, report: Report) -> Iterator[
     found = products.choice_sets(items.scan(), tree, settings.products)
     facts = {**found.stats, "tree_categories": len(tree), "tree_implied": tree.implied}
     rows = (found.products(items.scan()), [found.categories], [found.links])
-    for dataset, frames in zip(_TABLES, rows, strict=True):
+    for dataset, frames in zip(_TABLES, rows, strict=False):
         yield Table(dataset, frames, lambda: facts)
+    shown = products.choice_set_items(
+        found.links,
+        found.categories,
+        size=settings.products.choice_set_size,
+        seed=settings.products.seed,
+    )
+    chosen = shown.lazy().select("item_id").unique()
+    texts = items.scan().select(_TEXTS).join(chosen, on="item_id", how="semi").collect()
+    yield Table("products.choice_set_items", [shown], lambda: facts)
+    yield Table("products.facets", products.facets(shown, texts), lambda: facts, True)
 
 
 STAGES = [

@@ -315,6 +315,8 @@ def test_the_tables_are_committed_together_and_not_made_twice(tmp_path: Path) ->
         "products.products": 20,
         "products.categories": 1,
         "products.product_category": 20,
+        "products.choice_set_items": 20,
+        "products.facets": 0,
     }
     stats = first["products.products"].manifest.stats
     assert (stats["match_rate"], stats["tree_implied"]) == (1.0, 2)

@@ -10,11 +10,12 @@ import pytest
 
 from pipelines.config import Settings
 from pipelines.contracts import CONTRACTS
+from pipelines.domains import DOMAINS
 from pipelines.quality import check_dataset
 from pipelines.store import Store
 
-TABLES = ("products.products", "products.categories", "products.product_category")
-SETTINGS = Settings(products={"min_category_size": 2})  # type: ignore[arg-type]
+TABLES = DOMAINS["products"].optional
+SETTINGS = Settings(products={"min_category_size": 2, "choice_set_size": 4})  # type: ignore[arg-type]
 PANS, WOKS = "category:Home > Kitchen > Pans", "category:Home > Kitchen > Pans > Woks"
 
 Frames = dict[str, pl.DataFrame]
@@ -52,11 +53,29 @@ def sound() -> Frames:
     )
     links = [(i, leaf, True) for i, leaf in zip(ids, leaves, strict=True)]
     links += [(i, PANS, False) for i in ids[:2]]
+    shown = [(PANS, i, n, "train") for n, i in enumerate(ids)]
+    shown += [(WOKS, i, n, "train") for n, i in enumerate(ids[:2])]
+    values = [("color", "red"), ("color", "blue")]
+    values += [("word:x", "yes"), ("word:x", "no")]
+    facets = [
+        (category, facet, "vocabulary", "Which?", value, i)
+        for category in (PANS,)
+        for n, (facet, value) in enumerate([*values, ("price", "low"), ("price", "high")])
+        for i in (ids[:2], ids[2:])[n % 2]
+    ]
     return {
         "products.products": products.with_columns(**rest).select(list(schema)).cast(dict(schema)),
         "products.categories": categories,
         "products.product_category": pl.DataFrame(
             links, schema=["item_id", "category_id", "is_leaf"], orient="row"
+        ),
+        "products.choice_set_items": pl.DataFrame(
+            shown, schema=["category_id", "item_id", "position", "split"], orient="row"
+        ),
+        "products.facets": pl.DataFrame(
+            facets,
+            schema=["category_id", "facet_id", "kind", "question", "value", "item_id"],
+            orient="row",
         ),
     }
 
@@ -96,7 +115,7 @@ DAMAGE: dict[str, tuple[Frames, set[str]]] = {
     ),
     "a product without links": (
         edited("product_category", lambda f: f.filter(~FIRST)),
-        {"one_leaf_each", "counts_are_links"},
+        {"one_leaf_each", "counts_are_links", "shown_are_links"},
     ),
     "a link to a product that is gone": (
         edited("products", lambda f: f.filter(~FIRST)),
@@ -113,6 +132,53 @@ DAMAGE: dict[str, tuple[Frames, set[str]]] = {
     "a top level": (
         edited("categories", lambda f: f.with_columns(depth=pl.col("depth") - 1)),
         {"top_levels_cut"},
+    ),
+    "a stranger that is shown": (
+        edited(
+            "choice_set_items",
+            lambda f: f.with_columns(
+                item_id=pl.when(FIRST).then(pl.lit("asin:0000000009")).otherwise("item_id")
+            ),
+        ),
+        {"shown_are_links"},
+    ),
+    "too many that are shown": (
+        edited(
+            "choice_set_items",
+            lambda f: pl.concat(
+                [f, f.head(1).with_columns(position=pl.lit(9, pl.Int64))], how="vertical"
+            ),
+        ),
+        {"shown_size"},
+    ),
+    "a product of both splits": (
+        edited(
+            "choice_set_items",
+            lambda f: f.with_columns(
+                split=pl.when(pl.col("category_id") == WOKS).then(pl.lit("test")).otherwise("split")
+            ),
+        ),
+        {"one_split_each"},
+    ),
+    "a value of one product": (
+        edited("facets", lambda f: f.filter(~FIRST | (pl.col("facet_id") != "color"))),
+        {"facet_size"},
+    ),
+    "many facets": (
+        edited(
+            "facets",
+            lambda f: pl.concat(
+                f.filter(pl.col("facet_id") == "word:x").with_columns(facet_id=pl.lit(f"word:{n}"))
+                if n
+                else f
+                for n in range(29)
+            ),
+        ),
+        {"facets_per_set"},
+    ),
+    "facets of half of the sets": (
+        edited("facets", lambda f: f.filter(pl.col("facet_id") == "color")),
+        {"sets_with_facets"},
     ),
     "another leaf than the links have": (
         edited("products", lambda f: f.with_columns(category_id=pl.lit(WOKS))),

@@ -10,6 +10,7 @@ import pytest
 from support.bad_domain_tables import bad_domain
 from support.bad_tables import BAD
 
+from pipelines.domains import DOMAINS
 from pipelines.errors import ContractError
 from pipelines.quality import SUITES, PersonaTargets, check_dataset, required_checks
 from pipelines.store import CheckRecord, Snapshot
@@ -18,7 +19,7 @@ DRIFT = {"row_drop", "schema_unchanged"}
 EVERY = BAD | bad_domain("books")
 #: Games and products are judged by the suites of books; choice sets have a test of their own.
 TESTED = [d for d in SUITES if d.partition(".")[0] not in ("games", "products")]
-CHOICE_SETS = {"products.products", "products.categories", "products.product_category"}
+CHOICE_SETS = set(DOMAINS["products"].optional)
 CASES = [
     pytest.param(dataset, check, change, id=f"{dataset}-{check}-{n}")
     for dataset, checks in EVERY.items()

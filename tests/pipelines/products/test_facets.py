@@ -1,0 +1,236 @@
+"""Products that shoppers are shown, splits, and facets, by hand on small sets."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+
+from pipelines.contracts import CONTRACTS
+from pipelines.products import (
+    PRICE_VALUES,
+    choice_set_items,
+    facets,
+    persona_splits,
+    stated_values,
+    vocabularies,
+)
+
+TEXTS = {"item_id": pl.String, "title": pl.String, "brand": pl.String, "description": pl.String,
+         "features": pl.List(pl.String), "price": pl.Float64}  # fmt: skip
+
+
+WORDS = ("red", "blue", "wooden", "steel", "pot", "folding", "lid", "dimmer", "handle")
+
+
+def product(n: int, title: str = "", **fields: Any) -> dict[str, Any]:
+    plain = {"item_id": f"asin:{n:010d}", "title": title or None, "brand": None,
+             "description": None, "features": [], "price": None}  # fmt: skip
+    return plain | fields
+
+
+def rows_of(products: list[dict[str, Any]]) -> pl.DataFrame:
+    frame = pl.DataFrame(products, schema=TEXTS)
+    items = frame.select(category_id=pl.lit("category:A > B > C"), item_id="item_id")
+    found = pl.concat(facets(items, frame))
+    return CONTRACTS["products.facets"].validate(found)
+
+
+def values_of(products: list[dict[str, Any]], facet: str) -> dict[int, str]:
+    rows = rows_of(products).filter(pl.col("facet_id") == facet)
+    return {int(item[5:]): value for item, value in rows.select("item_id", "value").iter_rows()}
+
+
+# -- values of a product -------------------------------------------------------------------
+
+
+def test_the_value_that_a_text_states_first_is_the_product_s() -> None:
+    texts = ["Stainless-steel pot, oak lid", "Oak lid, stainless steel", "WOODEN", "woodland", ""]
+    stated = stated_values(pl.Series(texts), "material").to_list()
+    assert stated == ["metal", "wood", "wood", None, None]
+
+
+def test_title_comes_before_selling_points_and_these_before_the_description() -> None:
+    products = [
+        product(0, "Red bowl", features=["blue rim"], description="green"),
+        product(1, "Bowl", features=["blue rim"], description="red"),
+        product(2, "Bowl", description="a red one"),
+        product(3, "Blue bowl"),
+    ]
+    assert values_of(products, "color") == {0: "red", 1: "blue", 2: "red", 3: "blue"}
+
+
+@pytest.mark.parametrize("facet", vocabularies())
+def test_every_word_of_a_vocabulary_states_its_own_value(facet: str) -> None:
+    values = vocabularies()[facet].values
+    words = [(word, value) for value, listed in values.items() for word in listed]
+    stated = stated_values(pl.Series([f"x {word}, y" for word, _ in words]), facet)
+    assert stated.to_list() == [value for _, value in words]
+
+
+def test_prices_are_split_into_thirds_and_equal_prices_stay_together() -> None:
+    products = [product(n, price=float(p)) for n, p in enumerate([1, 2, 3, 3, 3, 3, 8, 9])]
+    products.append(product(8))
+    assert values_of(products, "price") == {
+        0: "low", 1: "low", 2: "middle", 3: "middle", 4: "middle", 5: "middle",
+        6: "high", 7: "high",
+    }  # fmt: skip
+    assert values_of([product(n, price=5.0) for n in range(9)], "price") == {}
+
+
+# -- facets that are kept ------------------------------------------------------------------
+
+
+def test_a_value_needs_two_products_and_a_facet_two_values() -> None:
+    colors = ["Red", "Red", "Blue", "Blue", "Green"]
+    kept = values_of([product(n, f"{c} cup") for n, c in enumerate(colors)], "color")
+    assert kept == {0: "red", 1: "red", 2: "blue", 3: "blue"}
+    colors = ["Red", "Red", "Blue", "Green"]
+    assert values_of([product(n, f"{c} cup") for n, c in enumerate(colors)], "color") == {}
+
+
+def test_a_facet_needs_half_of_the_products() -> None:
+    products = [product(n, title) for n, title in enumerate(["Red", "Red", "Blue", "Blue"])]
+    assert len(values_of([*products, *(product(n) for n in range(4, 8))], "color")) == 4
+    assert values_of([*products, *(product(n) for n in range(4, 9))], "color") == {}
+
+
+def test_six_values_of_most_products_are_kept() -> None:
+    brands = [f"Maker {letter}" for letter in "ABCDEFGH" for _ in range(2)] + ["Maker H"]
+    kept = values_of([product(n, brand=b) for n, b in enumerate(brands)], "brand")
+    # The largest, then the first by name.
+    assert set(kept.values()) == {f"Maker {letter}" for letter in "ABCDEH"}
+    assert Counter(kept.values())["Maker H"] == 3
+
+
+def test_words_divide_the_set_and_repeat_no_other_facet() -> None:
+    products = [
+        product(0, "Acme folding lamp with dimmer", brand="Acme"),
+        product(1, "Acme folding lamp with dimmer 2000", brand="Acme"),
+        product(2, "Acme red lamp 2000", brand="Acme"),
+        product(3, "Bolt red lamp", brand="Bolt"),
+        product(4, "Bolt lamp", brand="Bolt"),
+    ]
+    words = {f for f in rows_of(products)["facet_id"] if f.startswith("word:")}
+    # `dimmer` has the products of `folding`; all are lamps; `red` is a color, `acme` a brand, and
+    # a number or `with` says nothing.
+    assert words == {"word:dimmer"}
+    assert values_of(products, "word:dimmer") == {0: "yes", 1: "yes", 2: "no", 3: "no", 4: "no"}
+
+
+def test_thirty_facets_are_kept_whole_ones_before_the_most_even_words() -> None:
+    letters = "abcdefghijklmnopqrst"
+    # Word n is in products n to n + 9 of 20, `rare` in two.
+    products = [
+        product(
+            n,
+            " ".join(f"wordl{letters[k]}x" for k in range(20) if (n - k) % 20 < 10)
+            + " " + " ".join(f"wordm{letters[k]}x" for k in range(20) if (n - k) % 20 < 9)
+            + (" rare" if n < 2 else ""),
+            price=float(n),
+        )
+        for n in range(20)
+    ]  # fmt: skip
+    found = set(rows_of(products)["facet_id"])
+    assert len(found) == 30
+    assert "price" in found
+    assert "word:rare" not in found
+    assert sum(f.startswith("word:wordl") for f in found) == 20
+
+
+@given(st.lists(st.tuples(
+    st.lists(st.sampled_from(WORDS)),
+    st.one_of(st.none(), st.sampled_from([1.0, 2.0, 5.0, 7.5])),
+    st.one_of(st.none(), st.sampled_from(["A", "B", "C"])),
+), min_size=1, max_size=24))  # fmt: skip
+@hypothesis_settings(max_examples=60, deadline=None)
+def test_facets_keep_their_bounds(drawn: list[tuple[list[str], float | None, str | None]]) -> None:
+    rows = rows_of([product(n, " ".join(w), price=p, brand=b) for n, (w, p, b) in enumerate(drawn)])
+    assert not rows.select("facet_id", "item_id").is_duplicated().any()
+    assert rows["facet_id"].n_unique() <= 30
+    for _, facet in rows.group_by("facet_id"):
+        counts = facet["value"].value_counts()["count"]
+        assert 2 <= len(counts) <= 6
+        assert counts.min() >= 2  # type: ignore[operator]
+        assert facet.height >= len(drawn) / 2
+    prices = rows.filter(pl.col("facet_id") == "price")["value"]
+    assert set(prices) <= set(PRICE_VALUES)
+
+
+def test_sets_do_not_depend_on_those_beside_them() -> None:
+    products = [product(n, title) for n, title in enumerate(["Red a", "Red", "Blue", "Blue"] * 3)]
+    frame = pl.DataFrame(products, schema=TEXTS)
+    items = pl.concat(
+        frame.select(category_id=pl.lit(f"category:{n:04d}"), item_id="item_id") for n in range(300)
+    )
+    # More sets than are worked on at a time.
+    found = pl.concat(facets(items, frame))
+    one = rows_of(products).drop("category_id")
+    for _, rows in found.group_by("category_id"):
+        assert rows.drop("category_id").equals(one)
+    assert found["category_id"].n_unique() == 300
+    assert found["category_id"].is_sorted()
+
+
+# -- products that are shown, and splits ---------------------------------------------------
+
+
+def tree_of(sets: dict[str, str | None], products: int) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Links and categories in which a child's products are also its parent's."""
+    schema = {"category_id": pl.String, "parent_id": pl.String, "depth": pl.Int64}
+    rows, links = [], []
+    for number, (name, parent) in enumerate(sets.items()):
+        depth = 3
+        above: str | None = name
+        while above is not None:
+            ids = range(number * products, (number + 1) * products)
+            links += [(above, f"asin:{n:010d}") for n in ids]
+            above = sets[above]
+            depth += above is not None
+        rows.append((name, parent, depth))
+    categories = pl.DataFrame(rows, schema=schema, orient="row").sort("category_id")
+    linked = pl.DataFrame(links, schema=["category_id", "item_id"], orient="row")
+    return linked.sort("item_id", "category_id"), categories
+
+
+def test_small_sets_are_shown_whole_and_of_large_ones_a_seeded_draw() -> None:
+    links, categories = tree_of({"top": None, "below": "top"}, 40)
+    shown = choice_set_items(links, categories, size=50, seed=13)
+    CONTRACTS["products.choice_set_items"].validate(shown)
+    sizes = dict(shown.group_by("category_id").len().iter_rows())
+    assert sizes == {"top": 50, "below": 40}
+    for _, part in shown.group_by("category_id"):
+        assert part["position"].to_list() == list(range(part.height))
+    # The draws of both agree: products of the upper set's draw come in the lower one's order.
+    upper, lower = (shown.filter(pl.col("category_id") == c)["item_id"] for c in ("top", "below"))
+    assert [i for i in upper if i in set(lower)] == [i for i in lower if i in set(upper)]
+    again = choice_set_items(links.sample(fraction=1, shuffle=True, seed=1), categories,
+                             size=50, seed=13)  # fmt: skip
+    assert again.equals(shown)
+    other = choice_set_items(links, categories, size=50, seed=14)
+    assert not other.equals(shown)
+
+
+def test_no_product_is_in_both_splits() -> None:
+    sets: dict[str, str | None] = {f"top {n}": None for n in range(60)}
+    sets |= {f"below {n}": f"top {n % 60}" for n in range(120)}
+    sets |= {f"deep {n}": f"below {n}" for n in range(60)}
+    shown = choice_set_items(*tree_of(sets, 3), size=50, seed=13)
+    assert shown.group_by("item_id").agg(pl.col("split").n_unique())["split"].max() == 1
+    per_set = shown.unique("category_id")["split"]
+    assert set(per_set) == {"train", "test"}
+    assert 0.6 < (per_set == "train").mean() < 0.95  # type: ignore[operator]
+
+
+def test_personas_are_split_by_their_ids_alone() -> None:
+    ids = [f"persona:products:{n:07d}" for n in range(20_000)]
+    splits = persona_splits(ids)
+    shares = {s: c / len(ids) for s, c in Counter(splits).items()}
+    assert shares == pytest.approx({"train": 0.7, "validation": 0.1, "test": 0.2}, abs=0.01)
+    assert persona_splits(ids[::-1]).to_list() == splits.to_list()[::-1]
+    assert persona_splits([]).to_list() == []
