@@ -27,6 +27,9 @@ class Domain:
         Sources that it can't do without.
     personas
         Whether personas rate its items.
+    choice_sets
+        Whether personas score whole choice sets (BIEL, section 4), and are not compared with people
+        who rated items.
     optional
         Published datasets that its release may lack, because not every source gives any row.
     """
@@ -35,6 +38,7 @@ class Domain:
     item: str
     sources: tuple[str, ...]
     personas: bool = True
+    choice_sets: bool = False
     optional: tuple[str, ...] = ()
 
     def datasets(self) -> tuple[str, ...]:
@@ -60,11 +64,12 @@ DOMAINS: dict[str, Domain] = {
             "product",
             ("amazon",),
             personas=False,
+            choice_sets=True,
             optional=tuple(
                 f"products.{name}"
                 for name in (
                     *("products", "categories", "product_category"),
-                    *("choice_set_items", "facets"),
+                    *("choice_set_items", "facets", "score_plan", "preference_scores"),
                 )
             ),
         ),

@@ -174,15 +174,18 @@ class EmbeddingSettings(Section):
 class EnsembleMember(Section):
     """A rater of an ensemble."""
 
-    rater: Literal["statistical", "random", "mean", "llm"] = Field(
+    rater: Literal["statistical", "random", "mean", "llm", "facets", "text", "listwise"] = Field(
         "llm", description="Rater, as for `scoring.rater`."
     )
     engine: EngineSettings | None = Field(
-        None, description="Its model, for `llm`; default: the section `engine`."
+        None, description="Its model, for `llm` and `listwise`; default: the section `engine`."
     )
 
 
-_RATERS = ("statistical", "random", "mean", "llm", "ensemble", "replay")
+_RATERS = (
+    *("statistical", "random", "mean", "llm", "ensemble", "replay"),
+    *("facets", "text", "listwise"),
+)
 
 
 def _rater(name: str) -> str:
@@ -198,7 +201,9 @@ class ScoringSettings(Section):
         "statistical",
         description="Rater of the scores: `statistical` needs no model, `llm` asks the engine of "
         "the section `engine`, `ensemble` averages the raters of `ensemble`, `replay` repeats "
-        "stored scores; `random` and `mean` are baselines; `module:Class` is one of your own.",
+        "stored scores; `random` and `mean` are baselines; `module:Class` is one of your own. Of "
+        "products in choice sets: `facets` reads stated tastes, `text` similarity of texts, "
+        "`listwise` asks the engine about a whole set at once.",
     )
     taste: Literal["drawn", "mean"] = Field(
         "drawn",
@@ -283,6 +288,30 @@ class ScoringSettings(Section):
         if (self.rater == "ensemble") != bool(self.ensemble) or len(self.ensemble) == 1:
             raise ValueError("rater: ensemble needs two or more members in ensemble, others none")
         return self
+
+
+class ProductScoringSettings(ScoringSettings):
+    """Preference scores of personas for products, by choice set (BIEL, section 4)."""
+
+    rater: Annotated[str, AfterValidator(_rater)] = Field(
+        "ensemble", description="Rater of the scores, as `scoring.rater`."
+    )
+    scale: Literal["1-5", "1-10", "0-9", "one-ten", "0-100"] = Field(
+        "0-100", description="Answers of the rating scale; shopping dialogues read `0-100`."
+    )
+    ensemble: tuple[EnsembleMember, ...] = Field(
+        (EnsembleMember(rater="facets"), EnsembleMember(rater="text")),
+        description="Raters that `rater: ensemble` averages, each with equal weight.",
+    )
+    plan: Literal["choice_set"] = Field(  # type: ignore[assignment]
+        "choice_set", description="Pairs of a persona: all products of whole choice sets."
+    )
+    max_pairs: int = Field(
+        2_000_000,
+        ge=1,
+        description="Every persona scores every choice set up to this many pairs (count); above "
+        "it all personas score the same sets, as many as fit, drawn by hash.",
+    )
 
 
 class GraphSettings(Section):

@@ -36,6 +36,7 @@ from pipelines.config._sections import (
     IngestSettings,
     MatchingSettings,
     PersonaSettings,
+    ProductScoringSettings,
     QualitySettings,
     ReleaseSettings,
     RuntimeSettings,
@@ -78,6 +79,7 @@ class Settings(BaseSettings):
     personas: PersonaSettings = Field(default_factory=PersonaSettings)
     embedding: EmbeddingSettings = Field(default_factory=EmbeddingSettings)
     scoring: ScoringSettings = Field(default_factory=ScoringSettings)
+    product_scoring: ProductScoringSettings = Field(default_factory=ProductScoringSettings)
     graph: GraphSettings = Field(default_factory=GraphSettings)
     quality: QualitySettings = Field(default_factory=QualitySettings)
     release: ReleaseSettings = Field(default_factory=ReleaseSettings)
@@ -112,6 +114,10 @@ class Settings(BaseSettings):
             # The tree is frozen; this is still its construction.
             object.__setattr__(self, "serving", self.serving.model_copy(update={"models": models}))
         return self
+
+    def scoring_of(self, domain: str) -> ScoringSettings:
+        """Settings of a domain's scores: products have a section of their own."""
+        return self.product_scoring if domain == "products" else self.scoring
 
     def identity(self, *sections: str) -> dict[str, Any]:
         """Values of the named identity sections (all of them if none is named), JSON-ready.

@@ -13,12 +13,18 @@ _RATED = (
     "persona_embeddings",
     "score_plan",
     "preference_scores",
-    "rater_report",
-    "population",
 )
+_REPORTS = ("rater_report", "population")
 
 
-def derived(domain: str, *, graph: bool = True, personas: bool = True) -> dict[str, Contract]:
+def derived(
+    domain: str, *, graph: bool = True, personas: bool = True, reports: bool = True
+) -> dict[str, Contract]:
     """Contracts of a domain's derived tables, by dataset name."""
-    tables = (*_ALL, *(_RATED if personas else ()), *(_GRAPH if graph else ()))
+    tables = (
+        *_ALL,
+        *(_RATED if personas else ()),
+        *(_REPORTS if reports else ()),
+        *(_GRAPH if graph else ()),
+    )
     return {f"{domain}.{table}": PUBLISHED[f"movies.{table}"] for table in tables}

@@ -163,9 +163,9 @@ class ScorePlan(Model):
     persona_id: pl.String = column(_PERSONA)
     item_id: pl.String = column(ITEM)
     stratum: pl.String = column(
-        "`all`, `exposure` if pairs were drawn by it, or the popularity stratum the "
-        "pair was sampled from.",
-        isin=["all", "exposure", "head", "torso", "tail"],
+        "`all`, `exposure` if pairs were drawn by it, `choice_set` where whole choice sets are "
+        "planned, or the popularity stratum the pair was sampled from.",
+        isin=["all", "choice_set", "exposure", "head", "torso", "tail"],
     )
     inclusion: pl.Float64 = column(
         "Probability that the plan holds the pair: figures of the plan weighted by "
@@ -178,7 +178,7 @@ class ScorePlan(Model):
     exposure: pl.Float64 = column(
         "P(watch | persona, item): probability that a person of that taste is among "
         "those who rated the item, by the selection model (docs/population.md); null in a domain "
-        "without training interactions; 6 digits.",
+        "without training interactions and in choice sets, which are shown whole; 6 digits.",
         null=True,
         ge=0,
         le=1,
@@ -194,7 +194,8 @@ class PreferenceScores(Model):
     rater: pl.String = column("Rater; `statistical` needs no language model.")
     scale: pl.String = column("Rating scale.", isin=["1-5", "1-10", "0-9", "one-ten", "0-100"])
     probabilities: pl.List(pl.Float64) = column(
-        "Probability of each answer of the scale, ascending; null unless `ok`.",
+        "Probability of each answer of the scale, ascending; null unless `ok`. On scales of more "
+        "than 10 answers in multiples of 0.0001.",
         null=True,
         within="0-1, sum 1",
     )

@@ -25,7 +25,7 @@ from pipelines.prompts._subjects import (
     pronouns_of,
     subject_of,
 )
-from pipelines.prompts._templates import render_template, template_digest
+from pipelines.prompts._templates import one_line, render_template, template_digest
 from pipelines.scales import SCALES, RatingScale, rescale
 
 if TYPE_CHECKING:
@@ -36,8 +36,11 @@ __all__ = [
     "Past",
     "PromptStyle",
     "answer_start",
+    "choice_set_block",
     "explain_messages",
     "item_block",
+    "list_messages",
+    "list_prompt_digest",
     "person_block",
     "rating_messages",
     "rating_options",
@@ -248,6 +251,10 @@ _TEMPLATES = (
     "rating_question",
     "rating_explain",
 )
+_LIST_TEMPLATES = (
+    *("rating_list_system", "rating_rules", "rating_list_shelf", "rating_person"),
+    "rating_list_question",
+)
 _START = "Rating:"
 #: Scale of the worked examples.
 _EXAMPLE = SCALES["1-10"]
@@ -424,6 +431,57 @@ def explain_messages(
     system = _system(style, "Reply with the reason, nothing else.")
     text = f"{_person(persona, past, style, person)}\n\n{_item(item, style, mean)}\n\n{ask}"
     return _with_system(system, [Message("user", text)], style)
+
+
+def list_prompt_digest() -> str:
+    """SHA-256 (hex) of the templates of :func:`list_messages` and the words for each domain."""
+    content = f"{template_digest(*_LIST_TEMPLATES)}\0{SUBJECTS!r}"
+    return hashlib.sha256(content.encode()).hexdigest()
+
+
+def choice_set_block(
+    category: str, items: Sequence[Row], style: PromptStyle, words: int | None
+) -> str:
+    """Items of a choice set as text, numbered from 1; ``words`` limits each one's description."""
+    return render_template(
+        "rating_list_shelf",
+        words=style.subject,
+        category=one_line(category),
+        products=[style.subject.lines(item, words) for item in items],
+    )
+
+
+def list_messages(persona: Row, shelf: str, count: int, style: PromptStyle) -> tuple[Message, ...]:
+    """The conversation that asks for the ratings of a whole choice set (BIEL, figure 10a).
+
+    The shelf stands before the person, so that prompts of one set begin alike.
+
+    Parameters
+    ----------
+    persona
+        A row of `personas`.
+    shelf, count
+        Result of :func:`choice_set_block`, and its items (count).
+    style
+        The run's; worked examples are not shown.
+    """
+    words, texts = style.subject, style.scale.texts
+    reply = (
+        f"Reply with one JSON object: its keys are the numbers of all {words.items} on the shelf, "
+        f"in order, each value is a whole number from {texts[0]} to {texts[-1]}. Nothing else."
+    )
+    system = style.system or render_template("rating_list_system", words=words)
+    rules = render_template("rating_rules", words=words, low=texts[0], high=texts[-1], reply=reply)
+    question = render_template(
+        "rating_list_question",
+        words=words,
+        pronouns=pronouns_of(persona),
+        count=count,
+        low=texts[0],
+        high=texts[-1],
+    )
+    text = f"{shelf}\n\n{person_block(persona, (), style)}\n\n{question}"
+    return _with_system(f"{system.strip()}\n\n{rules}", [Message("user", text)], style)
 
 
 def _conversation(

@@ -9,7 +9,7 @@ from pipelines.prompts import scale_report
 from pipelines.raters._ensemble import EnsembleBatch, EnsembleRater, at_temperature, total_variation
 from pipelines.raters._exposure import ExposureModel, fit_exposure, judge_exposure
 from pipelines.raters._facts import prompt_examples, scoring_facts
-from pipelines.raters._plan import STRATA, plan_pairs
+from pipelines.raters._plan import STRATA, plan_choice_sets, plan_pairs, planned_sets
 from pipelines.raters._registry import (
     OPENED,
     needs_of,
@@ -19,7 +19,7 @@ from pipelines.raters._registry import (
 from pipelines.raters._replay import ReplayRater
 from pipelines.raters._score import score_pairs
 from pipelines.raters._shards import Shard, Shards, cohort_of, in_cohort, shard_numbers
-from pipelines.raters.llm import EXPLANATIONS, LLMRater
+from pipelines.raters.llm import EXPLANATIONS, ListwiseRater, LLMRater
 from pipelines.raters.protocol import (
     OK,
     RATERS,
@@ -43,6 +43,8 @@ from pipelines.raters.report import (
     PopulationReport,
     Predictions,
     RaterReport,
+    consistency,
+    consistency_markdown,
     evaluate,
     paired_difference,
     persona_rows,
@@ -59,11 +61,15 @@ from pipelines.raters.report import (
 )
 from pipelines.raters.statistical import (
     EFFECTS,
+    ChoiceSets,
+    FacetRater,
     LiveStatistical,
     MeanRater,
     RandomRater,
     Settled,
     StatisticalRater,
+    TextRater,
+    around,
     fit_rater,
     fit_statistical,
     source_scale,
@@ -91,11 +97,14 @@ __all__ = [
     "SCALES",
     "STRATA",
     "BoundRater",
+    "ChoiceSets",
     "EnsembleBatch",
     "EnsembleRater",
     "ExposureModel",
+    "FacetRater",
     "HeldOut",
     "LLMRater",
+    "ListwiseRater",
     "LiveStatistical",
     "MeanRater",
     "PopulationReport",
@@ -110,10 +119,14 @@ __all__ = [
     "Shard",
     "Shards",
     "StatisticalRater",
+    "TextRater",
     "all_pairs",
+    "around",
     "at_temperature",
     "bind",
     "cohort_of",
+    "consistency",
+    "consistency_markdown",
     "evaluate",
     "fit_exposure",
     "fit_rater",
@@ -125,7 +138,9 @@ __all__ = [
     "open_rater",
     "paired_difference",
     "persona_rows",
+    "plan_choice_sets",
     "plan_pairs",
+    "planned_sets",
     "population_markdown",
     "population_pictures",
     "population_report",

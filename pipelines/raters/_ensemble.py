@@ -12,7 +12,7 @@ import numpy.typing as npt
 import polars as pl
 
 from pipelines.errors import ConfigError
-from pipelines.raters.protocol import OK, Floats, Rater, RatingBatch, all_pairs
+from pipelines.raters.protocol import OK, RATERS, Floats, Rater, RatingBatch, all_pairs
 from pipelines.scales import RatingScale
 
 
@@ -79,6 +79,11 @@ class EnsembleRater:
     def scale(self) -> RatingScale:
         """The scale of its answers."""
         return self._raters[0].scale
+
+    @property
+    def language_model(self) -> bool:
+        """Whether a member asks a language model."""
+        return any(getattr(r, "language_model", r.name not in RATERS) for r in self._raters)
 
     @property
     def raters(self) -> tuple[Rater, ...]:

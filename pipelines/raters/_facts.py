@@ -11,16 +11,16 @@ import polars as pl
 from pipelines.personas import reading_counts
 from pipelines.raters._ensemble import EnsembleRater
 from pipelines.raters._shards import Shards
-from pipelines.raters.llm import LLMRater
+from pipelines.raters.llm import ListwiseRater, LLMRater
 from pipelines.raters.protocol import Rater
 from pipelines.raters.statistical import StatisticalRater
 from pipelines.seeding import combine, hash_ids
 
 
-def models_of(rater: Rater) -> list[LLMRater]:
+def models_of(rater: Rater) -> list[LLMRater | ListwiseRater]:
     """The rater, or those of an ensemble's members, that ask a model."""
     members = rater.raters if isinstance(rater, EnsembleRater) else (rater,)
-    return [member for member in members if isinstance(member, LLMRater)]
+    return [member for member in members if isinstance(member, LLMRater | ListwiseRater)]
 
 
 def scoring_facts(rater: Rater, shards: Shards) -> dict[str, Any]:
@@ -124,5 +124,5 @@ def _answer(row: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _on_gpu(model: LLMRater) -> bool:
+def _on_gpu(model: LLMRater | ListwiseRater) -> bool:
     return str(model.engine.metadata().get("device", "")).startswith("cuda")

@@ -118,6 +118,82 @@ def plan_pairs(
     return pl.concat(frames).with_columns(pl.col("inclusion", "exposure").round_sig_figs(6))
 
 
+def plan_choice_sets(
+    personas: pl.DataFrame, choice_set_items: pl.DataFrame, settings: ScoringSettings
+) -> pl.DataFrame:
+    """All personas with all products of choice sets: of every set, or of as many as fit.
+
+    Above ``max_pairs``, sets are taken in the order of their hashes while the products of all
+    taken ones, times the personas, fit. All personas score the same sets, so that dialogues in a
+    set find the scores of every persona.
+
+    Parameters
+    ----------
+    personas, choice_set_items
+        Tables of those names (of the latter ``category_id, item_id``).
+    settings
+        ``max_pairs`` and ``seed``.
+
+    Returns
+    -------
+    The `score_plan` contract, in its order, without exposure: a set is shown as a whole.
+
+    Raises
+    ------
+    ContractError
+        If there is no persona or no choice set.
+    ConfigError
+        If ``max_pairs`` does not suffice for one set.
+    """
+    if not personas.height or not choice_set_items.height:
+        raise ContractError("there is nothing to score", where="personas or choice sets: no rows")
+    people = personas["persona_id"].sort()
+    sets = choice_set_items["category_id"].unique().sort()
+    order = sets.gather(np.argsort(combine(settings.seed, hash_ids(sets)), kind="stable"))
+    ranked = pl.DataFrame({"category_id": order}).with_row_index("rank")
+    # Of an item in several sets, the first one adds it.
+    new = (
+        choice_set_items.join(ranked, on="category_id")
+        .group_by("item_id")
+        .agg(pl.col("rank").min(), sets=pl.len())
+        .sort("rank")
+    )
+    size = np.cumsum(np.bincount(new["rank"].to_numpy(), minlength=len(sets)))
+    taken = int((size * len(people) <= settings.max_pairs).sum())
+    if not taken:
+        raise ConfigError(
+            f"product_scoring.max_pairs is {settings.max_pairs} for {len(people)} personas and a "
+            f"choice set of {size[0]} products",
+            where="product_scoring.max_pairs",
+            hint="at least all personas with one choice set",
+        )
+    # The sets that are left out are a sample without replacement: P(it holds k sets), k = 1 ...
+    left = np.arange(len(sets), 0, -1)
+    lost = np.cumprod(np.maximum(left - taken, 0) / left)
+    chosen = (
+        new.filter(pl.col("rank") < taken)
+        .select("item_id", inclusion=1.0 - pl.lit(pl.Series(lost)).gather(pl.col("sets") - 1))
+        .sort("item_id")
+    )
+    return (
+        pl.DataFrame({"persona_id": people})
+        .join(chosen, how="cross")
+        .select(
+            "persona_id",
+            "item_id",
+            pl.lit("choice_set").alias("stratum"),
+            pl.col("inclusion").round_sig_figs(6),
+            pl.lit(None, pl.Float64).alias("exposure"),
+        )
+    )
+
+
+def planned_sets(choice_set_items: pl.DataFrame, items: pl.Series) -> pl.DataFrame:
+    """Rows of the choice sets all of whose products are among `items`."""
+    whole = pl.col("item_id").is_in(items.implode()).all().over("category_id")
+    return choice_set_items.filter(whole)
+
+
 def _popularity(films: pl.Series, item_stats: pl.DataFrame) -> Ints:
     """Rows of `films`, most rated first."""
     rank = (

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import polars as pl
 
-from pipelines.config import EngineSettings, Settings
+from pipelines.config import EngineSettings, ScoringSettings, ServingSettings, Settings
 from pipelines.errors import ConfigError
 from pipelines.llm.answers import AnswerStore, Tally
 from pipelines.llm.engines import Engine, load_engine
@@ -16,12 +17,14 @@ from pipelines.llm.engines.tokens import model_tokenizer
 from pipelines.plugins import closing_on_error, plugin_class
 from pipelines.raters._ensemble import EnsembleRater
 from pipelines.raters._replay import ReplayRater
-from pipelines.raters.llm import LLMRater
+from pipelines.raters.llm import ListwiseRater, LLMRater
 from pipelines.raters.protocol import Rater
 from pipelines.raters.statistical import (
+    FacetRater,
     MeanRater,
     RandomRater,
     StatisticalRater,
+    TextRater,
     fit_rater,
     source_scale,
 )
@@ -34,6 +37,9 @@ _CLASSES: dict[str, type[Any]] = {
     "llm": LLMRater,
     "ensemble": EnsembleRater,
     "replay": ReplayRater,
+    "facets": FacetRater,
+    "text": TextRater,
+    "listwise": ListwiseRater,
 }
 #: Names that `open_rater` takes beside ``module:Class``.
 OPENED = tuple(_CLASSES)
@@ -54,19 +60,19 @@ def open_rater(
     progress: Callable[[Tally], object] | None = None,
     **tables: Frame | None,
 ) -> Rater:
-    """The rater of ``settings.scoring``, ready to rate.
+    """The rater of a domain's settings (``scoring``, ``product_scoring``), ready to rate.
 
     Parameters
     ----------
     settings
-        The sections `scoring`, `engine` and `serving` are read.
+        The sections `scoring` or `product_scoring`, `engine` and `serving` are read.
     items, tables
         Tables by name: ``item_stats, interactions, splits, item_embeddings, persona_embeddings,
-        preference_scores``; the large ones may be lazy. Each class states what it needs and what
-        it uses where there is any (:func:`needs_of`). A class of your own is given those that its
-        parameters name, and ``scale``, ``domain``, ``seed``.
+        preference_scores, choice_set_items, facets``; the large ones may be lazy. Each class
+        states what it needs and what it uses where there is any (:func:`needs_of`). A class of
+        your own is given those that its parameters name, and ``scale``, ``domain``, ``seed``.
     domain
-        Domain of the items: `movies`, `books`, `games` or `products`.
+        Domain of the items.
     store
         Answers of models; None stores none. It is the rater's to close (``rater.close()``), as
         are the engines that this opens.
@@ -82,7 +88,7 @@ def open_rater(
     ConfigError
         If a table that the rater needs is not given, or the engine can't be opened.
     """
-    scoring = settings.scoring
+    scoring = settings.scoring_of(domain)
     there: dict[str, Any] = {"items": items}
     there.update((table, rows) for table, rows in tables.items() if rows is not None)
     if ":" in scoring.rater:
@@ -101,7 +107,9 @@ def open_rater(
             return RandomRater(scale_named(scoring.scale))
         if kind == "replay":
             return ReplayRater(there["preference_scores"], rater=scoring.replay)
-        if kind != "llm":
+        if kind in ("facets", "text"):
+            return _of_products(kind, there, scoring)
+        if kind not in ("llm", "listwise"):
             fitted_on: dict[str, Any] = {table: there.get(table) for table in _FITTED_ON}
             return fit_rater(
                 kind,
@@ -111,12 +119,20 @@ def open_rater(
                 items=items,
                 **fitted_on,
             )
-        more = domain, store, name, progress
+        asking = partial(
+            _listwise if kind == "listwise" else _llm,
+            scoring=scoring,
+            serving=settings.serving,
+            tables=there,
+            domain=domain,
+            store=store,
+            name=name,
+            progress=progress,
+        )
         if engine is not None:
-            return _llm(settings, engine, tokenizer, there, *more)
+            return asking(engine, tokenizer)
         with closing_on_error(load_engine(chosen, settings.serving)) as loaded:
-            own = model_tokenizer(chosen, settings.serving)
-            return _llm(settings, loaded, own, there, *more)
+            return asking(loaded, model_tokenizer(chosen, settings.serving))
 
     if scoring.rater != "ensemble":
         return single(scoring.rater, settings.engine)
@@ -129,7 +145,7 @@ def open_rater(
     except BaseException:
         # A model that is loaded already would stay in memory.
         for rater in opened:
-            if isinstance(rater, LLMRater):
+            if isinstance(rater, LLMRater | ListwiseRater):
                 rater.release()
         raise
 
@@ -169,10 +185,51 @@ def _own(name: str, **there: Any) -> Rater:
     return made
 
 
-def _llm(
-    settings: Settings,
+def _of_products(kind: str, tables: Mapping[str, Any], scoring: ScoringSettings) -> Rater:
+    """A statistical rater of products in choice sets."""
+    scale, sets = scale_named(scoring.scale), tables["choice_set_items"]
+    if kind == "facets":
+        return FacetRater(sets, tables["facets"], scale, seed=scoring.seed)
+    return TextRater(sets, tables["item_embeddings"], tables["persona_embeddings"], scale)
+
+
+def _listwise(
     engine: Engine,
     tokenizer: Any,
+    *,
+    scoring: ScoringSettings,
+    serving: ServingSettings,
+    tables: Mapping[str, Any],
+    domain: str,  # noqa: ARG001 (as of the other model's rater)
+    store: AnswerStore | None,
+    name: str | None,
+    progress: Callable[[Tally], object] | None,
+) -> ListwiseRater:
+    from pipelines.llm.engines.chat import read_template
+
+    return ListwiseRater(
+        engine,
+        scale_named(scoring.scale),
+        choice_set_items=tables["choice_set_items"],
+        catalogue=tables["items"],
+        store=store,
+        serving=serving,
+        system=scoring.system,
+        system_role=scoring.system_role,
+        seed=scoring.seed,
+        tokenizer=tokenizer,
+        chat_template=read_template(serving.chat_template),
+        name=name,
+        progress=progress,
+    )
+
+
+def _llm(
+    engine: Engine,
+    tokenizer: Any,
+    *,
+    scoring: ScoringSettings,
+    serving: ServingSettings,
     tables: Mapping[str, Any],
     domain: str,
     store: AnswerStore | None,
@@ -181,7 +238,6 @@ def _llm(
 ) -> LLMRater:
     from pipelines.llm.engines.chat import read_template
 
-    scoring, serving = settings.scoring, settings.serving
     interactions = tables.get("interactions")
     return LLMRater(
         engine,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 import polars as pl
@@ -10,6 +11,11 @@ import polars as pl
 from pipelines.errors import ContractError, EngineError
 from pipelines.raters.protocol import OK, Explainer, Ints, Rater, RatingBatch
 from pipelines.seeding import hash_ids, uniform
+
+#: Answers of a scale up to which distributions are stored as they are (count).
+_EXACT = 10
+#: Others are stored in this many parts of 1.
+_PARTS = 10_000
 
 
 def score_pairs(
@@ -68,6 +74,7 @@ def score_pairs(
         pairs = np.stack([local, item[rows]], axis=1)
         rated = rater.rate(personas[who], items, past, pairs=pairs)
         _check(rated, len(pairs), rater.name)
+        rated = stored(rated)
         draw = uniform(seed, person_keys[person[rows]], item_keys[item[rows]])
         frame = _frame(plan[rows], rated, draw, rater)
         asked = uniform(seed + 1, person_keys[person[rows]], item_keys[item[rows]]) < explain
@@ -78,6 +85,18 @@ def score_pairs(
         yield frame
         if progress is not None:
             progress(rows.stop, plan.height)
+
+
+def stored(rated: RatingBatch) -> RatingBatch:
+    """Distributions as they are stored: on scales of many answers in multiples of 0.0001.
+
+    The cumulated distribution is rounded, so that they still sum to 1; the expected rating moves
+    by less than 0.01 steps. 101 exact numbers take 640 bytes of a compressed row, these about 70.
+    """
+    if len(rated.scale) <= _EXACT:
+        return rated
+    cumulated = np.rint(np.cumsum(rated.probabilities, axis=1) * _PARTS)
+    return replace(rated, probabilities=np.diff(cumulated, axis=1, prepend=0.0) / _PARTS)
 
 
 def places(plan: pl.DataFrame, table: pl.DataFrame, key: str) -> Ints:

@@ -32,8 +32,9 @@ from pipelines.store.files import storage_errors
 if TYPE_CHECKING:
     from pipelines.store import Snapshot
 
-#: Rows that are put in order at once when a table is put together (count; one persona at least).
-_CHUNK = 262_144
+#: Probabilities that are put in order at once when a table is put together (count; those of one
+#: persona at least).
+_CHUNK = 2_621_440
 #: Rows of a table that are read for their digests at once (count).
 _SLICE = 4_096
 #: Pairs before the share of failed ones is judged, as for single calls (count).
@@ -100,6 +101,8 @@ class Shards:
     about
         Further tables by name whose rows about a persona or an item (``persona_id`` or
         ``item_id``) decide the scores of just that one's pairs.
+    answers
+        Answers of the scale (count): rows are put in order so many at a time as memory allows.
 
     Attributes
     ----------
@@ -118,6 +121,7 @@ class Shards:
     folder: Path
     previous: Snapshot | None = None
     about: Mapping[str, pl.DataFrame] = field(default_factory=dict)
+    answers: int = 10
     statuses: Counter[str] = field(default_factory=Counter)
     scored: int = 0
     seconds: float = 0.0
@@ -231,7 +235,8 @@ class Shards:
         if kept:
             scans.append(self._kept(kept))
         people = self.plan.group_by("persona_id").agg(pairs=pl.len()).sort("persona_id")
-        chunk = (people["pairs"].cum_sum() - people["pairs"]) // _CHUNK
+        rows = max(1, _CHUNK // self.answers)
+        chunk = (people["pairs"].cum_sum() - people["pairs"]) // rows
         for part in people.with_columns(chunk=chunk).partition_by("chunk", maintain_order=True):
             first, last = part["persona_id"][0], part["persona_id"][-1]
             chosen = (pl.col("persona_id") >= first) & (pl.col("persona_id") <= last)

@@ -13,6 +13,7 @@ import polars as pl
 
 from pipelines.context import PipelineContext
 from pipelines.contracts import CONTRACTS
+from pipelines.domains import DOMAINS
 from pipelines.errors import LockedError
 from pipelines.quality import CONTRACT_CHECK
 from pipelines.raters import cohort_of, in_cohort
@@ -53,7 +54,7 @@ def build(
 
     Tables of an equal build (code, identity settings, input versions) become current again;
     otherwise the stage makes them, and they are checked against their contracts and committed
-    together with their lineage.
+    together with their lineage. Without an optional input, its tables are absent too.
 
     Of a table that is built by cohort, the rows of other cohorts are kept, but for those of cohorts
     that are no longer among the personas. ``inputs`` are snapshots by short name that are read in
@@ -74,6 +75,12 @@ def build(
         if reason is not None:
             return Built(stage, report=report, reason=reason)
     first = stage.datasets[0]
+    optional = DOMAINS[stage.domain].optional if stage.domain else ()
+    lost = [d for d in stage.inputs.values() if d in optional and not store.has(d)]
+    if lost:
+        for dataset in stage.datasets:
+            store.withdraw(dataset)
+        return Built(stage, report=report, reason=f"there is no {lost[0]}", absent=True)
     with ExitStack() as stack:
         if stage.by_cohort:
             stack.enter_context(_lock(store, f"{first}-{cohort}", f"{first} of {cohort}", 0))

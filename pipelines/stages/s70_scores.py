@@ -1,4 +1,7 @@
-"""Preference scores of a domain: the rating that each persona would give each planned item."""
+"""Preference scores of a domain: the rating that each persona would give each planned item.
+
+Of the products, whole choice sets are planned and scored, on 0-100 (BIEL, section 4).
+"""
 
 from __future__ import annotations
 
@@ -10,12 +13,12 @@ import numpy as np
 import polars as pl
 
 from pipelines import raters
-from pipelines.config import Settings
+from pipelines.config import ScoringSettings, Settings
 from pipelines.domains import DOMAINS, cohort_domain
 from pipelines.llm.answers import AnswerStore
 from pipelines.personas import is_matched
 from pipelines.plugins import closing
-from pipelines.prompts import rating_prompt_digest
+from pipelines.prompts import list_prompt_digest, rating_prompt_digest
 from pipelines.seeding import combine, hash_ids
 from pipelines.stages._stage import Inputs, Report, Stage, tables
 from pipelines.store import Snapshot
@@ -23,9 +26,13 @@ from pipelines.store import Snapshot
 __all__ = ["STAGES"]
 
 _LEARNED_FROM = ("item_stats", "item_embeddings", "interactions", "splits")
-_MODELS = ("llm", "ensemble")
-#: Pairs at most, of whole personas, that the summary of a table is about (count).
-_SUMMARISED = 1_000_000
+_MODELS = ("llm", "listwise")
+#: Tables of one domain that raters may read beside what all domains have.
+_OWN = {"products": ("choice_set_items", "facets")}
+#: Probabilities at most, of pairs of whole personas, that the summary of a table is about (count).
+_SUMMARISED = 10_000_000
+#: Pairs of a scale of ten answers that are rated at once (counts): models take longer.
+_BATCH, _BATCH_OF_MODELS = 65_536, 16_384
 
 
 class _Learned(TypedDict):
@@ -38,7 +45,7 @@ class _Learned(TypedDict):
 
 def score_plan(inputs: Inputs, settings: Settings, report: Report) -> list[pl.DataFrame]:
     """Choose the pairs of one cohort, beside those of the others, with their exposure."""
-    people, scoring = _people(inputs), settings.scoring
+    people, scoring = _people(inputs), settings.scoring_of(inputs.domain)
     learned: dict[str, Any] = {
         "interactions": inputs["interactions"].scan(),
         "splits": inputs["splits"].scan(),
@@ -64,13 +71,28 @@ def score_plan(inputs: Inputs, settings: Settings, report: Report) -> list[pl.Da
     return [plan]
 
 
+def choice_plan(inputs: Inputs, settings: Settings, report: Report) -> list[pl.DataFrame]:
+    """Plan whole choice sets for every persona of one cohort, beside those of the others."""
+    sets = inputs["choice_set_items"].read(["category_id", "item_id"])
+    scoring = settings.scoring_of(inputs.domain)
+    plan = raters.plan_choice_sets(_people(inputs), sets, scoring)
+    planned = raters.planned_sets(sets, plan["item_id"].unique())
+    report.cohort_stats["pairs"] = plan.height
+    report.cohort_stats["choice_sets"] = {
+        "planned": planned["category_id"].n_unique(),
+        "of": sets["category_id"].n_unique(),
+    }
+    return [plan]
+
+
 def preference_scores(inputs: Inputs, settings: Settings, report: Report) -> Iterator[pl.DataFrame]:
     """Ask the configured rater what each persona of a cohort would give each planned item.
 
     The cohort is scored in shards. Those that the last version holds are kept, and those that a
     killed run finished are in the scratch folder.
     """
-    cohort, seed = str(inputs.partition), settings.scoring.seed
+    cohort, scoring = str(inputs.partition), settings.scoring_of(inputs.domain)
+    seed, answers = scoring.seed, len(raters.scale_named(scoring.scale))
     people, items = _people(inputs), inputs["items"].read()
     shards = raters.Shards(
         cohort,
@@ -78,16 +100,21 @@ def preference_scores(inputs: Inputs, settings: Settings, report: Report) -> Ite
         people,
         items,
         _rated_by(inputs, settings),
-        settings.scoring.shards,
+        scoring.shards,
         inputs.scratch,
         inputs.previous,
-        _about(inputs, settings, people),
+        _about(inputs, scoring, people),
+        answers,
     )
     own = report.cohort_stats
     if inputs.previous is not None:
         noted = inputs.previous.manifest.stats
         own.update(
-            {k: noted[k][cohort] for k in ("scoring", "examples") if cohort in noted.get(k, ())}
+            {
+                k: noted[k][cohort]
+                for k in ("scoring", "examples", "consistency")
+                if cohort in noted.get(k, ())
+            }
         )
     if shards.missing():
         learned = _Learned(
@@ -99,13 +126,12 @@ def preference_scores(inputs: Inputs, settings: Settings, report: Report) -> Ite
             shards.score(
                 rater,
                 seed=seed,
-                # Models take longer and are asked fewer pairs at once.
-                batch=16_384 if settings.scoring.rater in _MODELS else 65_536,
-                explain=settings.scoring.explained if settings.scoring.explain else 0.0,
+                batch=_batch(scoring, answers),
+                explain=scoring.explained if scoring.explain else 0.0,
                 error_budget=settings.serving.error_budget,
                 progress=report.advance(f"{inputs.domain}: score pairs of {cohort}"),
             )
-            some = _sampled_rows(shards, seed)
+            some = _sampled_rows(shards, seed, answers)
             if (some["status"] == raters.OK).any():
                 quality = raters.quality_summary(
                     some,
@@ -117,6 +143,12 @@ def preference_scores(inputs: Inputs, settings: Settings, report: Report) -> Ite
                 report.stats["quality"] = {"cohort": cohort, **quality}
             own["scoring"] = raters.scoring_facts(rater, shards)
             own["examples"] = raters.prompt_examples(rater, some, people, items)
+            if "choice_set_items" in inputs:
+                own["consistency"] = raters.consistency(
+                    rater, people, items, _sets(inputs), seed=seed
+                )
+    if "consistency" in own:
+        report.texts["consistency"] = raters.consistency_markdown(own["consistency"])
     own["shards"] = {"count": shards.count, "keys": shards.keys, "failed": shards.failed}
     report.shown["scored_now"] = shards.scored
     # Figures of this cohort beside the table's, each an entry of its own to be plotted.
@@ -126,26 +158,40 @@ def preference_scores(inputs: Inputs, settings: Settings, report: Report) -> Ite
 
 
 def _identity(inputs: Inputs, settings: Settings) -> dict[str, Any]:
-    return {**settings.identity("scoring"), "rated_by": _rated_by(inputs, settings)}
+    return {**_scoring_identity(inputs, settings), "rated_by": _rated_by(inputs, settings)}
+
+
+def _scoring_identity(inputs: Inputs, settings: Settings) -> dict[str, Any]:
+    """Identity of the domain's section of scores."""
+    return {"scoring": settings.scoring_of(inputs.domain).identity_values()}
+
+
+def _batch(scoring: ScoringSettings, answers: int) -> int:
+    pairs = _BATCH_OF_MODELS if _names(scoring) & {*_MODELS, "ensemble"} else _BATCH
+    return max(1, pairs * 10 // max(10, answers))
 
 
 def _rated_by(inputs: Inputs, settings: Settings) -> dict[str, Any]:
     """Inputs and settings that decide all scores of a cohort."""
-    rater = settings.scoring.rater
-    fitted = {table for name in _raters(settings) for table in _fitted_on(name, inputs)}
+    scoring = settings.scoring_of(inputs.domain)
+    rater, names = scoring.rater, _names(scoring)
+    fitted = {table for name in names for table in _fitted_on(name, inputs)}
     decides: dict[str, Any] = {
         "code": raters.CODE_VERSION,
         # Sizes of the plan and of its pieces show in the pairs, that of the report nowhere.
-        "scoring": settings.scoring.model_dump(
+        "scoring": scoring.model_dump(
             mode="json",
             exclude={"shards", "max_pairs", "plan", "judged"}
-            | (set() if settings.scoring.explain else {"explained"}),
+            | (set() if scoring.explain else {"explained"}),
         ),
         "fitted_on": {table: inputs[table].version for table in sorted(fitted)},
     }
-    if rater in _MODELS:
+    if names & {*_MODELS}:
         decides["engine"] = settings.engine.identity_values()
         decides["prompt"] = rating_prompt_digest()
+        if "listwise" in names:
+            decides["prompt"] += list_prompt_digest()
+            decides["choice_sets"] = _sets(inputs)["category_id"].unique().sort().to_list()
     elif ":" in rater:
         decides["rater"] = getattr(raters.rater_class(rater), "code_version", "1")
     return decides
@@ -154,33 +200,48 @@ def _rated_by(inputs: Inputs, settings: Settings) -> dict[str, Any]:
 def _fitted_on(name: str, inputs: Inputs) -> tuple[str, ...]:
     """Tables another version of which may change every score.
 
-    Models learn nothing here: what their prompts say of an item decides that item's alone.
+    A model that is asked about pairs learns nothing here: what its prompts say of an item decides
+    that item's alone.
     """
-    if name in (*_MODELS, "replay"):
+    if name == "listwise":
+        # A prompt shows the other products of the set as well.
+        return ("choice_set_items", "items")
+    if name in ("llm", "replay", "ensemble"):
         return ()
     # Of the statistical rater, a persona's vector decides that persona's alone.
     alone = () if ":" in name else ("persona_embeddings",)
     return tuple(t for t in raters.needs_of(name) if t in inputs and t not in alone)
 
 
-def _raters(settings: Settings) -> set[str]:
-    return {settings.scoring.rater, *(member.rater for member in settings.scoring.ensemble)}
+def _names(scoring: ScoringSettings) -> set[str]:
+    """Names of the rater and of an ensemble's members."""
+    return {scoring.rater, *(member.rater for member in scoring.ensemble)}
 
 
-def _about(inputs: Inputs, settings: Settings, people: pl.DataFrame) -> dict[str, pl.DataFrame]:
+def _sets(inputs: Inputs) -> pl.DataFrame:
+    """Choice sets that are planned as a whole: a model is asked about no others."""
+    mine = inputs["score_plan"].scan().filter(raters.in_cohort(str(inputs.partition)))
+    planned = mine.select(pl.col("item_id").unique()).collect(engine="streaming")["item_id"]
+    return raters.planned_sets(inputs["choice_set_items"].read(), planned)
+
+
+def _about(
+    inputs: Inputs, scoring: ScoringSettings, people: pl.DataFrame
+) -> dict[str, pl.DataFrame]:
     """Tables whose rows decide the scores of one persona or one item."""
     about = {}
-    if "statistical" in _raters(settings):
+    names = _names(scoring)
+    if names & {"statistical", "text"}:
         about["persona_embeddings"] = _of_cohort(inputs["persona_embeddings"], people)
-    if "llm" in _raters(settings):
+    if "llm" in names:
         about["item_stats"] = inputs["item_stats"].read(["item_id", "train_mean_rating"])
     return about
 
 
-def _sampled_rows(shards: raters.Shards, seed: int) -> pl.DataFrame:
+def _sampled_rows(shards: raters.Shards, seed: int, answers: int) -> pl.DataFrame:
     """Scores of some personas, chosen by hash, that the summary is about."""
     people = shards.plan["persona_id"].unique().sort()
-    count = max(1, _SUMMARISED * len(people) // shards.plan.height)
+    count = max(1, _SUMMARISED // answers * len(people) // shards.plan.height)
     order = np.argsort(combine(seed, hash_ids(people)), kind="stable")
     chosen = people[np.sort(order[:count])].implode()
     return pl.concat(frame.filter(pl.col("persona_id").is_in(chosen)) for frame in shards.rows())
@@ -195,8 +256,11 @@ def _rater(
     learned: _Learned,
 ) -> Iterator[raters.Rater]:
     """The configured rater, its model released and its answers committed afterwards."""
-    name = settings.scoring.rater
-    replayed = inputs.previous if name == "replay" else None
+    names = _names(settings.scoring_of(inputs.domain))
+    replayed = inputs.previous if "replay" in names else None
+    own: dict[str, Any] = {t: inputs[t].read() for t in _OWN.get(inputs.domain, ())}
+    if "listwise" in names:
+        own["choice_set_items"] = _sets(inputs)
     rater = raters.open_rater(
         settings,
         items=items,
@@ -204,8 +268,9 @@ def _rater(
         persona_embeddings=_of_cohort(inputs["persona_embeddings"], people),
         preference_scores=None if replayed is None else replayed.read(),
         domain=inputs.domain,
-        store=AnswerStore(settings.runtime.home, settings.serving) if name in _MODELS else None,
+        store=AnswerStore(settings.runtime.home, settings.serving) if names & {*_MODELS} else None,
         **learned,
+        **own,
     )
     with closing(rater):
         yield rater
@@ -237,28 +302,24 @@ def _stages(domain: str) -> list[Stage]:
             return None
         return f"{cohort} is no cohort of the {domain}"
 
+    by_set = DOMAINS[domain].choice_sets
+    planned = ("choice_set_items",) if by_set else ("items", *_LEARNED_FROM)
     return [
         Stage(
             datasets=(f"{domain}.score_plan",),
-            inputs=tables(
-                domain,
-                "personas",
-                "items",
-                "item_stats",
-                "interactions",
-                "splits",
-                "item_embeddings",
-            ),
-            identity=("scoring",),
+            inputs=tables(domain, "personas", *planned),
+            identity=_scoring_identity,
             code_version=raters.CODE_VERSION,
-            make=score_plan,
+            make=choice_plan if by_set else score_plan,
             by_cohort=True,
             left_out=left_out,
         ),
         Stage(
             datasets=(f"{domain}.preference_scores",),
             inputs=tables(
-                domain, "score_plan", "personas", "persona_embeddings", "items", *_LEARNED_FROM
+                domain,
+                *("score_plan", "personas", "persona_embeddings", "items", *_LEARNED_FROM),
+                *_OWN.get(domain, ()),
             ),
             identity=_identity,
             code_version=raters.CODE_VERSION,

@@ -32,6 +32,7 @@ from pipelines.llm.grammars._records import (
     explanation,
     persona_record,
     prose,
+    rated_list,
     sentence_plan,
 )
 from pipelines.llm.grammars._vocabulary import Vocabulary, vocabulary
@@ -60,6 +61,7 @@ __all__ = [
     "page_reflection",
     "persona_record",
     "prose",
+    "rated_list",
     "self_questions",
     "sentence_plan",
     "vocabulary",

@@ -145,6 +145,23 @@ def closed_record(name: str, fields: Mapping[str, Sequence[str]]) -> Grammar:
     return Grammar(name, join("{", *parts, "}"))
 
 
+def rated_list(count: int, low: int, high: int) -> Grammar:
+    """A JSON object that rates each of the numbers 1 to `count` once, in order: ``rating1`` ….
+
+    Examples
+    --------
+    >>> rated_list(2, 0, 100).parse('{"1":57,"2":100}')
+    {'rating1': '57', 'rating2': '100'}
+    >>> rated_list(2, 0, 100).parse('{"1":57}') is None
+    True
+    """
+    parts: list[GrammarNode | str] = ["{"]
+    value = integer(low, high)
+    for number in range(1, count + 1):
+        parts += [f'{"," if number > 1 else ""}"{number}":', captured(f"rating{number}", value)]
+    return Grammar(f"ratings of {count}", join(*parts, "}"))
+
+
 def persona_record(
     domain: str,
     genres: Sequence[str],

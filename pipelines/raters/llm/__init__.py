@@ -1,5 +1,6 @@
 """Raters that ask a language model."""
 
+from pipelines.raters.llm._listwise import ListwiseRater
 from pipelines.raters.llm._rater import EXPLANATIONS, LLMRater
 
-__all__ = ["EXPLANATIONS", "LLMRater"]
+__all__ = ["EXPLANATIONS", "LLMRater", "ListwiseRater"]

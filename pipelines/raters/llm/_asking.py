@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -12,14 +12,48 @@ import numpy.typing as npt
 from pipelines.config import ServingSettings
 from pipelines.errors import AnswerError, EngineError
 from pipelines.llm.answers import AnswerStore, Tally, ask
-from pipelines.llm.engines import Answer, Choice, Constraint, Engine, Request, Sampling
+from pipelines.llm.engines import (
+    Answer,
+    Choice,
+    Constraint,
+    Engine,
+    Message,
+    Request,
+    Sampling,
+)
 from pipelines.llm.engines.chat import PromptMeasure
-from pipelines.raters.llm._prompting import Cut, PromptBook
+from pipelines.raters.llm._prompting import Cut
 
 Pairs = npt.NDArray[np.integer[Any]]
 
 #: Answers before the share of failed ones is judged, as `ask` does.
 _FIRST = 100
+
+
+class Prompts(Protocol):
+    """Prompts of a batch of pairs, and shorter forms of those that are too long."""
+
+    def whole(self, person: int, /) -> Cut:
+        """The whole prompt."""
+        ...
+
+    def ladder(self, person: int, item: int, /) -> list[Cut]:
+        """Ever shorter prompts of a pair."""
+        ...
+
+    def group(self, person: int, /) -> str:
+        """Group of the prompts that begin alike."""
+        ...
+
+    def messages(
+        self, person: int, item: int, cut: Cut, rating: float | None = None, /
+    ) -> Sequence[Message]:
+        """The prompt of a pair."""
+        ...
+
+    def note(self, person: int, item: int, cut: Cut, /) -> str | None:
+        """Note on parts that the prompt leaves out, or None."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +90,7 @@ class Asker:
 
     def rows(
         self,
-        book: PromptBook,
+        book: Prompts,
         pairs: Pairs,
         constraint: Constraint,
         sampling: Sampling,
@@ -114,7 +148,7 @@ class Asker:
             places = longer
 
     def requests(
-        self, book: PromptBook, pairs: Pairs, constraint: Constraint, sampling: Sampling
+        self, book: Prompts, pairs: Pairs, constraint: Constraint, sampling: Sampling
     ) -> Iterator[Request]:
         """Requests of the first round, in order."""
         places: Iterable[Place] = self._places(book, pairs, None)
@@ -123,7 +157,7 @@ class Asker:
         return (self._request(book, p, constraint, sampling, None, 0) for p in places)
 
     def _places(
-        self, book: PromptBook, pairs: Pairs, ratings: npt.NDArray[np.float64] | None
+        self, book: Prompts, pairs: Pairs, ratings: npt.NDArray[np.float64] | None
     ) -> Iterator[Place]:
         for row in np.argsort(pairs[:, 0], kind="stable").tolist():
             if ratings is None or not np.isnan(ratings[row]):
@@ -132,7 +166,7 @@ class Asker:
 
     def _fitting(
         self,
-        book: PromptBook,
+        book: Prompts,
         places: Iterable[Place],
         constraint: Constraint,
         sampling: Sampling,
@@ -167,7 +201,7 @@ class Asker:
 
     def _request(
         self,
-        book: PromptBook,
+        book: Prompts,
         place: Place,
         constraint: Constraint,
         sampling: Sampling,
@@ -176,7 +210,7 @@ class Asker:
     ) -> Request:
         rating = None if ratings is None else float(ratings[place.row])
         return Request(
-            book.messages(place.person, place.item, place.cut, rating),
+            tuple(book.messages(place.person, place.item, place.cut, rating)),
             constraint=constraint,
             sampling=sampling,
             seed=seed,
@@ -190,14 +224,14 @@ def _too_long(answer: Answer) -> bool:
     return answer.status == "invalid" and "context" in answer.detail
 
 
-def _shorter(book: PromptBook, place: Place) -> Place | None:
+def _shorter(book: Prompts, place: Place) -> Place | None:
     cuts = book.ladder(place.person, place.item)
     if place.step + 1 >= len(cuts):
         return None
     return Place(place.row, place.person, place.item, place.step + 1, cuts[place.step + 1])
 
 
-def _note(book: PromptBook, place: Place, answer: Answer) -> str | None:
+def _note(book: Prompts, place: Place, answer: Answer) -> str | None:
     notes = [book.note(place.person, place.item, place.cut)]
     if answer.status != "ok":
         notes.insert(0, answer.detail)

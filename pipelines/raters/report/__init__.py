@@ -1,5 +1,6 @@
 """Evaluation of raters on held-out ratings of people, and summaries of scores."""
 
+from pipelines.raters.report._consistency import consistency, consistency_markdown
 from pipelines.raters.report._held_out import persona_rows
 from pipelines.raters.report._metrics import (
     HeldOut,
@@ -70,6 +71,8 @@ __all__ = [
     "Predictions",
     "RaterReport",
     "VarianceShares",
+    "consistency",
+    "consistency_markdown",
     "evaluate",
     "genre_correlation",
     "genre_gap",

@@ -1,4 +1,4 @@
-"""The statistical rater, its parts, and the raters that know nothing of the persona."""
+"""Statistical raters: of ratings, of products in choice sets, and those without a persona."""
 
 from pipelines.raters.statistical._baselines import MeanRater, RandomRater
 from pipelines.raters.statistical._components import component_sums, components, other_mean_surplus
@@ -11,19 +11,32 @@ from pipelines.raters.statistical._people import (
     group_surplus,
     source_scale,
 )
+from pipelines.raters.statistical._products import (
+    SPREAD,
+    ChoiceSets,
+    FacetRater,
+    TextRater,
+    around,
+    positions,
+)
 from pipelines.raters.statistical._profiles import EFFECTS, Catalogue, genre_matrix
 from pipelines.raters.statistical._rater import HUMAN, StatisticalRater
 
 __all__ = [
     "EFFECTS",
     "HUMAN",
+    "SPREAD",
     "Catalogue",
+    "ChoiceSets",
+    "FacetRater",
     "HumanRows",
     "LiveStatistical",
     "MeanRater",
     "RandomRater",
     "Settled",
     "StatisticalRater",
+    "TextRater",
+    "around",
     "collect_rows",
     "component_sums",
     "components",
@@ -32,6 +45,7 @@ __all__ = [
     "genre_matrix",
     "group_surplus",
     "other_mean_surplus",
+    "positions",
     "source_scale",
     "stated_genres",
 ]

@@ -166,6 +166,7 @@ INCLUDE = {
     "graph",
     "ingest",
     "personas",
+    "product_scoring",
     "products",
     "quality",
     "scoring",

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from pipelines.config import ScoringSettings
 from pipelines.contracts import CONTRACTS
 from pipelines.errors import ConfigError, ContractError
-from pipelines.raters import plan_pairs
+from pipelines.raters import plan_choice_sets, plan_pairs, planned_sets
 
 
 def people(count: int) -> pl.DataFrame:
@@ -140,3 +140,55 @@ def test_plan_by_exposure_needs_exposure():
 
 def test_exposure_is_null_without_a_model():
     assert plan(2, 5, 10)["exposure"].null_count() == 10
+
+
+def shelves(**sizes: list[int]) -> pl.DataFrame:
+    return pl.DataFrame(
+        [(f"category:{name}", f"asin:{n}") for name, items in sizes.items() for n in items],
+        schema=["category_id", "item_id"],
+        orient="row",
+    )
+
+
+def test_every_persona_scores_every_product_of_every_set_once():
+    frame = plan_choice_sets(people(3), shelves(a=[1, 2], b=[2, 3]), ScoringSettings(max_pairs=9))
+    assert CONTRACTS["movies.score_plan"].validate(frame).equals(frame)
+    assert frame.equals(frame.sort("persona_id", "item_id"))
+    assert frame.height == 9
+    assert frame["stratum"].unique().to_list() == ["choice_set"]
+    assert frame["inclusion"].unique().to_list() == [1.0]
+    assert frame["exposure"].null_count() == 9
+
+
+def test_above_the_limit_all_personas_score_the_same_whole_sets():
+    many = {f"s{n}": [10 * n + k for k in range(4)] for n in range(6)}
+    frame = plan_choice_sets(people(5), shelves(**many), ScoringSettings(max_pairs=5 * 4 * 2 + 19))
+    assert frame.height == 40
+    by_persona = frame.group_by("persona_id").agg(pl.col("item_id").sort())
+    assert by_persona["item_id"].n_unique() == 1
+    assert planned_sets(shelves(**many), frame["item_id"].unique())["category_id"].n_unique() == 2
+    assert frame["inclusion"].unique().to_list() == [0.333333]
+
+
+def test_an_item_of_several_sets_is_planned_with_the_chance_that_one_of_them_is_taken():
+    """Two of four sets are taken; an item in two of the four is left out with (2/4)(1/3)."""
+    sets = {"a": [0, 1], "b": [0, 2], "c": [0, 3], "d": [0, 4]}
+    frame = plan_choice_sets(people(1), shelves(**sets), ScoringSettings(max_pairs=3))
+    shared = frame.filter(pl.col("item_id") == "asin:0")["inclusion"].item()
+    assert shared == 1.0, "three of four sets can't be left out"
+    assert set(frame.filter(pl.col("item_id") != "asin:0")["inclusion"]) == {0.5}
+    twice = {"a": [0, 1], "b": [0, 2], "c": [3, 4], "d": [5, 6]}
+    taken = []
+    for seed in range(400):
+        plan = plan_choice_sets(
+            people(1), shelves(**twice), ScoringSettings(max_pairs=4, seed=seed)
+        )
+        taken.append("asin:0" in plan["item_id"])
+    assert np.mean(taken) == pytest.approx(5 / 6, abs=0.06)
+
+
+def test_a_limit_below_one_set_is_refused():
+    with pytest.raises(ConfigError, match="choice set of 2 products"):
+        plan_choice_sets(people(2), shelves(a=[1, 2]), ScoringSettings(max_pairs=3))
+    with pytest.raises(ContractError, match="nothing to score"):
+        plan_choice_sets(people(2), shelves(), ScoringSettings())
