@@ -17,6 +17,7 @@ from pydantic_core import PydanticUndefined
 from pipelines.config import Section, Settings
 from pipelines.contracts import (
     ABLATIONS,
+    DIALOGUE,
     EXPERIMENTS,
     MATCHING,
     PUBLISHED,
@@ -49,6 +50,7 @@ def tables() -> str:
         ("Trained policies", TRAINING),
         ("Visits of simulated users", SIMULATIONS),
         ("Experiments on simulated users", EXPERIMENTS),
+        ("Shopping dialogues", DIALOGUE),
     ):
         out.append(f"## {title}\n\n")
         for dataset, contract in group.items():

@@ -13,6 +13,7 @@ from pipelines.contracts._derived import derived
 from pipelines.contracts._report import POPULATION, RATER_REPORT
 from pipelines.contracts.ablations import ABLATIONS
 from pipelines.contracts.captions import CAPTIONED_DOMAINS, CAPTIONS
+from pipelines.contracts.dialogue import DIALOGUE
 from pipelines.contracts.experiments import EXPERIMENTS
 from pipelines.contracts.matching import MATCHED_DOMAINS, MATCHING
 from pipelines.contracts.published import PUBLISHED
@@ -31,6 +32,7 @@ __all__ = [
     "CAPTIONED_DOMAINS",
     "CAPTIONS",
     "CONTRACTS",
+    "DIALOGUE",
     "EXPERIMENTS",
     "MATCHED_DOMAINS",
     "MATCHING",
@@ -55,5 +57,13 @@ for _domain, _parts in {
         PUBLISHED.update(derived(_domain, **_parts))
 
 CONTRACTS: dict[str, Contract] = (
-    RAW | PUBLISHED | MATCHING | CAPTIONS | ABLATIONS | TRAINING | SIMULATIONS | EXPERIMENTS
+    RAW
+    | PUBLISHED
+    | MATCHING
+    | CAPTIONS
+    | ABLATIONS
+    | TRAINING
+    | SIMULATIONS
+    | EXPERIMENTS
+    | DIALOGUE
 )

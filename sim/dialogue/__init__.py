@@ -29,10 +29,16 @@ from sim.dialogue._protocol import (
     Sales,
     Views,
 )
+from sim.dialogue._run import BLOCK, Played, play
+from sim.dialogue.agents import AGENTS, open_agent
+from sim.dialogue.customers import CUSTOMERS, open_customer
 
 __all__ = [
+    "AGENTS",
+    "BLOCK",
     "CELLS",
     "CONFIDENCES",
+    "CUSTOMERS",
     "FAILED",
     "FEEDBACK",
     "LEAKED",
@@ -57,9 +63,13 @@ __all__ = [
     "Lifetimes",
     "Outcomes",
     "PastEpisode",
+    "Played",
     "Questions",
     "Replies",
     "Sales",
     "Setting",
     "Views",
+    "open_agent",
+    "open_customer",
+    "play",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -175,6 +176,23 @@ class Book:
                 )
 
     @cached_property
+    def identity(self) -> dict[str, Any]:
+        """Release and a hash of the contents that decide dialogues, as JSON values."""
+        found = hashlib.blake2b(digest_size=16)
+        for text in (*self.persona_ids, *self.descriptions, *map(repr, self.attributes)):
+            found.update(text.encode() + b"\0")
+        found.update(self.splits.tobytes())
+        for s in self.sets:
+            own = (s.category_id, s.name, s.path, s.seen, s.item_ids, s.titles, s.texts)
+            found.update(repr(own).encode())
+            for facet in s.facets:
+                found.update(repr((facet.facet_id, facet.question, facet.values)).encode())
+                found.update(facet.of.tobytes())
+            for values in (s.price, s.rating, s.vectors, s.y):
+                found.update(np.ascontiguousarray(values).tobytes())
+        return {"release": self.reference, "contents": found.hexdigest()}
+
+    @cached_property
     def set_hashes(self) -> U64:
         """Hash of each category's id, of shape (sets,)."""
         return hash_ids(s.category_id for s in self.sets)
@@ -235,8 +253,8 @@ def groups(keys: npt.ArrayLike) -> list[tuple[int, Ints]]:
     values = np.asarray(keys)
     order = np.argsort(values, kind="stable")
     found, first = np.unique(values[order], return_index=True)
+    ends = [*first[1:].tolist(), len(order)]
     return [
-        (int(k), rows)
-        for k, rows in zip(found, np.split(order, first[1:]), strict=True)
-        if len(rows)
+        (int(key), order[start:end])
+        for key, start, end in zip(found, first.tolist(), ends, strict=False)
     ]

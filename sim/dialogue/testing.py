@@ -2,11 +2,40 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from dataclasses import fields, replace
+from typing import Any
+
 import numpy as np
+import orjson
 
-from sim.dialogue._book import SPLITS, Book, ChoiceSet, Facet
+from pipelines.seeding import combine
+from sim.dialogue._book import SPLITS, Book, ChoiceSet, Facet, Ints
+from sim.dialogue._lifetimes import Lifetimes, product_order
+from sim.dialogue._protocol import (
+    FAILED,
+    LEAKED,
+    NO_PREFERENCE,
+    OK,
+    UNMATCHED,
+    Actions,
+    Agent,
+    Answers,
+    Customer,
+    Outcomes,
+    Questions,
+    Sales,
+    Views,
+)
 
-__all__ = ["sample_book"]
+__all__ = [
+    "AgentContract",
+    "CustomerContract",
+    "sample_book",
+    "sample_questions",
+    "sample_sales",
+    "sample_views",
+]
 
 _KINDS = {
     "material": ("wood", "metal", "plastic", "cotton", "glass"),
@@ -124,3 +153,258 @@ def sample_book(
         raters=("sample",),
         metadata={"seed": seed, "splits": SPLITS},
     )
+
+
+def sample_views(
+    book: Book,
+    *,
+    turn: int = 0,
+    rows: int = 6,
+    seed: int = 0,
+    max_questions: int = 20,
+    privileged: bool = False,
+) -> Views:
+    """Dialogues of different lifetimes after `turn` questions, about the first facets.
+
+    Answers are the first value, the second, and so on; the customers are test personas.
+    """
+    life = Lifetimes.draw(book, range(rows), episodes=1)
+    sets = life.sets[:, 0]
+    facets = np.full((rows, max_questions), -1)
+    answers = np.full((rows, max_questions), UNMATCHED, np.int8)
+    for row, number in enumerate(sets.tolist()):
+        for n, facet in enumerate(book.sets[number].facets[:turn]):
+            facets[row, n] = n
+            answers[row, n] = n % len(facet.values)
+    transcripts = [
+        [
+            (f.question, f.values[n % len(f.values)])
+            for n, f in enumerate(book.sets[s].facets[:turn])
+        ]
+        for s in sets.tolist()
+    ]
+    return Views(
+        lifetime=np.arange(rows),
+        episode=np.zeros(rows, np.int64),
+        turn=np.full(rows, turn),
+        seeds=combine(seed, life.seeds, turn),
+        set=sets,
+        customer=np.zeros(rows, np.int64),
+        order=product_order(book, life.seeds, 0, sets),
+        facets=facets,
+        answers=answers,
+        questions_left=np.full(rows, max_questions - turn),
+        must_ask=np.zeros(rows, np.bool_),
+        transcript=lambda row: transcripts[row],
+        past=lambda _: [],
+        persona=life.personas[:, 0] if privileged else None,
+    )
+
+
+def sample_questions(book: Book, *, text: str | None = None, rows: int = 6) -> Questions:
+    """One question per lifetime: about the first facet, or in words."""
+    life = Lifetimes.draw(book, range(rows), episodes=1)
+    return Questions(
+        lifetime=np.arange(rows),
+        episode=np.zeros(rows, np.int64),
+        turn=np.zeros(rows, np.int64),
+        seeds=combine(life.seeds, 0),
+        set=life.sets[:, 0],
+        persona=life.personas[:, 0],
+        facet=np.full(rows, 0 if text is None else -1),
+        text=None if text is None else np.array([text] * rows, object),
+        transcript=lambda _: [],
+    )
+
+
+def sample_sales(book: Book, *, rows: int = 6) -> Sales:
+    """Sales of the first product of the set."""
+    life = Lifetimes.draw(book, range(rows), episodes=1)
+    return Sales(
+        lifetime=np.arange(rows),
+        episode=np.zeros(rows, np.int64),
+        seeds=combine(life.seeds, 1),
+        set=life.sets[:, 0],
+        persona=life.personas[:, 0],
+        product=np.zeros(rows, np.int64),
+        y=book.scores(life.sets[:, 0], life.personas[:, 0]),
+        transcript=lambda _: [],
+    )
+
+
+def _taken(batch: Any, rows: Ints) -> Any:
+    """Some rows of a batch."""
+    changed: dict[str, Any] = {}
+    for name in (f.name for f in fields(batch)):
+        value = getattr(batch, name)
+        if isinstance(value, np.ndarray):
+            changed[name] = value[rows]
+        elif callable(value):
+            changed[name] = lambda row, value=value: value(int(rows[row]))
+    return replace(batch, **changed)
+
+
+def _plain(batch: Any) -> list[list[str]]:
+    """Columns of a batch as texts: not a number equals itself."""
+    values = (getattr(batch, f.name) for f in fields(batch))
+    return [[repr(v) for v in column.tolist()] for column in values if column is not None]
+
+
+class AgentContract(ABC):
+    """Behaviour required of every :class:`sim.dialogue.Agent`."""
+
+    #: Turns at which it is asked (questions so far).
+    turns: tuple[int, ...] = (0, 2)
+
+    @abstractmethod
+    def make(self) -> Agent:
+        """The agent under test, not opened."""
+
+    def opened(self, book: Book, seed: int = 3) -> Agent:
+        """The agent, opened as a run opens it."""
+        made = self.make()
+        made.open(book if made.privileged else book.disclosed(), seed)
+        return made
+
+    def views(self, book: Book, **options: Any) -> Views:
+        """Sample views; of privileged agents with personas."""
+        return sample_views(book, privileged=self.make().privileged, **options)
+
+    def outcomes(self, views: Views) -> Outcomes:
+        """The first product was sold, at a regret of 15 points."""
+        regret = np.full(len(views), 15.0, np.float32)
+        return Outcomes(views, product=views.order[:, 0], regret=regret)
+
+    def test_it_says_what_it_is(self) -> None:
+        """A name for tables, and settings that can be stored."""
+        made = self.make()
+        assert isinstance(made, Agent)
+        assert made.name
+        assert isinstance(made.privileged, bool)
+        assert orjson.dumps(made.metadata())
+
+    def test_actions_are_possible_ones(self, book: Book) -> None:
+        """A facet of the set or a question in words; a product of the dialogue."""
+        made = self.opened(book)
+        for turn in self.turns:
+            views = self.views(book, turn=turn)
+            found: Actions = made.act(views)
+            ok = np.ones(len(views), np.bool_) if found.status is None else found.status == OK
+            for row in np.flatnonzero(ok).tolist():
+                shelf = book.sets[int(views.set[row])]
+                if found.ask[row]:
+                    said = found.text is not None and found.text[row]
+                    assert 0 <= found.facet[row] < len(shelf.facets) or said
+                else:
+                    assert 0 <= found.product[row] < len(shelf)
+            for p in (found.confidences, found.distribution):
+                known = np.zeros(0) if p is None else p[~np.isnan(p)]
+                assert ((known >= -1e-6) & (known <= 1 + 1e-6)).all()
+
+    def test_it_sells_when_no_question_is_left(self, book: Book) -> None:
+        """With none left every row recommends or has failed."""
+        views = replace(self.views(book), questions_left=np.zeros(6, np.int64))
+        found = self.opened(book).act(views)
+        ok = np.ones(6, np.bool_) if found.status is None else found.status == OK
+        assert not found.ask[ok].any()
+
+    def test_actions_do_not_depend_on_the_batch(self, book: Book) -> None:
+        """A row alone gets what it gets among others, in any order; asking again changes none."""
+        made = self.opened(book)
+        for turn in self.turns:
+            views = self.views(book, turn=turn)
+            whole = _plain(made.act(views))
+            back = _plain(made.act(_taken(views, np.arange(6)[::-1])))
+            alone = _plain(made.act(_taken(views, np.array([4]))))
+            assert whole == [column[::-1] for column in back]
+            assert [column[4:5] for column in whole] == alone
+
+    def test_relabelled_products_give_relabelled_recommendations(self, book: Book) -> None:
+        """The numbers of the products in the dialogue do not matter."""
+        made = self.opened(book)
+        if made.metadata().get("reads_order") or made.name == "random":
+            return
+        views = replace(self.views(book, turn=2), questions_left=np.zeros(6, np.int64))
+        turned = views.order.copy()
+        for row, size in enumerate(book.sizes[views.set].tolist()):
+            turned[row, :size] = views.order[row, :size][::-1]
+        first, second = made.act(views), made.act(replace(views, order=turned))
+        at = np.arange(6)
+        assert (views.order[at, first.product] == turned[at, second.product]).all()
+
+    def test_wiped_lifetimes_are_as_new(self, book: Book) -> None:
+        """After `wipe` an agent acts as one that learned nothing; others keep what they have."""
+        fresh, made = self.opened(book), self.opened(book)
+        views = self.views(book, turn=1)
+        made.learn(self.outcomes(views))
+        made.wipe(views.lifetime)
+        assert _plain(made.act(views)) == _plain(fresh.act(views))
+
+    def test_learning_is_by_lifetime(self, book: Book) -> None:
+        """What one lifetime learns changes no other."""
+        fresh, made = self.opened(book), self.opened(book)
+        views = self.views(book, turn=1)
+        half = np.arange(3)
+        made.learn(self.outcomes(_taken(views, half)))
+        rest = _taken(views, np.arange(3, 6))
+        assert _plain(made.act(rest)) == _plain(fresh.act(rest))
+
+
+class CustomerContract(ABC):
+    """Behaviour required of every :class:`sim.dialogue.Customer`."""
+
+    @abstractmethod
+    def make(self) -> Customer:
+        """The customer under test, not opened."""
+
+    def opened(self, book: Book, seed: int = 3) -> Customer:
+        """The customer, opened."""
+        made = self.make()
+        made.open(book, seed)
+        return made
+
+    def test_it_says_what_it_is(self) -> None:
+        """A name for tables, and settings that can be stored."""
+        made = self.make()
+        assert isinstance(made, Customer)
+        assert made.name
+        assert orjson.dumps(made.metadata())
+
+    def test_answers_are_values_of_the_facet(self, book: Book) -> None:
+        """A value of the matched facet, no preference or unmatched; or a known status."""
+        made = self.opened(book)
+        for text in (None, "Which price do you prefer?", "qwerty?"):
+            questions = sample_questions(book, text=text)
+            found: Answers = made.answer(questions)
+            assert len(found.facet) == len(found.value) == len(questions)
+            status = np.zeros(6, np.int8) if found.status is None else found.status
+            assert set(status.tolist()) <= {OK, FAILED, LEAKED}
+            for row in np.flatnonzero(status == OK).tolist():
+                facet, value = int(found.facet[row]), int(found.value[row])
+                if facet < 0:
+                    assert value == UNMATCHED
+                    assert found.text is not None
+                    assert found.text[row]
+                else:
+                    widths = book.sets[int(questions.set[row])].widths
+                    assert value in (NO_PREFERENCE, *range(int(widths[facet])), UNMATCHED)
+
+    def test_the_same_question_gets_the_same_answer(self, book: Book) -> None:
+        """In any batch and order, and of another instance with the same seed."""
+        questions = sample_questions(book)
+        whole = _plain(self.opened(book).answer(questions))
+        back = _plain(self.opened(book).answer(_taken(questions, np.arange(6)[::-1])))
+        alone = _plain(self.opened(book).answer(_taken(questions, np.array([4]))))
+        assert whole == [column[::-1] for column in back]
+        assert [column[4:5] for column in whole] == alone
+
+    def test_feedback_names_no_product(self, book: Book) -> None:
+        """Words for each sale, without titles and ids; or a status that says so."""
+        sales = sample_sales(book)
+        found = self.opened(book).feedback(sales)
+        for row, text in enumerate(found.text.tolist()):
+            if found.status is not None and found.status[row] != OK:
+                continue
+            shelf = book.sets[int(sales.set[row])]
+            assert text
+            assert not any(name in text for name in (*shelf.titles, *shelf.item_ids))

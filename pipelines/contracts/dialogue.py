@@ -1,0 +1,186 @@
+"""Contracts of shopping dialogues: their episodes, turns and report.
+
+They belong to no release: they are made on one.
+"""
+
+from __future__ import annotations
+
+import pandera.polars as pa
+import polars as pl
+
+from pipelines.contracts._base import Contract, contracts
+from pipelines.contracts._columns import ITEM, Model
+
+__all__ = ["DIALOGUE"]
+
+_RUN = "Configuration of the run (hex): agent, customer, setting, cell, feedback, memory."
+_SEED = "Seed of the lifetime."
+_EPISODE = "Episode of the lifetime, from 1."
+_POINTS = {"unit": "points, 0-100"}
+
+
+class DialogueEpisodes(Model):
+    """Episodes: a customer, a choice set, and the product that the agent sold."""
+
+    run: pl.String = pa.Field(description=_RUN)
+    agent: pl.String = pa.Field(description="Agent.")
+    customer: pl.String = pa.Field(description="Customer: `statistical` or a model.")
+    setting: pl.String = pa.Field(
+        isin=["customer", "category", "both"],
+        description="One customer in many categories, one category with many customers, or both.",
+    )
+    feedback: pl.String = pa.Field(
+        isin=["none", "regret", "stars", "text"], description="Form of feedback."
+    )
+    memory: pl.Boolean = pa.Field(description="Whether the agent keeps past episodes.")
+    seed: pl.Int64 = pa.Field(ge=0, description=_SEED)
+    episode: pl.Int64 = pa.Field(ge=1, description=_EPISODE)
+    persona_id: pl.String = pa.Field(description="Persona of the customer.")
+    category_id: pl.String = pa.Field(description="Category of the choice set.")
+    cell: pl.String = pa.Field(
+        isin=["seen/seen", "unseen/seen", "seen/unseen", "unseen/unseen"],
+        description="Customer and category: whether agents may use their scores.",
+    )
+    questions: pl.Int64 = pa.Field(ge=0, description="Questions asked (count).")
+    repeated: pl.Int64 = pa.Field(ge=0, description="Of them asked before in the episode (count).")
+    unmatched: pl.Int64 = pa.Field(ge=0, description="Of them without a facet (count).")
+    item_id: pl.String = pa.Field(nullable=True, description=f"{ITEM} Null if it failed.")
+    rank: pl.Int64 = pa.Field(
+        nullable=True, ge=1, description="One more than the number of better products."
+    )
+    score: pl.Float64 = pa.Field(
+        nullable=True,
+        ge=0,
+        le=100,
+        description="Score of the sold product (4 decimals).",
+        metadata=_POINTS,
+    )
+    best: pl.Float64 = pa.Field(
+        ge=0, le=100, description="Best score of the choice set (4 decimals).", metadata=_POINTS
+    )
+    regret: pl.Float64 = pa.Field(
+        nullable=True,
+        ge=0,
+        le=100,
+        description="Best score minus that of the sold product (4 decimals); null if it failed.",
+        metadata=_POINTS,
+    )
+    random_regret: pl.Float64 = pa.Field(
+        ge=0,
+        le=100,
+        description="Best score minus the mean score: the exact regret of a random product "
+        "(4 decimals).",
+        metadata=_POINTS,
+    )
+    stars: pl.Int64 = pa.Field(
+        nullable=True, ge=0, le=5, description="Stars of the sold product; null if it failed."
+    )
+    status: pl.String = pa.Field(
+        isin=["ok", "failed", "leaked"],
+        description="`failed`: a reply was unusable; `leaked`: a customer named a product, an id, "
+        "an index or a score twice. Neither has a regret.",
+    )
+    language_model: pl.String = pa.Field(
+        nullable=True, description="Model of the agent; null without one."
+    )
+    tokens: pl.Int64 = pa.Field(
+        ge=0, description="Tokens of all prompts and replies, of both sides (count)."
+    )
+
+
+class DialogueTurns(Model):
+    """Turns: questions, answers, recommendations, probed recommendations and feedback."""
+
+    run: pl.String = pa.Field(description=_RUN)
+    seed: pl.Int64 = pa.Field(ge=0, description=_SEED)
+    episode: pl.Int64 = pa.Field(ge=1, description=_EPISODE)
+    turn: pl.Int64 = pa.Field(ge=0, description="Questions before the turn (count).")
+    role: pl.String = pa.Field(isin=["agent", "customer"], description="Speaker.")
+    kind: pl.String = pa.Field(
+        isin=["answer", "ask", "feedback", "probe", "recommend"],
+        description="`probe`: what the agent would have sold after this many questions; it "
+        "enters no history.",
+    )
+    text: pl.String = pa.Field(nullable=True, description="Words; null where none were said.")
+    facet_id: pl.String = pa.Field(
+        nullable=True, description="Facet that is asked about; null where it matches none."
+    )
+    value: pl.String = pa.Field(
+        nullable=True, description="Value of the answer; null for no preference or none."
+    )
+    item_id: pl.String = pa.Field(
+        nullable=True,
+        description="Recommended or probed product; at a question, the one that would be sold; "
+        "null where the agent states none.",
+    )
+    regret: pl.Float64 = pa.Field(
+        nullable=True,
+        ge=0,
+        le=100,
+        description="Regret of that product (4 decimals).",
+        metadata=_POINTS,
+    )
+    rank: pl.Int64 = pa.Field(nullable=True, ge=1, description="Rank of that product.")
+    expected_regret: pl.Float64 = pa.Field(
+        nullable=True,
+        ge=0,
+        le=100,
+        description="Regret of the product that the agent expects (4 decimals); null without.",
+        metadata=_POINTS,
+    )
+    top_1: pl.Float64 = pa.Field(
+        nullable=True, ge=0, le=1, description="Stated probability of the best product."
+    )
+    top_5: pl.Float64 = pa.Field(
+        nullable=True, ge=0, le=1, description="Stated probability of one of the best five."
+    )
+    regret_5: pl.Float64 = pa.Field(
+        nullable=True, ge=0, le=1, description="Stated probability of a regret of at most 5."
+    )
+    regret_10: pl.Float64 = pa.Field(
+        nullable=True, ge=0, le=1, description="Stated probability of a regret of at most 10."
+    )
+    regret_20: pl.Float64 = pa.Field(
+        nullable=True, ge=0, le=1, description="Stated probability of a regret of at most 20."
+    )
+    regret_30: pl.Float64 = pa.Field(
+        nullable=True, ge=0, le=1, description="Stated probability of a regret of at most 30."
+    )
+    status: pl.String = pa.Field(
+        isin=["ok", "failed", "leaked"], description="Of the reply behind the turn."
+    )
+    answer_key: pl.String = pa.Field(
+        nullable=True, description="Key of the stored answer; null without a model."
+    )
+
+
+class DialogueReport(Model):
+    """Figures of suites of dialogues, with intervals over lifetimes."""
+
+    figure: pl.String = pa.Field(description="Figure, such as `models`; see docs/dialogue.md.")
+    configuration: pl.String = pa.Field(description="Row of the figure: agent and settings.")
+    x: pl.Float64 = pa.Field(
+        description="Place on the horizontal axis: an episode or a number of questions; 0 of a "
+        "value over all."
+    )
+    metric: pl.String = pa.Field(description="Metric; its unit stands in docs/dialogue.md.")
+    value: pl.Float64 = pa.Field(nullable=True, description="Mean over lifetimes; null if none.")
+    low: pl.Float64 = pa.Field(nullable=True, description="Lower end of the 95 % interval.")
+    high: pl.Float64 = pa.Field(nullable=True, description="Upper end of the 95 % interval.")
+    p: pl.Float64 = pa.Field(
+        nullable=True,
+        ge=0,
+        le=1,
+        description="Of the paired permutation test against the figure's reference, corrected by "
+        "Benjamini and Hochberg; null where nothing is compared.",
+    )
+    lifetimes: pl.Int64 = pa.Field(ge=0, description="Lifetimes with a value (count).")
+
+
+#: The tables by dataset name.
+DIALOGUE: dict[str, Contract] = contracts(
+    "dialogue",
+    episodes=(DialogueEpisodes, "run", "seed", "episode"),
+    turns=(DialogueTurns, "run", "seed", "episode", "turn", "role", "kind"),
+    report=(DialogueReport, "figure", "configuration", "x", "metric"),
+)

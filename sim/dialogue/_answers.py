@@ -1,0 +1,95 @@
+"""Answer model: probabilities of answers to facet questions, given a persona's scores.
+
+Customers draw from it, and the belief of agents uses it as the likelihood. The answers to the
+facets of a choice set are laid out as columns: for each facet its values, then *no preference*.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from pipelines.errors import ConfigError
+from sim.dialogue._book import ChoiceSet, Floats, Ints
+from sim.dialogue._protocol import UNMATCHED, Codes
+
+__all__ = ["AnswerModel", "answer_columns", "columns_of", "value_means"]
+
+
+def answer_columns(shelf: ChoiceSet) -> Ints:
+    """First column of each facet and the number of columns at the end, of shape (facets + 1,)."""
+    return np.concatenate([[0], np.cumsum(shelf.widths + 1)])
+
+
+def columns_of(shelf: ChoiceSet, facets: Ints, answers: Codes | Ints) -> Ints:
+    """Columns of answers, -1 where a question has no facet or its answer no value."""
+    known = (facets >= 0) & (answers != UNMATCHED)
+    if not len(shelf.facets):
+        return np.full(facets.shape, -1)
+    facet = np.where(known, facets, 0)
+    value = np.where(answers >= 0, answers, shelf.widths[facet])
+    return np.where(known, answer_columns(shelf)[facet] + value, -1)
+
+
+def value_means(shelf: ChoiceSet, y: Floats) -> Floats:
+    """Mean score of the products with each facet value, of shape (people, values of all facets).
+
+    Missing scores are left out; NaN where a value has no product with a score.
+    """
+    known = ~np.isnan(y)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        found = (np.where(known, y, 0) @ shelf.members) / (known.astype(np.float32) @ shelf.members)
+    return np.asarray(found, np.float32)
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerModel:
+    """Softmax over the mean scores of a facet's values.
+
+    For a facet with means m_v of the scores of the products with value v,
+    P(v) ∝ exp(m_v / tau) and P(no preference) ∝ exp((mean_v m_v + delta) / tau).
+
+    Attributes
+    ----------
+    tau
+        Temperature (points); 0 takes the most probable answer, the first of equal ones.
+    delta
+        Advantage over the mean that a value needs to be preferred (points).
+    unfaithful
+        Probability of another answer than the drawn one, all others alike (BIEL, appendix D).
+    """
+
+    tau: float = 10.0
+    delta: float = 5.0
+    unfaithful: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.tau < 0 or not 0 <= self.unfaithful <= 1:
+            raise ConfigError(
+                "tau must be 0 or more and unfaithful from 0 to 1",
+                where=f"answer model, tau = {self.tau}, unfaithful = {self.unfaithful}",
+            )
+
+    def probabilities(self, shelf: ChoiceSet, y: Floats) -> Floats:
+        """Probabilities of all answers, of shape (people, columns).
+
+        ``y`` are scores of shape (people, products); a value without a score has probability 0.
+        """
+        means = value_means(shelf, y)
+        first = answer_columns(shelf)
+        found = np.zeros((len(y), int(first[-1])), np.float32)
+        for n, (start, width) in enumerate(zip(shelf.starts, shelf.widths, strict=True)):
+            m = means[:, start : start + width].astype(np.float64)
+            known = ~np.isnan(m)
+            centre = np.where(known, m, 0).sum(axis=1) / np.maximum(known.sum(axis=1), 1)
+            logits = np.column_stack([np.where(known, m, -np.inf), centre + self.delta])
+            if self.tau:
+                logits = np.exp((logits - logits.max(axis=1, keepdims=True)) / self.tau)
+            else:
+                logits = np.arange(width + 1) == logits.argmax(axis=1)[:, None]
+            p = logits / logits.sum(axis=1, keepdims=True)
+            found[:, first[n] : first[n + 1]] = (1 - self.unfaithful) * p + self.unfaithful * (
+                (1 - p) / width
+            )
+        return found

@@ -1,0 +1,86 @@
+"""Forms of feedback: regret, stars and tone of a recommendation, and their likelihoods."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from sim.dialogue._book import Floats, Ints
+from sim.dialogue._protocol import Outcomes
+
+__all__ = ["TONES", "FeedbackModel", "stars_of", "tone_of", "tone_of_text"]
+
+#: Opening sentences by tone: regret 0, at most 5, at most 20, more.
+TONES = (
+    "This is exactly what I was looking for.",
+    "This is very close to what I wanted.",
+    "This is not quite what I had in mind.",
+    "I am disappointed, this is not for me.",
+)
+_LIMITS = np.array([0.0, 5.0, 20.0])
+_TONE_OF = {text: n for n, text in enumerate(TONES)}
+
+
+def stars_of(score: npt.ArrayLike, best: npt.ArrayLike) -> Ints:
+    """Stars ⌊5 · score / best + 1/2⌋ from 0 to 5, half up (BIEL, section 4).
+
+    >>> stars_of([56, 72, 50], [80, 80, 100]).tolist()
+    [4, 5, 3]
+    """
+    with np.errstate(invalid="ignore", divide="ignore"):
+        share = 5.0 * np.asarray(score, np.float64) / np.asarray(best, np.float64)
+    return np.floor(np.nan_to_num(share, posinf=0.0) + 0.5).astype(np.int64)
+
+
+def tone_of(regret: npt.ArrayLike) -> Ints:
+    """Tone by regret, an index of `TONES`.
+
+    >>> tone_of([0, 5, 5.1, 20.5]).tolist()
+    [0, 1, 2, 3]
+    """
+    return np.searchsorted(_LIMITS, np.asarray(regret, np.float64), side="left").astype(np.int64)
+
+
+def tone_of_text(text: str | None) -> int:
+    """Tone of a feedback that opens with one of `TONES`; -1 for any other."""
+    first, dot, _ = (text or "").partition(".")
+    return _TONE_OF.get(first + dot, -1)
+
+
+@dataclass(frozen=True, slots=True)
+class FeedbackModel:
+    """Likelihoods of feedback given a type's scores.
+
+    Attributes
+    ----------
+    deviation
+        Standard deviation of a reported regret around the type's (points).
+    epsilon
+        Probability that stars or tone are any at random.
+    """
+
+    deviation: float = 5.0
+    epsilon: float = 0.1
+
+    def log_likelihood(self, y: Floats, outcomes: Outcomes, rows: Ints) -> Floats:
+        """Log likelihood of each type in some rows, of shape (rows, K); zeros without feedback.
+
+        ``y`` are the scores of the types, of shape (K, products).
+        """
+        sold, best = y[:, outcomes.product[rows]].T, y.max(axis=1)
+        regret = best - sold
+        found = np.zeros(sold.shape, np.float32)
+        if outcomes.regret is not None:
+            found -= (outcomes.regret[rows, None] - regret) ** 2 / (2 * self.deviation**2)
+        if outcomes.stars is not None:
+            found += self._matches(stars_of(sold, best), outcomes.stars[rows], 6)
+        if outcomes.text is not None:
+            tones = np.array([tone_of_text(t) for t in outcomes.text[rows].tolist()], np.int64)
+            found += self._matches(tone_of(regret), tones, len(TONES))
+        return found
+
+    def _matches(self, expected: Ints, given: Ints, levels: int) -> Floats:
+        chance = (1 - self.epsilon) * (expected == given[:, None]) + self.epsilon / levels
+        return np.where((given >= 0)[:, None], np.log(chance), 0.0).astype(np.float32)

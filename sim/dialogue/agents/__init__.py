@@ -1,0 +1,56 @@
+"""Agents by name and from ``module:Class``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pipelines import plugins
+from sim.dialogue._protocol import Agent
+
+if TYPE_CHECKING:
+    from pipelines.config import Settings
+
+__all__ = ["AGENTS", "open_agent"]
+
+#: The project's agents by name; imported on first use.
+AGENTS: dict[str, str] = {
+    "random": "sim.dialogue.agents.baselines:RandomAgent",
+    "popularity": "sim.dialogue.agents.baselines:PopularityAgent",
+    "oracle": "sim.dialogue.agents.baselines:OracleAgent",
+    "best": "sim.dialogue.agents.baselines:BestAgent",
+    "base": "sim.dialogue.agents.belief:BaseAgent",
+    "greedy": "sim.dialogue.agents.belief:GreedyAgent",
+    "dp": "sim.dialogue.agents.belief:PlanningAgent",
+    "thompson": "sim.dialogue.agents.belief:ThompsonAgent",
+    "linear": "sim.dialogue.agents.linear:LinearAgent",
+}
+
+
+def open_agent(name: str, *, settings: Settings | None = None, **options: Any) -> Agent:
+    """An agent by name, before `open`.
+
+    Parameters
+    ----------
+    name
+        One of `AGENTS`, ``module:Class`` or ``path/to/file.py:Class``.
+    settings
+        Given to a class that takes them, such as for its engine.
+    options
+        Further arguments of its class.
+
+    Raises
+    ------
+    ConfigError
+        If there is none of that name (naming the nearest), it is no class with the methods of
+        :class:`Agent`, or an option is unknown.
+    """
+    agent: Agent = plugins.open_plugin(
+        name,
+        AGENTS,
+        options,
+        offered=None if settings is None else {"settings": settings},
+        kind="agent",
+        methods=("open", "act", "learn", "wipe", "metadata"),
+        implement="sim.dialogue.Agent (docs/dialogue.md)",
+    )
+    return agent

@@ -1,0 +1,48 @@
+"""Customers by name and from ``module:Class``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pipelines import plugins
+from sim.dialogue._protocol import Customer
+
+if TYPE_CHECKING:
+    from pipelines.config import Settings
+
+__all__ = ["CUSTOMERS", "open_customer"]
+
+#: The project's customers by name; imported on first use.
+CUSTOMERS: dict[str, str] = {
+    "statistical": "sim.dialogue.customers.statistical:StatisticalCustomer",
+}
+
+
+def open_customer(name: str, *, settings: Settings | None = None, **options: Any) -> Customer:
+    """A customer by name, before `open`.
+
+    Parameters
+    ----------
+    name
+        One of `CUSTOMERS`, ``module:Class`` or ``path/to/file.py:Class``.
+    settings
+        Given to a class that takes them, such as for its engine.
+    options
+        Further arguments of its class.
+
+    Raises
+    ------
+    ConfigError
+        If there is none of that name (naming the nearest), it is no class with the methods of
+        :class:`Customer`, or an option is unknown.
+    """
+    customer: Customer = plugins.open_plugin(
+        name,
+        CUSTOMERS,
+        options,
+        offered=None if settings is None else {"settings": settings},
+        kind="customer",
+        methods=("open", "answer", "feedback", "metadata"),
+        implement="sim.dialogue.Customer (docs/dialogue.md)",
+    )
+    return customer

@@ -1,0 +1,235 @@
+"""The project's agents and the statistical customer against their contracts, and one by one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pipelines.errors import ConfigError
+from sim.dialogue import (
+    AGENTS,
+    NO_PREFERENCE,
+    UNMATCHED,
+    Agent,
+    Book,
+    Customer,
+    Facet,
+    Lifetimes,
+    open_agent,
+    open_customer,
+    play,
+)
+from sim.dialogue.agents.belief import BeliefAgent
+from sim.dialogue.testing import (
+    AgentContract,
+    CustomerContract,
+    sample_book,
+    sample_questions,
+    sample_sales,
+    sample_views,
+)
+
+STATISTICAL = (
+    "random popularity oracle best base greedy dp thompson linear".split()  # noqa: SIM905
+)
+
+
+@pytest.mark.parametrize("agent", STATISTICAL)
+class TestStatisticalAgents(AgentContract):
+    @pytest.fixture(autouse=True)
+    def _named(self, agent: str) -> None:
+        self.agent = agent
+
+    def make(self) -> Agent:
+        return open_agent(self.agent)
+
+
+class TestDeepPlanner(AgentContract):
+    def make(self) -> Agent:
+        return open_agent("dp", depth=2)
+
+
+class TestStatisticalCustomer(CustomerContract):
+    def make(self) -> Customer:
+        return open_customer("statistical")
+
+
+class TestUnfaithfulCustomer(CustomerContract):
+    def make(self) -> Customer:
+        return open_customer("statistical", unfaithful=0.3)
+
+
+def test_every_statistical_agent_is_registered() -> None:
+    assert set(STATISTICAL) <= set(AGENTS)
+
+
+def test_unknown_agents_get_the_nearest_name() -> None:
+    with pytest.raises(ConfigError, match=r"unknown agent.*greedy"):
+        open_agent("gredy")
+    with pytest.raises(ConfigError, match=r"unknown customer.*statistical"):
+        open_customer("statistic")
+
+
+def test_popularity_prefers_rating_then_price_then_id(book: Book) -> None:
+    shelf = replace(
+        book.sets[0],
+        rating=np.where(np.arange(len(book.sets[0])) < 4, 4.5, np.nan).astype("f4"),
+        price=np.array([np.nan, 9, 5, 5] + [1] * (len(book.sets[0]) - 4), "f4"),
+    )
+    agent = open_agent("popularity")
+    agent.open(replace(book, sets=(shelf, *book.sets[1:])).disclosed(), 0)
+    views = sample_views(book)
+    views = replace(views, set=np.zeros_like(views.set))
+    assert (views.order[np.arange(6), agent.act(views).product] == 2).all()
+
+
+def test_oracle_refuses_a_member_of_the_scoring_ensemble(book: Book) -> None:
+    agent = open_agent("oracle")
+    with pytest.raises(ConfigError, match="member of the ensemble"):
+        agent.open(replace(book, raters=("tastes", "words")), 0)
+
+
+def test_planner_sells_at_once_when_questions_cost_too_much(book: Book) -> None:
+    views = sample_views(book)
+    asks = []
+    for cost in (0.0, 1000.0):
+        agent = open_agent("dp", question_cost=cost)
+        agent.open(book.disclosed(), 0)
+        asks.append(agent.act(views).ask)
+    assert asks[0].all()
+    assert not asks[1].any()
+
+
+def test_forced_questions_are_asked_by_every_belief_agent(book: Book) -> None:
+    views = replace(sample_views(book), must_ask=np.ones(6, np.bool_))
+    for name in ("base", "greedy", "dp", "thompson", "linear"):
+        agent = open_agent(name)
+        agent.open(book.disclosed(), 0)
+        assert agent.act(views).ask.all(), name
+
+
+def test_equal_beliefs_are_computed_once(book: Book, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes: list[tuple[int, int]] = []
+    scores = BeliefAgent.sell
+
+    def counted(self: Any, table: Any, w: Any, seeds: Any, inverse: Any) -> Any:
+        sizes.append((len(w), len(inverse)))
+        return scores(self, table, w, seeds, inverse)
+
+    monkeypatch.setattr(BeliefAgent, "sell", counted)
+    agent = open_agent("dp")
+    agent.open(book.disclosed(), 0)
+    views = sample_views(book)
+    agent.act(replace(views, set=np.zeros_like(views.set)))
+    assert sizes == [(1, 6)]
+
+
+def exact(book: Book) -> Book:
+    """The book with one facet that names each product of a set of six."""
+    sets = []
+    for shelf in book.sets:
+        n = 6
+        halves = [np.arange(n) // 3, np.arange(n) % 3]
+        facets = tuple(
+            Facet(
+                f"f{i}",
+                f"kind {i}",
+                f"Which kind {i}?",
+                ("a", "b", "c")[: of.max() + 1],
+                of.astype("i1"),
+            )
+            for i, of in enumerate(halves)
+        )
+        first, second = np.divmod(np.arange(len(book.persona_ids)) % n, 3)
+        y = 10.0 + 50 * (halves[0] == first[:, None]) + 30 * (halves[1] == second[:, None])
+        sets.append(
+            replace(
+                shelf,
+                item_ids=shelf.item_ids[:n],
+                titles=shelf.titles[:n],
+                texts=shelf.texts[:n],
+                price=shelf.price[:n],
+                rating=shelf.rating[:n],
+                vectors=shelf.vectors[:n],
+                facets=facets,
+                y=y.astype(np.float32),
+            )
+        )
+    return replace(book, sets=tuple(sets))
+
+
+def test_separating_facets_and_exact_answers_leave_no_regret(book: Book) -> None:
+    known = exact(book)
+    life = Lifetimes.draw(known, range(12), cell="seen/seen", episodes=4)
+    for agent in (open_agent("base", tau=0.0), open_agent("dp", tau=0.0)):
+        customer = open_customer("statistical", tau=0.0)
+        found = play(known, life, agent, customer, feedback="none")
+        assert found.episodes["regret"].to_list() == [0.0] * 48
+
+
+def test_customers_answer_free_questions_by_words(book: Book) -> None:
+    customer = open_customer("statistical")
+    customer.open(book, 0)
+    facet = customer.answer(sample_questions(book))
+    words = customer.answer(sample_questions(book, text="Do you want a low or a high PRICE?"))
+    assert (words.facet == 0).all()  # the first facet of a sample book is the price
+    assert (words.value == facet.value).all()
+
+
+def test_customers_answer_from_stated_attributes(book: Book) -> None:
+    customer = open_customer("statistical")
+    customer.open(book, 0)
+    questions = sample_questions(book, text="What is your age, may I ask?")
+    found = customer.answer(questions)
+    assert (found.value == UNMATCHED).all()
+    assert found.text is not None
+    assert found.text[0] == f"My age is {book.attributes[int(questions.persona[0])]['age']}."
+
+
+def test_unmatched_questions_are_matched_by_embedding_above_the_threshold(book: Book) -> None:
+    def encode(texts: Any) -> Any:
+        return np.array([[1.0, 0.0] if "price" in t or "spend" in t else [0.0, 1.0] for t in texts])
+
+    sure, unsure = open_customer("statistical", encode=encode), open_customer("statistical")
+    for customer in (sure, unsure):
+        customer.open(book, 0)
+    questions = sample_questions(book, text="How much would you like to spend?")
+    assert (sure.answer(questions).facet == 0).all()
+    assert (unsure.answer(questions).facet == -1).all()
+
+
+def test_unfaithful_customers_change_that_share_of_answers() -> None:
+    book = sample_book(personas=400, sets=6)
+    faithful, other = (open_customer("statistical", tau=0.0, unfaithful=u) for u in (0.0, 0.3))
+    for customer in (faithful, other):
+        customer.open(book, 0)
+    differ = [
+        (faithful._answers(n) != other._answers(n)).mean()  # type: ignore[attr-defined]
+        for n in range(6)
+    ]
+    assert np.mean(differ) == pytest.approx(0.3, abs=0.02)
+
+
+def test_answers_have_the_models_frequencies() -> None:
+    book = sample_book(personas=3000, sets=1, unseen=0.0)
+    customer = open_customer("statistical")
+    customer.open(book, 1)
+    p = customer.model.probabilities(book.sets[0], book.sets[0].y)[:, :4]  # type: ignore[attr-defined]
+    drawn = customer._answers(0)[:, 0]  # type: ignore[attr-defined]
+    shares = [(drawn == v).mean() for v in (0, 1, 2, NO_PREFERENCE)]
+    np.testing.assert_allclose(shares, p.mean(axis=0), atol=0.03)
+
+
+def test_feedback_has_the_tone_of_the_regret_and_one_missed_facet(book: Book) -> None:
+    customer = open_customer("statistical")
+    customer.open(book, 0)
+    sales = sample_sales(book)
+    best = replace(sales, product=np.nanargmax(sales.y, axis=1))
+    worst = replace(sales, product=np.nanargmin(sales.y, axis=1))
+    assert set(customer.feedback(best).text) == {"This is exactly what I was looking for."}
+    for text in customer.feedback(worst).text:
+        assert text.startswith("I am disappointed, this is not for me. I would have preferred")
+        assert text.count(".") == 2
