@@ -58,12 +58,12 @@ DIALOGUE_CLAIMS: dict[str, str] = {
         for points in (5, 10, 20, 30)
     },
 }
-#: Least regret (points, exclusive of the one before) and how the customer then speaks.
+#: How the customer speaks, from the best tone to the worst.
 _TONES = (
-    (0.0, "It is exactly right for you: you are delighted."),
-    (5.0, "It is nearly right for you: you are pleased, with a small reservation."),
-    (20.0, "It is only partly right for you: you are polite, but not convinced."),
-    (float("inf"), "It is not right for you: you are disappointed, and say so politely."),
+    "It is exactly right for you: you are delighted.",
+    "It is nearly right for you: you are pleased, with a small reservation.",
+    "It is only partly right for you: you are polite, but not convinced.",
+    "It is not right for you: you are disappointed, and say so politely.",
 )
 Exchange = tuple[str, str]
 
@@ -143,7 +143,10 @@ def dialogue_agent_messages(
     person: Sequence[Exchange] = (),
     ask: bool = True,
     sell: bool = True,
+    frugal: bool = False,
     turns_left: int | None = None,
+    thought: str | None = None,
+    begun: bool = False,
     product: int | None = None,
     claim: str | None = None,
     fault: str | None = None,
@@ -165,11 +168,18 @@ def dialogue_agent_messages(
     person
         Labels and values about the customer: for ``oracle`` alone.
     ask, sell
-        Possible actions. Without `ask` the reply is a number.
+        Possible actions.
+    frugal
+        Tell the agent to ask no more than it needs (figure 12).
     turns_left
         Questions that may still be asked; None leaves them out.
+    thought
+        Its reasoning before a recommendation, whose reply is then a number; "" for a strategy
+        without one. None asks for an action, or a reason before it.
+    begun
+        End the prompt in the beginning of a recommendation, behind which its number stands.
     product
-        Number of the recommendation that confidences are asked for; None asks for an action.
+        Number of the recommendation that confidences are asked for.
     claim
         The claim, of `DIALOGUE_CLAIMS`, that is answered with yes or no; None asks for a
         percentage of each.
@@ -189,16 +199,23 @@ def dialogue_agent_messages(
             claim=None if claim is None else DIALOGUE_CLAIMS[claim],
             claims=list(DIALOGUE_CLAIMS.items()),
         )
-    elif ask:
+    elif thought is None:
         task = render_template(
             "dialogue_act",
             thought=strategy == "cot",
+            ask=ask,
             sell=sell,
             products=products,
             turns_left=turns_left,
         )
     else:
-        task = render_template("dialogue_recommend", strategy=strategy, products=products)
+        task = render_template(
+            "dialogue_recommend",
+            strategy=strategy,
+            products=products,
+            thought=one_line(thought),
+            begun=begun,
+        )
     user = render_template(
         "dialogue_agent_user",
         strategy=strategy,
@@ -210,15 +227,20 @@ def dialogue_agent_messages(
         task=task,
         fault=None if fault is None else one_line(fault),
     )
-    system = render_template("dialogue_agent_system", strategy=strategy)
-    return (Message("system", system), Message("user", user))
+    system = render_template("dialogue_agent_system", strategy=strategy, frugal=frugal)
+    asked = (Message("system", system), Message("user", user))
+    return (*asked, Message("assistant", "RECOMMEND: ")) if begun else asked
 
 
-def dialogue_summary_messages(strategy: str, episode: str) -> tuple[Message, ...]:
+def dialogue_summary_messages(
+    strategy: str, episode: str, *, fault: str | None = None
+) -> tuple[Message, ...]:
     """Ask an agent for a summary of an episode (figure 13), given as :func:`past_block`."""
+    system = render_template("dialogue_agent_system", strategy=strategy, frugal=False)
+    told = None if fault is None else one_line(fault)
     return (
-        Message("system", render_template("dialogue_agent_system", strategy=strategy)),
-        Message("user", render_template("dialogue_summary", episode=episode)),
+        Message("system", system),
+        Message("user", render_template("dialogue_summary", episode=episode, fault=told)),
     )
 
 
@@ -262,6 +284,7 @@ def dialogue_feedback_messages(
     category: str,
     product: str,
     regret: float,
+    tone: int,
     top: Sequence[str],
     *,
     said: Sequence[Exchange] = (),
@@ -277,8 +300,9 @@ def dialogue_feedback_messages(
         Titles of what was sold and of the three best products.
     regret
         Points (0-100) that the sold product misses of the best one.
+    tone
+        0 (delighted) to 3 (disappointed).
     """
-    tone = next(text for limit, text in _TONES if regret <= limit)
     return _to_customer(
         person,
         category,
@@ -288,7 +312,7 @@ def dialogue_feedback_messages(
             product=one_line(product),
             regret=f"{regret:.0f}",
             top=[one_line(title) for title in top],
-            tone=tone,
+            tone=_TONES[tone],
         ),
         fault,
     )

@@ -162,6 +162,9 @@ class Actions:
         Probabilities of recommendations by number in the dialogue, of shape (n, largest set).
     answer_key, tokens
         Of the stored model answer, and its tokens; None without a model.
+    forgotten
+        Past episodes left out of the prompt because it was longer than the model's context, of
+        shape (n,); None without a model.
     """
 
     ask: Bools
@@ -174,6 +177,7 @@ class Actions:
     distribution: Floats | None = None
     answer_key: Texts | None = None
     tokens: Ints | None = None
+    forgotten: Ints | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,30 +23,32 @@ _TEXTS = {
 }
 
 
-def dialogue_action(products: int, *, sell: bool = True, thought: bool = False) -> Grammar:
-    r"""A question of one line, or (`sell`) the number of a product; a `thought` before it.
+def dialogue_action(
+    products: int, *, ask: bool = True, sell: bool = True, thought: bool = False
+) -> Grammar:
+    r"""A question of one line (`ask`) or the number of a product (`sell`), a `thought` before it.
 
     Captures: ``thought``, and ``question`` or ``product`` (1 to `products`).
 
     >>> dialogue_action(20).parse("RECOMMEND: 17")
     {'product': '17'}
-    >>> dialogue_action(20, thought=True).parse("THOUGHT: It is for a child.\nQUESTION: How old?")
+    >>> dialogue_action(20, thought=True).parse("THOUGHT: It is for a child.\nRECOMMEND: 21")
     >>> dialogue_action(20, sell=False).parse("QUESTION: Is it under $20 that you look for?")
     {'question': 'Is it under $20 that you look for?'}
     """
     from guidance._ast import SelectNode
 
-    question = text(_QUESTION, letters=_LETTERS, end="[?]")
-    actions = [join("QUESTION: ", captured("question", question))]
+    actions: list[GrammarNode] = []
+    if ask:
+        question = text(_QUESTION, letters=_LETTERS, end="[?]")
+        actions.append(join("QUESTION: ", captured("question", question)))
     if sell:
         actions.append(join("RECOMMEND: ", captured("product", integer(1, products))))
     parts: list[GrammarNode | str] = []
     if thought:
         parts = ["THOUGHT: ", captured("thought", text(_THOUGHT, letters=_LETTERS)), "\n"]
-    return Grammar(
-        "dialogue/act" if sell else "dialogue/ask",
-        join(*parts, SelectNode(tuple(actions)) if sell else actions[0]),
-    )
+    parts.append(actions[0] if len(actions) == 1 else SelectNode(tuple(actions)))
+    return Grammar("dialogue/act", join(*parts))
 
 
 def dialogue_percentages(claims: Sequence[str]) -> Grammar:

