@@ -399,6 +399,7 @@ def _details(
         "expected": _expected(spec, bound),
         "failing": outcome.failing,
         "of": outcome.of,
+        **plain(view.noted),
     }
     rows = outcome.rows
     if not outcome.passed and view.examples is not None and view.examples.height:

@@ -80,6 +80,8 @@ class View:
     facts: Mapping[str, Any] = field(default_factory=dict)
     #: Rows to show when a check on it fails, if the frame itself is only a summary.
     examples: pl.DataFrame | None = None
+    #: Further entries of the details of its checks, whether they pass or not.
+    noted: Mapping[str, Any] = field(default_factory=dict)
     #: Why its checks do not apply.
     skipped: str | None = None
     #: Why it could not be made although it must be (its checks fail, saying so).

@@ -28,6 +28,14 @@ MOST_OF_ONE_ANSWER = 0.9
 MOST_FLAT = 0.05
 #: Factor between personas and people where personas have no taste at all.
 NO_TASTE = 1_000.0
+#: Least worth of knowing the customer in most choice sets (points): asking costs something.
+LEAST_WORTH = 5.0
+#: Mean standard deviation of a persona's scores within a choice set (points; BIEL: 25.4).
+SET_SPREAD = (15.0, 30.0)
+#: Best score of a persona in a set below which dialogues skip the set (BIEL, section 4).
+LEAST_BEST = 60.0
+#: Share of personas who find such a product in a set.
+LEAST_REACHED = 0.8
 #: Columns that are set if and only if the status is `ok`.
 _VALUES = ("probabilities", "expected", "mode", "sample", "entropy")
 _WIDTHS = {name: scale.high - scale.low for name, scale in SCALES.items()}
@@ -278,6 +286,94 @@ def _human_distance(evidence: Evidence) -> View:
     )
 
 
+def _asking(evidence: Evidence) -> View:
+    """One row: figures of all choice sets that say whether asking a customer can pay.
+
+    The worth of knowing the customer is mean_c max_a y - max_a mean_c y of a set: the score of
+    each persona's best product, less that of the one product which is best for all (BIEL, sections
+    3 and 4). Sets in which it is small, or scores spread too little or too much or hardly anybody
+    finds a good product, are flagged in the details.
+    """
+    sets = evidence.needed(evidence.sibling_name("choice_set_items"))
+    found = choice_set_figures(evidence.snapshot.scan(), sets.scan())
+    if not found.height:
+        return View.missing("no choice set is scored as a whole")
+    pays = pl.col("worth") >= LEAST_WORTH
+    sound = pays & pl.col("deviation").is_between(*SET_SPREAD)
+    flagged = found.filter(~(sound & (pl.col("reached_share") >= LEAST_REACHED))).sort("worth")
+    return View(
+        found.select(
+            paying_share=pays.mean(),
+            deviation=pl.col("deviation").mean(),
+            reached_share=(pl.col("reached_share") * pl.col("personas")).sum()
+            / pl.col("personas").sum(),
+        ),
+        facts={"pairs": int(found["personas"].sum())},
+        noted={
+            "sets": found.height,
+            "sets_flagged": flagged.height,
+            "median_worth": found["worth"].median(),
+            "flagged": flagged.head(10).to_dicts(),
+        },
+    )
+
+
+def choice_set_figures(scores: pl.LazyFrame, choice_set_items: pl.LazyFrame) -> pl.DataFrame:
+    """Figures of each choice set: what its personas score.
+
+    Parameters
+    ----------
+    scores
+        Rows of `preference_scores`; failed ones are left out.
+    choice_set_items
+        Table of that name.
+
+    Returns
+    -------
+    Columns ``category_id, personas, products`` (counts), ``worth`` of knowing the customer,
+    ``deviation`` (mean over personas of the standard deviation of their scores), ``best`` (mean of
+    a persona's best score; all in points), and ``reached_share`` of the personas whose best score
+    is 60 or more; by id.
+    """
+    key = "category_id"
+    y = (
+        scores.filter(pl.col("status") == "ok")
+        .select("persona_id", "item_id", "expected")
+        .join(choice_set_items.select(key, "item_id"), on="item_id")
+    )
+    by_persona = (
+        y.group_by(key, "persona_id")
+        .agg(best=pl.col("expected").max(), deviation=pl.col("expected").std(ddof=0))
+        .group_by(key)
+        .agg(
+            pl.col("best").mean(),
+            pl.col("deviation").mean(),
+            personas=pl.len(),
+            reached_share=(pl.col("best") >= LEAST_BEST).mean(),
+        )
+    )
+    by_item = (
+        y.group_by(key, "item_id")
+        .agg(pl.col("expected").mean())
+        .group_by(key)
+        .agg(pl.col("expected").max(), products=pl.len())
+    )
+    return (
+        by_persona.join(by_item, on=key)
+        .select(
+            key,
+            "personas",
+            "products",
+            "deviation",
+            "best",
+            "reached_share",
+            worth=pl.col("best") - pl.col("expected"),
+        )
+        .sort(key)
+        .collect(engine="streaming")
+    )
+
+
 def _compared(figure: str) -> ViewFunction:
     """View of one row: the factor between personas and people in a figure, nearest to 1."""
 
@@ -400,5 +496,6 @@ SCORE_VIEWS: Mapping[str, Mapping[str, ViewFunction]] = {
         "plan": _planned_pairs,
         "personas": _persona_spread,
         "human": _human_distance,
+        "asking": _asking,
     },
 }

@@ -14,7 +14,7 @@ from pipelines.domains import DOMAINS
 from pipelines.quality import check_dataset
 from pipelines.store import Store
 
-TABLES = DOMAINS["products"].optional
+TABLES = [name for name in DOMAINS["products"].optional if not name.endswith(("_plan", "_scores"))]
 SETTINGS = Settings(products={"min_category_size": 2, "choice_set_size": 4})  # type: ignore[arg-type]
 PANS, WOKS = "category:Home > Kitchen > Pans", "category:Home > Kitchen > Pans > Woks"
 
