@@ -57,7 +57,7 @@ def played(
         return ask(iter(waiting))
 
     brain._ask = counted  # type: ignore[attr-defined]
-    agents = np.arange(args.agents)
+    agents = np.arange(args.alone or args.agents if alone else args.agents)
     wall, cpu = time.perf_counter(), time.process_time()
     for part in agents[:, None] if alone else [agents]:
         tables = visit(world, brain, shown, part, seed=args.seed)
@@ -78,6 +78,7 @@ def main() -> None:
     parser.add_argument("--engine", default="transformers", help="or vllm_server")
     parser.add_argument("--vllm-python", help="python of vLLM's environment")
     parser.add_argument("--agents", type=int, default=32)
+    parser.add_argument("--alone", type=int, help="agents one at a time (default: all)")
     parser.add_argument("--pages", type=int, default=1)
     parser.add_argument("--recommender", default="popular")
     parser.add_argument("--window", type=int, default=256)
@@ -91,6 +92,10 @@ def main() -> None:
         release = people_release(release, release["training_traits"].polars()["user_id"].sort())
     world = AgentWorld.open(release, pages=args.pages)
     shown = open_recommender(args.recommender).fit(release)
+    # What is imported and loaded at first use is in neither side's time.
+    with tempfile.TemporaryDirectory() as home:
+        first = argparse.Namespace(**vars(args) | {"agents": 1})
+        played(first, world, shown, settings_of(first, home, reuse=True), alone=False)
     found: dict[str, list[dict[str, Any]]] = {"waves": [], "one at a time": []}
     for _ in range(args.runs):
         for name, alone in (("waves", False), ("one at a time", True)):

@@ -282,7 +282,8 @@ def _with_room(tensor: Any, more: int) -> torch.Tensor:
 
     rows, heads, tokens, size = tensor.shape
     shape = (rows, heads, tokens + more, size)
-    room = torch.empty(shape, dtype=tensor.dtype, device=tensor.device)
+    # Zeros, because attention reads the whole room.
+    room = torch.zeros(shape, dtype=tensor.dtype, device=tensor.device)
     room[:, :, :tokens] = tensor
     return room
 
