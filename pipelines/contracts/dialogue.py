@@ -86,6 +86,11 @@ class DialogueEpisodes(Model):
     tokens: pl.Int64 = pa.Field(
         ge=0, description="Tokens of all prompts and replies, of both sides (count)."
     )
+    forgotten: pl.Int64 = pa.Field(
+        ge=0,
+        description="Past episodes that the longest prompt left out to fit the model's context "
+        "(count).",
+    )
 
 
 class DialogueTurns(Model):

@@ -28,6 +28,8 @@ class ModelSession(Asking):
         Engine, serving and home of the answer store; None: those of this machine.
     engine
         Instead of the settings' engine; its answers are not stored.
+    session
+        Another session whose engine, store and tokenizer are used instead; it closes them.
 
     Attributes
     ----------
@@ -41,10 +43,19 @@ class ModelSession(Asking):
         If the model can't be loaded.
     """
 
-    def __init__(self, settings: Settings | None = None, *, engine: Engine | None = None) -> None:
+    def __init__(
+        self,
+        settings: Settings | None = None,
+        *,
+        engine: Engine | None = None,
+        session: ModelSession | None = None,
+    ) -> None:
         settings = settings or load_settings()
+        self._borrowed = session is not None
         self._tokenizer = store = None
-        if engine is None:
+        if session is not None:
+            engine, store, self._tokenizer = session._engine, session._store, session._tokenizer
+        elif engine is None:
             engine = load_engine(settings.engine, settings.serving)
             self._tokenizer = model_tokenizer(settings.engine, settings.serving)
             store = AnswerStore(settings.runtime.home, settings.serving)
@@ -57,6 +68,11 @@ class ModelSession(Asking):
         self._words = None if self._tokenizer is None else vocabulary(self._tokenizer)
         #: Most tokens of a grammar's sentence; ConfigError if the tokenizer can't spell it.
         self.longest: Callable[[Grammar], int] = cache(self._longest)
+
+    def close(self) -> None:
+        """Release the model and commit what the store holds back, unless they are borrowed."""
+        if not self._borrowed:
+            super().close()
 
     def fits(self, messages: Sequence[Message], answer: int) -> bool:
         """Whether prompt and answer (tokens) fit the context.

@@ -251,6 +251,7 @@ class _Episode:
     sold: Ints
     status: Any
     tokens: Ints
+    forgotten: Ints
     comment: Any
     comment_key: Any
     stars: Ints
@@ -279,6 +280,7 @@ class _Episode:
             sold=np.full(n, -1),
             status=np.full(n, OK, np.int8),
             tokens=np.zeros(n, np.int64),
+            forgotten=np.zeros(n, np.int64),
             comment=np.full(n, None, object),
             comment_key=np.full(n, None, object),
             stars=np.full(n, -1),
@@ -395,7 +397,7 @@ class _Block:
         return ~np.where(actions.ask, question, product)
 
     def _note(self, e: _Episode, active: Ints, turn: int, actions: Actions) -> None:
-        """Product, belief, key and tokens of the agent at this turn."""
+        """Product, belief, key, tokens and left-out episodes of the agent at this turn."""
         e.product[active, turn] = self._canonical(e, active, actions.product)
         if actions.expected_regret is not None:
             e.belief[active, turn, 0] = actions.expected_regret
@@ -405,6 +407,8 @@ class _Block:
             e.agent_keys[active, turn] = actions.answer_key
         if actions.tokens is not None:
             e.tokens[active] += actions.tokens
+        if actions.forgotten is not None:
+            e.forgotten[active] = np.maximum(e.forgotten[active], actions.forgotten)
 
     def _probe(self, e: _Episode, active: Ints, turn: int, views: Views) -> None:
         """Note what would be sold now; the agent keeps nothing of it."""
@@ -609,6 +613,7 @@ class _Block:
                     self.agent.metadata().get("language_model"), n, dtype=pl.String, eager=True
                 ),
                 "tokens": e.tokens,
+                "forgotten": e.forgotten,
             },
         )
 

@@ -23,6 +23,12 @@ AGENTS: dict[str, str] = {
     "dp": "sim.dialogue.agents.belief:PlanningAgent",
     "thompson": "sim.dialogue.agents.belief:ThompsonAgent",
     "linear": "sim.dialogue.agents.linear:LinearAgent",
+    "model-base": "sim.dialogue.agents.model:ModelAgent",
+    "model-greedy": "sim.dialogue.agents.model:Greedy",
+    "model-dp": "sim.dialogue.agents.model:Planner",
+    "model-cot": "sim.dialogue.agents.model:Reasoner",
+    "model-summary": "sim.dialogue.agents.model:Summariser",
+    "model-oracle": "sim.dialogue.agents.model:Oracle",
 }
 
 

@@ -15,6 +15,7 @@ __all__ = ["CUSTOMERS", "open_customer"]
 #: The project's customers by name; imported on first use.
 CUSTOMERS: dict[str, str] = {
     "statistical": "sim.dialogue.customers.statistical:StatisticalCustomer",
+    "model": "sim.dialogue.customers.model:ModelCustomer",
 }
 
 
