@@ -44,6 +44,11 @@ ENVIRONMENTS: dict[str, Entry] = {
     "Understudy/MoviesSlate-v0": _entry("SlateEnv", "movies"),
     "Understudy/BooksSlate-v0": _entry("SlateEnv", "books"),
     "Understudy/GamesSlate-v0": _entry("SlateEnv", "games"),
+    "Understudy/Dialogue-v0": Entry(
+        "sim.dialogue:DialogueEnv",
+        "sim.dialogue:DialogueVectorEnv",
+        {"release": "products@latest"},
+    ),
 }
 
 

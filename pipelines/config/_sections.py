@@ -548,14 +548,14 @@ class DialogueSettings(Section):
         le=100,
         description="Best score below which a customer does not shop in a set (points).",
     )
-    temperature: float = Field(
+    tau: float = Field(
         10.0,
         ge=0,
         le=1_000,
         description="Temperature of the statistical customer's answers (points); at 0 the most "
         "probable one is given.",
     )
-    indifference: float = Field(
+    delta: float = Field(
         5.0,
         ge=-100,
         le=100,

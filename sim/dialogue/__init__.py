@@ -4,6 +4,8 @@ After BIEL, "Benchmarking In-Context Experiential Learning Through Repeated Prod
 Recommendations" (sections 3-5).
 """
 
+from typing import TYPE_CHECKING, Any
+
 from sim.dialogue._book import MIN_BEST, SPLITS, Book, ChoiceSet, Facet
 from sim.dialogue._lifetimes import CELLS, SETTINGS, Cell, Lifetimes, Setting
 from sim.dialogue._protocol import (
@@ -30,8 +32,14 @@ from sim.dialogue._protocol import (
     Views,
 )
 from sim.dialogue._run import BLOCK, Played, play
+from sim.dialogue._sessions import MAX_FACETS, MAX_PRODUCTS, Rules, Sessions
 from sim.dialogue.agents import AGENTS, open_agent
 from sim.dialogue.customers import CUSTOMERS, open_customer
+from sim.dialogue.tools import ShoppingTools, tasks
+
+if TYPE_CHECKING:
+    from sim.dialogue._env import DialogueEnv
+    from sim.dialogue._vector import DialogueVectorEnv
 
 __all__ = [
     "AGENTS",
@@ -42,6 +50,8 @@ __all__ = [
     "FAILED",
     "FEEDBACK",
     "LEAKED",
+    "MAX_FACETS",
+    "MAX_PRODUCTS",
     "MAX_QUESTIONS",
     "MIN_BEST",
     "NO_PREFERENCE",
@@ -58,6 +68,8 @@ __all__ = [
     "Cell",
     "ChoiceSet",
     "Customer",
+    "DialogueEnv",
+    "DialogueVectorEnv",
     "Facet",
     "Feedback",
     "Lifetimes",
@@ -66,10 +78,26 @@ __all__ = [
     "Played",
     "Questions",
     "Replies",
+    "Rules",
     "Sales",
+    "Sessions",
     "Setting",
+    "ShoppingTools",
     "Views",
     "open_agent",
     "open_customer",
     "play",
+    "tasks",
 ]
+
+#: Environments need gymnasium and the packages of raters, which running dialogues does not.
+_LAZY = {"DialogueEnv": "_env", "DialogueVectorEnv": "_vector"}
+
+
+def __getattr__(name: str) -> Any:
+    """An environment's class, imported on first use."""
+    if name not in _LAZY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    import importlib
+
+    return getattr(importlib.import_module(f"{__name__}.{_LAZY[name]}"), name)

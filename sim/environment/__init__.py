@@ -7,6 +7,7 @@ environments on a release opens a :class:`World` once and hands it to each.
 
 from sim.environment._catalogue import Cast, Catalogue
 from sim.environment._env import RecommendationEnv
+from sim.environment._options import check_arguments, check_keys, seeds_of
 from sim.environment._people import (
     histories,
     known_items,
@@ -28,10 +29,13 @@ __all__ = [
     "SlateEnv",
     "SlateVectorEnv",
     "World",
+    "check_arguments",
+    "check_keys",
     "histories",
     "known_items",
     "open_rater",
     "persona_traits",
     "persona_users",
+    "seeds_of",
     "split_rows",
 ]

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
+
+import numpy as np
 
 from pipelines.errors import ConfigError
 from pipelines.hints import nearest
@@ -81,6 +83,17 @@ def check_arguments(environment: type, unknown: Mapping[str, object]) -> None:
             where=environment.__name__,
             hint=nearest(first, known, cutoff=0.4),
         )
+
+
+def seeds_of(seed: int | Sequence[int | None] | None, envs: int) -> list[int | None]:
+    """Seed of each environment of ``reset(seed=…)``: ``seed + i``, or the i-th of a sequence."""
+    if seed is None:
+        return [None] * envs
+    if isinstance(seed, int | np.integer):
+        return [int(seed) + n for n in range(envs)]
+    if len(seed) != envs:
+        raise ConfigError(f"{len(seed)} seeds for {envs} environments", where="reset(seed=…)")
+    return list(seed)
 
 
 def _within(name: str, value: float, low: float, high: float | None) -> None:

@@ -24,6 +24,7 @@ from sim.environment._options import (
     Unrated,
     check_arguments,
     check_keys,
+    seeds_of,
 )
 from sim.environment._views import WorldViews, observation_space, observe
 from sim.environment._world import World
@@ -167,7 +168,7 @@ history_length, on_unrated, watched
         check_keys(given, _OPTIONS)
         rows = np.flatnonzero(self._mask(given.get("reset_mask")))
         personas = self._wanted(given)
-        seeds = self._seeds(seed)
+        seeds = seeds_of(seed, self.num_envs)
         for row in rows.tolist():
             if seeds[row] is not None or not self._started:
                 generator, number = seeding.np_random(seeds[row])
@@ -240,17 +241,6 @@ history_length, on_unrated, watched
         if not self._started:
             raise ConfigError("reset() comes before expected()", where=type(self).__name__)
         return self.core.expected(env)
-
-    def _seeds(self, seed: int | Sequence[int | None] | None) -> list[int | None]:
-        if seed is None:
-            return [None] * self.num_envs
-        if isinstance(seed, int | np.integer):
-            return [int(seed) + n for n in range(self.num_envs)]
-        if len(seed) != self.num_envs:
-            raise ConfigError(
-                f"{len(seed)} seeds for {self.num_envs} environments", where="reset(seed=…)"
-            )
-        return list(seed)
 
     def _mask(self, mask: Any) -> npt.NDArray[np.bool_]:
         if mask is None:

@@ -153,6 +153,10 @@ class Result:
         PNG by name.
     counts
         Agents, failed ones, and those left out by reason.
+    legend
+        Sentence on the intervals.
+    assumed
+        Whether statistical rows rest on the assumptions of the statistical brain.
     """
 
     rows: list[Row]
@@ -160,6 +164,11 @@ class Result:
     notes: list[str] = field(default_factory=list)
     pictures: dict[str, bytes] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=dict)
+    legend: str = (
+        "Means over people with 95 % bootstrap intervals over people, unless a note says "
+        "otherwise. Source `statistical` and `baseline`: no language model."
+    )
+    assumed: bool = True
 
     def as_json(self) -> dict[str, Any]:
         """Rows, comparisons, notes and counts as plain values."""

@@ -146,10 +146,7 @@ def markdown(experiment: Experiment, outcome: Outcome, *, release: str, level: i
         return "\n\n".join([*parts, f"No figures: {outcome}."]) + "\n"
     ours, theirs = outcome.rows, paper_rows(experiment.name)
     parts.append(_table(ours, list(experiment.figures)))
-    parts.append(
-        "Means over people with 95 % bootstrap intervals over people, unless a note says "
-        "otherwise. Source `statistical` and `baseline`: no language model."
-    )
+    parts.append(outcome.legend)
     if theirs:
         parts.append("For context, rows of the papers (other people, items and models):")
         parts.append(_table(theirs, list(experiment.figures)))
@@ -163,7 +160,7 @@ def markdown(experiment: Experiment, outcome: Outcome, *, release: str, level: i
     if outcome.counts:
         counted = ", ".join(f"{name} {count:,}" for name, count in outcome.counts.items())
         parts.append(f"Counts: {counted}.")
-    if any(row.source == "statistical" for row in ours):
+    if outcome.assumed and any(row.source == "statistical" for row in ours):
         parts.append(f"The statistical brain's assumptions stand in `{ASSUMED_FILE}`.")
     return "\n\n".join(parts) + "\n"
 
@@ -219,12 +216,17 @@ def _compared(frame: pl.DataFrame) -> str:
 
 
 def write_report(
-    outcomes: Mapping[str, tuple[Experiment, Outcome]], folder: Path, *, release: str
+    outcomes: Mapping[str, tuple[Experiment, Outcome]],
+    folder: Path,
+    *,
+    release: str,
+    title: str = "Experiments on simulated users",
+    stem: str = "experiments",
 ) -> dict[str, Path]:
     """Write the reports of experiments and return the files by kind.
 
     Per experiment ``<name>.md``, ``<name>.csv`` (rows), ``<name>-paired.csv`` and its pictures
-    ``<name>-<picture>.png``; and ``experiments.html``, one page with every table and picture.
+    ``<name>-<picture>.png``; and ``<stem>.html``, one page with every table and picture.
 
     Parameters
     ----------
@@ -234,22 +236,24 @@ def write_report(
         Made if it does not exist.
     release
         Reference of the release.
+    title, stem
+        Of the page, and of its file.
     """
     from pipelines.store.files import storage_errors
 
     written: dict[str, tuple[str, bytes]] = {}
     for name, (experiment, outcome) in outcomes.items():
-        stem = name.replace("/", "_")
+        file = name.replace("/", "_")
         text = markdown(experiment, outcome, release=release)
-        written[f"{name} markdown"] = (f"{stem}.md", text.encode())
+        written[f"{name} markdown"] = (f"{file}.md", text.encode())
         if isinstance(outcome, TooFew):
             continue
         rows, pairs = rows_frame(experiment, outcome), comparisons_frame(experiment, outcome)
-        written[f"{name} csv"] = (f"{stem}.csv", rows.write_csv().encode())
-        written[f"{name} paired"] = (f"{stem}-paired.csv", pairs.write_csv().encode())
+        written[f"{name} csv"] = (f"{file}.csv", rows.write_csv().encode())
+        written[f"{name} paired"] = (f"{file}-paired.csv", pairs.write_csv().encode())
         for picture, png in outcome.pictures.items():
-            written[f"{name} {picture}"] = (f"{stem}-{picture}.png", png)
-    written["html"] = ("experiments.html", page(outcomes, release=release).encode())
+            written[f"{name} {picture}"] = (f"{file}-{picture}.png", png)
+    written["html"] = (f"{stem}.html", page(outcomes, release=release, title=title).encode())
     with storage_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
         for file, data in written.values():
@@ -257,7 +261,7 @@ def write_report(
     return {kind: folder / file for kind, (file, _) in written.items()}
 
 
-def page(outcomes: Mapping[str, tuple[Experiment, Outcome]], *, release: str) -> str:
+def page(outcomes: Mapping[str, tuple[Experiment, Outcome]], *, release: str, title: str) -> str:
     """One HTML page that needs nothing else: the pictures of each experiment below its heading."""
     from pipelines.markdown import html_page
 
@@ -266,13 +270,13 @@ def page(outcomes: Mapping[str, tuple[Experiment, Outcome]], *, release: str) ->
     for name, (experiment, outcome) in outcomes.items():
         pictures = {} if isinstance(outcome, TooFew) else outcome.pictures
         whole = html_page(
-            "Experiments on simulated users",
+            title,
             markdown(experiment, outcome, release=release),
             {f"{name}, {key}": png for key, png in pictures.items()},
         )
         sections.append(whole[whole.index("<body>") + 6 : whole.rindex("</body>")])
     if not whole:
-        whole = html_page("Experiments on simulated users", "", {})
+        whole = html_page(title, "", {})
     links = " · ".join(
         f"<a href='#{html.escape(name)}'>{html.escape(name)}</a>" for name in outcomes
     )

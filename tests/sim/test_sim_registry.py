@@ -28,6 +28,8 @@ SECTIONS = [
     "## Arguments",
     "## Version History",
 ]
+#: Environments whose items are rated; tests/sim/dialogue has the other's.
+RATED = sorted(n for n in ENVIRONMENTS if "domain" in ENVIRONMENTS[n].kwargs)
 OBSERVATIONS = ("recent", "ratings", "compact")
 
 
@@ -69,7 +71,7 @@ def test_the_registry_holds_exactly_what_we_say() -> None:
     assert ours == set(ENVIRONMENTS)
 
 
-@pytest.mark.parametrize("name", sorted(ENVIRONMENTS))
+@pytest.mark.parametrize("name", RATED)
 @pytest.mark.parametrize("rater", ["statistical", "replay"])
 @pytest.mark.parametrize("observation", OBSERVATIONS)
 def test_every_registered_environment_passes_gymnasiums_checker(
@@ -82,7 +84,7 @@ def test_every_registered_environment_passes_gymnasiums_checker(
         check_env(env.unwrapped)
 
 
-@pytest.mark.parametrize("name", sorted(ENVIRONMENTS))
+@pytest.mark.parametrize("name", RATED)
 @pytest.mark.parametrize("observation", OBSERVATIONS)
 def test_every_registered_environment_passes_stable_baselines_checker(
     name: str, observation: str, homes: dict[str, Path], raters: dict[str, Any]
@@ -109,7 +111,7 @@ def test_every_registered_environment_documents_the_fixed_sections(name: str) ->
     assert "- v0:" in doc
 
 
-@pytest.mark.parametrize("name", sorted(ENVIRONMENTS))
+@pytest.mark.parametrize("name", RATED)
 def test_every_registered_environment_has_its_own_vector_form(
     name: str, homes: dict[str, Path], raters: dict[str, Any]
 ) -> None:
@@ -137,7 +139,7 @@ def test_a_release_of_another_domain_is_refused(homes: dict[str, Path]) -> None:
         gymnasium.make("Understudy/Books-v0", release="movies@latest", home=homes["movies"])
 
 
-@pytest.mark.parametrize("name", sorted(ENVIRONMENTS))
+@pytest.mark.parametrize("name", RATED)
 def test_misspelled_argument_names_nearest(name: str, homes: dict[str, Path]) -> None:
     where = {"release": f"{domain_of(name)}@latest", "home": homes[domain_of(name)]}
     with pytest.raises(ConfigError, match=r"'retreiver'.*did you mean retriever\?"):
