@@ -73,7 +73,7 @@ def sample_book(
     seed
         Of all draws.
     sets, products, personas, facets
-        Counts; facets beyond the named vocabularies are words of the set with two values.
+        Counts; facets beyond the named vocabularies have two to five values.
     dimensions
         Of the text vectors.
     unseen
@@ -84,8 +84,8 @@ def sample_book(
     rng = np.random.default_rng(seed)
     kinds = ["price", *_KINDS]
     kinds += [f"word {n}" for n in range(max(0, facets - len(kinds)))]
-    values = {"price": _PRICES} | _KINDS
-    vocabularies = [values.get(kind, ("with", "without")) for kind in kinds]
+    words = {kind: tuple("abcdef"[: 2 + n % 4]) for n, kind in enumerate(kinds)}
+    vocabularies = [(words | _KINDS | {"price": _PRICES})[kind] for kind in kinds]
     liked = np.stack([rng.integers(len(v), size=personas) for v in vocabularies], axis=1)
     weight = rng.gamma(1.0, 1.0, (personas, len(kinds)))
     taste = rng.normal(size=(personas, dimensions)).astype(np.float32)

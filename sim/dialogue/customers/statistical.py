@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from pipelines.seeding import uniform
 from sim.dialogue._answers import AnswerModel, answer_columns, value_means
-from sim.dialogue._book import Book, ChoiceSet, groups
+from sim.dialogue._book import Book, ChoiceSet, Ints, groups
 from sim.dialogue._feedback import TONES, tone_of
 from sim.dialogue._protocol import (
     NO_PREFERENCE,
@@ -140,12 +140,10 @@ class StatisticalCustomer:
         best = np.nanmax(sales.y, axis=1)
         tones = tone_of(best - sales.y[np.arange(len(sales)), sales.product])
         text = np.array([TONES[t] for t in tones.tolist()], object)
-        for number, rows in groups(sales.set):
-            shelf = self._book.sets[number]
-            for row in rows[tones[rows] > 0].tolist():
-                missed = self._missed(shelf, sales.persona[row], int(sales.product[row]))
-                if missed:
-                    text[row] += f" {missed}"
+        behind = np.flatnonzero(tones > 0)
+        for number, rows in groups(sales.set[behind]):
+            at = behind[rows]
+            text[at] += self._missed(number, sales.persona[at], sales.product[at])
         return Replies(text=text)
 
     def _answers(self, number: int) -> npt.NDArray[np.int8]:
@@ -205,14 +203,27 @@ class StatisticalCustomer:
         cosine = self._vectors[number] @ self._encode([question])[0]
         return int(cosine.argmax()) if cosine.max() >= self._threshold else -1
 
-    def _missed(self, shelf: ChoiceSet, persona: int, product: int) -> str:
-        """Sentence on the facet whose preferred value scores furthest above the sold one's."""
-        means = value_means(shelf, shelf.y[[persona]])[0]
-        worst, said = 0.0, ""
-        for facet, start, width in zip(shelf.facets, shelf.starts, shelf.widths, strict=True):
-            own = means[start : start + width]
-            sold, wanted = int(facet.of[product]), int(np.nanargmax(own))
-            if sold not in (-1, wanted) and own[wanted] - own[sold] > worst:
-                worst = float(own[wanted] - own[sold])
-                said = f"I would have preferred {facet.values[wanted]} ({facet.kind})."
-        return said
+    def _missed(self, number: int, personas: Ints, products: Ints) -> Any:
+        """Sentences on the facet whose preferred value scores furthest above the sold one's.
+
+        An empty text where the product has the preferred value of every facet that it has.
+        """
+        shelf = self._book.sets[number]
+        found = np.full(len(personas), "", object)
+        if not shelf.facets:
+            return found
+        means = value_means(shelf, shelf.y[personas])
+        means = np.where(np.isnan(means), -np.inf, means)
+        of = np.stack([f.of for f in shelf.facets], axis=1)[products].astype(np.int64)
+        own = np.take_along_axis(means, shelf.starts + np.maximum(of, 0), axis=1)
+        own[(of < 0) | np.isinf(own)] = np.inf
+        missed = np.maximum.reduceat(means, shelf.starts, axis=1) - own
+        facet = missed.argmax(axis=1)
+        start = shelf.starts[facet]
+        place = np.arange(means.shape[1])
+        inside = (place >= start[:, None]) & (place < (start + shelf.widths[facet])[:, None])
+        wanted = np.where(inside, means, -np.inf).argmax(axis=1)
+        said = [f" I would have preferred {v} ({kind})." for kind, v in shelf.value_names]
+        rows = np.flatnonzero(missed.max(axis=1) > 0)
+        found[rows] = [said[n] for n in wanted[rows].tolist()]
+        return found
