@@ -64,7 +64,7 @@ def dp() -> None:
     for setting, memory in (("customer", True), ("customer", False), ("category", True)):
         agent = open_agent("dp", questions=8, question_cost=0.0)
         rate = measure(
-            book, agent, 512, setting=setting, memory=memory, must_ask=8, keep_turns=False
+            book, agent, 1024, setting=setting, memory=memory, must_ask=8, keep_turns=False
         )
         print(f"dp, {setting}, memory {memory}: {rate}")
 

@@ -7,7 +7,7 @@ which ``Views.order`` shuffles them. Agents see and use the numbering of the dia
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Literal, Protocol, TypeAlias, get_args, runtime_checkable
 
 import numpy as np
@@ -132,6 +132,16 @@ class Views:
 
     def __len__(self) -> int:
         return len(self.lifetime)
+
+    def take(self, rows: Ints) -> Views:
+        """Some dialogues of the batch."""
+        own = {f.name: getattr(self, f.name) for f in fields(self)}
+        arrays = {n: v[rows] for n, v in own.items() if isinstance(v, np.ndarray)}
+        texts = {
+            "transcript": lambda row: self.transcript(int(rows[row])),
+            "past": lambda row: self.past(int(rows[row])),
+        }
+        return Views(**{**own, **arrays, **texts})
 
     def placed(self, products: Ints) -> Ints:
         """Numbers in the dialogue of one product of the choice set per row, of shape (n,)."""

@@ -16,7 +16,7 @@ from sim.dialogue._protocol import Actions, Bools, Outcomes, Views
 
 __all__ = ["BaseAgent", "BeliefAgent", "GreedyAgent", "PlanningAgent", "ThompsonAgent"]
 
-_FACET, _TYPE = 131, 132
+_FACET, _TYPE, _BELIEF = 131, 132, 133
 
 
 class BeliefAgent:
@@ -56,6 +56,8 @@ class BeliefAgent:
         self._types = Types(book, self._model, seed=seed, most=self._most)
         self._priors = Priors(len(self._types))
         self._book = book
+        width = max(int(s.widths.sum()) + 2 * len(s.facets) for s in book.sets)
+        self._hashes = combine(seed, _BELIEF, np.arange(width))
 
     def metadata(self) -> dict[str, Any]:
         """Name, answer model, questions and types."""
@@ -73,12 +75,11 @@ class BeliefAgent:
         facet, product = np.full(n, -1), np.zeros(n, np.int64)
         expected = np.full((n, 7), np.nan, np.float32)
         ask = np.zeros(n, np.bool_)
-        for number, rows, table, w, unique in self._beliefs(views):
+        for number, rows, table, w, unique, free in self._beliefs(views):
             first, inverse = unique
             sold = self.sell(table, w, views.seeds[rows], inverse)
             product[rows] = sold
             expected[rows] = _of(table, w, inverse, sold)
-            free = ~self._asked(views, rows)
             left = views.questions_left[rows] > 0
             more = left & (views.must_ask[rows] | self._goes_on(views.turn[rows]))
             if table.facets and more.any():
@@ -98,7 +99,7 @@ class BeliefAgent:
     def learn(self, outcomes: Outcomes) -> None:
         """Carry the weights after answers and feedback to the next episode."""
         views = outcomes.views
-        for _, rows, table, w, (_, inverse) in self._beliefs(views):
+        for _, rows, table, w, (_, inverse), _ in self._beliefs(views):
             after = learned(w[inverse], table, outcomes, rows, self._feedback)
             self._priors.write(views.lifetime[rows], views.customer[rows], after)
 
@@ -109,13 +110,13 @@ class BeliefAgent:
     def scores(
         self,
         table: SetBelief,
-        w: Floats,
-        free: Bools,
-        views: Views,
+        w: Floats,  # noqa: ARG002
+        free: Bools,  # noqa: ARG002
+        views: Views,  # noqa: ARG002
         rows: Ints,
-        inverse: Ints,
+        inverse: Ints,  # noqa: ARG002
     ) -> Floats:
-        """Worth of asking each facet, of shape (rows, facets).
+        """Worth of asking each facet, of shape (rows, facets); nothing by default.
 
         Parameters
         ----------
@@ -126,7 +127,7 @@ class BeliefAgent:
         views, rows, inverse
             The batch, its rows of this set, and the belief of each.
         """
-        raise NotImplementedError
+        return np.zeros((len(rows), table.facets), np.float32)
 
     def sell(self, table: SetBelief, w: Floats, seeds: Any, inverse: Ints) -> Ints:  # noqa: ARG002
         """Products with the highest expected score, one per row, as numbers of the choice set."""
@@ -138,7 +139,11 @@ class BeliefAgent:
         return np.asarray(turn < self._questions)
 
     def _beliefs(self, views: Views) -> Any:
-        """By choice set: number, rows, tables, distinct beliefs, (first row, belief) of rows."""
+        """Distinct beliefs by choice set.
+
+        Yields number, rows, tables, beliefs of shape (beliefs, K), the first row of each belief and
+        the belief of each row, and the facets that a row has not asked about.
+        """
         log_prior, keys = self._priors.read(views.lifetime, views.customer)
         for number, rows in groups(views.set):
             table = self._types[number]
@@ -146,12 +151,12 @@ class BeliefAgent:
             columns = columns_of(shelf, views.facets[rows], views.answers[rows])
             counts = np.zeros((len(rows), table.p.shape[1] + 1), np.float32)
             counts[np.arange(len(rows))[:, None], columns] = 1.0  # a repeated answer counts once
-            asked = self._asked(views, rows).astype(np.uint64)
-            said = counts[:, :-1].astype(np.uint64) @ combine(1, np.arange(table.p.shape[1]))
-            key = combine(keys[rows], said, asked @ combine(2, np.arange(asked.shape[1])))
+            asked = self._asked(views, rows)
+            known = np.concatenate([counts[:, :-1], asked], axis=1).astype(np.uint64)
+            key = keys[rows] + known @ self._hashes[: known.shape[1]]
             _, first, inverse = np.unique(key, return_index=True, return_inverse=True)
             w = table.posterior(log_prior[rows[first]], counts[first, :-1])
-            yield number, rows, table, w, (first, inverse)
+            yield number, rows, table, w, (first, inverse), ~asked
 
     def _asked(self, views: Views, rows: Ints) -> Bools:
         """Facets that were asked about, of shape (rows, facets of the set)."""
@@ -177,18 +182,36 @@ class BaseAgent(BeliefAgent):
     def __init__(self, questions: int = 10, **options: Any) -> None:
         super().__init__(questions=questions, **options)
 
-    def scores(
-        self,
-        table: SetBelief,
-        w: Floats,  # noqa: ARG002
-        free: Bools,  # noqa: ARG002
-        views: Views,
-        rows: Ints,
-        inverse: Ints,  # noqa: ARG002
-    ) -> Floats:
-        """A draw by hash of turn and facet, above 0."""
-        drawn = uniform(views.seeds[rows][:, None], _FACET, np.arange(table.facets))
-        return np.asarray(drawn + 1.0, np.float32)
+    def act(self, views: Views) -> Actions:
+        """Ask about a facet by hash of the turn; the belief is computed for sales alone."""
+        n, place = len(views), np.arange(self._widths.max(initial=1))
+        drawn = uniform(views.seeds[:, None], _FACET, place)
+        asked = np.zeros((n, len(place) + 1), np.bool_)
+        asked[np.arange(n)[:, None], views.facets] = True
+        drawn[asked[:, :-1]] = -1.0
+        drawn[place >= self._widths[views.set][:, None]] = -2.0
+        best = drawn.max(axis=1)
+        ask = (views.questions_left > 0) & (best > -2)
+        ask &= views.must_ask | (self._goes_on(views.turn) & (best >= 0))
+        sale = np.flatnonzero(~ask)
+        found = super().act(views.take(sale))
+        assert found.expected_regret is not None
+        assert found.confidences is not None
+        product, belief = np.full(n, -1), np.full((n, 7), np.nan, np.float32)
+        product[sale] = found.product
+        belief[sale] = np.column_stack([found.expected_regret, found.confidences])
+        return Actions(
+            ask=ask,
+            facet=np.where(ask, drawn.argmax(axis=1), -1),
+            product=product,
+            expected_regret=belief[:, 0],
+            confidences=belief[:, 1:],
+        )
+
+    def open(self, book: Book, seed: int) -> None:
+        """Draw the types; count the facets."""
+        super().open(book, seed)
+        self._widths = np.array([len(s.facets) for s in book.sets])
 
 
 class GreedyAgent(BeliefAgent):
@@ -275,18 +298,6 @@ class ThompsonAgent(BeliefAgent):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(questions=0, **options)
-
-    def scores(
-        self,
-        table: SetBelief,
-        w: Floats,  # noqa: ARG002
-        free: Bools,  # noqa: ARG002
-        views: Views,  # noqa: ARG002
-        rows: Ints,
-        inverse: Ints,  # noqa: ARG002
-    ) -> Floats:
-        """Nothing is worth asking, unless it must."""
-        return np.zeros((len(rows), table.facets), np.float32)
 
     def sell(self, table: SetBelief, w: Floats, seeds: Any, inverse: Ints) -> Ints:
         """The best product of a type by hash of the turn's seed."""
