@@ -6,13 +6,9 @@ peak resident memory.
 
 from __future__ import annotations
 
-import os
-
-for _name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "POLARS_MAX_THREADS"):
-    os.environ[_name] = "1"  # read when the libraries are loaded
-
 import argparse
 import gc
+import os
 import resource
 import subprocess
 import sys
@@ -25,6 +21,10 @@ import numpy as np
 from sim.dialogue import Book, Lifetimes, open_agent, open_customer, play
 from sim.dialogue.testing import sample_book
 
+#: One thread, in a process that starts with these.
+ONE = dict.fromkeys(
+    ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "POLARS_MAX_THREADS"), "1"
+)
 #: The shape of the paper's choice sets: 350 train personas, 50 products, 30 facets.
 SHAPE = {"sets": 40, "products": 50, "personas": 500, "facets": 30, "unseen": 0.2}
 
@@ -119,7 +119,9 @@ def main() -> None:
             peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
             print(f"{part}: peak {peak:,.0f} MiB, load {os.getloadavg()[0]:.1f}")
         else:
-            subprocess.run([sys.executable, __file__, "--here", part], check=True)
+            subprocess.run(
+                [sys.executable, __file__, "--here", part], check=True, env=os.environ | ONE
+            )
 
 
 if __name__ == "__main__":
