@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import polars as pl
 
@@ -13,6 +13,11 @@ from pipelines.llm.engines import Sampling
 from pipelines.personas._gates import TextGates
 from pipelines.personas._grammar import StatisticalWriter
 from pipelines.plugins import closing_on_error
+
+if TYPE_CHECKING:
+    from pipelines.llm.answers import Tally
+
+    Replied = Callable[[Tally], object] | None
 
 __all__ = ["WRITERS", "Writer", "load_writer"]
 
@@ -48,12 +53,12 @@ class Writer(Protocol):
         ...
 
 
-def _statistical(settings: Settings | None) -> Writer:
-    del settings
+def _statistical(settings: Settings | None, progress: Replied) -> Writer:
+    del settings, progress
     return StatisticalWriter()
 
 
-def _model(settings: Settings | None) -> Writer:
+def _model(settings: Settings | None, progress: Replied) -> Writer:
     if settings is None:
         raise ConfigError(
             "the writer `model` needs all settings, not those of personas alone",
@@ -74,6 +79,7 @@ def _model(settings: Settings | None) -> Writer:
             tokenizer=_tokenizer(settings.engine, settings.serving),
             sampling=_sampling(settings.engine),
             gates=_gates(settings.personas, settings.serving),
+            progress=progress,
         )
 
 
@@ -116,13 +122,13 @@ def _gates(chosen: PersonaSettings, serving: ServingSettings) -> TextGates | Non
 
 
 #: Writers by name; each is opened from the settings.
-WRITERS: dict[str, Callable[[Settings | None], Writer]] = {
+WRITERS: dict[str, Callable[[Settings | None, Replied], Writer]] = {
     "statistical": _statistical,
     "model": _model,
 }
 
 
-def load_writer(name: str, settings: Settings | None = None) -> Writer:
+def load_writer(name: str, settings: Settings | None = None, *, progress: Replied = None) -> Writer:
     """The writer of that name.
 
     Parameters
@@ -132,6 +138,8 @@ def load_writer(name: str, settings: Settings | None = None) -> Writer:
     settings
         Needed for `model`: which engine answers, how it is run, and where replies are kept. A
         writer with a `close` is to be closed.
+    progress
+        Called with the tally of calls after every reply of a model.
 
     Raises
     ------
@@ -142,4 +150,4 @@ def load_writer(name: str, settings: Settings | None = None) -> Writer:
     """
     if name not in WRITERS:
         raise ConfigError("unknown persona writer", where=name, hint=f"one of {', '.join(WRITERS)}")
-    return WRITERS[name](settings)
+    return WRITERS[name](settings, progress)

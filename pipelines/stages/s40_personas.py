@@ -123,7 +123,11 @@ def _written(
     elif name.startswith(HANDMADE):
         frames = iter([personas.handmade_personas(domain, cohort=name)])
     else:
-        writer = personas.load_writer(chosen.writer, settings)
+        writer = personas.load_writer(
+            chosen.writer,
+            settings,
+            progress=lambda tally: report.progress(f"replies for {name}", tally.answers, None),
+        )
         step = settings.serving.window if chosen.writer == "model" else _STEP
         frames = personas.generate_batches(chosen, writer=writer, batch=step)
     with closing(writer):

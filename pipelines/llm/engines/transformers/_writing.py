@@ -158,20 +158,21 @@ def write_plainly(model: Model, vocabulary: Vocabulary, prepared: PreparedReques
 
 def _generate(
     model: Model, vocabulary: Vocabulary, requests: Sequence[PreparedRequest], cache: Any
-) -> list[Answer]:
-    sequences = going = [_Sequence(prepared, prepared.dice()) for prepared in requests]
+) -> Iterator[Answer]:
+    """Answers as they end, by halves of those that are left."""
+    going = [_Sequence(prepared, prepared.dice()) for prepared in requests]
     while going:
         sampler = Sampler(vocabulary, going)
         prompts = [s.ids for s in going]
         limit = max(s.prepared.limit - len(s.prepared.written) for s in going)
         model.generate(prompts, cache, limit, sampler.process, sampler.ended)
+        yield from (s.answer for s in going if s.answer is not None)
         rows = [n for n, s in enumerate(going) if s.answer is None]
         if rows:
             longest = max(len(prompt) for prompt in prompts)
             padding = longest - max(len(prompts[n]) for n in rows)
             cache = _rows_of(cache, rows, padding)
         going = [going[n] for n in rows]
-    return [s.answer for s in sequences if s.answer is not None]
 
 
 def fitting(requests: Sequence[PreparedRequest], budget: int) -> int:
