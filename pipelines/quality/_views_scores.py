@@ -32,9 +32,7 @@ NO_TASTE = 1_000.0
 LEAST_WORTH = 5.0
 #: Mean standard deviation of a persona's scores within a choice set (points; BIEL: 25.4).
 SET_SPREAD = (15.0, 30.0)
-#: Best score of a persona in a set below which dialogues skip the set (BIEL, section 4).
-LEAST_BEST = 60.0
-#: Share of personas who find such a product in a set.
+#: Share of personas whose best score in a set is 60 or more: dialogues skip the others.
 LEAST_REACHED = 0.8
 #: Columns that are set if and only if the status is `ok`.
 _VALUES = ("probabilities", "expected", "mode", "sample", "entropy")
@@ -294,6 +292,8 @@ def _asking(evidence: Evidence) -> View:
     3 and 4). Sets in which it is small, or scores spread too little or too much or hardly anybody
     finds a good product, are flagged in the details.
     """
+    from pipelines.raters import choice_set_figures
+
     sets = evidence.needed(evidence.sibling_name("choice_set_items"))
     found = choice_set_figures(evidence.snapshot.scan(), sets.scan())
     if not found.height:
@@ -315,62 +315,6 @@ def _asking(evidence: Evidence) -> View:
             "median_worth": found["worth"].median(),
             "flagged": flagged.head(10).to_dicts(),
         },
-    )
-
-
-def choice_set_figures(scores: pl.LazyFrame, choice_set_items: pl.LazyFrame) -> pl.DataFrame:
-    """Figures of each choice set: what its personas score.
-
-    Parameters
-    ----------
-    scores
-        Rows of `preference_scores`; failed ones are left out.
-    choice_set_items
-        Table of that name.
-
-    Returns
-    -------
-    Columns ``category_id, personas, products`` (counts), ``worth`` of knowing the customer,
-    ``deviation`` (mean over personas of the standard deviation of their scores), ``best`` (mean of
-    a persona's best score; all in points), and ``reached_share`` of the personas whose best score
-    is 60 or more; by id.
-    """
-    key = "category_id"
-    y = (
-        scores.filter(pl.col("status") == "ok")
-        .select("persona_id", "item_id", "expected")
-        .join(choice_set_items.select(key, "item_id"), on="item_id")
-    )
-    by_persona = (
-        y.group_by(key, "persona_id")
-        .agg(best=pl.col("expected").max(), deviation=pl.col("expected").std(ddof=0))
-        .group_by(key)
-        .agg(
-            pl.col("best").mean(),
-            pl.col("deviation").mean(),
-            personas=pl.len(),
-            reached_share=(pl.col("best") >= LEAST_BEST).mean(),
-        )
-    )
-    by_item = (
-        y.group_by(key, "item_id")
-        .agg(pl.col("expected").mean())
-        .group_by(key)
-        .agg(pl.col("expected").max(), products=pl.len())
-    )
-    return (
-        by_persona.join(by_item, on=key)
-        .select(
-            key,
-            "personas",
-            "products",
-            "deviation",
-            "best",
-            "reached_share",
-            worth=pl.col("best") - pl.col("expected"),
-        )
-        .sort(key)
-        .collect(engine="streaming")
     )
 
 

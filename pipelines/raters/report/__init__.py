@@ -1,6 +1,10 @@
 """Evaluation of raters on held-out ratings of people, and summaries of scores."""
 
-from pipelines.raters.report._consistency import consistency, consistency_markdown
+from pipelines.raters.report._choice_sets import (
+    choice_set_figures,
+    consistency,
+    consistency_markdown,
+)
 from pipelines.raters.report._held_out import persona_rows
 from pipelines.raters.report._metrics import (
     HeldOut,
@@ -71,6 +75,7 @@ __all__ = [
     "Predictions",
     "RaterReport",
     "VarianceShares",
+    "choice_set_figures",
     "consistency",
     "consistency_markdown",
     "evaluate",

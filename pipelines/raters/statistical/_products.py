@@ -37,10 +37,10 @@ _UNSTATED = 0.25
 _KINDS = {"word": 0.5}
 #: Points of 100 per weight, of a set whose facets divide it as `ChoiceSets.division` says (set by
 #: hand, with the next two: the mean of both raters spreads by 15 to 30 points within sets).
-_FACET_GAIN = 60.0
+_FACET_GAIN = 90.0
 #: Points of 100 per standard deviation of similarity: of a product within its set, and of a set
 #: among all sets.
-_WITHIN_GAIN, _BETWEEN_GAIN = 25.0, 10.0
+_WITHIN_GAIN, _BETWEEN_GAIN = 30.0, 10.0
 #: Personas whose scores are computed at once (count).
 _BLOCK = 32
 _NO_SET = "the product is in no choice set"

@@ -5,7 +5,8 @@ from types import SimpleNamespace
 import polars as pl
 import pytest
 
-from pipelines.quality._views_scores import SCORE_VIEWS, choice_set_figures
+from pipelines.quality._views_scores import SCORE_VIEWS
+from pipelines.raters import choice_set_figures
 
 SETS = pl.DataFrame(
     {

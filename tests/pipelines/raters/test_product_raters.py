@@ -103,7 +103,7 @@ def test_a_score_beyond_the_scale_is_its_end():
 
 
 def test_a_liked_value_lifts_its_products_and_a_disliked_one_lowers_them():
-    """One like and one dislike, opposed in set a: 50 +- 60 (weight / root of the set's variance).
+    """One like and one dislike, opposed in set a: 50 +- 90 (weight / root of the set's variance).
 
     Set a has two facets with two values each, half of the products with each: the variance is
     2 * 2 * 0.25 = 1. Set b has the first facet only: 0.5. Draws of the other values are left out
@@ -112,17 +112,17 @@ def test_a_liked_value_lifts_its_products_and_a_disliked_one_lowers_them():
     likes, dislikes = ["material:wood"], ["material:metal", "price:low", "price:high"]
     rater = FacetRater(SETS, FACETS, HUNDRED)
     scores = rater._scores(persona(likes, dislikes), np.arange(3))[0]
-    in_b = 60 / np.sqrt(0.5)
-    assert scores == pytest.approx([50 + 0, 50 - (120 + in_b) / 2, 50 + in_b])
+    in_b = 90 / np.sqrt(0.5)
+    assert scores == pytest.approx([50 + 0, 50 - (180 + in_b) / 2, 50 + in_b])
 
 
 def test_an_unstated_value_weighs_little_and_always_the_same():
     rater = FacetRater(SETS, FACETS, HUNDRED, seed=1)
     many = pl.concat(persona(name=f"persona:a:{n}") for n in range(400))
     scores = rater._scores(many, np.array([0]))[:, 0]
-    # Two draws of 0.25 each, times 60, over the root of 1.
-    assert scores.std() == pytest.approx(60 * 0.25 * np.sqrt(2), rel=0.1)
-    assert scores.mean() == pytest.approx(50, abs=3)
+    # Two draws of 0.25 each, times 90, over the root of 1.
+    assert scores.std() == pytest.approx(90 * 0.25 * np.sqrt(2), rel=0.1)
+    assert scores.mean() == pytest.approx(50, abs=5)
     again = FacetRater(SETS.reverse(), FACETS.reverse(), HUNDRED, seed=1)
     np.testing.assert_allclose(again._scores(many[7:9], np.array([0]))[:, 0], scores[7:9])
     assert not np.allclose(
@@ -135,7 +135,7 @@ def test_texts_are_compared_within_the_set():
     one_set = SETS.filter(pl.col("category_id") == "category:a")
     people = vectors("persona_id", ["persona:a:0"], [[1, 0, 0]])
     scores = TextRater(one_set, ITEM_VECTORS, people, HUNDRED)._scores(persona(), np.arange(2))
-    assert scores[0] == pytest.approx([75, 25])
+    assert scores[0] == pytest.approx([80, 20])
 
 
 def test_a_persona_without_a_vector_and_a_product_without_a_set_have_no_score():

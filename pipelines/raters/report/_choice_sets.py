@@ -1,4 +1,4 @@
-"""Consistency of scores: how far replicates of one pair differ, beside pairs of one choice set."""
+"""Figures of scores by choice set: worth of knowing the customer, consistency of replicates."""
 
 from __future__ import annotations
 
@@ -13,12 +13,70 @@ from pipelines.raters.protocol import Floats, Ints, Rater
 from pipelines.raters.statistical import positions
 from pipelines.seeding import combine, hash_ids, uniform
 
-__all__ = ["consistency", "consistency_markdown"]
+__all__ = ["LEAST_BEST", "choice_set_figures", "consistency", "consistency_markdown"]
 
+#: Best score of a persona in a set below which dialogues skip the set (BIEL, section 4).
+LEAST_BEST = 60.0
 #: Choice sets and replicates (counts; BIEL, section 4), and personas that they are taken for.
 _SETS, _REPLICATES, _PERSONAS = 5, 3, 20
 #: The paper's figures: mean standard deviation over replicates, and within categories (points).
 PAPER = {"replicates": 4.1, "within_sets": 25.4}
+
+
+def choice_set_figures(scores: pl.LazyFrame, choice_set_items: pl.LazyFrame) -> pl.DataFrame:
+    """Figures of each choice set: what its personas score.
+
+    Parameters
+    ----------
+    scores
+        Rows of `preference_scores`; failed ones are left out.
+    choice_set_items
+        Table of that name.
+
+    Returns
+    -------
+    Columns ``category_id, personas, products`` (counts), ``worth`` of knowing the customer,
+    ``deviation`` (mean over personas of the standard deviation of their scores), ``best`` (mean of
+    a persona's best score; all in points), and ``reached_share`` of the personas whose best score
+    is 60 or more; by id.
+    """
+    key = "category_id"
+    y = (
+        scores.filter(pl.col("status") == "ok")
+        .select("persona_id", "item_id", "expected")
+        .join(choice_set_items.select(key, "item_id"), on="item_id")
+    )
+    by_persona = (
+        y.group_by(key, "persona_id")
+        .agg(best=pl.col("expected").max(), deviation=pl.col("expected").std(ddof=0))
+        .group_by(key)
+        .agg(
+            pl.col("best").mean(),
+            pl.col("deviation").mean(),
+            personas=pl.len(),
+            reached_share=(pl.col("best") >= LEAST_BEST).mean(),
+        )
+    )
+    by_item = (
+        y.group_by(key, "item_id")
+        .agg(pl.col("expected").mean())
+        .group_by(key)
+        .agg(pl.col("expected").max(), products=pl.len())
+    )
+    return (
+        by_persona.join(by_item, on=key)
+        .select(
+            key,
+            "personas",
+            "products",
+            "deviation",
+            "best",
+            "reached_share",
+            worth=pl.col("best") - pl.col("expected"),
+        )
+        .sort(key)
+        .collect(engine="streaming")
+    )
 
 
 def consistency(
