@@ -236,7 +236,7 @@ def plan_jobs(job: str, tree: Settings, progress: Any = None) -> Plan:
             where=str(world.folder),
             hint=f"found: {', '.join(sorted(world.domains))}; see docs/data.md",
         )
-    cohorts = {n: DOMAINS[n].cohort(tree.personas.cohort) for n in there if DOMAINS[n].personas}
+    cohorts = {n: DOMAINS[n].cohort(tree.personas.cohort) for n in there}
     before: list[JobRun] = []
     if len(there) > 1 and world.has("persona_files"):
         # The imported cohort reads the files; the other assets show them.

@@ -25,8 +25,6 @@ class Domain:
         Word for one of its items.
     sources
         Sources that it can't do without.
-    personas
-        Whether personas rate its items.
     choice_sets
         Whether personas score whole choice sets (BIEL, section 4), and are not compared with people
         who rated items.
@@ -37,7 +35,6 @@ class Domain:
     name: str
     item: str
     sources: tuple[str, ...]
-    personas: bool = True
     choice_sets: bool = False
     optional: tuple[str, ...] = ()
 
@@ -63,7 +60,6 @@ DOMAINS: dict[str, Domain] = {
             "products",
             "product",
             ("amazon",),
-            personas=False,
             choice_sets=True,
             optional=tuple(
                 f"products.{name}"
@@ -84,4 +80,4 @@ def cohort_domain(cohort: str, default: str = "movies") -> str:
     'books'
     """
     first = cohort.removeprefix("handmade-").partition("-")[0]
-    return first if first in DOMAINS and DOMAINS[first].personas else default
+    return first if first in DOMAINS else default

@@ -74,7 +74,7 @@ POLICIES = Stage(
     datasets=("trained_policy",),
     code_version=_POLICIES_VERSION,
     open=trained_policy,
-    after=tuple(f"releases.{name}" for name, d in DOMAINS.items() if d.personas),
+    after=tuple(f"releases.{name}" for name, d in DOMAINS.items() if not d.choice_sets),
     kinds=("pytorch", "parquet"),
     preview=False,
 )
@@ -289,7 +289,7 @@ def simulation_stage(
         datasets=datasets,
         code_version=version,
         open=simulated,
-        after=tuple(f"releases.{name}" for name, d in DOMAINS.items() if d.personas),
+        after=tuple(f"releases.{name}" for name, d in DOMAINS.items() if not d.choice_sets),
         name="simulate_agents",
         preview=False,
     )
@@ -389,7 +389,7 @@ def experiments_stage(
         datasets=datasets,
         code_version=version,
         open=experiments,
-        after=tuple(f"releases.{name}" for name, d in DOMAINS.items() if d.personas),
+        after=tuple(f"releases.{name}" for name, d in DOMAINS.items() if not d.choice_sets),
         name="run_experiments",
         preview=False,
     )

@@ -89,7 +89,6 @@ personas = dg.define_asset_job(
         *(
             asset_key(f"{domain.name}.{table}")
             for domain in DOMAINS.values()
-            if domain.personas
             for table in ("personas", "persona_embeddings")
         )
     ),

@@ -94,7 +94,7 @@ class PersonaSettings(Section):
         description="Writer of the descriptions: `statistical` needs no model, `model` asks the "
         "engine of the section `engine`.",
     )
-    domain: Literal["movies", "books", "games"] = Field(
+    domain: Literal["movies", "books", "games", "products"] = Field(
         "movies",
         description="Domain whose items the configured cohort likes, if its name begins "
         "with no domain (`books-2026` says it itself).",

@@ -51,7 +51,7 @@ PUBLISHED["movies.population"] = POPULATION
 for _domain, _parts in {
     "books": {},
     "games": {},
-    "products": {"graph": False, "personas": False, "reports": False},
+    "products": {"graph": False, "reports": False},
 }.items():
     if f"{_domain}.items" in PUBLISHED:
         PUBLISHED.update(derived(_domain, **_parts))

@@ -17,13 +17,11 @@ _RATED = (
 _REPORTS = ("rater_report", "population")
 
 
-def derived(
-    domain: str, *, graph: bool = True, personas: bool = True, reports: bool = True
-) -> dict[str, Contract]:
+def derived(domain: str, *, graph: bool = True, reports: bool = True) -> dict[str, Contract]:
     """Contracts of a domain's derived tables, by dataset name."""
     tables = (
         *_ALL,
-        *(_RATED if personas else ()),
+        *_RATED,
         *(_REPORTS if reports else ()),
         *(_GRAPH if graph else ()),
     )

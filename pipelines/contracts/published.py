@@ -70,7 +70,7 @@ class Personas(Model):
     )
     cohort: pl.String = column("Personas generated together share a cohort.")
     domain: pl.String = column(
-        "Domain of the items that it rates.", isin=["movies", "books", "games"]
+        "Domain of the items that it rates.", isin=["movies", "books", "games", "products"]
     )
     origin: pl.String = column("Origin.", isin=["sampled", "matched", "imported", "handmade"])
     writer: pl.String = column(
@@ -100,8 +100,9 @@ class Personas(Model):
     )
     hobby: pl.String = column("Hobby, by age group; null for imported personas.", null=True)
     likes: pl.List(pl.String) = column(
-        "Liked genres, alphabetical: at least one, but none for imported personas and "
-        "for hand-made ones who rate everything alike."
+        "Liked genres, or of products values of facets such as `material:wood`; alphabetical: "
+        "at least one, but none for imported personas of other domains and for hand-made ones who "
+        "rate everything alike."
     )
     dislikes: pl.List(pl.String) = column("Disliked genres, disjoint from `likes`.")
     leniency: pl.String = column(

@@ -14,7 +14,7 @@ import yaml
 from pipelines.errors import ConfigError
 
 #: Domains that there are phrases and genre lists for.
-DOMAIN_NAMES = ("movies", "books", "games")
+DOMAIN_NAMES = ("movies", "books", "games", "products")
 #: Ages (years) at which the stages teen and adult begin, and adults' way of life settles.
 TEEN, ADULT, SETTLED = 13, 18, 30
 
@@ -67,6 +67,21 @@ def genre_phrase(genre: str, domain: str = "movies") -> str:
         return str(own["genres"][genre]["phrase"])
     # Not `format`: a genre is text that somebody else wrote.
     return str(own.get("phrases", {}).get(genre) or own["noun"].replace("{genre}", genre))
+
+
+@cache
+def taste_names() -> dict[str, tuple[str, ...]]:
+    """Texts that name a taste (lower case), of tastes whose own name is not one.
+
+    >>> taste_names()["material:leather"]
+    ('leather goods', 'leather', 'things of leather', 'leather bags')
+    """
+    return {
+        taste: (own["phrase"], *own["names"])
+        for domain in DOMAIN_NAMES
+        for taste, own in _read_domain(domain)["genres"].items()
+        if "names" in own
+    }
 
 
 def stages(age: int, job: str, activity: str = "medium") -> tuple[str, ...]:
@@ -130,7 +145,7 @@ def _worded(section: Any) -> Any:
     if isinstance(section, str):
         return wordings(section)
     if isinstance(section, dict):
-        return {k: v if k == "phrase" else _worded(v) for k, v in section.items()}
+        return {k: v if k in ("phrase", "names") else _worded(v) for k, v in section.items()}
     return tuple(_worded(entry) for entry in section)
 
 

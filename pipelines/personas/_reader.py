@@ -24,6 +24,8 @@ from typing import Any
 
 import polars as pl
 
+from pipelines.personas._phrases import taste_names
+
 #: Values of the columns `leniency` and `manner` of personas.
 LENIENCY = ("harsh", "average", "generous")
 MANNER = ("narrow", "average", "wide", "polar", "uniform")
@@ -1071,6 +1073,8 @@ def _lexicon(genres: tuple[str, ...]) -> _Lexicon:
 
 
 def _names_of(genre: str) -> set[str]:
+    if genre in taste_names():
+        return set(taste_names()[genre])
     name = genre.casefold().replace("\u2019", "'")
     # A compound is known by each of its parts: `Mystery & Thriller`, `Science Fiction, Fantasy`.
     parts = {p.strip() for p in re.split(r"\s*(?:&|,|/|\band\b)\s*", name) if p.strip()}

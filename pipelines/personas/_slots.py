@@ -36,7 +36,7 @@ _HOBBIES = (
     "In {their} free time {they} enjoys {hobby}, because ",
     "{Their} favorite hobby is {hobby}, since ",
 )
-_ITEMS = {"movies": "film", "books": "book", "games": "game"}
+_ITEMS = {"movies": "film", "books": "book", "games": "game", "products": "product"}
 
 
 def introduction(name: str, age: int, job: str) -> str:
@@ -213,6 +213,31 @@ _FILLED: dict[str, tuple[tuple[Sequence[str], Sequence[str], Sequence[str]], ...
                 "one round fits between two cups of tea",
                 "his fingers are too slow for the ball",
                 "calm music and large letters",
+            ),
+        ),
+    ),
+    "products": (
+        (
+            ("material:wood", "price:low"),
+            ("color:white",),
+            (
+                "knows every regular passenger on the early line by name",
+                "the garden is quiet after a day in traffic",
+                "each board shows where the tree once stood",
+                "the bus fare taught her to count every coin",
+                "her work gloves leave a mark on all of them",
+                "a plain shape and screws that can be turned again",
+            ),
+        ),
+        (
+            ("style:classic",),
+            ("power:battery",),
+            (
+                "drinks his coffee in the same corner bakery every morning",
+                "small wheels always do what they are told to do",
+                "they ran for a century before he met them",
+                "they stop on the day he needs them",
+                "spare parts and a maker with an address",
             ),
         ),
     ),

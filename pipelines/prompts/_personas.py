@@ -103,6 +103,20 @@ DOMAIN_WORDS = {
             "Simulation", "Sports", "Strategy",
         ),
     ),
+    "products": DomainWords(
+        "shoppers",
+        "properties of products",
+        "buys things",
+        "what this person looks for in a product, where and how often things are bought, and what "
+        "makes a product be sent back.",
+        (
+            "color:black", "color:blue", "color:many colors", "color:red", "color:white",
+            "count:set", "material:fabric", "material:glass", "material:leather", "material:metal",
+            "material:plastic", "material:wood", "place:on the road", "place:outdoors",
+            "power:battery", "price:high", "price:low", "size:large", "size:small",
+            "style:classic", "style:elegant", "style:handmade", "style:modern", "style:playful",
+        ),
+    ),
 }  # fmt: skip
 
 

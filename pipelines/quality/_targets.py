@@ -35,7 +35,7 @@ def persona_targets() -> PersonaTargets:
     from pipelines.personas import load_lists
 
     lists = load_lists()
-    by_domain = {name: load_lists(name) for name, d in DOMAINS.items() if d.personas}
+    by_domain = {name: load_lists(name) for name in DOMAINS}
     ages = tuple(
         (int(low), int(high), float(share))
         for low, high, share in zip(

@@ -368,7 +368,7 @@ def spelling(genre: str) -> str:
     from pipelines.personas import genre_phrase
 
     forms = {re.escape(genre.lower()) + "s?"}
-    forms |= {re.escape(genre_phrase(genre, d).lower()) for d in DOMAINS if DOMAINS[d].personas}
+    forms |= {re.escape(genre_phrase(genre, d).lower()) for d in DOMAINS}
     if genre in SPELLINGS:
         forms.add(SPELLINGS[genre])
     return rf"(?i)\b(?:{'|'.join(sorted(forms))})\b"

@@ -176,4 +176,4 @@ def _stage(domain: str) -> Stage:
     )
 
 
-STAGES = [_stage(name) for name, domain in DOMAINS.items() if domain.personas]
+STAGES = [_stage(name) for name in DOMAINS]

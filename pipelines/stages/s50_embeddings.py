@@ -48,8 +48,7 @@ STAGES = [
             "persona_id",
             embeddings.persona_text,
         )
-        for name, domain in DOMAINS.items()
-        if domain.personas
+        for name in DOMAINS
     ),
     *(
         _stage(f"{name}.items", f"{name}.item_embeddings", "item_id", embeddings.item_text)

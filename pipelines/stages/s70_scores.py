@@ -332,4 +332,4 @@ def _stages(domain: str) -> list[Stage]:
     ]
 
 
-STAGES = [stage for name, d in DOMAINS.items() if d.personas for stage in _stages(name)]
+STAGES = [stage for name in DOMAINS for stage in _stages(name)]

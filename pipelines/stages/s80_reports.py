@@ -116,7 +116,7 @@ STAGES = [
         make=rater_report,
     )
     for domain in DOMAINS.values()
-    if domain.personas and not domain.choice_sets
+    if not domain.choice_sets
 ] + [
     Stage(
         datasets=(f"{domain.name}.population",),
@@ -130,5 +130,5 @@ STAGES = [
         make=population,
     )
     for domain in DOMAINS.values()
-    if domain.personas and not domain.choice_sets
+    if not domain.choice_sets
 ]

@@ -140,8 +140,7 @@ def _licences(context: PipelineContext, domain: Domain) -> dict[str, Licence]:
     }
     if "taxonomy" in out and not context.store.current("raw.taxonomy_categories").rows:
         del out["taxonomy"]
-    if domain.personas:
-        out |= personas.LICENCES
+    out |= personas.LICENCES
     if settings.embedding.model == embeddings.BUNDLED:
         out[embeddings.BUNDLED] = embeddings.BUNDLED_LICENCE
     return out

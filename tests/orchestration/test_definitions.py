@@ -80,7 +80,7 @@ def test_a_release_waits_for_every_published_table_of_its_domain(
     parents = graph.get(dg.AssetKey(["releases", domain])).parent_keys
     own = {asset_key(name) for name in PUBLISHED if name.startswith(f"{domain}.")}
     shared = {asset_key(name) for name in PUBLISHED if "." not in name}
-    assert parents == own | (shared if DOMAINS[domain].personas else set())
+    assert parents == own | shared
 
 
 def test_every_domain_has_a_job_that_ends_in_its_release(defs: dg.Definitions) -> None:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from guidance._ast import GrammarNode
 
 #: Name of the field that says what a persona wants of a domain's items, and why.
-DOMAINS = {"movies": "cinema", "books": "reading", "games": "play"}
+DOMAINS = {"movies": "cinema", "books": "reading", "games": "play", "products": "shopping"}
 _GENRE = "genre:"
 
 

@@ -155,3 +155,44 @@ def test_whatever_a_file_says_the_rows_keep_the_contract(rows: list[tuple[str, s
         return
     found = CONTRACTS["movies.personas"].validate(imported(frame))
     assert not found["description"].str.contains(r"[\p{Cc}{}\x{200B}-\x{200F}]").any()
+
+
+# -- tastes of shoppers --------------------------------------------------------------------
+
+
+def shopper(**row: Any) -> tuple[list[str], list[str]]:
+    frame = imported(raw(row), domain="products")
+    CONTRACTS["products.personas"].validate(frame)
+    assert frame["domain"].to_list() == ["products"]
+    return frame["likes"][0].to_list(), frame["dislikes"][0].to_list()
+
+
+def test_tastes_for_products_are_read_from_the_text() -> None:
+    text = "A baker of 44 who loves wooden toys and vintage things but can't stand plastic things."
+    assert shopper(text=text) == (["material:wood", "style:classic"], ["material:plastic"])
+    assert shopper(text=TEXT) == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("income", "likes"),
+    [
+        ("Less than $10,000", ["price:low"]),
+        ("$25,000 to $34,999", ["price:low"]),
+        ("$35,000 to $49,999", []),
+        ("$75,000 to $99,999", []),
+        ("$100,000 to $149,999", ["price:high"]),
+        ("Not Applicable", []),
+    ],
+)
+def test_an_income_sets_the_taste_for_prices(income: str, likes: list[str]) -> None:
+    attributes = orjson.dumps({"CAREER": "Sales", "INCOME_RANGE": income}).decode()
+    assert shopper(attributes=attributes) == (likes, [])
+    assert imported(raw({"attributes": attributes}))["likes"][0].to_list() == []
+
+
+def test_a_stated_taste_for_prices_outweighs_the_income() -> None:
+    attributes = orjson.dumps({"income": "$200,000 or more"}).decode()
+    text = "A collector of clocks who loves bargains and things made of wood."
+    assert shopper(text=text, attributes=attributes) == (["material:wood", "price:low"], [])
+    text = "A collector of clocks who avoids expensive things."
+    assert shopper(text=text, attributes=attributes) == ([], ["price:high"])

@@ -151,7 +151,7 @@ def test_opinions_are_favourable_in_the_shares_of_the_source(people):
         assert opinions / grown.height == pytest.approx(OPINIONS / 12, abs=0.015), genre
 
 
-@pytest.mark.parametrize("domain", ["movies", "books", "games"])
+@pytest.mark.parametrize("domain", ["movies", "books", "games", "products"])
 def test_nobody_has_an_opinion_before_the_age_that_the_list_states(domain):
     lists = load_lists(domain)
     people = sample_attributes(3, "ages", np.arange(8_000), lists)

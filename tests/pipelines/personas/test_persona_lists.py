@@ -63,8 +63,8 @@ def test_an_absent_list_and_an_unknown_domain_are_named(folder):
     (folder / "jobs.csv").unlink()
     with pytest.raises(ConfigError, match=r"missing.*jobs\.csv"):
         read_lists(folder)
-    with pytest.raises(ConfigError, match=r"no persona lists.*products"):
-        load_lists("products")
+    with pytest.raises(ConfigError, match=r"no persona lists.*music"):
+        load_lists("music")
 
 
 @pytest.mark.parametrize("share", ["0", "0.5", "1"])

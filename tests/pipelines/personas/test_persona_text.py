@@ -21,7 +21,7 @@ from pipelines.personas import (
 from pipelines.personas.testing import WriterContract
 from pipelines.prompts import DOMAIN_WORDS
 
-DOMAINS = ("movies", "books", "games")
+DOMAINS = ("movies", "books", "games", "products")
 
 
 @pytest.fixture(scope="module", params=DOMAINS)
@@ -81,13 +81,13 @@ def test_a_sentence_with_a_disliked_genre_names_no_liked_one(cohort):
 
 
 def test_each_domain_speaks_of_its_own_items(cohort):
-    own = {"movies": "watches", "books": "reads", "games": "plays"}
+    own = {"movies": "watches", "books": "reads", "games": "plays", "products": "buys"}
     domain = cohort["domain"][0]
     texts = cohort["description"]
     assert texts.str.contains(rf"\b{own[domain]}\b|chooses|picks").all()
     last = [sentences(t)[-1] for t in texts]
     for other in set(own) - {domain}:
-        words = {"movies": r"films?", "books": r"books?", "games": r"games?"}[other]
+        words = {"movies": r"films?", "books": r"books?", "games": r"games?"}.get(other, "buys")
         assert not any(re.search(rf"\b{words}\b", s) for s in last)
 
 

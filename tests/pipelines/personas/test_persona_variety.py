@@ -38,7 +38,7 @@ def test_shares_lie_between_zero_and_one_and_order_does_not_matter(texts):
         assert 0 <= share <= 1
 
 
-@pytest.mark.parametrize("domain", ["movies", "books", "games"])
+@pytest.mark.parametrize("domain", ["movies", "books", "games", "products"])
 def test_ten_thousand_descriptions_differ_and_hardly_a_sentence_comes_back(domain):
     texts = generate(PersonaSettings(count=10_000), cohort=domain)["description"]
     found = text_variety(texts)

@@ -10,11 +10,11 @@ import pytest
 
 from pipelines.config import Settings
 from pipelines.contracts import CONTRACTS
-from pipelines.domains import DOMAINS
 from pipelines.quality import check_dataset
+from pipelines.stages import stage_of
 from pipelines.store import Store
 
-TABLES = [name for name in DOMAINS["products"].optional if not name.endswith(("_plan", "_scores"))]
+TABLES = stage_of("products.products").datasets
 SETTINGS = Settings(products={"min_category_size": 2, "choice_set_size": 4})  # type: ignore[arg-type]
 PANS, WOKS = "category:Home > Kitchen > Pans", "category:Home > Kitchen > Pans > Woks"
 
