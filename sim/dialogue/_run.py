@@ -199,15 +199,26 @@ def play(
         if progress is not None:
             progress(int(rows[-1]) + 1, len(lifetimes))
     turns = [t for _, t in frames if t is not None]
+    ordered = bool((np.diff(lifetimes.seeds) > 0).all())
     return Played(
         run=run,
         identity=identity,
-        episodes=pl.concat([e for e, _ in frames]).sort("run", "seed", "episode"),
-        turns=pl.concat(turns).sort("run", "seed", "episode", "turn", "role", "kind")
-        if keep_turns
-        else None,
+        episodes=_joined("episodes", [e for e, _ in frames], ordered=ordered),
+        turns=_joined("turns", turns, ordered=ordered) if keep_turns else None,
         reused=reused,
     )
+
+
+def _joined(table: str, frames: list[pl.DataFrame], *, ordered: bool) -> pl.DataFrame:
+    """Frames that are each in the order of the contract's key, as one in that order."""
+    whole = pl.concat(frames, rechunk=False)
+    return whole if ordered else _sorted(table, whole)
+
+
+def _sorted(table: str, frame: pl.DataFrame) -> pl.DataFrame:
+    from pipelines.contracts import CONTRACTS
+
+    return frame.sort(CONTRACTS[f"dialogue.{table}"].key)
 
 
 def _stored(
@@ -334,7 +345,8 @@ class _Block:
                 turns.append(self._turns(episode))
             self.past.append(episode)
         self.agent.wipe(self.rows)
-        return pl.concat(episodes), pl.concat(turns) if keep_turns else None
+        told = _sorted("turns", pl.concat(turns)) if keep_turns else None
+        return _sorted("episodes", pl.concat(episodes)), told
 
     def _start(self, number: int) -> _Episode:
         sets = self.lifetimes.sets[self.rows, number]

@@ -94,6 +94,15 @@ def test_blocks_change_nothing(book: Book, agent: str) -> None:
     assert_frame_equal(whole.turns, small.turns)
 
 
+def test_rows_are_ordered_by_their_keys_whatever_the_order_of_seeds(book: Book) -> None:
+    life = Lifetimes.draw(book, [5, 3, 9], episodes=3)
+    found = play(book, life, open_agent("dp"), open_customer("statistical"), block=2)
+    straight = Lifetimes.draw(book, [3, 5, 9], episodes=3)
+    other = play(book, straight, open_agent("dp"), open_customer("statistical"))
+    assert_frame_equal(found.episodes, other.episodes)
+    assert_frame_equal(found.turns, other.turns)
+
+
 def test_a_lifetime_alone_is_what_it_is_among_others(book: Book) -> None:
     life = Lifetimes.draw(book, range(10), episodes=4)
     alone = Lifetimes.draw(book, [7], episodes=4)
