@@ -10,7 +10,7 @@ import dagster as dg
 
 from orchestration.assets import stage_asset
 from orchestration.defs.ablations import suite_assets
-from orchestration.defs.agents import agent_assets, experiment_assets
+from orchestration.defs.agents import agent_assets, dialogue_assets, experiment_assets
 from orchestration.defs.checks import dataset_checks
 from orchestration.defs.jobs import JOBS, SCHEDULES
 from orchestration.defs.releases import release_assets
@@ -61,6 +61,7 @@ def build_defs(
             *suite_assets(),
             agent_assets(),
             experiment_assets(),
+            dialogue_assets(),
         ],
         asset_checks=dataset_checks(),
         jobs=JOBS,

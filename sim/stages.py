@@ -1,4 +1,4 @@
-"""Tables that are made from releases: policies, scores of suites, visits, experiments."""
+"""Tables made from releases: policies, scores of suites, visits, experiments, dialogues."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pipelines.plugins import closing
 from pipelines.stages import Check, Inputs, Report, Stage, release_name
 from pipelines.store import Build, CheckRecord, Table, build_key
 
-__all__ = ["POLICIES", "experiments_stage", "scores_stage", "simulation_stage"]
+__all__ = ["POLICIES", "dialogues_stage", "experiments_stage", "scores_stage", "simulation_stage"]
 
 #: Tables of visits, in the order in which they are written.
 SIMULATED = ("agents", "views", "pages", "memories")
@@ -21,6 +21,8 @@ SIMULATED = ("agents", "views", "pages", "memories")
 AGENTS_VERSION = "4"
 #: Raised with `sim.experiments.CODE_VERSION`.
 EXPERIMENTS_VERSION = "2"
+#: Raised with `sim.dialogue` CODE_VERSION and with the figures of its report.
+DIALOGUES_VERSION = "1"
 #: Brains whose visits depend on nothing but the release and the configuration.
 _OWN_BRAINS = ("statistical", "random", "always")
 
@@ -393,3 +395,95 @@ def experiments_stage(
         name="run_experiments",
         preview=False,
     )
+
+
+def dialogues_stage(
+    *,
+    suites: Sequence[str] = ("all",),
+    customer: str = "statistical",
+    seeds: int | None = None,
+    episodes: int | None = None,
+    models: Sequence[str] = (),
+    model_seeds: int = 2,
+    model_episodes: int = 3,
+) -> Stage:
+    """The stage of shopping dialogues on the latest release of products.
+
+    Parameters
+    ----------
+    suites, customer, seeds, episodes, models, model_seeds, model_episodes
+        As of the command ``sim dialogue run``.
+    """
+    config: dict[str, Any] = {
+        "suites": list(suites),
+        "customer": customer,
+        "seeds": seeds,
+        "episodes": episodes,
+        "models": list(models),
+        "model_seeds": model_seeds,
+        "model_episodes": model_episodes,
+    }
+    datasets = tuple(f"dialogue.{table}" for table in ("episodes", "turns", "report"))
+
+    @contextmanager
+    def dialogues(inputs: Inputs, settings: Settings, report: Report) -> Iterator[Build]:
+        """Play suites of dialogues; lifetimes that are kept in the home are not played again."""
+        store = inputs.context.store
+        stored = store.release(f"{release_name(settings, 'products')}@latest")
+
+        def make() -> Iterator[Table]:
+            from sim import Release, dialogue
+            from sim.dialogue import suites as own
+            from sim.experiments import markdown
+
+            book = dialogue.Book.open(Release(stored))  # type: ignore[attr-defined,unused-ignore]
+            context = own.DialogueContext(
+                book,
+                settings,
+                store.home,
+                customer=customer,
+                seeds=seeds,
+                episodes=episodes,
+                models=tuple(models),
+                model_seeds=model_seeds,
+                model_episodes=model_episodes,
+                progress=lambda text, done, total: report.progress(text, done, total),
+            )
+            found = own.run_suites(context, own.chosen_suites(suites))
+            for name, (page, result) in found.results.items():
+                report.texts[name] = markdown(page, result, release=found.release, level=2)
+                plots = {f"{name}_{key}": png for key, png in result.pictures.items()}
+                report.plots.update(plots)
+            report.shown.update(flagged=found.flagged, seconds=found.seconds)
+            report.checks += [
+                CheckRecord(name, passed, "warn", details=details)
+                for name, (passed, details) in own.checks(book, found).items()
+            ]
+            stats = {"release": found.release, "flagged": found.flagged}
+            for dataset, frame in zip(
+                datasets, (found.episodes, found.turns, found.report), strict=True
+            ):
+                yield Table(dataset, [frame], lambda: stats, ordered=False)
+
+        identity = {**config, "dialogue": settings.dialogue.model_dump(mode="json")}
+        versions = {stored.name: stored.version}
+        # Lifetimes are kept one by one, under all that decides them.
+        yield Build(datasets, make, DIALOGUES_VERSION, identity, versions, reusable=False)
+
+    return Stage(
+        datasets=datasets,
+        code_version=DIALOGUES_VERSION,
+        open=dialogues,
+        after=("releases.products",),
+        name="run_dialogues",
+        preview=False,
+        checks=(
+            Check(_READABLE, "At most 5 % of a row's episodes have no regret.", blocking=False),
+            Check("no_leaks", "No customer gave away a product, an id, an index or a score.",
+                  blocking=False),
+            Check("asking_pays", "In most choice sets knowing the customer is worth 5 points.",
+                  blocking=False),
+            Check("oracle_beats_floors", "The oracle's regret is below the floors', intervals "
+                  "included.", blocking=False),
+        ),
+    )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Visits of agents and experiments on them, with their options as run configuration."""
+"""Visits of agents, experiments on them, dialogues: their options as run configuration."""
 
 # No postponed annotations here: Dagster reads the types of a step when it is defined.
 
@@ -10,9 +10,16 @@ from pydantic import Field
 
 from orchestration.assets import asset_options, run_stage
 from pipelines.context import PipelineContext
-from sim.stages import experiments_stage, simulation_stage
+from sim.stages import dialogues_stage, experiments_stage, simulation_stage
 
-__all__ = ["AgentsConfig", "ExperimentsConfig", "agent_assets", "experiment_assets"]
+__all__ = [
+    "AgentsConfig",
+    "DialoguesConfig",
+    "ExperimentsConfig",
+    "agent_assets",
+    "dialogue_assets",
+    "experiment_assets",
+]
 
 
 class AgentsConfig(dg.Config):
@@ -74,3 +81,31 @@ def experiment_assets() -> dg.AssetsDefinition:
         yield from run_stage(experiments_stage(**config.model_dump()), context, workbench)
 
     return experiments
+
+
+class DialoguesConfig(dg.Config):
+    """Which suites of dialogues; the options of ``sim dialogue run``."""
+
+    suites: list[str] = Field(default_factory=lambda: ["all"])
+    customer: str = "statistical"
+    #: None: of the settings, 60 of the suite `planning`.
+    seeds: int | None = None
+    episodes: int | None = None
+    #: Agents that ask the language model of the section `engine`.
+    models: list[str] = Field(default_factory=list)
+    model_seeds: int = 2
+    model_episodes: int = 3
+
+
+def dialogue_assets() -> dg.AssetsDefinition:
+    """Episodes, turns and figures of dialogues; no domain's job needs them."""
+
+    @dg.multi_asset(**asset_options(dialogues_stage()))
+    def dialogues(
+        context: dg.AssetExecutionContext,
+        config: DialoguesConfig,
+        workbench: dg.ResourceParam[PipelineContext],
+    ) -> Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult]:
+        yield from run_stage(dialogues_stage(**config.model_dump()), context, workbench)
+
+    return dialogues

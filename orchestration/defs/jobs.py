@@ -48,6 +48,11 @@ _REPORTS = {
         "Experiments of SimUSER and Agent4Rec on simulated users of the latest release of "
         "a domain, with baselines, controls and intervals.",
     ),
+    "dialogues": (
+        "dialogue",
+        "Shopping dialogues on the latest release of products (BIEL): suites of agents that "
+        "question customers, with floors, bounds and intervals (settings: `dialogue`).",
+    ),
 }
 
 everything = dg.define_asset_job(

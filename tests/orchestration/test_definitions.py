@@ -33,6 +33,7 @@ def specs(defs: dg.Definitions) -> list[dg.AssetSpec]:
             "train_policy",
             "simulate",
             "experiments",
+            "dialogues",
         )
         for key in defs.resolve_job_def(job).asset_layer.selected_asset_keys
     }
@@ -106,7 +107,8 @@ def test_what_judges_a_release_is_a_job_of_its_own_that_no_run_of_the_domains_wa
 
 
 REPORTS = (
-    "match_personas", "caption_items", "ablations", "train_policy", "simulate", "experiments"
+    "match_personas", "caption_items", "ablations", "train_policy", "simulate", "experiments",
+    "dialogues",
 )  # fmt: skip
 
 

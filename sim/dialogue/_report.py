@@ -1,0 +1,511 @@
+"""Reports of suites: figures with intervals and tests, Markdown, CSV, HTML and pictures."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import orjson
+import polars as pl
+
+from pipelines.config import identity_hash
+from pipelines.contracts import DIALOGUE
+from pipelines.errors import IntegrityError
+from sim.dialogue._book import Book
+from sim.dialogue._metrics import (
+    METRICS,
+    Values,
+    calibration,
+    faithfulness,
+    gap_closed,
+    paired,
+    values_of,
+)
+from sim.dialogue._protocol import CONFIDENCES
+from sim.dialogue._run import Played
+from sim.dialogue._suites import BOUNDS, FLOORS, SUITES, Configuration, DialogueContext, Suite
+from sim.metrics import Figure, false_discovery
+
+if TYPE_CHECKING:
+    from sim.experiments import Result
+
+__all__ = ["FIGURES", "FILES", "DialogueRun", "checks", "read_run", "run_suites", "write_run"]
+
+#: Files of a run's folder by kind; there are pictures and a page per suite besides.
+FILES = {
+    "episodes": "episodes.parquet",
+    "turns": "turns.parquet",
+    "report": "report.csv",
+    "html": "dialogues.html",
+}
+#: Meaning of the metrics of reports, with units.
+FIGURES: dict[str, str] = METRICS | {
+    "gap_closed": "(R_random - R) / (R_random - R_oracle)",
+    "slope": "normalised regret per episode, by least squares in each lifetime",
+    "memory_effect": "normalised regret with memory minus that without, same lifetimes",
+    "faithful": "share of the customers' facet answers whose products score above the set's mean",
+    "regret_episode_N": "regret of the product that would be sold after so many questions (points)",
+    **{f"ece_{c}": f"expected calibration error of {c}, ten equal bins" for c in CONFIDENCES},
+}
+#: Metrics of a report's table, of whole lifetimes.
+_TABLE = ("regret", "normalised_regret", "gap_closed", "top_1", "top_5", "questions", "repeated",
+          "unmatched", "faithful", "slope", "memory_effect", "failed")  # fmt: skip
+#: Metrics over episodes.
+_CURVES = (
+    "regret",
+    "normalised_regret",
+    "questions",
+    "repeated",
+    "top_1",
+    "stars",
+    "cumulative_regret",
+)
+_SHARE = "normalised_regret"
+#: Worth of knowing the customer from which asking can pay (points).
+MIN_WORTH = 5.0
+#: Share of episodes without a regret above which a row is flagged.
+MAX_FAILED = 0.05
+#: Episodes whose calibration is reported, from 1 (BIEL, B.5).
+_SLICES = (1, 5, 10)
+_LEGEND = (
+    "Means over lifetimes with 95 % bootstrap intervals over lifetimes. Source `statistical` and "
+    "`baseline`: no language model. Statistical agents know the answer model of the statistical "
+    "customer, which a language model has to find out."
+)
+
+
+@dataclass(frozen=True)
+class DialogueRun:
+    """Outcome of suites.
+
+    Attributes
+    ----------
+    key
+        Of the rows and the release (hex); name of the run's folder.
+    release
+        Reference.
+    episodes, turns, report
+        Tables ``dialogue.*``.
+    flagged
+        Sentences on rows with too many episodes without a regret.
+    seconds
+        Time of each suite.
+    results
+        Suites with their results, for the pages; empty of a run that was read.
+    """
+
+    key: str
+    release: str
+    episodes: pl.DataFrame
+    turns: pl.DataFrame
+    report: pl.DataFrame
+    flagged: list[str]
+    seconds: dict[str, float]
+    results: Mapping[str, tuple[Any, Result]]
+
+
+@dataclass(frozen=True)
+class _Page:
+    """A suite as the reports of experiments know one."""
+
+    name: str
+    question: str
+    anchor: str
+    figures: dict[str, str]
+    settings: Any = None
+
+    def run(self, context: Any) -> Result:
+        raise NotImplementedError
+
+
+Rows = list[tuple[Configuration, Played]]
+
+
+def run_suites(
+    context: DialogueContext, names: Sequence[str], custom: Sequence[Configuration] = ()
+) -> DialogueRun:
+    """Play suites, or rows of one's own beside floors and bounds, and compute their figures.
+
+    Parameters
+    ----------
+    context
+        Book, settings and lifetimes.
+    names
+        Suites.
+    custom
+        Rows of the figure ``agents``.
+    """
+    suites = {name: SUITES[name] for name in names}
+    if custom:
+        suites["agents"] = _own_suite(custom)
+    frames, results, seconds, played = [], {}, {}, list[Played]()
+    flagged = []
+    for name, suite in suites.items():
+        began = time.perf_counter()
+        rows = [(row, context.play(row, seeds=suite.seeds)) for row in suite.rows(context.models)]
+        figures = _figures(context.book, suite, rows)
+        frames.append(_report_frame(name, suite, rows, figures))
+        results[name] = (_page(name, suite), _result(suite, rows, figures))
+        flagged += [
+            f"{name}: {share:.0%} of the episodes of {_title(suite, row)} have no regret"
+            for (row, _), found in zip(rows, figures, strict=True)
+            if (share := found["failed", 0.0].figure.value) > MAX_FAILED
+        ]
+        played += [p for _, p in rows]
+        seconds[name] = time.perf_counter() - began
+    tables = [
+        pl.concat([getattr(p, table) for p in played])
+        .unique(list(DIALOGUE[f"dialogue.{table}"].key))
+        .sort(list(DIALOGUE[f"dialogue.{table}"].key))
+        for table in ("episodes", "turns")
+    ]
+    key = identity_hash(
+        {
+            "suites": list(suites),
+            "runs": sorted({p.run for p in played}),
+            "lifetimes": sorted({p.episodes.height for p in played}),
+            "first": context.first_seed,
+        }
+    )
+    return DialogueRun(
+        key=key[:12],
+        release=context.book.reference,
+        episodes=tables[0],
+        turns=tables[1],
+        report=pl.concat(frames),
+        flagged=flagged,
+        seconds=seconds,
+        results=results,
+    )
+
+
+def _own_suite(custom: Sequence[Configuration]) -> Suite:
+    first = custom[0]
+    shared = {"setting": first.setting, "cell": first.cell, "feedback": first.feedback}
+    bounds = [Configuration(a, memory=False, **shared) for a in FLOORS + BOUNDS]  # type: ignore[arg-type]
+    chosen = [row for row in bounds if row.agent not in {c.agent for c in custom}]
+    return Suite(
+        "How do these agents do?",
+        "ours",
+        "nothing",
+        lambda _: [*chosen, *custom],
+        ("agent", "memory"),
+        ("agent", "random"),
+    )
+
+
+def _title(suite: Suite, row: Configuration) -> str:
+    return ", ".join(
+        f"{name} {value}" if name != "agent" else value
+        for name, value in row.labels.items()
+        if name in suite.varied and value
+    )
+
+
+def _page(name: str, suite: Suite) -> _Page:
+    figures = {n: FIGURES[n] for n in _TABLE}
+    return _Page(name, suite.question, suite.anchor, figures)
+
+
+@dataclass(frozen=True, slots=True)
+class _Point:
+    """A figure (NaN where it can't be had), with its test and the lifetimes behind it."""
+
+    figure: Figure
+    lifetimes: int
+    #: Of the paired test as it is, and corrected over the suite.
+    p: float = float("nan")
+    q: float = float("nan")
+
+
+_NONE = _Point(Figure(float("nan"), float("nan"), float("nan")), 0)
+#: Points of a row by metric and x.
+Points = dict[tuple[str, float], _Point]
+#: Metrics whose mean over lifetimes is reported.
+_WHOLE = ("regret", "normalised_regret", "top_1", "top_3", "top_5", "stars", "questions",
+          "repeated", "unmatched", "failed")  # fmt: skip
+
+
+def _figures(book: Book, suite: Suite, rows: Rows) -> list[Points]:
+    """Points of each row; tests are corrected over the rows of the suite."""
+    shares = [values_of(played.episodes, _SHARE) for _, played in rows]
+    out: list[Points] = []
+    for (row, played), share in zip(rows, shares, strict=True):
+        found: Points = {}
+        episodes, turns = played.episodes, played.turns
+        curves = {name: values_of(episodes, name) for name in _CURVES}
+        for name, values in curves.items():
+            points = zip(values.x.tolist(), values.curve(), values.lifetimes.tolist(), strict=True)
+            found.update({(name, x): _Point(figure, n) for x, figure, n in points})
+        for name in _WHOLE:
+            found[name, 0.0] = _overall(values_of(episodes, name))
+        found["slope", 0.0] = _overall(share.slope())
+        if turns is not None:
+            for (episode, name), (figure, count) in calibration(turns).items():
+                found[f"ece_{name}", float(episode)] = _Point(figure, count)
+            for episode in row.probes:
+                found.update(_probed(turns, episode))
+            faithful = faithfulness(book, turns, episodes)
+            if len(faithful.seeds):
+                found["faithful", 0.0] = _overall(faithful)
+        out.append(found)
+    _compare(suite, rows, shares, out)
+    return out
+
+
+def _overall(values: Values) -> _Point:
+    return _Point(values.overall(), int((~np.isnan(values.means)).sum()))
+
+
+def _probed(turns: pl.DataFrame, episode: int) -> Points:
+    """Regret by questions asked, of recommendations probed in an episode."""
+    own = turns.filter(
+        (pl.col("episode") == episode)
+        & pl.col("kind").is_in(["probe", "recommend"])
+        & pl.col("regret").is_not_null()
+    ).unique(["seed", "turn"], keep="first", maintain_order=True)
+    if own.is_empty():
+        return {}
+    wide = own.pivot("turn", index="seed", values="regret").sort("seed")
+    names = sorted((c for c in wide.columns if c != "seed"), key=int)
+    x = np.array([float(n) for n in names])
+    values = Values(wide["seed"].to_numpy(), x, wide.select(names).to_numpy().astype(np.float64))
+    points = zip(names, values.curve(), values.lifetimes.tolist(), strict=True)
+    return {(f"regret_episode_{episode}", float(n)): _Point(f, count) for n, f, count in points}
+
+
+def _compare(suite: Suite, rows: Rows, shares: Sequence[Values], out: list[Points]) -> None:
+    """Gap closed, memory effects and tests against the suite's reference, in place."""
+    tests: list[tuple[int, str]] = []
+    for n, (row, played) in enumerate(rows):
+        oracle = _partner(rows, row, agent="oracle")
+        if oracle is not None:
+            figure = gap_closed(played.episodes, rows[oracle][1].episodes)
+            out[n]["gap_closed", 0.0] = _Point(figure, len(shares[n].seeds))
+        off = _partner(rows, row, memory="off") if row.memory else None
+        if off is not None:
+            effect, p = paired(shares[n], shares[off])
+            points = zip(effect.x.tolist(), effect.curve(), effect.lifetimes.tolist(), strict=True)
+            out[n].update({("memory_effect", x): _Point(f, count) for x, f, count in points})
+            out[n]["memory_effect", 0.0] = replace(_overall(effect), p=p)
+            tests.append((n, "memory_effect"))
+        other = _partner(rows, row, **{suite.reference[0]: suite.reference[1]})
+        if other is not None and other != n:
+            _, p = paired(shares[n], shares[other])
+            out[n][_SHARE, 0.0] = replace(out[n][_SHARE, 0.0], p=p)
+            tests.append((n, _SHARE))
+    corrected = false_discovery([out[n][name, 0.0].p for n, name in tests])
+    for (n, name), q in zip(tests, corrected, strict=True):
+        out[n][name, 0.0] = replace(out[n][name, 0.0], q=q)
+
+
+def _partner(rows: Rows, row: Configuration, **changed: str) -> int | None:
+    """First row with other labels than `row` in nothing but these; itself if they are its own.
+
+    Rows of another agent need to be of the same setting and cell alone: floors and bounds are
+    played once for all forms of feedback and memory.
+    """
+    same = ("setting", "cell") if "agent" in changed else tuple(row.labels)
+    for m, (other, _) in enumerate(rows):
+        wanted = {name: row.labels[name] for name in same if name not in changed} | changed
+        if all(other.labels[name] == value for name, value in wanted.items()):
+            return m
+    return None
+
+
+def _known(value: float) -> float | None:
+    return None if np.isnan(value) else round(float(value), 9)
+
+
+def _report_frame(name: str, suite: Suite, rows: Rows, figures: list[Points]) -> pl.DataFrame:
+    lines = [
+        {
+            "figure": name,
+            "configuration": _title(suite, row),
+            "x": x,
+            "metric": metric,
+            "value": _known(point.figure.value),
+            "low": _known(point.figure.low),
+            "high": _known(point.figure.high),
+            "p": _known(point.q),
+            "lifetimes": point.lifetimes,
+        }
+        for (row, _), found in zip(rows, figures, strict=True)
+        for (metric, x), point in found.items()
+    ]
+    return pl.DataFrame(lines, schema=DIALOGUE["dialogue.report"].polars_schema())
+
+
+def _result(suite: Suite, rows: Rows, figures: list[Points]) -> Result:
+    from sim.experiments import Comparison, Result, Row
+
+    made, compared = [], []
+    titles = [_title(suite, row) for row, _ in rows]
+    for n, ((row, played), found) in enumerate(zip(rows, figures, strict=True)):
+        labels = {name: row.labels[name] for name in suite.varied}
+        values = {m: _shown(found[m, 0.0].figure) for m in _TABLE if (m, 0.0) in found}
+        count = played.episodes["seed"].n_unique()
+        note = f"{count} lifetimes of {played.episodes['episode'].n_unique()} episodes"
+        made.append(Row(labels, row.source, dict(values), n=count, note=note if row.model else ""))
+        if not np.isnan(p := found.get(("memory_effect", 0.0), _NONE).p):
+            effect = found["memory_effect", 0.0].figure
+            compared.append(
+                Comparison(titles[n], "the same, memory off", "normalised_regret", effect, p, count)
+            )
+        other = _partner(rows, row, **{suite.reference[0]: suite.reference[1]})
+        if other is not None and not np.isnan(p := found[_SHARE, 0.0].p):
+            if suite.reference == ("memory", "off"):
+                continue
+            shares = [values_of(one.episodes, _SHARE) for one in (played, rows[other][1])]
+            effect = paired(shares[0], shares[1])[0].overall()
+            compared.append(
+                Comparison(titles[n], titles[other], "normalised_regret", effect, p, count)
+            )
+    notes = [
+        f"The paper: {suite.paper}. It publishes no numbers.",
+        "The oracle reads the persona's description with a rater that made no scores; `best` knows "
+        "the scores. Neither is a competitor.",
+    ]
+    return Result(
+        made, compared, notes, _pictures(suite, rows, figures), legend=_LEGEND, assumed=False
+    )
+
+
+def _shown(figure: Figure) -> Figure | None:
+    return None if np.isnan(figure.value) else figure
+
+
+def _pictures(suite: Suite, rows: Rows, figures: list[Points]) -> dict[str, bytes]:
+    """Curves over episodes, and by questions where recommendations were probed."""
+    wanted = {
+        "normalised regret by episode": ("normalised_regret", "episode"),
+        "questions by episode": ("questions", "episode"),
+        **{
+            f"regret by questions, episode {e}": (f"regret_episode_{e}", "questions asked")
+            for e in _SLICES
+            if any(e in row.probes for row, _ in rows)
+        },
+    }
+    out = {}
+    for title, (metric, axis) in wanted.items():
+        curves: dict[str, list[tuple[float, Figure]]] = {}
+        for (row, _), found in zip(rows, figures, strict=True):
+            points = [(x, p.figure) for (name, x), p in found.items() if name == metric and x > 0]
+            if metric == "questions" and row.agent in FLOORS + BOUNDS:
+                continue
+            if shown := [(x, f) for x, f in points if not np.isnan(f.value)]:
+                curves[_title(suite, row)] = shown
+        if curves:
+            out[title] = _curves(title, curves, axis, metric.partition("_episode")[0])
+    return out
+
+
+def _curves(
+    title: str, curves: Mapping[str, list[tuple[float, Figure]]], axis: str, unit: str
+) -> bytes:
+    from matplotlib.figure import Figure as Picture
+
+    from sim.experiments import finish_picture
+
+    picture = Picture(figsize=(9, 4.5))
+    axes = picture.subplots()
+    for n, (name, points) in enumerate(curves.items()):
+        x = [p for p, _ in points]
+        line = ("-", "--", ":")[n // 10 % 3]
+        axes.plot(x, [f.value for _, f in points], line, marker=".", label=name)
+        low, high = [f.low for _, f in points], [f.high for _, f in points]
+        axes.fill_between(x, low, high, alpha=0.12)
+    axes.set_xlabel(axis)
+    axes.set_ylabel(unit.replace("_", " "))
+    axes.legend(fontsize=7, loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
+    return finish_picture(picture, axes, title)
+
+
+def write_run(found: DialogueRun, folder: Path) -> dict[str, Path]:
+    """Write tables and reports into a folder and return the files by kind.
+
+    Per suite ``<suite>.md``, ``<suite>.csv``, ``<suite>-paired.csv`` and pictures; one page
+    ``dialogues.html``; ``report.csv`` with every figure; ``episodes.parquet``, ``turns.parquet``.
+    """
+    from pipelines.store.files import storage_errors
+    from sim.experiments import write_report
+
+    written = write_report(
+        found.results, folder, release=found.release, title="Shopping dialogues", stem="dialogues"
+    )
+    record = {
+        "release": found.release,
+        "key": found.key,
+        "flagged": found.flagged,
+        "seconds": found.seconds,
+    }
+    with storage_errors(folder):
+        found.episodes.write_parquet(folder / FILES["episodes"])
+        found.turns.write_parquet(folder / FILES["turns"])
+        found.report.write_csv(folder / FILES["report"])
+        # Written last: a folder with it is a finished run.
+        (folder / "run.json").write_bytes(orjson.dumps(record, option=orjson.OPT_INDENT_2))
+    return written | {kind: folder / name for kind, name in FILES.items()}
+
+
+def read_run(folder: Path) -> DialogueRun:
+    """The tables of a run's folder.
+
+    Raises
+    ------
+    IntegrityError
+        If a file is missing or can't be read.
+    """
+    try:
+        record = orjson.loads((folder / "run.json").read_bytes())
+        return DialogueRun(
+            key=record["key"],
+            release=record["release"],
+            episodes=pl.read_parquet(folder / FILES["episodes"]),
+            turns=pl.read_parquet(folder / FILES["turns"]),
+            report=pl.read_csv(
+                folder / FILES["report"],
+                schema_overrides=DIALOGUE["dialogue.report"].polars_schema(),
+            ),
+            flagged=record["flagged"],
+            seconds=record["seconds"],
+            results={},
+        )
+    except (OSError, ValueError, KeyError, pl.exceptions.PolarsError) as error:
+        raise IntegrityError(
+            "no finished run of dialogues can be read here",
+            where=str(folder),
+            hint="sim dialogue run",
+        ) from error
+
+
+def checks(book: Book, found: DialogueRun) -> dict[str, tuple[bool, dict[str, Any]]]:
+    """Whether each check of a run passed, with its figures, by name."""
+    leaked = int((found.episodes["status"] == "leaked").sum())
+    worth = [
+        float(np.nanmean(y.max(axis=1)) - np.nanmean(y, axis=0).max())
+        for shelf in book.sets
+        if len(y := shelf.y[~np.isnan(shelf.y).any(axis=1)])
+    ]
+    paying = float(np.mean(np.array(worth) >= MIN_WORTH))
+    whole = found.report.filter((pl.col("metric") == "regret") & (pl.col("x") == 0))
+    beaten = []
+    bounds = {(r["figure"], r["configuration"]): r for r in whole.iter_rows(named=True)}
+    for (figure, name), row in bounds.items():
+        words = name.split(", ")
+        if "oracle" not in words:
+            continue
+        floors = [", ".join(f if w == "oracle" else w for w in words) for f in FLOORS]
+        lows = [bounds[figure, f]["low"] for f in floors if (figure, f) in bounds]
+        if any(row["high"] >= low for low in lows):
+            beaten.append(f"{figure}: {name}")
+    return {
+        "replies_are_readable": (not found.flagged, {"flagged": found.flagged}),
+        "no_leaks": (not leaked, {"leaked": leaked}),
+        "asking_pays": (paying > 0.5, {"share_of_sets": paying, "sets": len(worth)}),
+        "oracle_beats_floors": (not beaten, {"not_in": beaten}),
+    }

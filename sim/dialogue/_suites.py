@@ -1,0 +1,345 @@
+"""Suites: the figures of BIEL as lists of configurations, with controls, and how they are run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from pipelines.config import Settings
+from pipelines.errors import ConfigError
+from pipelines.hints import nearest
+from pipelines.plugins import closing
+from sim._results import ResultCache
+from sim.dialogue._book import Book
+from sim.dialogue._lifetimes import CELLS, SETTINGS, Cell, Lifetimes, Setting
+from sim.dialogue._protocol import FEEDBACK, Feedback
+from sim.dialogue._run import Played, play
+from sim.dialogue.agents import open_agent
+from sim.dialogue.customers import open_customer
+
+__all__ = ["SUITES", "Configuration", "DialogueContext", "Suite", "chosen_suites"]
+
+#: Agents that assume the customers' answer model.
+_ASSUMING = ("base", "greedy", "dp", "thompson")
+#: Agents that know nothing of the customer, and those that know everything.
+FLOORS, BOUNDS = ("random", "popularity"), ("oracle", "best")
+#: Questions of the planning protocol; the paper's T is unknown.
+_FORCED = 10
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """A row of a figure.
+
+    Attributes
+    ----------
+    agent, options
+        Name of the agent and arguments of its class.
+    setting, feedback, memory, cell
+        Of the lifetimes and the run.
+    unfaithful
+        Share of the statistical customer's answers that are wrong; None: of the settings.
+    must_ask
+        Questions that are asked without stopping; the episode ends after them. 0: free.
+    probes
+        Episodes, from 1, in which recommendations are probed after each question.
+    model
+        Whether the agent asks a language model.
+    """
+
+    agent: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    setting: Setting = "customer"
+    feedback: Feedback = "text"
+    memory: bool = True
+    cell: Cell = "unseen/seen"
+    unfaithful: float | None = None
+    must_ask: int = 0
+    probes: tuple[int, ...] = ()
+    model: bool = False
+
+    @property
+    def source(self) -> str:
+        """Kind of the row: ``baseline``, ``statistical`` or ``model``."""
+        if self.model:
+            return "model"
+        return "baseline" if self.agent in FLOORS + BOUNDS else "statistical"
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """Columns of the row in a report."""
+        options = ", ".join(f"{k}={v}" for k, v in self.options.items())
+        return {
+            "agent": f"{self.agent} ({options})" if options else self.agent,
+            "setting": self.setting,
+            "feedback": self.feedback,
+            "memory": "on" if self.memory else "off",
+            "cell": self.cell,
+            "unfaithful": "" if self.unfaithful is None else f"{self.unfaithful:g}",
+        }
+
+
+@dataclass(frozen=True)
+class Suite:
+    """A figure of the paper, or one of ours.
+
+    Attributes
+    ----------
+    question
+        One sentence.
+    anchor
+        Figures of the paper.
+    paper
+        Findings of the paper, in words; it publishes no numbers.
+    rows
+        Configurations, given the agents that ask a language model.
+    varied
+        Labels that tell the rows apart.
+    reference
+        Label and value of the row that each one is tested against.
+    seeds
+        Lifetimes of a configuration where they differ from the settings' (count).
+    """
+
+    question: str
+    anchor: str
+    paper: str
+    rows: Callable[[Sequence[str]], list[Configuration]]
+    varied: tuple[str, ...]
+    reference: tuple[str, str]
+    seeds: int | None = None
+
+
+def _bounds(**shared: Any) -> list[Configuration]:
+    """Floors and bounds, which learn nothing."""
+    return [Configuration(a, memory=False, **shared) for a in FLOORS + BOUNDS]
+
+
+def _with_control(rows: Sequence[Configuration]) -> list[Configuration]:
+    """Each row with memory, then without."""
+    return [replace(row, memory=memory) for row in rows for memory in (True, False)]
+
+
+def _agents(names: Sequence[str], models: Sequence[str], **shared: Any) -> list[Configuration]:
+    own = [Configuration(a, **shared) for a in names]
+    return own + [Configuration(a, model=True, **shared) for a in models]
+
+
+def _models(models: Sequence[str]) -> list[Configuration]:
+    names = ("base", "greedy", "dp", "thompson", "linear")
+    return _bounds() + _with_control(_agents(names, models))
+
+
+def _planning(models: Sequence[str]) -> list[Configuration]:
+    shared: dict[str, Any] = {"must_ask": _FORCED, "probes": (1, 5, 10)}
+    own = _agents(("base", "greedy", "dp"), models, **shared)
+    own.insert(3, Configuration("dp", {"depth": 2}, **shared))
+    return _bounds() + own
+
+
+def _feedback(models: Sequence[str]) -> list[Configuration]:
+    rows = _agents(("dp", "linear"), models)
+    return _bounds() + [replace(row, feedback=form) for row in rows for form in FEEDBACK]
+
+
+def _reasoning(models: Sequence[str]) -> list[Configuration]:
+    own = [Configuration("greedy"), Configuration("dp"), Configuration("dp", {"depth": 2})]
+    return _bounds() + own + _agents((), models)
+
+
+def _context(models: Sequence[str]) -> list[Configuration]:
+    return _bounds() + _with_control(_agents(("dp", "linear"), models))
+
+
+def _settings(models: Sequence[str]) -> list[Configuration]:
+    rows = [*_bounds(), *_with_control(_agents(("dp", "linear"), models))]
+    return [replace(row, setting=setting) for setting in SETTINGS for row in rows]
+
+
+def _generalisation(models: Sequence[str]) -> list[Configuration]:
+    # Most releases have fewer unseen categories than a lifetime has episodes.
+    rows = [*_bounds(), *_with_control(_agents(("dp", "linear"), models))]
+    return [replace(row, cell=cell, setting="category") for cell in CELLS for row in rows]
+
+
+def _faithfulness(models: Sequence[str]) -> list[Configuration]:
+    rows = _agents(("base", "dp", "linear"), models)
+    shares = (0.0, 0.1, 0.3, 0.5)
+    return _bounds() + [replace(row, unfaithful=share) for row in rows for share in shares]
+
+
+#: Suites by name, in the order of reports.
+SUITES: dict[str, Suite] = {
+    "models": Suite(
+        "Do agents get better from episode to episode, and do they ask less?",
+        "BIEL, fig. 5",
+        "no model improves over episodes or comes near the oracle; questions become fewer",
+        _models,
+        ("agent", "memory"),
+        ("agent", "random"),
+    ),
+    "planning": Suite(
+        "Does planning help, by number of questions and by episode, and are agents calibrated?",
+        "BIEL, figs. 6-8, 22, 23",
+        "greedy prompts help at times, only DP prompts improve over episodes, by episode 10; more "
+        "questions don't help without a strategy, and confidences are badly calibrated",
+        _planning,
+        ("agent",),
+        ("agent", "base"),
+        seeds=60,
+    ),
+    "feedback": Suite(
+        "Does the form of feedback matter?",
+        "BIEL, fig. 18",
+        "no significant difference between regret, stars and text",
+        _feedback,
+        ("agent", "feedback"),
+        ("feedback", "none"),
+    ),
+    "reasoning": Suite(
+        "Does thinking further ahead matter?",
+        "BIEL, fig. 19",
+        "a reasoning prompt makes no significant difference",
+        _reasoning,
+        ("agent",),
+        ("agent", "greedy"),
+    ),
+    "context": Suite(
+        "Does the memory of past episodes matter?",
+        "BIEL, fig. 20",
+        "summaries instead of the dialogues make no significant difference",
+        _context,
+        ("agent", "memory"),
+        ("memory", "off"),
+    ),
+    "settings": Suite(
+        "Does it matter which of customer and category vary?",
+        "BIEL, fig. 21",
+        "no significant difference between the settings",
+        _settings,
+        ("setting", "agent", "memory"),
+        ("setting", "customer"),
+    ),
+    "generalisation": Suite(
+        "Do agents keep up with customers and categories that they have no scores of?",
+        "ours",
+        "no train or test split is given",
+        _generalisation,
+        ("cell", "agent", "memory"),
+        ("cell", "seen/seen"),
+    ),
+    "faithfulness": Suite(
+        "What do wrong answers cost?",
+        "BIEL, appendix D",
+        "simulated customers at times deny their persona; nothing is measured",
+        _faithfulness,
+        ("agent", "unfaithful"),
+        ("unfaithful", "0"),
+    ),
+}
+
+
+def chosen_suites(names: Sequence[str]) -> list[str]:
+    """Names of suites, each once; ``all`` stands for all of them.
+
+    Raises
+    ------
+    ConfigError
+        If a name is unknown, naming the nearest.
+    """
+    for name in names:
+        if name not in SUITES and name != "all":
+            hint = nearest(name, [*SUITES, "all"])
+            raise ConfigError(f"no suite {name!r}", where="sim dialogue", hint=hint)
+    whole = [n for name in names for n in (SUITES if name == "all" else [name])]
+    return list(dict.fromkeys(whole))
+
+
+@dataclass
+class DialogueContext:
+    """Book, settings and cache of runs; finished blocks of lifetimes are not played again.
+
+    Attributes
+    ----------
+    book, settings, home
+        Choice sets and customers; settings of engine and section ``dialogue``; the store's folder.
+    customer, customer_options
+        Name and arguments of the customers' class.
+    seeds, first_seed, episodes
+        Lifetimes of a configuration (count), the first one's seed, and their episodes; None: of
+        the settings, and of the suite.
+    models, model_seeds, model_episodes
+        Agents that ask a language model, their lifetimes and episodes (count).
+    progress
+        Called with a text, lifetimes done and all lifetimes of a configuration.
+    """
+
+    book: Book
+    settings: Settings
+    home: Path
+    customer: str = "statistical"
+    customer_options: Mapping[str, Any] = field(default_factory=dict)
+    seeds: int | None = None
+    first_seed: int = 0
+    episodes: int | None = None
+    models: tuple[str, ...] = ()
+    model_seeds: int = 2
+    model_episodes: int = 3
+    progress: Callable[[str, int, int], None] | None = None
+
+    def play(self, chosen: Configuration, *, seeds: int | None = None) -> Played:
+        """Play a configuration, or read it from the cache."""
+        own = self.settings.dialogue
+        count = self.model_seeds if chosen.model else self.seeds or seeds or own.seeds
+        episodes = self.model_episodes if chosen.model else self.episodes or own.episodes
+        lifetimes = Lifetimes.draw(
+            self.book,
+            range(self.first_seed, self.first_seed + count),
+            setting=chosen.setting,
+            cell=chosen.cell,
+            episodes=episodes,
+        )
+        agent = self._agent(chosen)
+        customer = self._customer(chosen)
+        text = " ".join(v for k, v in chosen.labels.items() if v and k != "unfaithful")
+        tell = self.progress
+        with closing(agent), closing(customer):
+            return play(
+                self.book,
+                lifetimes,
+                agent,
+                customer,
+                feedback=chosen.feedback,
+                memory=chosen.memory,
+                max_questions=chosen.must_ask or own.max_questions,
+                must_ask=chosen.must_ask,
+                probes=chosen.probes,
+                cache=ResultCache(self.home, "dialogues"),
+                progress=None if tell is None else lambda done, total: tell(text, done, total),
+            )
+
+    def _agent(self, chosen: Configuration) -> Any:
+        own = self.settings.dialogue
+        options: dict[str, Any] = {}
+        if chosen.agent in _ASSUMING:
+            options = {"tau": own.tau, "delta": own.delta, "types": own.types}
+        if chosen.agent == "dp":
+            options["question_cost"] = own.question_cost
+        return open_agent(chosen.agent, settings=self.settings, **{**options, **chosen.options})
+
+    def _customer(self, chosen: Configuration) -> Any:
+        own = self.settings.dialogue
+        options = dict(self.customer_options)
+        if self.customer == "statistical":
+            share = own.unfaithful if chosen.unfaithful is None else chosen.unfaithful
+            given = {"tau": own.tau, "delta": own.delta, "unfaithful": share}
+            options = {**given, **options}
+        elif chosen.unfaithful:
+            raise ConfigError(
+                "only the statistical customer answers unfaithfully on purpose",
+                where=f"customer {self.customer}",
+                hint="leave out the suite faithfulness",
+            )
+        return open_customer(self.customer, settings=self.settings, **options)

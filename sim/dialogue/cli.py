@@ -1,0 +1,550 @@
+"""The commands ``sim dialogue run | report | show | play | tasks`` (also ``understudy …``)."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from pipelines.cli.options import (
+    ConfigOption,
+    HomeOption,
+    JsonOption,
+    ReleaseOption,
+    SetOption,
+    console,
+    emit,
+    folder_option,
+    full_ref,
+    open_settings,
+    overrides_of,
+    progress_bar,
+    table,
+)
+from pipelines.errors import ConfigError
+
+if TYPE_CHECKING:
+    import polars as pl
+    from rich.console import Console
+
+    from pipelines.config import Settings
+    from sim.dialogue import Book, Rules, Sessions
+
+__all__ = ["app"]
+
+app = typer.Typer(
+    help="Shopping dialogues: agents question a customer, sell one product, and meet the next.",
+    no_args_is_help=True,
+)
+
+SettingOption = Annotated[
+    Literal["customer", "category", "both"],
+    typer.Option(
+        "--setting",
+        help="One customer in many categories, one category with many customers, or both vary.",
+    ),
+]
+CellOption = Annotated[
+    str,
+    typer.Option(
+        "--cell", help="Customers/categories, each seen or unseen by agents: unseen/seen, …"
+    ),
+]
+FeedbackOption = Annotated[
+    Literal["none", "regret", "stars", "text"],
+    typer.Option("--feedback", help="What the agent learns after a sale."),
+]
+CustomerOption = Annotated[
+    str, typer.Option("--customer", help="statistical, model, module:Class or a file.")
+]
+SeedOption = Annotated[int, typer.Option("--seed", min=0, help="Seed of the first lifetime.")]
+RunOption = Annotated[
+    Path | None,
+    folder_option("--out", "Folder of the run (default: below HOME/dialogues/runs)."),
+]
+
+
+@app.command()
+def run(
+    suite: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--suite",
+            show_default=False,
+            help="models, planning, feedback, reasoning, context, settings, generalisation, "
+            "faithfulness or all: figures of BIEL, with controls; may be repeated.",
+        ),
+    ] = None,
+    agent: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--agent",
+            show_default=False,
+            help="In place of suites: random, popularity, oracle, best, base, greedy, dp, "
+            "thompson, linear, module:Class or a file; may be repeated.",
+        ),
+    ] = None,
+    agent_option: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--agent-option",
+            metavar="KEY=VALUE",
+            show_default=False,
+            help="Option of the agents' class, such as depth=2 of dp; may be repeated.",
+        ),
+    ] = None,
+    setting: SettingOption = "customer",
+    feedback: FeedbackOption = "text",
+    memory: Annotated[
+        Literal["on", "off"],
+        typer.Option("--memory", help="Whether the agent keeps what it learnt in past episodes."),
+    ] = "on",
+    cell: CellOption = "unseen/seen",
+    customer: CustomerOption = "statistical",
+    customer_option: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--customer-option",
+            metavar="KEY=VALUE",
+            show_default=False,
+            help="Option of the customers' class, such as tau=0; may be repeated.",
+        ),
+    ] = None,
+    seeds: Annotated[
+        int | None,
+        typer.Option(
+            "--seeds",
+            min=1,
+            show_default=False,
+            help="Lifetimes per row (count; default: dialogue.seeds, 60 of planning).",
+        ),
+    ] = None,
+    seed: SeedOption = 0,
+    episodes: Annotated[
+        int | None,
+        typer.Option(
+            "--episodes",
+            min=1,
+            show_default=False,
+            help="Episodes of a lifetime (count; default: dialogue.episodes).",
+        ),
+    ] = None,
+    model_agent: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--model-agent",
+            show_default=False,
+            help="Agent that asks the language model of the section engine, as further rows of "
+            "the suites; may be repeated.",
+        ),
+    ] = None,
+    model_seeds: Annotated[
+        int, typer.Option("--model-seeds", min=1, help="Their lifetimes per row (count).")
+    ] = 2,
+    model_episodes: Annotated[
+        int, typer.Option("--model-episodes", min=1, help="Episodes of these (count).")
+    ] = 3,
+    out: RunOption = None,
+    release: ReleaseOption = "products@latest",
+    settings: SetOption = None,
+    home: HomeOption = None,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Play lifetimes of dialogues, and write the tables and the report.
+
+    Equal seeds give every agent equal customers, choice sets and orders of products. Finished
+    lifetimes are kept in the home: the same run again plays only what is missing.
+
+    Examples:
+      sim dialogue run --suite models
+
+      sim dialogue run --agent dp --agent linear --setting category --feedback stars
+
+      sim dialogue run --suite all --model-agent model-base --set engine.kind=transformers --set
+    engine.model=smollm2-135m
+
+    JSON: {"release", "seconds", "flagged", "files": {...}, "figures": [{"figure",
+    "configuration", "x", "metric", "value", "low", "high", "p", "lifetimes"}]}.
+    """
+    from sim.dialogue.suites import (
+        Configuration,
+        DialogueContext,
+        chosen_suites,
+        run_suites,
+        write_run,
+    )
+
+    if bool(suite) == bool(agent):
+        raise ConfigError(
+            "name suites or agents", where="sim dialogue run", hint="--suite models or --agent dp"
+        )
+    tree, book = _opened(release, home, config, settings)
+    custom = [
+        Configuration(
+            name,
+            _key_values(agent_option, "--agent-option"),
+            setting=setting,
+            feedback=feedback,
+            memory=memory == "on",
+            cell=cell,  # type: ignore[arg-type]
+        )
+        for name in agent or ()
+    ]
+    names = chosen_suites(suite or ())
+    with progress_bar("dialogues", disable=as_json) as advance:
+        context = DialogueContext(
+            book,
+            tree,
+            Path(tree.runtime.home),
+            customer=customer,
+            customer_options=_key_values(customer_option, "--customer-option"),
+            seeds=seeds,
+            first_seed=seed,
+            episodes=episodes,
+            models=tuple(model_agent or ()),
+            model_seeds=model_seeds,
+            model_episodes=model_episodes,
+            progress=lambda text, done, total: advance(to=done, total=total, text=text),
+        )
+        found = run_suites(context, names, custom)
+    folder = out or Path(tree.runtime.home) / "dialogues" / "runs" / found.key
+    files = write_run(found, folder)
+    payload: dict[str, Any] = {
+        "release": book.reference,
+        "seconds": found.seconds,
+        "flagged": found.flagged,
+        "files": {kind: str(path) for kind, path in files.items()},
+        "figures": found.report.to_dicts(),
+    }
+    emit(payload, lambda screen: _render(screen, found.report, payload), as_json=as_json)
+
+
+def _opened(
+    release: str, home: Path | None, config: Path | None, settings: list[str] | None
+) -> tuple[Settings, Book]:
+    from sim import open_release
+    from sim.dialogue import Book
+
+    tree = open_settings(None, config, overrides_of(home, settings))
+    opened = open_release(full_ref(release, tree), home=tree.runtime.home)
+    return tree, Book.open(opened)  # type: ignore[attr-defined,unused-ignore]
+
+
+def _key_values(texts: list[str] | None, option: str) -> dict[str, Any]:
+    import json
+
+    out: dict[str, Any] = {}
+    for text in texts or ():
+        key, sign, value = text.partition("=")
+        if not sign or not key.strip():
+            raise ConfigError(f"{option} takes key=value", where=text, hint="such as depth=2")
+        try:
+            out[key.strip()] = json.loads(value)
+        except json.JSONDecodeError:
+            out[key.strip()] = value
+    return out
+
+
+#: Metrics that the terminal shows, of the whole run.
+_SHOWN = ("regret", "normalised_regret", "gap_closed", "top_1", "questions", "slope", "failed")
+
+
+def _render(screen: Console, report: pl.DataFrame, payload: dict[str, Any]) -> None:
+    import polars as pl
+
+    whole = report.filter((pl.col("x") == 0) & pl.col("metric").is_in(_SHOWN))
+    for (figure,), rows in whole.group_by(["figure"], maintain_order=True):
+        screen.print(f"\n{figure}", style="bold", markup=False)
+        shown = table("row", *(name.replace("_", " ") for name in _SHOWN), numeric=list(_SHOWN))
+        for (name,), values in rows.group_by(["configuration"], maintain_order=True):
+            found = {row["metric"]: row for row in values.iter_rows(named=True)}
+            shown.add_row(str(name), *(_figure(found.get(metric)) for metric in _SHOWN))
+        screen.print(shown)
+    screen.print(
+        "\nMeans over lifetimes with 95 % intervals. gap closed: 0 is random, 1 the oracle; "
+        "slope: normalised regret per episode.",
+        markup=False,
+    )
+    for text in payload["flagged"]:
+        screen.print(text, markup=False)
+    screen.print(f"Report: {payload['files']['html']}", markup=False)
+
+
+def _figure(row: dict[str, Any] | None) -> str:
+    if row is None or row["value"] is None:
+        return ""
+    digits = 1 if abs(row["value"]) >= 10 else 3
+    return f"{row['value']:.{digits}f} [{row['low']:.{digits}f}, {row['high']:.{digits}f}]"
+
+
+@app.command()
+def report(
+    out: RunOption = None,
+    home: HomeOption = None,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Print the figures of a finished run, the newest one by default.
+
+    JSON: {"release", "files": {...}, "figures": [...]} as of `run`.
+    """
+    from sim.dialogue.suites import FILES, read_run
+
+    folder = _run_folder(out, home, config)
+    found = read_run(folder)
+    payload: dict[str, Any] = {
+        "release": found.release,
+        "flagged": found.flagged,
+        "files": {kind: str(folder / name) for kind, name in FILES.items()},
+        "figures": found.report.to_dicts(),
+    }
+    emit(payload, lambda screen: _render(screen, found.report, payload), as_json=as_json)
+
+
+def _run_folder(out: Path | None, home: Path | None, config: Path | None) -> Path:
+    if out is not None:
+        return out
+    root = Path(open_settings(home, config).runtime.home) / "dialogues" / "runs"
+    runs = sorted(root.glob("*/run.json"), key=lambda p: p.stat().st_mtime)
+    if not runs:
+        raise ConfigError("no finished run of dialogues", where=str(root), hint="sim dialogue run")
+    return runs[-1].parent
+
+
+@app.command()
+def show(
+    lifetime: Annotated[
+        int, typer.Argument(min=0, help="Seed of the lifetime.", show_default=False)
+    ],
+    agent: Annotated[
+        str | None,
+        typer.Option("--agent", show_default=False, help="Agent (default: the run's first)."),
+    ] = None,
+    row: Annotated[
+        str | None,
+        typer.Option(
+            "--run", show_default=False, help="Start of the column `run`: agents may have several."
+        ),
+    ] = None,
+    out: RunOption = None,
+    home: HomeOption = None,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Print one lifetime of the newest run as a conversation.
+
+    JSON: {"release", "run", "episodes": [...], "turns": [...]}: its rows of the tables.
+    """
+    import polars as pl
+
+    from pipelines.hints import nearest
+    from sim.dialogue.suites import read_run
+
+    found = read_run(_run_folder(out, home, config))
+    episodes, names = found.episodes, found.episodes["agent"].unique(maintain_order=True).to_list()
+    if agent is not None and agent not in names:
+        raise ConfigError(f"no agent {agent!r} in the run", where=str(out or "newest run"),
+                          hint=nearest(agent, names))  # fmt: skip
+    episodes = episodes.filter(pl.col("agent") == (agent or names[0]))
+    if row is not None:
+        episodes = episodes.filter(pl.col("run").str.starts_with(row))
+    one = episodes.filter(pl.col("seed") == lifetime)
+    if one.is_empty():
+        seeds = sorted(episodes["seed"].unique().to_list())
+        known = f"{seeds[0]} to {seeds[-1]}" if seeds else "none"
+        raise ConfigError(
+            f"no lifetime {lifetime} of {agent or names[0]}", where="run", hint=f"seeds {known}"
+        )
+    one = one.filter(pl.col("run") == one["run"][0]).sort("episode")
+    turns = found.turns.filter(
+        (pl.col("run") == one["run"][0]) & (pl.col("seed") == lifetime)
+    ).sort("episode", "turn", "role", maintain_order=True)
+    payload = {
+        "release": found.release,
+        "run": one["run"][0],
+        "episodes": one.to_dicts(),
+        "turns": turns.to_dicts(),
+    }
+    titles = _titles(found.release, home, config)
+    emit(payload, lambda screen: _conversation(screen, payload, titles), as_json=as_json)
+
+
+def _titles(release: str, home: Path | None, config: Path | None) -> dict[str, str]:
+    """Titles and names by id; none where the release is no longer in the store."""
+    from pipelines.errors import ReleaseError
+    from sim import open_release
+    from sim.dialogue import Book
+
+    try:
+        opened = open_release(release, home=open_settings(home, config).runtime.home)
+        book = Book.open(opened)  # type: ignore[attr-defined,unused-ignore]
+    except ReleaseError:
+        return {}
+    found = {s.category_id: s.name for s in book.sets}
+    for shelf in book.sets:
+        found.update(zip(shelf.item_ids, shelf.titles, strict=True))
+    return found
+
+
+def _conversation(screen: Console, payload: dict[str, Any], titles: dict[str, str]) -> None:
+    from pipelines.prompts import one_line
+
+    first = payload["episodes"][0]
+    screen.print(
+        f"Lifetime {first['seed']}: agent {first['agent']}, setting {first['setting']}, feedback "
+        f"{first['feedback']}, memory {'on' if first['memory'] else 'off'}",
+        style="bold",
+        markup=False,
+    )
+    for episode in payload["episodes"]:
+        name = one_line(titles.get(episode["category_id"], episode["category_id"]))
+        screen.print(f"\nEpisode {episode['episode']}: {name}", style="bold", markup=False)
+        for turn in payload["turns"]:
+            if turn["episode"] != episode["episode"] or turn["kind"] == "probe":
+                continue
+            if turn["kind"] in ("ask", "answer") and turn["text"] is not None:
+                speaker = "Agent" if turn["role"] == "agent" else "Customer"
+                screen.print(f"  {speaker}: {one_line(turn['text'])}", markup=False)
+        if episode["status"] != "ok":
+            screen.print(f"  No sale: {episode['status']}.", markup=False)
+            continue
+        sold = one_line(titles.get(episode["item_id"], episode["item_id"]))
+        screen.print(
+            f"  Sold: {sold}. Rank {episode['rank']}, regret {episode['regret']:.1f} of "
+            f"{episode['best']:.1f}, {episode['stars']} stars.",
+            markup=False,
+        )
+        for turn in payload["turns"]:
+            if turn["episode"] == episode["episode"] and turn["kind"] == "feedback":
+                screen.print(f"  Customer: {one_line(turn['text'] or '')}", markup=False)
+    screen.print(f"\nRelease {payload['release']}.", markup=False)
+
+
+@app.command()
+def play(
+    setting: SettingOption = "customer",
+    feedback: FeedbackOption = "text",
+    cell: CellOption = "unseen/seen",
+    customer: CustomerOption = "statistical",
+    episodes: Annotated[int, typer.Option("--episodes", min=1, help="Episodes (count).")] = 1,
+    seed: SeedOption = 0,
+    release: ReleaseOption = "products@latest",
+    settings: SetOption = None,
+    home: HomeOption = None,
+    config: ConfigOption = None,
+) -> None:
+    """Be the agent: ask questions in your own words, then sell a product (BIEL, fig. 17).
+
+    A line is a question, a number alone sells that product, an empty line leaves. After the sale
+    you see the scores that agents never see.
+    """
+    import numpy as np
+
+    from sim.dialogue import Rules, Sessions
+    from sim.dialogue.customers import open_customer
+
+    tree, book = _opened(release, home, config, settings)
+    opened = open_customer(customer, settings=tree)
+    opened.open(book, 0)
+    rules = Rules(setting, cell, episodes, feedback, tree.dialogue.max_questions)  # type: ignore[arg-type]
+    sessions = Sessions(book, opened, 1, rules)
+    sessions.begin(np.zeros(1, np.int64), np.array([seed]))
+    screen, regrets = console(), list[float]()
+    while not sessions.over[0]:
+        regret = _visit(screen, sessions)
+        if regret is None:
+            break
+        regrets.append(regret)
+    if regrets:
+        screen.print(f"\nMean regret: {sum(regrets) / len(regrets):.1f}", style="bold")
+
+
+def _visit(screen: Console, sessions: Sessions) -> float | None:
+    """One episode of a person's; None if they leave."""
+    import numpy as np
+
+    from sim.dialogue.tools import shelf_text
+
+    row = np.zeros(1, np.int64)
+    screen.print(f"\n{shelf_text(sessions, 0)}", markup=False)
+    shelf = sessions.book.sets[int(sessions.now(row)[0])]
+    order, y = sessions.order[0].copy(), sessions.y[0].copy()
+    while True:
+        left = int(sessions.questions_left[0])
+        screen.print(f"\nQuestion ({left} left) or number: ", end="", markup=False)
+        line = sys.stdin.readline().strip()
+        if not line:
+            return None
+        if line.isdecimal():
+            if not 1 <= int(line) <= len(shelf):
+                screen.print(f"Numbers are from 1 to {len(shelf)}.", markup=False)
+                continue
+            break
+        if not left:
+            screen.print("No questions are left: sell a product.", markup=False)
+            continue
+        answer = sessions.ask(row, np.array([-1]), np.array([line], dtype=object))[0]
+        screen.print(f"Customer: {answer}", markup=False)
+    ends = sessions.sell(row, np.array([int(line) - 1]))
+    if ends.text[0]:
+        screen.print(f"Customer: {ends.text[0]}", markup=False)
+    screen.print("\nBest products, by score:", markup=False)
+    for n in np.argsort(-y[: len(shelf)])[:3].tolist():
+        place = int(np.flatnonzero(order == n)[0]) + 1
+        screen.print(f"  {place}. {shelf.titles[n]}: {y[n]:.1f}", markup=False)
+    regret = float(ends.regret[0])
+    rank = 1 + int((y[: len(shelf)] > ends.score[0]).sum())
+    screen.print(
+        f"You sold {shelf.titles[int(ends.product[0])]}: {ends.score[0]:.1f}, rank {rank}, regret "
+        f"{regret:.1f}.",
+        markup=False,
+    )
+    return regret
+
+
+@app.command()
+def tasks(
+    number: Annotated[int, typer.Option("--tasks", min=1, help="Rows (count).")] = 1_000,
+    setting: SettingOption = "customer",
+    feedback: FeedbackOption = "text",
+    cell: CellOption = "seen/seen",
+    episodes: Annotated[
+        int, typer.Option("--episodes", min=1, help="Episodes of a lifetime (count).")
+    ] = 1,
+    seed: SeedOption = 0,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", dir_okay=False, show_default=False, help="File (default: printed)."),
+    ] = None,
+    release: ReleaseOption = "products@latest",
+    settings: SetOption = None,
+    home: HomeOption = None,
+    config: ConfigOption = None,
+) -> None:
+    """Write tasks for post-training as JSON lines: a prompt, and an opaque `task`.
+
+    `sim.dialogue.ShoppingTools` plays them; by default customers and categories are seen ones, so
+    that the test customers stay unseen.
+
+    JSON, per line: {"prompt": [{"role", "content"}], "task"}.
+    """
+    import orjson
+
+    from pipelines.store.files import storage_errors
+    from sim.dialogue import Rules
+    from sim.dialogue import tasks as rows
+
+    tree, book = _opened(release, home, config, settings)
+    rules: Rules = Rules(setting, cell, episodes, feedback, tree.dialogue.max_questions)  # type: ignore[arg-type]
+    lines = (
+        orjson.dumps(row).decode() + "\n" for row in rows(book, range(seed, seed + number), rules)
+    )
+    if out is None:
+        sys.stdout.writelines(lines)
+        return
+    with storage_errors(out), out.open("w", encoding="utf-8") as file:
+        file.writelines(lines)
+    console().print(f"{number:,} tasks: {out}", markup=False)
