@@ -29,7 +29,7 @@ __all__ = [
 ]
 
 #: Bumped with every change of wording; the digest of the templates says the same to machines.
-DIALOGUE_PROMPT_VERSION = "1"
+DIALOGUE_PROMPT_VERSION = "2"
 _TEMPLATES = tuple(
     f"dialogue_{name}"
     for name in (
@@ -39,7 +39,6 @@ _TEMPLATES = tuple(
         "answer",
         "confidence",
         "customer_system",
-        "customer_user",
         "feedback",
         "past",
         "recommend",
@@ -268,15 +267,13 @@ def dialogue_answer_messages(
     fault
         Fault of the last reply to the same question.
     """
-    return _to_customer(
-        person,
-        category,
-        said,
-        render_template(
-            "dialogue_answer", question=one_line(question), options=[one_line(o) for o in options]
-        ),
-        fault,
+    task = render_template(
+        "dialogue_answer",
+        question=one_line(question),
+        options=[one_line(option) for option in options],
+        fault=None if fault is None else one_line(fault),
     )
+    return _to_customer(person, category, said, task)
 
 
 def dialogue_feedback_messages(
@@ -303,37 +300,30 @@ def dialogue_feedback_messages(
     tone
         0 (delighted) to 3 (disappointed).
     """
-    return _to_customer(
-        person,
-        category,
-        said,
-        render_template(
-            "dialogue_feedback",
-            product=one_line(product),
-            regret=f"{regret:.0f}",
-            top=[one_line(title) for title in top],
-            tone=_TONES[tone],
-        ),
-        fault,
+    task = render_template(
+        "dialogue_feedback",
+        product=one_line(product),
+        regret=f"{regret:.0f}",
+        top=[one_line(title) for title in top],
+        tone=_TONES[tone],
+        fault=None if fault is None else one_line(fault),
     )
+    return _to_customer(person, category, said, task)
 
 
 def _to_customer(
-    person: Sequence[Exchange],
-    category: str,
-    said: Sequence[Exchange],
-    task: str,
-    fault: str | None,
+    person: Sequence[Exchange], category: str, said: Sequence[Exchange], task: str
 ) -> tuple[Message, ...]:
-    user = render_template(
-        "dialogue_customer_user",
-        category=one_line(category),
-        said=_lines(said),
-        task=task,
-        fault=None if fault is None else one_line(fault),
+    """The conversation as turns: the user is the shop assistant, the model the customer."""
+    system = render_template(
+        "dialogue_customer_system", facts=_lines(person), category=one_line(category)
     )
-    system = render_template("dialogue_customer_system", facts=_lines(person))
-    return (Message("system", system), Message("user", user))
+    turns = [
+        Message(role, text)
+        for exchange in _lines(said)
+        for role, text in zip(("user", "assistant"), exchange, strict=True)
+    ]
+    return (Message("system", system), *turns, Message("user", task))
 
 
 def _lines(pairs: Sequence[Exchange]) -> list[Exchange]:

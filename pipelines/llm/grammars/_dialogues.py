@@ -62,7 +62,11 @@ def dialogue_percentages(claims: Sequence[str]) -> Grammar:
 def dialogue_text(kind: Literal["answer", "feedback", "summary"]) -> Grammar:
     """One line: an answer of one sentence, feedback of two or a summary of three; ``text``.
 
-    >>> dialogue_text("answer").parse("Between $10 and $15.")
-    {'text': 'Between $10 and $15.'}
+    An answer begins with *I*: a small model else speaks about the person, or to it.
+
+    >>> dialogue_text("answer").parse("I pay between $10 and $15.")
+    {'text': 'I pay between $10 and $15.'}
     """
-    return Grammar(f"dialogue/{kind}", captured("text", text(_TEXTS[kind], letters=_LETTERS)))
+    opening = "I " if kind == "answer" else ""
+    words = text(_TEXTS[kind], opening, letters=_LETTERS)
+    return Grammar(f"dialogue/{kind}", captured("text", words))
