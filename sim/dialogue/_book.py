@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+import polars as pl
 
 from pipelines.errors import ReleaseError
+from pipelines.products import PRICE_VALUES, WORD_VALUES, persona_splits
 from pipelines.seeding import U64, hash_ids
+
+if TYPE_CHECKING:
+    from sim._release import Release, Table
 
 __all__ = ["MIN_BEST", "SPLITS", "Book", "ChoiceSet", "Facet", "Floats", "Ints"]
 
@@ -175,6 +180,74 @@ class Book:
                     hint="score the choice sets on the scale 0-100",
                 )
 
+    @classmethod
+    def open(cls, release: Release) -> Book:
+        """Read the choice sets of a products release, with scores of every persona that has any.
+
+        A facet's ``kind`` is its id (``material``, ``word:folding``), so that equal values have
+        equal names in every set. Choice sets without any score are left out; ``metadata`` counts
+        them.
+
+        Raises
+        ------
+        ReleaseError
+            If the release lacks choice sets, facets, personas or scores, scores are not on 0-100,
+            or a choice set has a single product.
+        """
+        release.require(*_TABLES)
+        people = release["personas"].polars(["persona_id", *_STATED, "description"])
+        shown = release["choice_set_items"].polars().sort("category_id", "position")
+        items = shown["item_id"].unique(maintain_order=True)
+        scores = _scores(release["preference_scores"], people["persona_id"], items, release.ref)
+        known = ~np.isnan(scores)
+        rows, scored = np.flatnonzero(known.any(axis=1)), np.asarray(known.any(axis=0))
+        shelves = _shelves(release, items)
+        facets = _facets(release["facets"].polars(), shown)
+        names = release["categories"].polars(["category_id", "name", "path"])
+        titles = {row[0]: row[1:] for row in names.iter_rows()}
+        place = {item: number for number, item in enumerate(items.to_list())}
+        made, unscored = [], 0
+        for (category,), part in shown.group_by("category_id", maintain_order=True):
+            at = np.array([place[item] for item in part["item_id"].to_list()])
+            if not scored[at].any():
+                unscored += 1
+                continue
+            name, path = titles[str(category)]
+            made.append(
+                ChoiceSet(
+                    category_id=str(category),
+                    name=name,
+                    path=path,
+                    item_ids=tuple(part["item_id"].to_list()),
+                    titles=tuple(shelves.titles[n] for n in at),
+                    texts=tuple(shelves.texts[n] for n in at),
+                    price=shelves.price[at],
+                    rating=shelves.rating[at],
+                    vectors=shelves.vectors[at],
+                    facets=facets.get(str(category), ()),
+                    y=scores[np.ix_(rows, at)],
+                    seen=part["split"][0] == "train",
+                )
+            )
+        people = people[rows.tolist()]
+        ids = people["persona_id"].to_list()
+        stated = people.select(_STATED).iter_rows(named=True)
+        return cls(
+            sets=tuple(made),
+            persona_ids=tuple(ids),
+            descriptions=tuple(people["description"].to_list()),
+            attributes=tuple(
+                {k: str(v) for k, v in row.items() if v is not None} for row in stated
+            ),
+            splits=np.array([SPLITS.index(s) for s in persona_splits(ids)], np.int8),
+            raters=_raters(release),
+            reference=release.ref,
+            metadata={
+                "sets_without_scores": unscored,
+                "personas_without_scores": int((~known.any(axis=1)).sum()),
+            },
+        )
+
     @cached_property
     def identity(self) -> dict[str, Any]:
         """Release and a hash of the contents that decide dialogues, as JSON values."""
@@ -242,6 +315,124 @@ class Book:
             attributes=tuple(self.attributes[n] for n in train),
             splits=self.splits[train],
         )
+
+
+#: Tables that a book is made of.
+_TABLES = (
+    *("choice_set_items", "categories", "products", "facets", "item_embeddings"),
+    *("personas", "preference_scores"),
+)
+#: Attributes that questions about the person are answered from.
+_STATED = ("age", "gender", "job", "hobby")
+_SCALE = "0-100"
+#: Scores that are read at once (count).
+_ROWS = 250_000
+
+
+def _scores(table: Table, people: pl.Series, items: pl.Series, where: str) -> Floats:
+    """Expected scores of shape (personas, products); NaN where there is none."""
+    found = np.full((len(people), len(items)), np.nan, np.float32)
+    rows = pl.DataFrame({"persona_id": people}).with_row_index("row").lazy()
+    columns = pl.DataFrame({"item_id": items}).with_row_index("column").lazy()
+    wanted = table.lazy().select("persona_id", "item_id", "scale", "expected")
+    for part in wanted.collect_batches(chunk_size=_ROWS):
+        others = sorted(set(part["scale"].unique()) - {_SCALE})
+        if others:
+            raise ReleaseError(
+                f"scores are on {', '.join(others)}, not on {_SCALE}",
+                where=f"{where}, table {table.name}",
+                hint=f"score the choice sets again with product_scoring.scale={_SCALE}",
+            )
+        own = (
+            part.lazy()
+            .join(rows, on="persona_id")
+            .join(columns, on="item_id")
+            .select("row", "column", pl.col("expected").cast(pl.Float32))
+            .collect()
+        )
+        found[own["row"].to_numpy(), own["column"].to_numpy()] = own["expected"].to_numpy()
+    return found
+
+
+@dataclass(frozen=True)
+class _Shelves:
+    """Products in the order of `items`: titles, texts, prices, ratings and vectors."""
+
+    titles: list[str]
+    texts: list[str]
+    price: Floats
+    rating: Floats
+    vectors: Floats
+
+
+def _shelves(release: Release, items: pl.Series) -> _Shelves:
+    columns = ("item_id", "title", "brand", "description", "features", "price", "average_rating")
+    products = (
+        pl.DataFrame({"item_id": items})
+        .join(release["products"].polars(columns), "item_id", "left", maintain_order="left")
+        .join(
+            release["item_embeddings"].polars(["item_id", "vector"]),
+            "item_id",
+            "left",
+            maintain_order="left",
+        )
+    )
+    text = pl.concat_str(
+        "title", "brand", pl.col("features").list.join(". "), "description",
+        separator=". ", ignore_nulls=True,
+    )  # fmt: skip
+    price, rating = (
+        products[name].cast(pl.Float32).to_numpy() for name in ("price", "average_rating")
+    )
+    vectors = products["vector"].to_list()
+    width = max((len(v) for v in vectors if v is not None), default=0)
+    return _Shelves(
+        products["title"].fill_null("a product").to_list(),
+        products.select(text).to_series().to_list(),
+        price,
+        rating,
+        np.array([v or [0.0] * width for v in vectors], np.float32).reshape(len(items), width),
+    )
+
+
+def _facets(table: pl.DataFrame, shown: pl.DataFrame) -> dict[str, tuple[Facet, ...]]:
+    """Facets of each choice set, in the order of their ids."""
+    keys = ["category_id", "facet_id"]
+    of_set = shown.group_by("category_id").agg(products=pl.len())
+    placed = table.join(
+        shown.select("category_id", "item_id", "position"), on=["category_id", "item_id"]
+    ).join(of_set, on="category_id")
+    found: dict[str, list[Facet]] = {}
+    for (category, facet), part in placed.sort(*keys).group_by(keys, maintain_order=True):
+        values = _ordered(part["value"].unique().to_list())
+        number = {value: n for n, value in enumerate(values)}
+        of = np.full(part["products"][0], -1, np.int8)
+        of[part["position"].to_numpy()] = [number[value] for value in part["value"]]
+        name = str(facet)
+        own = Facet(name, name, part["question"][0], tuple(values), of)
+        found.setdefault(str(category), []).append(own)
+    return {category: tuple(own) for category, own in found.items()}
+
+
+def _ordered(values: Sequence[str]) -> list[str]:
+    """Values of a facet: of prices and words in their own order, of others by name."""
+    for known in (PRICE_VALUES, WORD_VALUES):
+        if set(values) <= set(known):
+            return [value for value in known if value in values]
+    return sorted(values)
+
+
+def _raters(release: Release) -> tuple[str, ...]:
+    """Names of the raters behind the scores: an ensemble's members, and models by name."""
+    names = set(release["preference_scores"].polars(["rater"])["rater"].unique())
+    scoring = release.settings.get("product_scoring", {})
+    if "ensemble" in names:
+        for member in scoring.get("ensemble", ()):
+            names.add(member["rater"])
+            if member["rater"] in ("llm", "listwise"):
+                engine = member.get("engine") or release.settings.get("engine", {})
+                names.add(str(engine.get("model")))
+    return tuple(sorted(names))
 
 
 def groups(keys: npt.ArrayLike) -> list[tuple[int, Ints]]:

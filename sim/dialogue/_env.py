@@ -68,7 +68,7 @@ class DialogueViews:
         if book is None:
             if not isinstance(release, Release):
                 release = open_release(release, home=home)
-            book = Book.open(release)  # type: ignore[attr-defined,unused-ignore]
+            book = Book.open(release)
         opened = open_customer(customer) if isinstance(customer, str) else customer
         opened.open(book, 0)
         self.sessions = Sessions(book, opened, rows, rules)

@@ -90,7 +90,7 @@ class ShoppingTools:
         if book is None:
             if not isinstance(release, Release):
                 release = open_release(release, home=home)
-            book = Book.open(release)  # type: ignore[attr-defined,unused-ignore]
+            book = Book.open(release)
         self._book = book
         self._customer = open_customer(customer) if isinstance(customer, str) else customer
         self._customer.open(book, 0)
