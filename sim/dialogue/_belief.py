@@ -56,7 +56,7 @@ class SetBelief:
         self.y = np.ascontiguousarray(y, np.float32)
         self.p = np.ascontiguousarray(p, np.float32)
         self.first = first
-        self._joint: Any = None
+        self._joint: dict[str, Any] = {}
 
     @classmethod
     def of(cls, shelf: ChoiceSet, y: Floats, model: AnswerModel) -> SetBelief:
@@ -116,7 +116,7 @@ class SetBelief:
         Arrays of shapes (n, columns) and (n, facets). Weights need not sum to one: both are
         homogeneous in them.
         """
-        found = np.concatenate([part.max(axis=1) for part in self._products(w, self.y)])
+        found = np.concatenate([part.max(axis=1) for part in self._products(w, self.y, "scores")])
         return _matmul(w, self.p), self._by_facet(found)
 
     def evi(self, w: Floats) -> Floats:
@@ -158,19 +158,18 @@ class SetBelief:
         winners, which = np.unique(self.best, return_inverse=True)
         won = (which[:, None] == np.arange(len(winners))).astype(np.float32)
         prior = _neg_entropy(_matmul(w, won)).sum(axis=1)
-        parts = [_neg_entropy(part).sum(axis=1) for part in self._products(w, won, keep=False)]
+        parts = [_neg_entropy(part).sum(axis=1) for part in self._products(w, won, "winners")]
         joint = np.concatenate(parts) - _neg_entropy(_matmul(w, self.p))
         gain = self._by_facet(joint) - prior[:, None]
         return np.asarray(np.maximum(gain, 0), np.float32)
 
-    def _products(self, w: Floats, table: Floats, *, keep: bool = True) -> Iterator[Floats]:
+    def _products(self, w: Floats, table: Floats, name: str) -> Iterator[Floats]:
         """Σ_k w_k t_ka P(column | k), in chunks of shape (beliefs, a, columns)."""
-        joint = self._joint
-        if joint is None or not keep:
+        if name not in self._joint:
             joint = (table[:, :, None] * self.p[:, None, :]).reshape(len(table), -1)
-            self._joint = joint if keep else self._joint
+            self._joint[name] = joint
         for start in range(0, max(len(w), 1), _CHUNK):
-            found = _matmul(w[start : start + _CHUNK], joint)
+            found = _matmul(w[start : start + _CHUNK], self._joint[name])
             yield found.reshape(-1, table.shape[1], self.p.shape[1])
 
     def _by_facet(self, columns: Floats) -> Floats:
@@ -180,13 +179,13 @@ class SetBelief:
         return np.asarray(np.add.reduceat(columns, self.first[:-1], axis=1), np.float32)
 
     def release(self) -> None:
-        """Drop the joint table."""
-        self._joint = None
+        """Drop the joint tables."""
+        self._joint.clear()
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the joint table, whether it is there or not."""
-        return int(self.y.size * self.p.shape[1] * self.y.itemsize)
+        """Bytes of the joint tables."""
+        return sum(int(joint.nbytes) for joint in self._joint.values())
 
 
 class Types:
@@ -236,8 +235,8 @@ class Types:
         return found
 
     def settle(self, number: int) -> None:
-        """Drop a set's joint table if those that are kept would take too much memory."""
-        used = sum(t.nbytes for t in self._tables.values() if t._joint is not None)
+        """Drop a set's joint tables if those that are kept take too much memory."""
+        used = sum(t.nbytes for t in self._tables.values())
         if used > _BYTES:
             self._tables[number].release()
 

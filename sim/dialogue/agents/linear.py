@@ -60,6 +60,7 @@ class LinearAgent:
         """Lay the features out; scores are not read."""
         self._book = book
         self._features = Features(book, self._most)
+        self._prior = np.eye(len(self._features))
         self._states: dict[int, _State] = {}
         self._sets: dict[int, tuple[Any, Ints]] = {}
 
@@ -85,7 +86,7 @@ class LinearAgent:
             asked = np.zeros((len(rows), width + 1), np.bool_)
             asked[np.arange(len(rows))[:, None], views.facets[rows]] = True
             for at, row in enumerate(rows.tolist()):
-                mean, cov = self._posterior(views, row, columns)
+                mean, spread = self._marginals(*self._answered(views, row, columns))
                 product[row] = int(np.round(x @ mean, 6).argmax())
                 more = views.questions_left[row] > 0 and (
                     views.must_ask[row]
@@ -94,8 +95,7 @@ class LinearAgent:
                 )
                 if not (width and more):
                     continue
-                spread = np.append(cov.diagonal(), 0.0)[columns]
-                worst = np.maximum.reduceat(spread, shelf.starts)
+                worst = np.maximum.reduceat(np.append(spread, 0.0)[columns], shelf.starts)
                 worst = np.where(asked[at, :-1], -1.0, np.round(worst, 6))
                 if views.must_ask[row] or worst.max() > self._certain:
                     ask[row], facet[row] = True, int(worst.argmax())
@@ -107,7 +107,10 @@ class LinearAgent:
         score = _satisfaction(outcomes)
         for row, lifetime in enumerate(views.lifetime.tolist()):
             x, columns = self._of(int(views.set[row]))
-            mean, cov = self._posterior(views, row, columns)
+            mean, cov, seen, targets = self._answered(views, row, columns)
+            if len(seen):
+                features = np.eye(len(mean))[seen]
+                mean, cov = _observe(mean, cov, features, targets, self._noise)
             if not np.isnan(score[row]):
                 features = x[outcomes.product[row]][None]
                 target = np.array([score[row] - _CENTRE])
@@ -127,12 +130,12 @@ class LinearAgent:
             self._sets[number] = self._features(shelf), self._features.columns(shelf)
         return self._sets[number]
 
-    def _posterior(self, views: Views, row: int, columns: Ints) -> tuple[Any, Any]:
-        """Mean and covariance of the weights after the answers of a dialogue."""
+    def _answered(self, views: Views, row: int, columns: Ints) -> tuple[Any, Any, Ints, Any]:
+        """Prior mean and covariance of a dialogue, its observed features and their targets."""
         width = len(self._features)
         state = self._states.get(int(views.lifetime[row]))
         if state is None:
-            mean, cov = np.zeros(width), np.eye(width)
+            mean, cov = np.zeros(width), self._prior
         else:
             mean, cov = state.prior(int(views.customer[row]))
         shelf = self._book.sets[int(views.set[row])]
@@ -150,9 +153,16 @@ class LinearAgent:
             elif columns[start + answer] >= 0:
                 seen.append(int(columns[start + answer]))
                 targets.append(1.0)
-        if not seen:
-            return mean, cov
-        return _observe(mean, cov, np.eye(width)[seen], np.array(targets), self._noise)
+        return mean, cov, np.array(seen, np.int64), np.array(targets)
+
+    def _marginals(self, mean: Any, cov: Any, seen: Ints, targets: Any) -> tuple[Any, Any]:
+        """Posterior mean and variance of each weight."""
+        if not len(seen):
+            return mean, cov.diagonal()
+        across = cov[:, seen]
+        gain = np.linalg.solve(across[seen] + self._noise**2 * np.eye(len(seen)), across.T).T
+        spread = cov.diagonal() - np.einsum("ij,ij->i", gain, across)
+        return mean + gain @ (targets - mean[seen]), spread
 
 
 class _State:
