@@ -143,8 +143,10 @@ def lanes_of(settings: Settings) -> int:
     """
     if settings.runtime.lanes:
         return settings.runtime.lanes
-    asked = {settings.personas.writer, settings.scoring.rater}
-    return 2 if (os.cpu_count() or 1) > 1 and not asked & {"model", "llm", "ensemble"} else 1
+    asked: set[str] = {settings.personas.writer}
+    for scoring in (settings.scoring, settings.product_scoring):
+        asked |= {scoring.rater, *(member.rater for member in scoring.ensemble)}
+    return 2 if (os.cpu_count() or 1) > 1 and not asked & {"model", "llm", "listwise"} else 1
 
 
 def _definitions(overrides: Mapping[str, Any], config: Path | None) -> dg.Definitions:

@@ -69,6 +69,7 @@ def release_summary(
         JSON-ready: ``rows`` per table, ``bytes``; ``item`` (what
         one is called), ``items``, ``items_with`` (counts of the catalogue, which are exact),
         ``ratings``, ``users``, ``mean_rating``, ``personas``, ``pairs`` (by status),
+        ``choice_sets`` (count, those in which asking pays, mean standard deviation in a set),
         ``scored_personas``, ``mean_score`` (per scale), ``triples`` (by relation),
         ``population`` (rows of that table that are shown), ``reading`` (personas rated by their
         fields, by what is read in their text, by neither; contradictions), ``text_readers``
@@ -93,6 +94,8 @@ def release_summary(
 
         reading = noted_readings(tables["preference_scores"].manifest.stats)
         out |= {"reading": reading} if reading else {}
+        if "choice_set_items" in tables:
+            out |= _choice_sets(tables["preference_scores"], tables["choice_set_items"])
     if "personas" in tables:
         noted = tables["personas"].manifest.stats.get("reader", {})
         out |= {"text_readers": noted} if noted else {}
@@ -103,6 +106,24 @@ def release_summary(
     if raters or held_out:
         out["raters"] = {**(raters or {}), **({"held_out": held_out} if held_out else {})}
     return out
+
+
+def _choice_sets(scores: Snapshot, sets: Snapshot) -> dict[str, Any]:
+    """Figures of :func:`pipelines.raters.choice_set_figures` over all choice sets."""
+    from pipelines.quality._views_scores import LEAST_WORTH
+    from pipelines.raters import choice_set_figures
+
+    found = choice_set_figures(scores.scan(), sets.scan())
+    if not found.height:
+        return {}
+    return {
+        "choice_sets": {
+            "sets": found.height,
+            "asking_pays": int((found["worth"] >= LEAST_WORTH).sum()),
+            "median_worth": found["worth"].median(),
+            "mean_deviation": found["deviation"].mean(),
+        }
+    }
 
 
 def _held_out(report: pl.DataFrame) -> list[dict[str, Any]]:
@@ -339,6 +360,9 @@ def _contents(summary: Mapping[str, Any]) -> Table:
     pairs = summary.get("pairs")
     if pairs:
         lines.append(("scored pairs", pairs["scored"], pairs["planned"]))
+    sets = summary.get("choice_sets")
+    if sets:
+        lines.append(("choice sets in which asking pays", sets["asking_pays"], sets["sets"]))
     if summary.get("triples"):
         lines.append(("graph triples", sum(summary["triples"].values()), None))
     for label, count, whole in lines:

@@ -132,7 +132,8 @@ def preference_scores(inputs: Inputs, settings: Settings, report: Report) -> Ite
                 progress=report.advance(f"{inputs.domain}: score pairs of {cohort}"),
             )
             some = _sampled_rows(shards, seed, answers)
-            if (some["status"] == raters.OK).any():
+            by_set = DOMAINS[inputs.domain].choice_sets
+            if not by_set and (some["status"] == raters.OK).any():
                 quality = raters.quality_summary(
                     some,
                     rater=rater,
@@ -143,7 +144,7 @@ def preference_scores(inputs: Inputs, settings: Settings, report: Report) -> Ite
                 report.stats["quality"] = {"cohort": cohort, **quality}
             own["scoring"] = raters.scoring_facts(rater, shards)
             own["examples"] = raters.prompt_examples(rater, some, people, items)
-            if "choice_set_items" in inputs:
+            if by_set:
                 own["consistency"] = raters.consistency(
                     rater, people, items, _sets(inputs), seed=seed
                 )

@@ -6,7 +6,7 @@ import copy
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
@@ -33,6 +33,8 @@ from pipelines.scales import RatingScale
 #: Words of each product's description, whole and in the steps in which a prompt is shortened.
 _WORDS = (60, 30, 15, 0)
 _CUTS = [Cut(0, words) for words in _WORDS]
+#: Reading replies compiles a grammar, which takes longer than a batch of them.
+_grammar = cache(rated_list)
 
 
 class ListwiseRater:
@@ -266,7 +268,7 @@ class ListwiseRater:
         low, high = round(self.scale.low), round(self.scale.high)
         for size in np.unique(sizes).tolist():
             rows = np.flatnonzero(sizes == size)
-            grammar = rated_list(size, low, high)
+            grammar = _grammar(size, low, high)
             grammar.check(known)
             sampling = Sampling(temperature=self._temperature, max_tokens=grammar.longest(known))
             yield grammar, sampling, np.stack([sets[rows], people[rows]], axis=1), rows
