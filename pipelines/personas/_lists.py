@@ -61,7 +61,7 @@ class Bands:
 class PersonaLists:
     """Lists that a persona's attributes are drawn from."""
 
-    #: `movies`, `books` or `games`: whose genres they are.
+    #: `movies`, `books`, `games` or `products`: whose genres they are (of products, facet values).
     domain: str
     #: Bands and the share of people in each, which sum to 1.
     age_bands: Bands

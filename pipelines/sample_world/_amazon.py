@@ -22,6 +22,8 @@ PRODUCT_SHELVES: Mapping[str, Mapping[str, Sequence[str]]] = _TABLES["product_sh
 _OLD = frozenset({"Patio_Lawn_and_Garden"})
 #: Share of wares without a description, a date, a path; of titles that are a piece of a page.
 _NO_TEXT, _NO_DATE, _NO_PATH, _JUNK = 0.05, 0.04, 0.02, 0.03
+#: Share of products that lack one of the properties that shoppers ask about.
+_NO_LOOK = 0.15
 #: Share of records of 2018 that are in their file twice; of reviewers with fewer than five reviews.
 _REPEATED, _RARE = 0.04, 0.12
 #: By edition: first and last second of its reviews, the precision of their times (seconds), and
@@ -102,25 +104,31 @@ def draw_books(seed: int, count: int) -> Iterator[Ware]:
 
 
 def draw_products(seed: int, count: int) -> Iterator[Ware]:
-    """Draw ``count`` products of every category."""
+    """Draw ``count`` products of every shelf."""
     for letter, (category, shelves) in zip("TMP", PRODUCT_SHELVES.items(), strict=True):
         dice = Dice(seed, "products", category)
         brands = [town_name(dice) for _ in range(8)]
-        for number in range(count):
+        for number in range(count * len(shelves)):
             shelf, nouns = list(shelves.items())[number % len(shelves)]
             path = tuple(shelf.split(" > "))
             brand = dice.pick(brands)
             slots = {"wood": dice.pick(_SHOP["woods"]), "town": town_name(dice), "season": "winter"}
             claims, points = ([t.format_map(slots) for t in _SHOP[k]] for k in ("claims", "points"))
             text = tuple(dice.sample(claims, 1 + dice.below(3)))
-            look = dice.pick(_SHOP["looks"])
+            looks = [
+                "" if dice.chance(_NO_LOOK) else dice.pick(words)
+                for words in (_SHOP["sizes"], _SHOP["styles"], _SHOP["colors"],
+                              _SHOP["materials"][category])
+            ]  # fmt: skip
+            name = " ".join(filter(None, (brand, *looks, dice.pick(nouns))))
+            stated = [dice.pick(_SHOP[k]) for k in ("uses", "drives") if not dice.chance(_NO_LOOK)]
             yield Ware(
                 asin=f"B{letter}{number:06d}XY",
                 category=category,
-                title=f"{brand} {look} {dice.pick(nouns)}, No. {number + 1}",
+                title=f"{name}, No. {number + 1}",
                 path=() if dice.chance(_NO_PATH) else path,
                 description=() if dice.chance(_NO_TEXT) else text,
-                features=tuple(dice.sample(points, dice.below(4))),
+                features=(*stated, *dice.sample(points, dice.below(4))),
                 maker=brand,
                 price=round(4.5 + 90 * dice.roll() ** 2, 2) if dice.chance(0.8) else None,
                 kind=path[-1],
@@ -377,7 +385,7 @@ def amazon_files(settings: SampleSettings, *, broken_rows: bool) -> SourceFiles:
     """
     seed, out = settings.seed, SourceFiles()
     books = list(draw_books(seed, within(settings.films * 3 // 2, 90, 6_000)))
-    products = list(draw_products(seed, within(settings.films * 2 // 5, 100, 5_000)))
+    products = list(draw_products(seed, within(settings.films * 3 // 40, 8, 400)))
     for name, wares, share, people in (("books", books, 4, 1), ("products", products, 10, 2)):
         dice = Dice(seed, "shop", name)
         link(dice, wares)

@@ -28,7 +28,7 @@ from pipelines.sample_world._world import (
 from pipelines.store.files import storage_errors, sync_folder
 
 #: Bumped whenever the same settings give other bytes.
-CODE_VERSION = "3"
+CODE_VERSION = "4"
 
 
 def taxonomy_files(settings: SampleSettings, *, broken_rows: bool) -> SourceFiles:  # noqa: ARG001

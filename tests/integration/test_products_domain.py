@@ -75,6 +75,20 @@ def test_products_are_matched_to_the_tree_by_every_heuristic_but_for_what_it_lac
     assert links[True] == products.rows
 
 
+def test_shoppers_can_be_asked_about_forty_choice_sets(
+    made: tuple[Store, Settings, SampleWorld],
+) -> None:
+    store, _, _ = made
+    shown = store.current("products.choice_set_items").read()
+    sizes = shown.group_by("category_id", "split").len()
+    assert sizes.height >= 40
+    assert sizes["len"].min() >= 15  # type: ignore[operator]
+    assert set(sizes["split"]) == {"train", "test"}
+    facets = store.current("products.facets").read()
+    whole = facets.filter(pl.col("kind") != "word").group_by("category_id")
+    assert whole.agg(pl.col("facet_id").n_unique())["facet_id"].min() >= 5  # type: ignore[operator]
+
+
 def test_the_persona_files_become_personas(made: tuple[Store, Settings, SampleWorld]) -> None:
     store, _, key = made
     counts = key.others["persona_files"]

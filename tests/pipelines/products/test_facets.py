@@ -12,6 +12,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from pipelines.contracts import CONTRACTS
+from pipelines.personas import load_lists
 from pipelines.products import (
     PRICE_VALUES,
     choice_set_items,
@@ -81,6 +82,11 @@ def test_prices_are_split_into_thirds_and_equal_prices_stay_together() -> None:
         6: "high", 7: "high",
     }  # fmt: skip
     assert values_of([product(n, price=5.0) for n in range(9)], "price") == {}
+
+
+def test_tastes_of_shoppers_are_values_of_facets() -> None:
+    values = {f"{name}:{v}" for name, facet in vocabularies().items() for v in facet.values}
+    assert set(load_lists("products").genres) <= values | {f"price:{v}" for v in PRICE_VALUES}
 
 
 # -- facets that are kept ------------------------------------------------------------------

@@ -81,7 +81,7 @@ def test_the_loaders_find_the_reviews_and_products_of_both_editions(
         *store.current("raw.amazon_meta_2018").read()["asin"],
         *store.current("raw.amazon_meta_2023").read()["parent_asin"],
     ]
-    assert len(set(asins)) == counts["books"] + counts["products"] == 450 + 360
+    assert len(set(asins)) == counts["books"] + counts["products"] == 450 + 748
     repeated = counts["meta_2018_repeated"] + counts["books_in_both"]
     assert len(asins) - len(set(asins)) == repeated
 
