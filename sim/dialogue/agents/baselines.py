@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from pipelines.errors import ConfigError
+from pipelines.products import vocabularies
 from pipelines.seeding import uniform
 from sim.dialogue._book import Book, ChoiceSet, Floats, Ints
 from sim.dialogue._protocol import Actions, Outcomes, Views
@@ -104,9 +106,9 @@ class OracleAgent(_Seller):
     Parameters
     ----------
     rater
-        Name; refused if it is a member of the ensemble that made the scores. ``words`` counts
-        the words of the description among a product's facet values (three times), title and text,
-        each weighted by how few products of the set have it.
+        Name; refused if it is a member of the ensemble that made the scores. ``words`` adds
+        up the facet values that the description likes, subtracts those that it does not, and adds
+        the rating.
     rate
         Scores of products by `rater`; None: those of ``words``.
     """
@@ -122,7 +124,7 @@ class OracleAgent(_Seller):
                 hint="use words, or give its function as rate=",
             )
         self._rater = rater
-        self._rate: Rater = rate or _shared_words
+        self._rate: Rater = rate or _stated_tastes
         self._chosen: dict[tuple[int, int], int] = {}
 
     def open(self, book: Book, seed: int) -> None:
@@ -153,24 +155,41 @@ class OracleAgent(_Seller):
         return views.placed(found)
 
 
-def _shared_words(book: Book, shelf: ChoiceSet, description: str) -> Floats:  # noqa: ARG001
-    """Weighted number of words that products share with a description, of shape (products,)."""
-    wanted = _words(description)
-    found = np.zeros(len(shelf), np.float32)
-    values = [
-        [_words(f.values[int(f.of[n])]) for f in shelf.facets if f.of[n] >= 0]
-        for n in range(len(shelf))
+#: Words of a price that name its third, which no vocabulary has.
+_PRICES = {
+    "low": ("cheap", "inexpensive", "budget", "bargain"),
+    "high": ("expensive", "luxury", "designer"),
+}
+#: Words of sentences on what a persona does not like.
+_AGAINST = re.compile(
+    r"\b(bored|tired|no patience|dislikes?|avoids?|hates?|refuses?|can't|cannot|never|"
+    r"little use|no use|wary|leaves? \w+ cold|not for|put off|annoys?|last thing|"
+    r"(steers?|stays?) (clear|away)|skips?|give up|(do|does) without|"
+    r"and failed|hard to please)\b",
+    re.IGNORECASE,
+)
+
+
+def _stated_tastes(book: Book, shelf: ChoiceSet, description: str) -> Floats:  # noqa: ARG001
+    """Facet values that a description likes less those that it does not, of shape (products,).
+
+    A value counts by the sentences that have one of its words, liked less disliked; the place
+    by rating counts as much as two values.
+    """
+    known = vocabularies()
+    weight = np.zeros(len(shelf.value_names), np.float32)
+    sentences = [
+        (_words(part), -1.0 if _AGAINST.search(part) else 1.0)
+        for part in re.split(r"(?<=[.;!?])\s+", description)
     ]
-    for weight, words in (
-        (3.0, [set[str]().union(*own) for own in values]),
-        (1.0, _all_words(shelf.titles)),
-        (1.0, _all_words(shelf.texts)),
-    ):
-        for word in wanted.intersection(set[str]().union(*words)):
-            having = np.array([word in own for own in words])
-            found += weight * having * np.log(len(shelf) / having.sum())
-    return found
-
-
-def _all_words(texts: Sequence[str]) -> list[set[str]]:
-    return [_words(text) for text in texts]
+    for n, (kind, value) in enumerate(shelf.value_names):
+        named = known[kind].values.get(value, ()) if kind in known else ()
+        prices = _PRICES.get(value, ()) if kind == "price" else ()
+        words = _words(" ".join((value, *named, *prices))) - {"yes", "no"}
+        weight[n] = sum(sign for own, sign in sentences if own & words)
+    rating = np.where(np.isnan(shelf.rating), -np.inf, shelf.rating)
+    place = np.argsort(np.argsort(rating, kind="stable")) / max(
+        len(shelf) - 1, 1
+    )  # from 0 to 1, best rated
+    found = shelf.members @ np.sign(weight) + 2 * place
+    return np.asarray(found, np.float32)

@@ -92,6 +92,35 @@ def test_oracle_refuses_a_member_of_the_scoring_ensemble(book: Book) -> None:
         agent.open(replace(book, raters=("tastes", "words")), 0)
 
 
+def test_oracle_reads_likes_and_dislikes_of_the_description(book: Book) -> None:
+    shelf = book.sets[0]
+    kind = next(n for n, f in enumerate(shelf.facets) if f.kind != "price")
+    value = shelf.facets[kind].values[1]
+    flat = replace(shelf, rating=np.full(len(shelf), 4.0, "f4"))
+    for sentence, sold in (
+        (f"She loves {value} things.", True),
+        (f"She has no patience for {value} things.", False),
+    ):
+        text = (f"Ann is 40. {sentence}",) * len(book.persona_ids)
+        agent = open_agent("oracle")
+        agent.open(replace(book, sets=(flat, *book.sets[1:]), descriptions=text), 0)
+        views = sample_views(book, privileged=True)
+        views = replace(views, set=np.zeros_like(views.set))
+        product = views.order[np.arange(6), agent.act(views).product]
+        assert ((shelf.facets[kind].of[product] == 1) == sold).all()
+
+
+def test_oracle_beats_the_floors(book: Book) -> None:
+    life = Lifetimes.draw(book, range(40), episodes=4)
+    mean = {
+        name: play(book, life, open_agent(name), open_customer("statistical"), feedback="none")
+        .episodes["regret"]
+        .mean()
+        for name in ("oracle", "random", "popularity")
+    }
+    assert mean["oracle"] < min(mean["random"], mean["popularity"]) - 5
+
+
 def test_planner_sells_at_once_when_questions_cost_too_much(book: Book) -> None:
     views = sample_views(book)
     asks = []
