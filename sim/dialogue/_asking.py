@@ -78,9 +78,9 @@ class DialogueModel(ModelSession):
     ----------
     settings, engine, session
         As of :class:`pipelines.llm.session.ModelSession`.
-    temperature, min_p
-        Of texts: temperature, and least probability of a token as a share of the most probable
-        one's.
+    temperature, min_p, repetition_penalty
+        Of texts; see :class:`pipelines.llm.engines.Sampling`. Without the last one a small model
+        says the same again and again.
     """
 
     def __init__(
@@ -91,9 +91,10 @@ class DialogueModel(ModelSession):
         session: ModelSession | None = None,
         temperature: float = 0.8,
         min_p: float = 0.1,
+        repetition_penalty: float = 1.1,
     ) -> None:
         super().__init__(settings, engine=engine, session=session)
-        self._texts = Sampling(temperature, min_p=min_p)
+        self._texts = Sampling(temperature, min_p=min_p, repetition_penalty=repetition_penalty)
 
     def described(self) -> dict[str, Any]:
         """Model, prompts and sampling, which all replies depend on."""
@@ -104,6 +105,7 @@ class DialogueModel(ModelSession):
             "prompt_sha256": dialogue_prompt_digest(),
             "temperature": self._texts.temperature,
             "min_p": self._texts.min_p,
+            "repetition_penalty": self._texts.repetition_penalty,
         }
 
     def replies(

@@ -73,7 +73,7 @@ class ModelAgent(DialogueModel):
 
     Parameters
     ----------
-    settings, engine, session, temperature, min_p
+    settings, engine, session, temperature, min_p, repetition_penalty
         As of :class:`sim.dialogue._asking.DialogueModel`.
     strategy
         One of ``base, greedy, dp, cot, oracle``; None: the class's own.
@@ -111,6 +111,7 @@ class ModelAgent(DialogueModel):
         words: int = _WORDS,
         temperature: float = 0.8,
         min_p: float = 0.1,
+        repetition_penalty: float = 1.1,
     ) -> None:
         self._strategy = strategy or self.strategy
         self._context_form = context or self.context
@@ -126,7 +127,12 @@ class ModelAgent(DialogueModel):
                     hint=f"one of {', '.join(known)}",
                 )
         super().__init__(
-            settings, engine=engine, session=session, temperature=temperature, min_p=min_p
+            settings,
+            engine=engine,
+            session=session,
+            temperature=temperature,
+            min_p=min_p,
+            repetition_penalty=repetition_penalty,
         )
         self._confidences, self._text_words = confidences, words
         self._frugal = self._strategy in ("base", "cot") and not ask_freely

@@ -54,7 +54,7 @@ class ModelCustomer(DialogueModel):
 
     Parameters
     ----------
-    settings, engine, session, temperature, min_p
+    settings, engine, session, temperature, min_p, repetition_penalty
         As of :class:`sim.dialogue._asking.DialogueModel`.
     """
 

@@ -30,7 +30,7 @@ def user(messages):
 
 def test_version_belongs_to_the_wording():
     # A new digest needs a new version: answers are found by the text of their prompts.
-    assert (DIALOGUE_PROMPT_VERSION, dialogue_prompt_digest()[:12]) == ("2", "defae21719cb")
+    assert (DIALOGUE_PROMPT_VERSION, dialogue_prompt_digest()[:12]) == ("3", "9ddaecdd2d32")
 
 
 def test_a_shelf_lists_a_product_per_line():
@@ -54,7 +54,7 @@ def test_forms_of_reply_are_those_of_the_grammar():
     assert "1 question is left." in act
     assert "THOUGHT:" in act
     assert "QUESTION:" in act
-    assert "RECOMMEND: and then the number of one product of the shelf, 1 to 2" in act
+    assert "one product of the shelf by its number from 1 to 2" in act
     asked = user(dialogue_agent_messages("base", SHELF, 2, sell=False))
     assert "QUESTION:" in asked
     assert "RECOMMEND" not in asked
