@@ -283,7 +283,7 @@ def _compare(suite: Suite, rows: Rows, shares: Sequence[Values], out: list[Point
     tests: list[tuple[int, str]] = []
     for n, (row, played) in enumerate(rows):
         oracle = _partner(rows, row, agent="oracle")
-        if oracle is not None:
+        if oracle is not None and _above_chance(rows[oracle][1].episodes):
             figure = gap_closed(played.episodes, rows[oracle][1].episodes)
             out[n]["gap_closed", 0.0] = _Point(figure, len(shares[n].seeds))
         off = _partner(rows, row, memory="off") if row.memory else None
@@ -301,6 +301,12 @@ def _compare(suite: Suite, rows: Rows, shares: Sequence[Values], out: list[Point
     corrected = false_discovery([out[n][name, 0.0].p for n, name in tests])
     for (n, name), q in zip(tests, corrected, strict=True):
         out[n][name, 0.0] = replace(out[n][name, 0.0], q=q)
+
+
+def _above_chance(episodes: pl.DataFrame) -> bool:
+    """Whether an oracle is better than a random product, interval included: else no gap is."""
+    chance, own = values_of(episodes, "random_regret"), values_of(episodes, "regret")
+    return paired(chance, own)[0].overall().low > 0
 
 
 def _partner(rows: Rows, row: Configuration, **changed: str) -> int | None:

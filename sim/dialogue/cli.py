@@ -258,14 +258,18 @@ def _render(screen: Console, report: pl.DataFrame, payload: dict[str, Any]) -> N
     whole = report.filter((pl.col("x") == 0) & pl.col("metric").is_in(_SHOWN))
     for (figure,), rows in whole.group_by(["figure"], maintain_order=True):
         screen.print(f"\n{figure}", style="bold", markup=False)
-        shown = table("row", *(name.replace("_", " ") for name in _SHOWN), numeric=list(_SHOWN))
+        shown = table()
+        shown.add_column("row", min_width=16)
+        for metric in _SHOWN:
+            # Long headings wrap: numbers are narrower than they are.
+            shown.add_column(metric.replace("_", " "), justify="right")
         for (name,), values in rows.group_by(["configuration"], maintain_order=True):
             found = {row["metric"]: row for row in values.iter_rows(named=True)}
             shown.add_row(str(name), *(_figure(found.get(metric)) for metric in _SHOWN))
         screen.print(shown)
     screen.print(
-        "\nMeans over lifetimes with 95 % intervals. gap closed: 0 is random, 1 the oracle; "
-        "slope: normalised regret per episode.",
+        "\nMeans over lifetimes; intervals stand in the report. gap closed: 0 is random, 1 the "
+        "oracle; slope: normalised regret per episode.",
         markup=False,
     )
     for text in payload["flagged"]:
@@ -276,8 +280,7 @@ def _render(screen: Console, report: pl.DataFrame, payload: dict[str, Any]) -> N
 def _figure(row: dict[str, Any] | None) -> str:
     if row is None or row["value"] is None:
         return ""
-    digits = 1 if abs(row["value"]) >= 10 else 3
-    return f"{row['value']:.{digits}f} [{row['low']:.{digits}f}, {row['high']:.{digits}f}]"
+    return f"{row['value']:.1f}" if abs(row["value"]) >= 10 else f"{row['value']:.3f}"
 
 
 @app.command()
