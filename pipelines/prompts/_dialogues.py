@@ -319,9 +319,9 @@ def _to_customer(
         "dialogue_customer_system", facts=_lines(person), category=one_line(category)
     )
     turns = [
-        Message(role, text)
-        for exchange in _lines(said)
-        for role, text in zip(("user", "assistant"), exchange, strict=True)
+        turn
+        for question, answer in _lines(said)
+        for turn in (Message("user", question), Message("assistant", answer))
     ]
     return (Message("system", system), *turns, Message("user", task))
 
