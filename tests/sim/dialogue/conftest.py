@@ -7,7 +7,6 @@ import pytest
 from sim.dialogue import Book
 from sim.dialogue.testing import sample_book
 
-
 #: A program of its own, run where TRL is installed.
 collect_ignore = ["grpo_step.py"]
 
