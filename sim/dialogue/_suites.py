@@ -302,7 +302,7 @@ class DialogueContext:
             episodes=episodes,
         )
         agent = self._agent(chosen)
-        customer = self._customer(chosen)
+        customer = self._customer(chosen, agent)
         text = " ".join(v for k, v in chosen.labels.items() if v and k != "unfaithful")
         tell = self.progress
         with closing(agent), closing(customer):
@@ -329,7 +329,7 @@ class DialogueContext:
             options["question_cost"] = own.question_cost
         return open_agent(chosen.agent, settings=self.settings, **{**options, **chosen.options})
 
-    def _customer(self, chosen: Configuration) -> Any:
+    def _customer(self, chosen: Configuration, agent: Any) -> Any:
         own = self.settings.dialogue
         options = dict(self.customer_options)
         if self.customer == "statistical":
@@ -342,4 +342,6 @@ class DialogueContext:
                 where=f"customer {self.customer}",
                 hint="leave out the suite faithfulness",
             )
+        if self.customer == "model" and chosen.model:
+            options.setdefault("session", agent)  # the weights are loaded once
         return open_customer(self.customer, settings=self.settings, **options)

@@ -10,12 +10,14 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
+from support.tiny_models import tiny_checkpoint
 from typer.testing import CliRunner
 
 import sim
-from pipelines.config import Settings
+from pipelines.config import Settings, load_settings
 from pipelines.contracts import DIALOGUE
 from pipelines.errors import ConfigError, IntegrityError
+from pipelines.llm import session
 from sim.dialogue import Book, Lifetimes, ShoppingTools
 from sim.dialogue.suites import (
     SUITES,
@@ -199,3 +201,34 @@ def test_tasks_are_json_lines_that_the_tools_take(command: Any, book: Book) -> N
     assert len({row["task"] for row in rows}) == 3
     tools = ShoppingTools(book=book)
     assert "You are serving customer 1." in tools.reset(**rows[2])
+
+
+def test_language_models_have_rows_of_their_own_and_share_their_weights(
+    book: Book, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tiny_checkpoint(tmp_path / "tiny", shape={"max_position_embeddings": 4096})
+    settings = load_settings(
+        overrides={
+            "runtime": {"home": tmp_path / "home"},
+            "engine": {"kind": "transformers", "model": str(folder)},
+            "dialogue": {"max_questions": 1},
+        }
+    )
+    loaded: list[str] = []
+    load = session.load_engine
+
+    def counted(engine: Any, serving: Any) -> Any:
+        loaded.append(engine.model)
+        return load(engine, serving)
+
+    monkeypatch.setattr(session, "load_engine", counted)
+    context = DialogueContext(
+        book, settings, tmp_path, customer="model", seeds=1, episodes=1,
+        models=("model-base",), model_seeds=1, model_episodes=1,
+    )  # fmt: skip
+    found = context.play(Configuration("model-base", model=True))
+    row = found.episodes.row(0, named=True)
+    assert (row["agent"], row["customer"]) == ("model-base", "model")
+    assert row["language_model"] is not None
+    assert row["tokens"] > 0
+    assert loaded == [str(folder)]
