@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pipelines.store import Snapshot
 
 #: Writers and raters that use no language model.
-_STATISTICAL = frozenset({"statistical", "random", "mean"})
+_STATISTICAL = frozenset({"statistical", "random", "mean", "facets", "text"})
 
 
 def dataset_card(
@@ -40,6 +40,8 @@ def dataset_card(
     """
     named = licences if isinstance(licences, Mapping) else {item.name: item for item in licences}
     writers, raters = list(summary.get("writers", {})), list(summary.get("rater", []))
+    if "ensemble" in raters:
+        raters = [member.rater for member in settings.scoring_of(name).ensemble]
     used = {current_name(name) for name in (*writers, *raters)}
     figures = summary.get("raters") or {}
     # A plug-in's facts may have another shape.
@@ -64,7 +66,10 @@ def dataset_card(
         population=shown_population(summary),
         reading=_reading(summary),
         interval=figures.get("interval"),
+        writers=writers,
+        raters=raters,
         no_model=used <= _STATISTICAL,
+        without_model=sorted(used & _STATISTICAL),
         taste_prior=str(fitted.get("taste_prior", "")),
         licences=sorted(named.items()),
     )
