@@ -23,6 +23,7 @@ from orchestration.definitions import build_defs
 from orchestration.instance import end_dead_runs, open_instance
 from pipelines import errors
 from pipelines.config import Settings, load_settings
+from pipelines.domains import DOMAINS
 from pipelines.store import Store
 from pipelines.store.files import full_disk_error, full_disk_errors
 
@@ -66,7 +67,7 @@ class RunReport:
 
 
 def run_job(job: str, *, overrides: dict[str, Any], **options: Any) -> RunReport:
-    """Materialise one job with the configured cohort; the options are those of `run_jobs`."""
+    """Materialise one job with its standing cohort; the options are those of `run_jobs`."""
     select = tuple(options.pop("select", ()))
     return run_jobs([JobRun(job, select=select)], overrides=overrides, **options)
 
@@ -102,7 +103,7 @@ def run_jobs(
     """
     settings = load_settings(config, overrides)
     store = Store(settings.runtime.home)
-    jobs = [replace(run, cohort=run.cohort or settings.personas.cohort) for run in jobs]
+    jobs = [replace(run, cohort=run.cohort or _cohort(run.job, settings)) for run in jobs]
     cohorts = tuple(sorted({str(run.cohort) for run in jobs}))
     work = functools.partial(_runs, dict(overrides), config, log_level, store.home, cohorts)
     began = time.perf_counter()
@@ -127,6 +128,12 @@ def run_jobs(
                 tasks = plan_runs(_definitions(overrides, config), jobs, split=True)
                 reports = workers.run(tasks, on_event=on_event)
     return replace(functools.reduce(operator.add, reports), seconds=time.perf_counter() - began)
+
+
+def _cohort(job: str, settings: Settings) -> str:
+    """Standing cohort of a job: that of its domain, else the configured one."""
+    default = settings.personas.cohort
+    return DOMAINS[job].cohort(default) if job in DOMAINS else default
 
 
 def _recover(home: Path, cohorts: Sequence[str]) -> None:
