@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+import polars.selectors as cs
 
 from pipelines.raters._ensemble import EnsembleRater
 from pipelines.raters.llm import ListwiseRater
@@ -43,7 +44,7 @@ def choice_set_figures(scores: pl.LazyFrame, choice_set_items: pl.LazyFrame) -> 
     key = "category_id"
     y = (
         scores.filter(pl.col("status") == "ok")
-        .select("persona_id", "item_id", "expected")
+        .select("persona_id", "item_id", pl.col("expected").cast(pl.Float64))
         .join(choice_set_items.select(key, "item_id"), on="item_id")
     )
     by_persona = (
@@ -74,6 +75,8 @@ def choice_set_figures(scores: pl.LazyFrame, choice_set_items: pl.LazyFrame) -> 
             "reached_share",
             worth=pl.col("best") - pl.col("expected"),
         )
+        # Sums depend on their order in the last digits, and groups come in any order.
+        .with_columns(cs.float().round(6))
         .sort(key)
         .collect(engine="streaming")
     )
