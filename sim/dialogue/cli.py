@@ -438,11 +438,15 @@ def play(
     settings: SetOption = None,
     home: HomeOption = None,
     config: ConfigOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Be the agent: ask questions in your own words, then sell a product (BIEL, fig. 17).
 
     A line is a question, a number alone sells that product, an empty line leaves. After the sale
     you see the scores that agents never see.
+
+    JSON (the conversation goes to standard error): {"regrets": points of each episode,
+    "mean_regret": null without one}.
     """
     import numpy as np
 
@@ -455,14 +459,19 @@ def play(
     rules = Rules(setting, cell, episodes, feedback, tree.dialogue.max_questions)  # type: ignore[arg-type]
     sessions = Sessions(book, opened, 1, rules)
     sessions.begin(np.zeros(1, np.int64), np.array([seed]))
-    screen, regrets = console(), list[float]()
+    screen, regrets = console(stderr=as_json), list[float]()
     while not sessions.over[0]:
         regret = _visit(screen, sessions)
         if regret is None:
             break
         regrets.append(regret)
-    if regrets:
-        screen.print(f"\nMean regret: {sum(regrets) / len(regrets):.1f}", style="bold")
+    mean = sum(regrets) / len(regrets) if regrets else None
+    line = "" if mean is None else f"\nMean regret: {mean:.1f}"
+    emit(
+        {"regrets": regrets, "mean_regret": mean},
+        lambda shown: shown.print(line, style="bold"),
+        as_json=as_json,
+    )
 
 
 def _visit(screen: Console, sessions: Sessions) -> float | None:
@@ -526,13 +535,15 @@ def tasks(
     settings: SetOption = None,
     home: HomeOption = None,
     config: ConfigOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Write tasks for post-training as JSON lines: a prompt, and an opaque `task`.
 
     `sim.dialogue.ShoppingTools` plays them; by default customers and categories are seen ones, so
     that the test customers stay unseen.
 
-    JSON, per line: {"prompt": [{"role", "content"}], "task"}.
+    A line is {"prompt": [{"role", "content"}], "task"}. JSON: the list of these; with --out
+    {"tasks": count, "file"}.
     """
     import orjson
 
@@ -542,12 +553,17 @@ def tasks(
 
     tree, book = _opened(release, home, config, settings)
     rules: Rules = Rules(setting, cell, episodes, feedback, tree.dialogue.max_questions)  # type: ignore[arg-type]
-    lines = (
-        orjson.dumps(row).decode() + "\n" for row in rows(book, range(seed, seed + number), rules)
-    )
-    if out is None:
+    made = rows(book, range(seed, seed + number), rules)
+    lines = (orjson.dumps(row).decode() + "\n" for row in made)
+    if out is None and as_json:
+        emit(list(made), lambda _: None, as_json=True)
+    elif out is None:
         sys.stdout.writelines(lines)
-        return
-    with storage_errors(out), out.open("w", encoding="utf-8") as file:
-        file.writelines(lines)
-    console().print(f"{number:,} tasks: {out}", markup=False)
+    else:
+        with storage_errors(out), out.open("w", encoding="utf-8") as file:
+            file.writelines(lines)
+        emit(
+            {"tasks": number, "file": str(out)},
+            lambda screen: screen.print(f"{number:,} tasks: {out}", markup=False),
+            as_json=as_json,
+        )

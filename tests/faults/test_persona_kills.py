@@ -61,7 +61,7 @@ def write(home: Path, log: Path | None, pause: float) -> None:
         time.sleep(pause)
         return draw_reply(request)
 
-    def open_writer(*_: Any) -> ModelWriter:
+    def open_writer(*_: Any, **__: Any) -> ModelWriter:
         return ModelWriter(
             ScriptedEngine(rule, name="slow", window=WINDOW),
             chosen.personas,

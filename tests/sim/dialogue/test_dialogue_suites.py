@@ -192,6 +192,9 @@ def test_play_lets_a_person_ask_and_sell(command: Any, book: Book) -> None:
     assert f"Numbers are from 1 to {len(shelf)}" in done.stdout
     assert f"{shelf.titles[int(np.argmax(y))]}: {y.max():.1f}" in done.stdout
     assert "Mean regret" in done.stdout
+    left = command("play", "--seed", "4", "--json", input="\n")
+    assert json.loads(left.stdout) == {"regrets": [], "mean_regret": None}
+    assert "Category" not in left.stdout
 
 
 def test_tasks_are_json_lines_that_the_tools_take(command: Any, book: Book) -> None:
@@ -199,6 +202,7 @@ def test_tasks_are_json_lines_that_the_tools_take(command: Any, book: Book) -> N
     assert done.exit_code == 0, done.output
     rows = [json.loads(line) for line in done.stdout.splitlines()]
     assert len({row["task"] for row in rows}) == 3
+    assert json.loads(command("tasks", "--tasks", "3", "--episodes", "2", "--json").stdout) == rows
     tools = ShoppingTools(book=book)
     assert "You are serving customer 1." in tools.reset(**rows[2])
 
