@@ -461,7 +461,7 @@ def _render(screen: Console, payload: dict[str, Any]) -> None:
             + "".join(f"  {command:{width}}  {what}\n" for command, what in lines)
             + "\n"
             "  from sim import open_release\n"
-            "  open_release('movies@latest')['items'].polars()",
+            f"  open_release('{payload['releases'][0]['domain']}@latest')['items'].polars()",
             soft_wrap=True,
             highlight=False,
             markup=False,
