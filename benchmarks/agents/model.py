@@ -92,7 +92,7 @@ def main() -> None:
         release = people_release(release, release["training_traits"].polars()["user_id"].sort())
     world = AgentWorld.open(release, pages=args.pages)
     shown = open_recommender(args.recommender).fit(release)
-    # What is imported and loaded at first use is in neither side's time.
+    # Imports and loading at first use are in neither side's time.
     with tempfile.TemporaryDirectory() as home:
         first = argparse.Namespace(**vars(args) | {"agents": 1})
         played(first, world, shown, settings_of(first, home, reuse=True), alone=False)

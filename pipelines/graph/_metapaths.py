@@ -57,7 +57,7 @@ class MetaPath:
 
     @property
     def symmetric(self) -> bool:
-        """Whether the metapath is symmetric: its second half reverses the first."""
+        """True for a symmetric metapath: its second half reverses the first."""
         return self.left == self.right
 
     def __len__(self) -> int:

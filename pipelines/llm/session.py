@@ -75,7 +75,7 @@ class ModelSession(Asking):
             super().close()
 
     def fits(self, messages: Sequence[Message], answer: int) -> bool:
-        """Whether prompt and answer (tokens) fit the context.
+        """True if prompt and answer (tokens) fit the context.
 
         True where it is unknown. Without a tokenizer a token counts as three bytes.
         """

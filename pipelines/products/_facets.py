@@ -270,7 +270,7 @@ def _kind() -> pl.Expr:
 
 
 def _room() -> pl.Expr:
-    """Whether a facet is among those that its set keeps."""
+    """True for a facet among those that its set keeps."""
     order = pl.struct("kind", "evenness", "facet_id").rank("dense").over("category_id")
     return order <= MAX_FACETS
 

@@ -82,7 +82,7 @@ class EnsembleRater:
 
     @property
     def language_model(self) -> bool:
-        """Whether a member asks a language model."""
+        """True if a member asks a language model."""
         return any(getattr(r, "language_model", r.name not in RATERS) for r in self._raters)
 
     @property

@@ -282,7 +282,7 @@ class Book:
 
     @cached_property
     def scored(self) -> npt.NDArray[np.bool_]:
-        """Whether a persona has every score of a set, of shape (personas, sets)."""
+        """True for a persona with every score of a set, of shape (personas, sets)."""
         return np.stack([~np.isnan(s.y).any(axis=1) for s in self.sets], axis=1)
 
     @cached_property

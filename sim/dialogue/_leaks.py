@@ -110,7 +110,7 @@ def _runs(text: str) -> Iterator[tuple[str, ...]]:
 
 
 def _unmistakable(item: str) -> bool:
-    """Whether an id can be taken for nothing but an id."""
+    """True if a text can be nothing but an id."""
     digits = sum(c.isdigit() for c in item)
     return (digits > 0 and any(c.isalpha() for c in item)) or digits >= 5
 

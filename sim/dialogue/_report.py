@@ -304,7 +304,7 @@ def _compare(suite: Suite, rows: Rows, shares: Sequence[Values], out: list[Point
 
 
 def _above_chance(episodes: pl.DataFrame) -> bool:
-    """Whether an oracle is better than a random product, interval included: else no gap is."""
+    """True for an oracle better than a random product, interval included; else there is no gap."""
     chance, own = values_of(episodes, "random_regret"), values_of(episodes, "regret")
     return paired(chance, own)[0].overall().low > 0
 

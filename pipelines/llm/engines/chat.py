@@ -150,7 +150,7 @@ class PromptMeasure:
     answer: int
 
     def fits(self, messages: Sequence[Message]) -> bool:
-        """Whether prompt and answer fit the context; AnswerError if the template refuses them."""
+        """True if prompt and answer fit the context; AnswerError if the template refuses them."""
         # No tokenizer makes more tokens than there are bytes.
         most = _FRAME + sum(len(m.content.encode()) + _TURN for m in messages)
         if most + self.answer < self.context:
