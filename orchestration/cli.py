@@ -294,10 +294,13 @@ class _Steps:
                 return
             seconds = now - self.running[name]
             text = escape(name)
+            # Counts without a total have no end that would take them off: the latest stands.
+            counts = {n: last for n, (_, total, _, last) in self.stages.items() if total is None}
+            count = max(counts, key=counts.__getitem__, default=None)
             shown = [
                 stage_line(stage, done, total, now - began)
                 for stage, (done, total, began, last) in self.stages.items()
-                if now - last < _STALE
+                if now - last < _STALE and (total is not None or stage == count)
             ]
             if shown:
                 text += f"  [dim]{escape('; '.join(shown))}[/]"

@@ -75,6 +75,19 @@ def test_stages_side_by_side_keep_their_own_remaining_time(
     assert "films" not in capsys.readouterr().err
 
 
+def test_files_that_were_read_are_not_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    clock = Clock()
+    steps = _Steps(quiet=False, clock=clock)
+    steps.step("start", "ingest_amazon", 0.0, "")
+    for second, file in enumerate(("a.json", "b.json")):
+        clock.now = float(second)
+        steps.progress(f"reading {file}", 500, None)
+    steps.tick()
+    shown = capsys.readouterr().err
+    assert "b.json" in shown
+    assert "a.json" not in shown
+
+
 def test_nothing_is_shown_between_steps_or_if_quiet(capsys: pytest.CaptureFixture[str]) -> None:
     steps = _Steps(quiet=False)
     steps.tick()
