@@ -1,0 +1,196 @@
+"""Rating models trained on people's ratings: supervised sets, and models as files."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable
+from typing import Any
+
+import polars as pl
+
+from pipelines import raters, tuning
+from pipelines.config import Settings, identity_hash
+from pipelines.contracts import TUNED_DOMAINS
+from pipelines.prompts import PromptStyle, rating_prompt_digest
+from pipelines.stages._stage import Check, Inputs, Report, Stage, tables
+from pipelines.store import CheckRecord, Table
+from pipelines.store.files import sha256_of
+
+__all__ = ["STAGES"]
+
+#: Check that keeps a model from becoming the current one.
+BEATS_MEAN = Check(
+    "beats_item_mean",
+    "On validation ratings the calibrated model's RMSE is not above the item mean's; else the "
+    "model is stored, and the pointer stays where it was.",
+)
+
+
+def rating_examples(inputs: Inputs, settings: Settings, report: Report) -> pl.DataFrame:
+    """Put people's ratings into lines that a model can be trained on, without leaks."""
+    held = _held_out(inputs, settings)
+    own = settings.tuning
+    found = tuning.rating_examples(
+        items=inputs["items"].read(),
+        interactions=inputs["interactions"].scan(),
+        splits=inputs["splits"].scan(),
+        source=raters.source_scale(inputs["interactions"].scan()),
+        style=_style(inputs, settings),
+        held_out=held,
+        window=own.window,
+        cuts=own.cuts,
+        history=own.window,
+        seed=own.seed,
+    )
+    report.stats.update(
+        held_out_users=len(held.users),
+        held_out_items=len(held.items),
+        rows={f"{s}, {w}": n for s, w, n in found.group_by("split", "shows").len().iter_rows()},
+    )
+    return found
+
+
+def rating_model(inputs: Inputs, settings: Settings, report: Report) -> Iterable[Table]:
+    """Train, calibrate and judge a rating model, and keep it as files that engines open."""
+    style, held = _style(inputs, settings), _held_out(inputs, settings)
+    examples = inputs["rating_examples"].read().sort("window", "position")
+    key = f"{inputs['rating_examples'].version}-{identity_hash(_training(settings))[:16]}"
+    folder = inputs.scratch / key
+    # Checkpoints of these settings are gone on with; those of others are of no use.
+    for other in inputs.scratch.glob("*"):
+        if other != folder:
+            shutil.rmtree(other, ignore_errors=True)
+    model = tuning.train_rating_model(
+        examples,
+        style,
+        settings.tuning,
+        folder / "training",
+        progress=report.advance(f"{inputs.domain}: training"),
+    )
+    calibration = tuning.calibrate_model(model, examples)
+    learned: dict[str, Any] = {
+        "items": inputs["items"].read(),
+        "interactions": inputs["interactions"].scan(),
+        "splits": inputs["splits"].scan(),
+        "item_embeddings": inputs["item_embeddings"].read(),
+        "source": raters.source_scale(inputs["interactions"].scan()),
+        "style": style,
+        "held_out": held,
+        "history": settings.tuning.window,
+        "seed": settings.tuning.seed,
+    }
+    judged, validated = (
+        tuning.judge_model(model.ask, calibration, split=split, **learned)
+        for split in ("test", "validation")
+    )
+    facts = {
+        **_terms(settings),
+        "held_out_users": len(held.users),
+        "held_out_items": len(held.items),
+        "answer_mass": model.mass(examples.filter(pl.col("split") != "train")),
+        "settings": settings.tuning.model_dump(mode="json"),
+        "validation": validated.table.to_dicts(),
+    }
+    shutil.rmtree(folder / "model", ignore_errors=True)
+    files = tuning.save_model(model, calibration, judged, facts, folder / "model")
+    withheld = tuning.check_predictable(validated)
+    report.checks.append(
+        CheckRecord(
+            name=BEATS_MEAN.name,
+            passed=withheld is None,
+            severity="error",
+            kind="pandera",
+            details={"reason": withheld or "RMSE is not above the item mean's"},
+        )
+    )
+    report.texts["figures"] = judged.markdown()
+    report.stats.update(
+        training={"best_step": model.course.step, "validation_nll": model.course.nll},
+        redistributed=facts["redistributed"],
+    )
+    if withheld is not None:
+        report.stats["withheld"] = withheld
+    rows = pl.DataFrame(
+        [{"file": f.name, "bytes": f.stat().st_size, "sha256": sha256_of(f)} for f in files]
+    )
+    yield Table(
+        f"{inputs.domain}.rating_model",
+        [rows],
+        lambda: report.stats,
+        ordered=False,
+        files=lambda: files,
+    )
+
+
+def _held_out(inputs: Inputs, settings: Settings) -> tuning.HeldOut:
+    users = inputs["interactions"].scan().select("user_id").unique().collect()["user_id"]
+    return tuning.HeldOut.of(
+        users,
+        inputs["items"].read(["item_id"])["item_id"],
+        settings.tuning.hold_out_users,
+        settings.tuning.hold_out_items,
+    )
+
+
+def _style(inputs: Inputs, settings: Settings) -> PromptStyle:
+    return PromptStyle(inputs.domain, raters.scale_named(settings.scoring.scale), layout="ledger")
+
+
+def _terms(settings: Settings) -> dict[str, Any]:
+    """Name and terms of the data, and whether what is made of them may be passed on."""
+    world = settings.world
+    name: str = world.source
+    if world.folder is not None:
+        name = "the archive of world.folder" if world.variant == "auto" else world.variant
+    free = name in ("sample", "ml-latest-small") or (world.source == "sample" and not world.folder)
+    terms = (
+        "Generated by this project."
+        if name == "sample"
+        else "MovieLens data, GroupLens terms of use (research; no endorsement)."
+    )
+    return {"source": str(name), "terms": terms, "redistributed": bool(free)}
+
+
+def _examples(inputs: Inputs, settings: Settings) -> dict[str, Any]:
+    """Settings that decide the examples."""
+    del inputs
+    names = {"hold_out_users", "hold_out_items", "window", "cuts", "seed"}
+    return {
+        "tuning": settings.tuning.model_dump(mode="json", include=names),
+        "scale": settings.scoring.scale,
+        "prompt": rating_prompt_digest("ledger"),
+    }
+
+
+def _training(settings: Settings) -> dict[str, Any]:
+    return {"tuning": settings.tuning.model_dump(mode="json"), "scale": settings.scoring.scale}
+
+
+def _model(inputs: Inputs, settings: Settings) -> dict[str, Any]:
+    return {**_training(settings), "terms": _terms(settings)["source"], "code": raters.CODE_VERSION}
+
+
+_PEOPLE = ("items", "interactions", "splits")
+
+STAGES = [
+    Stage(
+        datasets=(f"{domain}.rating_examples",),
+        inputs=tables(domain, *_PEOPLE),
+        identity=_examples,
+        code_version="1",
+        make=rating_examples,
+    )
+    for domain in TUNED_DOMAINS
+] + [
+    Stage(
+        datasets=(f"{domain}.rating_model",),
+        inputs=tables(domain, *_PEOPLE, "item_embeddings", "rating_examples"),
+        identity=_model,
+        code_version="1",
+        make=rating_model,
+        whole=True,
+        checks=(BEATS_MEAN,),
+        kinds=("python", "pytorch"),
+    )
+    for domain in TUNED_DOMAINS
+]

@@ -1,0 +1,45 @@
+"""Rating models trained on people's ratings (docs/rating-model.md)."""
+
+from pipelines.tuning._build import (
+    RatingModel,
+    calibrate_model,
+    save_model,
+    train_rating_model,
+)
+from pipelines.tuning._examples import (
+    MIN_RATINGS,
+    HeldOut,
+    rating_examples,
+    training_rows,
+    training_stats,
+)
+from pipelines.tuning._judge import SLICES, Judged, check_predictable, judge_model
+from pipelines.tuning._scratch import CHAT_TEMPLATE, CONTEXT, make_model, train_tokenizer
+from pipelines.tuning._train import Encoder, Packed, Recipe, Trained, pack, train, windows_of
+
+__all__ = [
+    "CHAT_TEMPLATE",
+    "CONTEXT",
+    "MIN_RATINGS",
+    "SLICES",
+    "Encoder",
+    "HeldOut",
+    "Judged",
+    "Packed",
+    "RatingModel",
+    "Recipe",
+    "Trained",
+    "calibrate_model",
+    "check_predictable",
+    "judge_model",
+    "make_model",
+    "pack",
+    "rating_examples",
+    "save_model",
+    "train",
+    "train_rating_model",
+    "train_tokenizer",
+    "training_rows",
+    "training_stats",
+    "windows_of",
+]

@@ -1,0 +1,307 @@
+"""Figures of a rating model on held-out ratings of people, by slice, beside baselines.
+
+Every predictor is fitted without the people and items that are held out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from pipelines.errors import ContractError
+from pipelines.prompts import PUBLIC_MEANS, PromptStyle
+from pipelines.raters.report import (
+    BIAS,
+    People,
+    Predictions,
+    ask_about,
+    evaluate,
+    in_source_units,
+    paired_difference,
+    paired_loss_difference,
+    predict_baseline,
+)
+from pipelines.raters.statistical import HumanRows, fit_statistical
+from pipelines.scales import RatingScale
+from pipelines.tuning._examples import (
+    Describer,
+    HeldOut,
+    LineWriter,
+    asked_rows,
+    training_rows,
+    training_stats,
+)
+
+Floats = npt.NDArray[np.float64]
+#: Slices of held-out ratings, by name.
+SLICES = {
+    "later": "later ratings of people who were trained on",
+    "new_users": "ratings of people who are in no training row, their earlier ones being shown",
+    "new_items": "ratings of items that are in no training row, by people who were trained on",
+    "no_history": "the ratings of `later`, with a description of the person and no history",
+}
+_BASELINES = (
+    "global mean",
+    "item mean",
+    BIAS,
+    "ALS (Surprise BaselineOnly)",
+    "MF (Surprise SVD)",
+)
+STATISTICAL = "statistical"
+#: Differences of RMSE by name, and the predictor that they are to.
+_COMPARED = (("rmse_difference", BIAS), ("statistical_difference", STATISTICAL))
+#: Distributions by the model: examples to (distributions over the style's answers, in order).
+Ask = Callable[[pl.DataFrame], Floats]
+
+
+@dataclass(frozen=True)
+class Judged:
+    """Figures of all predictors, a row per slice, predictor and metric."""
+
+    table: pl.DataFrame
+
+    def value(self, slice_: str, predictor: str, metric: str) -> float:
+        """One figure."""
+        rows = self.table.filter(slice=slice_, predictor=predictor, metric=metric)
+        return float(rows["value"][0])
+
+    def markdown(self) -> str:
+        """Tables for people, a sentence on top that says what the model lost to."""
+        metrics = (
+            *("rmse", "rmse_difference", "statistical_difference", "nll", "nll_difference"),
+            *("ece", "similarity", "ndcg@10", "pairwise"),
+        )
+        lines = [self.lost(), ""]
+        for name, text in SLICES.items():
+            rows = self.table.filter(slice=name)
+            if not rows.height:
+                continue
+            lines += [
+                f"Slice `{name}` ({text}): {rows['ratings'][0]:,} {rows['split'][0]} ratings of "
+                f"{rows['users'][0]:,} people.",
+                "",
+                "| predictor | kind | " + " | ".join(metrics) + " |",
+                "|---|---|" + "--:|" * len(metrics),
+            ]
+            for predictor in rows["predictor"].unique(maintain_order=True):
+                own = {r["metric"]: r for r in rows.filter(predictor=predictor).to_dicts()}
+                cells = [
+                    f"{own[m]['value']:.4f} [{own[m]['low']:.4f}, {own[m]['high']:.4f}]"
+                    if m in own
+                    else "-"
+                    for m in metrics
+                ]
+                kind = next(iter(own.values()))["kind"]
+                lines.append(f"| {predictor} | {kind} | " + " | ".join(cells) + " |")
+            lines.append("")
+        return "\n".join(
+            [
+                *lines,
+                f"95 % intervals of a bootstrap over users. `rmse_difference` and `nll_difference` "
+                f"are to {BIAS} and to {STATISTICAL}, `statistical_difference` is the RMSE's to "
+                f"{STATISTICAL}; below zero is better.",
+            ]
+        )
+
+    def lost(self) -> str:
+        """A sentence on what the calibrated model does not beat."""
+        worse = []
+        for name in SLICES:
+            for metric, other in _COMPARED:
+                rows = self.table.filter(slice=name, predictor=MODEL, metric=metric)
+                if rows.height and rows["high"][0] >= 0:
+                    worse.append(f"{other} on `{name}` ({rows['value'][0]:+.3f} RMSE)")
+        if not worse:
+            return "The calibrated model beats user and item bias and the statistical rater."
+        return f"The calibrated model does not beat {', '.join(worse)}."
+
+
+#: Names of the model's rows.
+RAW, MODEL, PLAIN = "rating model", "rating model, calibrated", "rating model, no votes"
+
+
+def judge_model(
+    ask: Ask,
+    calibrate: Callable[[Floats], Floats],
+    *,
+    items: pl.DataFrame,
+    interactions: pl.DataFrame | pl.LazyFrame,
+    splits: pl.DataFrame | pl.LazyFrame,
+    source: RatingScale,
+    style: PromptStyle,
+    held_out: HeldOut,
+    item_embeddings: pl.DataFrame | None = None,
+    split: str = "test",
+    history: int = 56,
+    seed: int = 0,
+    resamples: int = 1_000,
+) -> Judged:
+    """Compare a model, as it is and calibrated, with baselines on every slice.
+
+    Parameters
+    ----------
+    ask
+        The model's distributions over the style's answers, one per target of examples.
+    calibrate
+        Map to calibrated distributions.
+    items, interactions, splits, item_embeddings
+        Tables of those names.
+    source, style
+        Scale of the ratings, and the ledger's style.
+    held_out
+        People and items that were in no training row.
+    split
+        Split that is predicted.
+    history
+        Earlier ratings shown at most (count).
+    seed, resamples
+        Of descriptions and matrix factorisation, and of the bootstrap.
+    """
+    train = training_rows(interactions, splits, held_out)
+    stats = training_stats(items, train)
+    nobody = HeldOut(frozenset(), frozenset())
+    past = training_rows(interactions, splits, HeldOut(frozenset(), held_out.items))
+    asked = training_rows(interactions, splits, nobody, split)
+    new_user = pl.col("user_id").is_in(sorted(held_out.users))
+    new_item = pl.col("item_id").is_in(sorted(held_out.items))
+    parts = {
+        "later": asked.filter(~new_user & ~new_item),
+        "new_users": asked.filter(new_user & ~new_item),
+        "new_items": asked.filter(~new_user & new_item),
+    }
+    parts["no_history"] = parts["later"]
+    known = splits.lazy().join(train.lazy().select("user_id", "item_id"), on=["user_id", "item_id"])
+    plain = items.drop([c for pair in PUBLIC_MEANS for c in pair[:2] if c in items.columns])
+    statistical = {
+        name: fit_statistical(
+            scale=style.scale,
+            items=table,
+            item_stats=stats,
+            interactions=interactions,
+            splits=known,
+            item_embeddings=item_embeddings,
+            seed=seed,
+        )
+        for name, table in {STATISTICAL: items, f"{STATISTICAL}, no votes": plain}.items()
+        if name == STATISTICAL or plain.width < items.width
+    }
+    frames = []
+    for name, rows in parts.items():
+        if not rows.height:
+            continue
+        cold = name == "no_history"
+        found: list[tuple[str, Predictions]] = []
+        fitted = _people(items, train, rows, source)
+        found += [
+            ("baseline", predict_baseline(baseline, fitted, seed=seed))
+            for baseline in (_BASELINES[:2] if cold else _BASELINES)
+        ]
+        shown = _people(items, past, rows, source)
+        given_by = {k: ask_about(r, shown, histories=not cold) for k, r in statistical.items()}
+        found += [
+            ("statistical", replace(answers.predictions, name=label))
+            for label, answers in given_by.items()
+        ]
+        lines = LineWriter(items, source, style)
+        people = Describer(items, _with_means(train, stats), source, style, seed)
+        for votes in (True, False) if plain.width < items.width else (True,):
+            examples = asked_rows(
+                _with_means(past, stats),
+                _with_means(rows, stats),
+                lines,
+                history=0 if cold else history,
+                people=people if cold else None,
+                votes=votes,
+            )
+            given = ask(examples)
+            if votes:
+                found.append(("language model", _mapped(RAW, given, style.scale, source)))
+            better = calibrate(given)
+            found.append(
+                ("language model", _mapped(MODEL if votes else PLAIN, better, style.scale, source))
+            )
+        frames.append(_figures(name, split, fitted, found, seed, resamples))
+    return Judged(pl.concat(frames))
+
+
+def _mapped(name: str, p: Floats, scale: RatingScale, source: RatingScale) -> Predictions:
+    return Predictions(name, *in_source_units(p, scale, source))
+
+
+def _with_means(rows: pl.DataFrame, stats: pl.DataFrame) -> pl.DataFrame:
+    return rows.join(
+        stats.select("item_id", raters="train_ratings", mean="train_mean_rating"),
+        on="item_id",
+        how="left",
+        maintain_order="left",
+    )
+
+
+def _people(
+    items: pl.DataFrame, known: pl.DataFrame, asked: pl.DataFrame, source: RatingScale
+) -> People:
+    users = sorted({*known["user_id"], *asked["user_id"]})
+    row = {item: n for n, item in enumerate(items["item_id"])}
+
+    def human(rows: pl.DataFrame, names: list[str]) -> HumanRows:
+        place = {user: n for n, user in enumerate(names)}
+        return HumanRows(
+            names,
+            np.array([place[u] for u in rows["user_id"]], dtype=np.int64),
+            np.array([row[i] for i in rows["item_id"]], dtype=np.int64),
+            rows["rating"].to_numpy(),
+        )
+
+    return People(items, human(known, users), human(asked, sorted(set(asked["user_id"]))), source)
+
+
+def _figures(
+    name: str,
+    split: str,
+    people: People,
+    found: Sequence[tuple[str, Predictions]],
+    seed: int,
+    resamples: int,
+) -> pl.DataFrame:
+    truth = people.truth()
+    by_name = {p.name: p for _, p in found}
+    options: dict[str, Any] = {"seed": seed, "resamples": resamples}
+    rows: list[Mapping[str, Any]] = []
+    for kind, one in found:
+        figures = evaluate(one, truth, **options)
+        for metric, other in _COMPARED:
+            if other in by_name and one.name != other:
+                figures[metric] = paired_difference(one, by_name[other], truth, **options)
+        if one.probabilities is not None and one.name != STATISTICAL:
+            figures["nll_difference"] = paired_loss_difference(
+                one, by_name[STATISTICAL], truth, **options
+            )
+        rows += [
+            {
+                "split": split,
+                "slice": name,
+                "predictor": one.name,
+                "kind": kind,
+                "metric": metric,
+                **figure,
+                "ratings": len(truth.rating),
+                "users": truth.users,
+            }
+            for metric, figure in figures.items()
+        ]
+    return pl.DataFrame(rows)
+
+
+def check_predictable(table: Judged) -> str | None:
+    """Why a model may not be used, or None: it is worse than the item mean."""
+    model, mean = (table.value("later", name, "rmse") for name in (MODEL, "item mean"))
+    if not np.isfinite(model):
+        raise ContractError("the model's error is not a number", where=f"{model}")
+    if model <= mean:
+        return None
+    return f"RMSE {model:.4f} on validation ratings, the item mean has {mean:.4f}"

@@ -1,0 +1,118 @@
+"""A small language model from scratch: its tokenizer, its configuration, its chat template."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pipelines.scales import RatingScale
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
+
+#: Byte-level pieces of the vocabulary (count).
+PIECES = 4_096
+#: Training ratings from which a title is one token (count).
+TITLED = 8
+#: Longest text (tokens).
+CONTEXT = 1_024
+#: Contents without marks. The system message is the same in all prompts and left out.
+CHAT_TEMPLATE = (
+    "{%- for message in messages if message['role'] != 'system' %}"
+    "{{- message['content'] }}"
+    "{%- if not loop.last or add_generation_prompt %}{{- ' ' }}{%- endif %}"
+    "{%- endfor %}"
+)
+#: Pieces never reach over a line, a field or an entry of a list.
+_SPLIT = r"(?: \| |, )[A-Z][\w'\-]*|\n| ?\p{L}+|\d| ?[^\s\p{L}\d]+|\s+"
+#: Padding of rows, which no text contains.
+_PAD = "<|pad|>"
+#: Phrases of a ledger's line that are one token.
+_PHRASES = (
+    *(" -> ", "\n", " | mean ", " | TMDB ", " | public "),
+    *(f" of {count}" for count in ("one", "few", "some", "many", "very many")),
+)
+
+
+def train_tokenizer(
+    texts: Iterable[str], titles: Sequence[str], scale: RatingScale
+) -> PreTrainedTokenizerFast:
+    """Byte-level BPE of training texts, with titles, means, phrases and answers as tokens.
+
+    Parameters
+    ----------
+    texts
+        Training texts and no others.
+    titles
+        As they stand in lines.
+    scale
+        Scale of the answers; means have one decimal.
+    """
+    from tokenizers import (
+        AddedToken,
+        Regex,
+        Tokenizer,
+        decoders,
+        models,
+        pre_tokenizers,
+        trainers,
+    )
+    from transformers import PreTrainedTokenizerFast
+
+    made = Tokenizer(models.BPE())
+    made.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(_SPLIT), behavior="isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
+    made.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=PIECES,
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+        special_tokens=[_PAD],
+        show_progress=False,
+    )
+    made.train_from_iterator(texts, trainer)
+    low, high = round(scale.low * 10), round(scale.high * 10)
+    means = [f"{n / 10:.1f}" for n in range(low, high + 1)]
+    added = [*_PHRASES, *titles]
+    made.add_tokens(
+        [AddedToken(t, normalized=False) for t in dict.fromkeys(added)]
+        + [AddedToken(t, normalized=False, single_word=True) for t in (*scale.texts, *means)]
+    )
+    tokenizer: PreTrainedTokenizerFast = PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
+        tokenizer_object=made,
+        pad_token=_PAD,
+        model_max_length=CONTEXT,
+        clean_up_tokenization_spaces=False,
+    )
+    tokenizer.chat_template = CHAT_TEMPLATE
+    return tokenizer
+
+
+def make_model(tokenizer: PreTrainedTokenizerFast, *, width: int, layers: int, seed: int) -> Any:
+    """A Llama with tied embeddings, from random weights, in float32.
+
+    Its attention has no dropout, which would take a path that is four times slower on a CPU; the
+    embeddings and the last states have it in training. An answer ends with its line.
+    """
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    torch.manual_seed(seed)
+    return LlamaForCausalLM(  # type: ignore[no-untyped-call]
+        LlamaConfig(
+            vocab_size=len(tokenizer),
+            hidden_size=width,
+            intermediate_size=4 * width,
+            num_hidden_layers=layers,
+            num_attention_heads=max(1, width // 16),
+            max_position_embeddings=CONTEXT,
+            tie_word_embeddings=True,
+            pad_token_id=tokenizer.pad_token_id,
+            bos_token_id=None,
+            eos_token_id=tokenizer.encode("\n", add_special_tokens=False)[0],
+            dtype="float32",
+        )
+    )
