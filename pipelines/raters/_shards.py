@@ -24,6 +24,8 @@ import polars as pl
 
 from pipelines.config import identity_hash
 from pipelines.errors import ContractError, EngineError
+from pipelines.execution import Advance, Done, Executor, LocalExecutor, Piece, Work, run_pieces
+from pipelines.raters._facts import asked_of
 from pipelines.raters._score import places, score_pairs
 from pipelines.raters.protocol import OK, Ints, Rater
 from pipelines.seeding import U64, hash_ids
@@ -79,9 +81,24 @@ class Shard:
     key: str
 
 
+@dataclass(frozen=True)
+class _Scoring:
+    """Scores pieces in this process with an open rater."""
+
+    shards: Shards
+    rater: Rater
+    options: Mapping[str, Any]
+
+    def __call__(self, piece: Piece, advance: Advance) -> dict[str, Any]:
+        return self.shards.score_piece(piece, self.rater, advance=advance, **self.options)
+
+    def probe(self) -> dict[str, Any]:
+        return {}
+
+
 @dataclass
 class Shards:
-    """Scores of a cohort, shard by shard; for one process at a time.
+    """Scores of a cohort, shard by shard; one process at a time combines them.
 
     Parameters
     ----------
@@ -108,8 +125,10 @@ class Shards:
     ----------
     statuses, scored
         Pairs scored by this object, by status and in all (counts).
+    asked
+        What models were asked for them (counts), as of :func:`asked_of`.
     seconds, cpu_seconds
-        Duration of the scoring: on the clock, and of this process's CPU time.
+        Duration of the scoring: on the clock, and in CPU time of the processes that scored.
     """
 
     cohort: str
@@ -123,6 +142,7 @@ class Shards:
     about: Mapping[str, pl.DataFrame] = field(default_factory=dict)
     answers: int = 10
     statuses: Counter[str] = field(default_factory=Counter)
+    asked: Counter[str] = field(default_factory=Counter)
     scored: int = 0
     seconds: float = 0.0
     cpu_seconds: float = 0.0
@@ -167,7 +187,64 @@ class Shards:
         return [s for s in self.shards if not self._in_table(s) and not self._part(s).exists()]
 
     def score(
+        self, rater: Rater, *, progress: Callable[[int, int], None] | None = None, **options: Any
+    ) -> None:
+        """Score the missing shards in this process; options and errors of :meth:`score_piece`.
+
+        ``progress`` is called with the pairs done and the pairs to do.
+        """
+        self.run(_Scoring(self, rater, options), progress=progress)
+
+    def run(
         self,
+        work: Work,
+        executor: Executor | None = None,
+        *,
+        rounds: int = 1,
+        error_budget: float = 1.0,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> None:
+        """Have an executor score the missing shards.
+
+        Parameters
+        ----------
+        work
+            Calls :meth:`score_piece` of this object, or of an equal one on a worker.
+        executor, rounds
+            As of :func:`pipelines.execution.run_pieces`, with its errors; default: this process.
+        error_budget
+            As of :meth:`score_piece`, over all shards of this call.
+        progress
+            Called with the pairs done and the pairs to do.
+        """
+        began, before, done = time.perf_counter(), self.scored, 0
+        missing = self.missing()
+        total = sum(len(shard.rows) for shard in missing)
+
+        def advance(pairs: int) -> None:
+            nonlocal done
+            done += pairs
+            if progress is not None:
+                progress(done, total)
+
+        with storage_errors(self.folder):
+            self.folder.mkdir(parents=True, exist_ok=True)
+            _remove(self.folder.glob("*.making"))
+        pieces = [Piece(shard.key, shard.number) for shard in missing]
+        executor = executor or LocalExecutor()
+        try:
+            for result in run_pieces(executor, work, pieces, rounds=rounds, advance=advance):
+                self._take(result)
+                self._judge(self.statuses, error_budget)
+                if self.scored - before > done:
+                    # A worker tells nothing before the end of a piece.
+                    advance(self.scored - before - done)
+        finally:
+            self.seconds += time.perf_counter() - began
+
+    def score_piece(
+        self,
+        piece: Piece,
         rater: Rater,
         *,
         histories: pl.DataFrame | None = None,
@@ -175,53 +252,63 @@ class Shards:
         batch: int = 65_536,
         explain: float = 0.0,
         error_budget: float = 1.0,
-        progress: Callable[[int, int], None] | None = None,
-    ) -> None:
-        """Score the missing shards, one part each; a part is there whole or not at all.
+        advance: Advance = lambda _: None,
+    ) -> dict[str, Any]:
+        """Score a shard into its part, which is there whole or not at all.
+
+        A part that is there already, of a worker that was lost after it, is only counted.
 
         Parameters
         ----------
+        piece
+            Its key is that of one of the shards.
         rater, histories, seed, batch, explain
             As of :func:`pipelines.raters.score_pairs`, with its errors.
         error_budget
-            Share of pairs without a score, over all shards of this call and after the first
-            hundred, above which scoring stops with an EngineError (0-1). Finished shards stay. A
-            rater counts for each batch anew.
-        progress
-            Called with the pairs done and the pairs to do.
+            Share of pairs without a score, of those counted so far and after the first hundred,
+            above which scoring stops with an EngineError (0-1). Finished shards stay. A rater
+            counts for each batch anew.
+        advance
+            Called with the pairs of each batch (count).
+
+        Returns
+        -------
+        ``statuses`` (pairs by status), ``cpu_seconds`` of this process, and ``asked``, what the
+        rater's models were asked for it; JSON-ready.
         """
-        began, cpu, before = time.perf_counter(), time.process_time(), self.scored
-        missing = self.missing()
-        total = sum(len(shard.rows) for shard in missing)
-        with storage_errors(self.folder):
-            self.folder.mkdir(parents=True, exist_ok=True)
-            _remove(self.folder.glob("*.making"))
-        try:
-            for shard in missing:
-                frames = score_pairs(
-                    rater,
-                    self.plan[shard.rows],
-                    self.personas,
-                    self.items,
-                    histories=histories,
-                    seed=seed,
-                    batch=batch,
-                    explain=explain,
-                )
-                making = self.folder / f"{uuid.uuid4().hex}.making"
-                try:
-                    for done in _written(frames, making):
-                        self._count(shard, done)
-                        self._judge(error_budget)
-                        if progress is not None:
-                            progress(self.scored - before, total)
-                    with storage_errors(making):
-                        making.replace(self._part(shard))
-                finally:
-                    making.unlink(missing_ok=True)
-        finally:
-            self.seconds += time.perf_counter() - began
-            self.cpu_seconds += time.process_time() - cpu
+        (shard,) = (s for s in self.shards if s.key == piece.key)
+        cpu, before = time.process_time(), asked_of(rater)
+        counted: Counter[str] = Counter()
+        part = self._part(shard)
+        if part.exists():
+            statuses = pl.scan_parquet(part).select("status").collect()["status"]
+            counted.update(dict(statuses.value_counts().iter_rows()))
+        else:
+            frames = score_pairs(
+                rater,
+                self.plan[shard.rows],
+                self.personas,
+                self.items,
+                histories=histories,
+                seed=seed,
+                batch=batch,
+                explain=explain,
+            )
+            making = self.folder / f"{uuid.uuid4().hex}.making"
+            try:
+                for frame in _written(frames, making):
+                    counted.update(dict(frame["status"].value_counts().iter_rows()))
+                    self._judge(self.statuses + counted, error_budget)
+                    advance(frame.height)
+                with storage_errors(making):
+                    making.replace(self._part(shard, failed="engine_error" in counted))
+            finally:
+                making.unlink(missing_ok=True)
+        return {
+            "statuses": dict(counted),
+            "cpu_seconds": time.process_time() - cpu,
+            "asked": dict(asked_of(rater) - before),
+        }
 
     def rows(self) -> Iterator[pl.DataFrame]:
         """The cohort's scores in the table's order, some personas at a time.
@@ -250,25 +337,32 @@ class Shards:
                 )
             yield out
 
+    @property
+    def carried(self) -> bool:
+        """Whether the last table's rows serve for some shard."""
+        return any(self._in_table(shard) for shard in self.shards)
+
     def clear(self) -> None:
         """Remove the finished parts: the table holds them now."""
         _remove(self.folder.glob("*.parquet"))
         _remove(self.folder.glob("*.making"))
 
-    def _count(self, shard: Shard, frame: pl.DataFrame) -> None:
-        found = dict(frame["status"].value_counts().iter_rows())
-        self.statuses.update(found)
-        self.scored += frame.height
-        if found.get("engine_error"):
-            self._failed.add(shard.number)
+    def _take(self, done: Done) -> None:
+        self.statuses.update(done.facts["statuses"])
+        self.asked.update(done.facts["asked"])
+        self.scored = self.statuses.total()
+        self.cpu_seconds += done.facts["cpu_seconds"]
+        if "engine_error" in done.facts["statuses"]:
+            self._failed.add(done.piece.number)
 
-    def _judge(self, budget: float) -> None:
-        failed = self.scored - self.statuses[OK]
-        if self.scored < _FIRST or failed <= budget * self.scored:
+    def _judge(self, statuses: Counter[str], budget: float) -> None:
+        scored = statuses.total()
+        failed = scored - statuses[OK]
+        if scored < _FIRST or failed <= budget * scored:
             return
-        kinds = ", ".join(f"{n} {kind}" for kind, n in self.statuses.most_common() if kind != OK)
+        kinds = ", ".join(f"{n} {kind}" for kind, n in statuses.most_common() if kind != OK)
         raise EngineError(
-            f"{failed} of {self.scored} pairs failed ({kinds}), more than the {budget:.0%} of "
+            f"{failed} of {scored} pairs failed ({kinds}), more than the {budget:.0%} of "
             "serving.error_budget",
             where=f"cohort {self.cohort}",
             hint="shards finished before are kept; run the same again: only the rest is asked",
@@ -328,9 +422,9 @@ class Shards:
         items = [item for item, number in self._number_of.items() if number in numbers]
         return mine.filter(pl.col("item_id").is_in(items))
 
-    def _part(self, shard: Shard) -> Path:
+    def _part(self, shard: Shard, *, failed: bool = False) -> Path:
         # A part with failed calls is good for the table at hand, not for a later run.
-        kind = "failed.parquet" if shard.number in self._failed else "parquet"
+        kind = "failed.parquet" if failed or shard.number in self._failed else "parquet"
         return self.folder / f"{shard.key}.{kind}"
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from pipelines.context import PipelineContext
 from pipelines.contracts import CONTRACTS
 from pipelines.domains import DOMAINS
 from pipelines.errors import LockedError
+from pipelines.llm.answers import USES, Uses, recorded_uses
 from pipelines.quality import CONTRACT_CHECK
 from pipelines.raters import cohort_of, in_cohort
 from pipelines.stages._stage import Inputs, Report, Stage
@@ -98,10 +100,18 @@ def build(
             run_id,
         )
         wanted = stack.enter_context(stage.opened(read, settings, report))
+        uses = None
+        if stage.by_cohort or wanted.reusable:
+            uses = stack.enter_context(recorded_uses(store.home, first, cohort or ""))
+        # What is asked for results that are kept one by one serves other builds too: it is recorded
+        # as asked outside of tables, and is never removed.
         if stage.by_cohort:
-            wanted, reused = _beside_others(stack, store, stage, read, wanted, report)
+            assert uses is not None
+            wanted, reused = _beside_others(stack, store, stage, read, wanted, report, uses)
         else:
             reused = store.find(wanted) is not None
+            if uses is not None:
+                wanted = replace(wanted, make=_noting(wanted, uses))
         try:
             snapshots = store.build(wanted, run_id=run_id)
         except stage.absent_on as error:
@@ -129,8 +139,28 @@ def contract_record(snapshot: Snapshot) -> CheckRecord:
     )
 
 
+def _noting(build: Build, uses: Uses) -> Callable[[], Iterator[Table]]:
+    """The tables of a build, with the files of keys that it asked for in their facts."""
+
+    def stats_of(table: Table) -> dict[str, Any]:
+        names = uses.end()
+        return {**table.stats(), **({USES: {"": names}} if names else {})}
+
+    def make() -> Iterator[Table]:
+        for table in build.make():
+            yield replace(table, stats=partial(stats_of, table))
+
+    return make
+
+
 def _beside_others(
-    stack: ExitStack, store: Store, stage: Stage, inputs: Inputs, own: Build, report: Report
+    stack: ExitStack,
+    store: Store,
+    stage: Stage,
+    inputs: Inputs,
+    own: Build,
+    report: Report,
+    uses: Uses,
 ) -> tuple[Build, bool]:
     """The build of a whole table from a cohort's rows and the other cohorts' committed ones.
 
@@ -154,7 +184,12 @@ def _beside_others(
             for key, value in report.cohort_stats.items():
                 others = dict(found.get(key) or {})
                 found[key] = {**{k: v for k, v in others.items() if k in kept}, name: value}
-            return found
+            earlier = found.pop(USES, {})
+            mine = uses.end()
+            if report.carried and inputs.previous is not None:
+                mine = [*inputs.previous.manifest.stats.get(USES, {}).get(name, ()), *mine]
+            asked = {k: v for k, v in {**earlier, name: mine}.items() if k in {*kept, name} and v}
+            return {**found, **({USES: asked} if asked else {})}
 
         def table() -> Iterator[Table]:
             (mine,) = made

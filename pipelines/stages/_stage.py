@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 import polars as pl
 
-from pipelines.config import Settings
+from pipelines.config import Settings, identity_hash
 from pipelines.context import PipelineContext
 from pipelines.domains import DOMAINS
 from pipelines.downloads import Progress, no_progress
@@ -79,6 +79,8 @@ class Report:
     texts: dict[str, str] = field(default_factory=dict)
     #: PNG by title, shown with the build.
     plots: dict[str, bytes] = field(default_factory=dict)
+    #: Whether rows of the cohort's last version are in this one: so are the answers behind them.
+    carried: bool = False
     #: Outcomes of the stage's own checks.
     checks: list[CheckRecord] = field(default_factory=list)
 
@@ -118,10 +120,15 @@ class Stage:
     #: Settings that decide the rows: names of identity sections, or a function that returns them as
     #: JSON.
     identity: tuple[str, ...] | Callable[[Inputs, Settings], Mapping[str, Any]] = ()
+    #: Settings that decide the rows, as JSON, where ``identity`` does not name sections: what a
+    #: change of settings makes stale.
+    settings: Callable[[Settings], Mapping[str, Any]] | None = None
     #: Raised whenever the same inputs and settings give other rows.
     code_version: str
     #: ``make(inputs, settings, report)`` returns the rows.
     make: Make | None = None
+    #: Whether ``make`` of a single table returns it as a :class:`~pipelines.store.Table`.
+    whole: bool = False
     #: For a stage whose identity is not in ``inputs`` and ``identity``: a context manager that
     #: yields the whole :class:`~pipelines.store.Build`.
     open: Open | None = None
@@ -133,6 +140,8 @@ class Stage:
     kinds: tuple[str, ...] = ("python", "parquet")
     #: Whether the table is built cohort by cohort, each beside the others.
     by_cohort: bool = False
+    #: Whether it is built whole, for each cohort again.
+    for_cohorts: bool = False
     #: Whether the tables of an equal build may be used; by default they may.
     reusable: Callable[[Inputs], bool] | None = None
     #: Reason why there is nothing to build for (settings, cohort), or None.
@@ -172,6 +181,22 @@ class Stage:
         first = self.datasets[0].partition(".")[0]
         return first if first in DOMAINS else ""
 
+    def version(self, settings: Settings) -> str:
+        """Code version with a hash of the settings that decide the rows.
+
+        >>> from pipelines.config import load_settings
+        >>> stage = Stage(datasets=("movies.x",), code_version="2", identity=("graph",))
+        >>> one, other = (load_settings(None, {"graph": {"alpha": n}}, {}) for n in (0.5, 0.6))
+        >>> stage.version(one).startswith("2+"), stage.version(one) == stage.version(other)
+        (True, False)
+        """
+        decides: Mapping[str, Any] = {}
+        if self.settings is not None:
+            decides = self.settings(settings)
+        elif self.identity and not callable(self.identity):
+            decides = settings.identity(*self.identity)
+        return f"{self.code_version}+{identity_hash(decides)[:8]}" if decides else self.code_version
+
     @contextmanager
     def opened(self, inputs: Inputs, settings: Settings, report: Report) -> Iterator[Build]:
         """The build of these inputs and settings."""
@@ -196,7 +221,7 @@ class Stage:
         """Call ``make``; its rows as tables."""
         assert self.make is not None
         made = self.make(inputs, settings, report)
-        if len(self.datasets) > 1:
+        if len(self.datasets) > 1 or self.whole:
             return made  # type: ignore[return-value]
         ordered = not isinstance(made, pl.DataFrame)
         frames: Any = made if ordered else [made]

@@ -12,9 +12,11 @@ from pipelines.stages._stage import Inputs, Report, Stage
 from pipelines.store import Build
 from pipelines.worlds import prepare_world
 
-__all__ = ["STAGES"]
+__all__ = ["ORIGINALS", "STAGES"]
 
 _WORLD = "raw.world_files"
+#: Asset of the original files as they are on disk.
+ORIGINALS = "sources.original_files"
 
 
 @contextmanager
@@ -45,6 +47,7 @@ def _source(name: str) -> Stage:
     return Stage(
         datasets=tuple(source.datasets),
         code_version=source.code_version,
+        settings=lambda settings: settings.identity("ingest"),
         open=tables,
         name=f"ingest_{name}",
         after=(_WORLD, *source.needs),
@@ -61,6 +64,12 @@ STAGES = [
         code_version=__version__,
         open=world_files,
         name="world_files",
+        # Another folder has other files; what changes in it is seen by looking.
+        settings=lambda settings: {
+            **settings.identity("world"),
+            "folder": str(settings.world.folder),
+        },
+        after=(ORIGINALS,),
         kinds=("file", "parquet"),
         # No retries of the step: the download has its own, which go on where it stopped.
         asset_description="The original files this run starts from: generated (sample world), "

@@ -52,7 +52,7 @@ def matched(inputs: Inputs, settings: Settings, report: Report) -> Iterable[Tabl
         yield Table(f"{domain}.{name}", [frame], lambda: stats)
 
 
-def _identity(inputs: Inputs, settings: Settings) -> dict[str, Any]:
+def _identity(settings: Settings) -> dict[str, Any]:
     """Settings that decide the rows."""
     found: dict[str, Any] = {
         "matching": settings.matching.model_dump(mode="json", exclude={"scored"}),
@@ -67,7 +67,8 @@ STAGES = [
     Stage(
         datasets=(f"{domain}.matched_personas", f"{domain}.persona_candidates"),
         inputs=tables(domain, *_FROM),
-        identity=_identity,
+        identity=lambda inputs, settings: _identity(settings),
+        settings=_identity,
         code_version=matching.CODE_VERSION,
         make=matched,
         name=f"match_{domain}",

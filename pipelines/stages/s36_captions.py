@@ -37,10 +37,12 @@ def captioned(inputs: Inputs, settings: Settings, report: Report) -> pl.DataFram
 
 def _identity(inputs: Inputs, settings: Settings) -> dict[str, Any]:
     """Settings and posters that decide the rows."""
-    found: dict[str, Any] = {
-        "captions": settings.captions.model_dump(mode="json"),
-        "posters": captions.posters_digest(prepare_world(settings).folder),
-    }
+    posters = captions.posters_digest(prepare_world(settings).folder)
+    return {**_settings(settings), "posters": posters}
+
+
+def _settings(settings: Settings) -> dict[str, Any]:
+    found: dict[str, Any] = {"captions": settings.captions.model_dump(mode="json")}
     if settings.captions.captioner == "model":
         found["engine"] = settings.engine.identity_values()
     return found
@@ -56,6 +58,7 @@ STAGES = [
         datasets=(f"{domain}.captions",),
         inputs=tables(domain, "items"),
         identity=_identity,
+        settings=_settings,
         code_version=captions.CODE_VERSION,
         make=captioned,
         left_out=_left_out,

@@ -48,10 +48,7 @@ def cohort(inputs: Inputs, settings: Settings, report: Report) -> Iterator[Build
     elif name.startswith(HANDMADE):
         identity = {"code": personas.HANDMADE_VERSION}
     else:
-        identity = settings.personas.model_dump(mode="json", exclude={"cohort"})
-        identity["domain"] = domain
-        if settings.personas.writer == "model":
-            identity["engine"] = settings.engine.identity_values()
+        identity = _settings(settings, domain)
         report.shown["writing"] = {"writer": settings.personas.writer}
         report.shown["joint_shares_backed_off"] = list(personas.load_lists(domain).backed_off)
 
@@ -60,6 +57,15 @@ def cohort(inputs: Inputs, settings: Settings, report: Report) -> Iterator[Build
         return [Table(f"{domain}.personas", map(pl.read_parquet, parts))]
 
     yield Build((f"{domain}.personas",), make, personas.CODE_VERSION, identity, {})
+
+
+def _settings(settings: Settings, domain: str) -> dict[str, Any]:
+    """Settings that decide a generated cohort."""
+    found = settings.personas.model_dump(mode="json", exclude={"cohort"})
+    found["domain"] = domain
+    if settings.personas.writer == "model":
+        found["engine"] = settings.engine.identity_values()
+    return found
 
 
 def _given(inputs: Inputs, report: Report) -> Snapshot | None:
@@ -111,6 +117,8 @@ def _written(
         inputs.scratch.mkdir(parents=True)
     parts: list[Path] = []
     total = 0
+    # Zero too: counts of an earlier version of the cohort do not hold for this one.
+    report.cohort_stats["invalid"] = 0
     chosen = settings.personas.model_copy(update={"cohort": name, "domain": domain})
     if raw is not None and is_matched(name):
         frames = iter([personas.matched_personas(raw.read())])
@@ -129,7 +137,8 @@ def _written(
             progress=lambda tally: report.progress(f"replies for {name}", tally.answers, None),
         )
         step = settings.serving.window if chosen.writer == "model" else _STEP
-        frames = personas.generate_batches(chosen, writer=writer, batch=step)
+        budget = settings.serving.error_budget
+        frames = personas.generate_batches(chosen, writer=writer, batch=step, error_budget=budget)
     with closing(writer):
         for frame in frames:
             parts.append(inputs.scratch / f"{len(parts):06d}.parquet")
@@ -142,6 +151,8 @@ def _written(
         report.shown["writing"] = (
             dict(metadata()) if metadata else {"writer": getattr(writer, "name", "none")}
         )
+    if writer is not None:
+        report.cohort_stats["invalid"] = chosen.count - total
     report.cohort_stats["cohorts"] = total
     return parts
 
@@ -171,6 +182,7 @@ def _stage(domain: str) -> Stage:
         datasets=(f"{domain}.personas",),
         code_version=personas.CODE_VERSION,
         open=cohort,
+        settings=lambda settings: _settings(settings, domain),
         by_cohort=True,
         left_out=left_out,
     )

@@ -37,6 +37,8 @@ def _stage(source: str, target: str, key: str, text: Callable[[pl.DataFrame], pl
         make=make,
         kinds=("huggingface", "parquet"),
         preview=False,
+        # Vectors of texts that stay are kept; what needs a cohort's waits for this cohort alone.
+        for_cohorts=key == "persona_id",
     )
 
 

@@ -5,23 +5,30 @@ Of the products, whole choice sets are planned and scored, on 0-100 (BIEL, secti
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
 from typing import Any, TypedDict
 
 import numpy as np
+import orjson
 import polars as pl
 
 from pipelines import raters
-from pipelines.config import ScoringSettings, Settings
+from pipelines.config import ScoringSettings, Settings, load_settings
+from pipelines.context import PipelineContext
 from pipelines.domains import DOMAINS, cohort_domain
-from pipelines.llm.answers import AnswerStore
+from pipelines.execution import Advance, Piece, open_executor
+from pipelines.llm.answers import AnswerStore, recorded_uses
 from pipelines.personas import is_matched
 from pipelines.plugins import closing
 from pipelines.prompts import list_prompt_digest, rating_prompt_digest
 from pipelines.seeding import combine, hash_ids
 from pipelines.stages._stage import Inputs, Report, Stage, tables
-from pipelines.store import Snapshot
+from pipelines.store import Snapshot, Store
+from pipelines.store.files import sha256_of, storage_errors
 
 __all__ = ["STAGES"]
 
@@ -94,18 +101,8 @@ def preference_scores(inputs: Inputs, settings: Settings, report: Report) -> Ite
     cohort, scoring = str(inputs.partition), settings.scoring_of(inputs.domain)
     seed, answers = scoring.seed, len(raters.scale_named(scoring.scale))
     people, items = _people(inputs), inputs["items"].read()
-    shards = raters.Shards(
-        cohort,
-        inputs["score_plan"].scan().filter(raters.in_cohort(cohort)).collect(),
-        people,
-        items,
-        _rated_by(inputs, settings),
-        scoring.shards,
-        inputs.scratch,
-        inputs.previous,
-        _about(inputs, scoring, people),
-        answers,
-    )
+    shards = _shards(inputs, settings, people, items)
+    report.carried = shards.carried or "replay" in _names(scoring)
     own = report.cohort_stats
     if inputs.previous is not None:
         noted = inputs.previous.manifest.stats
@@ -117,20 +114,17 @@ def preference_scores(inputs: Inputs, settings: Settings, report: Report) -> Ite
             }
         )
     if shards.missing():
-        learned = _Learned(
-            item_stats=inputs["item_stats"].read(),
-            interactions=inputs["interactions"].scan(),
-            splits=inputs["splits"].scan(),
-        )
-        with _rater(inputs, settings, people, items, learned) as rater:
-            shards.score(
-                rater,
-                seed=seed,
-                batch=_batch(scoring, answers),
-                explain=scoring.explained if scoring.explain else 0.0,
-                error_budget=settings.serving.error_budget,
-                progress=report.advance(f"{inputs.domain}: score pairs of {cohort}"),
-            )
+        learned = _learned(inputs)
+        with closing(_open_rater(inputs, settings, people, items, learned)) as rater:
+            work = _ShardWork(_Opened(inputs, settings, shards, rater))
+            with closing(open_executor(settings.execution)) as executor:
+                shards.run(
+                    work,
+                    executor,
+                    rounds=settings.execution.max_rounds,
+                    error_budget=settings.serving.error_budget,
+                    progress=report.advance(f"{inputs.domain}: score pairs of {cohort}"),
+                )
             some = _sampled_rows(shards, seed, answers)
             by_set = DOMAINS[inputs.domain].choice_sets
             if not by_set and (some["status"] == raters.OK).any():
@@ -158,6 +152,95 @@ def preference_scores(inputs: Inputs, settings: Settings, report: Report) -> Ite
     return shards.rows()
 
 
+@dataclass(frozen=True)
+class _Opened:
+    """What pieces of one cohort are scored with."""
+
+    inputs: Inputs
+    settings: Settings
+    shards: raters.Shards
+    rater: raters.Rater
+
+
+class _ShardWork:
+    """Scores shards of one cohort; a worker opens for itself what this process has open.
+
+    Secrets don't travel: a worker has its own environment. Until the table is committed, a file
+    beside the parts tells workers apart that see another folder.
+    """
+
+    def __init__(self, opened: _Opened) -> None:
+        inputs = opened.inputs
+        self._opened: _Opened | None = opened
+        self._mark, mark = inputs.scratch / "mark", uuid.uuid4().hex
+        with storage_errors(self._mark):
+            inputs.scratch.mkdir(parents=True, exist_ok=True)
+            self._mark.write_text(mark)
+        self._job = orjson.dumps(
+            {
+                "mark": mark,
+                "settings": opened.settings.without_secrets(),
+                "tables": {name: (s.dataset, s.version) for name, s in inputs.items()},
+                "previous": inputs.previous and (inputs.previous.dataset, inputs.previous.version),
+                "domain": inputs.domain,
+                "cohort": inputs.partition,
+                "scratch": str(inputs.scratch),
+            }
+        )
+
+    def __call__(self, piece: Piece, advance: Advance) -> dict[str, Any]:
+        opened = self._opened or _reopened(self._job)
+        scoring = opened.settings.scoring_of(opened.inputs.domain)
+        if self._opened is not None:
+            return self._scored(opened, scoring, piece, advance)
+        table = f"{opened.inputs.domain}.preference_scores"
+        home = opened.inputs.context.store.home
+        with recorded_uses(home, table, str(opened.inputs.partition)):
+            return self._scored(opened, scoring, piece, advance)
+
+    @staticmethod
+    def _scored(
+        opened: _Opened, scoring: ScoringSettings, piece: Piece, advance: Advance
+    ) -> dict[str, Any]:
+        return opened.shards.score_piece(
+            piece,
+            opened.rater,
+            seed=scoring.seed,
+            batch=_batch(scoring, len(opened.rater.scale)),
+            explain=scoring.explained if scoring.explain else 0.0,
+            error_budget=opened.settings.serving.error_budget,
+            advance=advance,
+        )
+
+    def probe(self) -> dict[str, Any]:
+        """Version of the code of raters, and what this machine has in the folder of parts."""
+        there = self._mark.read_text() if self._mark.exists() else "absent"
+        return {"raters.CODE_VERSION": raters.CODE_VERSION, str(self._mark): there}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_opened": None}
+
+
+@lru_cache(maxsize=1)
+def _reopened(job: bytes) -> _Opened:
+    """What a worker opens for its first piece and keeps."""
+    of = orjson.loads(job)
+    settings = load_settings(overrides=of["settings"])
+    store = Store(settings.runtime.home)
+    inputs = Inputs(
+        PipelineContext.of(store, settings),
+        {name: store.get(*table) for name, table in of["tables"].items()},
+        of["domain"],
+        of["cohort"],
+        of["previous"] and store.get(*of["previous"]),
+        Path(of["scratch"]),
+        None,
+    )
+    people, items = _people(inputs), inputs["items"].read()
+    rater = _open_rater(inputs, settings, people, items, _learned(inputs))
+    return _Opened(inputs, settings, _shards(inputs, settings, people, items), rater)
+
+
 def _identity(inputs: Inputs, settings: Settings) -> dict[str, Any]:
     return {**_scoring_identity(inputs, settings), "rated_by": _rated_by(inputs, settings)}
 
@@ -175,27 +258,40 @@ def _batch(scoring: ScoringSettings, answers: int) -> int:
 def _rated_by(inputs: Inputs, settings: Settings) -> dict[str, Any]:
     """Inputs and settings that decide all scores of a cohort."""
     scoring = settings.scoring_of(inputs.domain)
-    rater, names = scoring.rater, _names(scoring)
+    names = _names(scoring)
     fitted = {table for name in names for table in _fitted_on(name, inputs)}
     decides: dict[str, Any] = {
         "code": raters.CODE_VERSION,
         # Sizes of the plan and of its pieces show in the pairs, that of the report nowhere.
-        "scoring": scoring.model_dump(
-            mode="json",
-            exclude={"shards", "max_pairs", "plan", "judged"}
-            | (set() if scoring.explain else {"explained"}),
-        ),
+        "scoring": {
+            name: value
+            for name, value in scoring.identity_values().items()
+            if name not in {"shards", "max_pairs", "plan", "judged"}
+            and (scoring.explain or name != "explained")
+        },
         "fitted_on": {table: inputs[table].version for table in sorted(fitted)},
     }
+    if "listwise" in names:
+        decides["choice_sets"] = _sets(inputs)["category_id"].unique().sort().to_list()
+    return {**decides, **_asked(settings, inputs.domain)}
+
+
+def _asked(settings: Settings, domain: str) -> dict[str, Any]:
+    """Model and prompts that scores are asked of, or the version of a rater given by its class."""
+    scoring = settings.scoring_of(domain)
+    names = _names(scoring)
     if names & {*_MODELS}:
-        decides["engine"] = settings.engine.identity_values()
-        decides["prompt"] = rating_prompt_digest()
-        if "listwise" in names:
-            decides["prompt"] += list_prompt_digest()
-            decides["choice_sets"] = _sets(inputs)["category_id"].unique().sort().to_list()
-    elif ":" in rater:
-        decides["rater"] = getattr(raters.rater_class(rater), "code_version", "1")
-    return decides
+        lists = list_prompt_digest() if "listwise" in names else ""
+        calibration = raters.calibration_file(settings, scoring)
+        decided = {} if calibration is None else {"calibration": sha256_of(calibration)}
+        return {
+            "engine": settings.engine.identity_values(),
+            "prompt": rating_prompt_digest(scoring.layout) + lists,
+            **decided,
+        }
+    if ":" in scoring.rater:
+        return {"rater": getattr(raters.rater_class(scoring.rater), "code_version", "1")}
+    return {}
 
 
 def _fitted_on(name: str, inputs: Inputs) -> tuple[str, ...]:
@@ -235,7 +331,8 @@ def _about(
     if names & {"statistical", "text"}:
         about["persona_embeddings"] = _of_cohort(inputs["persona_embeddings"], people)
     if "llm" in names:
-        about["item_stats"] = inputs["item_stats"].read(["item_id", "train_mean_rating"])
+        shown = ["train_ratings"] if scoring.layout == "ledger" else []
+        about["item_stats"] = inputs["item_stats"].read(["item_id", "train_mean_rating", *shown])
     return about
 
 
@@ -248,21 +345,47 @@ def _sampled_rows(shards: raters.Shards, seed: int, answers: int) -> pl.DataFram
     return pl.concat(frame.filter(pl.col("persona_id").is_in(chosen)) for frame in shards.rows())
 
 
-@contextmanager
-def _rater(
+def _shards(
+    inputs: Inputs, settings: Settings, people: pl.DataFrame, items: pl.DataFrame
+) -> raters.Shards:
+    """The cohort's plan in shards, some of them scored."""
+    cohort, scoring = str(inputs.partition), settings.scoring_of(inputs.domain)
+    return raters.Shards(
+        cohort,
+        inputs["score_plan"].scan().filter(raters.in_cohort(cohort)).collect(),
+        people,
+        items,
+        _rated_by(inputs, settings),
+        scoring.shards,
+        inputs.scratch,
+        inputs.previous,
+        _about(inputs, scoring, people),
+        len(raters.scale_named(scoring.scale)),
+    )
+
+
+def _learned(inputs: Inputs) -> _Learned:
+    return _Learned(
+        item_stats=inputs["item_stats"].read(),
+        interactions=inputs["interactions"].scan(),
+        splits=inputs["splits"].scan(),
+    )
+
+
+def _open_rater(
     inputs: Inputs,
     settings: Settings,
     people: pl.DataFrame,
     items: pl.DataFrame,
     learned: _Learned,
-) -> Iterator[raters.Rater]:
-    """The configured rater, its model released and its answers committed afterwards."""
+) -> raters.Rater:
+    """The configured rater; closing it releases its model and commits its answers."""
     names = _names(settings.scoring_of(inputs.domain))
     replayed = inputs.previous if "replay" in names else None
     own: dict[str, Any] = {t: inputs[t].read() for t in _OWN.get(inputs.domain, ())}
     if "listwise" in names:
         own["choice_set_items"] = _sets(inputs)
-    rater = raters.open_rater(
+    return raters.open_rater(
         settings,
         items=items,
         item_embeddings=inputs["item_embeddings"].read(),
@@ -273,8 +396,6 @@ def _rater(
         **learned,
         **own,
     )
-    with closing(rater):
-        yield rater
 
 
 def _people(inputs: Inputs) -> pl.DataFrame:
@@ -310,6 +431,7 @@ def _stages(domain: str) -> list[Stage]:
             datasets=(f"{domain}.score_plan",),
             inputs=tables(domain, "personas", *planned),
             identity=_scoring_identity,
+            settings=lambda settings: {"scoring": settings.scoring_of(domain).identity_values()},
             code_version=raters.CODE_VERSION,
             make=choice_plan if by_set else score_plan,
             by_cohort=True,
@@ -323,6 +445,10 @@ def _stages(domain: str) -> list[Stage]:
                 *_OWN.get(domain, ()),
             ),
             identity=_identity,
+            settings=lambda settings: {
+                "scoring": settings.scoring_of(domain).identity_values(),
+                **_asked(settings, domain),
+            },
             code_version=raters.CODE_VERSION,
             make=preference_scores,
             reusable=_all_answered,

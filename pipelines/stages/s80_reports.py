@@ -11,6 +11,7 @@ from pipelines.config import Settings
 from pipelines.domains import DOMAINS
 from pipelines.plugins import closing
 from pipelines.stages._stage import Inputs, Report, Stage, tables
+from pipelines.store.files import sha256_of
 
 __all__ = ["STAGES"]
 
@@ -62,8 +63,11 @@ def rater_report(inputs: Inputs, settings: Settings, report: Report) -> list[pl.
     return [found.table]
 
 
-def _identity(_: Inputs, settings: Settings) -> dict[str, Any]:
+def _identity(settings: Settings) -> dict[str, Any]:
     identity, name = settings.identity("scoring", "engine"), settings.scoring.rater
+    calibration = raters.calibration_file(settings, settings.scoring)
+    if calibration is not None:
+        identity["calibration"] = sha256_of(calibration)
     if ":" in name:
         identity["rater"] = getattr(raters.rater_class(name), "code_version", "1")
     return identity
@@ -111,8 +115,9 @@ STAGES = [
             domain.name,
             *("items", "item_stats", "interactions", "splits", "item_embeddings", "human_users"),
         ),
-        identity=_identity,
-        code_version=f"{raters.CODE_VERSION}.1",
+        identity=lambda inputs, settings: _identity(settings),
+        settings=_identity,
+        code_version=f"{raters.CODE_VERSION}.2",
         make=rater_report,
     )
     for domain in DOMAINS.values()

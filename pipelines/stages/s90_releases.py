@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pipelines import embeddings, personas, quality, warehouse
 from pipelines.config import Settings
 from pipelines.context import PipelineContext
-from pipelines.contracts import CAPTIONS, MATCHING
+from pipelines.contracts import CAPTIONS, MATCHING, PUBLISHED
 from pipelines.domains import DOMAINS, Domain
+from pipelines.errors import ReleaseError
 from pipelines.licences import Licence
 from pipelines.sources import SOURCES
 from pipelines.store import CheckRecord, Release, Snapshot
@@ -87,16 +89,52 @@ def publish(
         summary=summary,
         settings=settings,
     )
-    release = store.publish(
-        name,
-        tables,
-        world=world,
-        required=required,
-        card=card,
-        settings=settings.identity(),
-        run_id=run_id,
-    )
+    try:
+        release = store.publish(
+            name,
+            tables,
+            world=world,
+            required=required,
+            card=card,
+            settings=settings.identity(),
+            run_id=run_id,
+        )
+    except ReleaseError as error:
+        assets = ", ".join(d.replace(".", "/") for d in behind(error.details.get("problems", ())))
+        raise ReleaseError(
+            error.what,
+            where=error.where,
+            hint=f"materialise {assets}, or run the job {domain.name}" if assets else error.hint,
+            details=error.details,
+        ) from error
     return release, summary
+
+
+_USED_BY = re.compile(r"used by ([\w.]+)")
+
+
+def behind(problems: Iterable[str]) -> list[str]:
+    """Datasets that must be made again for the problems of a refused release to go away.
+
+    Of a dataset in two versions, those that were made from another version than the pinned one.
+
+    >>> behind(["movies.score_plan: contract did not run on 0ab1"])
+    ['movies.score_plan']
+    >>> behind(["movies.items has 2 versions: 1a (used by movies.population) and 2b (pinned)"])
+    ['movies.population']
+    """
+    found: dict[str, None] = {}
+    for problem in problems:
+        dataset, sign, _ = problem.partition(": ")
+        if " has " not in dataset:
+            found.update({dataset: None} if sign and dataset in PUBLISHED else {})
+            continue
+        groups = problem.split(") and ")
+        found.update(
+            (name, None) for group in groups if "pinned" not in group
+            for name in _USED_BY.findall(group) if name in PUBLISHED
+        )  # fmt: skip
+    return list(found)
 
 
 def _further(
@@ -104,7 +142,8 @@ def _further(
 ) -> dict[str, Snapshot]:
     """Tables of matched personas and captions, where they were made from the pinned versions.
 
-    Others are left out: they are made by jobs of their own, which a release does not wait for.
+    Others are left out: they are made by jobs of their own, which a release does not wait for, nor
+    for their checks.
     """
     store = context.store
     found: dict[str, Snapshot] = {}
@@ -115,7 +154,12 @@ def _further(
             continue
         made = {name: store.current(name) for name in names}
         inputs = {k: v for s in made.values() for k, v in s.manifest.inputs.items()}
-        if all(name in pinned and pinned[name].version == v for name, v in inputs.items()):
+        checked = all(
+            quality.required_checks(name) <= store.checks(name, snapshot.version).keys()
+            for name, snapshot in made.items()
+        )
+        fits = all(name in pinned and pinned[name].version == v for name, v in inputs.items())
+        if fits and checked:
             found |= made
     return found
 

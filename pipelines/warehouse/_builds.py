@@ -2,9 +2,10 @@
 
 dbt's artefacts describe one invocation and are overwritten by the next, which may run a part of a
 domain only. A record holds the outcomes of a domain's models and tests under one key: versions of
-the raw tables, hash of the code, variables. Invocations under the same key add up; another key
-starts a new record. A model enters it only if all that it is made from is in it, so that nothing
-built on older tables counts. That the DuckDB file holds these very builds is seen from its own log.
+the raw tables, hash of the code, variables. Invocations under the same key add up; under another
+key, outcomes of nodes whose own sources, code and variables are still the same are kept. A model
+enters it only if all that it is made from is in it, so that nothing built on older tables counts.
+That the DuckDB file holds these very builds is seen from its own log.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import hashlib
 import os
 import re
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -239,7 +240,8 @@ class BuildRecords:
     records
         By domain: ``code`` (hash), ``vars`` and ``inputs`` (raw dataset to version), which are
         its key, and ``outcomes`` by unique id: ``status``, ``invocation``, ``completed_at`` (ISO
-        8601, UTC), of a test also ``failures`` (count) and ``message``.
+        8601, UTC), ``made_from`` (hash of what decides the node), of a test also ``failures``
+        (count) and ``message``.
     """
 
     def __init__(self, nodes: dict[str, Json], records: dict[str, Json]) -> None:
@@ -310,6 +312,10 @@ class BuildRecords:
             "vars": {name: variables[name] for name in sorted(names) if name in variables},
             "inputs": {name: linked[name] for name in sorted(datasets) if name in linked},
         }
+
+    def made_from(self, key: str, linked: Mapping[str, str], variables: Mapping[str, Any]) -> str:
+        """Hash of the determinants of one node."""
+        return _digest(self.identity([key], linked, variables))
 
     def key(self, domain: str, linked: Mapping[str, str], variables: Mapping[str, Any]) -> Json:
         """The key under which a domain would be recorded now."""
@@ -410,14 +416,26 @@ def record_dbt_run(home: Path | str, target_dir: Path | str | None = None) -> No
     given = results.get("args", {}).get("vars") or {}
     for domain in records.domains(ran):
         key = records.key(domain, links["sources"], given)
-        if {name: records.records.get(domain, {}).get(name) for name in key} != key:
-            records.records[domain] = {**key, "outcomes": {}}
-    _merge(records, ran, invocation)
+        before = records.records.get(domain, {})
+        if {name: before.get(name) for name in key} != key:
+            kept = {
+                node: outcome
+                for node, outcome in before.get("outcomes", {}).items()
+                if node in records.nodes
+                and outcome.get("made_from") == records.made_from(node, links["sources"], given)
+            }
+            records.records[domain] = {**key, "outcomes": kept}
+    _merge(records, ran, invocation, lambda node: records.made_from(node, links["sources"], given))
     records.save(layout.home)
     _keep_parsed(folder, layout.target)
 
 
-def _merge(records: BuildRecords, ran: Mapping[str, Json], invocation: str) -> None:
+def _merge(
+    records: BuildRecords,
+    ran: Mapping[str, Json],
+    invocation: str,
+    made_from: Callable[[str], str],
+) -> None:
     """Enter the outcomes of an invocation: models first, parents before children."""
     ordered = [key for key in records.upstream(*sorted(ran)) if key in ran]
     for key in sorted(ordered, key=lambda key: records.nodes[key]["kind"] != "model"):
@@ -430,6 +448,7 @@ def _merge(records: BuildRecords, ran: Mapping[str, Json], invocation: str) -> N
             "status": result["status"],
             "invocation": invocation,
             "completed_at": _time(result, "completed_at"),
+            "made_from": made_from(key),
         }
         if not is_model:
             outcome |= {"failures": result.get("failures"), "message": result.get("message")}
@@ -537,6 +556,53 @@ def outcomes_on_record(
             return None
         found[key] = Outcome(node["name"], last["status"], int(last.get("failures") or 0))
     return found
+
+
+def out_of_date_names(settings: Settings, manifest: Json, nodes: Iterable[str]) -> list[str]:
+    """Names of models and tests whose last outcome no longer holds, by the order of the data.
+
+    ``nodes`` are dbt's unique ids of the models to look at; a test is named if it is of one of
+    those that are out of date, and if all that it reads is among them or up to date.
+    """
+    layout = WarehouseLayout(Path(settings.runtime.home).expanduser().absolute())
+    known, linked = BuildRecords.load(layout.home), linked_sources(layout.home)
+    now, variables = BuildRecords(Graph(manifest).entries(), known.records), dbt_vars(settings)
+    built: Mapping[str, str] = {}
+    if layout.database.exists():
+        with open_warehouse(layout, memory_limit_mb=settings.runtime.memory_limit_mb) as connection:
+            built = last_builds(connection)
+    wanted, old, stays = set(nodes), dict[str, None](), set[str]()
+    for key in now.upstream(*sorted(wanted)):
+        last = now.outcome(key)
+        parents = set(now.nodes[key]["parents"])
+        holds = (
+            last is not None
+            and parents <= stays
+            and last.get("made_from") == now.made_from(key, linked, variables)
+            and built.get(key) == last["invocation"]
+        )
+        if holds:
+            stays.add(key)
+        elif key in wanted and parents <= {*stays, *old}:
+            old[key] = None
+    tests = (
+        key
+        for key, test in now.tests()
+        if old.keys() & {*test["parents"]} and {*test["parents"]} <= {*stays, *old}
+    )
+    return [now.nodes[key]["name"] for key in (*old, *tests)]
+
+
+def code_versions(settings: Settings, manifest: Json) -> dict[str, str]:
+    """Hash of the code and variables of each model by dbt's unique id, macros included."""
+    variables = dbt_vars(settings)
+    return {
+        key: _digest(
+            {"code": node["code"], "vars": {n: variables.get(n) for n in node["variables"]}}
+        )
+        for key, node in Graph(manifest).entries().items()
+        if node["kind"] == "model"
+    }
 
 
 def mart_tests(home: Path | str, model: str) -> list[MartTest]:

@@ -1,0 +1,210 @@
+"""Pieces as tasks of a Ray cluster; the only module that imports Ray.
+
+Tasks, not actors: an actor pool did not survive the loss of a node where tasks did
+(docs/decisions/0016). Ray moves no data but the pieces' facts, and repeats nothing: what was lost
+is for :func:`pipelines.execution.run_pieces`, which knows how often.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import math
+import os
+import platform
+import signal
+import socket
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from pipelines.config import ExecutionSettings
+from pipelines.errors import ConfigError, EngineError, UnderstudyError
+from pipelines.execution._protocol import Advance, Done, Piece, Work
+from pipelines.extras import missing_package
+
+# Read when Ray is imported: no figures of ours go to its makers, and its messages to no file.
+os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+try:
+    import ray
+    from ray import exceptions
+except ModuleNotFoundError as error:
+    raise missing_package(error, where="execution.executor=ray", extra="cluster") from error
+
+#: Longest wait for a worker that begins (seconds).
+_PATIENCE = 60.0
+#: Longest wait for a cluster's address to answer (seconds).
+_ANSWER = 10.0
+#: Interval at which a wait looks for Ctrl-C and for lost nodes (seconds).
+_LOOK = 1.0
+#: Submitted pieces per worker: one runs, one waits (count).
+_AHEAD = 2
+#: Exceptions of a lost worker or node: the piece may succeed on another one.
+_LOST = (
+    exceptions.LocalRayletDiedError,
+    exceptions.NodeDiedError,
+    exceptions.ObjectLostError,
+    exceptions.OutOfMemoryError,
+    exceptions.RaySystemError,
+    exceptions.WorkerCrashedError,
+)
+
+
+class RayExecutor:
+    """Runs each piece as a task of a Ray cluster; see :class:`Executor`.
+
+    Connects to ``execution.address``, or starts a cluster of this machine's cores if that is empty.
+
+    Raises
+    ------
+    ConfigError
+        If the address can't be reached, or the cluster has another version of Python or Ray.
+    """
+
+    name = "ray"
+
+    def __init__(self, settings: ExecutionSettings) -> None:
+        self._cpus = settings.cpus
+        address = settings.address or None
+        before = signal.getsignal(signal.SIGTERM)
+        try:
+            _connect(settings.address)
+            ray.init(
+                address=address,
+                include_dashboard=None if address else False,
+                log_to_driver=False,
+                logging_level=logging.ERROR,
+                configure_logging=False,
+            )
+        except (OSError, ValueError) as error:
+            raise ConfigError(
+                f"no Ray cluster answers ({_line(error)})",
+                where=f"execution.address {settings.address}",
+                hint="check the address, and that this machine reaches it",
+            ) from error
+        except RuntimeError as error:  # of another version
+            raise ConfigError(
+                _line(error),
+                where=f"execution.address {settings.address or 'of this machine'}",
+                hint="start cluster and driver from one image",
+            ) from error
+        finally:
+            if threading.current_thread() is threading.main_thread():
+                signal.signal(signal.SIGTERM, before)  # Ray's own handler ends the process at once
+
+    def map(self, work: Work, pieces: Sequence[Piece], advance: Advance) -> Iterator[Done]:
+        """See :class:`Executor`; a piece is known at its end, so `advance` is not called."""
+        del advance
+        options: dict[str, Any] = {
+            "num_cpus": self._cpus,
+            "max_retries": 0,
+            "scheduling_strategy": "SPREAD",
+        }
+        shared = ray.put(work)
+        self._probe(work, shared, options)
+        run = ray.remote(**options)(_run)
+        waiting = list(reversed(pieces))
+        running: dict[Any, Piece] = {}
+        seen = time.monotonic()
+        try:
+            while waiting or running:
+                while waiting and len(running) < _AHEAD * self._workers():
+                    piece = waiting.pop()
+                    running[run.remote(shared, piece)] = piece
+                ready, _ = ray.wait(list(running), num_returns=1, timeout=_LOOK)
+                for reference in ready:
+                    seen = time.monotonic()
+                    yield _result(running.pop(reference), reference)
+                if time.monotonic() - seen > _PATIENCE and not self._workers(at_least=0):
+                    raise EngineError(
+                        f"the cluster has had no {self._cpus:g} CPUs for {_PATIENCE:g} s",
+                        where="executor ray",
+                        hint="finished pieces are kept; add nodes and run the same again",
+                    )
+        finally:
+            for reference in running:
+                with contextlib.suppress(Exception):
+                    ray.cancel(reference, force=True)
+
+    def close(self) -> None:
+        """Leave the cluster; one that was started here ends."""
+        ray.shutdown()
+
+    def _workers(self, at_least: int = 1) -> int:
+        """Pieces that the cluster can run at once (count)."""
+        cpus: float = ray.cluster_resources().get("CPU", 0.0)  # type: ignore[no-untyped-call]
+        return max(at_least, math.floor(cpus / self._cpus))
+
+    def _probe(self, work: Work, shared: Any, options: Mapping[str, Any]) -> None:
+        """Ask one worker for its versions and for what it reads from the store."""
+        asked = ray.remote(**options)(_probe).remote(shared)
+        ready, _ = ray.wait([asked], timeout=_PATIENCE)
+        if not ready:
+            ray.cancel(asked, force=True)
+            free = ray.available_resources().get("CPU", 0.0)  # type: ignore[no-untyped-call]
+            raise EngineError(
+                f"no worker began within {_PATIENCE:g} s: {free:g} CPUs are free, a piece needs "
+                f"{self._cpus:g}",
+                where="executor ray",
+                hint="wait for other jobs, add nodes, or lower execution.cpus",
+            )
+        try:
+            there = ray.get(asked)
+        except exceptions.RayTaskError as error:
+            raise ConfigError(
+                f"a worker can't open the work ({_line(error.cause)})",
+                where="executor ray",
+                hint="install the same version of understudy on the cluster's nodes",
+            ) from None
+        here = {**_versions(), **work.probe()}
+        for what in here:
+            if there.get(what) != here[what]:
+                raise ConfigError(
+                    f"{what} is {here[what]} here and {there.get(what)} on a worker",
+                    where="executor ray",
+                    hint="start cluster and driver from one image, with one store",
+                )
+
+
+def _connect(address: str) -> None:
+    """Raise an OSError where nobody listens: Ray would try for minutes, and then without end."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if port.isdecimal():
+        socket.create_connection((host, int(port)), _ANSWER).close()
+
+
+def _versions() -> dict[str, str]:
+    return {"Python": platform.python_version(), "Ray": ray.__version__}
+
+
+def _probe(work: Work) -> dict[str, Any]:
+    return {**_versions(), **work.probe()}
+
+
+def _run(work: Work, piece: Piece) -> Mapping[str, Any] | UnderstudyError:
+    """A task: facts of a piece, or our own error as a value, which Ray would wrap."""
+    try:
+        return work(piece, lambda _: None)
+    except UnderstudyError as fault:
+        return fault
+
+
+def _result(piece: Piece, reference: Any) -> Done:
+    try:
+        found = ray.get(reference)
+    except _LOST as error:
+        fault = EngineError("its worker died", where=type(error).__name__)
+        return Done(piece, fault=fault)
+    except exceptions.RayTaskError as error:
+        raise error.cause from None
+    if not isinstance(found, UnderstudyError):
+        return Done(piece, found)
+    if found.permanent:
+        raise found
+    return Done(piece, fault=found)
+
+
+def _line(error: BaseException) -> str:
+    """The first line of an error's text."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
