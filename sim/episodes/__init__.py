@@ -6,7 +6,7 @@
 """
 
 from sim.episodes._collect import CollectPolicy, collect
-from sim.episodes._export import write_minari, write_parquet
+from sim.episodes._export import export_episodes, write_minari, write_parquet
 from sim.episodes._log import Episode, EpisodeLog, EpisodeRecorder, VectorEpisodeRecorder
 
 __all__ = [
@@ -16,6 +16,7 @@ __all__ = [
     "EpisodeRecorder",
     "VectorEpisodeRecorder",
     "collect",
+    "export_episodes",
     "write_minari",
     "write_parquet",
 ]

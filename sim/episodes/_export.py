@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import re
-import shutil
-import uuid
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import orjson
 
-from pipelines.errors import ConfigError, StoreError
-from pipelines.store.files import sync_folder
+from pipelines.errors import ConfigError
+from pipelines.store.files import placed
 from sim.episodes._log import EpisodeLog
+
+if TYPE_CHECKING:
+    from pipelines.exports import Export
 
 #: (namespace/)*name-vN, as Minari takes it.
 _DATASET_ID = re.compile(r"(?:[-_\w]+/)*[-_\w]+-v\d+")
@@ -64,9 +63,8 @@ def write_parquet(log: EpisodeLog, path: Path | str) -> Path:
         "truncated": np.concatenate([e.truncated for e in log]),
     }
     table = pa.table(columns).replace_schema_metadata({"understudy": orjson.dumps(log.metadata)})
-    with _placed(target) as staged:
+    with placed(target, "episodes") as staged:
         pq.write_table(table, staged, compression="zstd")
-        sync_folder(staged)
     return target
 
 
@@ -115,7 +113,7 @@ def write_minari(
     import minari
 
     target = _fresh(log, Path(root) / dataset_id)
-    with _placed(target) as staged, warnings.catch_warnings():
+    with placed(target, "episodes") as staged, warnings.catch_warnings():
         # The environment may not be registered with what it was made of here: see below.
         warnings.simplefilter("ignore")
         staged.mkdir()
@@ -149,10 +147,31 @@ def write_minari(
             )
             for number, episode in enumerate(log)
         )
-        for file in staged.rglob("*"):
-            if file.is_file():
-                sync_folder(file)
     return target
+
+
+def export_episodes(export: Export) -> None:
+    """Write the format ``minari`` of a release: episodes of random choices.
+
+    ``data/understudy/<domain>-random-v0`` is the data set; set ``MINARI_DATASETS_PATH`` to the
+    folder ``data``.
+    """
+    from sim._release import Release
+    from sim.environment import RecommendationVectorEnv
+    from sim.episodes._collect import collect
+
+    options = export.options
+    env = RecommendationVectorEnv(
+        min(16, options.episodes),
+        Release(export.release),
+        length_limit=options.steps,
+        on_unrated="truncate",
+        observation="recent",
+    )
+    log = collect(env, options.episodes, policy="random", seed=options.seed)
+    name = f"understudy/{env.release.domain}-random-v0"
+    write_minari(log, export.folder / "data", name, algorithm="random")
+    export.progress(log.steps)
 
 
 def _padded(infos: dict[str, Any]) -> dict[str, Any]:
@@ -182,25 +201,3 @@ def _fresh(log: EpisodeLog, path: Path | str) -> Path:
     if target.exists():
         raise ConfigError("it is there already", where=str(target), hint="choose another name")
     return target
-
-
-@contextmanager
-def _placed(target: Path) -> Iterator[Path]:
-    """A path beside the target to write to, which then takes its name in one step."""
-    staged = target.parent / f".{target.name}.{uuid.uuid4().hex}.tmp"
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        yield staged
-        staged.rename(target)
-        sync_folder(target.parent)
-    except OSError as error:
-        raise StoreError(
-            f"episodes can't be written ({error.strerror or error})",
-            where=str(target),
-            hint="check the folder, its owner and the free space",
-        ) from error
-    finally:
-        if staged.is_dir():
-            shutil.rmtree(staged, ignore_errors=True)
-        else:
-            staged.unlink(missing_ok=True)

@@ -1,0 +1,28 @@
+"""Releases in the formats of other tools, each a folder that is there whole or not at all.
+
+>>> from pipelines.exports import formats
+>>> sorted(formats())[:3]
+['croissant', 'huggingface', 'lenskit']
+"""
+
+from pipelines.exports._export import (
+    Export,
+    Exporter,
+    ExportOptions,
+    export_release,
+    formats,
+    left_out,
+    licences,
+)
+from pipelines.exports._tables import push_to_hub
+
+__all__ = [
+    "Export",
+    "ExportOptions",
+    "Exporter",
+    "export_release",
+    "formats",
+    "left_out",
+    "licences",
+    "push_to_hub",
+]
