@@ -33,6 +33,7 @@ from pipelines.prompts._experiments import (
     log_line,
     log_messages,
 )
+from pipelines.prompts._ledger import PUBLIC as PUBLIC_MEANS
 from pipelines.prompts._matching import (
     MATCHING_PROMPT_VERSION,
     candidate_messages,
@@ -51,6 +52,7 @@ from pipelines.prompts._personas import (
 )
 from pipelines.prompts._ratings import (
     RATING_PROMPT_VERSION,
+    Layout,
     Past,
     PromptStyle,
     answer_start,
@@ -77,9 +79,11 @@ __all__ = [
     "DOMAIN_WORDS",
     "MATCHING_PROMPT_VERSION",
     "PERSONA_PROMPT_VERSION",
+    "PUBLIC_MEANS",
     "RATING_PROMPT_VERSION",
     "SUBJECTS",
     "DomainWords",
+    "Layout",
     "Past",
     "PromptStyle",
     "ShelfProduct",

@@ -1,8 +1,9 @@
 """Prompts of shopping dialogues (BIEL, figures 9-16; the wording is ours).
 
-An agent's prompt goes from what stays to what changes: role, shelf, earlier visits, conversation,
-task, so that the turns of a dialogue begin alike. A customer's begins with the person. Titles,
-questions, answers and personas are one harmless line each, between tags.
+Prompts go from what stays to what changes, so that they begin alike: an agent's has role and forms
+of reply, shelf, earlier visits, conversation, task; a customer's has the rules of answers and
+feedback, person, conversation.
+Titles, questions, answers and personas are one harmless line each, between tags.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ __all__ = [
 ]
 
 #: Bumped with every change of wording; the digest of the templates says the same to machines.
-DIALOGUE_PROMPT_VERSION = "3"
+DIALOGUE_PROMPT_VERSION = "7"
 _TEMPLATES = tuple(
     f"dialogue_{name}"
     for name in (

@@ -20,8 +20,9 @@ __all__ = [
     "rating_habits",
 ]
 
-#: Bumped with every change of wording; the digest of the templates says the same to machines.
-PERSONA_PROMPT_VERSION = "2"
+#: Bumped with every change of wording; the digest of the templates says the same to machines. Since
+#: 3 the tastes of shoppers come in words.
+PERSONA_PROMPT_VERSION = "3"
 _SYSTEM, _USER = "personas_system", "personas_user"
 _PRONOUNS = {"female": "she, her", "male": "he, his"}
 #: Wording of what is stated of a person's ratings; an average leniency or manner is not stated.

@@ -12,10 +12,11 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from pipelines.errors import ConfigError
 from pipelines.llm.engines import Message
+from pipelines.prompts._ledger import ARROW, ledger_item, ledger_person, ledger_words
 from pipelines.prompts._subjects import (
     SUBJECTS,
     Row,
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "RATING_PROMPT_VERSION",
+    "Layout",
     "Past",
     "PromptStyle",
     "answer_start",
@@ -255,6 +257,9 @@ _LIST_TEMPLATES = (
     *("rating_list_system", "rating_rules", "rating_list_shelf", "rating_person"),
     "rating_list_question",
 )
+_LEDGER_TEMPLATES = ("rating_ledger_system", "rating_explain")
+_PLAIN_TEMPLATES = ("rating_plain_person", "rating_plain_item", "rating_plain_question")
+Layout = Literal["letter", "plain", "ledger"]
 _START = "Rating:"
 #: Scale of the worked examples.
 _EXAMPLE = SCALES["1-10"]
@@ -262,11 +267,16 @@ _EXAMPLE = SCALES["1-10"]
 
 @dataclass(frozen=True)
 class Past:
-    """An earlier rating, on its own scale; it is shown on the scale of the prompt."""
+    """An earlier rating, on its own scale; it is shown on the scale of the prompt.
+
+    A ledger also shows the `mean` of `raters` other people, on the scale of the prompt.
+    """
 
     item: Row
     rating: float
     scale: RatingScale
+    mean: float | None = None
+    raters: int = 0
 
 
 @dataclass(frozen=True)
@@ -290,6 +300,11 @@ class PromptStyle:
     system_role
         Whether the chat template knows a system message; else its text opens the first user
         message.
+    layout
+        ``letter``: the person, past ratings and the item in tagged blocks of their own, behind a
+        role and rules. ``plain``: a few untagged lines, without role, rules and plot. ``ledger``:
+        past ratings and the item as lines of one form, each ending with its rating; no plot, and
+        worked examples are a ConfigError, since every line is one.
     """
 
     domain: str
@@ -298,9 +313,12 @@ class PromptStyle:
     system: str | None = None
     begun: bool = True
     system_role: bool = True
+    layout: Layout = "letter"
 
     def __post_init__(self) -> None:
         subject_of(self.domain)
+        if self.layout == "ledger" and self.shots:
+            raise ConfigError("a ledger has no worked examples", where=f"shots is {self.shots}")
         if self.shots not in (0, 1, 2):
             raise ConfigError("there are two worked examples", where=f"shots is {self.shots}")
 
@@ -310,19 +328,24 @@ class PromptStyle:
         return subject_of(self.domain)
 
 
-def rating_prompt_digest() -> str:
-    """SHA-256 (hex) of the templates, the worked examples and the words for each domain."""
-    content = f"{template_digest(*_TEMPLATES)}\0{EXAMPLES!r}\0{SUBJECTS!r}\0{_START}"
+def rating_prompt_digest(layout: Layout = "letter") -> str:
+    """SHA-256 (hex) of the layout's templates, the worked examples and the domains' words."""
+    if layout == "ledger":
+        content = f"{template_digest(*_LEDGER_TEMPLATES)}\0{SUBJECTS!r}\0{ledger_words()}"
+    else:
+        names = _TEMPLATES if layout == "letter" else (*_TEMPLATES, *_PLAIN_TEMPLATES)
+        content = f"{template_digest(*names)}\0{EXAMPLES!r}\0{SUBJECTS!r}\0{_START}"
     return hashlib.sha256(content.encode()).hexdigest()
 
 
-def answer_start(scale: RatingScale) -> str:
+def answer_start(scale: RatingScale, layout: str = "letter") -> str:
     """The beginning of the answer, behind which :func:`rating_options` stand.
 
     Digits follow a space of the start's own. Words bring theirs: tokenizers keep `` seven`` as
     one token where they cut ``seven`` in two.
     """
-    return _START if scale.words else f"{_START} "
+    start = ARROW if layout == "ledger" else _START
+    return start if scale.words else f"{start} "
 
 
 def rating_options(scale: RatingScale, *, begun: bool = True) -> tuple[str, ...]:
@@ -339,25 +362,55 @@ def person_block(persona: Row, past: Sequence[Past], style: PromptStyle) -> str:
 
     Past ratings are shown as answers of the scale in use (the nearest, a tie goes up).
     """
-    shown = []
-    for one in past:
-        rating = style.scale.text_of(float(rescale(one.rating, one.scale, style.scale)))
-        shown.append((rating, style.subject.title(one.item)))
+    ratings = [
+        style.scale.text_of(float(rescale(one.rating, one.scale, style.scale))) for one in past
+    ]
+    if style.layout == "ledger":
+        rows = [
+            ledger_item(one.item, style.subject, style.scale, one.mean, one.raters) for one in past
+        ]
+        return ledger_person(persona, list(zip(rows, ratings, strict=True)))
+    shown = [
+        (rating, style.subject.title(one.item)) for rating, one in zip(ratings, past, strict=True)
+    ]
     lines = person_lines(persona)
-    return render_template(
-        "rating_person", facts=lines, past=shown, who=pronouns_of(persona).object
-    )
+    pronouns = pronouns_of(persona)
+    if style.layout == "plain":
+        texts = style.scale.texts
+        return render_template(
+            "rating_plain_person",
+            # An unknown name says nothing.
+            facts=lines if persona.get("name") else lines[1:],
+            past=shown,
+            who=pronouns.subject,
+            words=style.subject,
+            low=texts[0],
+            high=texts[-1],
+        )
+    return render_template("rating_person", facts=lines, past=shown, who=pronouns.object)
 
 
 def item_block(
-    item: Row, style: PromptStyle, *, mean: float | None = None, words: int | None = None
+    item: Row,
+    style: PromptStyle,
+    *,
+    mean: float | None = None,
+    words: int | None = None,
+    raters: int = 0,
 ) -> str:
     """An item's row as text; null columns are left out.
 
     ``mean`` is what others gave it on average, on the scale in use; ``words`` limits its plot or
-    description (None: all of it).
+    description (None: all of it). Neither a plain prompt nor a ledger shows a plot; a ledger
+    shows the mean of `raters` people.
     """
     subject = style.subject
+    if style.layout == "ledger":
+        return ledger_item(item, subject, style.scale, mean, raters)
+    if style.layout == "plain":
+        shown = None if mean is None else f"{mean:.1f}"
+        title = subject.title(item)
+        return render_template("rating_plain_item", title=title, mean=shown, words=subject)
     lines = subject.lines(item, words)
     if mean is not None:
         low, high = style.scale.low, style.scale.high
@@ -401,7 +454,9 @@ def rating_messages(
     person
         Result of :func:`person_block` for persona and past, to save making it again.
     """
-    ask = _question(gender_of(persona), viewing, style.domain, style.scale)
+    if style.layout == "ledger":
+        return _ledger(persona, item, style, past, mean, person)
+    ask = _question(gender_of(persona), viewing, style.domain, style.scale, style.layout)
     return _conversation(persona, item, style, past, mean, person, ask)
 
 
@@ -493,14 +548,54 @@ def _conversation(
     person: str | None,
     ask: str,
 ) -> tuple[Message, ...]:
-    text = f"{_person(persona, past, style, person)}\n\n{_item(item, style, mean)}\n\n{ask}"
+    blocks = (_person(persona, past, style, person), _item(item, style, mean), ask)
+    # Of a person of whom nothing is known a plain prompt says nothing.
+    text = "\n\n".join(block for block in blocks if block)
     opened = _opening(style)
-    if not style.system_role and len(opened) == 1:
+    if not style.system_role and len(opened) == 1 and opened[0].role == "user":
         text, opened = f"{opened[0].content}\n\n{text}", ()
     messages = (*opened, Message("user", text))
     if style.begun:
         return (*messages, Message("assistant", answer_start(style.scale)))
     return messages
+
+
+def _ledger(
+    persona: Row,
+    item: Row | str,
+    style: PromptStyle,
+    past: Sequence[Past],
+    mean: float | None,
+    person: str | None,
+) -> tuple[Message, ...]:
+    """The ledger of a person, whose last line lacks the rating."""
+    begun = style.begun
+    lines = [_person(persona, past, style, person), _item(item, style, mean)]
+    text = "\n".join(line for line in lines if line) + ("" if begun else f" {ARROW}")
+    opened = _with_system(_ledger_system(style), [Message("user", text)], style)
+    start = (Message("assistant", answer_start(style.scale, style.layout)),) if begun else ()
+    return (*opened, *start)
+
+
+@lru_cache(maxsize=64)
+def _ledger_system(style: PromptStyle) -> str:
+    form = _form(style.scale)
+    start = f'"{ARROW}" and ' if style.begun else ""
+    rules = render_template(
+        "rating_ledger_system",
+        words=style.subject,
+        low=style.scale.texts[0],
+        high=style.scale.texts[-1],
+        reply=f"Reply with {start}{form}, nothing else.",
+    )
+    return f"{style.system.strip()}\n\n{rules}" if style.system else rules
+
+
+def _form(scale: RatingScale) -> str:
+    """Form of an answer, in words."""
+    if scale.words:
+        return "one of the words " + ", ".join(scale.texts)
+    return f"a whole number from {scale.texts[0]} to {scale.texts[-1]}"
 
 
 def _person(persona: Row, past: Sequence[Past], style: PromptStyle, person: str | None) -> str:
@@ -518,18 +613,14 @@ def _opening(style: PromptStyle) -> tuple[Message, ...]:
     Without a system role and examples, it is one user message to go on from.
     """
     scale = style.scale
-    form = (
-        "one of the words " + ", ".join(scale.texts)
-        if scale.words
-        else f"a whole number from {scale.texts[0]} to {scale.texts[-1]}"
-    )
     start = f'"{_START}" and ' if style.begun else ""
-    text = _system(style, f"Reply with {start}{form}, nothing else.")
+    bare = style.layout == "plain" and style.system is None
+    text = "" if bare else _system(style, f"Reply with {start}{_form(scale)}, nothing else.")
     turns: list[Message] = []
     for example in EXAMPLES[style.domain][: style.shots]:
         mean = float(rescale(example.mean, _EXAMPLE, scale))
         answer = scale.text_of(float(rescale(example.rating, _EXAMPLE, scale)))
-        ask = _question(gender_of(example.persona), 1, style.domain, scale)
+        ask = _question(gender_of(example.persona), 1, style.domain, scale, style.layout)
         blocks = (
             person_block(example.persona, (), style),
             item_block(example.item, style, mean=mean),
@@ -537,6 +628,8 @@ def _opening(style: PromptStyle) -> tuple[Message, ...]:
         )
         turns.append(Message("user", "\n\n".join(blocks)))
         turns.append(Message("assistant", f"{_START} {answer}" if style.begun else answer))
+    if bare:
+        return tuple(turns)
     if not turns and not style.system_role:
         return (Message("user", text),)
     return _with_system(text, turns, style)
@@ -559,12 +652,15 @@ def _with_system(system: str, turns: Sequence[Message], style: PromptStyle) -> t
 
 
 @lru_cache(maxsize=4096)
-def _question(gender: str | None, viewing: int, domain: str, scale: RatingScale) -> str:
+def _question(
+    gender: str | None, viewing: int, domain: str, scale: RatingScale, layout: Layout
+) -> str:
     return render_template(
-        "rating_question",
+        "rating_question" if layout == "letter" else "rating_plain_question",
         words=SUBJECTS[domain],
         pronouns=pronouns_of({"gender": gender}),
         ordinal=_ordinal(viewing),
+        again=viewing > 1,
         low=scale.texts[0],
         high=scale.texts[-1],
     )

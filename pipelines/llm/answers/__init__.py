@@ -31,11 +31,13 @@ from pipelines.llm.answers._record import StoredAnswer
 from pipelines.llm.answers._rules import serves
 from pipelines.llm.answers._stats import AnswerStats, ModelStats
 from pipelines.llm.answers._store import AnswerStore
+from pipelines.llm.answers._uses import USES, UnusedReport, Uses, files_named, recorded_uses
 
 __all__ = [
     "EXCLUDED",
     "INCLUDED",
     "KEY_SCHEME",
+    "USES",
     "AnswerStats",
     "AnswerStore",
     "Asking",
@@ -46,9 +48,13 @@ __all__ = [
     "Row",
     "StoredAnswer",
     "Tally",
+    "UnusedReport",
+    "Uses",
     "answer_key",
     "answer_keys",
     "ask",
     "canonical_request",
+    "files_named",
+    "recorded_uses",
     "serves",
 ]

@@ -17,6 +17,7 @@ from pipelines.llm.answers._key import answer_key, answer_keys
 from pipelines.llm.answers._record import answers_of, clean, one_line
 from pipelines.llm.answers._rules import serves
 from pipelines.llm.answers._store import AnswerStore
+from pipelines.llm.answers._uses import looked_up
 from pipelines.llm.engines import STATUSES, Answer, Engine, EngineIdentity, Request, Status
 
 
@@ -247,7 +248,8 @@ class _OnDisk(_InMemory):
         self._before = store.committed_statuses
 
     def look_up(self, requests: list[Request], keys: list[str]) -> list[Answer | None]:
-        found = self._store.find(keys, [r.sampling.max_tokens for r in requests])
+        with looked_up(self._store.home, keys):
+            found = self._store.find(keys, [r.sampling.max_tokens for r in requests])
         positions = found.positions.tolist()
         out: list[Answer | None] = [None] * len(requests)
         answers = answers_of(found.table, [requests[p] for p in positions])

@@ -67,6 +67,7 @@ INCLUDED: Mapping[str, str] = MappingProxyType(
         "engine.quantisation": "as identity.quantisation",
         "engine.draws": "through identity.engine_version, which tells how choices are read",
         "serving.models": "where checkpoints lie; through identity.weights",
+        "serving.home": "where rating models lie; through identity.weights",
         "serving.tokenizer": "through identity.tokenizer; other prompts of a server's model",
         "serving.chat_template": "through identity.tokenizer, which digests the template in use",
     }

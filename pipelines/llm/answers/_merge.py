@@ -14,6 +14,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,7 @@ from pipelines.llm.answers._index import Entries
 from pipelines.llm.answers._parts import CorruptPartError, Part, PartFile
 from pipelines.llm.answers._record import STATUS_CODE, schema
 from pipelines.llm.answers._rules import keep
+from pipelines.llm.answers._uses import words
 from pipelines.llm.engines import Status
 from pipelines.store.files import storage_errors, sync_folder
 from pipelines.store.locks import holder_record, mutex
@@ -57,6 +59,8 @@ class GcReport:
         Rows of failed calls dropped: those are asked again anyway.
     forgotten
         Rows dropped because their status was named.
+    unused
+        Rows dropped because only removed tables had asked for them.
     parts_before, parts_after, bytes_before, bytes_after
         Parts (count) and their size.
     set_aside
@@ -67,6 +71,7 @@ class GcReport:
     superseded: int
     failed: int
     forgotten: int
+    unused: int
     parts_before: int
     parts_after: int
     bytes_before: int
@@ -89,12 +94,30 @@ def merge_due(catalogue: Catalogue) -> None:
         _log.debug("not merging: %s", error)
 
 
-def collect(catalogue: Catalogue, forget: Collection[Status], *, dry_run: bool) -> GcReport:
-    """Drop rows that serve no call, forget those of some statuses, and compact small parts."""
+def collect(
+    catalogue: Catalogue,
+    forget: Collection[Status],
+    *,
+    dry_run: bool,
+    unused: NDArray[Any] | None = None,
+    since: datetime | None = None,
+) -> GcReport:
+    """Drop rows that serve no call, forget those of some statuses, and compact small parts.
+
+    With ``unused``, only rows with one of these keys that were stored after ``since`` are dropped.
+    """
     with mutex(catalogue.compact_lock, timeout=30.0):
         catalogue.refresh()
         entries = catalogue.index.all()
-        drop, counts = unneeded(entries, forget)
+        dropped = 0
+        if unused is None:
+            drop, counts = unneeded(entries, forget)
+        else:
+            drop, counts = np.zeros(len(entries), bool), (0, 0, 0)
+            if since is not None:
+                drop = np.isin(words(entries.high, entries.low), unused)
+                drop &= entries.stored_at >= int(since.timestamp() * 1e6)
+            dropped = int(drop.sum())
         before = catalogue.ordered()
         corrupt = tuple(catalogue.problems.values())
         sizes = len(before), sum(part.size for _, part in before)
@@ -113,6 +136,7 @@ def collect(catalogue: Catalogue, forget: Collection[Status], *, dry_run: bool) 
             superseded=superseded,
             failed=failed,
             forgotten=forgotten,
+            unused=dropped,
             parts_before=sizes[0],
             parts_after=after[0],
             bytes_before=sizes[1],

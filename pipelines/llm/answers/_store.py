@@ -33,6 +33,7 @@ from pipelines.llm.answers._record import (
 )
 from pipelines.llm.answers._rules import budget
 from pipelines.llm.answers._stats import AnswerStats, Figures
+from pipelines.llm.answers._uses import UnusedReport, unused_keys, words
 from pipelines.llm.engines import Answer, EngineIdentity, Status
 
 if TYPE_CHECKING:
@@ -326,6 +327,38 @@ class AnswerStore:
             report = collect(self._catalogue, forget, dry_run=dry_run)
             self._merging = True
             return report
+
+    def gc_unused(
+        self, kept: Iterable[str], removed: Iterable[str], *, dry_run: bool = False
+    ) -> UnusedReport:
+        """Drop the answers that only removed tables had asked for.
+
+        Parameters
+        ----------
+        kept, removed
+            Files of recorded keys (:func:`files_named`) that kept and removed tables name.
+        dry_run
+            Only count.
+
+        Raises
+        ------
+        LockedError
+            Another process compacts parts, or looks up answers for very long.
+        StoreError
+            The disk is full or can't be written; nothing is lost.
+        """
+        with (
+            self._lock,
+            unused_keys(self.home, kept, removed, forget=not dry_run) as found,
+        ):
+            report = collect(
+                self._catalogue, (), dry_run=dry_run, unused=found.unused, since=found.since
+            )
+            entries = self._catalogue.index.all()
+            keys = words(entries.high, entries.low)
+            attributed = int(np.isin(keys, found.attributed).sum())
+            left = len(keys) - (report.unused if dry_run else 0)
+            return UnusedReport(report.unused, attributed, left - attributed)
 
     # -- inside ------------------------------------------------------------------------------
 

@@ -3,14 +3,27 @@
 from __future__ import annotations
 
 import hashlib
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipelines.errors import ConfigError, EngineError
+from pipelines.errors import ConfigError, EngineError, StoreError
 from pipelines.hints import first_line
+from pipelines.store import Store
 from pipelines.store.files import known_sha256
 
-__all__ = ["CHECKPOINT_FILES", "Checkpoint", "find_checkpoint"]
+__all__ = [
+    "CHECKPOINT_FILES",
+    "Checkpoint",
+    "find_checkpoint",
+    "no_progress_bars",
+    "pinned_model",
+]
+
+#: A dataset of the store and its version.
+_SNAPSHOT = re.compile(r"[a-z][a-z0-9_]*\.[a-z0-9_]+@(latest|[0-9a-f]{4,16})")
 
 #: Files that decide what a model computes.
 _WEIGHTS = ("*.safetensors", "config.json", "generation_config.json")
@@ -67,19 +80,24 @@ class Checkpoint:
         return digest.hexdigest()
 
 
-def find_checkpoint(model: str, revision: str = "", models: Path | None = None) -> Checkpoint:
+def find_checkpoint(
+    model: str, revision: str = "", models: Path | None = None, home: Path | None = None
+) -> Checkpoint:
     """The checkpoint that ``engine.model`` names.
 
     Parameters
     ----------
     model
-        The name of a checkpoint that ``understudy models get`` fetched; a folder; or
-        ``maker/model`` on the Hugging Face hub, whose files are taken from the local cache or
-        fetched, unless ``HF_HUB_OFFLINE`` forbids it.
+        The name of a checkpoint that ``understudy models get`` fetched; a folder; a dataset of
+        the store with its version (``movies.rating_model@latest``); or ``maker/model`` on the
+        Hugging Face hub, whose files are taken from the local cache or fetched, unless
+        ``HF_HUB_OFFLINE`` forbids it.
     revision
         Commit or tag, for a name on the hub.
     models
         Folder of fetched checkpoints (``serving.models``).
+    home
+        Store of the datasets (``serving.home``). The version is part of the checkpoint's name.
 
     Raises
     ------
@@ -91,6 +109,10 @@ def find_checkpoint(model: str, revision: str = "", models: Path | None = None) 
     bare = "/" not in model and not model.startswith((".", "~"))
     if bare and models is not None and (models / model / "config.json").is_file():
         return Checkpoint(models / model, model)
+    if home is not None and _SNAPSHOT.fullmatch(model):
+        model = pinned_model(model, home)
+        dataset, _, version = model.partition("@")
+        return Checkpoint(Store(home).get(dataset, version).path, model)
     folder = Path(model).expanduser()
     if folder.is_dir():
         if not (folder / "config.json").is_file():
@@ -105,6 +127,43 @@ def find_checkpoint(model: str, revision: str = "", models: Path | None = None) 
             hint=f"understudy models get {model}; or a folder, or maker/model on the hub",
         )
     return Checkpoint(_fetched(model, revision), model)
+
+
+@contextmanager
+def no_progress_bars() -> Iterator[None]:
+    """Reading and writing of checkpoints without the progress bars of transformers."""
+    from transformers.utils import logging
+
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()  # type: ignore[no-untyped-call]
+
+
+def pinned_model(model: str, home: Path) -> str:
+    """A model of the store with its version in place of ``latest``; other names as they are.
+
+    Raises
+    ------
+    ConfigError
+        If the store has no such model.
+    """
+    if not _SNAPSHOT.fullmatch(model):
+        return model
+    dataset, _, version = model.partition("@")
+    try:
+        store = Store(home)
+        found = store.current(dataset) if version == "latest" else store.get(dataset, version)
+    except StoreError as error:
+        raise ConfigError(
+            "the store has no such model",
+            where=f"engine.model is {model}: {error}",
+            hint="understudy run --job train_rater",
+        ) from None
+    return f"{dataset}@{found.version}"
 
 
 def _fetched(model: str, revision: str) -> Path:

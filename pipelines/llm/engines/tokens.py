@@ -120,7 +120,9 @@ def model_tokenizer(engine: EngineSettings, serving: ServingSettings) -> Any:
     from pipelines.llm.engines.checkpoints import find_checkpoint
 
     if engine.kind in ("transformers", "vllm", "vllm_server", "guidance"):
-        return load_tokenizer(find_checkpoint(engine.model, engine.revision, serving.models).folder)
+        return load_tokenizer(
+            find_checkpoint(engine.model, engine.revision, serving.models, serving.home).folder
+        )
     if engine.kind == "openai" and serving.tokenizer is not None:
         return load_tokenizer(serving.tokenizer)
     return None

@@ -70,7 +70,7 @@ class VllmServerEngine:
     """
 
     def __init__(self, engine: EngineSettings, serving: ServingSettings) -> None:
-        checkpoint = find_checkpoint(engine.model, engine.revision, serving.models)
+        checkpoint = find_checkpoint(engine.model, engine.revision, serving.models, serving.home)
         if engine.dtype == "auto":
             engine = engine.model_copy(update={"dtype": "bfloat16" if _gpu() else "float32"})
         python = _environment(serving)

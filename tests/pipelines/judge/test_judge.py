@@ -198,3 +198,15 @@ def test_the_command_scores_what_it_exported(tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     assert "5.00" in result.output
     assert "not measurable" in result.output
+
+
+@pytest.mark.parametrize(("judges", "says"), [(1, "Wrote 1 questionnaire to"), (2, "Wrote 2 q")])
+def test_count_of_questionnaires_is_grammatical(judges: int, says: str, tmp_path: Path) -> None:
+    from support import small_release
+
+    small_release.build(tmp_path / "home")
+    out = tmp_path / "out"
+    words = ["judge", "export", "--home", str(tmp_path / "home"), "--out", str(out)]
+    result = CliRunner().invoke(app, [*words, "--judges", str(judges), "--n", "2"])
+    assert result.exit_code == 0, result.output
+    assert result.stdout.startswith(says)

@@ -22,6 +22,7 @@ from pipelines.prompts import (
 FROZEN = {
     "1": "ca20fcddcccc174eb1a941cbf8a12de844baaad9ae8f324a9b1acb83ee601c48",
     "2": "b2e1774ea33ebdb3c1b2131b951808d5f45493cd84e8a43387ca60e0d67b727a",
+    "3": "b2e1774ea33ebdb3c1b2131b951808d5f45493cd84e8a43387ca60e0d67b727a",
 }
 
 

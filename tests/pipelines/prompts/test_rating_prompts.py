@@ -101,6 +101,21 @@ def test_prompts_are_the_golden_ones(name):
     assert made == (GOLDEN / f"{name}.txt").read_text(encoding="utf-8")
 
 
+def test_a_plain_prompt_is_a_few_lines_without_role_rules_and_plot():
+    style = PromptStyle("movies", SCALES["1-5"], layout="plain")
+    asked = rating_messages(MARTA, ITEMS["movies"], style, past=past("movies"), mean=3.62)
+    assert texts_of(asked) == (GOLDEN / "movies_1-5_plain.txt").read_text(encoding="utf-8")
+    again = rating_messages({"gender": "male"}, ITEMS["movies"], style, viewing=2)
+    assert again[0].content == (
+        "The film: Heat (1995; Action, Crime)\n\n"
+        "How does he rate this film at his 2nd viewing? Answer with a number from 1 to 5."
+    )
+
+
+def test_the_digest_of_a_plain_prompt_is_its_own():
+    assert len({rating_prompt_digest(name) for name in ("letter", "plain", "ledger")}) == 3
+
+
 def test_the_version_and_the_digest_change_together():
     assert (RATING_PROMPT_VERSION, rating_prompt_digest()) == FROZEN
 

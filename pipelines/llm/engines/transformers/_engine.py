@@ -72,7 +72,7 @@ class TransformersEngine:
         EngineError
             If the model can't be loaded.
         """
-        checkpoint = find_checkpoint(engine.model, engine.revision, serving.models)
+        checkpoint = find_checkpoint(engine.model, engine.revision, serving.models, serving.home)
         tokenizer = load_tokenizer(checkpoint.folder)
         model, ends = load_model(checkpoint, engine, serving)
         if tokenizer.eos_token_id is not None:

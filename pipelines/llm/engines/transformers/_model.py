@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,11 +16,13 @@ import numpy.typing as npt
 from pipelines.config import EngineSettings, ServingSettings
 from pipelines.errors import ConfigError, EngineError
 from pipelines.hints import first_line
-from pipelines.llm.engines.checkpoints import Checkpoint
+from pipelines.llm.engines.checkpoints import Checkpoint, no_progress_bars
 from pipelines.llm.engines.transformers._trie import Ids, PrefixTrie
 
 if TYPE_CHECKING:
     import torch
+
+_log = logging.getLogger(__name__)
 
 #: Keys and values per layer, each of shape (1, heads, tokens, size of a head).
 KeysValues = list[tuple["torch.Tensor", "torch.Tensor"]]
@@ -204,21 +207,19 @@ def load_model(
     """
     from safetensors import SafetensorError
     from transformers import AutoModelForCausalLM, GenerationConfig
-    from transformers.utils import logging
 
     device = _device(serving.device)
     dtype = _dtype(engine.dtype, device)
-    bar = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     try:
-        loaded: Any = AutoModelForCausalLM.from_pretrained(
-            str(checkpoint.folder),
-            dtype=dtype,
-            local_files_only=True,
-            use_safetensors=True,
-            trust_remote_code=False,
-            attn_implementation=_attention(device),
-        )
+        with no_progress_bars():
+            loaded: Any = AutoModelForCausalLM.from_pretrained(
+                str(checkpoint.folder),
+                dtype=dtype,
+                local_files_only=True,
+                use_safetensors=True,
+                trust_remote_code=False,
+                attn_implementation=_attention(device),
+            )
         loaded = loaded.to(device).eval()
     except (OSError, ValueError, RuntimeError, ImportError, KeyError, SafetensorError) as error:
         line = first_line(error)
@@ -227,9 +228,6 @@ def load_model(
             where=f"{checkpoint.folder}: {line}",
             hint="engine.model takes the folder of a causal language model in safetensors",
         ) from error
-    finally:
-        if bar:
-            logging.enable_progress_bar()  # type: ignore[no-untyped-call]
     _check_quantisation(loaded.config, engine.quantisation)
     ends = _ends(loaded)
     # Penalties and temperatures of the checkpoint would change what is drawn from.
@@ -355,6 +353,11 @@ def _dtype(wanted: str, device: str) -> Any:
 
     if wanted == "auto":
         return torch.float32 if device == "cpu" else torch.bfloat16
+    if device == "cpu" and wanted == "bfloat16" and not torch.cpu._is_avx512_bf16_supported():
+        _log.warning(
+            "this processor has no instructions for bfloat16: engine.dtype=float32 is several "
+            "times as fast here"
+        )
     return getattr(torch, wanted)
 
 

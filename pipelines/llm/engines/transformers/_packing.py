@@ -22,6 +22,9 @@ from pipelines.llm.engines.transformers._trie import (
     sort_key,
 )
 
+#: Share of a cached prefix that a new one repeats to take its place.
+_SUPERSEDED = 0.75
+
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
@@ -32,7 +35,8 @@ class _Entry:
 class PrefixCache:
     """The prefixes last used, within ``budget`` tokens.
 
-    A single longer prefix is kept until the next one is computed.
+    A single longer prefix is kept until the next one is computed. A prefix takes the place of one
+    that it shares most of, such as that of the same conversation a turn before.
     """
 
     def __init__(self, model: Model, budget: int) -> None:
@@ -62,6 +66,8 @@ class PrefixCache:
             self._entries.move_to_end(name)
             return kv, known
         grown = self._model.extend(kv, ids[known:])
+        if known and known >= _SUPERSEDED * len(self._entries[name].ids):
+            self.tokens -= len(self._entries.pop(name).ids)
         self._keep(key, _Entry(ids, grown))
         return grown, known
 

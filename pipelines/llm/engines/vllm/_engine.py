@@ -283,7 +283,7 @@ class VllmEngine:
             If the model can't be had, or vLLM can't load it.
         """
         device, dtype = device_and_dtype(engine, serving)
-        found = find_checkpoint(engine.model, engine.revision, serving.models)
+        found = find_checkpoint(engine.model, engine.revision, serving.models, serving.home)
         template = read_template(serving.chat_template)
         identity = EngineIdentity(
             engine="vllm",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
@@ -198,13 +199,15 @@ def test_leaving_or_interrupting_stores_what_is_there(store: AnswerStore) -> Non
 
 
 def test_a_store_that_can_not_be_written_ends_the_run_and_says_so(tmp_path: Path) -> None:
-    (tmp_path / "answers").write_text("a file where the folder should be")
+    list(ask(LineEngine(), questions(1), AnswerStore(tmp_path), serving=SERVING))
+    shutil.rmtree(tmp_path / "_staging")
+    (tmp_path / "_staging").write_text("a file where the folder should be")
     engine = LineEngine()
     with pytest.raises(StoreError) as caught:
         list(
             ask(
                 engine,
-                questions(50),
+                questions(51)[1:],
                 AnswerStore(tmp_path),
                 serving=ServingSettings(commit_every=10),
             )
@@ -212,6 +215,14 @@ def test_a_store_that_can_not_be_written_ends_the_run_and_says_so(tmp_path: Path
     assert len(engine.asked) == 10
     assert engine.left_early == 1
     assert "0 answers of this run are stored, 10 are not; run the same again" in str(caught.value)
+
+
+def test_nothing_is_asked_where_no_answer_can_be_kept(tmp_path: Path) -> None:
+    (tmp_path / "answers").write_text("a file where the folder should be")
+    engine = LineEngine()
+    with pytest.raises(StoreError):
+        list(ask(engine, questions(5), AnswerStore(tmp_path), serving=SERVING))
+    assert engine.asked == []
 
 
 def test_an_engine_may_draw_requests_in_a_thread_of_its_own(

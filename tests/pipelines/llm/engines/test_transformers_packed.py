@@ -247,6 +247,11 @@ def test_prefixes_are_kept_within_their_budget_and_go_on_from_what_is_known(tiny
     assert prefixes.tokens == 80
     assert prefixes.longest(ann) == 40
     assert prefixes.get(bob)[1] == 80
+    # What repeats three quarters of a prefix takes its place, within the budget.
+    later = np.concatenate([bob[:70], np.arange(100, 130)]).astype(np.int32)
+    assert prefixes.get(later)[1] == 70
+    assert prefixes.tokens == 100
+    assert prefixes.longest(bob) == 70
     # A request longer than the budget is kept until another comes.
     long = np.arange(300, 500, dtype=np.int32)
     assert prefixes.get(long)[1] == 0
