@@ -11,7 +11,9 @@ of a snapshot; importing this package loads none of it.
 from pipelines.quality._card import dataset_card
 from pipelines.quality._check import check_dataset
 from pipelines.quality._drift import previous_snapshot, world_of
+from pipelines.quality._figures import figures_for
 from pipelines.quality._plots import PLOTS, plots_for
+from pipelines.quality._report import release_report, report_page
 from pipelines.quality._spec import Expectation, Fact, Setting
 from pipelines.quality._suites import CONTRACT_CHECK, SUITES, required_checks
 from pipelines.quality._summary import release_summary, render_summary
@@ -27,11 +29,14 @@ __all__ = [
     "Setting",
     "check_dataset",
     "dataset_card",
+    "figures_for",
     "persona_targets",
     "plots_for",
     "previous_snapshot",
+    "release_report",
     "release_summary",
     "render_summary",
+    "report_page",
     "required_checks",
     "world_of",
 ]

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pipelines.store import Snapshot
 
 #: Writers and raters that use no language model.
-_STATISTICAL = frozenset({"statistical", "random", "mean", "facets", "text"})
+_STATISTICAL = frozenset({"statistical", "random", "mean", "facets", "text", "words"})
 
 
 def dataset_card(

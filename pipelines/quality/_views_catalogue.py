@@ -136,6 +136,21 @@ def _torn_products(evidence: Evidence) -> View:
     return View.of(splits.filter(pl.col("splits") > 1).sort("item_id"))
 
 
+def _equal_sets(evidence: Evidence) -> View:
+    """One row per group of choice sets that show the same products."""
+    return View.of(
+        evidence.snapshot.scan()
+        .sort("category_id", "item_id")
+        .group_by("category_id", maintain_order=True)
+        .agg("item_id")
+        .group_by("item_id")
+        .agg(sets=pl.col("category_id").sort())
+        .filter(pl.col("sets").list.len() > 1)
+        .select(sets=pl.col("sets").list.join("; "))
+        .sort("sets")
+    )
+
+
 def _uneven(evidence: Evidence) -> View:
     """One row per facet with too few or many values, or products."""
     items = evidence.sibling("choice_set_items")
@@ -192,6 +207,7 @@ CHOICE_SET_VIEWS: Mapping[str, Mapping[str, ViewFunction]] = {
         "strangers": _strangers,
         "shown": _shown,
         "torn_products": _torn_products,
+        "equal_sets": _equal_sets,
     },
     "facets": {"uneven": _uneven, "per_set": _per_set},
 }

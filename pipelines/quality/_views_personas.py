@@ -87,7 +87,10 @@ def _planned(evidence: Evidence) -> dict[str, int]:
 
 
 def _sizes(evidence: Evidence) -> View:
-    """One row per cohort: how many personas it lacks, or has too many."""
+    """One row per cohort: how many personas it lacks, or has too many.
+
+    Those that a model could not describe, within the error budget, are not missing.
+    """
     counts = dict(
         evidence.snapshot.scan()
         .group_by("cohort")
@@ -96,18 +99,26 @@ def _sizes(evidence: Evidence) -> View:
         .iter_rows()
     )
     planned = _planned(evidence)
+    invalid = evidence.snapshot.manifest.stats.get("invalid") or {}
     if not planned:
         return View.skip("every cohort is imported, hand-made or matched")
     return View(
         pl.DataFrame(
             [
-                {"cohort": c, "planned": n, "found": counts.get(c, 0), "off": counts.get(c, 0) - n}
+                {
+                    "cohort": c,
+                    "planned": n,
+                    "found": counts.get(c, 0),
+                    "invalid": invalid.get(c, 0),
+                    "off": counts.get(c, 0) + invalid.get(c, 0) - n,
+                }
                 for c, n in sorted(planned.items())
             ],
             schema={
                 "cohort": pl.String,
                 "planned": pl.Int64,
                 "found": pl.Int64,
+                "invalid": pl.Int64,
                 "off": pl.Int64,
             },
         )

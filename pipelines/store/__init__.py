@@ -7,8 +7,10 @@
 
 from pipelines.store._checks import CheckKind, CheckRecord, CheckStatus, Severity
 from pipelines.store._diff import ReleaseDiff, TableDiff
+from pipelines.store._maintenance import Backup, Garbage, restore
 from pipelines.store._manifest import FileEntry, Manifest, build_key
 from pipelines.store._release import Release, TableLock
+from pipelines.store._shifts import ColumnShift
 from pipelines.store._snapshot import Snapshot
 from pipelines.store._store import Build, Store, Table
 from pipelines.store._verify import VerifyReport
@@ -16,11 +18,14 @@ from pipelines.store._writer import SnapshotWriter
 from pipelines.store.locks import RunLock
 
 __all__ = [
+    "Backup",
     "Build",
     "CheckKind",
     "CheckRecord",
     "CheckStatus",
+    "ColumnShift",
     "FileEntry",
+    "Garbage",
     "Manifest",
     "Release",
     "ReleaseDiff",
@@ -34,4 +39,5 @@ __all__ = [
     "TableLock",
     "VerifyReport",
     "build_key",
+    "restore",
 ]

@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from pipelines.errors import ReleaseError
 from pipelines.store._release import Release
+from pipelines.store._shifts import ColumnShift, causes, column_shifts, quoted
 from pipelines.store._snapshot import Snapshot
 
 if TYPE_CHECKING:
@@ -37,6 +39,11 @@ class TableDiff:
         that both have with the same type. None if the table has no key, or another key.
     samples
         Up to five keys per kind (``added``, ``removed``, ``changed``), smallest first.
+    shifts
+        Change of the distribution of each column that both have with the same type, and that is no
+        key, largest first.
+    causes
+        Changes furthest upstream that explain the other version.
     """
 
     table: str
@@ -52,6 +59,8 @@ class TableDiff:
     rows_removed: int | None = None
     rows_changed: int | None = None
     samples: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    shifts: tuple[ColumnShift, ...] = ()
+    causes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,15 +77,31 @@ class ReleaseDiff:
         return all(t.status == "same" for t in self.tables.values())
 
 
-def diff_releases(a: Release, b: Release, *, memory_limit_mb: int = 2048) -> ReleaseDiff:
+def diff_releases(
+    a: Release, b: Release, *, memory_limit_mb: int = 2048, force: bool = False
+) -> ReleaseDiff:
     """See :meth:`Store.diff`."""
-    tables = {
-        name: _diff_table(name, a, b, memory_limit_mb) for name in sorted({*a.tables, *b.tables})
-    }
+    domains = [{lock.dataset.partition(".")[0] for lock in r.tables.values()} for r in (a, b)]
+    if not force and domains[0].isdisjoint(domains[1]):
+        raise ReleaseError(
+            "the releases are of different domains",
+            where=f"{a} and {b}",
+            hint="--force compares them all the same",
+        )
+    reasons = causes(a, b)
+    tables = {}
+    for name in sorted({*a.tables, *b.tables}):
+        found = _diff_table(name, a, b, memory_limit_mb)
+        if found.status == "changed":
+            dataset = b.tables[name].dataset
+            found = replace(found, causes=reasons.get(dataset, ()))
+        tables[name] = found
     return ReleaseDiff(str(a), str(b), tables)
 
 
 def _diff_table(name: str, a: Release, b: Release, memory_limit_mb: int) -> TableDiff:
+    import duckdb
+
     before, after = a.tables.get(name), b.tables.get(name)
     found = TableDiff(
         table=name,
@@ -100,16 +125,19 @@ def _diff_table(name: str, a: Release, b: Release, memory_limit_mb: int) -> Tabl
         columns_retyped=tuple(c for c in old_types if c in new_types and c not in kept),
     )
     key = new.manifest.key
-    if not key or key != old.manifest.key or not set(key) <= set(kept):
-        return found
-    counts, samples = _diff_rows(old, new, key, kept, memory_limit_mb)
-    return replace(
-        found,
-        rows_added=counts["added"],
-        rows_removed=counts["removed"],
-        rows_changed=counts["changed"],
-        samples=samples,
-    )
+    comparable = bool(key) and key == old.manifest.key and set(key) <= set(kept)
+    with tempfile.TemporaryDirectory(prefix="understudy-diff-") as scratch:
+        connection = duckdb.connect(
+            config={"memory_limit": f"{memory_limit_mb}MB", "temp_directory": scratch}
+        )
+        with connection:
+            columns = {c: new_types[c] for c in kept if c not in key}
+            found = replace(found, shifts=column_shifts(connection, old, new, columns))
+            if comparable:
+                counts, samples = _diff_rows(connection, old, new, key, kept)
+                changes: dict[str, Any] = {f"rows_{kind}": counts[kind] for kind in _KINDS}
+                found = replace(found, **changes, samples=samples)
+    return found
 
 
 def _types(snapshot: Snapshot) -> dict[str, str]:
@@ -117,38 +145,33 @@ def _types(snapshot: Snapshot) -> dict[str, str]:
 
 
 def _diff_rows(
-    old: Snapshot, new: Snapshot, key: Sequence[str], columns: Sequence[str], memory_limit_mb: int
+    connection: duckdb.DuckDBPyConnection,
+    old: Snapshot,
+    new: Snapshot,
+    key: Sequence[str],
+    columns: Sequence[str],
 ) -> tuple[dict[str, int], dict[str, list[dict[str, Any]]]]:
     """Counts and sample keys of rows added, removed and changed; joins spill to disk."""
-    import duckdb
-
-    names = ", ".join(_quoted(c) for c in key)
+    names = ", ".join(quoted(c) for c in key)
     # A 64-bit hash of the other columns stands for them, so that wide rows needn't be joined.
-    values = ", ".join(_quoted(c) for c in columns)
+    values = ", ".join(quoted(c) for c in columns)
     join = f"FROM old FULL JOIN new USING ({names})"
     kind = (
         "CASE WHEN old.digest IS NULL THEN 'added' WHEN new.digest IS NULL THEN 'removed' "
         "WHEN old.digest <> new.digest THEN 'changed' END"
     )
-    with tempfile.TemporaryDirectory(prefix="understudy-diff-") as scratch:
-        connection = duckdb.connect(
-            config={"memory_limit": f"{memory_limit_mb}MB", "temp_directory": scratch}
-        )
-        with connection:
-            for view, snapshot in (("old", old), ("new", new)):
-                _view(connection, view, snapshot, f"{names}, hash({values}) AS digest")
-            found = connection.execute(
-                f"SELECT {kind} AS kind, count(*) {join} GROUP BY kind"
+    for view, snapshot in (("old", old), ("new", new)):
+        _view(connection, view, snapshot, f"{names}, hash({values}) AS digest")
+    found = connection.execute(f"SELECT {kind} AS kind, count(*) {join} GROUP BY kind").fetchall()
+    counts = {**dict.fromkeys(_KINDS, 0), **{k: n for k, n in found if k}}
+    samples = {}
+    for wanted in _KINDS:
+        if counts[wanted]:
+            rows = connection.execute(
+                f"SELECT {names} {join} WHERE {kind} = ? ORDER BY {names} LIMIT {_SAMPLES}",
+                [wanted],
             ).fetchall()
-            counts = {**dict.fromkeys(_KINDS, 0), **{k: n for k, n in found if k}}
-            samples = {}
-            for wanted in _KINDS:
-                if counts[wanted]:
-                    rows = connection.execute(
-                        f"SELECT {names} {join} WHERE {kind} = ? ORDER BY {names} LIMIT {_SAMPLES}",
-                        [wanted],
-                    ).fetchall()
-                    samples[wanted] = [dict(zip(key, row, strict=True)) for row in rows]
+            samples[wanted] = [dict(zip(key, row, strict=True)) for row in rows]
     return counts, samples
 
 
@@ -159,7 +182,3 @@ def _view(
     connection.execute(
         f"CREATE TEMP VIEW {name} AS SELECT {columns} FROM read_parquet([{files}])"  # noqa: S608
     )
-
-
-def _quoted(column: str) -> str:
-    return '"' + column.replace('"', '""') + '"'

@@ -68,6 +68,11 @@ class Layout:
         """Pointer to the latest release of a name."""
         return self.refs / "releases" / f"{name}.json"
 
+    @property
+    def versions_lock(self) -> Path:
+        """Held shared while a version becomes current or pinned, alone while some are removed."""
+        return self.lock("versions")
+
     def lock(self, name: str) -> Path:
         """A lock file."""
         return self.home / "_locks" / f"{name}.lock"

@@ -20,12 +20,18 @@ MANIFEST = "_manifest.json"
 #: Within Manifest, `bytes` is a size.
 _Bytes: TypeAlias = bytes
 
+#: Name of a fact in ``stats`` that keeps a version from becoming the current one: the reason.
+WITHHELD = "withheld"
+
 _DATASET = re.compile(r"[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)*")
 
 
 @dataclass(frozen=True, slots=True)
 class FileEntry:
-    """A file of a snapshot: its name, SHA-256 (hex), size (bytes) and rows (count)."""
+    """A file of a snapshot: its name, SHA-256 (hex), size (bytes) and rows (count).
+
+    A plain file beside the rows has none.
+    """
 
     name: str
     sha256: str

@@ -37,8 +37,8 @@ class Snapshot:
         return self.manifest.bytes
 
     def files(self) -> list[Path]:
-        """Its Parquet files, in row order."""
-        return [self.path / f.name for f in self.manifest.files]
+        """Its Parquet files, in row order; plain files beside them are in `path`."""
+        return [self.path / f.name for f in self.manifest.files if f.name.endswith(".parquet")]
 
     def scan(self) -> pl.LazyFrame:
         """A lazy polars frame; nothing is read yet."""

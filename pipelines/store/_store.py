@@ -6,6 +6,7 @@ import hashlib
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -14,7 +15,15 @@ from pipelines.store._checks import CheckRecord, merge_checks, read_checks
 from pipelines.store._diff import ReleaseDiff, diff_releases
 from pipelines.store._layout import Layout
 from pipelines.store._lineage import builds_of, resolve_lineage
-from pipelines.store._manifest import build_key, check_dataset_name, now
+from pipelines.store._maintenance import (
+    GRACE,
+    Backup,
+    BeforeRemoval,
+    Garbage,
+    backup,
+    collect_garbage,
+)
+from pipelines.store._manifest import WITHHELD, build_key, check_dataset_name, now
 from pipelines.store._records import (
     check_format,
     mark_format,
@@ -38,7 +47,7 @@ from pipelines.store._writer import (
     contract_of,
 )
 from pipelines.store.files import LocalFiles
-from pipelines.store.locks import RunLock, mutex
+from pipelines.store.locks import PATIENCE, RunLock, mutex
 
 if TYPE_CHECKING:
     import polars as pl
@@ -49,9 +58,6 @@ if TYPE_CHECKING:
 
 #: Reasons shown in the one-line error; all of them are in its details.
 _SHOWN = 5
-#: Longest wait for another process that publishes under the same name (seconds): it may be
-#: reading many gigabytes again.
-_PATIENCE = 600.0
 
 
 _VERSION = re.compile(r"[0-9a-f]{16}")
@@ -75,6 +81,8 @@ class Table:
         Whether no rows are fine.
     ordered
         Whether the rows are in the contract's order; if not, there is one batch, which is sorted.
+    files
+        Plain files that are copied beside the rows; called after the last batch.
     """
 
     dataset: str
@@ -82,6 +90,7 @@ class Table:
     stats: Callable[[], Mapping[str, Any]] = dict
     allow_empty: bool = False
     ordered: bool = True
+    files: Callable[[], Iterable[Path]] = tuple
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,8 +235,9 @@ class Store:
 
     def point(self, dataset: str, version: str) -> Snapshot:
         """Make an existing version the current one; on a StoreError the pointer stays."""
-        snapshot = self.get(dataset, version)
-        move_pointer(self._files, self._layout.ref(dataset), dataset, snapshot.version)
+        with mutex(self._layout.versions_lock, timeout=PATIENCE, shared=True):
+            snapshot = self.get(dataset, version)
+            move_pointer(self._files, self._layout.ref(dataset), dataset, snapshot.version)
         return snapshot
 
     def withdraw(self, dataset: str) -> None:
@@ -312,12 +322,17 @@ class Store:
     def build(self, build: Build, *, run_id: str | None = None) -> dict[str, Snapshot]:
         """Make the tables of an equal build current, or make and commit them together.
 
-        Returns the current snapshot of each table by dataset. Errors are those of :meth:`commit`;
-        then none of the tables is replaced.
+        Returns the snapshot of each table by dataset: the current one, unless its facts say that
+        it is withheld. Errors are those of :meth:`commit`; then none of the tables is replaced.
         """
         found = self.find(build)
         if found is not None:
-            return {d: self.point(d, snapshot.version) for d, snapshot in found.items()}
+            return {
+                d: snapshot
+                if WITHHELD in snapshot.manifest.stats
+                else self.point(d, snapshot.version)
+                for d, snapshot in found.items()
+            }
         writers: list[SnapshotWriter] = []
         try:
             for table in build.make():
@@ -333,6 +348,8 @@ class Store:
                 take = writer.append if table.ordered else writer.append_unordered
                 for frame in table.frames:
                     take(frame)
+                for file in table.files():
+                    writer.attach(file)
                 writer.note(**table.stats())
                 writer.prepare()
             return {s.dataset: s for s in self.commit_together(writers)}
@@ -399,6 +416,19 @@ class Store:
         check_release_name(name)
         if not tables:
             raise ReleaseError("a release needs tables", where=name)
+        with mutex(self._layout.versions_lock, timeout=PATIENCE, shared=True):
+            return self._publish(name, tables, world, required, card, settings, run_id)
+
+    def _publish(
+        self,
+        name: str,
+        tables: Mapping[str, Snapshot],
+        world: str,
+        required: Mapping[str, Collection[str]],
+        card: str,
+        settings: Mapping[str, Any],
+        run_id: str | None,
+    ) -> Release:
         # Opened again by name: what counts is what this store holds, not what the caller holds.
         pinned = {
             short: open_snapshot(self._files, self._layout.snapshot(s.dataset, s.version))
@@ -444,7 +474,7 @@ class Store:
             run_id=run_id,
         ).with_version()
         lock_file = self._layout.release(name, release.version)
-        with mutex(self._layout.lock(f"release-{name}"), timeout=_PATIENCE):
+        with mutex(self._layout.lock(f"release-{name}"), timeout=PATIENCE):
             if self._files.read(lock_file) is None:
                 for snapshot in pinned.values():
                     snapshot.verify()
@@ -490,13 +520,20 @@ class Store:
         return verify_release(self._opened(release), progress, lineage=lineage)
 
     def diff(
-        self, a: Release | str, b: Release | str, *, memory_limit_mb: int = 2048
+        self,
+        a: Release | str,
+        b: Release | str,
+        *,
+        memory_limit_mb: int = 2048,
+        force: bool = False,
     ) -> ReleaseDiff:
-        """Changes from release ``a`` to release ``b``, per table and by key.
+        """Changes from release ``a`` to release ``b``: rows by key, shifts of columns, causes.
 
-        Joins spill to disk beyond ``memory_limit_mb`` (MiB).
+        Joins spill to disk beyond ``memory_limit_mb`` (MiB). ReleaseError if the two are of
+        different domains, unless ``force``.
         """
-        return diff_releases(self._opened(a), self._opened(b), memory_limit_mb=memory_limit_mb)
+        first, second = self._opened(a), self._opened(b)
+        return diff_releases(first, second, memory_limit_mb=memory_limit_mb, force=force)
 
     def _opened(self, release: Release | str) -> Release:
         return release if isinstance(release, Release) else self.release(release)
@@ -506,6 +543,40 @@ class Store:
     def run_lock(self) -> RunLock:
         """The lock that one pipeline run at a time holds; a context manager."""
         return RunLock(self._layout.lock("run"))
+
+    def collect_garbage(
+        self,
+        *,
+        grace: timedelta = GRACE,
+        dry_run: bool = False,
+        before_removal: BeforeRemoval | None = None,
+    ) -> Garbage:
+        """Remove versions that are neither current nor pinned nor what pinned ones were made from.
+
+        Kept as well is what current versions were made from, and, for ``grace``, whatever was
+        written or was current: a step may still be reading it. Build records and checks of what is
+        removed go with it. ``dry_run`` only lists. ``before_removal`` is called once it is known
+        what goes, with the facts (``manifest.stats``) of kept and of unneeded versions.
+
+        Raises
+        ------
+        LockedError
+            A run is using the store, or a process is committing or publishing.
+        IntegrityError
+            A lock file is damaged: what it pins is not known, and nothing is removed.
+        """
+        return collect_garbage(
+            self._files, self._layout, grace=grace, dry_run=dry_run, before_removal=before_removal
+        )
+
+    def backup(self, target: Path, progress: Callable[[int], object] = lambda size: None) -> Backup:
+        """Write releases, current versions, what they were made from, and answers to a tar file.
+
+        Runs may go on meanwhile: what the file holds is the state at its start. Worlds,
+        downloads, dbt's scratch and Dagster's instance are not in it. ``progress`` gets the bytes
+        of each file. StoreError if it can't be written; nothing is left behind.
+        """
+        return backup(self._files, self._layout, target, progress)
 
     def sweep(self) -> int:
         """Remove what dead processes left half-written; how many things were removed.

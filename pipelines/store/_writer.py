@@ -9,7 +9,9 @@ hardly repeat costs more time than all else and makes the file larger.
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -18,6 +20,7 @@ from pipelines.errors import ContractError, IntegrityError, StoreError
 from pipelines.store._layout import Layout
 from pipelines.store._manifest import (
     MANIFEST,
+    WITHHELD,
     FileEntry,
     Manifest,
     build_key,
@@ -29,7 +32,7 @@ from pipelines.store._manifest import (
 from pipelines.store._records import move_pointer, open_snapshot, read_version
 from pipelines.store._snapshot import Snapshot
 from pipelines.store.files import HashingSink, LocalFiles, Staging, storage_errors, sync_folder
-from pipelines.store.locks import holder_record, mutex
+from pipelines.store.locks import PATIENCE, holder_record, mutex
 
 if TYPE_CHECKING:
     import polars as pl
@@ -314,6 +317,7 @@ class SnapshotWriter:
         self._order = [*contract.order, *(c for c in contract.key if c not in contract.order)]
         self._schema = contract.arrow_schema().remove_metadata()
         self._stats: dict[str, Any] = {}
+        self._attached: list[FileEntry] = []
         self._last: pl.DataFrame | None = None
         self._staging: Staging | None = None
         self._parts: PartWriter | None = None
@@ -348,6 +352,21 @@ class SnapshotWriter:
         frame = self.contract.validate(to_polars(rows), dataset=self.dataset)
         self._take(frame.sort(self._order))
 
+    def attach(self, file: Path) -> None:
+        """Copy a plain file into the snapshot, under its name."""
+        self._open()
+        target = self._folder / file.name
+        with storage_errors(target, needed=file.stat().st_size):
+            sink = HashingSink(target)
+            try:
+                with file.open("rb") as source:
+                    shutil.copyfileobj(source, sink, 1 << 20)
+                digest = sink.finish()
+            except BaseException:
+                sink.discard()
+                raise
+        self._attached.append(FileEntry(file.name, digest, sink.size, 0))
+
     def note(self, **stats: Any) -> None:
         """Add facts to the manifest's ``stats`` (JSON values)."""
         canonical_json(stats)
@@ -368,7 +387,7 @@ class SnapshotWriter:
                 where=self.dataset,
                 hint="an empty table is an error unless the step allows it",
             )
-        entries = self._open().finish()
+        entries = (*self._open().finish(), *sorted(self._attached, key=lambda e: e.name))
         names = {c.name: c.nullable for c in self.contract.columns()}
         schema = tuple(
             {"name": f.name, "type": str(f.type), "nullable": names[f.name]} for f in self._schema
@@ -468,6 +487,8 @@ class SnapshotWriter:
             self._files.put(path, pretty_json(record))
 
     def _point(self) -> None:
+        if WITHHELD in self._stats:
+            return
         path = self._layout.ref(self.dataset)
         move_pointer(self._files, path, self.dataset, self.snapshot.version)
 
@@ -498,12 +519,15 @@ def commit_together(writers: Sequence[SnapshotWriter]) -> list[Snapshot]:
     try:
         for writer in writers:
             writer.prepare()
-        for writer in writers:
-            writer._place()
-        for writer in writers:
-            writer._record_build()
-        for writer in writers:
-            writer._point()
+        with ExitStack() as held:
+            for lock in {writer._layout.versions_lock for writer in writers}:
+                held.enter_context(mutex(lock, timeout=PATIENCE, shared=True))
+            for writer in writers:
+                writer._place()
+            for writer in writers:
+                writer._record_build()
+            for writer in writers:
+                writer._point()
     finally:
         for writer in writers:
             writer.abort()

@@ -35,6 +35,7 @@ __all__ = [
     "full_disk_errors",
     "full_disk_now",
     "known_sha256",
+    "placed",
     "sha256_of",
     "storage_errors",
     "sync_folder",
@@ -433,6 +434,34 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
         staged.replace(path)
     finally:
         staged.unlink(missing_ok=True)
+
+
+@contextmanager
+def placed(target: Path, what: str) -> Iterator[Path]:
+    """A path beside ``target`` for a new file or folder, which takes that name in one step.
+
+    Everything is flushed to the disk first. StoreError, saying that ``what`` can't be written, if
+    the disk refuses; whatever is raised, nothing is left behind.
+    """
+    staged = target.parent / f".{target.name}.{uuid.uuid4().hex}.tmp"
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        yield staged
+        for path in (staged, *staged.rglob("*")):
+            sync_folder(path)
+        staged.rename(target)
+        sync_folder(target.parent)
+    except OSError as error:
+        raise StoreError(
+            f"{what} can't be written ({error.strerror or error})",
+            where=str(target),
+            hint="check the folder, its owner and the free space",
+        ) from error
+    finally:
+        if staged.is_dir():
+            shutil.rmtree(staged, ignore_errors=True)
+        elif staged.exists():
+            staged.unlink()
 
 
 def sync_folder(folder: Path) -> None:

@@ -21,7 +21,10 @@ import orjson
 from pipelines.errors import LockedError
 from pipelines.store.files import storage_errors
 
-__all__ = ["RunLock", "holder_record", "mutex"]
+__all__ = ["PATIENCE", "RunLock", "holder_record", "mutex"]
+
+#: Longest wait for another process that may be reading many gigabytes (seconds).
+PATIENCE = 600.0
 
 #: Interval at which a waiting process looks again (seconds).
 _POLL = 0.01
@@ -96,17 +99,18 @@ class RunLock:
 
 
 @contextmanager
-def mutex(path: Path, *, timeout: float = 60.0) -> Iterator[None]:
+def mutex(path: Path, *, timeout: float = 60.0, shared: bool = False) -> Iterator[None]:
     """Mutual exclusion for a read-change-write of small files; the lock file is created if missing.
 
-    LockedError if another process held it for the whole of ``timeout`` (seconds).
+    Any number of ``shared`` holders exclude the others only. LockedError if another process held it
+    for the whole of ``timeout`` (seconds).
     """
     with storage_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
         deadline = time.monotonic() + timeout
-        while not _try_lock(descriptor, path):
+        while not _try_lock(descriptor, path, shared=shared):
             if time.monotonic() >= deadline:
                 raise LockedError(
                     f"another process has held this lock for {timeout:g} s",
@@ -122,11 +126,12 @@ def mutex(path: Path, *, timeout: float = 60.0) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _try_lock(descriptor: int, path: Path) -> bool:
+def _try_lock(descriptor: int, path: Path, *, shared: bool = False) -> bool:
     """Take the lock of an open file unless another has it; whether it was taken."""
+    kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
     with storage_errors(path):
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
         except BlockingIOError:
             return False
     return True

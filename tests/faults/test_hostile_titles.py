@@ -55,13 +55,10 @@ def test_store_keeps_hostile_titles_as_they_are(home: Path) -> None:
 
 def test_dagster_metadata_shows_hostile_titles_as_text(home: Path) -> None:
     store = Store(home)
-    shown = materialize(store.current("movies.items")).metadata["preview"].value
-    rows = shown.splitlines()
-    assert len(rows) == 2 + 8
-    # As many cells in every row: no title ends its own.
-    assert len({row.count("|") for row in rows}) == 1
-    assert not re.search(r"<[a-zA-Z/!]|\]\(|`", shown)
-    assert not ACTIVE.search(shown)
+    shown = materialize(store.current("movies.items")).metadata["preview"]
+    # A table's cells are text to Dagster's pages, markup or not.
+    assert len(shown.records) == 8
+    assert not ACTIVE.search(str([record.data for record in shown.records]))
 
 
 def test_dataset_card_shows_hostile_texts_as_text(home: Path) -> None:

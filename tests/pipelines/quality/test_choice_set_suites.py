@@ -160,6 +160,13 @@ DAMAGE: dict[str, tuple[Frames, set[str]]] = {
         ),
         {"one_split_each"},
     ),
+    "a set that shows the products of another": (
+        edited(
+            "choice_set_items",
+            lambda f: f.filter((pl.col("category_id") == WOKS) | pl.col("position").is_in([0, 1])),
+        ),
+        {"sets_differ"},
+    ),
     "a value of one product": (
         edited("facets", lambda f: f.filter(~FIRST | (pl.col("facet_id") != "color"))),
         {"facet_size"},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -515,6 +516,75 @@ def test_a_difference_counts_rows_by_key_and_names_some(store: Store) -> None:
         "changed": [{"user_id": "ml-user:2", "item_id": "ml:10"}],
     }
     assert (table.columns_added, table.columns_removed, table.columns_retyped) == ((), (), ())
+
+
+def test_a_difference_measures_shifts_of_columns(store: Store) -> None:
+    def rows(mean: float, words: str) -> Release:
+        frame = stats(*range(100)).with_columns(mean_rating=pl.int_range(100) / 50 + mean)
+        parts = splits(*((1, i, {"a": "train", "b": "test"}[w]) for i, w in enumerate(words)))
+        tables = {
+            "stats": store.commit(STATS, frame, code_version="1"),
+            "splits": store.commit(SPLITS, parts, code_version="1"),
+        }
+        return store.publish("m", tables, world="w", required={}, card="", settings={})
+
+    a, b = rows(1.0, "aabb"), rows(1.5, "abbb")
+    tables = store.diff(a, b).tables
+    (part,) = tables["splits"].shifts
+    assert (part.column, part.bins) == ("split", ("test", "train"))
+    assert (part.before, part.after) == ((0.5, 0.5), (0.75, 0.25))
+    # (3/4 - 1/2) ln(3/2) + (1/4 - 1/2) ln(1/2) = 0.25 ln 3
+    assert part.psi == pytest.approx(0.25 * math.log(3))
+    assert part.wasserstein is None
+    shifts = {s.column: s for s in tables["stats"].shifts}
+    mean = shifts["mean_rating"]
+    assert mean.wasserstein == pytest.approx(0.5, abs=0.02)
+    assert (mean.mean_before, mean.mean_after) == (pytest.approx(1.99), pytest.approx(2.49))
+    assert len(mean.bins) == 10
+    assert mean.before == pytest.approx([0.1] * 10, abs=0.02)
+    # A quarter of a range of two moves out of the two lowest bins and a half, past the last edge.
+    assert mean.after[0] == mean.after[1] == 0
+    assert mean.after[-1] == pytest.approx(0.35, abs=0.02)
+    assert shifts["ratings"].psi == 0
+    assert tables["stats"].shifts[0] == mean
+
+
+def test_a_difference_names_what_caused_it_furthest_upstream(store: Store) -> None:
+    def made(*items: int, file: str, code: str = "1", limit: int = 5) -> Release:
+        above = store.commit(STATS, stats(*items), code_version="1", inputs={"file:a.csv": file})
+        below = store.commit(
+            SPLITS,
+            splits(*((limit, i, "train") for i in items), (int(code), 1, "test")),
+            code_version=code,
+            config={"deep": {"limit": limit}},
+            inputs={STATS: above.version},
+        )
+        return store.publish("m", {"splits": below}, world="w", required={}, card="", settings={})
+
+    first = made(1, 2, file="f" * 64)
+    other_file = made(1, 3, file="e" * 64)
+    (cause,) = store.diff(first, other_file).tables["splits"].causes
+    assert cause == f"file:a.csv {'f' * 16} → {'e' * 16}"
+    setting = made(1, 2, file="f" * 64, limit=7)
+    assert store.diff(first, setting).tables["splits"].causes == (
+        "movies.splits: deep.limit 5 → 7",
+    )
+    code = made(1, 2, file="f" * 64, code="2")
+    assert store.diff(first, code).tables["splits"].causes == ("movies.splits: code 1 → 2",)
+
+
+def test_releases_of_different_domains_are_compared_on_demand_only(
+    store: Store, snapshot: Snapshot
+) -> None:
+    movies = publish(store, snapshot)
+    books = store.publish(
+        "books", {"splits": store.commit("books.splits", THREE.head(0), code_version="1",
+                                         allow_empty=True)},
+        world="w", required={}, card="", settings={},
+    )  # fmt: skip
+    with pytest.raises(ReleaseError, match=r"different domains.*--force"):
+        store.diff(movies, books)
+    assert store.diff(movies, books, force=True).tables["splits"].status == "changed"
 
 
 def test_a_release_does_not_differ_from_itself(store: Store, snapshot: Snapshot) -> None:

@@ -1,0 +1,287 @@
+"""Removing versions that nothing needs, and copies of a home."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pipelines.errors import IntegrityError, StoreError
+from pipelines.store._layout import Layout
+from pipelines.store._lineage import builds_of
+from pipelines.store._records import check_format, open_snapshot, read_record, read_version
+from pipelines.store._release import find_release
+from pipelines.store.files import LocalFiles, placed, storage_errors, whole_file
+from pipelines.store.locks import PATIENCE, RunLock, holder_record, mutex
+
+if TYPE_CHECKING:
+    import tarfile
+
+#: Called with the facts of the manifests of versions that are kept, and of those to be removed.
+BeforeRemoval = Callable[[Sequence[Mapping[str, Any]], Sequence[Mapping[str, Any]]], object]
+
+#: How long a version that lost its last user is kept: longer than a step takes.
+GRACE = timedelta(hours=24)
+
+
+@dataclass(frozen=True, slots=True)
+class Garbage:
+    """Versions that nothing needs: (dataset, version, bytes), and what is kept (count, bytes)."""
+
+    versions: tuple[tuple[str, str, int], ...]
+    kept: int
+    kept_bytes: int
+    removed: bool
+
+    @property
+    def bytes(self) -> int:
+        """Size of the versions that nothing needs (bytes)."""
+        return sum(size for _, _, size in self.versions)
+
+
+@dataclass(frozen=True, slots=True)
+class Backup:
+    """Contents of a backup: numbers of releases, versions and files, and bytes."""
+
+    releases: int
+    versions: int
+    files: int
+    bytes: int
+
+
+def _versions(files: LocalFiles, layout: Layout) -> Iterator[tuple[str, str]]:
+    for dataset in files.names(layout.data):
+        for version in files.names(layout.data / dataset):
+            if (layout.data / dataset / version).is_dir():
+                yield dataset, version
+
+
+def _needed(files: LocalFiles, layout: Layout) -> set[tuple[str, str]]:
+    """Versions that are pinned or current, and all that they were made from.
+
+    IntegrityError if a lock file or a pointer can't be read.
+    """
+    waiting: list[tuple[str, str]] = []
+    for name in files.names(layout.releases):
+        if name.endswith(".json"):
+            release = find_release(layout.home, layout.releases / name)
+            waiting += release.lineage.items()
+            waiting += [(lock.dataset, lock.version) for lock in release.tables.values()]
+    for name in files.names(layout.refs):
+        path = layout.refs / name
+        if path.is_file() and (version := read_version(files, path)) is not None:
+            waiting.append((name.removesuffix(".json"), version))
+    alternatives, found = builds_of(files, layout), set()
+    while waiting:
+        one = waiting.pop()
+        if one not in found:
+            found.add(one)
+            # All builds that gave this content: a later release may be explained by any of them.
+            waiting += [i for inputs in alternatives(*one) for i in inputs.items()]
+    return found
+
+
+def collect_garbage(
+    files: LocalFiles,
+    layout: Layout,
+    *,
+    grace: timedelta,
+    dry_run: bool,
+    before_removal: BeforeRemoval | None = None,
+) -> Garbage:
+    """See :meth:`Store.collect_garbage <pipelines.store.Store.collect_garbage>`."""
+    if not layout.data.is_dir():
+        # A home of answers alone: no table of it was removed.
+        if before_removal is not None:
+            before_removal([], [])
+        return Garbage((), 0, 0, removed=not dry_run)
+    with (
+        RunLock(layout.lock("run")),
+        mutex(layout.lock("gc"), timeout=5.0),
+        mutex(layout.versions_lock, timeout=5.0),
+    ):
+        needed = _needed(files, layout)
+        before = datetime.now(UTC) - grace
+        unneeded, kept, kept_bytes = [], 0, 0
+        stats: dict[bool, list[Mapping[str, Any]]] = {True: [], False: []}
+        for dataset, version in _versions(files, layout):
+            folder = layout.snapshot(dataset, version)
+            size = sum(f.stat().st_size for f in folder.iterdir() if f.is_file())
+            keep = (dataset, version) in needed or _recent(files, layout, dataset, folder, before)
+            if before_removal is not None:
+                stats[keep].append(_stats(files, folder, kept=keep))
+            if keep:
+                kept, kept_bytes = kept + 1, kept_bytes + size
+            else:
+                unneeded.append((dataset, version, size))
+        if before_removal is not None:
+            before_removal(stats[True], stats[False])
+        if not dry_run and unneeded:
+            staging = files.stage(holder_record())
+            try:
+                for dataset, version, _ in unneeded:
+                    # The records first: nobody may find a build whose rows are gone.
+                    for name in files.names(layout.builds(dataset)):
+                        path = layout.builds(dataset) / name
+                        if (read_record(files, path) or {}).get("version") == version:
+                            files.remove(path)
+                    files.set_aside(layout.snapshot(dataset, version), staging)
+                    files.remove(layout.checks(dataset, version))
+            finally:
+                staging.drop()
+    return Garbage(tuple(unneeded), kept, kept_bytes, removed=not dry_run)
+
+
+def _stats(files: LocalFiles, folder: Path, *, kept: bool) -> Mapping[str, Any]:
+    """Facts of a version's manifest; those of a damaged one that is kept must be known."""
+    try:
+        return open_snapshot(files, folder).manifest.stats
+    except IntegrityError:
+        if kept:
+            raise
+        return {}
+
+
+def _recent(
+    files: LocalFiles, layout: Layout, dataset: str, folder: Path, before: datetime
+) -> bool:
+    """Whether a version was written, or may have been current, after a time."""
+    pointer = read_record(files, layout.ref(dataset)) or {}
+    moved = pointer.get("moved_at")
+    times = [datetime.fromtimestamp(folder.stat().st_mtime, UTC)]
+    times += [datetime.fromisoformat(moved)] if isinstance(moved, str) else []
+    return max(times) > before
+
+
+def backup(
+    files: LocalFiles, layout: Layout, target: Path, progress: Callable[[int], object]
+) -> Backup:
+    """See :meth:`Store.backup <pipelines.store.Store.backup>`."""
+    import tarfile
+
+    home = layout.home
+    count = size = 0
+    # Nothing is removed meanwhile: neither versions nor parts of answers that were merged.
+    with (
+        mutex(layout.lock("gc"), timeout=PATIENCE, shared=True),
+        mutex(layout.lock("answers-compact"), timeout=PATIENCE),
+        _tar(target) as archive,
+    ):
+
+        def add(path: Path, data: bytes) -> None:
+            nonlocal count, size
+            member = tarfile.TarInfo(str(path.relative_to(home)))
+            member.size, member.mtime = len(data), int(datetime.now(UTC).timestamp())
+            archive.addfile(member, io.BytesIO(data))
+            count, size = count + 1, size + len(data)
+            progress(len(data))
+
+        def add_file(path: Path) -> None:
+            nonlocal count, size
+            member = archive.gettarinfo(path, str(path.relative_to(home)))
+            with path.open("rb") as file:
+                archive.addfile(member, file)
+            count, size = count + 1, size + member.size
+            progress(member.size)
+
+        # Pointers and lock files of one moment: whatever they name is already there.
+        with mutex(layout.versions_lock, timeout=PATIENCE):
+            small = [layout.format, *_files(layout.refs), *_files(layout.releases)]
+            read = {path: path.read_bytes() for path in small if path.exists()}
+            needed = {one for one in _needed(files, layout) if layout.snapshot(*one).is_dir()}
+        for dataset, version in sorted(needed):
+            for path in _files(layout.snapshot(dataset, version)):
+                add_file(path)
+            if layout.checks(dataset, version).exists():
+                add_file(layout.checks(dataset, version))
+        for dataset in sorted({dataset for dataset, _ in needed}):
+            for path in _files(layout.builds(dataset)):
+                if (dataset, (read_record(files, path) or {}).get("version")) in needed:
+                    add_file(path)
+        for path in _files(home / "answers"):
+            add_file(path)
+        for path, data in read.items():
+            add(path, data)
+    releases = sum(path.parent == layout.releases and path.suffix == ".json" for path in read)
+    return Backup(releases, len(needed), count, size)
+
+
+def _files(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.rglob("*") if path.is_file())
+
+
+@contextmanager
+def _tar(target: Path) -> Iterator[tarfile.TarFile]:
+    """A new tar file that takes its name when the block ends without an error."""
+    import tarfile
+
+    if target.exists():
+        raise StoreError("it is there already", where=str(target), hint="choose another file")
+    with (
+        storage_errors(target),
+        whole_file(target) as file,
+        tarfile.open(fileobj=file, mode="w", format=tarfile.PAX_FORMAT) as archive,
+    ):
+        yield archive
+
+
+def restore(
+    archive: Path, home: Path, progress: Callable[[int], object] = lambda size: None
+) -> Backup:
+    """Unpack a backup into a home that is empty or does not exist, and check every byte.
+
+    The home appears whole or not at all. ``progress`` gets the bytes of each version checked.
+
+    Raises
+    ------
+    StoreError
+        The home is not empty, the file is no backup, or it can't be unpacked.
+    IntegrityError
+        A version, release or record in it is not what was committed.
+    """
+    import tarfile
+
+    if home.exists() and (not home.is_dir() or any(home.iterdir())):
+        raise StoreError(
+            "the home is not empty", where=str(home), hint="restore into another --home"
+        )
+    with placed(home, "the home") as folder:
+        folder.mkdir()
+        count = size = 0
+        try:
+            with tarfile.open(archive, "r:") as file:
+                for member in file:
+                    if not member.isreg():
+                        raise StoreError(
+                            "not a backup of a home", where=f"{archive}: {member.name}"
+                        )
+                    file.extract(member, folder, filter="data")
+                    count, size = count + 1, size + member.size
+        except (tarfile.TarError, EOFError) as error:
+            raise StoreError(f"not a backup of a home ({error})", where=str(archive)) from error
+        files, layout = LocalFiles(folder), Layout(folder)
+        if not layout.format.exists():
+            raise StoreError("not a backup of a home", where=str(archive))
+        check_format(files)
+        found = list(_versions(files, layout))
+        for dataset, version in found:
+            snapshot = open_snapshot(files, layout.snapshot(dataset, version))
+            snapshot.verify()
+            for path in snapshot.path.iterdir():
+                path.chmod(0o444)
+            progress(snapshot.bytes)
+        needed = {one for one in _needed(files, layout) if not one[0].startswith("file:")}
+        if missing := sorted(needed - set(found)):
+            raise IntegrityError(
+                f"the backup lacks {len(missing)} versions, such as {'@'.join(missing[0])}",
+                where=str(archive),
+                hint="use another backup",
+            )
+        releases = [name for name in files.names(layout.releases) if name.endswith(".json")]
+        for name in releases:
+            find_release(folder, layout.releases / name).card()
+    return Backup(len(releases), len(found), count, size)
