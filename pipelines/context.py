@@ -44,8 +44,19 @@ class PipelineContext:
 
     @cached_property
     def settings(self) -> Settings:
-        """Settings from file, environment and the overrides."""
-        return load_settings(self.config, self.overrides)
+        """Settings from file, environment and the overrides.
+
+        The version of a model of the store stands in place of ``latest``: it is part of what is
+        built with it.
+        """
+        found = load_settings(self.config, self.overrides)
+        model, home = found.engine.model, found.serving.home
+        if home is None or not model.endswith("@latest"):
+            return found
+        from pipelines.llm.engines.checkpoints import pinned_model
+
+        pinned = found.engine.model_copy(update={"model": pinned_model(model, home)})
+        return found.model_copy(update={"engine": pinned})
 
     @cached_property
     def store(self) -> Store:

@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import polars as pl
 
-__all__ = ["code_span", "escape_markdown", "html_page", "preview_markdown", "terminal_text"]
+__all__ = [
+    "code_span",
+    "escape_markdown",
+    "html_page",
+    "plain_text",
+    "preview_markdown",
+    "terminal_text",
+]
 
 #: Characters shown of one cell.
 CELL = 80
@@ -37,6 +44,16 @@ def escape_markdown(text: str) -> str:
     one_line = " ".join(_UNPRINTABLE.sub(" ", text).split())
     escaped = _MARKUP.sub(lambda m: f"&#{ord(m.group())};", one_line)
     return _AUTOLINK.sub(lambda m: f"{m.group()[:-1]}&#{ord(m.group()[-1])};", escaped)
+
+
+def plain_text(text: str, length: int | None = None) -> str:
+    r"""One line of text without control characters, cut to ``length`` characters if it is given.
+
+    >>> plain_text("a\x1b[31m\nb", 6)
+    'a [31…'
+    """
+    line = " ".join(_UNPRINTABLE.sub(" ", text).split())
+    return line if length is None or len(line) <= length else f"{line[: length - 1]}…"
 
 
 def code_span(text: str) -> str:
@@ -101,11 +118,17 @@ def preview_markdown(frame: pl.DataFrame, rows: int = 10, *, cell: int = CELL) -
 
 
 _STYLE = (
-    "body{font:15px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:75rem;padding:0 1rem}"
+    "body{font:15px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:100rem;padding:0 1rem;"
+    "overflow-wrap:break-word}p,h1,h2,h3{max-width:75rem}"
     "table{border-collapse:collapse;font-size:13px}td,th{border:1px solid #bbb;"
-    "padding:.25rem .5rem;text-align:left;white-space:nowrap}.wide{overflow-x:auto}"
-    "img{max-width:100%}"
+    "padding:.25rem .5rem;text-align:left}td span{white-space:nowrap}"
+    # On a narrow screen tables and pictures scroll sideways; the name of a row stays in view.
+    ".wide,figure{overflow-x:auto}td:first-child,th:first-child{position:sticky;left:0;"
+    "background:Canvas;box-shadow:inset 0 0 0 .5px #bbb}figure{margin:1rem 0}img{max-width:100%}"
+    "@media(max-width:48rem){img{min-width:44rem}}"
 )
+#: An interval, which is not broken over lines.
+_INTERVAL = re.compile(r"\[[^\[\]]*\d, [^\[\]]*\d\]")
 
 
 def html_page(title: str, text: str, pictures: Mapping[str, bytes]) -> str:
@@ -128,7 +151,7 @@ def html_page(title: str, text: str, pictures: Mapping[str, bytes]) -> str:
             head, *rest = [r for r in rows if not all(c.strip("-:") == "" for c in r)]
             cells = "".join(f"<th>{html.escape(c)}</th>" for c in head)
             lines = "".join(
-                "<tr>" + "".join(f"<td>{html.escape(c)}</td>" for c in r) + "</tr>" for r in rest
+                "<tr>" + "".join(f"<td>{_unbroken(c)}</td>" for c in r) + "</tr>" for r in rest
             )
             body.append(
                 f"<div class='wide'><table><thead><tr>{cells}</tr></thead>"
@@ -155,9 +178,15 @@ def html_page(title: str, text: str, pictures: Mapping[str, bytes]) -> str:
     flush()
     return (
         "<!doctype html><html lang='en'><head><meta charset='utf-8'>"
+        "<meta name='viewport' content='width=device-width'>"
         f"<title>{html.escape(title)}</title><style>{_STYLE}</style></head>"
         f"<body>{''.join(body)}</body></html>\n"
     )
+
+
+def _unbroken(cell: str) -> str:
+    """A cell as HTML, with intervals that stay on one line."""
+    return _INTERVAL.sub(r"<span>\g<0></span>", html.escape(cell))
 
 
 def _cell(value: Any, limit: int) -> str:

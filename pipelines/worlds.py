@@ -17,7 +17,7 @@ from pipelines.sources import (
     open_world,
 )
 
-__all__ = ["prepare_world"]
+__all__ = ["files_fingerprint", "prepare_world"]
 
 
 def prepare_world(
@@ -66,3 +66,17 @@ def _sample(settings: Settings, progress: Progress) -> Path:
     target = worlds / f"sample-{digest[:12]}"
     write_sample_world(target, sample, progress=progress)
     return target
+
+
+def files_fingerprint(settings: Settings) -> str:
+    """Fingerprint of the original files: names, sizes and times of change, without reading them.
+
+    Generated and downloaded files are decided by the settings alone.
+    """
+    world = settings.world
+    if world.folder is None:
+        return identity_hash(world.identity_values())[:16]
+    folder = given_folder(world.folder)
+    stamps = [(path, path.stat()) for path in sorted(folder.rglob("*")) if path.is_file()]
+    listed = [[str(p.relative_to(folder)), s.st_size, s.st_mtime_ns] for p, s in stamps]
+    return identity_hash({"folder": str(folder), "files": listed})[:16]

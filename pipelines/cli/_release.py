@@ -1,10 +1,10 @@
-"""``understudy release``: list, show, verify and compare releases."""
+"""``understudy release``: list, show, verify, compare and export releases."""
 
 from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -31,14 +31,14 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from pipelines.config import Settings
-    from pipelines.store import Release, Store
+    from pipelines.store import Release, ReleaseDiff, Store, TableDiff
 
 release_app = typer.Typer(no_args_is_help=True)
 
 
 @release_app.callback()
 def release() -> None:
-    """List, show, verify and compare releases."""
+    """List, show, verify, compare and export releases."""
 
 
 @release_app.command("list")
@@ -234,6 +234,10 @@ def verify(
     emit(payload, render, as_json=as_json)
 
 
+#: Shifts shown in the terminal: the index at least, and how many of a table.
+_SHIFTED, _MOST_SHIFTS = 0.01, 3
+
+
 @release_app.command()
 def diff(
     a: Annotated[str, typer.Argument(help=REF_HELP, autocompletion=complete_refs)],
@@ -241,27 +245,45 @@ def diff(
         str,
         typer.Argument(help="The release to compare with.", autocompletion=complete_refs),
     ],
+    page: Annotated[
+        Path | None,
+        typer.Option("--page", show_default=False, help="Write a page with plots to this file."),
+    ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Compare releases of different domains.")
+    ] = False,
     home: HomeOption = None,
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show what changed from release A to release B, table by table.
+    """Show what changed from release A to release B, table by table, and why.
+
+    A shift is the population stability index (below 0.1 little, above 0.25
+    large) and, of numbers, the Wasserstein distance in the column's unit.
 
     JSON: {"a", "b", "same", "tables": [{"table", "status": "same",
     "changed", "added" or "removed", "before", "after", "rows_before",
     "rows_after", "columns_added", "columns_removed", "columns_retyped",
-    "rows_added", "rows_removed", "rows_changed", "samples"}]}.
+    "rows_added", "rows_removed", "rows_changed", "samples", "shifts":
+    [{"column", "psi", "wasserstein", "mean_before", "mean_after", "bins",
+    "before", "after"}], "causes"}], "page"}.
     """
+    from pipelines.graph import write_bytes
+
     settings = open_settings(home, config)
     store = _store(settings)
     first, second = (store.release(full_ref(ref, settings)) for ref in (a, b))
     with progress_bar("comparing", disable=as_json):
-        found = store.diff(first, second, memory_limit_mb=settings.runtime.memory_limit_mb)
+        memory = settings.runtime.memory_limit_mb
+        found = store.diff(first, second, memory_limit_mb=memory, force=force)
+    if page is not None:
+        write_bytes(page, _diff_page(found).encode())
     payload = {
         "a": found.a,
         "b": found.b,
         "same": found.same,
         "tables": [asdict(t) for t in found.tables.values()],
+        "page": None if page is None else str(page),
     }
 
     def render(screen: Console) -> None:
@@ -278,13 +300,159 @@ def diff(
             grid.add_row(t.table, t.status, rows, *shown)
         screen.print(grid)
         for t in found.tables.values():
-            for change in ("added", "removed", "retyped"):
-                columns = getattr(t, f"columns_{change}")
-                if columns:
-                    screen.print(f"{t.table}: columns {change}: {', '.join(columns)}", markup=False)
-            for kind, keys in t.samples.items():
-                keys_text = "; ".join(" ".join(str(v) for v in key.values()) for key in keys)
-                screen.print(f"{t.table}: {kind}, such as {keys_text}", markup=False)
+            for line in _changes(t):
+                screen.print(line, markup=False)
+        if page is not None:
+            screen.print(f"Page: {page}", markup=False)
+
+    emit(payload, render, as_json=as_json)
+
+
+def _changes(t: TableDiff) -> list[str]:
+    """Lines about one table: columns, example keys, shifts, causes."""
+    lines = [
+        f"{t.table}: columns {change}: {', '.join(columns)}"
+        for change in ("added", "removed", "retyped")
+        if (columns := getattr(t, f"columns_{change}"))
+    ]
+    for kind, keys in t.samples.items():
+        keys_text = "; ".join(" ".join(str(v) for v in key.values()) for key in keys)
+        lines.append(f"{t.table}: {kind}, such as {keys_text}")
+    for shift in [s for s in t.shifts if s.psi >= _SHIFTED][:_MOST_SHIFTS]:
+        moved = (
+            f", Wasserstein {shift.wasserstein:.3g}, mean {shift.mean_before:.4g} → "
+            f"{shift.mean_after:.4g}"
+            if shift.wasserstein is not None
+            else ""
+        )
+        lines.append(f"{t.table}: {shift.column} shifted, PSI {shift.psi:.3f}{moved}")
+    lines += [f"{t.table}: because {cause}" for cause in t.causes]
+    return lines
+
+
+def _diff_page(found: ReleaseDiff) -> str:
+    """Page of a comparison: counts, causes, and a picture of every shift."""
+    from pipelines.figures import grouped_bars
+    from pipelines.markdown import escape_markdown, html_page, terminal_text
+
+    title = f"{found.a} → {found.b}"
+    lines = [f"# {title}", "", "| table | status | rows before | rows after | added | removed | "
+             "changed |", "| --- | --- | --- | --- | --- | --- | --- |"]  # fmt: skip
+    pictures = {}
+    for t in found.tables.values():
+        cells = (t.rows_before, t.rows_after, t.rows_added, t.rows_removed, t.rows_changed)
+        shown = " | ".join("" if n is None else f"{n:,}" for n in cells)
+        lines.append(f"| {t.table} | {t.status} | {shown} |")
+        for shift in t.shifts:
+            if shift.psi >= _SHIFTED:
+                pictures[f"{t.table}.{shift.column}"] = grouped_bars(
+                    f"{t.table}.{shift.column}: PSI {shift.psi:.3f}", "", "share", shift.bins,
+                    [("before", shift.before), ("after", shift.after)], rotate=True,
+                )  # fmt: skip
+    lines.append("")
+    for t in found.tables.values():
+        lines += [terminal_text(escape_markdown(line)) + "\n" for line in _changes(t)]
+    return html_page(title, "\n".join(lines), pictures)
+
+
+def complete_formats(incomplete: str) -> list[str]:
+    """Export formats that start with what was typed (shell completion)."""
+    from pipelines.exports import formats
+
+    return [name for name in formats() if name.startswith(incomplete)]
+
+
+@release_app.command()
+def export(
+    form: Annotated[
+        str,
+        typer.Option(
+            "--format",
+            help="movielens, recbole, lenskit, huggingface, croissant, minari or a plug-in's.",
+            autocompletion=complete_formats,
+        ),
+    ],
+    release: RefArgument = "latest",
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            show_default=False,
+            help="Folder to make; default <name>-<format> in the current folder.",
+        ),
+    ] = None,
+    users: Annotated[
+        Literal["personas", "people"],
+        typer.Option("--users", help="Whose ratings movielens, recbole and lenskit hold."),
+    ] = "personas",
+    rating: Annotated[
+        Literal["sample", "expected", "mode"],
+        typer.Option("--rating", help="A persona's rating: seeded draw, mean, or most probable."),
+    ] = "sample",
+    with_texts: Annotated[
+        bool,
+        typer.Option(
+            "--with-texts", help="Include texts that their sources do not let others pass on."
+        ),
+    ] = False,
+    episodes: Annotated[
+        int, typer.Option("--episodes", min=1, help="minari: episodes of random choices (count).")
+    ] = 100,
+    steps: Annotated[
+        int, typer.Option("--steps", min=1, help="minari: longest episode (steps).")
+    ] = 50,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="minari: seed.")] = 0,
+    push: Annotated[
+        str | None,
+        typer.Option(
+            "--push",
+            metavar="OWNER/NAME",
+            show_default=False,
+            help="huggingface: also upload to this data set (private if new; token in HF_TOKEN).",
+        ),
+    ] = None,
+    may_redistribute: Annotated[
+        bool,
+        typer.Option("--may-redistribute", help="The terms of all sources let you upload it."),
+    ] = False,
+    home: HomeOption = None,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Write a release as files that another tool reads.
+
+    The folder also holds the card, the terms and, where texts are left out,
+    a script that adds them from a release of your own.
+
+    JSON: {"release", "world", "format", "options", "left_out": {table:
+    {"columns", "file", "key"}}, "files": {path: bytes}, "folder", "pushed"}.
+    """
+    from pipelines.errors import ConfigError
+    from pipelines.exports import ExportOptions, export_release, push_to_hub
+
+    if push is not None and form != "huggingface":
+        raise ConfigError("only huggingface can be uploaded", where=f"--format {form}")
+    settings = open_settings(home, config)
+    found = _store(settings).release(full_ref(release, settings))
+    target = out or Path(f"{found.name}-{form}")
+    options = ExportOptions(users, rating, with_texts, episodes, steps, seed)
+    with progress_bar(f"exporting {found.name}", unit="rows", disable=as_json) as advance:
+        written = export_release(found, form, target, options, advance)
+    pushed = None if push is None else push_to_hub(target, push, found, permitted=may_redistribute)
+    payload = {**written, "folder": str(target), "pushed": pushed}
+
+    def render(screen: Console) -> None:
+        size = human_bytes(sum(written["files"].values()))
+        screen.print(f"{found} as {form}: {target} ({len(written['files'])} files, {size})",
+                     markup=False, soft_wrap=True)  # fmt: skip
+        for table_name, hidden in written["left_out"].items():
+            screen.print(
+                f"left out of {table_name}: {', '.join(hidden['columns'])} (join_texts.py adds "
+                "them from a release of your own)",
+                markup=False,
+            )
+        if pushed:
+            screen.print(f"uploaded: {pushed}", markup=False)
 
     emit(payload, render, as_json=as_json)
 
@@ -315,7 +483,9 @@ def _brief(release: Release) -> dict[str, Any]:
 
 
 def _describe(release: Release) -> dict[str, Any]:
-    records = [(d, c) for d, checks in release.checks.items() for c in checks.values()]
+    # Of the tables that the release holds, as its card counts them, not of what they are made from.
+    own = {lock.dataset for lock in release.tables.values()}
+    records = [(d, c) for d, checks in release.checks.items() if d in own for c in checks.values()]
     kinds: dict[str, dict[str, int]] = {}
     for _, check in records:
         counts = kinds.setdefault(check.kind, {"passed": 0, "failed": 0, "not_applicable": 0})

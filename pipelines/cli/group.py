@@ -228,16 +228,15 @@ def version_line(show: bool) -> None:
         raise typer.Exit
 
 
-def root_app(name: str, about: str, group: type[RootGroup] = RootGroup) -> typer.Typer:
-    """A program: its options that every command shares, its exit codes, its commands.
+def root_app(name: str, about: str) -> typer.Typer:
+    """The program ``name``: options that every command shares, exit codes, commands.
 
-    ``name`` is what is typed, ``about`` the first line of its help, ``group`` which registered
-    commands it offers.
+    ``about`` is the first line of its help.
     """
     codes = "; ".join(f"{code} {meaning}" for code, meaning in EXIT_CODES.items())
     app = typer.Typer(
         name=name,
-        cls=group,
+        cls=RootGroup,
         no_args_is_help=True,
         rich_markup_mode="rich",
         pretty_exceptions_enable=False,

@@ -57,6 +57,7 @@ __all__ = [
     "open_settings",
     "overrides_of",
     "progress_bar",
+    "setting_option",
     "table",
     "write_json",
 ]
@@ -98,6 +99,22 @@ ConfigOption = Annotated[
 def folder_option(flag: str, help: str) -> Any:  # noqa: A002
     """Declare an optional folder that a command writes, for ``Annotated[Path | None, ...]``."""
     return typer.Option(flag, file_okay=False, show_default=False, help=help)
+
+
+def setting_option(flag: str, key: str, help: str, *, unset: str = "", **more: Any) -> Any:  # noqa: A002
+    """Declare an option in place of a setting; its help names the setting and its default.
+
+    ``unset`` says what an empty default means.
+    """
+    from pipelines.config import Settings
+
+    section, _, name = key.partition(".")
+    kind = Settings.model_fields[section].annotation
+    assert isinstance(kind, type)
+    value = kind.model_fields[name].default
+    shown = ", ".join(map(str, value)) if isinstance(value, tuple) else value
+    text = f"{help} (setting {key}; default {unset if value is None else shown})."
+    return typer.Option(flag, show_default=False, help=text, **more)
 
 
 SetOption = Annotated[

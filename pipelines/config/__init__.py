@@ -23,6 +23,7 @@ from pipelines.config._sections import (
     DialogueSettings,
     EmbeddingSettings,
     EnsembleMember,
+    ExecutionSettings,
     GraphSettings,
     IngestSettings,
     MatchingSettings,
@@ -36,6 +37,7 @@ from pipelines.config._sections import (
     SplitSettings,
     TmdbSettings,
     TrainingSettings,
+    TuningSettings,
     WorldSettings,
 )
 from pipelines.config._settings import (
@@ -55,6 +57,7 @@ __all__ = [
     "EmbeddingSettings",
     "EngineSettings",
     "EnsembleMember",
+    "ExecutionSettings",
     "GamesSettings",
     "GraphSettings",
     "IngestSettings",
@@ -77,6 +80,7 @@ __all__ = [
     "TmdbSettings",
     "TrainingSettings",
     "TraitSettings",
+    "TuningSettings",
     "WorldSettings",
     "explain_settings",
     "identity_hash",

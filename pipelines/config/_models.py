@@ -30,7 +30,8 @@ class EngineSettings(Section):
     model: str = Field(
         "",
         description="Name of a model fetched with `understudy models get`, folder of a Hugging "
-        "Face checkpoint, `maker/model` on the hub, or the model's name on the server.",
+        "Face checkpoint, `maker/model` on the hub, `movies.rating_model@latest` (a model that "
+        "was trained here), or the model's name on the server.",
     )
     revision: str = Field("", description="Commit or tag of the model, where it has one.")
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
@@ -133,6 +134,10 @@ class ServingSettings(Section):
     )
     models: Path | None = Field(
         None, description="Folder of fetched models; default: `models` in the store's folder."
+    )
+    home: Path | None = Field(
+        None,
+        description="Store whose rating models `engine.model` may name; default: the run's own.",
     )
     chat_template: Path | None = Field(
         None, description="Jinja file with a chat template, for models that bring none."

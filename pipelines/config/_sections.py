@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, Field, SecretStr, model_validator
 
@@ -174,9 +174,9 @@ class EmbeddingSettings(Section):
 class EnsembleMember(Section):
     """A rater of an ensemble."""
 
-    rater: Literal["statistical", "random", "mean", "llm", "facets", "text", "listwise"] = Field(
-        "llm", description="Rater, as for `scoring.rater`."
-    )
+    rater: Literal[
+        "statistical", "random", "mean", "llm", "facets", "text", "words", "listwise"
+    ] = Field("llm", description="Rater, as for `scoring.rater`.")
     engine: EngineSettings | None = Field(
         None, description="Its model, for `llm` and `listwise`; default: the section `engine`."
     )
@@ -184,7 +184,7 @@ class EnsembleMember(Section):
 
 _RATERS = (
     *("statistical", "random", "mean", "llm", "ensemble", "replay"),
-    *("facets", "text", "listwise"),
+    *("facets", "text", "words", "listwise"),
 )
 
 
@@ -203,7 +203,7 @@ class ScoringSettings(Section):
         "the section `engine`, `ensemble` averages the raters of `ensemble`, `replay` repeats "
         "stored scores; `random` and `mean` are baselines; `module:Class` is one of your own. Of "
         "products in choice sets: `facets` reads stated tastes, `text` similarity of texts, "
-        "`listwise` asks the engine about a whole set at once.",
+        "`words` the words of the description, `listwise` asks the engine about a whole set.",
     )
     taste: Literal["drawn", "mean"] = Field(
         "drawn",
@@ -233,6 +233,18 @@ class ScoringSettings(Section):
         True,
         description="Whether the model's chat template knows a system message; off puts its text "
         "at the head of the first user message.",
+    )
+    layout: Literal["letter", "plain", "ledger"] = Field(
+        "letter",
+        description="Layout of a model's prompt: `letter` with role, rules, tagged blocks and the "
+        "plot; `plain`, a few lines without these, for models too small for long instructions; "
+        "`ledger`, past ratings and the item as lines of one form (what a rating model is trained "
+        "on).",
+    )
+    calibration: str = Field(
+        "none",
+        description="Calibration of the rater `llm`: `none`; `model`, the `calibration.json` "
+        "beside the model's files; or a JSON file of that form. Answers are stored as given.",
     )
     history: int = Field(
         10,
@@ -283,8 +295,16 @@ class ScoringSettings(Section):
     )
     seed: int = Field(11, ge=0, description="Seed of the pair sample and of sampled ratings.")
 
+    def identity_values(self) -> dict[str, Any]:
+        """Values that are hashed; without those that are at defaults from before they existed."""
+        values = super().identity_values()
+        earlier = {"layout": "letter", "calibration": "none"}
+        return {k: v for k, v in values.items() if k not in earlier or v != earlier[k]}
+
     @model_validator(mode="after")
     def _has_members(self) -> Self:
+        if self.layout == "ledger" and self.shots:
+            raise ValueError("layout: ledger has no worked examples (shots: 0)")
         if (self.rater == "ensemble") != bool(self.ensemble) or len(self.ensemble) == 1:
             raise ValueError("rater: ensemble needs two or more members in ensemble, others none")
         return self
@@ -462,6 +482,11 @@ class TrainingSettings(Section):
     domain: Literal["movies", "books", "games"] = Field(
         "movies", description="Domain of the release that the job `train_policy` trains on."
     )
+    release: str = Field(
+        "latest",
+        pattern=r"^([a-z0-9][a-z0-9-]*@)?(latest|[0-9a-f]{4,16})$",
+        description="That release: `latest`, or pinned as `movies@<version>`.",
+    )
     rater: Literal["statistical", "replay", "llm"] = Field(
         "statistical",
         description="Rater of recommended items: `statistical` needs no language model, "
@@ -525,6 +550,50 @@ class TrainingSettings(Section):
     )
 
 
+class TuningSettings(Section):
+    """Training of a rating model on people's ratings (no part of any release)."""
+
+    # A release is the same whatever is trained beside it; the model's own build is hashed with
+    # all of these.
+    identity: ClassVar[bool] = False
+
+    base: Literal["none"] = Field(
+        "none", description="Model that is trained: `none`, a small one from random weights."
+    )
+    hold_out_users: Share = Field(
+        0.1, description="Share of people, by hash, who are in no training row."
+    )
+    hold_out_items: Share = Field(
+        0.05, description="Share of items, by hash, that are in no training row."
+    )
+    window: int = Field(
+        56, ge=2, le=80, description="Lines of a training window, and of a history (count)."
+    )
+    cuts: int = Field(
+        6,
+        ge=1,
+        le=64,
+        description="Cuts of the ratings into windows; each has every training rating once "
+        "(count).",
+    )
+    width: int = Field(64, ge=16, le=512, multiple_of=16, description="Width of the model.")
+    layers: int = Field(2, ge=1, le=12, description="Layers of the model (count).")
+    steps: int = Field(1_500, ge=1, description="Optimiser steps at most (count).")
+    batch: int = Field(4, ge=1, description="Rows of 1,024 tokens in a step (count).")
+    rate: float = Field(3e-3, gt=0, description="Highest learning rate.")
+    dropout: Share = Field(0.1, description="Of the embeddings and of the last states.")
+    every: int = Field(
+        150, ge=1, description="Steps between two looks at the validation loss (count)."
+    )
+    looked_at: int = Field(
+        2_000, ge=1, description="Validation ratings of a look, of whole people (count, about)."
+    )
+    patience: int = Field(
+        4, ge=1, description="Looks without a lower loss after which training ends (count)."
+    )
+    seed: int = Field(23, ge=0, description="Seed of cuts, weights, order and dropout.")
+
+
 class DialogueSettings(Section):
     """Shopping dialogues on a release of products (BIEL; docs/dialogue.md)."""
 
@@ -540,7 +609,7 @@ class DialogueSettings(Section):
     )
     episodes: int = Field(10, ge=1, le=1_000, description="Episodes of a lifetime (count).")
     max_questions: int = Field(
-        20, ge=0, le=1_000, description="Questions of an episode at most (count)."
+        20, ge=0, le=100, description="Questions of an episode at most (count)."
     )
     min_best: float = Field(
         60.0,
@@ -617,3 +686,34 @@ class RuntimeSettings(Section):
     )
     embed_batch: int = Field(64, ge=1, description="Texts per encoder batch (count).")
     ui_port: int = Field(3000, ge=1, le=65535, description="Port of the Dagster UI.")
+    automation: bool = Field(
+        False,
+        description="Whether Dagster's daemon makes what became stale by itself, once the checks "
+        "of what it is made from have passed.",
+    )
+    failure_webhook: SecretStr | None = Field(
+        None,
+        description="Address that Dagster's daemon posts a JSON to when a run has failed, from the "
+        "environment only: UNDERSTUDY_RUNTIME__FAILURE_WEBHOOK.",
+    )
+
+
+class ExecutionSettings(Section):
+    """Executor of the scoring, in this process or on a cluster; never part of a version."""
+
+    identity: ClassVar[bool] = False
+
+    executor: str = Field(
+        "local",
+        description="`local` (in this process), `ray` (tasks of a Ray cluster; needs the extra "
+        "`cluster`), or `module:Class`.",
+    )
+    address: str = Field(
+        "",
+        description="Ray cluster: `host:port` of one that this machine is a node of, "
+        "`ray://host:10001`, or empty to start one of this machine's cores.",
+    )
+    cpus: float = Field(1.0, gt=0, description="Cores that a piece takes on a worker.")
+    max_rounds: int = Field(
+        3, ge=1, le=20, description="Times that a piece is run at most if its worker dies (count)."
+    )

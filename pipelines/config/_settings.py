@@ -32,6 +32,7 @@ from pipelines.config._sections import (
     CaptionSettings,
     DialogueSettings,
     EmbeddingSettings,
+    ExecutionSettings,
     GraphSettings,
     IngestSettings,
     MatchingSettings,
@@ -44,6 +45,7 @@ from pipelines.config._sections import (
     SplitSettings,
     TmdbSettings,
     TrainingSettings,
+    TuningSettings,
     WorldSettings,
 )
 from pipelines.errors import ConfigError
@@ -89,8 +91,10 @@ class Settings(BaseSettings):
     captions: CaptionSettings = Field(default_factory=CaptionSettings)
     matching: MatchingSettings = Field(default_factory=MatchingSettings)
     training: TrainingSettings = Field(default_factory=TrainingSettings)
+    tuning: TuningSettings = Field(default_factory=TuningSettings)
     dialogue: DialogueSettings = Field(default_factory=DialogueSettings)
     tmdb: TmdbSettings = Field(default_factory=TmdbSettings)
+    execution: ExecutionSettings = Field(default_factory=ExecutionSettings)
     runtime: RuntimeSettings = Field(default_factory=RuntimeSettings)
 
     @classmethod
@@ -109,15 +113,30 @@ class Settings(BaseSettings):
     @model_validator(mode="after")
     def _place_models(self) -> Self:
         # Engines are opened from `engine` and `serving` alone and know of no home.
-        if self.serving.models is None:
-            models = self.runtime.home.expanduser() / "models"
-            # The tree is frozen; this is still its construction.
-            object.__setattr__(self, "serving", self.serving.model_copy(update={"models": models}))
+        home = self.runtime.home.expanduser()
+        placed = {"models": self.serving.models or home / "models"}
+        placed["home"] = self.serving.home or home
+        # The tree is frozen; this is still its construction.
+        object.__setattr__(self, "serving", self.serving.model_copy(update=placed))
         return self
 
     def scoring_of(self, domain: str) -> ScoringSettings:
         """Settings of a domain's scores: products have a section of their own."""
         return self.product_scoring if domain == "products" else self.scoring
+
+    def without_secrets(self) -> dict[str, Any]:
+        """All values but secrets, JSON-ready: overrides for :func:`load_settings` elsewhere."""
+        secret = {
+            name: {
+                key
+                for key, field in type(section).model_fields.items()
+                if SecretStr in get_args(field.annotation)
+            }
+            for name, section in self
+        }
+        values = self.model_dump(mode="json", exclude=secret)
+        values["runtime"]["home"] = str(self.runtime.home.expanduser().absolute())
+        return values
 
     def identity(self, *sections: str) -> dict[str, Any]:
         """Values of the named identity sections (all of them if none is named), JSON-ready.

@@ -26,6 +26,7 @@ from pipelines.contracts.raw_files import RAW_FILES
 from pipelines.contracts.raw_steam import RAW_STEAM
 from pipelines.contracts.simulations import SIMULATIONS
 from pipelines.contracts.training import TRAINING
+from pipelines.contracts.tuning import TUNED_DOMAINS, TUNING
 
 __all__ = [
     "ABLATIONS",
@@ -40,6 +41,8 @@ __all__ = [
     "RAW",
     "SIMULATIONS",
     "TRAINING",
+    "TUNED_DOMAINS",
+    "TUNING",
     "ColumnDoc",
     "Contract",
 ]
@@ -61,6 +64,7 @@ CONTRACTS: dict[str, Contract] = (
     | PUBLISHED
     | MATCHING
     | CAPTIONS
+    | TUNING
     | ABLATIONS
     | TRAINING
     | SIMULATIONS

@@ -30,11 +30,12 @@ class RaterReport(Model):
         "pairs in the right order) by user; `ece`, the calibration error, of predictors with "
         "probabilities; `similarity`, 1 - total variation of the distributions; "
         "`rmse_difference`, the RMSE minus that of the user and item bias on the same ratings.",
-        isin=["rmse", "mae", "ndcg@10", "pairwise", "ece", "similarity", "rmse_difference"],
+        isin=["rmse", "mae", "ndcg@10", "pairwise", "ece", "similarity", "nll", "rmse_difference"],
     )
-    value: pl.Float64 = column("The figure.", ge=-5, le=5)
-    low: pl.Float64 = column("Lower end of its 95 % interval (bootstrap over users).", ge=-5, le=5)
-    high: pl.Float64 = column("Upper end of its 95 % interval.", ge=-5, le=5)
+    # A log-likelihood of 21 nats per rating is that of a probability of one in a billion.
+    value: pl.Float64 = column("The figure.", ge=-5, le=21)
+    low: pl.Float64 = column("Lower end of its 95 % interval (bootstrap over users).", ge=-5, le=21)
+    high: pl.Float64 = column("Upper end of its 95 % interval.", ge=-5, le=21)
     ratings: pl.Int64 = column("Held-out ratings predicted (count).", ge=1)
     users: pl.Int64 = column("Users who gave them (count).", ge=1)
     failed: pl.Int64 = column(

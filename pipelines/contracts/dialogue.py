@@ -134,28 +134,75 @@ class DialogueTurns(Model):
         metadata=_POINTS,
     )
     top_1: pl.Float64 = pa.Field(
-        nullable=True, ge=0, le=1, description="Stated probability of the best product."
+        nullable=True, ge=0, le=1, description="Probability of the best product, by the agent."
     )
     top_5: pl.Float64 = pa.Field(
-        nullable=True, ge=0, le=1, description="Stated probability of one of the best five."
+        nullable=True, ge=0, le=1, description="Probability of one of the best five, by the agent."
     )
     regret_5: pl.Float64 = pa.Field(
-        nullable=True, ge=0, le=1, description="Stated probability of a regret of at most 5."
+        nullable=True, ge=0, le=1, description="Probability of a regret of at most 5, by the agent."
     )
     regret_10: pl.Float64 = pa.Field(
-        nullable=True, ge=0, le=1, description="Stated probability of a regret of at most 10."
+        nullable=True,
+        ge=0,
+        le=1,
+        description="Probability of a regret of at most 10, by the agent.",
     )
     regret_20: pl.Float64 = pa.Field(
-        nullable=True, ge=0, le=1, description="Stated probability of a regret of at most 20."
+        nullable=True,
+        ge=0,
+        le=1,
+        description="Probability of a regret of at most 20, by the agent.",
     )
     regret_30: pl.Float64 = pa.Field(
-        nullable=True, ge=0, le=1, description="Stated probability of a regret of at most 30."
+        nullable=True,
+        ge=0,
+        le=1,
+        description="Probability of a regret of at most 30, by the agent.",
+    )
+    stated_top_1: pl.Float64 = pa.Field(
+        nullable=True,
+        ge=0,
+        le=1,
+        description="The same as a language model states it, in words; null for other agents.",
+    )
+    stated_top_5: pl.Float64 = pa.Field(
+        nullable=True,
+        ge=0,
+        le=1,
+        description="The same as a language model states it, in words; null for other agents.",
+    )
+    stated_regret_5: pl.Float64 = pa.Field(
+        nullable=True,
+        ge=0,
+        le=1,
+        description="The same as a language model states it, in words; null for other agents.",
+    )
+    stated_regret_10: pl.Float64 = pa.Field(
+        nullable=True,
+        ge=0,
+        le=1,
+        description="The same as a language model states it, in words; null for other agents.",
+    )
+    stated_regret_20: pl.Float64 = pa.Field(
+        nullable=True,
+        ge=0,
+        le=1,
+        description="The same as a language model states it, in words; null for other agents.",
+    )
+    stated_regret_30: pl.Float64 = pa.Field(
+        nullable=True,
+        ge=0,
+        le=1,
+        description="The same as a language model states it, in words; null for other agents.",
     )
     status: pl.String = pa.Field(
         isin=["ok", "failed", "leaked"], description="Of the reply behind the turn."
     )
     answer_key: pl.String = pa.Field(
-        nullable=True, description="Key of the stored answer; null without a model."
+        nullable=True,
+        description="Keys of the stored answers, which hold the distribution over the products; "
+        "null without a model.",
     )
 
 

@@ -7,6 +7,7 @@ from pipelines.graph._build import leaked, triple_batches
 from pipelines.graph._export import (
     RecboleFiles,
     escape,
+    escaped,
     subgraph,
     write_bytes,
     write_graphml,
@@ -47,6 +48,7 @@ __all__ = [
     "combine",
     "domains",
     "escape",
+    "escaped",
     "half_matrix",
     "item_similarity",
     "leaked",

@@ -59,8 +59,13 @@ def generate_batches(
     cohort: str | None = None,
     writer: Writer | None = None,
     batch: int = _BATCH,
+    error_budget: float = 0.0,
 ) -> Iterator[pl.DataFrame]:
-    """Like `generate`, in frames of up to `batch` rows, in the contract's order."""
+    """Like `generate`, in frames of up to `batch` rows, in the contract's order.
+
+    Personas that the writer could not describe are left out, up to the share `error_budget` of
+    `count`; their numbers stay unused.
+    """
     cohort = cohort or settings.cohort
     count = settings.count - start if count is None else count
     if start < 0 or count < 1 or start + count > 10**ID_DIGITS:
@@ -70,24 +75,29 @@ def generate_batches(
         )
     writer = writer or load_writer(settings.writer)
     lists = load_lists(cohort_domain(cohort, settings.domain))
+    failed: list[pl.DataFrame] = []
     for first in range(start, start + count, batch):
         index = np.arange(first, min(first + batch, start + count), dtype=np.int64)
         attributes = sample_attributes(settings.seed, cohort, index, lists)
-        yield _describe(attributes, cohort, writer)
+        written = writer.write(attributes)
+        kept = attributes.drop(written.columns, strict=False)
+        frame = pl.concat([kept, written], how="horizontal")
+        failed.append(frame.filter(pl.col("status") != "ok").select("index", "status"))
+        lost = pl.concat(failed)
+        if lost.height > error_budget * count:
+            counts = lost["status"].value_counts(sort=True).rows()
+            raise AnswerError(
+                f"{lost.height} of {index[-1] + 1 - start} personas have no description",
+                where=f"cohort {cohort}, writer {writer.name}",
+                hint=", ".join(f"{n} {status}" for status, n in counts)
+                + f"; serving.error_budget allows {error_budget:.0%} of {count}",
+                details={"rows": lost.head(10).to_dicts()},
+            )
+        yield _rows(frame.filter(pl.col("status") == "ok"), cohort, writer)
 
 
-def _describe(attributes: pl.DataFrame, cohort: str, writer: Writer) -> pl.DataFrame:
-    written = writer.write(attributes)
-    frame = pl.concat([attributes.drop(written.columns, strict=False), written], how="horizontal")
-    failed = frame.filter(pl.col("status") != "ok")
-    if failed.height:
-        counts = failed["status"].value_counts(sort=True).rows()
-        raise AnswerError(
-            f"{failed.height} of {frame.height} personas have no description",
-            where=f"cohort {cohort}, writer {writer.name}",
-            hint=", ".join(f"{n} {status}" for status, n in counts),
-            details={"rows": failed.select("index", "status").head(10).to_dicts()},
-        )
+def _rows(frame: pl.DataFrame, cohort: str, writer: Writer) -> pl.DataFrame:
+    """Rows of the contract."""
     number = pl.col("index").cast(pl.String).str.zfill(ID_DIGITS)
     return frame.select(
         (pl.lit(f"persona:{cohort}:") + number).alias("persona_id"),

@@ -17,7 +17,7 @@ from pipelines.domains import cohort_domain
 from pipelines.errors import ConfigError, ContractError
 from pipelines.personas._generate import ID_DIGITS
 from pipelines.personas._lists import load_lists
-from pipelines.personas._reader import read_fields
+from pipelines.personas._reader import PRICE_TASTES, read_fields
 from pipelines.renames import RENAMED
 from pipelines.sources.persona_files import NOT_SAID
 
@@ -38,7 +38,6 @@ _INCOME = r'(?i)"[^"]*income[^"]*"\s*:\s*"[^"\d]{0,20}(\d[\d,]{0,12})'
 #: Incomes below and from which a person looks for low or high prices (dollars a year; set by hand;
 #: of 10,000 census records 22 % state less than the first and 37 % the second or more).
 _LOW_INCOME, _HIGH_INCOME = 35_000, 100_000
-_PRICES = ("price:low", "price:high")
 _FEMALE, _MALE = ("female", "f", "woman"), ("male", "m", "man")
 
 
@@ -108,10 +107,13 @@ def imported(
             details={"rows": without.select("persona_id").head(10).to_dicts()},
         )
     genres = load_lists(frame["domain"][0]).genres
-    if not set(_PRICES) <= set(genres):
+    if not set(genres) >= PRICE_TASTES:
         return frame
     read = read_fields(frame, genres).drop("read")
-    stated = pl.concat_list("likes", "dislikes").list.set_intersection(list(_PRICES)).list.len() > 0
+    stated = (
+        pl.concat_list("likes", "dislikes").list.set_intersection(sorted(PRICE_TASTES)).list.len()
+        > 0
+    )
     likes = pl.concat_list("likes", pl.when(~stated).then(_price_taste(raw["attributes"])))
     return frame.with_columns(
         read.with_columns(likes=likes.list.drop_nulls().list.unique().list.sort())
@@ -121,7 +123,7 @@ def imported(
 def _price_taste(attributes: pl.Series) -> pl.Series:
     """The taste for prices that goes with a stated income; null where none is stated."""
     income = attributes.str.extract(_INCOME, 1).str.replace_all(",", "").cast(pl.Int64)
-    low, high = _PRICES
+    high, low = sorted(PRICE_TASTES)
     return pl.select(
         pl.when(income < _LOW_INCOME)
         .then(pl.lit(low))

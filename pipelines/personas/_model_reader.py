@@ -11,7 +11,7 @@ from pipelines.config import ServingSettings
 from pipelines.llm.answers import AnswerStore, Asking
 from pipelines.llm.engines import Choice, Engine, Message, Request, Sampling
 from pipelines.personas._phrases import DOMAIN_NAMES, genre_phrase
-from pipelines.personas._reader import LENIENCY, MANNER, Reading, genres_named
+from pipelines.personas._reader import LENIENCY, MANNER, PRICE_TASTES, Reading, genres_named
 
 if TYPE_CHECKING:
     pass
@@ -95,11 +95,20 @@ class ModelReader(Asking):
         return {"model": self.name, "texts": self.texts, "read": self.understood}
 
     def read_fields(self, personas: pl.DataFrame, genres: Sequence[str]) -> pl.DataFrame:
-        """Personas with `likes`, `dislikes`, `leniency` and `manner` read from their texts."""
+        """Personas with `likes`, `dislikes`, `leniency` and `manner` read from their texts.
+
+        A text that states no taste for prices leaves the one that the persona has, as of a stated
+        income.
+        """
         readings = self.read(personas["description"].to_list(), genres)
         strings = pl.List(pl.String)
+        kept = [
+            PRICE_TASTES & set(had) if PRICE_TASTES.isdisjoint((*r.likes, *r.dislikes)) else set()
+            for had, r in zip(personas["likes"].to_list(), readings, strict=True)
+        ]
+        likes = [sorted({*r.likes, *own}) for r, own in zip(readings, kept, strict=True)]
         return personas.with_columns(
-            pl.Series("likes", [sorted(r.likes) for r in readings], dtype=strings),
+            pl.Series("likes", likes, dtype=strings),
             pl.Series("dislikes", [sorted(r.dislikes) for r in readings], dtype=strings),
             pl.Series("leniency", [r.leniency for r in readings], dtype=pl.String),
             pl.Series("manner", [r.manner for r in readings], dtype=pl.String),

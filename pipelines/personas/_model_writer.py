@@ -17,6 +17,7 @@ from pipelines.llm.grammars import Grammar, PersonaGrammar, TextLimits, persona_
 from pipelines.personas._gates import Fault, TextGates
 from pipelines.personas._joint import TRAITS
 from pipelines.personas._lists import load_lists
+from pipelines.personas._phrases import genre_phrase
 from pipelines.personas._slots import SLOTS_VERSION, introduction, slots_grammar, slots_messages
 from pipelines.prompts import (
     DOMAIN_WORDS,
@@ -299,6 +300,13 @@ class ModelWriter(Asking):
         if self._settings.style == "slots":
             return slots_messages(row)
         settled = self._settings.genres == "sampled"
+
+        def named(tastes: Sequence[str]) -> list[str]:
+            # A shopper's taste is the value of a facet (`material:wood`), which nobody says.
+            if row["domain"] != "products":
+                return list(tastes)
+            return [genre_phrase(taste, "products") for taste in tastes]
+
         return persona_messages(
             row["domain"],
             name=row["name"],
@@ -308,9 +316,9 @@ class ModelWriter(Asking):
             hobby=row["hobby"],
             opening=introduction(row["name"], row["age"], row["job"]),
             limits=self._limits,
-            likes=row["likes"] if settled else None,
-            dislikes=row["dislikes"] if settled else (),
-            genres=self._genres_for(row["domain"], row["age"]),
+            likes=named(row["likes"]) if settled else None,
+            dislikes=named(row["dislikes"]) if settled else (),
+            genres=named(self._genres_for(row["domain"], row["age"])),
             **{trait: row.get(trait) for trait in TRAITS},
         )
 

@@ -29,6 +29,8 @@ from pipelines.personas._phrases import taste_names
 #: Values of the columns `leniency` and `manner` of personas.
 LENIENCY = ("harsh", "average", "generous")
 MANNER = ("narrow", "average", "wide", "polar", "uniform")
+#: Tastes of products for prices, of which a persona has one at most.
+PRICE_TASTES = frozenset({"price:low", "price:high"})
 
 #: Shares of the top of a scale from which a rating is liking, and up to which it is disliking (set
 #: by hand; people's mean rating is 0.7 of the top).

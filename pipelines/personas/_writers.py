@@ -90,7 +90,7 @@ def _tokenizer(engine: EngineSettings, serving: ServingSettings) -> object | Non
     from pipelines.llm.engines.checkpoints import find_checkpoint
     from pipelines.llm.engines.tokens import load_tokenizer
 
-    found = find_checkpoint(engine.model, engine.revision, serving.models)
+    found = find_checkpoint(engine.model, engine.revision, serving.models, serving.home)
     tokenizer: object = load_tokenizer(found.folder)
     return tokenizer
 

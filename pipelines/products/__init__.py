@@ -11,6 +11,7 @@ from pipelines.products._facets import (
     PRICE_VALUES,
     WORD_VALUES,
     Vocabulary,
+    content_words,
     facets,
     stated_values,
     vocabularies,
@@ -20,7 +21,7 @@ from pipelines.products._shown import choice_set_items, persona_splits
 from pipelines.products._tree import CategoryNode, CategoryTree
 
 #: Raised when the same products, tree and settings would give other tables.
-CODE_VERSION = "choice-sets-2"
+CODE_VERSION = "choice-sets-4"
 
 __all__ = [
     "CODE_VERSION",
@@ -37,6 +38,7 @@ __all__ = [
     "Vocabulary",
     "choice_set_items",
     "choice_sets",
+    "content_words",
     "facets",
     "persona_splits",
     "stated_values",

@@ -7,6 +7,7 @@ brands, packaged vocabularies (``data/facets.yaml``), and words that a part of t
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -37,6 +38,26 @@ _DESCRIPTION = 1_000
 _LETTERS = 4
 #: Choice sets whose words are counted at a time.
 _BLOCK = 128
+
+
+#: Words of questions that name no facet.
+_COMMON_WORDS = """
+a an and any are at be by can could do does for from have how i in is it kind like looking me more
+most need of on one or prefer preference should some something that the there thing this to type
+want what when where which who will with would you your
+"""
+_COMMON = frozenset(_COMMON_WORDS.split())
+_WORD = re.compile(r"[^\W_]+")
+
+
+def content_words(text: str) -> set[str]:
+    """Words of a text without common ones, in the singular where it ends in *s*.
+
+    >>> sorted(content_words("Which colours do you like for lamps?"))
+    ['colour', 'lamp']
+    """
+    found = (w.casefold() for w in _WORD.findall(text))
+    return {w.removesuffix("s") if len(w) > 3 else w for w in found} - _COMMON
 
 
 @dataclass(frozen=True, slots=True)

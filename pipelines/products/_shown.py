@@ -35,15 +35,29 @@ def _split(ids: Iterable[str], shares: Mapping[str, float], purpose: int) -> pl.
     return pl.Series("split", names, dtype=pl.String).gather(number)
 
 
+def _category_splits(topmost: pl.Series) -> pl.DataFrame:
+    """Rows ``topmost, split`` of topmost choice sets."""
+    draw = uniform(hash_ids(topmost), _CATEGORY)
+    test = int((draw >= CATEGORY_SPLITS["train"]).sum())
+    if len(topmost) * CATEGORY_SPLITS["test"] >= 1:  # a whole set of so many
+        test = min(max(test, 1), len(topmost) - 1)
+    by_draw = pl.DataFrame({"topmost": topmost, "draw": draw}).sort("draw", "topmost")
+    last = pl.int_range(pl.len()) >= pl.len() - test
+    split = pl.when(last).then(pl.lit("test")).otherwise(pl.lit("train"))
+    return by_draw.select("topmost", split=split)
+
+
 def choice_set_items(
     links: pl.DataFrame, categories: pl.DataFrame, *, size: int, seed: int
 ) -> pl.DataFrame:
     """Rows of ``products.choice_set_items``: the products of each set that every shopper is shown.
 
     All products of a set are shown, or ``size`` of them drawn by a hash of (seed, product), in the
-    order of the draw. The draw of a set and of one below it agree on the products of both. Sets
-    below one topmost set share its split (80 % train, 20 % test, by a hash of its id), so that no
-    product is in both.
+    order of the draw. The draw of a set and of one below it agree on the products of both. Of sets
+    that show the same products the deepest is kept: its name says most of them, and an episode in
+    the other would repeat it. Sets below one topmost set share its split (80 % train, 20 % test, by
+    a hash of its id), so that no product is in both. From five topmost sets on neither split is
+    empty: the one whose draw is nearest is moved there.
 
     Parameters
     ----------
@@ -59,10 +73,11 @@ def choice_set_items(
     topmost: dict[str, str] = {}
     for category, parent in categories.sort("depth").select("category_id", "parent_id").iter_rows():
         topmost[category] = topmost.get(parent, category)
-    split = _split(topmost.values(), CATEGORY_SPLITS, _CATEGORY)
-    sets = pl.DataFrame({"category_id": pl.Series(list(topmost), dtype=pl.String), "split": split})
+    sets = pl.DataFrame({"category_id": list(topmost), "topmost": list(topmost.values())},
+                        schema={"category_id": pl.String, "topmost": pl.String})  # fmt: skip
+    sets = sets.join(_category_splits(sets["topmost"].unique()), on="topmost")
     keys = pl.Series("key", row_keys(links["item_id"], seed))
-    return (
+    shown = (
         links.select("category_id", "item_id")
         .with_columns(keys)
         .sort("category_id", "key", "item_id")
@@ -71,3 +86,17 @@ def choice_set_items(
         .join(sets, on="category_id", how="left", maintain_order="left")
         .select("category_id", "item_id", "position", "split")
     )
+    return _distinct(shown, categories)
+
+
+def _distinct(shown: pl.DataFrame, categories: pl.DataFrame) -> pl.DataFrame:
+    """Rows of sets that show different products: of equal ones, of the deepest."""
+    deepest = (
+        shown.group_by("category_id")
+        .agg("item_id")  # equal sets have the order of one draw
+        .join(categories.select("category_id", "depth"), on="category_id")
+        .sort("depth", "category_id")
+        .unique("item_id", keep="last")
+        .select("category_id")
+    )
+    return shown.join(deepest, on="category_id", how="semi", maintain_order="left")

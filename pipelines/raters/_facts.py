@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
 
 from pipelines.personas import reading_counts
 from pipelines.raters._ensemble import EnsembleRater
-from pipelines.raters._shards import Shards
 from pipelines.raters.llm import ListwiseRater, LLMRater
 from pipelines.raters.protocol import Rater
 from pipelines.raters.statistical import StatisticalRater
 from pipelines.seeding import combine, hash_ids
+
+if TYPE_CHECKING:
+    from pipelines.raters._shards import Shards
 
 
 def models_of(rater: Rater) -> list[LLMRater | ListwiseRater]:
@@ -23,13 +26,32 @@ def models_of(rater: Rater) -> list[LLMRater | ListwiseRater]:
     return [member for member in members if isinstance(member, LLMRater | ListwiseRater)]
 
 
+def asked_of(rater: Rater) -> Counter[str]:
+    """What the rater's models were asked so far (counts by name); empty without a model."""
+    asked: Counter[str] = Counter()
+    for model in models_of(rater):
+        tally = model.tally
+        asked += Counter(
+            answers=tally.answers,
+            calls=tally.calls,
+            hits=tally.hits,
+            duplicates=tally.duplicates,
+            invalid=tally.statuses["invalid"],
+            truncated=tally.statuses["truncated"],
+            prompt_tokens=tally.prompt_tokens,
+            completion_tokens=tally.completion_tokens,
+            cached_tokens=tally.cached_tokens,
+        )
+    return asked
+
+
 def scoring_facts(rater: Rater, shards: Shards) -> dict[str, Any]:
     """Counts of a run, ready for JSON.
 
     Returns
     -------
     ``pairs`` (planned), ``scored_now``, ``statuses`` of these, ``seconds``, ``cpu_seconds`` (of
-    this process), ``pairs_per_second``; for raters that ask models also ``invalid`` and
+    processes that scored), ``pairs_per_second``; for raters that ask models also ``invalid`` and
     ``truncated`` (answers), ``calls``, ``hits``, ``hit_rate`` (answers that cost no call, 0-1),
     ``prompt_tokens``, ``completion_tokens``, ``cached_tokens`` (of the prompt tokens, not
     computed anew), ``tokens_per_second`` (prompt and completion), and ``gpu_seconds``: the time
@@ -59,21 +81,21 @@ def scoring_facts(rater: Rater, shards: Shards) -> dict[str, Any]:
     models = models_of(rater)
     if not models:
         return facts
-    tallies = [model.tally for model in models]
-    answers = sum(t.answers for t in tallies)
-    free = sum(t.hits + t.duplicates for t in tallies)
-    tokens = sum(t.prompt_tokens + t.completion_tokens for t in tallies)
+    asked = shards.asked
+    free = asked["hits"] + asked["duplicates"]
     return {
         **facts,
-        "invalid": sum(t.statuses["invalid"] for t in tallies),
-        "truncated": sum(t.statuses["truncated"] for t in tallies),
-        "calls": sum(t.calls for t in tallies),
-        "hits": sum(t.hits for t in tallies),
-        "hit_rate": round(free / answers, 6) if answers else None,
-        "prompt_tokens": sum(t.prompt_tokens for t in tallies),
-        "completion_tokens": sum(t.completion_tokens for t in tallies),
-        "cached_tokens": sum(t.cached_tokens for t in tallies),
-        "tokens_per_second": round(tokens / seconds, 1),
+        "invalid": asked["invalid"],
+        "truncated": asked["truncated"],
+        "calls": asked["calls"],
+        "hits": asked["hits"],
+        "hit_rate": round(free / asked["answers"], 6) if asked["answers"] else None,
+        "prompt_tokens": asked["prompt_tokens"],
+        "completion_tokens": asked["completion_tokens"],
+        "cached_tokens": asked["cached_tokens"],
+        "tokens_per_second": round(
+            (asked["prompt_tokens"] + asked["completion_tokens"]) / seconds, 1
+        ),
         "gpu_seconds": round(shards.seconds, 3) if any(map(_on_gpu, models)) else None,
     }
 

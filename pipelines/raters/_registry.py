@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import polars as pl
@@ -13,18 +14,21 @@ from pipelines.config import EngineSettings, ScoringSettings, ServingSettings, S
 from pipelines.errors import ConfigError
 from pipelines.llm.answers import AnswerStore, Tally
 from pipelines.llm.engines import Engine, load_engine
+from pipelines.llm.engines.checkpoints import find_checkpoint
 from pipelines.llm.engines.tokens import model_tokenizer
 from pipelines.plugins import closing_on_error, plugin_class
 from pipelines.raters._ensemble import EnsembleRater
 from pipelines.raters._replay import ReplayRater
 from pipelines.raters.llm import ListwiseRater, LLMRater
 from pipelines.raters.protocol import Rater
+from pipelines.raters.report import Calibration, read_calibration
 from pipelines.raters.statistical import (
     FacetRater,
     MeanRater,
     RandomRater,
     StatisticalRater,
     TextRater,
+    WordsRater,
     fit_rater,
     source_scale,
 )
@@ -39,8 +43,11 @@ _CLASSES: dict[str, type[Any]] = {
     "replay": ReplayRater,
     "facets": FacetRater,
     "text": TextRater,
+    "words": WordsRater,
     "listwise": ListwiseRater,
 }
+#: Name of the calibration beside a model's files.
+CALIBRATION = "calibration.json"
 #: Names that `open_rater` takes beside ``module:Class``.
 OPENED = tuple(_CLASSES)
 _FITTED_ON = ("item_stats", "interactions", "splits", "item_embeddings", "persona_embeddings")
@@ -107,7 +114,7 @@ def open_rater(
             return RandomRater(scale_named(scoring.scale))
         if kind == "replay":
             return ReplayRater(there["preference_scores"], rater=scoring.replay)
-        if kind in ("facets", "text"):
+        if kind in ("facets", "text", "words"):
             return _of_products(kind, there, scoring)
         if kind not in ("llm", "listwise"):
             fitted_on: dict[str, Any] = {table: there.get(table) for table in _FITTED_ON}
@@ -120,7 +127,9 @@ def open_rater(
                 **fitted_on,
             )
         asking = partial(
-            _listwise if kind == "listwise" else _llm,
+            _listwise
+            if kind == "listwise"
+            else partial(_llm, calibration=_calibration(settings, scoring, chosen)),
             scoring=scoring,
             serving=settings.serving,
             tables=there,
@@ -148,6 +157,34 @@ def open_rater(
             if isinstance(rater, LLMRater | ListwiseRater):
                 rater.release()
         raise
+
+
+def calibration_file(settings: Settings, scoring: ScoringSettings) -> Path | None:
+    """File of the rater's calibration; None without one.
+
+    ConfigError if it is to be the model's and the model is no folder here.
+    """
+    asked = "llm" in {scoring.rater, *(member.rater for member in scoring.ensemble)}
+    return _calibration_file(settings, scoring, settings.engine) if asked else None
+
+
+def _calibration_file(
+    settings: Settings, scoring: ScoringSettings, engine: EngineSettings
+) -> Path | None:
+    if scoring.calibration == "none":
+        return None
+    if scoring.calibration != "model":
+        return Path(scoring.calibration).expanduser()
+    serving = settings.serving
+    found = find_checkpoint(engine.model, engine.revision, serving.models, serving.home)
+    return found.folder / CALIBRATION
+
+
+def _calibration(
+    settings: Settings, scoring: ScoringSettings, engine: EngineSettings
+) -> Calibration | None:
+    file = _calibration_file(settings, scoring, engine)
+    return None if file is None else read_calibration(file, scoring.scale)
 
 
 def rater_class(name: str) -> type[Any]:
@@ -190,6 +227,8 @@ def _of_products(kind: str, tables: Mapping[str, Any], scoring: ScoringSettings)
     scale, sets = scale_named(scoring.scale), tables["choice_set_items"]
     if kind == "facets":
         return FacetRater(sets, tables["facets"], scale, seed=scoring.seed)
+    if kind == "words":
+        return WordsRater(sets, tables["facets"], tables["items"], scale)
     return TextRater(sets, tables["item_embeddings"], tables["persona_embeddings"], scale)
 
 
@@ -235,6 +274,7 @@ def _llm(
     store: AnswerStore | None,
     name: str | None,
     progress: Callable[[Tally], object] | None,
+    calibration: Calibration | None,
 ) -> LLMRater:
     from pipelines.llm.engines.chat import read_template
 
@@ -248,6 +288,7 @@ def _llm(
         shots=scoring.shots,
         system=scoring.system,
         system_role=scoring.system_role,
+        layout=scoring.layout,
         history=scoring.history,
         catalogue=tables["items"],
         # Means whose scale is unknown are not shown.
@@ -255,6 +296,7 @@ def _llm(
         tokenizer=tokenizer,
         chat_template=read_template(serving.chat_template),
         source=SCALES["0.5-5"] if interactions is None else source_scale(interactions),
+        calibration=calibration,
         name=name,
         progress=progress,
     )

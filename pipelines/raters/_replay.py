@@ -62,6 +62,7 @@ class ReplayRater:
         self._probabilities[ok.to_numpy()] = stored.reshape(-1, len(self._scale))
         self._status = scores["status"].to_list()
         self._keys = _column(scores, "answer_key")
+        self._keyed = self._keys is not None if "answer_key" in scores.columns else None
         versions = scores["prompt_version"].drop_nulls().unique().to_list()
         self._version = versions[0] if len(versions) == 1 else None
         self._places = scores.select(_KEY).with_row_index("place")
@@ -97,6 +98,11 @@ class ReplayRater:
     def of(self) -> str:
         """Name of the rater whose scores they are."""
         return self._of
+
+    @property
+    def language_model(self) -> bool:
+        """Whether a model's answers are behind the scores; by the rater's name without keys."""
+        return self._of not in RATERS if self._keyed is None else self._keyed
 
     @property
     def places(self) -> pl.DataFrame:
@@ -139,7 +145,7 @@ class _BoundReplay(BoundRater):
     def __init__(self, rater: ReplayRater, personas: pl.DataFrame, items: pl.DataFrame) -> None:
         super().__init__(rater, personas, items)
         self.name = f"replay of {rater.of}"
-        self.language_model = rater.of not in RATERS
+        self.language_model = rater.language_model
         self.note = f"Ratings are drawn from the stored scores of the rater {rater.of}" + (
             "." if self.language_model else ": no language model was used."
         )

@@ -21,7 +21,7 @@ from pipelines.prompts import (
     person_block,
     rating_messages,
 )
-from pipelines.scales import scale_named
+from pipelines.scales import RatingScale, scale_named
 
 #: Steps in which a history, then a plot, is shortened until the prompt fits (count).
 _STEPS = 8
@@ -39,16 +39,39 @@ class Cut:
 
 
 class Catalogue:
-    """Items by id, for histories."""
+    """Items by id, for histories; ``others`` by row, where prompts show them."""
 
-    def __init__(self, items: pl.DataFrame) -> None:
-        self._items = items
+    def __init__(self, items: pl.DataFrame, others: Others | None = None) -> None:
+        self._items, self._others = items, others
         self._row = {item: row for row, item in enumerate(items["item_id"].to_list())}
 
     def get(self, item_id: str) -> dict[str, Any] | None:
         """The item's row, or None."""
         row = self._row.get(item_id)
         return None if row is None else self._items.row(row, named=True)
+
+    def past(self, item_id: str, rating: float, scale: RatingScale) -> Past | None:
+        """A past rating of an item; None if the item is unknown."""
+        item = self.get(item_id)
+        if item is None or self._others is None:
+            return None if item is None else Past(item, rating, scale)
+        return Past(item, rating, scale, *self._others.of(self._row[item_id]))
+
+
+@dataclass(frozen=True)
+class Others:
+    """Mean ratings by other people on the prompt's scale, NaN where unknown, and their number.
+
+    Both of shape (items,).
+    """
+
+    mean: np.ndarray
+    raters: np.ndarray
+
+    def of(self, row: int) -> tuple[float | None, int]:
+        """Mean (None if unknown) and number of an item."""
+        mean = float(self.mean[row])
+        return (None, 0) if math.isnan(mean) else (mean, int(self.raters[row]))
 
 
 @dataclass(frozen=True)
@@ -75,7 +98,7 @@ class PromptBook:
     catalogue
         The items of histories.
     means
-        Mean rating of each row of `items` on the style's scale, NaN where unknown.
+        Mean rating of each row of `items`.
     most
         Past ratings shown at most, the latest (count).
     """
@@ -88,7 +111,7 @@ class PromptBook:
         histories: pl.DataFrame | None,
         *,
         catalogue: Catalogue,
-        means: np.ndarray,
+        means: Others,
         most: int,
     ) -> None:
         self._style = style
@@ -161,26 +184,26 @@ class PromptBook:
         past = self._past.get(row["persona_id"], [])
         shown, unknown = [], 0
         for item_id, rating, scale in past[max(0, len(past) - self._most) :]:
-            item = self._catalogue.get(item_id)
-            if item is None:
+            one = self._catalogue.past(item_id, rating, scale_named(scale))
+            if one is None:
                 unknown += 1
             else:
-                shown.append(Past(item, rating, scale_named(scale)))
+                shown.append(one)
         return _About(row, tuple(shown), unknown, Counter(item_id for item_id, _, _ in past))
 
     def _block(self, item: int, words: int | None) -> str:
         block = self._blocks.get(item) if words is None else None
         if block is None:
-            mean = float(self._means[item])
+            mean, raters = self._means.of(item)
             row = self._items.row(item, named=True)
-            block = item_block(
-                row, self._style, mean=None if math.isnan(mean) else mean, words=words
-            )
+            block = item_block(row, self._style, mean=mean, words=words, raters=raters)
             if words is None:
                 self._blocks[item] = block
         return block
 
     def _plot_words(self, item: int) -> int:
+        if self._style.layout == "ledger":
+            return 0
         plot = self._style.subject.plot.text(self._items.row(item, named=True))
         return len(plot.split())
 

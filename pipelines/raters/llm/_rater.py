@@ -14,24 +14,18 @@ from pipelines.config import ServingSettings
 from pipelines.llm.answers import AnswerStore, Tally
 from pipelines.llm.engines import Choice, Engine, Request, Sampling
 from pipelines.prompts import (
+    PUBLIC_MEANS,
     RATING_PROMPT_VERSION,
+    Layout,
     PromptStyle,
     answer_start,
     rating_options,
     rating_prompt_digest,
 )
 from pipelines.raters.llm._asking import Asker, Pairs
-from pipelines.raters.llm._prompting import Catalogue, PromptBook
+from pipelines.raters.llm._prompting import Catalogue, Others, PromptBook
 from pipelines.raters.protocol import OK, BoundRater, Floats, Ints, RatingBatch, all_pairs, layers
 from pipelines.scales import SCALES, RatingScale, rescale
-
-#: TMDB takes votes from half a star to ten.
-_TMDB = RatingScale("0.5-10", 0.5, 10.0, 0.5)
-#: Columns of items with a public mean: mean, number of ratings, scale.
-_OWN = (
-    ("vote_average", "vote_count", _TMDB),
-    ("average_rating", "rating_number", SCALES["1-5"]),
-)
 
 
 def item_means(
@@ -46,7 +40,7 @@ def item_means(
     row says second.
     """
     out = np.full(items.height, np.nan)
-    for column, count, scale in reversed(_OWN):
+    for column, count, scale, _ in reversed(PUBLIC_MEANS):
         if column in items.columns:
             counted = pl.col(count).fill_null(1) > 0 if count in items.columns else pl.lit(True)
             own = items.select(pl.when(counted).then(pl.col(column).cast(pl.Float64)))
@@ -93,7 +87,7 @@ class LLMRater:
 
     Parameters
     ----------
-    shots, system, system_role
+    shots, system, system_role, layout
         See :class:`pipelines.prompts.PromptStyle`.
     history
         Past ratings shown at most, the latest of those given (count).
@@ -104,6 +98,8 @@ class LLMRater:
         say.
     tokenizer, chat_template
         The model's, to measure prompts; None where it is out of reach.
+    calibration
+        Map from the model's distributions to calibrated ones; stored answers stay as given.
     name
         Value of the ``rater`` column; default ``llm:<model>``.
 
@@ -132,23 +128,26 @@ class LLMRater:
         shots: int = 0,
         system: str | None = None,
         system_role: bool = True,
+        layout: Layout = "letter",
         history: int = 10,
         catalogue: pl.DataFrame | None = None,
         item_stats: pl.DataFrame | None = None,
         source: RatingScale = SCALES["0.5-5"],
         tokenizer: Any = None,
         chat_template: str | None = None,
+        calibration: Callable[[Floats], Floats] | None = None,
         name: str | None = None,
         progress: Callable[[Tally], object] | None = None,
     ) -> None:
         facts = engine.metadata()
+        self._calibration = calibration
         # A chat endpoint answers in a turn of its own: it can't go on from a begun answer.
         begun = facts.get("choice_endpoint") != "chat" and facts.get("endpoint") != "chat"
-        self.style = PromptStyle(domain, scale, shots, system, begun, system_role)
+        self.style = PromptStyle(domain, scale, shots, system, begun, system_role, layout)
         self.tally = Tally()
         self._history = history
-        self._catalogue = None if catalogue is None else Catalogue(catalogue)
         self._item_stats, self._source = item_stats, source
+        self._catalogue = None if catalogue is None else self._known(catalogue)
         self._name = name or f"llm:{engine.identity.model or engine.identity.engine}"
         self._asker = Asker(
             engine,
@@ -225,6 +224,9 @@ class LLMRater:
                     probabilities[row] = found / found.sum()
                     if answer.mass is not None:
                         self._mass = (self._mass[0] + answer.mass, self._mass[1] + 1)
+        known = ~np.isnan(probabilities[:, 0])
+        if self._calibration is not None and known.any():
+            probabilities[known] = self._calibration(probabilities[known])
         return RatingBatch(
             self.scale, probabilities, status, keys, notes, prompt_version=RATING_PROMPT_VERSION
         )
@@ -291,13 +293,17 @@ class LLMRater:
             "by_hand": {
                 "shots": self.style.shots,
                 "system": "default" if self.style.system is None else "custom",
+                "layout": self.style.layout,
                 "history": self._history,
             },
             "engine": asdict(self._asker.engine.identity),
             "answered_by": self._asker.engine.metadata().get("answered_by", []),
             "prompt_version": RATING_PROMPT_VERSION,
-            "prompt_sha256": rating_prompt_digest(),
-            "answer_start": answer_start(self.scale) if self.style.begun else None,
+            "prompt_sha256": rating_prompt_digest(self.style.layout),
+            "answer_start": answer_start(self.scale, self.style.layout)
+            if self.style.begun
+            else None,
+            "calibrated": self._calibration is not None,
             "mean_mass": mean_mass,
             "cut_prompts": self._cut,
             "calls": self.tally.to_dict(),
@@ -340,10 +346,28 @@ class LLMRater:
             personas,
             items,
             histories,
-            catalogue=self._catalogue or Catalogue(items),
-            means=item_means(items, self._item_stats, self._source, self.scale),
+            catalogue=self._catalogue or self._known(items),
+            means=self._others(items),
             most=self._history,
         )
+
+    def _known(self, items: pl.DataFrame) -> Catalogue:
+        return Catalogue(items, self._others(items) if self.style.layout == "ledger" else None)
+
+    def _others(self, items: pl.DataFrame) -> Others:
+        """What others gave the items; a letter falls back on what their own rows say."""
+        ledger, raters = self.style.layout == "ledger", np.zeros(items.height, np.int64)
+        stats = self._item_stats
+        if ledger and stats is not None:
+            joined = items.select("item_id").join(
+                stats.select("item_id", "train_ratings"),
+                on="item_id",
+                how="left",
+                maintain_order="left",
+            )
+            raters = joined["train_ratings"].fill_null(0).to_numpy()
+        shown = items.select("item_id") if ledger else items
+        return Others(item_means(shown, stats, self._source, self.scale), raters)
 
 
 class _BoundLLM(BoundRater):

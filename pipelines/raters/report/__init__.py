@@ -1,16 +1,18 @@
 """Evaluation of raters on held-out ratings of people, and summaries of scores."""
 
+from pipelines.raters.report._calibrate import Calibration, fit_calibration, read_calibration
 from pipelines.raters.report._choice_sets import (
     choice_set_figures,
     consistency,
     consistency_markdown,
 )
-from pipelines.raters.report._held_out import persona_rows
+from pipelines.raters.report._held_out import People, ask_about, in_source_units, persona_rows
 from pipelines.raters.report._metrics import (
     HeldOut,
     Predictions,
     evaluate,
     paired_difference,
+    paired_loss_difference,
     reliability,
 )
 from pipelines.raters.report._population import (
@@ -45,7 +47,7 @@ from pipelines.raters.report._population_report import (
     population_report,
     population_rows,
 )
-from pipelines.raters.report._predictors import BASELINES, BIAS, COLD_BASELINES
+from pipelines.raters.report._predictors import BASELINES, BIAS, COLD_BASELINES, predict_baseline
 from pipelines.raters.report._report import (
     CONTEXT,
     SPLITS,
@@ -67,35 +69,43 @@ __all__ = [
     "MIN_USERS",
     "POPULATION_FIGURES",
     "SPLITS",
+    "Calibration",
     "Drawn",
     "Headroom",
     "HeldOut",
     "Lists",
+    "People",
     "PopulationReport",
     "Predictions",
     "RaterReport",
     "VarianceShares",
+    "ask_about",
     "choice_set_figures",
     "consistency",
     "consistency_markdown",
     "evaluate",
+    "fit_calibration",
     "genre_correlation",
     "genre_gap",
     "headroom",
     "headroom_by_person",
     "histogram_similarity",
+    "in_source_units",
     "ks_distance",
     "liked_gap",
     "moments",
     "paired_difference",
+    "paired_loss_difference",
     "persona_rows",
     "popularity_slope",
     "population_markdown",
     "population_pictures",
     "population_report",
     "population_rows",
+    "predict_baseline",
     "quality_summary",
     "rater_report",
+    "read_calibration",
     "reliability",
     "reliability_plot",
     "similarity",

@@ -9,14 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
+import orjson
 
-from pipelines.errors import ContractError
+from pipelines.errors import ConfigError, ContractError
 from pipelines.raters.protocol import Floats, Ints
+from pipelines.scales import SCALES
 
-__all__ = ["Calibration", "fit_calibration"]
+__all__ = ["Calibration", "fit_calibration", "read_calibration"]
 
 Kind: TypeAlias = Literal["none", "temperature", "isotonic"]
 
@@ -73,6 +76,15 @@ class Calibration:
         steps = np.diff(edges, prepend=0.0, append=1.0, axis=1)
         return np.asarray((1 - _FLOOR) * steps + _FLOOR / p.shape[1], np.float64)
 
+    def to_json(self, scale: str) -> bytes:
+        """Stored form, with the scale of the distributions; :func:`read_calibration` reads it."""
+        content = {
+            "scale": scale,
+            **self.metadata(),
+            "knots": [[list(map(float, side)) for side in pair] for pair in self.knots],
+        }
+        return orjson.dumps(content, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS)
+
     def metadata(self) -> dict[str, Any]:
         """Chosen method and the reason; JSON-ready."""
         return {
@@ -81,6 +93,37 @@ class Calibration:
             "cross_validated_nll": dict(self.nll),
             "ratings": self.ratings,
         }
+
+
+def read_calibration(file: Path, scale: str) -> Calibration:
+    """A stored calibration of distributions on a scale.
+
+    Raises
+    ------
+    ConfigError
+        If the file is none, or of another scale.
+    """
+    try:
+        found = orjson.loads(file.read_bytes())
+        knots = tuple((np.array(x, np.float64), np.array(y, np.float64)) for x, y in found["knots"])
+        made = Calibration(
+            found["kind"],
+            float(found["temperature"]),
+            knots,
+            found["cross_validated_nll"],
+            int(found["ratings"]),
+        )
+        of = found["scale"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ConfigError("the calibration can't be read", where=f"{file}: {error}") from None
+    whole = len(made.knots) == len(SCALES[of]) - 1 if made.kind == "isotonic" else True
+    if of != scale or made.kind not in ("none", "temperature", "isotonic") or not whole:
+        raise ConfigError(
+            "the calibration does not fit the scale",
+            where=f"{file} is of {of}, scoring.scale is {scale}",
+            hint="set scoring.scale to the calibration's, or scoring.calibration to none",
+        )
+    return made
 
 
 def fit_calibration(probabilities: Floats, answer: Ints, user: Ints) -> Calibration:

@@ -244,14 +244,24 @@ def in_source_units(
 ) -> tuple[Floats, Floats]:
     """Expected ratings on `source`, and the distribution over its answers.
 
-    Each answer of `scale` gives its probability to the nearest answer of `source`.
+    Each answer of a `scale` with as many answers or more gives its probability to the nearest
+    answer of `source`. On a coarser one it is shared equally by the answers that are nearest to
+    it: a rater that has no half stars does not say that nobody gives any.
     """
     expected = np.asarray(rescale(probabilities @ scale.answers, scale, source))
-    nearest = to_answers(scale.answers, scale, source)
-    position = np.rint((nearest - source.low) / source.step).astype(np.int64)
-    onto = np.zeros((len(scale), len(source)))
-    onto[np.arange(len(scale)), position] = 1.0
+    if len(scale) >= len(source):
+        onto = _nearest(scale, source)
+    else:
+        back = _nearest(source, scale).T
+        onto = back / back.sum(axis=1, keepdims=True)
     return expected, np.asarray(probabilities @ onto)
+
+
+def _nearest(scale: RatingScale, target: RatingScale) -> Floats:
+    """Which answer of `target` is nearest to each of `scale`: 0 or 1, of shape (from, to)."""
+    answers = to_answers(scale.answers, scale, target)
+    position = np.rint((answers - target.low) / target.step).astype(np.int64)
+    return np.eye(len(target))[position]
 
 
 def _histories(people: People, users: list[str], rater: Rater) -> pl.DataFrame:

@@ -16,7 +16,16 @@ from pipelines.errors import ContractError
 from pipelines.raters.protocol import Floats, Ints
 from pipelines.scales import RatingScale, to_answers
 
-__all__ = ["BINS", "CUT", "HeldOut", "Predictions", "evaluate", "paired_difference", "reliability"]
+__all__ = [
+    "BINS",
+    "CUT",
+    "HeldOut",
+    "Predictions",
+    "evaluate",
+    "paired_difference",
+    "paired_loss_difference",
+    "reliability",
+]
 
 #: Bins of confidence, of equal width (Guo et al. 2017, section 2).
 BINS = 10
@@ -91,6 +100,8 @@ def evaluate(
     ``pairwise``
         Share of a user's pairs of differently rated items that the prediction orders as the
         user did, a tie counting half; mean over users that have such a pair. 0.5 is chance.
+    ``nll``
+        Mean negative log-likelihood of the answers given (nats). Only with `probabilities`.
     ``ece``
         Expected calibration error: mean over ten bins of confidence of |share right - mean
         confidence|, weighted by the bins' sizes (Guo et al. 2017, equation 3); the confidence
@@ -128,6 +139,7 @@ def evaluate(
             np.bincount(cells, w, minlength=size * BINS).reshape(size, BINS)
             for w in (ones, right, confidence)
         )
+        add("nll", _summed(of_row, size, ones, _log_losses(predictions, held_out)), _ratio)
         add("ece", np.concatenate(list(binned), axis=1), _ece)
     add("similarity", _shapes(predictions, held_out, of_row, size), _same_shape)
     sums = np.concatenate(parts, axis=1)
@@ -178,6 +190,36 @@ def paired_difference(
     low, high = np.quantile(difference(draws), [0.025, 0.975])
     value = float(difference(sums.sum(axis=0, keepdims=True))[0])
     return {"value": value, "low": float(low), "high": float(high)}
+
+
+def paired_loss_difference(
+    left: Predictions,
+    right: Predictions,
+    held_out: HeldOut,
+    *,
+    seed: int = 0,
+    resamples: int = 1_000,
+) -> dict[str, float]:
+    """Mean log loss of `left` minus that of `right` (nats), as :func:`paired_difference`.
+
+    Both must have probabilities.
+    """
+    block, size = _blocks(held_out.users)
+    gap = _log_losses(left, held_out) - _log_losses(right, held_out)
+    sums = _summed(block[held_out.user], size, np.ones(len(gap)), gap)
+    rng = np.random.default_rng(seed)
+    draws = rng.multinomial(size, np.full(size, 1.0 / size), size=resamples) @ sums
+    low, high = np.quantile(_ratio(draws), [0.025, 0.975])
+    value = float(_ratio(sums.sum(axis=0, keepdims=True))[0])
+    return {"value": value, "low": float(low), "high": float(high)}
+
+
+def _log_losses(predictions: Predictions, held_out: HeldOut) -> Floats:
+    """Nats per rating; a probability of zero counts as one in a billion."""
+    p = predictions.probabilities
+    assert p is not None
+    given = p[np.arange(len(p)), _position(held_out.rating, held_out.scale)]
+    return np.asarray(-np.log(np.maximum(given, 1e-9)))
 
 
 def reliability(predictions: Predictions, held_out: HeldOut) -> list[dict[str, Any]]:

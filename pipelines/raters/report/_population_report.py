@@ -627,9 +627,10 @@ def _distributions(title: str, quantiles: Mapping[str, Sequence[float]]) -> byte
     if not quantiles["personas"] or not quantiles["people"]:
         return empty(title)
     figure, axes = canvas(title, "points", "share of users below")
-    for (side, values), colour in zip(quantiles.items(), (BLUE, ORANGE), strict=True):
+    for side, colour in (("personas", BLUE), ("people", ORANGE)):
+        values = quantiles[side]
         axes.plot(values, np.linspace(0, 1, len(values)), color=colour, label=side, linewidth=2)
-    axes.legend(fontsize=9, frameon=False)
+    axes.legend(fontsize=9, loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
     return png(figure)
 
 

@@ -50,7 +50,7 @@ SPLITS = {
 }
 #: The paired comparison's name among the metrics.
 DIFFERENCE = "rmse_difference"
-_COLUMNS = ("rmse", DIFFERENCE, "mae", "ndcg@10", "pairwise", "ece", "similarity")
+_COLUMNS = ("rmse", DIFFERENCE, "mae", "ndcg@10", "pairwise", "nll", "ece", "similarity")
 
 
 @dataclass(frozen=True)
@@ -350,7 +350,7 @@ def reliability_plot(rows: Sequence[Mapping[str, Any]]) -> bytes:
         )
     axes.set_xlim(0, 1)
     axes.set_ylim(0, 1)
-    axes.legend(fontsize=9, frameon=False, loc="upper left")
+    axes.legend(fontsize=9, loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
     return png(figure)
 
 

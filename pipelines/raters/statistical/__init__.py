@@ -16,6 +16,7 @@ from pipelines.raters.statistical._products import (
     ChoiceSets,
     FacetRater,
     TextRater,
+    WordsRater,
     around,
     positions,
 )
@@ -36,6 +37,7 @@ __all__ = [
     "Settled",
     "StatisticalRater",
     "TextRater",
+    "WordsRater",
     "around",
     "collect_rows",
     "component_sums",

@@ -1,13 +1,14 @@
-"""Raters of products in their choice sets: one reads facets, the other texts (BIEL, section 4).
+"""Raters of products in their choice sets, by facets, texts or words (BIEL, section 4).
 
 Genres of products are levels of their categories, which all products of a set share. What tells
-them apart are their facets (``products.facets``) and their texts. Both raters give a score in
+them apart are their facets (``products.facets``) and their texts. The raters give a score in
 points of 100, taken to the scale, with a normal distribution around it. A product in several sets
 has the mean of its scores in each.
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -23,7 +24,7 @@ from pipelines.raters.protocol import OK, Floats, Ints, RatingBatch, all_pairs
 from pipelines.scales import RatingScale
 from pipelines.seeding import combine, hash_ids, uniform
 
-__all__ = ["SPREAD", "ChoiceSets", "FacetRater", "TextRater", "around"]
+__all__ = ["SPREAD", "ChoiceSets", "FacetRater", "TextRater", "WordsRater", "around"]
 
 #: Standard deviation of each distribution (points of 100): that of a model's scores over three
 #: replicates is 4.1 (BIEL, section 4).
@@ -41,6 +42,23 @@ _FACET_GAIN = 90.0
 #: Points of 100 per standard deviation of similarity: of a product within its set, and of a set
 #: among all sets.
 _WITHIN_GAIN, _BETWEEN_GAIN = 30.0, 10.0
+#: Points of 100 per facet value that a description names, and values that the place by mean rating
+#: counts as, from the worst to the best of a set (set by hand).
+_NAMED_GAIN, _PLACE = 5.0, 2.0
+#: Words of a price that name its third, which no vocabulary has.
+_PRICES = {
+    "low": ("cheap", "inexpensive", "budget", "bargain"),
+    "high": ("expensive", "luxury", "designer"),
+}
+_SENTENCE = re.compile(r"(?<=[.;!?])\s+")
+#: Words of sentences on what a persona does not like.
+_AGAINST = re.compile(
+    r"\b(bored|tired|no patience|dislikes?|avoids?|hates?|refuses?|can't|cannot|never|"
+    r"little use|no use|wary|leaves? \w+ cold|not for|put off|annoys?|last thing|"
+    r"(steers?|stays?) (clear|away)|skips?|give up|(do|does) without|"
+    r"and failed|hard to please)\b",
+    re.IGNORECASE,
+)
 #: Personas whose scores are computed at once (count).
 _BLOCK = 32
 _NO_SET = "the product is in no choice set"
@@ -126,7 +144,7 @@ def positions(values: pl.Series, among: pl.Series) -> Ints:
 
 
 class _ProductRater:
-    """Base of both raters: scores of the pairs that have one, as distributions."""
+    """Base of the raters: scores of the pairs that have one, as distributions."""
 
     language_model = False
     name: str
@@ -374,6 +392,95 @@ class TextRater(_ProductRater):
         between = (shares @ self._level[row].T).T
         out[known] = _MIDDLE + _WITHIN_GAIN * within + _BETWEEN_GAIN * between
         return out
+
+
+class WordsRater(_ProductRater):
+    """Counts facet values that a description names, and adds the place by mean rating.
+
+    It reads the description alone, sentence by sentence: a value of which one of its words stands
+    in a sentence counts for it, or against it where the sentence says what the persona does not
+    like. Best and worst mean rating of a set are as far apart as two values; products without a
+    rating come last.
+
+    Parameters
+    ----------
+    choice_set_items, facets
+        Tables of those names; ``position``, where it has the column, is the order on the shelf.
+    items
+        Products with ``average_rating``.
+    """
+
+    name = "words"
+    needs = ("choice_set_items", "facets")
+    uses = ()
+
+    def __init__(
+        self,
+        choice_set_items: pl.DataFrame,
+        facets: pl.DataFrame,
+        items: pl.DataFrame,
+        scale: RatingScale,
+    ) -> None:
+        # Environments rate without the packages that match products to a tree.
+        from pipelines.products import content_words, vocabularies
+
+        super().__init__(ChoiceSets.read(choice_set_items), scale)
+        sets = self._sets
+        self._words = content_words
+        facets = facets.filter(
+            pl.col("item_id").is_in(sets.items.implode())
+            & pl.col("category_id").is_in(sets.categories.implode())
+        ).with_columns(key=pl.format("{}:{}", "facet_id", "value"))
+        values = facets.select("key", "facet_id", "value").unique("key").sort("key")
+        item = positions(facets["item_id"], sets.items)
+        times = np.asarray(sets.of.sum(axis=1)).ravel()
+        shape = (len(sets.items), values.height)
+        self._worth = sparse.csr_array(
+            (1.0 / times[item], (item, positions(facets["key"], values["key"]))), shape
+        )
+        self._named: dict[str, list[int]] = {}
+        known = vocabularies()
+        for n, (facet, value) in enumerate(values.select("facet_id", "value").iter_rows()):
+            own = known[facet].values.get(value, ()) if facet in known else ()
+            prices = _PRICES.get(value, ()) if facet == "price" else ()
+            for word in content_words(" ".join((value, *own, *prices))) - {"yes", "no"}:
+                self._named.setdefault(word, []).append(n)
+        rating = items.select("item_id", "average_rating").unique("item_id")
+        columns = [c for c in ("position", "item_id") if c in choice_set_items.columns]
+        placed = (
+            choice_set_items.join(rating, on="item_id", how="left")
+            .with_columns(pl.col("average_rating").fill_nan(None))
+            .sort("category_id", "average_rating", *columns, nulls_last=False)
+            .with_columns(
+                place=pl.int_range(pl.len()).over("category_id"), of=pl.len().over("category_id")
+            )
+            .group_by("item_id")
+            .agg((pl.col("place") / (pl.col("of") - 1).clip(1)).mean())
+        )
+        self._place = np.zeros(len(sets.items))
+        self._place[positions(placed["item_id"], sets.items)] = placed["place"].to_numpy()
+
+    def metadata(self) -> dict[str, Any]:
+        """Counts of what was read and the constants set by hand."""
+        return {
+            "rater": self.name,
+            "scale": self._scale.name,
+            "fitted": {
+                "choice_sets": len(self._sets.categories),
+                "products": len(self._sets.items),
+                "facet_values": self._worth.shape[1],
+            },
+            "by_hand": {"points_per_value": _NAMED_GAIN, "place": _PLACE, "spread": SPREAD},
+        }
+
+    def _scores(self, personas: pl.DataFrame, items: Ints) -> Floats:
+        weights = np.zeros((personas.height, self._worth.shape[1]))
+        for row, text in enumerate(personas["description"].to_list()):
+            for sentence in _SENTENCE.split(text or ""):
+                named = {n for w in self._words(sentence) for n in self._named.get(w, ())}
+                weights[row, list(named)] += -1.0 if _AGAINST.search(sentence) else 1.0
+        found = (self._worth[items] @ np.sign(weights).T).T + _PLACE * self._place[items]
+        return np.asarray(_MIDDLE + _NAMED_GAIN * found)
 
 
 def _matrix(vectors: pl.Series) -> npt.NDArray[np.float32]:

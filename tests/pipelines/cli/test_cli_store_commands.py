@@ -309,6 +309,25 @@ def test_release_diff_counts_rows_by_key_and_shows_examples(
     assert max(map(len, text.splitlines())) <= 80
 
 
+def test_release_diff_says_why_and_draws_shifts(
+    small: ModuleType, own_home: Path, tmp_path: Path
+) -> None:
+    first = str(Store(own_home).release("movies"))
+    older = small.frames()["movies.personas"].with_columns(age=pl.col("age") + 15)
+    small.build(own_home, replace={"movies.personas": older})
+    page = tmp_path / "diff.html"
+    words = ("release", "diff", first, "latest", "--page", str(page))
+    found = payload(own_home, *words)
+    personas = next(t for t in found["tables"] if t["table"] == "personas")
+    age = next(s for s in personas["shifts"] if s["column"] == "age")
+    assert age["wasserstein"] == pytest.approx(15)
+    assert age["mean_after"] - age["mean_before"] == pytest.approx(15)
+    text = call(own_home, *words).stdout
+    assert "personas: age shifted, PSI" in text
+    assert "personas: because movies.personas" in " ".join(text.split())
+    assert page.read_text().count("data:image/png;base64,") >= 1
+
+
 def test_release_diff_of_a_release_with_itself_is_the_same(home: Path) -> None:
     assert payload(home, "release", "diff", "latest", "movies")["same"] is True
     assert "same versions" in call(home, "release", "diff", "latest", "movies").stdout

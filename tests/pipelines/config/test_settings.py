@@ -119,7 +119,7 @@ SECRETS = _secrets(Settings)
 
 
 def test_secret_settings_are_found() -> None:
-    assert set(SECRETS) == {"serving.api_key", "tmdb.token"}
+    assert set(SECRETS) == {"runtime.failure_webhook", "serving.api_key", "tmdb.token"}
 
 
 @pytest.mark.parametrize("name", SECRETS)
@@ -174,7 +174,10 @@ INCLUDE = {
     "traits",
     "world",
 }
-EXCLUDE = {"captions", "data", "dialogue", "matching", "runtime", "serving", "tmdb", "training"}
+EXCLUDE = {
+    *("captions", "data", "dialogue", "matching", "runtime", "serving", "tmdb", "training"),
+    *("execution", "tuning"),
+}
 
 
 @pytest.mark.parametrize("section", sorted(INCLUDE))

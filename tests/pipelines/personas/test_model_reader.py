@@ -65,3 +65,17 @@ def test_fields_of_imported_personas_are_filled():
         ["Horror"],
         "harsh",
     )
+
+
+def test_the_taste_of_a_stated_income_stays_unless_the_text_has_one():
+    people = pl.DataFrame(
+        {
+            "description": ["Loves things made of wood.", "Loves bargains."],
+            "likes": [["price:high"], ["price:high"]],
+            "dislikes": pl.Series([[], []], dtype=pl.List(pl.String)),
+        }
+    ).with_columns(leniency=pl.lit(None, pl.String), manner=pl.lit(None, pl.String))
+    tastes = ("material:wood", "price:high", "price:low")
+    with ModelReader(ScriptedEngine(rule, name="incomes"), "products") as reader:
+        filled = reader.read_fields(people, tastes)
+    assert filled["likes"].to_list() == [["material:wood", "price:high"], ["price:low"]]

@@ -23,6 +23,7 @@ from pipelines.personas import (
     ModelWriter,
     Writer,
     generate,
+    generate_batches,
     genre_phrase,
     load_lists,
     load_writer,
@@ -141,6 +142,18 @@ def test_each_domain_asks_for_its_own_taste(domain: str) -> None:
 
 
 @pytest.mark.parametrize("genres", ["sampled", "model"])
+def test_a_shoppers_tastes_are_asked_for_in_words(genres: str) -> None:
+    row = attributes(1).with_columns(
+        domain=pl.lit("products"), likes=["material:wood"], dislikes=["size:large"]
+    )
+    [request] = writer(scripted(), settings(genres=genres)).requests(row)
+    user = request.messages[1].content
+    assert "wooden things" in user
+    assert "large and roomy things" in user
+    assert "material:" not in user
+
+
+@pytest.mark.parametrize("genres", ["sampled", "model"])
 def test_requests_state_the_rows_traits_of_rating(genres: str) -> None:
     rows = attributes(1).drop("leniency", "manner", "activity", "conformity")
     stated = rows.with_columns(
@@ -221,6 +234,28 @@ def test_a_text_that_fails_every_time_is_invalid_and_refuses_the_cohort() -> Non
     assert model.tally.calls == 4
     with pytest.raises(AnswerError, match=r"2 of 2 personas have no description.*2 invalid"):
         generate(settings(count=2), writer=writer(scripted(), settings(), gates=TextGates()))
+
+
+def test_a_failed_text_within_the_error_budget_leaves_its_persona_out() -> None:
+    class NotTheSecond:
+        names: tuple[str, ...] = ()
+
+        def __call__(self, texts: Any, rows: Any) -> list[list[str]]:
+            return [["improbable"] if row["name"] == second else [] for row in rows]
+
+    second = sample_attributes(0, "default", np.arange(4))["name"][1]
+    gates: Any = NotTheSecond()
+
+    def made(budget: float) -> pl.DataFrame:
+        model = writer(scripted(), settings(), gates=gates)
+        chosen = settings(count=4, seed=0)
+        return pl.concat(
+            generate_batches(chosen, writer=model, cohort="default", batch=2, error_budget=budget)
+        )
+
+    assert [i[-1] for i in made(0.25)["persona_id"]] == ["0", "2", "3"]
+    with pytest.raises(AnswerError, match=r"1 of 2 personas.*allows 24% of 4"):
+        made(0.24)
 
 
 def test_a_published_model_brings_its_way_of_drawing() -> None:

@@ -15,8 +15,9 @@ from pipelines.config import Settings
 from pipelines.contracts import CONTRACTS
 from pipelines.domains import cohort_domain
 from pipelines.downloads import Progress, no_progress
-from pipelines.errors import ConfigError, LockedError
+from pipelines.errors import AnswerError, ConfigError, LockedError
 from pipelines.llm.answers import AnswerStore
+from pipelines.personas import load_writer
 from pipelines.stages import PipelineContext, build, check, stage_of
 from pipelines.store import Snapshot, Store
 from pipelines.store.locks import mutex
@@ -194,3 +195,29 @@ def test_planned_size_does_not_apply_to_handmade_cohorts_alone(tmp_path: Path) -
     assert size.passed is None
     assert size.details["message"].endswith("every cohort is imported, hand-made or matched")
     assert not [r.name for r in records if r.blocks]
+
+
+def test_personas_left_out_within_the_error_budget_are_not_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    statistical = load_writer("statistical")
+
+    class FailsOnce:
+        name = "one-in-twenty"
+
+        def write(self, attributes: pl.DataFrame) -> pl.DataFrame:
+            fails = attributes["index"] == 3
+            written = statistical.write(attributes)
+            return written.with_columns(
+                status=pl.when(fails).then(pl.lit("invalid")).otherwise("status")
+            )
+
+    monkeypatch.setattr("pipelines.personas.load_writer", lambda *_, **__: FailsOnce())
+    snapshot = _write(tmp_path, "pilot", 20)
+    assert snapshot.rows == 19
+    assert snapshot.manifest.stats["invalid"] == {"pilot": 1}
+    settings = Settings(runtime={"home": str(tmp_path)})
+    records = check(PipelineContext.of(Store(tmp_path), settings), "movies.personas") or []
+    assert [r.passed for r in records if r.name == "cohort_size"] == [True]
+    with pytest.raises(AnswerError, match=r"1 of 19 personas have no description"):
+        _write(tmp_path, "small", 19)

@@ -222,6 +222,28 @@ def test_small_sets_are_shown_whole_and_of_large_ones_a_seeded_draw() -> None:
     assert not other.equals(shown)
 
 
+def test_the_deepest_of_sets_with_equal_products_is_shown() -> None:
+    sets = {"top": None, "below": "top", "deep": "below", "other": None}
+    links, categories = tree_of(sets, 20)
+    own = {name: set(links.filter(pl.col("category_id") == name)["item_id"]) for name in sets}
+    # All products of `top` and `below` are those of `deep`.
+    kept = links.filter(pl.col("item_id").is_in(own["deep"] | own["other"]))
+    before = choice_set_items(links, categories, size=50, seed=13)
+    shown = choice_set_items(kept, categories, size=50, seed=13)
+    assert set(shown["category_id"]) == {"deep", "other"}
+    assert set(before["category_id"]) == set(sets)
+    # What stays is as it was: products, order and split.
+    rest = before.filter(pl.col("category_id").is_in(["deep", "other"]))
+    assert shown.equals(rest)
+    # One product more makes another set of it, whose draw of 20 may still be the same one.
+    more = links.filter(pl.col("item_id").is_in(own["deep"] | {min(own["top"] - own["below"])}))
+    assert set(choice_set_items(more, categories, size=50, seed=13)["category_id"]) == {
+        "top", "deep",
+    }  # fmt: skip
+    drawn = choice_set_items(more, categories, size=1, seed=13)
+    assert drawn.group_by("item_id").len()["len"].to_list() == [1] * drawn.height
+
+
 def test_no_product_is_in_both_splits() -> None:
     sets: dict[str, str | None] = {f"top {n}": None for n in range(60)}
     sets |= {f"below {n}": f"top {n % 60}" for n in range(120)}
@@ -231,6 +253,22 @@ def test_no_product_is_in_both_splits() -> None:
     per_set = shown.unique("category_id")["split"]
     assert set(per_set) == {"train", "test"}
     assert 0.6 < (per_set == "train").mean() < 0.95  # type: ignore[operator]
+
+
+def test_five_topmost_sets_leave_no_split_empty() -> None:
+    def splits(names: list[str]) -> dict[str, str]:
+        sets: dict[str, str | None] = dict.fromkeys(names)
+        shown = choice_set_items(*tree_of(sets, 3), size=50, seed=13)
+        return dict(shown.select("category_id", "split").unique().iter_rows())
+
+    names = [f"top {n}" for n in range(60)]
+    train, test = ([n for n in names if splits(names)[n] == s] for s in ("train", "test"))
+    # Of four sets none may be unseen: a fifth of them is less than one.
+    assert set(splits(train[:4]).values()) == {"train"}
+    assert sorted(splits(train[:5]).values()) == ["test", *["train"] * 4]
+    assert sorted(splits(test[:5]).values()) == [*["test"] * 4, "train"]
+    # Where both have one by hash, nothing is moved.
+    assert splits([*train[:4], test[0]]) == dict.fromkeys(train[:4], "train") | {test[0]: "test"}
 
 
 def test_personas_are_split_by_their_ids_alone() -> None:

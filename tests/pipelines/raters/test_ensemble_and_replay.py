@@ -105,6 +105,18 @@ def test_replay_repeats_scores_statuses_and_keys_in_any_order():
     assert replay.metadata()["replayed"] == {"rater": "llm:model", "pairs": 12, "failed": 3}
 
 
+@pytest.mark.parametrize(("key", "model"), [(None, False), ("k1", True)])
+def test_replayed_ensembles_are_a_models_if_answers_are_behind_them(key, model):
+    scores = stored(always("5", "glad")).with_columns(
+        rater=pl.lit("ensemble"), answer_key=pl.lit(key, pl.String)
+    )
+    replay = ReplayRater(scores)
+    assert replay.language_model == model
+    bound = replay.bind(contract_personas(), contract_items())
+    assert bound.language_model == model
+    assert bound.note.endswith("no language model was used.") == (not model)
+
+
 def test_a_pair_that_is_not_stored_is_invalid_and_says_so():
     replay = ReplayRater(stored(always("5", "glad"), items=contract_items()[:2]))
     batch = replay.rate(contract_personas()[:1], contract_items())

@@ -41,7 +41,12 @@ def test_settings_of_prompts_reach_the_model():
     assert [m.role for m in messages] == ["user", "assistant", "user", "assistant"]
     assert messages[0].content.startswith("Be Ana.\n\nRatings go from one")
     assert "Average rating: 10.0 (from 1 to 10)" in messages[2].content
-    assert rater.metadata()["by_hand"] == {"shots": 1, "system": "custom", "history": 3}
+    assert rater.metadata()["by_hand"] == {
+        "shots": 1,
+        "system": "custom",
+        "history": 3,
+        "layout": "letter",
+    }
 
 
 def test_an_ensemble_is_opened_with_its_members():

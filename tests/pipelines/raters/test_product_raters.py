@@ -17,6 +17,7 @@ from pipelines.raters import (
     ListwiseRater,
     Rater,
     TextRater,
+    WordsRater,
     around,
     consistency,
     consistency_markdown,
@@ -43,6 +44,10 @@ FACETS = pl.DataFrame(
         "item_id": ["ml:1", "ml:2", "ml:1", "ml:2", "ml:2", "ml:3"],
     }
 )
+
+
+#: `ml:2` has no rating: it comes last in both sets.
+RATED = pl.DataFrame({"item_id": ["ml:1", "ml:2", "ml:3"], "average_rating": [2.0, None, 3.0]})
 
 
 def vectors(key, ids, rows):
@@ -81,6 +86,11 @@ class TestText(RaterContract):
         return TextRater(SETS, ITEM_VECTORS, PERSONA_VECTORS, HUNDRED)
 
 
+class TestWords(RaterContract):
+    def make(self) -> Rater:
+        return WordsRater(SETS, FACETS, RATED, HUNDRED)
+
+
 class TestListwise(RaterContract):
     def make(self) -> Rater:
         return ListwiseRater(
@@ -114,6 +124,21 @@ def test_a_liked_value_lifts_its_products_and_a_disliked_one_lowers_them():
     scores = rater._scores(persona(likes, dislikes), np.arange(3))[0]
     in_b = 90 / np.sqrt(0.5)
     assert scores == pytest.approx([50 + 0, 50 - (180 + in_b) / 2, 50 + in_b])
+
+
+def test_words_of_a_description_count_for_or_against_values():
+    """50 points, 5 per value that is named, and 10 from the worst to the best rated of a set."""
+    rater = WordsRater(SETS, FACETS, RATED, HUNDRED)
+    # Places: ml:1 is the better one of a, ml:3 of b; ml:2 has no rating and is last in both.
+    for text, scores in (
+        ("Likes things that last.", [60, 50, 60]),
+        ("Loves Wooden things! Lives alone.", [65, 50, 65]),
+        ("Has no patience for steel.", [60, 45, 60]),  # metal, of ml:2 in both of its sets
+        ("Looks for cheap things. Avoids wood.", [60, 50, 55]),  # low price of ml:1, which is wood
+        ("Loves wood. Avoids wood.", [60, 50, 60]),
+    ):
+        people = persona().with_columns(description=pl.lit(text))
+        assert rater._scores(people, np.arange(3))[0].tolist() == scores, text
 
 
 def test_an_unstated_value_weighs_little_and_always_the_same():

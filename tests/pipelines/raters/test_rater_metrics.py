@@ -15,6 +15,7 @@ from pipelines.raters.report._metrics import (
     Predictions,
     evaluate,
     paired_difference,
+    paired_loss_difference,
     reliability,
 )
 from pipelines.scales import SCALES
@@ -69,6 +70,17 @@ def test_calibration_error_is_that_worked_by_hand() -> None:
     )
     # Bin of 0.9: both right, gap 0.1; bin of 0.55: one of two right, gap 0.05.
     assert figures["ece"]["value"] == pytest.approx(0.5 * 0.1 + 0.5 * 0.05)
+
+
+def test_log_loss_is_that_worked_by_hand() -> None:
+    held_out = HeldOut(np.array([0, 1]), np.array([5.0, 1.0]), STARS)
+    even, sure = [0.2] * 5, [0.05, 0.05, 0.05, 0.05, 0.8]
+    left, right = (_said(4, 4, probabilities=np.array([p, p])) for p in (sure, even))
+    loss = -(np.log(0.8) + np.log(0.05)) / 2
+    assert evaluate(left, held_out)["nll"]["value"] == pytest.approx(loss)
+    gap = paired_loss_difference(left, right, held_out)
+    assert gap["value"] == pytest.approx(loss - np.log(5))
+    assert gap["low"] <= gap["value"] <= gap["high"]
 
 
 def test_reliability_rows_say_what_was_claimed_and_what_came() -> None:
@@ -146,7 +158,7 @@ def test_figures_lie_in_their_ranges_and_in_their_intervals(seed: int, n: int) -
     for name, figure in figures.items():
         assert figure["low"] <= figure["high"], name
         assert figure["value"] >= 0, name
-        if name not in {"rmse", "mae"}:
+        if name not in {"rmse", "mae", "nll"}:
             assert figure["value"] <= 1 + 1e-12, name
     assert figures["mae"]["value"] <= figures["rmse"]["value"] + 1e-12
 

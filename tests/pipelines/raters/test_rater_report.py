@@ -165,6 +165,15 @@ def test_answers_give_their_probability_to_the_nearest_answer_of_the_source():
     np.testing.assert_array_equal(mapped.argmax(axis=1), [0, 0, 1, 4])
 
 
+def test_answers_of_a_coarser_scale_share_out_their_probability():
+    # On 0.5-5 the answers 1, 2 and 3 of 1-5 lie at 0.5, 1.625 and 2.75: each is the nearest to two.
+    five, halves = scale_named("1-5"), scale_named("0.5-5")
+    expected, mapped = in_source_units(np.eye(5)[[0, 1, 2]], five, halves)
+    np.testing.assert_allclose(expected, [0.5, 1.625, 2.75])
+    assert [halves.answers[row > 0].tolist() for row in mapped] == [[0.5, 1], [1.5, 2], [2.5, 3]]
+    assert mapped.max() == 0.5
+
+
 def test_cost_is_bounded_by_whole_users(small_world):
     people = collect_people(
         **judged_on(small_world), split="test", most_train=1_000, most=60, human_users=None

@@ -1,0 +1,160 @@
+"""``understudy gc``, ``backup`` and ``restore``: upkeep of a home."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from pipelines.cli.options import (
+    ConfigOption,
+    HomeOption,
+    JsonOption,
+    emit,
+    human_bytes,
+    open_settings,
+    progress_bar,
+    table,
+)
+
+Facts = Mapping[str, Any]
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+def gc(
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="List what would be removed, remove nothing.")
+    ] = False,
+    grace: Annotated[
+        float,
+        typer.Option(
+            "--grace", min=0, help="Hours for which a version without a user is kept all the same."
+        ),
+    ] = 24.0,
+    home: HomeOption = None,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Remove what no release and no current table needs: versions, and answers of models.
+
+    A version goes if no release pins it and no current table was made from
+    it. A stored answer goes with the last version that asked for it; one
+    without a record of who asked is kept and counted. Not while a run is
+    using the store. `understudy answers gc` drops failed answers.
+
+    JSON: {"removed", "versions": [{"dataset", "version", "bytes"}], "bytes",
+    "kept", "kept_bytes", "answers": {"removed", "attributed", "unattributed"}}.
+    """
+    from pipelines.llm.answers import AnswerStore, UnusedReport, files_named
+    from pipelines.store import Store
+
+    settings = open_settings(home, config)
+    store = Store(settings.runtime.home)
+    answers = UnusedReport(0, 0, 0)
+
+    def with_answers(kept: Sequence[Facts], unneeded: Sequence[Facts]) -> None:
+        nonlocal answers
+        if not (store.home / "answers").is_dir():
+            return
+        named, gone = (
+            [n for facts in some for n in files_named(facts)] for some in (kept, unneeded)
+        )
+        with AnswerStore(store.home, settings.serving) as stored:
+            answers = stored.gc_unused(named, gone, dry_run=dry_run)
+
+    found = store.collect_garbage(
+        grace=timedelta(hours=grace), dry_run=dry_run, before_removal=with_answers
+    )
+    payload = {
+        "removed": found.removed,
+        "versions": [{"dataset": d, "version": v, "bytes": b} for d, v, b in found.versions],
+        "bytes": found.bytes,
+        "kept": found.kept,
+        "kept_bytes": found.kept_bytes,
+        "answers": asdict(answers),
+    }
+
+    def render(screen: Console) -> None:
+        if found.versions:
+            grid = table("table", "version", "size", numeric=["size"])
+            for dataset, version, size in found.versions:
+                grid.add_row(dataset, version, human_bytes(size))
+            screen.print(grid)
+        done = "removed" if found.removed else "would be removed"
+        screen.print(
+            f"{len(found.versions)} versions {done} ({human_bytes(found.bytes)}), "
+            f"{found.kept} kept ({human_bytes(found.kept_bytes)})."
+        )
+        screen.print(
+            f"{answers.removed:,} answers {done}, {answers.attributed:,} kept for tables, "
+            f"{answers.unattributed:,} kept because no table is on record for them."
+        )
+
+    emit(payload, render, as_json=as_json)
+
+
+def backup(
+    target: Annotated[
+        Path, typer.Argument(metavar="FILE", dir_okay=False, help="Tar file to write.")
+    ],
+    home: HomeOption = None,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Write releases, current tables, what they were made from, and answers to one file.
+
+    Runs may go on. Worlds, downloads, dbt's scratch and Dagster's own
+    database are not in it.
+
+    JSON: {"file", "releases", "versions", "files", "bytes"}.
+    """
+    from pipelines.store import Store
+
+    store = Store(open_settings(home, config).runtime.home)
+    with progress_bar("writing", unit="bytes", disable=as_json) as advance:
+        done = store.backup(target, advance)
+    payload = {"file": str(target), **asdict(done)}
+
+    def render(screen: Console) -> None:
+        screen.print(
+            f"{target}: {done.releases} releases, {done.versions} versions of tables, "
+            f"{done.files} files, {human_bytes(done.bytes)}.",
+            markup=False,
+        )
+
+    emit(payload, render, as_json=as_json)
+
+
+def restore(
+    archive: Annotated[
+        Path, typer.Argument(metavar="FILE", dir_okay=False, exists=True, help="A backup.")
+    ],
+    home: HomeOption = None,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Unpack a backup into an empty home and check every byte.
+
+    JSON: {"home", "releases", "versions", "files", "bytes"}.
+    """
+    from pipelines.store import restore as restored
+
+    target = Path(open_settings(home, config).runtime.home)
+    with progress_bar("checking", unit="bytes", disable=as_json) as advance:
+        done = restored(archive, target, advance)
+    payload = {"home": str(target), **asdict(done)}
+
+    def render(screen: Console) -> None:
+        screen.print(
+            f"{target}: {done.releases} releases, {done.versions} versions of tables, "
+            f"{human_bytes(done.bytes)}; every byte is as committed.",
+            markup=False,
+        )
+
+    emit(payload, render, as_json=as_json)

@@ -1,0 +1,101 @@
+"""``understudy report``: one page about a release."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from pipelines.cli.options import (
+    ConfigOption,
+    HomeOption,
+    JsonOption,
+    RefArgument,
+    emit,
+    full_ref,
+    open_settings,
+    progress_bar,
+    table,
+)
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+def report(
+    release: RefArgument = "latest",
+    html: Annotated[
+        bool, typer.Option("--html", help="Write one page that needs no network.")
+    ] = False,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            dir_okay=False,
+            show_default=False,
+            help="File of the page; default <name>-<version>.html in the current folder.",
+        ),
+    ] = None,
+    persona: Annotated[
+        str | None,
+        typer.Option("--persona", show_default=False, help="Persona shown; default the first."),
+    ] = None,
+    home: HomeOption = None,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Report on a release: a persona, personas beside people, raters, checks, lineage, terms.
+
+    JSON: {"release", "world", "persona": {"persona_id", "description", "likes", "dislikes",
+    "ratings": [{"item_id", "title", "expected", "probabilities", "why"}]}, "checks", "page"};
+    the persona and the page are null where there is none.
+    """
+    from pipelines.graph import write_bytes
+    from pipelines.quality import release_report, report_page
+    from pipelines.store import Store
+
+    settings = open_settings(home, config)
+    found = Store(settings.runtime.home).release(full_ref(release, settings))
+    with progress_bar(f"reading {found.name}", disable=as_json):
+        values = release_report(found, persona=persona)
+        page = None
+        if html or out is not None:
+            page = out or Path(f"{found.name}-{found.version}.html")
+            write_bytes(page, report_page(values).encode())
+    shown = values["persona"]
+    kept = ("item_id", "title", "expected", "probabilities", "why")
+    who = ("persona_id", "description", "likes", "dislikes")
+    payload = {
+        "release": str(found),
+        "world": found.world,
+        "persona": shown
+        and {
+            **{key: shown[key] for key in who},
+            "ratings": [{key: rating[key] for key in kept} for rating in shown["ratings"]],
+        },
+        "checks": {key: values["checks"][key] for key in ("passed", "failed", "not_applicable")},
+        "page": None if page is None else str(page),
+    }
+
+    def render(screen: Console) -> None:
+        screen.print(values["title"], style="bold", markup=False)
+        screen.print(f"{found}: {', '.join(values['contents'])}", markup=False)
+        for note in values["notes"]:
+            screen.print(note, markup=False)
+        if shown:
+            heading = ", ".join([shown["name"] or shown["persona_id"], *shown["facts"]])
+            screen.print(f"\n{heading}", style="bold", markup=False)
+            screen.print(shown["description"], markup=False)
+            grid = table(values["item"], "why", "rating", numeric=["rating"])
+            for rating in shown["ratings"]:
+                grid.add_row(rating["title"], rating["why"], f"{rating['expected']:.1f}")
+            screen.print(grid)
+        counts = values["checks"]
+        screen.print(
+            f"checks: {counts['passed']} passed, {counts['failed']} failed, "
+            f"{counts['not_applicable']} not applicable"
+        )
+        screen.print("The whole report: --html." if page is None else f"Page: {page}", markup=False)
+
+    emit(payload, render, as_json=as_json)
