@@ -1,12 +1,12 @@
 """Dialogues played by a language model: all at once against one request at a time.
 
-    python benchmarks/dialogue/model.py --dialogues 256 --alone 8
+    python benchmarks/dialogue/model.py --dialogues 256 --alone 6
 
 A Llama of about 15 million random parameters (the shape of benchmarks/engines) plays agent and
 customer on a generated book. *Together*: all dialogues move turn by turn through `ask`, with packed
 prompts. *Alone*: dialogue after dialogue, each request by itself, as a plain loop would; `--alone`
 of the same dialogues are played. Then all of them once more against the stored answers: a rerun
-asks nothing. CPU is that of this process.
+asks nothing. CPU is that of this process; imports and loading at first use come before.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import resource
 import sys
 import tempfile
 import time
@@ -67,7 +68,8 @@ def shown(name: str, one: dict[str, Any]) -> str:
         f"{one['dialogues'] / one['cpu']:.3f} per s of CPU, {one['calls']} calls, "
         f"{one['prompt_tokens']:,} ({one['cached_tokens'] / max(one['prompt_tokens'], 1):.0%} "
         f"shared) + {one['completion_tokens']:,} tokens, {json.dumps(one['status'])}, "
-        f"load {os.getloadavg()[0]:.1f}"
+        f"load {os.getloadavg()[0]:.1f}, "
+        f"peak {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10:,.0f} MiB"
     )
 
 
@@ -76,13 +78,13 @@ def main() -> None:
     parser.add_argument("--model", type=Path, help="folder of a model (default: 15 M parameters)")
     parser.add_argument("--agent", default="model-base")
     parser.add_argument("--confidences", default="none")
-    parser.add_argument("--dtype", default="float32")
+    parser.add_argument("--dtype", default="bfloat16")
     parser.add_argument("--dialogues", type=int, default=256)
-    parser.add_argument("--alone", type=int, default=8)
+    parser.add_argument("--alone", type=int, default=6)
     parser.add_argument("--questions", type=int, default=2)
     parser.add_argument("--products", type=int, default=15)
     parser.add_argument("--window", type=int, default=256)
-    parser.add_argument("--batch-tokens", type=int, default=65_536)
+    parser.add_argument("--batch-tokens", type=int, default=393_216)
     args = parser.parse_args()
 
     import torch
@@ -98,6 +100,8 @@ def main() -> None:
         home = f"{scratch}/together"
         settings = settings_of(args, home, together=True)
         every, few = range(args.dialogues), range(args.alone)
+        warm = settings_of(args, f"{scratch}/warm", together=True)
+        played(args, book, range(1), warm, block=1)
         together, turns = played(args, book, every, settings, block=args.dialogues)
         print(shown("together", together), flush=True)
         again, repeated = played(args, book, every, settings, block=args.dialogues)

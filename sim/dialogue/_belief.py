@@ -307,11 +307,19 @@ class Features:
 class Priors:
     """Beliefs of lifetimes at the start of an episode.
 
-    A returning customer keeps its weights. Another customer's prior is the mean of a Dirichlet
-    with α_k = 1 plus the weights at the end of each past episode.
+    A returning customer keeps its weights w, or w^carry. Another customer's prior is the mean of a
+    Dirichlet with α_k = 1 plus the weights at the end of each past episode.
+
+    Parameters
+    ----------
+    types
+        Types (count).
+    carry
+        Exponent of kept weights (0-1); 0 forgets them.
     """
 
-    def __init__(self, types: int) -> None:
+    def __init__(self, types: int, carry: float = 1.0) -> None:
+        self._carry = carry
         self._slots: dict[int, int] = {}
         self._free: list[int] = []
         self._label = np.zeros(0, np.int64)
@@ -326,7 +334,8 @@ class Priors:
         known = np.flatnonzero(slots >= 0)
         at = slots[known]
         same = self._label[at] == customers[known]
-        log_w[known[same]] = self._log_w[at[same]]
+        # `SetBelief.posterior` normalises.
+        log_w[known[same]] = self._carry * self._log_w[at[same]]
         alpha = self._alpha[at[~same]]
         log_w[known[~same]] = np.log(alpha / alpha.sum(axis=1, keepdims=True))
         return log_w, combine(np.where(slots >= 0, lifetimes + 1, 0))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -141,6 +141,8 @@ class Book:
         Names of the raters whose mean the scores are.
     reference
         Release that it was opened from; empty for a generated book.
+    release
+        That release; None for a generated or disclosed book.
     """
 
     sets: tuple[ChoiceSet, ...]
@@ -151,6 +153,7 @@ class Book:
     raters: tuple[str, ...] = ()
     reference: str = ""
     metadata: Mapping[str, Any] = field(default_factory=dict)
+    release: Release | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         where = self.reference or "book"
@@ -242,6 +245,7 @@ class Book:
             splits=np.array([SPLITS.index(s) for s in persona_splits(ids)], np.int8),
             raters=_raters(release),
             reference=release.ref,
+            release=release,
             metadata={
                 "sets_without_scores": unscored,
                 "personas_without_scores": int((~known.any(axis=1)).sum()),
@@ -286,10 +290,10 @@ class Book:
         return np.stack([~np.isnan(s.y).any(axis=1) for s in self.sets], axis=1)
 
     @cached_property
-    def playable(self) -> npt.NDArray[np.bool_]:
-        """`scored`, and the best score reaches `MIN_BEST`; of shape (personas, sets)."""
-        best = np.stack([np.nan_to_num(s.y, nan=-1.0).max(axis=1) for s in self.sets], axis=1)
-        return self.scored & (best >= MIN_BEST)
+    def best(self) -> Floats:
+        """Best score of a persona in a set, -1 unless `scored`; of shape (personas, sets)."""
+        found = np.stack([np.nan_to_num(s.y, nan=-1.0).max(axis=1) for s in self.sets], axis=1)
+        return np.where(self.scored, found, -1.0).astype(np.float32)
 
     def scores(self, sets: Ints, personas: Ints) -> Floats:
         """Scores of pairs, of shape (n, largest set); NaN beyond the end of a smaller set."""
@@ -301,9 +305,16 @@ class Book:
     def disclosed(self) -> Book:
         """The book as agents may read it: scores of train personas in seen categories only.
 
-        Other personas are left out, and scores of unseen categories are NaN.
+        Other personas are left out, and scores of unseen categories are NaN. ReleaseError if there
+        is no train persona.
         """
         train = np.flatnonzero(self.splits == SPLITS.index("train"))
+        if not len(train):
+            raise ReleaseError(
+                f"none of {len(self.persona_ids)} personas with scores is of the split train",
+                where=self.reference or "book",
+                hint="score more personas",
+            )
         return replace(
             self,
             sets=tuple(
@@ -314,7 +325,60 @@ class Book:
             descriptions=tuple(self.descriptions[n] for n in train),
             attributes=tuple(self.attributes[n] for n in train),
             splits=self.splits[train],
+            release=None,
         )
+
+    def tables(self, names: Iterable[str]) -> dict[str, Any]:
+        """Tables for raters: of the release, else as far as the book's arrays hold them.
+
+        ``items`` and ``personas`` are given in any case, personas in the book's order; others where
+        there are any.
+        """
+        wanted = {"items", "personas", *names}
+        if self.release is None:
+            own = self._frames()
+            return {name: own[name] for name in sorted(wanted & own.keys())}
+        found = {name: self.release[name].polars() for name in sorted(wanted & set(self.release))}
+        ids = pl.DataFrame({"persona_id": self.persona_ids})
+        found["personas"] = ids.join(
+            found["personas"], on="persona_id", how="left", maintain_order="left"
+        )
+        return found
+
+    def _frames(self) -> dict[str, pl.DataFrame]:
+        """The arrays as tables: `items`, `personas`, `choice_set_items`, `facets`."""
+        shown = [(s.category_id, i, n) for s in self.sets for n, i in enumerate(s.item_ids)]
+        items = pl.DataFrame(
+            {
+                "item_id": [i for s in self.sets for i in s.item_ids],
+                "title": [t for s in self.sets for t in s.titles],
+                "description": [t for s in self.sets for t in s.texts],
+                "price": np.concatenate([s.price for s in self.sets]),
+                "average_rating": np.concatenate([s.rating for s in self.sets]),
+            }
+        )
+        people = {"persona_id": self.persona_ids, "description": self.descriptions}
+        stated = [
+            (s.category_id, f.kind, f.kind, f.values[value], s.item_ids[n])
+            for s in self.sets
+            for f in s.facets
+            for n, value in enumerate(f.of.tolist())
+            if value >= 0
+        ]
+        return {
+            "items": items.fill_nan(None).unique("item_id", maintain_order=True),
+            "personas": pl.DataFrame(people),
+            "choice_set_items": pl.DataFrame(
+                shown, schema=["category_id", "item_id", "position"], orient="row"
+            ),
+            "facets": pl.DataFrame(
+                stated,
+                schema=dict.fromkeys(
+                    ("category_id", "facet_id", "kind", "value", "item_id"), pl.String
+                ),
+                orient="row",
+            ),
+        }
 
 
 #: Tables that a book is made of.

@@ -104,7 +104,7 @@ class DialogueViews:
         }
 
     def _advance(self, rows: Ints, actions: Ints) -> Step:
-        """One action of each row; Nothing has changed after an error of the customer's model."""
+        """One action of each row; a single row is as it was after an error of a model's reply."""
         own = self.sessions
         allowed = own.allowed(rows)[np.arange(len(rows)), actions]
         sale, left = actions >= MAX_FACETS, own.questions_left[rows] > 0
@@ -194,8 +194,8 @@ class DialogueEnv(DialogueViews, gymnasium.Env[Observation, Any]):
 
     ## Starting State
     A lifetime drawn by hash from a seed, which is drawn from `self.np_random` or given by
-    `reset(options={"lifetime": …})`: the one of the same seed in `sim dialogue`. Customers and
-    choice sets don't repeat within it.
+    `reset(options={"lifetime": …})`: the one of the same seed in `understudy dialogue`. Customers
+    and choice sets don't repeat within it.
 
     ## Episode End
     - Terminated: the last shopping episode ended.

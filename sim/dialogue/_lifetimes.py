@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 import numpy as np
+import numpy.typing as npt
 
 from pipelines.errors import ConfigError
 from pipelines.seeding import uniform
-from sim.dialogue._book import SPLITS, Book, Ints
+from sim.dialogue._book import MIN_BEST, SPLITS, Book, Ints
 
 __all__ = ["CELLS", "SETTINGS", "Cell", "Lifetimes", "Setting", "product_order"]
 
@@ -22,7 +23,12 @@ Cell = Literal["seen/seen", "unseen/seen", "seen/unseen", "unseen/unseen"]
 #: Customer and category: whether agents may use their scores. Unseen customers are test personas.
 CELLS: tuple[Cell, ...] = get_args(Cell)
 
+#: Orders of a choice set's products: prompts of dialogues with the same one begin alike (count).
+ORDERS = 4
+
 _PERSONA, _SET, _ORDER = 101, 102, 103
+#: Lifetimes that are drawn at once (count).
+_DRAWN = 4_096
 
 
 @dataclass(frozen=True)
@@ -40,7 +46,10 @@ class Lifetimes:
     customers
         Label of the customer within the lifetime, from 0; of shape (lifetimes, episodes).
     skipped
-        Pairs that were drawn and have no best score of 60 or lack a score, of shape (lifetimes,).
+        Pairs that were drawn and whose best score is below ``min_best``, or that lack a score; of
+        shape (lifetimes,).
+    min_best
+        Best score below which a persona does not shop in a category (points).
     """
 
     seeds: Ints
@@ -50,6 +59,7 @@ class Lifetimes:
     personas: Ints
     customers: Ints
     skipped: Ints
+    min_best: float = MIN_BEST
 
     def __len__(self) -> int:
         return len(self.seeds)
@@ -68,6 +78,7 @@ class Lifetimes:
         setting: Setting = "customer",
         cell: Cell = "unseen/seen",
         episodes: int = 10,
+        min_best: float = MIN_BEST,
     ) -> Lifetimes:
         """Draw customers and categories without repetition within a lifetime.
 
@@ -99,19 +110,29 @@ class Lifetimes:
         numbers = np.asarray(seeds, np.int64)
         drawn = np.empty((2, len(numbers), episodes), np.int64)
         skipped = np.zeros(len(numbers), np.int64)
-        playable = book.playable[np.ix_(personas, sets)]
-        for row, seed in enumerate(numbers):
-            people = np.argsort(uniform(seed, _PERSONA, book.persona_hashes[personas]))
-            shelves = np.argsort(uniform(seed, _SET, book.set_hashes[sets]))
-            pairs, skipped[row] = _pairs(playable[np.ix_(people, shelves)], setting, episodes)
-            if pairs is None:
+        playable = book.best[np.ix_(personas, sets)] >= min_best
+        for start in range(0, len(numbers), _DRAWN):
+            rows = slice(start, start + _DRAWN)
+            own = numbers[rows, None]
+            people = np.argsort(uniform(own, _PERSONA, book.persona_hashes[personas]), axis=1)
+            shelves = np.argsort(uniform(own, _SET, book.set_hashes[sets]), axis=1)
+            if setting == "both":
+                pairs = _varied(playable, people, shelves, episodes)
+            elif setting == "customer":
+                pairs = _fixed(playable, people, shelves, episodes)
+            else:
+                found, few, lacking = _fixed(playable.T, shelves, people, episodes)
+                pairs = found[::-1], few, lacking
+            found, skipped[rows], lacking = pairs
+            if lacking.any():
                 raise ConfigError(
-                    f"no {episodes} episodes with a best score of 60 or more in the cell {cell}",
-                    where=f"setting {setting}, seed {seed}, {book.reference or 'book'}",
+                    f"no {episodes} episodes with a best score of {min_best:g} or more in the cell "
+                    f"{cell}",
+                    where=f"setting {setting}, seed {numbers[rows][lacking.argmax()]}, "
+                    f"{book.reference or 'book'}",
                     hint="take fewer episodes or another cell",
                 )
-            drawn[0, row] = personas[people[pairs[0]]]
-            drawn[1, row] = sets[shelves[pairs[1]]]
+            drawn[:, rows] = personas[found[0]], sets[found[1]]
         labels = np.zeros(episodes) if setting == "customer" else np.arange(episodes)
         return cls(
             seeds=numbers,
@@ -121,13 +142,25 @@ class Lifetimes:
             personas=drawn[0],
             customers=np.tile(labels.astype(np.int64), (len(numbers), 1)),
             skipped=skipped,
+            min_best=min_best,
         )
 
 
-def product_order(book: Book, seeds: Ints, episode: int, sets: Ints) -> Ints:
-    """Product at each number of a dialogue, -1 beyond its end; of shape (n, largest set)."""
+def product_order(
+    book: Book, seeds: Ints, episode: int, sets: Ints, *, orders: int | None = ORDERS
+) -> Ints:
+    """Product at each number of a dialogue, -1 beyond its end; of shape (n, largest set).
+
+    Each choice set has `orders` orders, of which a dialogue has one by hash; None: any order.
+    """
     width = np.arange(int(book.sizes.max()))
-    keys = uniform(seeds[:, None], _ORDER, episode, book.set_hashes[sets][:, None], width)
+    hashes = book.set_hashes[sets]
+    if orders is None:
+        drawn = (seeds[:, None], _ORDER, episode)
+    else:
+        share = uniform(seeds, _ORDER, episode, hashes)
+        drawn = ((share * orders).astype(np.int64)[:, None], _ORDER, 0)
+    keys = uniform(*drawn, hashes[:, None], width)
     beyond = width >= book.sizes[sets][:, None]
     keys[beyond] = 2.0
     order = np.argsort(keys, axis=1).astype(np.int64)
@@ -135,36 +168,58 @@ def product_order(book: Book, seeds: Ints, episode: int, sets: Ints) -> Ints:
     return order
 
 
-def _pairs(
-    playable: np.ndarray, setting: Setting, episodes: int
-) -> tuple[tuple[Ints, Ints] | None, int]:
-    """Rows and columns of the pairs that are played, in the order drawn, and how many are not."""
-    skipped = 0
-    if setting == "both":
-        rows: list[int] = []
-        columns: list[int] = []
-        free = np.ones(playable.shape[0], np.bool_)
-        for column in range(playable.shape[1]):
-            if len(rows) == episodes:
-                break
-            left = np.flatnonzero(free)
-            first = int(playable[left, column].argmax()) if len(left) else 0
-            if not len(left) or not playable[left[first], column]:
-                skipped += len(left)
-                continue
-            skipped += first
-            free[left[first]] = False
-            rows.append(int(left[first]))
-            columns.append(column)
-        if len(rows) < episodes:
-            return None, skipped
-        return (np.array(rows), np.array(columns)), skipped
-    table = playable if setting == "customer" else playable.T
-    for fixed, row in enumerate(table):
-        found = np.flatnonzero(row)[:episodes]
-        if len(found) == episodes:
-            skipped += int(found[-1]) + 1 - episodes
-            same = np.full(episodes, fixed)
-            return ((same, found) if setting == "customer" else (found, same)), skipped
-        skipped += len(row) - len(found)
-    return None, skipped
+def _fixed(
+    playable: npt.NDArray[np.bool_], fixed: Ints, varied: Ints, episodes: int
+) -> tuple[Ints, Ints, npt.NDArray[np.bool_]]:
+    """The first of ``fixed`` with enough playable pairs, and the first of ``varied`` in them.
+
+    Parameters
+    ----------
+    playable
+        Of shape (fixed, varied).
+    fixed, varied
+        Orders of both by lifetime, of shapes (n, fixed) and (n, varied).
+    episodes
+        Pairs of a lifetime (count).
+
+    Returns
+    -------
+    Pairs of shape (2, n, episodes), pairs skipped of shape (n,), and lifetimes that lack pairs.
+    """
+    count = playable.sum(axis=1)
+    enough = count[fixed] >= episodes
+    first = enough.argmax(axis=1)
+    at = np.arange(len(fixed))
+    chosen = fixed[at, first]
+    ok = np.take_along_axis(playable[chosen], varied, axis=1)
+    places = np.argsort(~ok, axis=1, kind="stable")[:, :episodes]
+    # Of those before the chosen one all that can't be played; of its own those up to the last.
+    lost = np.cumsum(playable.shape[1] - count[fixed], axis=1)
+    before = np.where(first > 0, lost[at, np.maximum(first - 1, 0)], 0)
+    skipped = before + places[:, -1] + 1 - episodes
+    pairs = np.stack([np.repeat(chosen[:, None], episodes, 1), varied[at[:, None], places]])
+    return pairs, skipped, ~enough.any(axis=1)
+
+
+def _varied(
+    playable: npt.NDArray[np.bool_], people: Ints, shelves: Ints, episodes: int
+) -> tuple[Ints, Ints, npt.NDArray[np.bool_]]:
+    """Pairs in which both change, as of `_fixed`: each set has the first free customer of it."""
+    n = len(people)
+    pairs = np.zeros((2, n, episodes), np.int64)
+    skipped, made = np.zeros(n, np.int64), np.zeros(n, np.int64)
+    free = np.ones(people.shape, np.bool_)
+    for column in shelves.T:
+        open_ = np.flatnonzero(made < episodes)
+        if not len(open_):
+            break
+        who = people[open_]
+        ok = playable[who, column[open_, None]] & free[open_]
+        found, first = ok.any(axis=1), ok.argmax(axis=1)
+        passed = np.arange(people.shape[1]) < np.where(found, first, people.shape[1])[:, None]
+        skipped[open_] += (free[open_] & passed).sum(axis=1)
+        rows, place = open_[found], first[found]
+        pairs[:, rows, made[rows]] = people[rows, place], column[rows]
+        free[rows, place] = False
+        made[rows] += 1
+    return pairs, skipped, made < episodes

@@ -18,7 +18,7 @@ from pipelines.errors import ConfigError
 from pipelines.hints import nearest
 from sim.dialogue._answers import value_means
 from sim.dialogue._book import Book, Ints
-from sim.dialogue._protocol import CONFIDENCES, REGRET_LEVELS
+from sim.dialogue._protocol import CONFIDENCES, REGRET_LEVELS, STATED
 from sim.metrics import RESAMPLES, Figure, paired_permutation, user_weights
 
 __all__ = [
@@ -192,7 +192,7 @@ def calibration(
     draws: int = RESAMPLES,
     seed: int = 0,
 ) -> dict[tuple[int, str], tuple[Figure, int]]:
-    """ECE of each of the six confidences in these episodes, with the lifetimes behind it.
+    """ECE of the six confidences and the stated ones in these episodes, and their lifetimes.
 
     Parameters
     ----------
@@ -210,8 +210,9 @@ def calibration(
     found = {}
     for episode in episodes:
         own = turns.filter(pl.col("episode") == episode, pl.col("kind").is_in(list(kinds)))
-        for name in CONFIDENCES:
-            rows = own.select("seed", confidence=name, happened=tests[name]).drop_nulls()
+        for name in filter(own.columns.__contains__, (*CONFIDENCES, *STATED)):
+            event = tests[name.removeprefix("stated_")]
+            rows = own.select("seed", confidence=name, happened=event).drop_nulls()
             if not rows.height:
                 continue
             seeds, life = np.unique(rows["seed"].to_numpy(), return_inverse=True)

@@ -25,6 +25,7 @@ __all__ = [
     "NO_PREFERENCE",
     "OK",
     "REGRET_LEVELS",
+    "STATED",
     "STATUSES",
     "UNMATCHED",
     "Actions",
@@ -61,6 +62,8 @@ OK, FAILED, LEAKED = range(3)
 REGRET_LEVELS = (5.0, 10.0, 20.0, 30.0)
 #: Events about the product that would be sold whose probability an agent may state.
 CONFIDENCES = ("top_1", "top_5", "regret_5", "regret_10", "regret_20", "regret_30")
+#: Columns of the same events where an agent also states percentages in words.
+STATED = tuple(f"stated_{name}" for name in CONFIDENCES)
 
 Feedback = Literal["none", "regret", "stars", "text"]
 #: Forms of feedback; `none` is the control.
@@ -168,8 +171,11 @@ class Actions:
     expected_regret, confidences
         Of ``product`` by the agent's belief, of shapes (n,) and (n, 6), order of `CONFIDENCES`;
         NaN or None where there is none.
+    stated
+        The same six as a language model states them in words, of shape (n, 6).
     distribution
-        Probabilities of recommendations by number in the dialogue, of shape (n, largest set).
+        Probabilities of recommendations by number in the dialogue, of shape (n, largest set). No
+        table holds them: those of a model are found by ``answer_key`` in the answer store.
     answer_key, tokens
         Of the stored model answer, and its tokens; None without a model.
     forgotten
@@ -184,6 +190,7 @@ class Actions:
     status: Codes | None = None
     expected_regret: Floats | None = None
     confidences: Floats | None = None
+    stated: Floats | None = None
     distribution: Floats | None = None
     answer_key: Texts | None = None
     tokens: Ints | None = None

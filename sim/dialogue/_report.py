@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,8 +14,9 @@ import polars as pl
 
 from pipelines.config import identity_hash
 from pipelines.contracts import DIALOGUE
-from pipelines.errors import IntegrityError
+from pipelines.errors import ConfigError, IntegrityError
 from sim.dialogue._book import Book
+from sim.dialogue._lifetimes import Lifetimes
 from sim.dialogue._metrics import (
     METRICS,
     Values,
@@ -25,7 +26,7 @@ from sim.dialogue._metrics import (
     paired,
     values_of,
 )
-from sim.dialogue._protocol import CONFIDENCES
+from sim.dialogue._protocol import CONFIDENCES, STATED
 from sim.dialogue._run import Played
 from sim.dialogue._suites import BOUNDS, FLOORS, SUITES, Configuration, DialogueContext, Suite
 from sim.metrics import Figure, false_discovery
@@ -48,8 +49,12 @@ FIGURES: dict[str, str] = METRICS | {
     "slope": "normalised regret per episode, by least squares in each lifetime",
     "memory_effect": "normalised regret with memory minus that without, same lifetimes",
     "faithful": "share of the customers' facet answers whose products score above the set's mean",
+    "skipped": "pairs that a lifetime's draw left out for their best score (count)",
     "regret_episode_N": "regret of the product that would be sold after so many questions (points)",
-    **{f"ece_{c}": f"expected calibration error of {c}, ten equal bins" for c in CONFIDENCES},
+    **{
+        f"ece_{c}": f"expected calibration error of {c}, ten equal bins"
+        for c in (*CONFIDENCES, *STATED)
+    },
 }
 #: Metrics of a report's table, of whole lifetimes.
 _TABLE = ("regret", "normalised_regret", "gap_closed", "top_1", "top_5", "questions", "repeated",
@@ -73,8 +78,9 @@ MAX_FAILED = 0.05
 _SLICES = (1, 5, 10)
 _LEGEND = (
     "Means over lifetimes with 95 % bootstrap intervals over lifetimes. Source `statistical` and "
-    "`baseline`: no language model. Statistical agents know the answer model of the statistical "
-    "customer, which a language model has to find out."
+    "`baseline`: agents without a language model. Statistical agents know the answer model of the "
+    "statistical customer, which a language model has to find out. Intervals of pictures with more "
+    "than eight curves stand in `report.csv` alone."
 )
 
 
@@ -96,6 +102,8 @@ class DialogueRun:
         Time of each suite.
     results
         Suites with their results, for the pages; empty of a run that was read.
+    not_played
+        Sentences on rows whose cell or setting has too few customers or choice sets.
     """
 
     key: str
@@ -106,6 +114,7 @@ class DialogueRun:
     flagged: list[str]
     seconds: dict[str, float]
     results: Mapping[str, tuple[Any, Result]]
+    not_played: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -143,13 +152,16 @@ def run_suites(
     if custom:
         suites["agents"] = _own_suite(custom)
     frames, results, seconds, played = [], {}, {}, list[Played]()
-    flagged = []
+    flagged, not_played = list[str](), list[str]()
     for name, suite in suites.items():
         began = time.perf_counter()
-        rows = [(row, context.play(row, seeds=suite.seeds)) for row in suite.rows(context.models)]
-        figures = _figures(context.book, suite, rows)
+        playable, lacking = _playable(context, suite)
+        not_played += [f"{name}: {text}" for text in lacking]
+        rows = [(row, context.play(row, seeds=suite.seeds)) for row, _ in playable]
+        figures = _figures(context.book, suite, rows, [drawn for _, drawn in playable])
         frames.append(_report_frame(name, suite, rows, figures))
-        results[name] = (_page(name, suite), _result(suite, rows, figures))
+        notes = [*_circumstances(context, figures), *lacking]
+        results[name] = (_page(name, suite), _result(suite, rows, figures, notes))
         flagged += [
             f"{name}: {share:.0%} of the episodes of {_title(suite, row)} have no regret"
             for (row, _), found in zip(rows, figures, strict=True)
@@ -180,7 +192,44 @@ def run_suites(
         flagged=flagged,
         seconds=seconds,
         results=results,
+        not_played=not_played,
     )
+
+
+def _playable(
+    context: DialogueContext, suite: Suite
+) -> tuple[list[tuple[Configuration, Lifetimes]], list[str]]:
+    """Rows with enough customers and choice sets, and what the cells and settings of others lack.
+
+    A small release has no unseen categories: the other cells are played.
+
+    Raises
+    ------
+    ConfigError
+        If no row can be played.
+    """
+    rows: list[tuple[Configuration, Lifetimes]] = []
+    lacking: dict[str, ConfigError] = {}
+    for row in suite.rows(context.models):
+        try:
+            rows.append((row, context.draw(row, seeds=suite.seeds)))
+        except ConfigError as error:
+            lacking.setdefault(str(error), error)
+    if not rows:
+        raise next(iter(lacking.values()))
+    return rows, [f"rows not played: {text}" for text in lacking]
+
+
+def _circumstances(context: DialogueContext, figures: list[Points]) -> list[str]:
+    """Sentences on what the rows of a suite share."""
+    most = max(found["skipped", 0.0].figure.value for found in figures)
+    found = [
+        f"Pairs skipped in a lifetime's draw, for a best score below "
+        f"{context.settings.dialogue.min_best:g}: {most:.2f} at most on average (the paper: 3.75)."
+    ]
+    if context.customer != "statistical":
+        found.append(f"Customers of all rows: {context.customer}.")
+    return found
 
 
 def _own_suite(custom: Sequence[Configuration]) -> Suite:
@@ -191,7 +240,7 @@ def _own_suite(custom: Sequence[Configuration]) -> Suite:
     return Suite(
         "How do these agents do?",
         "ours",
-        "nothing",
+        "",
         lambda _: [*chosen, *custom],
         ("agent", "memory"),
         ("agent", "random"),
@@ -230,12 +279,14 @@ _WHOLE = ("regret", "normalised_regret", "top_1", "top_3", "top_5", "stars", "qu
           "repeated", "unmatched", "failed")  # fmt: skip
 
 
-def _figures(book: Book, suite: Suite, rows: Rows) -> list[Points]:
+def _figures(book: Book, suite: Suite, rows: Rows, drawn: Sequence[Lifetimes]) -> list[Points]:
     """Points of each row; tests are corrected over the rows of the suite."""
     shares = [values_of(played.episodes, _SHARE) for _, played in rows]
     out: list[Points] = []
-    for (row, played), share in zip(rows, shares, strict=True):
+    for (row, played), share, life in zip(rows, shares, drawn, strict=True):
         found: Points = {}
+        skipped = Values(life.seeds, np.zeros(1), life.skipped[:, None].astype(np.float64))
+        found["skipped", 0.0] = _overall(skipped)
         episodes, turns = played.episodes, played.turns
         curves = {name: values_of(episodes, name) for name in _CURVES}
         for name, values in curves.items():
@@ -346,17 +397,22 @@ def _report_frame(name: str, suite: Suite, rows: Rows, figures: list[Points]) ->
     return pl.DataFrame(lines, schema=DIALOGUE["dialogue.report"].polars_schema())
 
 
-def _result(suite: Suite, rows: Rows, figures: list[Points]) -> Result:
+def _result(suite: Suite, rows: Rows, figures: list[Points], notes: Sequence[str]) -> Result:
     from sim.experiments import Comparison, Result, Row
 
     made, compared = [], []
+    zero = _always_zero(figures)
     titles = [_title(suite, row) for row, _ in rows]
     for n, ((row, played), found) in enumerate(zip(rows, figures, strict=True)):
         labels = {name: row.labels[name] for name in suite.varied}
-        values = {m: _shown(found[m, 0.0].figure) for m in _TABLE if (m, 0.0) in found}
+        values = {
+            m: _shown(found[m, 0.0].figure) for m in _TABLE if (m, 0.0) in found and m not in zero
+        }
         count = played.episodes["seed"].n_unique()
         note = f"{count} lifetimes of {played.episodes['episode'].n_unique()} episodes"
-        made.append(Row(labels, row.source, dict(values), n=count, note=note if row.model else ""))
+        source = "model" if played.identity["agent"].get("language_model") else row.source
+        own = note if source == "model" else ""
+        made.append(Row(labels, source, dict(values), n=count, note=own))
         if not np.isnan(p := found.get(("memory_effect", 0.0), _NONE).p):
             effect = found["memory_effect", 0.0].figure
             compared.append(
@@ -371,14 +427,23 @@ def _result(suite: Suite, rows: Rows, figures: list[Points]) -> Result:
             compared.append(
                 Comparison(titles[n], titles[other], "normalised_regret", effect, p, count)
             )
+    said = f"The paper: {suite.paper}. It publishes no numbers."
     notes = [
-        f"The paper: {suite.paper}. It publishes no numbers.",
+        *([said] if suite.paper else []),
         "The oracle reads the persona's description with a rater that made no scores; `best` knows "
         "the scores. Neither is a competitor.",
+        *([f"0 in all rows: {', '.join(f'`{m}`' for m in zero)}."] if zero else []),
+        *notes,
     ]
     return Result(
         made, compared, notes, _pictures(suite, rows, figures), legend=_LEGEND, assumed=False
     )
+
+
+def _always_zero(figures: list[Points]) -> list[str]:
+    """Metrics of the table that are 0 in all rows; a sentence says so instead of a column."""
+    values = {m: [f[m, 0.0].figure.value for f in figures if (m, 0.0) in f] for m in _TABLE}
+    return [m for m, own in values.items() if own and not any(own)]
 
 
 def _shown(figure: Figure) -> Figure | None:
@@ -396,35 +461,59 @@ def _pictures(suite: Suite, rows: Rows, figures: list[Points]) -> dict[str, byte
             if any(e in row.probes for row, _ in rows)
         },
     }
+    # The same agent has the same colour, and the same memory, setting or cell the same line.
+    agents = list(dict.fromkeys(row.labels["agent"] for row, _ in rows))
+    ranked = sorted(rows, key=lambda one: one[0].agent in FLOORS + BOUNDS)
+    others = list(dict.fromkeys(_others(suite, row) for row, _ in ranked))
     out = {}
     for title, (metric, axis) in wanted.items():
-        curves: dict[str, list[tuple[float, Figure]]] = {}
+        curves: dict[str, _Curve] = {}
         for (row, _), found in zip(rows, figures, strict=True):
             points = [(x, p.figure) for (name, x), p in found.items() if name == metric and x > 0]
             if metric == "questions" and row.agent in FLOORS + BOUNDS:
                 continue
             if shown := [(x, f) for x, f in points if not np.isnan(f.value)]:
-                curves[_title(suite, row)] = shown
+                curves[_title(suite, row)] = _Curve(
+                    shown, agents.index(row.labels["agent"]), others.index(_others(suite, row))
+                )
         if curves:
             out[title] = _curves(title, curves, axis, metric.partition("_episode")[0])
     return out
 
 
-def _curves(
-    title: str, curves: Mapping[str, list[tuple[float, Figure]]], axis: str, unit: str
-) -> bytes:
+@dataclass(frozen=True, slots=True)
+class _Curve:
+    """Points of a row, and the numbers of its colour and its line."""
+
+    points: list[tuple[float, Figure]]
+    colour: int
+    line: int
+
+
+#: Curves of a picture up to which intervals are drawn (count), and lines by number.
+_BANDS, _LINES = 8, ("-", "--", ":", "-.")
+
+
+def _others(suite: Suite, row: Configuration) -> tuple[str, ...]:
+    """Labels that are shown of a row besides its agent."""
+    return tuple(v for k, v in row.labels.items() if k in suite.varied and k != "agent")
+
+
+def _curves(title: str, curves: Mapping[str, _Curve], axis: str, unit: str) -> bytes:
     from matplotlib.figure import Figure as Picture
 
     from sim.experiments import finish_picture
 
     picture = Picture(figsize=(9, 4.5))
     axes = picture.subplots()
-    for n, (name, points) in enumerate(curves.items()):
-        x = [p for p, _ in points]
-        line = ("-", "--", ":")[n // 10 % 3]
-        axes.plot(x, [f.value for _, f in points], line, marker=".", label=name)
-        low, high = [f.low for _, f in points], [f.high for _, f in points]
-        axes.fill_between(x, low, high, alpha=0.12)
+    for name, curve in curves.items():
+        x, colour = [p for p, _ in curve.points], f"C{curve.colour}"
+        line, marker = _LINES[curve.line % len(_LINES)], (".", "x")[curve.line // len(_LINES) % 2]
+        values = [f.value for _, f in curve.points]
+        axes.plot(x, values, line, marker=marker, color=colour, label=name)
+        if len(curves) <= _BANDS:
+            low, high = [f.low for _, f in curve.points], [f.high for _, f in curve.points]
+            axes.fill_between(x, low, high, color=colour, alpha=0.12)
     axes.set_xlabel(axis)
     axes.set_ylabel(unit.replace("_", " "))
     axes.legend(fontsize=7, loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
@@ -447,6 +536,7 @@ def write_run(found: DialogueRun, folder: Path) -> dict[str, Path]:
         "release": found.release,
         "key": found.key,
         "flagged": found.flagged,
+        "not_played": found.not_played,
         "seconds": found.seconds,
     }
     with storage_errors(folder):
@@ -480,12 +570,13 @@ def read_run(folder: Path) -> DialogueRun:
             flagged=record["flagged"],
             seconds=record["seconds"],
             results={},
+            not_played=record.get("not_played", []),
         )
     except (OSError, ValueError, KeyError, pl.exceptions.PolarsError) as error:
         raise IntegrityError(
             "no finished run of dialogues can be read here",
             where=str(folder),
-            hint="sim dialogue run",
+            hint="understudy dialogue run",
         ) from error
 
 
@@ -507,7 +598,8 @@ def checks(book: Book, found: DialogueRun) -> dict[str, tuple[bool, dict[str, An
             continue
         floors = [", ".join(f if w == "oracle" else w for w in words) for f in FLOORS]
         lows = [bounds[figure, f]["low"] for f in floors if (figure, f) in bounds]
-        if any(row["high"] >= low for low in lows):
+        # A row whose episodes all failed has no regret to compare.
+        if row["high"] is None or any(low is None or row["high"] >= low for low in lows):
             beaten.append(f"{figure}: {name}")
     return {
         "replies_are_readable": (not found.flagged, {"flagged": found.flagged}),

@@ -16,7 +16,7 @@ from pipelines.errors import ConfigError
 from pipelines.hints import nearest
 from pipelines.seeding import combine
 from sim._results import ResultCache
-from sim.dialogue._book import Book, Floats, Ints
+from sim.dialogue._book import MIN_BEST, Book, Floats, Ints
 from sim.dialogue._feedback import stars_of
 from sim.dialogue._lifetimes import Lifetimes, product_order
 from sim.dialogue._protocol import (
@@ -25,6 +25,7 @@ from sim.dialogue._protocol import (
     FEEDBACK,
     MAX_QUESTIONS,
     OK,
+    STATED,
     STATUSES,
     UNMATCHED,
     Actions,
@@ -42,7 +43,7 @@ from sim.dialogue._protocol import (
 __all__ = ["BLOCK", "CODE_VERSION", "Played", "play"]
 
 #: Bumped whenever the same book and settings give other episodes.
-CODE_VERSION = "1"
+CODE_VERSION = "3"
 #: Lifetimes that are played and stored together (count).
 BLOCK = 2_048
 
@@ -173,6 +174,8 @@ def play(
         "max_questions": max_questions,
         "must_ask": must_ask,
         "probes": options.probes,
+        # Left out where it is the usual one, so that earlier results keep their keys.
+        **({} if lifetimes.min_best == MIN_BEST else {"min_best": lifetimes.min_best}),
     }
     run = _key(identity)
     opened = False
@@ -254,7 +257,8 @@ class _Episode:
     replies: Any
     #: By turn, of shape (n, most questions + 1): product that the agent would sell, or -1.
     product: Ints
-    #: By turn: expected regret and six confidences, of shape (n, most questions + 1, 7).
+    #: By turn: expected regret, six confidences and six stated ones, of shape (n, most questions
+    #: + 1, 13).
     belief: Floats
     agent_keys: Any
     customer_keys: Any
@@ -284,7 +288,7 @@ class _Episode:
             questions=np.full((n, most), None, object),
             replies=np.full((n, most), None, object),
             product=np.full((n, most + 1), -1),
-            belief=np.full((n, most + 1, 7), np.nan, np.float32),
+            belief=np.full((n, most + 1, 13), np.nan, np.float32),
             agent_keys=np.full((n, most + 1), None, object),
             customer_keys=np.full((n, most), None, object),
             turn=np.zeros(n, np.int64),
@@ -414,7 +418,9 @@ class _Block:
         if actions.expected_regret is not None:
             e.belief[active, turn, 0] = actions.expected_regret
         if actions.confidences is not None:
-            e.belief[active, turn, 1:] = actions.confidences
+            e.belief[active, turn, 1:7] = actions.confidences
+        if actions.stated is not None:
+            e.belief[active, turn, 7:] = actions.stated
         if actions.answer_key is not None:
             e.agent_keys[active, turn] = actions.answer_key
         if actions.tokens is not None:
@@ -439,7 +445,9 @@ class _Block:
         if found.expected_regret is not None:
             e.probe_belief[active, turn, 0] = found.expected_regret
         if found.confidences is not None:
-            e.probe_belief[active, turn, 1:] = found.confidences
+            e.probe_belief[active, turn, 1:7] = found.confidences
+        if found.stated is not None:
+            e.probe_belief[active, turn, 7:] = found.stated
         if found.answer_key is not None:
             e.probe_keys[active, turn] = found.answer_key
         if found.tokens is not None:
@@ -703,7 +711,8 @@ class _Block:
             found["regret"] = _rounded(np.where(product >= 0, e.best[row] - scores, np.nan))
             found["rank"] = _known(rank, product >= 0)
         if belief is not None:
-            for name, values in zip(("expected_regret", *CONFIDENCES), belief.T, strict=True):
+            names = ("expected_regret", *CONFIDENCES, *STATED)
+            for name, values in zip(names, belief.T, strict=True):
                 found[name] = _rounded(np.clip(values, 0, 100 if "expected" in name else 1))
         return found
 
@@ -771,8 +780,12 @@ def _series(texts: Iterable[str]) -> pl.Series:
 
 
 def _prefers(value: str) -> str:
-    """Words of a customer that prefers a value."""
-    return f"I prefer {value}."
+    """Words of a customer that prefers a value.
+
+    >>> _prefers("blue"), _prefers("no")
+    ('I prefer blue.', 'No.')
+    """
+    return f"{value.capitalize()}." if value in ("yes", "no") else f"I prefer {value}."
 
 
 def _texts(values: Any) -> pl.Series:

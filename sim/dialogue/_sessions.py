@@ -11,7 +11,7 @@ import numpy.typing as npt
 from pipelines.errors import AnswerError, ConfigError, ReleaseError
 from pipelines.hints import nearest
 from pipelines.seeding import combine
-from sim.dialogue._book import Book, Floats, Ints
+from sim.dialogue._book import MIN_BEST, Book, Floats, Ints
 from sim.dialogue._feedback import stars_of, tone_of
 from sim.dialogue._lifetimes import CELLS, SETTINGS, Cell, Lifetimes, Setting, product_order
 from sim.dialogue._protocol import (
@@ -53,6 +53,8 @@ class Rules:
         Questions of an episode at most (count).
     question_cost
         Points per question in rewards; never in regret.
+    min_best
+        Best score below which a customer does not shop in a category (points).
     """
 
     setting: Setting = "customer"
@@ -61,6 +63,7 @@ class Rules:
     feedback: Feedback = "text"
     max_questions: int = MAX_QUESTIONS
     question_cost: float = 0.0
+    min_best: float = MIN_BEST
 
     def __post_init__(self) -> None:
         for name, known in (("setting", SETTINGS), ("cell", CELLS), ("feedback", FEEDBACK)):
@@ -68,7 +71,12 @@ class Rules:
             if value not in known:
                 hint = nearest(value, known)
                 raise ConfigError(f"{name} is {value!r}", where="dialogue", hint=hint)
-        for name, low in (("episodes", 1), ("max_questions", 0), ("question_cost", 0)):
+        for name, low in (
+            ("episodes", 1),
+            ("max_questions", 0),
+            ("question_cost", 0),
+            ("min_best", 0),
+        ):
             value = getattr(self, name)
             if not low <= value < float("inf"):
                 raise ConfigError(f"{name} is {value}", where="dialogue", hint=f"at least {low}")
@@ -175,7 +183,12 @@ class Sessions:
         """Start lifetimes."""
         rules = self.rules
         drawn = Lifetimes.draw(
-            self.book, seeds, setting=rules.setting, cell=rules.cell, episodes=rules.episodes
+            self.book,
+            seeds,
+            setting=rules.setting,
+            cell=rules.cell,
+            episodes=rules.episodes,
+            min_best=rules.min_best,
         )
         self.seed[rows] = seeds
         self.sets[rows], self.personas[rows] = drawn.sets, drawn.personas
@@ -330,7 +343,10 @@ class Sessions:
         self.y[rows] = self.book.scores(sets, personas)
         for episode in np.unique(self.episode[rows]).tolist():
             at = self.episode[rows] == episode
-            self.order[rows[at]] = product_order(self.book, self.seed[rows[at]], episode, sets[at])
+            # A policy could remember a few orders.
+            self.order[rows[at]] = product_order(
+                self.book, self.seed[rows[at]], episode, sets[at], orders=None
+            )
         self.turn[rows] = 0
         self.answers[rows] = NOT_ASKED
         self._said[rows] = None

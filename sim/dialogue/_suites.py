@@ -14,17 +14,26 @@ from pipelines.plugins import closing
 from sim._results import ResultCache
 from sim.dialogue._book import Book
 from sim.dialogue._lifetimes import CELLS, SETTINGS, Cell, Lifetimes, Setting
-from sim.dialogue._protocol import FEEDBACK, Feedback
+from sim.dialogue._protocol import FEEDBACK, Customer, Feedback
 from sim.dialogue._run import Played, play
-from sim.dialogue.agents import open_agent
+from sim.dialogue.agents import AGENTS, open_agent
 from sim.dialogue.customers import open_customer
 
-__all__ = ["SUITES", "Configuration", "DialogueContext", "Suite", "chosen_suites"]
+__all__ = [
+    "SUITES",
+    "Configuration",
+    "DialogueContext",
+    "Suite",
+    "chosen_suites",
+    "configured_customer",
+]
 
 #: Agents that assume the customers' answer model.
 _ASSUMING = ("base", "greedy", "dp", "thompson")
 #: Agents that know nothing of the customer, and those that know everything.
 FLOORS, BOUNDS = ("random", "popularity"), ("oracle", "best")
+#: Control of what a belief over types is sure of: chosen on validation personas (docs/dialogue.md).
+_TEMPERED: dict[str, Any] = {"carry": 0.5}
 #: Questions of the planning protocol; the paper's T is unknown.
 _FORCED = 10
 
@@ -92,7 +101,7 @@ class Suite:
     anchor
         Figures of the paper.
     paper
-        Findings of the paper, in words; it publishes no numbers.
+        Findings of the paper, in words, as it publishes no numbers; empty where it has none.
     rows
         Configurations, given the agents that ask a language model.
     varied
@@ -128,14 +137,19 @@ def _agents(names: Sequence[str], models: Sequence[str], **shared: Any) -> list[
 
 
 def _models(models: Sequence[str]) -> list[Configuration]:
-    names = ("base", "greedy", "dp", "thompson", "linear")
-    return _bounds() + _with_control(_agents(names, models))
+    own = _agents(("base", "greedy", "dp", "thompson", "linear"), models)
+    own.insert(3, Configuration("dp", _TEMPERED))
+    return _bounds() + _with_control(own)
 
 
 def _planning(models: Sequence[str]) -> list[Configuration]:
     shared: dict[str, Any] = {"must_ask": _FORCED, "probes": (1, 5, 10)}
-    own = _agents(("base", "greedy", "dp"), models, **shared)
-    own.insert(3, Configuration("dp", {"depth": 2}, **shared))
+    own = _agents(("base", "greedy", "dp"), (), **shared)
+    own.append(Configuration("dp", {"depth": 2}, **shared))
+    for name in models:
+        # Only the agents that we know of take the option.
+        options = {"confidences": "both"} if name in AGENTS else {}
+        own.append(Configuration(name, options, model=True, **shared))
     return _bounds() + own
 
 
@@ -150,7 +164,8 @@ def _reasoning(models: Sequence[str]) -> list[Configuration]:
 
 
 def _context(models: Sequence[str]) -> list[Configuration]:
-    return _bounds() + _with_control(_agents(("dp", "linear"), models))
+    own = [Configuration("dp"), Configuration("dp", _TEMPERED), *_agents(("linear",), models)]
+    return _bounds() + _with_control(own)
 
 
 def _settings(models: Sequence[str]) -> list[Configuration]:
@@ -252,7 +267,7 @@ def chosen_suites(names: Sequence[str]) -> list[str]:
     for name in names:
         if name not in SUITES and name != "all":
             hint = nearest(name, [*SUITES, "all"])
-            raise ConfigError(f"no suite {name!r}", where="sim dialogue", hint=hint)
+            raise ConfigError(f"no suite {name!r}", where="understudy dialogue", hint=hint)
     whole = [n for name in names for n in (SUITES if name == "all" else [name])]
     return list(dict.fromkeys(whole))
 
@@ -289,18 +304,36 @@ class DialogueContext:
     model_episodes: int = 3
     progress: Callable[[str, int, int], None] | None = None
 
-    def play(self, chosen: Configuration, *, seeds: int | None = None) -> Played:
-        """Play a configuration, or read it from the cache."""
+    def draw(self, chosen: Configuration, *, seeds: int | None = None) -> Lifetimes:
+        """Lifetimes of a configuration.
+
+        Raises
+        ------
+        ConfigError
+            If its cell has too few customers or choice sets, or its customers can't give wrong
+            answers on purpose.
+        """
         own = self.settings.dialogue
+        if chosen.unfaithful and self.customer != "statistical":
+            raise ConfigError(
+                "only the statistical customer gives wrong answers on purpose",
+                where=f"customer {self.customer}",
+                hint="leave out the suite faithfulness",
+            )
         count = self.model_seeds if chosen.model else self.seeds or seeds or own.seeds
-        episodes = self.model_episodes if chosen.model else self.episodes or own.episodes
-        lifetimes = Lifetimes.draw(
+        return Lifetimes.draw(
             self.book,
             range(self.first_seed, self.first_seed + count),
             setting=chosen.setting,
             cell=chosen.cell,
-            episodes=episodes,
+            episodes=self.model_episodes if chosen.model else self.episodes or own.episodes,
+            min_best=own.min_best,
         )
+
+    def play(self, chosen: Configuration, *, seeds: int | None = None) -> Played:
+        """Play a configuration, or read it from the cache."""
+        own = self.settings.dialogue
+        lifetimes = self.draw(chosen, seeds=seeds)
         agent = self._agent(chosen)
         customer = self._customer(chosen, agent)
         text = " ".join(v for k, v in chosen.labels.items() if v and k != "unfaithful")
@@ -330,18 +363,18 @@ class DialogueContext:
         return open_agent(chosen.agent, settings=self.settings, **{**options, **chosen.options})
 
     def _customer(self, chosen: Configuration, agent: Any) -> Any:
-        own = self.settings.dialogue
         options = dict(self.customer_options)
-        if self.customer == "statistical":
-            share = own.unfaithful if chosen.unfaithful is None else chosen.unfaithful
-            given = {"tau": own.tau, "delta": own.delta, "unfaithful": share}
-            options = {**given, **options}
-        elif chosen.unfaithful:
-            raise ConfigError(
-                "only the statistical customer answers unfaithfully on purpose",
-                where=f"customer {self.customer}",
-                hint="leave out the suite faithfulness",
-            )
+        if chosen.unfaithful is not None and self.customer == "statistical":
+            options.setdefault("unfaithful", chosen.unfaithful)
         if self.customer == "model" and chosen.model:
             options.setdefault("session", agent)  # the weights are loaded once
-        return open_customer(self.customer, settings=self.settings, **options)
+        return configured_customer(self.customer, self.settings, **options)
+
+
+def configured_customer(name: str, settings: Settings, **options: Any) -> Customer:
+    """A customer by name, whose answer model is that of the section ``dialogue``."""
+    own = settings.dialogue
+    if name == "statistical":
+        usual = {"tau": own.tau, "delta": own.delta, "unfaithful": own.unfaithful}
+        options = usual | options
+    return open_customer(name, settings=settings, **options)

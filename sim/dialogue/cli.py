@@ -1,4 +1,4 @@
-"""The commands ``sim dialogue run | report | show | play | tasks`` (also ``understudy …``)."""
+"""The commands ``understudy dialogue run | report | show | play | tasks``."""
 
 from __future__ import annotations
 
@@ -159,14 +159,14 @@ def run(
     lifetimes are kept in the home: the same run again plays only what is missing.
 
     Examples:
-      sim dialogue run --suite models
+      understudy dialogue run --suite models
 
-      sim dialogue run --agent dp --agent linear --setting category --feedback stars
+      understudy dialogue run --agent dp --agent linear --setting category --feedback stars
 
-      sim dialogue run --suite all --model-agent model-base --set engine.kind=transformers --set
-    engine.model=smollm2-135m
+      understudy dialogue run --suite all --model-agent model-base --set
+    engine.kind=transformers --set engine.model=smollm2-135m
 
-    JSON: {"release", "seconds", "flagged", "files": {...}, "figures": [{"figure",
+    JSON: {"release", "seconds", "flagged", "not_played", "files": {...}, "figures": [{"figure",
     "configuration", "x", "metric", "value", "low", "high", "p", "lifetimes"}]}.
     """
     from sim.dialogue.suites import (
@@ -179,7 +179,9 @@ def run(
 
     if bool(suite) == bool(agent):
         raise ConfigError(
-            "name suites or agents", where="sim dialogue run", hint="--suite models or --agent dp"
+            "name suites or agents",
+            where="understudy dialogue run",
+            hint="--suite models or --agent dp",
         )
     tree, book = _opened(release, home, config, settings)
     custom = [
@@ -216,6 +218,7 @@ def run(
         "release": book.reference,
         "seconds": found.seconds,
         "flagged": found.flagged,
+        "not_played": found.not_played,
         "files": {kind: str(path) for kind, path in files.items()},
         "figures": found.report.to_dicts(),
     }
@@ -230,7 +233,14 @@ def _opened(
 
     tree = open_settings(None, config, overrides_of(home, settings))
     opened = open_release(full_ref(release, tree), home=tree.runtime.home)
-    return tree, Book.open(opened)  # type: ignore[attr-defined,unused-ignore]
+    return tree, Book.open(opened)
+
+
+def _rules(tree: Settings, setting: Any, cell: Any, episodes: int, feedback: Any) -> Rules:
+    from sim.dialogue import Rules
+
+    own = tree.dialogue
+    return Rules(setting, cell, episodes, feedback, own.max_questions, min_best=own.min_best)
 
 
 def _key_values(texts: list[str] | None, option: str) -> dict[str, Any]:
@@ -272,7 +282,7 @@ def _render(screen: Console, report: pl.DataFrame, payload: dict[str, Any]) -> N
         "oracle; slope: normalised regret per episode.",
         markup=False,
     )
-    for text in payload["flagged"]:
+    for text in (*payload["flagged"], *payload["not_played"]):
         screen.print(text, markup=False)
     screen.print(f"Report: {payload['files']['html']}", markup=False)
 
@@ -292,7 +302,7 @@ def report(
 ) -> None:
     """Print the figures of a finished run, the newest one by default.
 
-    JSON: {"release", "files": {...}, "figures": [...]} as of `run`.
+    JSON: {"release", "flagged", "not_played", "files": {...}, "figures": [...]} as of `run`.
     """
     from sim.dialogue.suites import FILES, read_run
 
@@ -301,6 +311,7 @@ def report(
     payload: dict[str, Any] = {
         "release": found.release,
         "flagged": found.flagged,
+        "not_played": found.not_played,
         "files": {kind: str(folder / name) for kind, name in FILES.items()},
         "figures": found.report.to_dicts(),
     }
@@ -313,7 +324,9 @@ def _run_folder(out: Path | None, home: Path | None, config: Path | None) -> Pat
     root = Path(open_settings(home, config).runtime.home) / "dialogues" / "runs"
     runs = sorted(root.glob("*/run.json"), key=lambda p: p.stat().st_mtime)
     if not runs:
-        raise ConfigError("no finished run of dialogues", where=str(root), hint="sim dialogue run")
+        raise ConfigError(
+            "no finished run of dialogues", where=str(root), hint="understudy dialogue run"
+        )
     return runs[-1].parent
 
 
@@ -383,7 +396,7 @@ def _titles(release: str, home: Path | None, config: Path | None) -> dict[str, s
 
     try:
         opened = open_release(release, home=open_settings(home, config).runtime.home)
-        book = Book.open(opened)  # type: ignore[attr-defined,unused-ignore]
+        book = Book.open(opened)
     except ReleaseError:
         return {}
     found = {s.category_id: s.name for s in book.sets}
@@ -450,13 +463,13 @@ def play(
     """
     import numpy as np
 
-    from sim.dialogue import Rules, Sessions
-    from sim.dialogue.customers import open_customer
+    from sim.dialogue import Sessions
+    from sim.dialogue.suites import configured_customer
 
     tree, book = _opened(release, home, config, settings)
-    opened = open_customer(customer, settings=tree)
+    opened = configured_customer(customer, tree)
     opened.open(book, 0)
-    rules = Rules(setting, cell, episodes, feedback, tree.dialogue.max_questions)  # type: ignore[arg-type]
+    rules = _rules(tree, setting, cell, episodes, feedback)
     sessions = Sessions(book, opened, 1, rules)
     sessions.begin(np.zeros(1, np.int64), np.array([seed]))
     screen, regrets = console(stderr=as_json), list[float]()
@@ -478,6 +491,7 @@ def _visit(screen: Console, sessions: Sessions) -> float | None:
     """One episode of a person's; None if they leave."""
     import numpy as np
 
+    from pipelines.prompts import one_line
     from sim.dialogue.tools import shelf_text
 
     row = np.zeros(1, np.int64)
@@ -499,19 +513,19 @@ def _visit(screen: Console, sessions: Sessions) -> float | None:
             screen.print("No questions are left: sell a product.", markup=False)
             continue
         answer = sessions.ask(row, np.array([-1]), np.array([line], dtype=object))[0]
-        screen.print(f"Customer: {answer}", markup=False)
+        screen.print(f"Customer: {one_line(answer)}", markup=False)
     ends = sessions.sell(row, np.array([int(line) - 1]))
     if ends.text[0]:
-        screen.print(f"Customer: {ends.text[0]}", markup=False)
+        screen.print(f"Customer: {one_line(ends.text[0])}", markup=False)
     screen.print("\nBest products, by score:", markup=False)
     for n in np.argsort(-y[: len(shelf)])[:3].tolist():
         place = int(np.flatnonzero(order == n)[0]) + 1
-        screen.print(f"  {place}. {shelf.titles[n]}: {y[n]:.1f}", markup=False)
+        screen.print(f"  {place}. {one_line(shelf.titles[n])}: {y[n]:.1f}", markup=False)
     regret = float(ends.regret[0])
     rank = 1 + int((y[: len(shelf)] > ends.score[0]).sum())
     screen.print(
-        f"You sold {shelf.titles[int(ends.product[0])]}: {ends.score[0]:.1f}, rank {rank}, regret "
-        f"{regret:.1f}.",
+        f"You sold {one_line(shelf.titles[int(ends.product[0])])}: {ends.score[0]:.1f}, "
+        f"rank {rank}, regret {regret:.1f}.",
         markup=False,
     )
     return regret
@@ -548,11 +562,10 @@ def tasks(
     import orjson
 
     from pipelines.store.files import storage_errors
-    from sim.dialogue import Rules
     from sim.dialogue import tasks as rows
 
     tree, book = _opened(release, home, config, settings)
-    rules: Rules = Rules(setting, cell, episodes, feedback, tree.dialogue.max_questions)  # type: ignore[arg-type]
+    rules = _rules(tree, setting, cell, episodes, feedback)
     made = rows(book, range(seed, seed + number), rules)
     lines = (orjson.dumps(row).decode() + "\n" for row in made)
     if out is None and as_json:

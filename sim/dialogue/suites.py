@@ -9,7 +9,14 @@ from sim.dialogue._report import (
     run_suites,
     write_run,
 )
-from sim.dialogue._suites import SUITES, Configuration, DialogueContext, Suite, chosen_suites
+from sim.dialogue._suites import (
+    SUITES,
+    Configuration,
+    DialogueContext,
+    Suite,
+    chosen_suites,
+    configured_customer,
+)
 
 __all__ = [
     "FIGURES",
@@ -21,6 +28,7 @@ __all__ = [
     "Suite",
     "checks",
     "chosen_suites",
+    "configured_customer",
     "read_run",
     "run_suites",
     "write_run",

@@ -50,7 +50,14 @@ def tasks(book: Book, seeds: Sequence[int], rules: Rules) -> Iterator[dict[str, 
     ConfigError
         If the cell has too few customers or choice sets for the lifetimes.
     """
-    Lifetimes.draw(book, seeds, setting=rules.setting, cell=rules.cell, episodes=rules.episodes)
+    Lifetimes.draw(
+        book,
+        seeds,
+        setting=rules.setting,
+        cell=rules.cell,
+        episodes=rules.episodes,
+        min_best=rules.min_best,
+    )
     several = f"There are {rules.episodes} shelves, one after the other." * (rules.episodes > 1)
     content = _PROMPT.format(questions=rules.max_questions, episodes=several).rstrip()
     for seed in seeds:
@@ -140,7 +147,8 @@ class ShoppingTools:
             The customer's feedback, and the next shelf if there is one.
         """
         own = self._going_on()
-        number = int(product) if isinstance(product, int | np.integer) else 0
+        whole = isinstance(product, int | np.integer) and not isinstance(product, bool)
+        number = int(product) if whole else 0
         count = int((own.order[0] >= 0).sum())
         if not 1 <= number <= count:
             raise ValueError(f"{product!r} is no product: a whole number from 1 to {count}")

@@ -1,14 +1,16 @@
-"""The job `dialogues`: three tables with their contracts, plots and checks."""
+"""The job `dialogues` on a published release: its tables, plots and checks."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
+import numpy as np
 import pytest
-from support import small_release
+from support.dialogue_release import publish
 
-import sim.stages
 from orchestration.definitions import build_defs
 from pipelines.store import Store
 from sim.dialogue import Book
@@ -16,16 +18,13 @@ from sim.dialogue.testing import sample_book
 
 pytestmark = pytest.mark.slow
 
+CHECKS = ("replies_are_readable", "no_leaks", "asking_pays", "oracle_beats_floors")
 
-def test_job_stores_tables_plots_and_checks(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    small_release.build(tmp_path)
-    monkeypatch.setattr(sim.stages, "release_name", lambda *_: "movies")
-    book = sample_book(sets=16, personas=80)
-    monkeypatch.setattr(Book, "open", classmethod(lambda *_: book), raising=False)
-    job = build_defs(tmp_path, executor=dg.in_process_executor).resolve_job_def("dialogues")
-    config = {"suites": ["context"], "seeds": 6, "episodes": 4}
+
+def run(home: Path, book: Book, **config: Any) -> tuple[dict[str, Any], dict[str, bool]]:
+    """Materialisations by table, and whether each check of the job passed."""
+    publish(home, book)
+    job = build_defs(home, executor=dg.in_process_executor).resolve_job_def("dialogues")
     with dg.instance_for_test() as instance:
         result = job.execute_in_process(
             instance=instance, run_config={"ops": {"run_dialogues": {"config": config}}}
@@ -36,19 +35,42 @@ def test_job_stores_tables_plots_and_checks(
         for e in result.all_events
         if e.is_step_materialization
     }
-    assert set(made) == {"episodes", "turns", "report"}
-    shown = made["episodes"].metadata
-    assert "| dp | on | statistical |" in shown["context"].value
-    assert any(name.startswith("context_") for name in shown)
     passed = {
         e.asset_check_evaluation_data.check_name: e.asset_check_evaluation_data.passed
         for e in result.all_events
         if e.event_type_value == "ASSET_CHECK_EVALUATION"
     }
-    own = ("replies_are_readable", "no_leaks", "asking_pays", "oracle_beats_floors")
-    assert {name: passed[name] for name in own} == dict.fromkeys(own, True)
-    episodes = Store(tmp_path).current("dialogue.episodes").read()
+    return made, {name: passed[name] for name in CHECKS}
+
+
+def test_job_stores_tables_plots_and_checks(tmp_path: Path) -> None:
+    book = sample_book(sets=16, personas=80)
+    made, passed = run(tmp_path, book, suites=["context"], seeds=6, episodes=4)
+    assert set(made) == {"episodes", "turns", "report"}
+    shown = made["episodes"].metadata
+    assert "| dp | on | statistical |" in shown["context"].value
+    assert "summaries instead of the dialogues" in shown["context"].value
+    assert any(name.startswith("context_") for name in shown)
+    assert passed == dict.fromkeys(CHECKS, True)
+    store = Store(tmp_path)
+    episodes = store.current("dialogue.episodes").read()
     assert set(episodes["agent"]) >= {"random", "dp", "linear"}
-    assert Store(tmp_path).current("dialogue.report").read()["figure"].unique().to_list() == [
-        "context"
-    ]
+    assert store.current("dialogue.report").read()["figure"].unique().to_list() == ["context"]
+
+
+def test_checks_warn_of_scores_without_tastes_and_descriptions_that_say_nothing(
+    tmp_path: Path,
+) -> None:
+    book = sample_book(sets=16, personas=80)
+    alike = tuple(
+        replace(s, y=np.repeat(s.y.mean(axis=0)[None] + 25, len(s.y), 0).clip(0, 100))
+        for s in book.sets
+    )
+    told = tuple(
+        "Someone who shops here at times and says no more than that." for _ in book.descriptions
+    )
+    _, passed = run(
+        tmp_path, replace(book, sets=alike, descriptions=told), suites=["reasoning"], seeds=6,
+        episodes=2,
+    )  # fmt: skip
+    assert passed == dict(zip(CHECKS, (True, True, False, False), strict=True))

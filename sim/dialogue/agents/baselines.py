@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from pipelines.config import Settings
 from pipelines.errors import ConfigError
-from pipelines.products import vocabularies
+from pipelines.hints import nearest
+from pipelines.llm.answers import AnswerStore
+from pipelines.raters import OPENED, Rater, needs_of, open_rater
 from pipelines.seeding import uniform
-from sim.dialogue._book import Book, ChoiceSet, Floats, Ints
-from sim.dialogue._protocol import Actions, Outcomes, Views
-from sim.dialogue.customers.statistical import _words
+from sim.dialogue._book import Book, ChoiceSet, Ints
+from sim.dialogue._protocol import FAILED, OK, Actions, Outcomes, Views
 
 __all__ = ["BestAgent", "OracleAgent", "PopularityAgent", "RandomAgent"]
 
@@ -96,100 +95,99 @@ class BestAgent(_Seller):
         return views.placed(np.nanargmax(y, axis=1).astype(np.int64))
 
 
-#: Scores of products for a persona's description: (book, set, description) to (products,).
-Rater = Callable[[Book, ChoiceSet, str], npt.ArrayLike]
-
-
 class OracleAgent(_Seller):
-    """The product that a rater of the persona's description scores highest (ORACLE).
+    """The product that a rater of the persona scores highest (ORACLE).
 
     Parameters
     ----------
     rater
-        Name; refused if it is a member of the ensemble that made the scores. ``words`` adds
-        up the facet values that the description likes, subtracts those that it does not, and adds
-        the rating.
-    rate
-        Scores of products by `rater`; None: those of ``words``.
+        Name of a rater (:func:`pipelines.raters.open_rater`) or ``module:Class``; refused if it is
+        a member of the ensemble that made the scores. ``words`` reads the description without a
+        language model.
+    settings
+        Sections `product_scoring`, `engine` and `serving`.
     """
 
     name = "oracle"
     privileged = True
 
-    def __init__(self, rater: str = "words", rate: Rater | None = None) -> None:
-        if rate is None and rater != "words":
+    def __init__(self, rater: str = "words", settings: Settings | None = None) -> None:
+        known = [n for n in OPENED if n not in ("ensemble", "replay")]
+        if rater not in known and ":" not in rater:
             raise ConfigError(
-                "no such rater of descriptions",
-                where=f"agent oracle, rater {rater!r}",
-                hint="use words, or give its function as rate=",
+                "no such rater", where=f"agent oracle, rater {rater!r}", hint=nearest(rater, known)
             )
-        self._rater = rater
-        self._rate: Rater = rate or _stated_tastes
+        self._name = rater
+        given = settings or Settings()
+        self._engine = given.engine if rater in ("llm", "listwise") else None
+        # The raters read the section of the domain.
+        own = {"rater": rater, "ensemble": (), "scale": "0-100"}
+        scoring = given.product_scoring.model_copy(update=own)
+        self._settings = given.model_copy(update={"product_scoring": scoring})
+        self._rater: Rater | None = None
         self._chosen: dict[tuple[int, int], int] = {}
 
     def open(self, book: Book, seed: int) -> None:
-        """Refuse a rater whose scores are those that the regret is made of."""
+        """Open the rater; one whose scores are those that the regret is made of is refused."""
         super().open(book, seed)
         self._chosen.clear()
-        if self._rater in book.raters:
+        asked = self._name if self._engine is None else str(self._engine.model)
+        if asked in book.raters:
             raise ConfigError(
                 "the oracle's rater is a member of the ensemble that made the scores",
-                where=f"agent oracle, rater {self._rater}, {book.reference or 'book'}",
+                where=f"agent oracle, rater {asked}, {book.reference or 'book'}",
                 hint=f"take a rater other than {', '.join(book.raters)}",
             )
+        tables = book.tables(needs_of(self._name))
+        self._personas, self._items = tables.pop("personas"), tables["items"]
+        self._row = {item: n for n, item in enumerate(self._items["item_id"].to_list())}
+        store = None
+        if self._engine is not None:
+            store = AnswerStore(self._settings.runtime.home, self._settings.serving)
+        self.close()
+        self._rater = open_rater(self._settings, domain="products", store=store, **tables)
+
+    def close(self) -> None:
+        """Close the rater, if it can be closed."""
+        close = getattr(self._rater, "close", None)
+        self._rater = None
+        if close is not None:
+            close()
 
     def metadata(self) -> dict[str, Any]:
-        """Name and rater."""
-        return {"name": self.name, "rater": self._rater}
+        """Name, rater and its model."""
+        found: dict[str, Any] = {"name": self.name, "rater": self._name}
+        if self._engine is not None:
+            found |= {"language_model": self._engine.model, "engine": self._engine.kind}
+        return found
 
-    def sell(self, views: Views) -> Ints:
-        """The rater's highest, the first of equal ones."""
+    def act(self, views: Views) -> Actions:
+        """Recommend the rater's highest, the first of equal ones; failed without all ratings."""
         assert views.persona is not None
-        found = np.empty(len(views), np.int64)
-        for row, key in enumerate(zip(views.set.tolist(), views.persona.tolist(), strict=True)):
-            if key not in self._chosen:
-                shelf, text = self.book.sets[key[0]], self.book.descriptions[key[1]]
-                scores = np.asarray(self._rate(self.book, shelf, text), np.float64)
-                self._chosen[key] = int(scores.argmax())
-            found[row] = self._chosen[key]
-        return views.placed(found)
+        pairs = list(zip(views.set.tolist(), views.persona.tolist(), strict=True))
+        self._rate(sorted(set(pairs) - self._chosen.keys()))
+        product = np.array([self._chosen[pair] for pair in pairs], np.int64)
+        return Actions(
+            ask=np.zeros(len(views), np.bool_),
+            facet=np.full(len(views), -1),
+            product=views.placed(np.maximum(product, 0)),
+            status=np.where(product < 0, FAILED, OK).astype(np.int8),
+        )
 
-
-#: Words of a price that name its third, which no vocabulary has.
-_PRICES = {
-    "low": ("cheap", "inexpensive", "budget", "bargain"),
-    "high": ("expensive", "luxury", "designer"),
-}
-#: Words of sentences on what a persona does not like.
-_AGAINST = re.compile(
-    r"\b(bored|tired|no patience|dislikes?|avoids?|hates?|refuses?|can't|cannot|never|"
-    r"little use|no use|wary|leaves? \w+ cold|not for|put off|annoys?|last thing|"
-    r"(steers?|stays?) (clear|away)|skips?|give up|(do|does) without|"
-    r"and failed|hard to please)\b",
-    re.IGNORECASE,
-)
-
-
-def _stated_tastes(book: Book, shelf: ChoiceSet, description: str) -> Floats:  # noqa: ARG001
-    """Facet values that a description likes less those that it does not, of shape (products,).
-
-    A value counts by the sentences that have one of its words, liked less disliked; the place
-    by rating counts as much as two values.
-    """
-    known = vocabularies()
-    weight = np.zeros(len(shelf.value_names), np.float32)
-    sentences = [
-        (_words(part), -1.0 if _AGAINST.search(part) else 1.0)
-        for part in re.split(r"(?<=[.;!?])\s+", description)
-    ]
-    for n, (kind, value) in enumerate(shelf.value_names):
-        named = known[kind].values.get(value, ()) if kind in known else ()
-        prices = _PRICES.get(value, ()) if kind == "price" else ()
-        words = _words(" ".join((value, *named, *prices))) - {"yes", "no"}
-        weight[n] = sum(sign for own, sign in sentences if own & words)
-    rating = np.where(np.isnan(shelf.rating), -np.inf, shelf.rating)
-    place = np.argsort(np.argsort(rating, kind="stable")) / max(
-        len(shelf) - 1, 1
-    )  # from 0 to 1, best rated
-    found = shelf.members @ np.sign(weight) + 2 * place
-    return np.asarray(found, np.float32)
+    def _rate(self, pairs: list[tuple[int, int]]) -> None:
+        """Choose products of sets for personas."""
+        if not pairs:
+            return
+        assert self._rater is not None
+        sets = [self.book.sets[number] for number, _ in pairs]
+        people, who = np.unique([persona for _, persona in pairs], return_inverse=True)
+        what = np.array([self._row[item] for shelf in sets for item in shelf.item_ids])
+        asked = np.stack([np.repeat(who, [len(shelf) for shelf in sets]), what], axis=1)
+        # A product may be in several sets that a persona is asked about.
+        unique, back = np.unique(asked, axis=0, return_inverse=True)
+        personas = self._personas[people.tolist()]
+        batch = self._rater.rate(personas, self._items, pairs=unique)
+        ends = np.cumsum([len(shelf) for shelf in sets])[:-1]
+        for pair, scores in zip(pairs, np.split(batch.expected[back], ends), strict=True):
+            whole = not np.isnan(scores).any()
+            self._chosen[pair] = int(np.round(scores, 6).argmax()) if whole else -1

@@ -32,6 +32,10 @@ class BeliefAgent:
         Questions of an episode at most; None: as many as are allowed.
     types
         Types at most (count).
+    carry
+        Exponent of the weights that a returning customer's next episode starts from (0-1). At 1
+        all past answers count as those of this episode do, as if the customer were one of the
+        types; less keeps the belief from being sure of one.
     """
 
     name = ""
@@ -45,28 +49,35 @@ class BeliefAgent:
         delta: float = 5.0,
         questions: int | None = None,
         types: int = MAX_TYPES,
+        carry: float = 1.0,
     ) -> None:
+        if not 0 <= carry <= 1:
+            raise ConfigError(
+                "carry must be from 0 to 1", where=f"agent {self.name}, carry = {carry:g}"
+            )
         self._model = AnswerModel(tau, delta)
         self._feedback = FeedbackModel()
         self._questions = questions
         self._most = types
+        self._carry = carry
 
     def open(self, book: Book, seed: int) -> None:
         """Draw the types and start from a uniform prior."""
         self._types = Types(book, self._model, seed=seed, most=self._most)
-        self._priors = Priors(len(self._types))
+        self._priors = Priors(len(self._types), self._carry)
         self._book = book
         width = max(int(s.widths.sum()) + 2 * len(s.facets) for s in book.sets)
         self._hashes = combine(seed, _BELIEF, np.arange(width))
 
     def metadata(self) -> dict[str, Any]:
-        """Name, answer model, questions and types."""
+        """Name, answer model, questions, types and exponent."""
         return {
             "name": self.name,
             "tau": self._model.tau,
             "delta": self._model.delta,
             "questions": self._questions,
             "types": self._most,
+            "carry": self._carry,
         }
 
     def act(self, views: Views) -> Actions:

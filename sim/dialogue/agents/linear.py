@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +15,8 @@ from sim.dialogue._feedback import tone_of_text
 from sim.dialogue._protocol import NO_PREFERENCE, UNMATCHED, Actions, Outcomes, Views
 
 __all__ = ["LinearAgent"]
+
+Doubles: TypeAlias = npt.NDArray[np.float64]
 
 #: Satisfaction from 0 to 1 that each tone stands for: regret 0, 5, 20 and 40 of 60 points.
 _TONES = np.array([1.0, 0.92, 0.67, 0.33])
@@ -60,8 +64,7 @@ class LinearAgent:
         """Lay the features out; scores are not read."""
         self._book = book
         self._features = Features(book, self._most)
-        self._prior = np.eye(len(self._features))
-        self._states: dict[int, _State] = {}
+        self._states = _States(len(self._features))
         self._sets: dict[int, tuple[Any, Ints]] = {}
 
     def metadata(self) -> dict[str, Any]:
@@ -79,49 +82,55 @@ class LinearAgent:
         n = len(views)
         ask, facet = np.zeros(n, np.bool_), np.full(n, -1)
         product = np.zeros(n, np.int64)
+        mean, values = np.empty((n, len(self._features))), len(self._features.column)
+        spread = np.empty((n, values))
+        for rows, seen, targets in self._answered(views):
+            mean[rows], root = self._states.read(views.lifetime[rows], views.customer[rows])
+            spread[rows] = 1.0 - (root[:, :, :values] ** 2).sum(axis=1)
+            if seen.shape[1]:
+                mean[rows], fresh = _observed(mean[rows], root, seen, targets, self._noise)
+                spread[rows] -= (fresh[:, :, :values] ** 2).sum(axis=1)
+        more = views.questions_left > 0
+        if self._questions is not None:
+            more &= views.must_ask | (views.turn < self._questions)
         for number, rows in groups(views.set):
             x, columns = self._of(number)
-            shelf = self._book.sets[number]
-            width = len(shelf.facets)
-            asked = np.zeros((len(rows), width + 1), np.bool_)
+            product[rows] = np.round(mean[rows] @ x.T, 6).argmax(axis=1)
+            if not len(columns):
+                continue
+            asked = np.zeros((len(rows), len(self._book.sets[number].facets) + 1), np.bool_)
             asked[np.arange(len(rows))[:, None], views.facets[rows]] = True
-            for at, row in enumerate(rows.tolist()):
-                mean, spread = self._marginals(*self._answered(views, row, columns))
-                product[row] = int(np.round(x @ mean, 6).argmax())
-                more = views.questions_left[row] > 0 and (
-                    views.must_ask[row]
-                    or self._questions is None
-                    or views.turn[row] < self._questions
-                )
-                if not (width and more):
-                    continue
-                worst = np.maximum.reduceat(np.append(spread, 0.0)[columns], shelf.starts)
-                worst = np.where(asked[at, :-1], -1.0, np.round(worst, 6))
-                if views.must_ask[row] or worst.max() > self._certain:
-                    ask[row], facet[row] = True, int(worst.argmax())
+            # A value that is no feature has nothing to be learned of.
+            known = np.where(columns >= 0, spread[rows][:, columns], 0.0)
+            worst = np.maximum.reduceat(known, self._book.sets[number].starts, axis=1)
+            worst = np.where(asked[:, :-1], -1.0, np.round(worst, 6))
+            go = more[rows] & (views.must_ask[rows] | (worst.max(axis=1) > self._certain))
+            ask[rows], facet[rows] = go, np.where(go, worst.argmax(axis=1), -1)
         return Actions(ask=ask, facet=facet, product=views.placed(product))
 
     def learn(self, outcomes: Outcomes) -> None:
         """Keep the posterior after answers and feedback."""
         views = outcomes.views
         score = _satisfaction(outcomes)
-        for row, lifetime in enumerate(views.lifetime.tolist()):
-            x, columns = self._of(int(views.set[row]))
-            mean, cov, seen, targets = self._answered(views, row, columns)
-            if len(seen):
-                features = np.eye(len(mean))[seen]
-                mean, cov = _observe(mean, cov, features, targets, self._noise)
-            if not np.isnan(score[row]):
-                features = x[outcomes.product[row]][None]
-                target = np.array([score[row] - _CENTRE])
-                mean, cov = _observe(mean, cov, features, target, self._noise / 2)
-            state = self._states.setdefault(lifetime, _State(len(self._features)))
-            state.keep(int(views.customer[row]), mean, cov)
+        for rows, seen, targets in self._answered(views):
+            lifetimes, customers = views.lifetime[rows], views.customer[rows]
+            mean, root = self._states.read(lifetimes, customers)
+            if seen.shape[1]:
+                mean, fresh = _observed(mean, root, seen, targets, self._noise)
+                root = np.concatenate([root, fresh], axis=1)
+            told = ~np.isnan(score[rows])
+            x = np.zeros((len(rows), 1, mean.shape[1]))
+            for number, own in groups(views.set[rows]):
+                x[own, 0] = self._of(number)[0][outcomes.product[rows[own]]]
+            target = np.where(told, score[rows] - _CENTRE, 0.0)[:, None]
+            after, fresh = _observed(mean, root, x, target, self._noise / 2)
+            mean = np.where(told[:, None], after, mean)
+            root = np.concatenate([root, np.where(told[:, None, None], fresh, 0.0)], axis=1)
+            self._states.write(lifetimes, customers, mean, root)
 
     def wipe(self, lifetimes: Ints) -> None:
         """Forget these lifetimes."""
-        for lifetime in lifetimes.tolist():
-            self._states.pop(lifetime, None)
+        self._states.wipe(lifetimes)
 
     def _of(self, number: int) -> tuple[Any, Ints]:
         """Features of a set's products, and the feature of each of its facet values."""
@@ -130,72 +139,123 @@ class LinearAgent:
             self._sets[number] = self._features(shelf), self._features.columns(shelf)
         return self._sets[number]
 
-    def _answered(self, views: Views, row: int, columns: Ints) -> tuple[Any, Any, Ints, Any]:
-        """Prior mean and covariance of a dialogue, its observed features and their targets."""
-        width = len(self._features)
-        state = self._states.get(int(views.lifetime[row]))
-        if state is None:
-            mean, cov = np.zeros(width), self._prior
-        else:
-            mean, cov = state.prior(int(views.customer[row]))
-        shelf = self._book.sets[int(views.set[row])]
-        seen, targets = [], []
-        for facet, answer in dict(
-            zip(views.facets[row].tolist(), views.answers[row].tolist(), strict=True)
-        ).items():
-            if facet < 0 or answer == UNMATCHED:
-                continue
-            start, values = shelf.starts[facet], shelf.widths[facet]
-            if answer == NO_PREFERENCE:
-                own = columns[start : start + values]
-                targets += [0.0] * int((own >= 0).sum())
-                seen += own[own >= 0].tolist()
-            elif columns[start + answer] >= 0:
-                seen.append(int(columns[start + answer]))
-                targets.append(1.0)
-        return mean, cov, np.array(seen, np.int64), np.array(targets)
+    def _answered(self, views: Views) -> Iterator[tuple[Ints, Ints, Any]]:
+        """Rows with as many observations, the features observed, and the targets.
 
-    def _marginals(self, mean: Any, cov: Any, seen: Ints, targets: Any) -> tuple[Any, Any]:
-        """Posterior mean and variance of each weight."""
-        if not len(seen):
-            return mean, cov.diagonal()
-        across = cov[:, seen]
-        gain = np.linalg.solve(across[seen] + self._noise**2 * np.eye(len(seen)), across.T).T
-        spread = cov.diagonal() - np.einsum("ij,ij->i", gain, across)
-        return mean + gain @ (targets - mean[seen]), spread
+        The last answer to a facet counts: its value has weight 1; without a preference all values
+        have weight 0.
+        """
+        n = len(views)
+        width = max(len(self._of(number)[1]) for number in set(views.set.tolist()))
+        feature, target = np.full((n, width), -1), np.zeros((n, width))
+        for number, rows in groups(views.set):
+            shelf, (_, columns) = self._book.sets[number], self._of(number)
+            last = np.full((len(rows), len(shelf.facets) + 1), UNMATCHED)
+            for turn in range(int(views.turn[rows].max(initial=0))):
+                last[np.arange(len(rows)), views.facets[rows, turn]] = views.answers[rows, turn]
+            answer = np.repeat(last[:, :-1], shelf.widths, axis=1)
+            value = np.arange(len(columns)) - np.repeat(shelf.starts, shelf.widths)
+            observed = (columns >= 0) & ((answer == value) | (answer == NO_PREFERENCE))
+            feature[rows, : len(columns)] = np.where(observed, columns, -1)
+            target[rows, : len(columns)] = answer == value
+        count = (feature >= 0).sum(axis=1)
+        order = np.argsort(feature < 0, axis=1, kind="stable")
+        for many, rows in groups(count):
+            places = order[rows, :many]
+            yield rows, feature[rows[:, None], places], target[rows[:, None], places]
 
 
+@dataclass
 class _State:
-    """Posterior of the last customer of a lifetime, and the mean over all of them."""
+    """Posterior of a lifetime's last customer, and the sum of the means of all of them.
+
+    The covariance is I - RᵀR, with a row of R per observation: there are fewer observations than
+    weights.
+    """
+
+    customer: int
+    customers: int
+    mean: Doubles
+    root: Doubles
+    total: Doubles
+
+
+class _States:
+    """Weights of lifetimes at the start of an episode."""
 
     def __init__(self, width: int) -> None:
-        self.customer, self.customers = -1, 0
-        self.mean, self.cov = np.zeros(width), np.eye(width)
-        self.total = np.zeros(width)
+        self._of: dict[int, _State] = {}
+        self._width = width
 
-    def prior(self, customer: int) -> tuple[Any, Any]:
-        """Weights at the start of an episode with a customer."""
-        if customer == self.customer:
-            return self.mean, self.cov
-        return self.total / (self.customers + 1), np.eye(len(self.mean))
+    def read(self, lifetimes: Ints, customers: Ints) -> tuple[Doubles, Doubles]:
+        """Means of shape (n, weights), and R of shape (n, most observations, weights).
 
-    def keep(self, customer: int, mean: Any, cov: Any) -> None:
+        Another customer's mean is that of the past ones, with the covariance of the prior.
+        """
+        known = [self._of.get(n) for n in lifetimes.tolist()]
+        same = [s is not None and s.customer == c for s, c in zip(known, customers, strict=True)]
+        ranks = [len(s.root) for s, own in zip(known, same, strict=True) if s and own]
+        mean = np.zeros((len(known), self._width))
+        root = np.zeros((len(known), max(ranks, default=0), self._width))
+        for row, (state, own) in enumerate(zip(known, same, strict=True)):
+            if state is not None:
+                mean[row] = state.mean if own else state.total / (state.customers + 1)
+            if state is not None and own:
+                root[row, : len(state.root)] = state.root
+        return mean, root
+
+    def write(self, lifetimes: Ints, customers: Ints, mean: Doubles, root: Doubles) -> None:
         """Store the weights at the end of an episode."""
-        if customer == self.customer:
-            self.total -= self.mean
-        else:
-            self.customers += 1
-        self.total = self.total + mean
-        self.customer, self.mean, self.cov = customer, mean, cov
+        for row, (n, customer) in enumerate(
+            zip(lifetimes.tolist(), customers.tolist(), strict=True)
+        ):
+            own = root[row][root[row].any(axis=1)]
+            state = self._of.get(n)
+            if state is None:
+                self._of[n] = _State(customer, 1, mean[row], own, mean[row].copy())
+                continue
+            if customer == state.customer:
+                state.total -= state.mean
+            else:
+                state.customers += 1
+            state.total += mean[row]
+            state.customer, state.mean, state.root = customer, mean[row], own
+
+    def wipe(self, lifetimes: Ints) -> None:
+        """Forget lifetimes."""
+        for n in lifetimes.tolist():
+            self._of.pop(n, None)
 
 
-def _observe(
-    mean: Any, cov: Any, x: npt.NDArray[np.float64], target: Any, noise: float
-) -> tuple[Any, Any]:
-    """Mean and covariance after observations x·w = target + N(0, noise²)."""
-    across = cov @ x.T
-    gain = np.linalg.solve(x @ across + noise**2 * np.eye(len(x)), across.T).T
-    return mean + gain @ (target - x @ mean), cov - gain @ across.T
+def _observed(
+    mean: Doubles, root: Doubles, x: Any, target: Doubles, noise: float
+) -> tuple[Doubles, Doubles]:
+    """Means after observations x·w = target + N(0, noise²), and the rows that they add to R.
+
+    Parameters
+    ----------
+    mean, root
+        Of shapes (n, weights) and (n, rows, weights): w ~ N(mean, I - RᵀR).
+    x
+        Features of shape (n, observations, weights), or numbers of single weights, of shape
+        (n, observations).
+    target
+        Of shape (n, observations).
+    noise
+        Standard deviation.
+    """
+    if x.ndim == 2:
+        here = np.arange(len(x))[:, None]
+        across = -np.take_along_axis(root, x[:, None, :], axis=2).swapaxes(1, 2) @ root
+        across[here, np.arange(x.shape[1]), x] += 1.0
+        own, expected = np.take_along_axis(across, x[:, None, :], axis=2), mean[here, x]
+    else:
+        across = x - (x @ root.swapaxes(1, 2)) @ root
+        own, expected = across @ x.swapaxes(1, 2), (x @ mean[:, :, None])[:, :, 0]
+    lower = np.linalg.cholesky(own + noise**2 * np.eye(x.shape[1]))
+    fresh = np.linalg.solve(lower, across)
+    missed = np.linalg.solve(lower, (target - expected)[:, :, None])
+    return mean + (missed.swapaxes(1, 2) @ fresh)[:, 0], fresh
 
 
 def _satisfaction(outcomes: Outcomes) -> Any:

@@ -32,8 +32,8 @@ __all__ = ["CONTEXTS", "ModelAgent"]
 Context = Literal["raw", "summary", "off"]
 #: What an agent is shown of past episodes: their dialogues, its summaries of them, or nothing.
 CONTEXTS: tuple[Context, ...] = ("raw", "summary", "off")
-#: Ways of asking for confidences: P(yes) of a choice for each claim, or stated percentages.
-_CONFIDENCES = ("none", "choice", "stated")
+#: Ways of asking for confidences: P(yes) of a choice for each claim, stated percentages, or both.
+_CONFIDENCES = ("none", "choice", "stated", "both")
 _ACT, _SUMMARY = 221, 222
 #: Tokens kept free for the fault that is named when a prompt is asked again.
 _MARGIN = 64
@@ -85,7 +85,7 @@ class ModelAgent(DialogueModel):
         Leave out the sentence of figure 12 that asks for few questions.
     confidences
         How the six confidences of a recommendation or probe are asked for: `none`, `choice` (P(yes)
-        for each claim), or `stated` (percentages in one reply).
+        for each claim), `stated` (percentages in one reply) or `both`.
     words
         Words of a product's text that are shown (count).
 
@@ -107,7 +107,7 @@ class ModelAgent(DialogueModel):
         strategy: str | None = None,
         context: Context | None = None,
         ask_freely: bool = False,
-        confidences: Literal["none", "choice", "stated"] = "none",
+        confidences: Literal["none", "choice", "stated", "both"] = "none",
         words: int = _WORDS,
         temperature: float = 0.8,
         min_p: float = 0.1,
@@ -198,13 +198,14 @@ class ModelAgent(DialogueModel):
         shares = self._recommended(turns, ~ask, thoughts, journal)
         product = np.where(np.isnan(shares[:, 0]), -1, np.nan_to_num(shares).argmax(axis=1))
         failed = (journal.status != OK) | (~ask & (product < 0))
-        confidences = self._confident(turns, np.where(failed, -1, product), journal)
+        believed, stated = self._confident(turns, np.where(failed, -1, product), journal)
         return Actions(
             ask=ask,
             facet=np.full(n, -1),
             product=product,
             text=text,
-            confidences=confidences,
+            confidences=believed,
+            stated=stated,
             distribution=shares,
             forgotten=forgotten,
             **journal.fields(),
@@ -243,7 +244,7 @@ class ModelAgent(DialogueModel):
         """Leave out the oldest episodes until the longest prompt fits; how many went."""
         grammar = _action(turn.values["products"], thought=self._strategy == "cot")
         room = 8 if sells and self._strategy != "cot" else self.longest(grammar)
-        if self._confidences == "stated":
+        if self._confidences in ("stated", "both"):
             room = max(room, self.longest(_stated()))
         before = len(turn.past)
         while turn.past and not self.fits(self._messages(turn), room + _MARGIN):
@@ -316,14 +317,15 @@ class ModelAgent(DialogueModel):
             shares[row, : len(reply)] = reply
         return shares
 
-    def _confident(self, turns: Sequence[_Turn], product: Ints, journal: Journal) -> Any:
-        """The six confidences of products, of shape (n, 6); NaN without a product."""
-        out = np.full((len(turns), len(DIALOGUE_CLAIMS)), np.nan, np.float32)
-        if self._confidences == "none":
-            return None
-        claims: list[str | None] = (
-            list(DIALOGUE_CLAIMS) if self._confidences == "choice" else [None]
-        )
+    def _confident(
+        self, turns: Sequence[_Turn], product: Ints, journal: Journal
+    ) -> tuple[Any, Any]:
+        """Six confidences by P(yes) and as stated, of shape (n, 6); None where not asked for."""
+        form = self._confidences
+        names = list(DIALOGUE_CLAIMS)
+        claims: list[str | None] = [*names] if form in ("choice", "both") else []
+        claims += [None] if form in ("stated", "both") else []
+        believed, stated = np.full((2, len(turns), len(names)), np.nan, np.float32)
         prompts = [
             self._prompt(
                 row, claim or "stated", turn, _stated() if claim is None else _yes_no,
@@ -335,10 +337,10 @@ class ModelAgent(DialogueModel):
         ]  # fmt: skip
         for (row, name), reply in self.replies(prompts, journal).items():
             if isinstance(reply, dict):
-                out[row] = [int(reply[claim]) / 100 for claim in DIALOGUE_CLAIMS]
+                stated[row] = [int(reply[claim]) / 100 for claim in names]
             else:
-                out[row, list(DIALOGUE_CLAIMS).index(name)] = reply[0]
-        return out
+                believed[row, names.index(name)] = reply[0]
+        return (believed if len(claims) > 1 else None), (stated if None in claims else None)
 
     def _past(self, views: Views, journal: Journal) -> list[list[str]]:
         """Blocks about past episodes by row, oldest first."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from pipelines.products import content_words
 from pipelines.seeding import uniform
 from sim.dialogue._answers import AnswerModel, answer_columns, value_means
 from sim.dialogue._book import Book, ChoiceSet, Ints, groups
@@ -31,21 +32,7 @@ __all__ = ["NO_OPINION", "StatisticalCustomer", "match_facet"]
 #: Answer to a question that matches neither a facet nor a stated attribute.
 NO_OPINION = "I have no strong opinion on that."
 
-#: Words of questions that name no facet.
-_COMMON_WORDS = """
-a an and any are at be by can could do does for from have how i in is it kind like looking me more
-most need of on one or prefer preference should some something that the there thing this to type
-want what when where which who will with would you your
-"""
-_COMMON = frozenset(_COMMON_WORDS.split())
-_WORD = re.compile(r"[^\W_]+")
 _PERSONAL = re.compile(r"\byou(r|rs)?\b", re.IGNORECASE)
-
-
-def _words(text: str) -> set[str]:
-    """Words of a text without common ones, in the singular where it ends in *s*."""
-    found = (w.casefold() for w in _WORD.findall(text))
-    return {w.removesuffix("s") if len(w) > 3 else w for w in found} - _COMMON
 
 
 def match_facet(question: str, shelf: ChoiceSet) -> int:
@@ -60,11 +47,11 @@ def match_facet(question: str, shelf: ChoiceSet) -> int:
     >>> match_facet("How was your day?", shelf)
     -1
     """
-    asked = _words(question)
+    asked = content_words(question)
     found = []
     for facet in shelf.facets:
-        named = _words(" ".join((facet.kind, *facet.values)))
-        found.append(2 * len(asked & named) + len(asked & (_words(facet.question) - named)))
+        named = content_words(" ".join((facet.kind, *facet.values)))
+        found.append(2 * len(asked & named) + len(asked & (content_words(facet.question) - named)))
     return int(np.argmax(found)) if found and max(found) > 0 else -1
 
 
@@ -171,9 +158,9 @@ class StatisticalCustomer:
         assert questions.text is not None
         question, number = questions.text[row] or "", int(questions.set[row])
         stated = self._book.attributes[int(questions.persona[row])]
-        asked = _words(question)
+        asked = content_words(question)
         for name in sorted(stated):
-            if _words(name) & asked and _PERSONAL.search(question):
+            if content_words(name) & asked and _PERSONAL.search(question):
                 return -1, f"My {name.replace('_', ' ')} is {stated[name]}."
         key = (number, question)
         if key not in self._matched:
@@ -223,7 +210,19 @@ class StatisticalCustomer:
         place = np.arange(means.shape[1])
         inside = (place >= start[:, None]) & (place < (start + shelf.widths[facet])[:, None])
         wanted = np.where(inside, means, -np.inf).argmax(axis=1)
-        said = [f" I would have preferred {v} ({kind})." for kind, v in shelf.value_names]
+        said = [f" I would have preferred {_wish(*name)}." for name in shelf.value_names]
         rows = np.flatnonzero(missed.max(axis=1) > 0)
         found[rows] = [said[n] for n in wanted[rows].tolist()]
         return found
+
+
+def _wish(kind: str, value: str) -> str:
+    """A value of a facet in words.
+
+    >>> _wish("color", "blue"), _wish("word:folds", "no")
+    ('blue (color)', 'one that is not described with "folds"')
+    """
+    form, _, word = kind.partition(":")
+    if form != "word" or value not in ("yes", "no"):
+        return f"{value} ({kind})"
+    return f'one that is {"not " if value == "no" else ""}described with "{word}"'

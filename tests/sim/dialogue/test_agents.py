@@ -6,9 +6,12 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
 
+from pipelines.config import load_settings
 from pipelines.errors import ConfigError
+from pipelines.raters import RatingBatch
 from sim.dialogue import (
     AGENTS,
     NO_PREFERENCE,
@@ -86,10 +89,60 @@ def test_popularity_prefers_rating_then_price_then_id(book: Book) -> None:
     assert (views.order[np.arange(6), agent.act(views).product] == 2).all()
 
 
-def test_oracle_refuses_a_member_of_the_scoring_ensemble(book: Book) -> None:
-    agent = open_agent("oracle")
-    with pytest.raises(ConfigError, match="member of the ensemble"):
-        agent.open(replace(book, raters=("tastes", "words")), 0)
+@pytest.mark.parametrize("rater", ["words", "text"])
+def test_oracle_refuses_a_member_of_the_scoring_ensemble(book: Book, rater: str) -> None:
+    agent = open_agent("oracle", rater=rater)
+    with pytest.raises(ConfigError, match=f"member of the ensemble.*rater {rater}, book"):
+        agent.open(replace(book, raters=("text", "words")), 0)
+
+
+def test_oracle_refuses_the_model_that_made_the_scores(book: Book) -> None:
+    settings = load_settings(overrides={"engine": {"kind": "transformers", "model": "m1"}})
+    agent = open_agent("oracle", settings=settings, rater="listwise")
+    with pytest.raises(ConfigError, match=r"member of the ensemble.*rater m1"):
+        agent.open(replace(book, raters=("ensemble", "llm", "m1")), 0)
+
+
+def test_unknown_rater_of_the_oracle_gets_the_nearest_name() -> None:
+    with pytest.raises(ConfigError, match=r"no such rater: agent oracle, rater 'wrods'.*words"):
+        open_agent("oracle", rater="wrods")
+
+
+class Contrary:
+    """A rater of one's own: the later on the shelf the better; of one persona it knows nothing."""
+
+    name = "contrary"
+
+    def __init__(self, choice_set_items: Any, scale: Any) -> None:
+        self._place = dict(choice_set_items.select("item_id", "position").iter_rows())
+        self.scale = scale
+
+    def rate(self, personas: Any, items: Any, histories: Any = None, *, pairs: Any) -> RatingBatch:
+        assert histories is None
+        ids, people = items["item_id"].to_list(), personas["persona_id"].to_list()
+        probabilities = np.zeros((len(pairs), len(self.scale)))
+        for row, (who, what) in enumerate(pairs.tolist()):
+            probabilities[row, self._place[ids[what]]] = 1.0
+            if people[who] == UNKNOWN:
+                probabilities[row] = np.nan
+        return RatingBatch(self.scale, probabilities, ["ok"] * len(pairs))
+
+
+UNKNOWN = "persona-0071"
+
+
+def test_oracle_sells_what_a_rater_of_ones_own_scores_highest(book: Book) -> None:
+    life = Lifetimes.draw(book, range(20), setting="category", episodes=3)
+    agent = open_agent("oracle", rater=f"{__name__}:Contrary")
+    found = play(book, life, agent, open_customer("statistical"), feedback="none").episodes
+    lost = found.filter(pl.col("persona_id") == UNKNOWN)
+    assert lost.height
+    # What has no rating is no recommendation.
+    assert set(lost["status"]) == {"failed"}
+    assert lost["regret"].null_count() == lost.height
+    last = {s.category_id: s.item_ids[-1] for s in book.sets}
+    sold = found.filter(pl.col("status") == "ok")
+    assert sold["item_id"].to_list() == [last[c] for c in sold["category_id"]]
 
 
 def test_oracle_reads_likes_and_dislikes_of_the_description(book: Book) -> None:
@@ -197,6 +250,41 @@ def test_separating_facets_and_exact_answers_leave_no_regret(book: Book) -> None
         customer = open_customer("statistical", tau=0.0)
         found = play(known, life, agent, customer, feedback="none")
         assert found.episodes["regret"].to_list() == [0.0] * 48
+
+
+def pairs_of_traits(book: Book) -> Book:
+    """The book with two products, loved by customers whose traits are equal or differ.
+
+    Two further products per trait are liked a little by those who have it, so that each facet's
+    answer is the trait.
+    """
+    n = len(book.persona_ids)
+    a, b = np.arange(n) % 2, np.arange(n) // 2 % 2
+    y = np.stack([100 * (a == b), 100 * (a != b), *(40 * (t == v) for t in (a, b) for v in (0, 1))])
+    facets = tuple(
+        Facet(name, name, f"Which {name}?", ("no", "yes"), np.array(of, np.int8))
+        for name, of in (("first", [-1, -1, 0, 1, -1, -1]), ("second", [-1, -1, -1, -1, 0, 1]))
+    )
+    shelf = book.sets[0]
+    few = {k: getattr(shelf, k)[:6] for k in ("item_ids", "titles", "texts", "price", "rating")}
+    own = [
+        replace(s, facets=facets, vectors=shelf.vectors[:6], y=y.T.astype("f4"), **few)
+        for s in book.sets
+    ]
+    return replace(book, sets=tuple(own), splits=np.zeros(n, np.int8))
+
+
+@pytest.mark.parametrize(("depth", "questions", "regrets"), [(1, 0, {0.0, 100.0}), (2, 2, {0.0})])
+def test_planner_of_depth_two_finds_out_whether_two_traits_are_equal(
+    book: Book, depth: int, questions: int, regrets: set[float]
+) -> None:
+    known = pairs_of_traits(book)
+    life = Lifetimes.draw(known, range(12), cell="seen/seen", episodes=3)
+    agent = open_agent("dp", depth=depth, tau=0.0)
+    customer = open_customer("statistical", tau=0.0)
+    found = play(known, life, agent, customer, feedback="none", memory=False).episodes
+    assert set(found["questions"]) == {questions}
+    assert set(found["regret"]) == regrets
 
 
 def test_customers_answer_free_questions_by_words(book: Book) -> None:

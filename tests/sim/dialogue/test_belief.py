@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sim.dialogue import NO_PREFERENCE, UNMATCHED, ChoiceSet, Facet, Outcomes
+from pipelines.errors import ConfigError
+from sim.dialogue import NO_PREFERENCE, UNMATCHED, ChoiceSet, Facet, Outcomes, open_agent
 from sim.dialogue._answers import AnswerModel, columns_of
 from sim.dialogue._belief import Features, Priors, SetBelief, Types, learned
 from sim.dialogue._feedback import TONES, FeedbackModel, stars_of, tone_of, tone_of_text
@@ -96,6 +97,18 @@ def test_next_customers_prior_counts_past_customers() -> None:
     )
     priors.wipe(life)
     np.testing.assert_allclose(np.exp(priors.read(life, np.array([1]))[0]), UNIFORM, atol=1e-6)
+
+
+def test_kept_weights_are_raised_to_the_exponent() -> None:
+    # (√0.8182, √0.1818) / sum = (0.9045, 0.4264) / 1.3309
+    for carry, expected in ((0.5, [[0.6796, 0.3204]]), (0.0, UNIFORM), (1.0, AFTER_FIRST)):
+        priors = Priors(2, carry)
+        priors.write(np.array([7]), np.array([0]), AFTER_FIRST)
+        table, (log_w, _) = two_types(), priors.read(np.array([7]), np.array([0]))
+        w = table.posterior(log_w, np.zeros((1, table.p.shape[1]), np.float32))
+        np.testing.assert_allclose(w, expected, atol=5e-5)
+    with pytest.raises(ConfigError, match=r"carry must be from 0 to 1: agent dp, carry = 1\.5"):
+        open_agent("dp", carry=1.5)
 
 
 def test_equality_of_two_traits_is_worth_asking_only_in_pairs() -> None:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
 from pipelines.errors import ConfigError, ReleaseError
+from pipelines.seeding import uniform
 from sim.dialogue import CELLS, SETTINGS, SPLITS, Book, Lifetimes
-from sim.dialogue._lifetimes import product_order
+from sim.dialogue._lifetimes import ORDERS, product_order
 from sim.dialogue.testing import sample_book
 
 
@@ -21,7 +23,7 @@ def book() -> Book:
 def test_sample_book_rewards_knowing_the_customer(book: Book) -> None:
     worth = [s.y.max(axis=1).mean() - s.y.mean(axis=0).max() for s in book.sets]
     assert np.median(worth) > 5
-    assert book.playable.mean() > 0.8
+    assert (book.best >= 60).mean() > 0.8
     assert 10 < np.mean([s.y.std(axis=1).mean() for s in book.sets]) < 30
 
 
@@ -35,7 +37,7 @@ def test_lifetimes_belong_to_their_cell_without_repetition(
     split = SPLITS.index("train" if customer == "seen" else "test")
     assert (book.splits[found.personas] == split).all()
     assert all(book.sets[s].seen == (category == "seen") for s in found.sets.ravel())
-    assert book.playable[found.personas, found.sets].all()
+    assert (book.best[found.personas, found.sets] >= 60).all()
     people = [len(set(row)) for row in found.personas.tolist()]
     shelves = [len(set(row)) for row in found.sets.tolist()]
     assert people == [1 if setting == "customer" else 5] * 6
@@ -50,11 +52,72 @@ def test_a_lifetime_depends_on_its_seed_alone(book: Book) -> None:
     assert len({tuple(row) for row in whole.sets.tolist()}) == 3
 
 
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_lifetimes_are_those_of_drawing_one_after_the_other(book: Book, setting: str) -> None:
+    # Half of all pairs can't be played, so that every rule of skipping is met.
+    drawn = np.random.default_rng(4).random((len(book.sets), len(book.persona_ids), 1)) < 0.5
+    sets = tuple(
+        replace(s, y=np.where(low, np.minimum(s.y, 59), np.maximum(s.y, 60)).astype(np.float32))
+        for s, low in zip(book.sets, drawn, strict=True)
+    )
+    half = replace(book, sets=sets)
+    found = Lifetimes.draw(half, range(5, 45), setting=setting, episodes=7)  # type: ignore[arg-type]
+    people = np.flatnonzero(half.splits == SPLITS.index("test"))
+    shelves = np.flatnonzero([s.seen for s in half.sets])
+    for row, seed in enumerate(range(5, 45)):
+        who = people[np.argsort(uniform(seed, 101, half.persona_hashes[people]))].tolist()
+        where = shelves[np.argsort(uniform(seed, 102, half.set_hashes[shelves]))].tolist()
+        pairs, skipped = one_lifetime(half.best >= 60, who, where, setting, 7)
+        assert list(zip(found.personas[row], found.sets[row], strict=True)) == pairs
+        assert found.skipped[row] == skipped
+
+
+def one_lifetime(
+    playable: Any, people: list[int], shelves: list[int], setting: str, episodes: int
+) -> tuple[list[tuple[int, int]], int]:
+    """Pairs and how many were skipped, of one lifetime: the plain words of the rule."""
+    pairs: list[tuple[int, int]] = []
+    skipped = 0
+    if setting == "both":
+        free = list(people)
+        for shelf in shelves:
+            for person in list(free):
+                if playable[person, shelf]:
+                    pairs.append((person, shelf))
+                    free.remove(person)
+                    break
+                skipped += 1
+            if len(pairs) == episodes:
+                break
+        return pairs, skipped
+    for fixed in people if setting == "customer" else shelves:
+        pairs, lost = [], 0
+        for other in shelves if setting == "customer" else people:
+            person, shelf = (fixed, other) if setting == "customer" else (other, fixed)
+            if playable[person, shelf]:
+                pairs.append((person, shelf))
+            else:
+                lost += 1
+            if len(pairs) == episodes:
+                return pairs, skipped + lost
+        skipped += lost
+    raise AssertionError("no lifetime")
+
+
 def test_pairs_below_sixty_are_skipped_and_counted(book: Book) -> None:
     low = [replace(s, y=np.minimum(s.y, 59.0)) if n % 2 else s for n, s in enumerate(book.sets)]
     found = Lifetimes.draw(replace(book, sets=tuple(low)), range(20), episodes=10)
     assert (found.sets % 2 == 0).all()
     assert found.skipped.mean() > 3
+
+
+def test_the_least_best_score_is_a_setting(book: Book) -> None:
+    usual, strict = (Lifetimes.draw(book, range(20), min_best=m) for m in (60.0, 70.0))
+    assert (book.best[strict.personas, strict.sets] >= 70).all()
+    assert (book.best[usual.personas, usual.sets] < 70).any()
+    assert strict.skipped.sum() > usual.skipped.sum()
+    with pytest.raises(ConfigError, match="no 10 episodes with a best score of 101 or more"):
+        Lifetimes.draw(book, range(2), min_best=101)
 
 
 def test_pairs_without_a_score_are_not_played(book: Book) -> None:
@@ -71,10 +134,20 @@ def test_too_few_choice_sets_are_counted_in_the_error(book: Book) -> None:
 
 def test_orders_are_permutations_that_differ_between_episodes(book: Book) -> None:
     sets, seeds = np.zeros(4, np.int64), np.arange(4)
-    first, second = (product_order(book, seeds, e, sets) for e in (0, 1))
+    first, second = (product_order(book, seeds, e, sets, orders=None) for e in (0, 1))
     assert (np.sort(first, axis=1) == np.arange(first.shape[1])).all()
     assert (first != second).any(axis=1).all()
-    assert (product_order(book, seeds[2:], 0, sets[2:]) == first[2:]).all()
+    assert (product_order(book, seeds[2:], 0, sets[2:], orders=None) == first[2:]).all()
+
+
+def test_each_choice_set_has_a_few_orders_that_lifetimes_draw_alike_often(book: Book) -> None:
+    sets, seeds = np.zeros(400, np.int64), np.arange(400)
+    found = product_order(book, seeds, 0, sets)
+    assert (np.sort(found, axis=1) == np.arange(found.shape[1])).all()
+    orders, times = np.unique(found, axis=0, return_counts=True)
+    assert len(orders) == ORDERS
+    assert (times > 60).all()
+    assert (product_order(book, seeds[9:10], 1, sets[:1])[0] == orders).all(axis=1).any()
 
 
 def test_disclosed_book_has_no_scores_of_others(book: Book) -> None:
@@ -89,3 +162,22 @@ def test_scores_on_another_scale_are_refused(book: Book) -> None:
     wrong = replace(book.sets[0], y=book.sets[0].y * 10)
     with pytest.raises(ReleaseError, match="not on 0-100: book, category C000"):
         replace(book, sets=(wrong, *book.sets[1:]))
+
+
+def test_a_set_with_one_product_is_refused_by_name(book: Book) -> None:
+    first = book.sets[0]
+    single = replace(first, item_ids=first.item_ids[:1], y=first.y[:, :1])
+    with pytest.raises(
+        ReleaseError, match="needs two products or more, found one: book, category C000"
+    ):
+        replace(book, sets=(single, *book.sets[1:]))
+
+
+def test_a_book_without_a_scored_persona_is_refused(book: Book) -> None:
+    with pytest.raises(ReleaseError, match="no choice set or no persona has scores: products@1"):
+        replace(book, sets=(), reference="products@1")
+
+
+def test_a_book_without_a_train_persona_can_not_be_disclosed(book: Book) -> None:
+    with pytest.raises(ReleaseError, match="none of 80 personas with scores is of the split train"):
+        replace(book, splits=np.full_like(book.splits, 2)).disclosed()

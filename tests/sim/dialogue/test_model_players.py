@@ -16,6 +16,7 @@ from pipelines.llm.engines import Answer, Choice, Request
 from pipelines.llm.engines.scripted import ScriptedEngine, draw_reply
 from pipelines.seeding import combine
 from sim.dialogue import (
+    CONFIDENCES,
     FAILED,
     LEAKED,
     NO_PREFERENCE,
@@ -89,8 +90,8 @@ class Spy:
             "confidence": "Is this true",
             "stated": "from 0 to 100 per cent",
             "recommend": "most, by its number from",
-            "act": "QUESTION:",
-            "reason": "THOUGHT:",
+            "act": "a short QUESTION",
+            "reason": "Write your THOUGHT",
             "feedback": "I recommend you this product",
             "choice": "Answer with one of these alone",
             "answer": "The user is the shop assistant",
@@ -177,7 +178,7 @@ class TestAgent:
         spy = Spy(act="QUESTION: Is it for you?")
         found = agent(spy).act(views(must_ask=True))
         assert found.ask.all()
-        assert not any("RECOMMEND" in text for text in spy.prompts())
+        assert not any("or RECOMMEND" in text for text in spy.prompts())
 
     def test_a_thought_precedes_the_number_and_no_later_prompt(self):
         spy = Spy(act="THOUGHT: It is a gift.\nRECOMMEND: 2", reason=draw_reply)
@@ -187,12 +188,14 @@ class TestAgent:
         assert all("You thought: It is a gift." in text for text in numbers)
         spy.asked.clear()
         agent(spy, Reasoner).act(views(left=0))
-        assert sum("THOUGHT:" in text for text in spy.prompts()) == 3
+        assert sum("Write your THOUGHT" in text for text in spy.prompts()) == 3
 
     def test_only_the_planner_is_told_the_turns_left(self):
         spy = Spy()
         agent(spy, strategy="dp").act(views(left=7))
-        assert all("7 questions are left." in text for text in spy.prompts() if "QUEST" in text)
+        assert all(
+            "7 questions are left." in text for text in spy.prompts() if "a short QUESTION" in text
+        )
         agent(spy := Spy()).act(views(left=7))
         assert not any("are left" in text for text in spy.prompts())
 
@@ -208,8 +211,8 @@ class TestAgent:
         made = agent(spy, Summariser)
         made.act(views(1, past=PAST[:1]))
         assert sum("want to remember" in text for text in spy.prompts()) == 1
-        assert all("It likes blue things." in t for t in spy.prompts() if "QUESTION:" in t)
-        assert not any("Size 0." in text for text in spy.prompts() if "QUESTION:" in text)
+        assert all("It likes blue things." in t for t in spy.prompts() if "a short QUESTION" in t)
+        assert not any("Size 0." in text for text in spy.prompts() if "a short QUESTION" in text)
         made.act(views(1, past=PAST[:1], said=SAID))
         assert sum("want to remember" in text for text in spy.prompts()) == 1
         made.wipe(LIFETIMES.seeds[:1])
@@ -231,10 +234,15 @@ class TestAgent:
         stated = "{" + ",".join(f'"{c}":{10 * n}' for n, c in enumerate(claims)) + "}"
         replies = {"confidence": {"yes": 0.3, "no": 0.1}, "stated": stated}
         spy = Spy(**{k: (lambda _, r=r: r) for k, r in replies.items()})
-        by_choice = agent(spy, confidences="choice").act(views(left=0)).confidences
-        np.testing.assert_allclose(by_choice, 0.75, rtol=1e-6)
-        in_words = agent(spy, confidences="stated").act(views(left=0)).confidences
-        np.testing.assert_allclose(in_words, [[0, 0.1, 0.2, 0.3, 0.4, 0.5]] * 3, rtol=1e-6)
+        both = agent(spy, confidences="both").act(views(left=0))
+        np.testing.assert_allclose(both.confidences, 0.75, rtol=1e-6)
+        np.testing.assert_allclose(both.stated, [[0, 0.1, 0.2, 0.3, 0.4, 0.5]] * 3, rtol=1e-6)
+        by_choice = agent(spy, confidences="choice").act(views(left=0))
+        np.testing.assert_array_equal(by_choice.confidences, both.confidences)
+        assert by_choice.stated is None
+        in_words = agent(spy, confidences="stated").act(views(left=0))
+        np.testing.assert_array_equal(in_words.stated, both.stated)
+        assert in_words.confidences is None
 
     def test_the_oracle_reads_the_persona_and_is_no_member_of_the_ensemble(self):
         spy = Spy()
@@ -253,6 +261,18 @@ class TestAgent:
             assert alone.text[0] == whole.text[row]
             assert alone.product[0] == whole.product[row]
             assert alone.answer_key[0] == whole.answer_key[row]
+
+    def test_prompts_hold_neither_ids_nor_the_persona(self):
+        spy = Spy()
+        agent(spy, confidences="both").act(views(3, past=PAST, said=SAID))
+        agent(spy, confidences="both").act(views(left=0))
+        persons = {*LIFETIMES.personas.ravel().tolist()}
+        secrets = [i for s in BOOK.sets for i in (s.category_id, *s.item_ids)]
+        secrets += [BOOK.persona_ids[p] for p in persons] + [BOOK.descriptions[p] for p in persons]
+        assert len(spy.asked) > 6
+        for text in spy.prompts():
+            assert "customer 1" in text.casefold()
+            assert not [s for s in secrets if s in text]
 
     def test_unknown_options_are_named(self):
         with pytest.raises(ConfigError, match="strategy 'grady'"):
@@ -496,6 +516,49 @@ class TestRun:
         assert set(rows["language_model"]) == {"test"}
         assert rows["questions"].to_list() == [1] * len(rows)
         assert rows["tokens"].min() > 0
+
+    @pytest.mark.faults
+    def test_an_engine_that_dies_mid_block_is_resumed_from_its_answers(self, tmp_path):
+        rule = Spy(act=_asks_once)
+        whole = self.play(tmp_path / "whole", agent(rule), customer(rule))
+        calls = []
+
+        def mortal(request: Request) -> Any:
+            if len(calls) == 10:
+                raise EngineError("the model is gone")
+            calls.append(request)
+            return rule(request)
+
+        with pytest.raises(EngineError, match="model is gone"):
+            self.play(tmp_path / "died", agent(mortal), customer(mortal))
+        rest = Spy(act=_asks_once)
+        again = self.play(tmp_path / "died", agent(rest), customer(rest))
+        assert again.episodes.equals(whole.episodes)
+        assert again.turns.equals(whole.turns)
+        # Nothing that was answered is asked again, and all in all as much as at once.
+        assert not {r.seed for r in calls if r.seed} & {r.seed for r in rest.asked if r.seed}
+        assert len(calls) + len(rest.asked) == len(rule.asked) - len(calls)
+
+    def test_probes_hold_both_forms_of_confidence_and_no_later_prompt(self, tmp_path):
+        percentages = '{"top1":10,"top5":20,"within5":30,"within10":40,"within20":50,"within30":60}'
+        spy = Spy(
+            act="QUESTION: Which colour?",
+            confidence=lambda _: {"yes": 0.3, "no": 0.1},
+            stated=percentages,
+        )
+        made = agent(spy, confidences="both")
+        found = self.play(tmp_path, made, customer(spy), must_ask=3, max_questions=3, probes=(1, 3))
+        probes = found.turns.filter(kind="probe")
+        # After each of three questions, the last of which is followed by the sale itself.
+        assert probes.group_by("seed", "episode").len()["len"].to_list() == [3] * 6
+        assert set(probes["episode"]) == {1, 3}
+        for name, percent in zip(CONFIDENCES, range(10, 70, 10), strict=True):
+            assert probes[name].to_list() == [0.75] * 18
+            assert probes[f"stated_{name}"].to_list() == [percent / 100] * 18
+        assert probes["answer_key"].str.split(",").list.len().to_list() == [1 + 6 + 1] * 18
+        acts = [text for text in spy.prompts() if "a short QUESTION" in text]
+        assert any("Earlier visit 1" in text for text in acts)
+        assert not any("recommend number" in text for text in acts)
 
     def test_failed_and_leaked_episodes_have_no_regret(self, tmp_path):
         bad = Spy(act="RECOMMEND: 1", recommend=ignored("3"))

@@ -54,7 +54,7 @@ def test_reward_is_the_mean_share_of_the_best_score(book: Book) -> None:
     shelf = tools.reset(**row(book, episodes=2, feedback="stars"))
     drawn = Lifetimes.draw(book, [7], episodes=2)
     first, second = (book.sets[n] for n in drawn.sets[0])
-    order = product_order(book, drawn.seeds, 0, drawn.sets[:, 0])[0]
+    order = product_order(book, drawn.seeds, 0, drawn.sets[:, 0], orders=None)[0]
     assert f"1. {first.titles[order[0]]}" in shelf
     assert tools.get_reward() == 0.0
     reply = tools.recommend(1)
