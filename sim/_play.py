@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from pipelines.errors import ConfigError
 from pipelines.raters import OK
 from pipelines.scales import RatingScale
 from sim._release import Release
@@ -30,7 +31,9 @@ class Player:
     release
         The release to play on.
     rater
-        ``statistical`` or ``replay``; see :class:`sim.environment.RecommendationEnv`.
+        ``statistical``, ``replay`` or ``llm``; see :class:`sim.environment.RecommendationEnv`.
+    retriever
+        How past items are selected for the rater.
     policy
         ``random``: any item; ``popular``: the most rated; ``best``: the highest expected rating
         of this persona, which no recommender can see. None recommends an item twice, and with
@@ -42,21 +45,35 @@ class Player:
     ------
     ReleaseError
         If the release lacks a table that is needed.
+    ConfigError
+        If the policy is ``best`` and the rater a language model.
     """
 
     def __init__(
         self,
         release: Release,
         *,
-        rater: Literal["statistical", "replay"] = "statistical",
+        rater: Literal["statistical", "replay", "llm"] = "statistical",
+        retriever: str = "recent",
         policy: Policy = "popular",
         steps: int = 10,
     ) -> None:
         if policy == "popular":
             release.require("item_stats")
         self._env = RecommendationEnv(
-            release, rater=rater, length_limit=steps, on_unrated="truncate", explain=True
+            release,
+            rater=rater,
+            retriever=retriever,
+            length_limit=steps,
+            on_unrated="truncate",
+            explain=True,
         )
+        if policy == "best" and self._env.rater.language_model:
+            raise ConfigError(
+                "policy best asks the language model about every item at every step",
+                where="episode",
+                hint="--policy popular or random",
+            )
         self._policy = policy
         self._sampled = self._sampled_personas()
         self._rng = np.random.default_rng(0)
@@ -106,6 +123,7 @@ class Player:
                 self._end = "nothing left to recommend"
                 return
             _, _, terminated, truncated, info = self._env.step(action)
+            del info["action_mask"]
             step = {
                 **self._env.catalogue.describe(action),
                 **info,
@@ -144,6 +162,8 @@ class Player:
     def _average(self, item: int) -> float | None:
         """Mean expected rating of an item over personas without a memory; None without any."""
         chosen = self._sampled[:: max(1, len(self._sampled) // _VIEWERS)][:_VIEWERS]
+        if self._env.rater.language_model:
+            return None  # two hundred requests for one figure
         nothing = np.full((len(chosen), 1), -1, np.int64)
         batch = self._env.rater.rate(
             chosen, np.full(len(chosen), item), nothing, np.full(nothing.shape, np.nan)
@@ -152,7 +172,10 @@ class Player:
         return float(batch.expected[known].mean()) if known.any() else None
 
     def _choose(self) -> int | None:
-        expected = self._env.expected()
+        if self._env.rater.language_model:  # one request per item: any of them can be rated
+            expected = np.zeros(len(self._env.catalogue))
+        else:
+            expected = self._env.expected()
         allowed = ~np.isnan(expected)
         allowed[[self._env.catalogue.row(s["item_id"]) for s in self._played]] = False
         if not allowed.any():

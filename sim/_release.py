@@ -14,9 +14,11 @@ from pipelines.extras import missing_package
 
 if TYPE_CHECKING:
     import duckdb
+    import numpy as np
     import pandas as pd
     import polars as pl
     import pyarrow as pa
+    import torch
 
     from pipelines.store import Release as StoredRelease
     from pipelines.store import Snapshot
@@ -105,10 +107,18 @@ class Table:
         """The rows as an Arrow table. Parameters and errors as for :meth:`polars`."""
         return self._snapshot.arrow(self._known(columns))
 
-    def pandas(self, columns: Sequence[str] | None = None) -> pd.DataFrame:
-        """The rows as a pandas frame with Arrow-backed types, so that nulls stay nulls.
+    def pandas(self, columns: Sequence[str] | None = None, *, arrow: bool = True) -> pd.DataFrame:
+        """The rows as a pandas frame.
 
-        Parameters and errors as for :meth:`polars`.
+        Errors as of :meth:`polars`.
+
+        Parameters
+        ----------
+        columns
+            Columns to read; default all.
+        arrow
+            Arrow-backed types, so that nulls stay nulls and integers integers; else NumPy's,
+            which libraries of pandas 2 expect: null numbers are NaN.
 
         Raises
         ------
@@ -118,7 +128,53 @@ class Table:
         with _optional("Table.pandas"):
             import pandas as pd
 
-        return self.arrow(columns).to_pandas(types_mapper=pd.ArrowDtype)
+        return self.arrow(columns).to_pandas(types_mapper=pd.ArrowDtype if arrow else None)
+
+    def numpy(self, column: str) -> np.ndarray:
+        """One column as an array of shape (rows,), or (rows, length) of a column of lists.
+
+        Null numbers, and numbers of null lists, are NaN.
+
+        Raises
+        ------
+        ReleaseError
+            If the column is not in the table, or its lists differ in length.
+        """
+        import polars as pl
+
+        values = self.polars([column])[column]
+        if not isinstance(values.dtype, pl.List):
+            return values.to_numpy()
+        lengths = values.list.len().drop_nulls().unique().to_list()
+        if len(lengths) != 1:
+            raise ReleaseError(
+                f"the lists of {column} differ in length" if lengths else f"{column} has no list",
+                where=f"table {self.name}",
+                hint="use polars or arrow",
+            )
+        return values.list.to_array(lengths[0]).to_numpy()
+
+    def torch(self, column: str) -> torch.Tensor:
+        """One column of numbers as a tensor of its own memory; shapes and errors as of `numpy`.
+
+        Raises
+        ------
+        MissingPackageError
+            If torch is not installed (extra ``train``).
+        ReleaseError
+            If the column does not hold numbers.
+        """
+        with _optional("Table.torch", extra="train"):
+            import torch
+
+        values = self.numpy(column)
+        if values.dtype == object:
+            raise ReleaseError(
+                f"{column} does not hold numbers",
+                where=f"table {self.name}",
+                hint=f"it is {self.schema[column]}",
+            )
+        return torch.tensor(values)
 
     def duckdb(
         self, connection: duckdb.DuckDBPyConnection | None = None
@@ -268,6 +324,31 @@ class Release(Mapping[str, Table]):
             return default
         return self[name]
 
+    def split(self, name: str) -> pl.LazyFrame:
+        """People's interactions in a part of the per-user split by time, as a lazy frame.
+
+        Parameters
+        ----------
+        name
+            ``train``, ``validation`` or ``test``.
+
+        Raises
+        ------
+        ReleaseError
+            If the release has no interactions, or its split no such part.
+        """
+        import polars as pl
+
+        self.require("interactions", "splits")
+        parts = self["splits"].lazy()
+        known = parts.select(pl.col("split").unique().sort()).collect()["split"].to_list()
+        if name not in known:
+            raise ReleaseError(f"no split {name!r}", where=self.ref, hint=f"it has {_list(known)}")
+        wanted = parts.filter(pl.col("split") == name)
+        keys = ["user_id", "item_id"]
+        rows = self["interactions"].lazy()
+        return rows.join(wanted, on=keys, how="semi", maintain_order="left")
+
     def verify(self, *, lineage: bool = False) -> None:
         """Read every file again and compare its hash with the one that was published.
 
@@ -340,12 +421,12 @@ class Release(Mapping[str, Table]):
 
 
 @contextmanager
-def _optional(where: str) -> Iterator[None]:
+def _optional(where: str, extra: str | None = None) -> Iterator[None]:
     """Name the extra of a package that is not installed."""
     try:
         yield
     except ModuleNotFoundError as error:
-        raise missing_package(error, where=where) from error
+        raise missing_package(error, where=where, extra=extra) from error
 
 
 def open_release(

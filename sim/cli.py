@@ -1,4 +1,4 @@
-"""The commands ``sim episode`` and ``sim episodes`` (also ``understudy …``)."""
+"""The commands ``understudy episode`` and ``understudy episodes``."""
 
 from __future__ import annotations
 
@@ -24,6 +24,19 @@ if TYPE_CHECKING:
 
 __all__ = ["episode", "episodes"]
 
+RaterOption = Annotated[
+    Literal["statistical", "replay", "llm"],
+    typer.Option(
+        "--rater",
+        help="Rater: a fitted model of the data, the release's stored scores, or the "
+        "language model that its settings name.",
+    ),
+]
+RetrieverOption = Annotated[
+    Literal["none", "recent", "features", "embedding", "graph"],
+    typer.Option("--retriever", help="How past items are selected for the rater."),
+]
+
 
 def episode(
     release: ReleaseOption = "latest",
@@ -47,12 +60,8 @@ def episode(
             help="Persona id, such as persona:default:3; a sampled one is drawn if not given.",
         ),
     ] = None,
-    rater: Annotated[
-        Literal["statistical", "replay"],
-        typer.Option(
-            "--rater", help="Rater: a fitted model of the data, or the release's stored scores."
-        ),
-    ] = "statistical",
+    rater: RaterOption = "statistical",
+    retriever: RetrieverOption = "recent",
     home: HomeOption = None,
     config: ConfigOption = None,
     as_json: JsonOption = False,
@@ -71,6 +80,7 @@ def episode(
     player = Player(
         open_release(full_ref(release, settings), home=settings.runtime.home),
         rater=rater,
+        retriever=retriever,
         policy=policy,
         steps=steps,
     )
@@ -98,18 +108,8 @@ def episodes(
         Literal["random", "popular"],
         typer.Option("--policy", help="Recommended items: any unseen one, or the most rated."),
     ] = "random",
-    rater: Annotated[
-        Literal["statistical", "replay", "llm"],
-        typer.Option(
-            "--rater",
-            help="Rater: a fitted model of the data, the release's stored scores, or the "
-            "language model that its settings name.",
-        ),
-    ] = "statistical",
-    retriever: Annotated[
-        Literal["none", "recent", "features", "embedding", "graph"],
-        typer.Option("--retriever", help="How past items are selected for the rater."),
-    ] = "recent",
+    rater: RaterOption = "statistical",
+    retriever: RetrieverOption = "recent",
     memory: Annotated[
         Literal["episode", "persistent"],
         typer.Option("--memory", help="Whether memories outlast their episode."),

@@ -4,16 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 from pipelines import ablations, raters
 from pipelines.config import Settings
 from pipelines.domains import DOMAINS
+from pipelines.errors import ConfigError
 from pipelines.plugins import closing
 from pipelines.stages import Check, Inputs, Report, Stage, release_name
 from pipelines.store import Build, CheckRecord, Table, build_key
 
-__all__ = ["POLICIES", "dialogues_stage", "experiments_stage", "scores_stage", "simulation_stage"]
+__all__ = [
+    "dialogues_stage",
+    "experiments_stage",
+    "policies_stage",
+    "scores_stage",
+    "simulation_stage",
+]
 
 #: Tables of visits, in the order in which they are written.
 SIMULATED = ("agents", "views", "pages", "memories")
@@ -37,9 +45,8 @@ def trained_policy(inputs: Inputs, settings: Settings, report: Report) -> Iterat
     A run that died goes on from its latest checkpoint; an equal one is not repeated.
     """
     chosen, store = settings.training, inputs.context.store
-    stored = store.release(f"{release_name(settings, chosen.domain)}@latest")
-    # The interval of checkpoints changes no policy.
-    config = {"training": chosen.model_dump(mode="json", exclude={"checkpoint_every"})}
+    stored = store.release(_pinned(settings))
+    config = {"training": _training(settings)}
     versions = {stored.name: stored.version}
     key = build_key(_POLICIES_VERSION, config, versions)
 
@@ -61,22 +68,53 @@ def trained_policy(inputs: Inputs, settings: Settings, report: Report) -> Iterat
         payload = found.as_json()
         report.texts["figures"] = found.markdown()
         report.shown.update(
-            average_reward=found.rows[chosen.algo]["average_reward"].value,
             language_model=payload["language_model"],
             folder=str(found.runs[0].folder.parent),
         )
         report.plots.update(found.pictures())
         stats = {name: payload[name] for name in ("release", "note", "users")}
+        stats["tables"] = {name: table.version for name, table in stored.tables.items()}
+        stats["average_reward"] = found.rows[chosen.algo]["average_reward"].value
+        # Every table and original file behind the metric, with its version.
+        stats["lineage"] = dict(stored.lineage)
         yield Table("trained_policy", [policy_table(found)], lambda: stats, ordered=False)
 
     yield Build(("trained_policy",), make, _POLICIES_VERSION, config, versions)
 
 
-POLICIES = Stage(
+def _pinned(settings: Settings) -> str:
+    """Reference of the release that policies are trained on."""
+    domain, wanted = settings.training.domain, settings.training.release
+    name, sign, version = wanted.rpartition("@")
+    own = release_name(settings, domain)
+    if sign and name != own:
+        raise ConfigError(
+            f"it is no release of the {domain}, whose releases are named {own}",
+            where=f"training.release: {wanted}",
+            hint="set training.domain too",
+        )
+    return f"{own}@{version}"
+
+
+def _training(settings: Settings) -> dict[str, Any]:
+    # The interval of checkpoints changes no policy; which release was read is among the inputs.
+    return settings.training.model_dump(mode="json", exclude={"checkpoint_every", "release"})
+
+
+def policies_stage(domain: str) -> Stage:
+    """The stage of policies that are trained on a release of a domain."""
+    return replace(_POLICIES, after=(f"releases.{domain}",))
+
+
+_POLICIES = Stage(
     datasets=("trained_policy",),
     code_version=_POLICIES_VERSION,
     open=trained_policy,
-    after=tuple(f"releases.{name}" for name, d in DOMAINS.items() if not d.choice_sets),
+    settings=lambda settings: {
+        "training": _training(settings),
+        # Moving the pin makes the asset stale; without one, the release above it does.
+        **({} if settings.training.release == "latest" else {"release": settings.training.release}),
+    },
     kinds=("pytorch", "parquet"),
     preview=False,
 )
@@ -223,7 +261,7 @@ def simulation_stage(
     Parameters
     ----------
     domain, cast, brain, agents, pages, per_page, seed, traits, graph
-        As of the command ``sim agents``.
+        As of the command ``understudy agents``.
     recommenders
         Visited one after the other by as many agents each. The first agent of the second one has
         the number `agents`; it plays the person of agent 0, with its seeds.
@@ -315,7 +353,7 @@ def experiments_stage(
     Parameters
     ----------
     domain, names, brains, recommenders, agents, pages, per_page, model_agents, model_pages, seed
-        As of the command ``sim experiment``.
+        As of the command ``understudy experiment``.
     """
     config: dict[str, Any] = {
         "domain": domain,
@@ -412,7 +450,7 @@ def dialogues_stage(
     Parameters
     ----------
     suites, customer, seeds, episodes, models, model_seeds, model_episodes
-        As of the command ``sim dialogue run``.
+        As of the command ``understudy dialogue run``.
     """
     config: dict[str, Any] = {
         "suites": list(suites),
@@ -436,7 +474,7 @@ def dialogues_stage(
             from sim.dialogue import suites as own
             from sim.experiments import markdown
 
-            book = dialogue.Book.open(Release(stored))  # type: ignore[attr-defined,unused-ignore]
+            book = dialogue.Book.open(Release(stored))
             context = own.DialogueContext(
                 book,
                 settings,
@@ -454,7 +492,9 @@ def dialogues_stage(
                 report.texts[name] = markdown(page, result, release=found.release, level=2)
                 plots = {f"{name}_{key}": png for key, png in result.pictures.items()}
                 report.plots.update(plots)
-            report.shown.update(flagged=found.flagged, seconds=found.seconds)
+            report.shown.update(
+                flagged=found.flagged, not_played=found.not_played, seconds=found.seconds
+            )
             report.checks += [
                 CheckRecord(name, passed, "warn", details=details)
                 for name, (passed, details) in own.checks(book, found).items()

@@ -116,7 +116,7 @@ def _ratings(result: SuiteResult) -> bytes:
         axis.set_xticks(place, names)
         axis.set_title(f"{c.rater}: similarity {c.scores['similarity'].score:.3f}", fontsize=10)
         axis.set_xlabel("rating")
-        axis.legend(frameon=False, fontsize=8)
+        axis.legend(fontsize=8, frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.2))
         axis.spines[["top", "right"]].set_visible(False)
     axes[0].set_ylabel("share of ratings")
     figure.suptitle(f"Ratings beside people's ({result.suite.domain})")

@@ -94,7 +94,7 @@ class RaterCache:
         return base | {
             "engine": asdict(self._engine(spec).identity),
             "prompt_version": RATING_PROMPT_VERSION,
-            "prompt_sha256": rating_prompt_digest(),
+            "prompt_sha256": rating_prompt_digest(self.settings.scoring.layout),
             "shots": shots,
             "system": system_text(self.domain, system) or "default",
             "system_role": self.settings.scoring.system_role,

@@ -1,4 +1,4 @@
-"""The command ``sim ablate``, which is also ``understudy ablate``."""
+"""The command ``understudy ablate``."""
 
 from __future__ import annotations
 

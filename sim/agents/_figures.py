@@ -170,7 +170,7 @@ def pictures(
         axes.bar(np.arange(1, pages + 1) + (n + 0.5) * width - 0.4, share, width, label=name)
     axes.set_xlabel("page on which the visit ended (the last is the limit too)")
     axes.set_ylabel("share of agents")
-    axes.legend(fontsize=8)
+    axes.legend(fontsize=8, loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
     finish("Exits by page", "exits_by_page", picture, axes)
 
     picture = Picture(figsize=(7, 4))
@@ -184,7 +184,7 @@ def pictures(
         axes.bar(stars + (n + 1.5) * width - 0.4, share, width, label=name)
     axes.set_xlabel("rating (1-5)")
     axes.set_ylabel("share of ratings")
-    axes.legend(fontsize=8)
+    axes.legend(fontsize=8, loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
     finish("Ratings beside those of people (training split)", "ratings", picture, axes)
 
     picture = Picture(figsize=(7, 0.5 * len(rows) + 1.5))

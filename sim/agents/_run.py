@@ -69,7 +69,9 @@ class Simulation:
         path = Path(folder)
         data = LocalFiles(path).read(path / "run.json")
         if data is None or not all((path / f"{name}.parquet").exists() for name in TABLES):
-            raise ConfigError("no finished run of agents", where=str(path), hint="sim agents run")
+            raise ConfigError(
+                "no finished run of agents", where=str(path), hint="run understudy agents"
+            )
         return cls(path, _read(data, path))
 
     def table(self, name: str) -> pl.LazyFrame:

@@ -1,4 +1,4 @@
-"""The commands ``sim agents`` and ``sim agents show`` (also ``understudy agents …``)."""
+"""The commands ``understudy agents`` and ``understudy agents show``."""
 
 from __future__ import annotations
 
@@ -43,7 +43,9 @@ def agents(
     recommender: Annotated[
         str,
         typer.Option(
-            "--recommender", "-r", help="A name of `sim recommend list`, module:Class or a file."
+            "--recommender",
+            "-r",
+            help="A name of `understudy recommend list`, module:Class or a file.",
         ),
     ] = "popular",
     number: Annotated[int, typer.Option("--agents", min=1, help="Agents (count).")] = 1_000,
@@ -206,7 +208,9 @@ def show(
         root = store / "simulations"
         runs = sorted(root.glob("*/agents.parquet"), key=lambda p: p.stat().st_mtime)
         if not runs:
-            raise ConfigError("no finished run of agents", where=str(root), hint="run sim agents")
+            raise ConfigError(
+                "no finished run of agents", where=str(root), hint="run understudy agents"
+            )
         out = runs[-1].parent
     run = Simulation.open(out)
     rows = {

@@ -257,6 +257,17 @@ class Core:
         at, place = np.nonzero(known >= 0)
         self.seen[rows[at], known[at, place]] = 1
 
+    def unseen(self) -> npt.NDArray[np.bool_]:
+        """False for what `seen` marks, of shape (size, items); all true before a reset."""
+        if self.seen is not None:
+            return np.equal(self.seen, 0)
+        found = np.ones((self.size, len(self.world.catalogue)), np.bool_)
+        for row in np.flatnonzero(self.persona >= 0).tolist():
+            known = self.world.known[self.persona[row]]
+            found[row, known[known >= 0]] = False
+            found[row, self.memory.items[row, : self.memory.length[row]]] = False
+        return found
+
     def _recall(self, row: int) -> None:
         self.memory.recall(row, int(self.persona[row]))
         n = int(self.memory.length[row])

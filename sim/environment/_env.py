@@ -58,7 +58,9 @@ class RecommendationEnv(WorldViews, gymnasium.Env[Observation, Any]):
     ## Action Space
     `Discrete(n_items)`: the row of the item in `env.catalogue` (ordered by `item_id`).
     Anything else is a `ConfigError` and leaves the episode as it was. An item may be recommended
-    again; the step's `info["repeated"]` then says so.
+    again; the step's `info["repeated"]` then says so. `info["action_mask"]` and `action_masks()`
+    are true for items that `seen` does not mark, of shape (n_items,); a slate's mask has one such
+    part for each of its places. `observation="compact"` leaves it out of the `info`.
 
     ## Observation Space
     A flat `Dict`. Always there:
@@ -247,6 +249,7 @@ class RecommendationEnv(WorldViews, gymnasium.Env[Observation, Any]):
             "scale": self.scale.name,
             "memory": self.core.options.memory,
             "traits": None if traits is None else traits.row(number, named=True),
+            **self._mask_info(),
         }
         return self._observe(), info
 
@@ -259,7 +262,8 @@ class RecommendationEnv(WorldViews, gymnasium.Env[Observation, Any]):
             Observation, reward, terminated, truncated, and info: ``item_id``, ``rating`` (as it
             is remembered; ``None`` if there is none), ``rating_status`` (``ok`` or why there is
             no rating), ``expected`` (mean of the distribution), ``repeated``, ``step`` (from 1),
-            ``drivers`` (what moved the expected rating; empty without ``explain``).
+            ``drivers`` (what moved the expected rating; empty without ``explain``),
+            ``action_mask`` (items that are new to the persona).
 
         Raises
         ------
@@ -284,6 +288,7 @@ class RecommendationEnv(WorldViews, gymnasium.Env[Observation, Any]):
             "repeated": bool(outcome.times[0]),
             "step": int(outcome.steps[0]),
             "drivers": before.get(item, {}) if rated else {},
+            **self._mask_info(),
         }
         if self._slots > 1:
             info["place"] = int(outcome.place[0])
@@ -315,6 +320,14 @@ class RecommendationEnv(WorldViews, gymnasium.Env[Observation, Any]):
             past, ratings = self.core.past(_ONE, np.array([item]))
             found[item] = self.rater.explain(int(self.core.persona[0]), item, past[0], ratings[0])
         return found
+
+    def action_masks(self) -> npt.NDArray[np.bool_]:
+        """Items that are new to the persona, as the `Action Space` says (sb3-contrib's name)."""
+        masks: npt.NDArray[np.bool_] = self._masks()[0]
+        return masks
+
+    def _mask_info(self) -> dict[str, npt.NDArray[np.bool_]]:
+        return {} if self.core.seen is None else {"action_mask": self.action_masks()}
 
     def _observe(self) -> Observation:
         found: Observation = {key: values[0] for key, values in observe(self.core).items()}

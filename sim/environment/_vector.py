@@ -53,7 +53,8 @@ class RecommendationVectorEnv(
     ``infos["final_obs"]``, batched like an observation, and its step's information in
     ``infos["final_info"]``; in both, rows are valid where ``infos["_final_obs"]`` is true.
     All other keys of ``infos`` are about the step that was taken, for all environments, each
-    with its mask ``_key``; ``persona_id`` is about episodes that began.
+    with its mask ``_key``; ``persona_id`` is about episodes that began, ``action_mask``, of shape
+    (num_envs, n_items), about the next step.
 
     Parameters
     ----------
@@ -188,6 +189,7 @@ history_length, on_unrated, watched
         for key, value in constant.items():
             infos[key] = np.full(self.num_envs, value, dtype=object)
             infos[f"_{key}"] = infos["_persona_id"]
+        self._mask_infos(infos)
         return observe(self.core), infos
 
     def step(
@@ -212,12 +214,14 @@ history_length, on_unrated, watched
         if len(ended):
             infos["final_info"], infos["_final_info"] = dict(infos), over
             infos["final_obs"], infos["_final_obs"] = observations, over
+            self._mask_infos(infos["final_info"])
             self.core.begin(ended)
             self._began(infos, ended)
             begun = observe(self.core, ended)
             observations = {key: values.copy() for key, values in observations.items()}
             for key, values in begun.items():
                 observations[key][ended] = values
+        self._mask_infos(infos)
         return observations, outcome.reward, outcome.terminated, outcome.truncated, infos
 
     def state(self) -> dict[str, Any]:
@@ -241,6 +245,14 @@ history_length, on_unrated, watched
         if not self._started:
             raise ConfigError("reset() comes before expected()", where=type(self).__name__)
         return self.core.expected(env)
+
+    def action_masks(self) -> npt.NDArray[np.bool_]:
+        """Items that are new to each persona now, of shape (num_envs, n_items)."""
+        return self._masks()
+
+    def _mask_infos(self, infos: dict[str, Any]) -> None:
+        if self.core.seen is not None:
+            infos["action_mask"], infos["_action_mask"] = self._masks(), self._everyone
 
     def _mask(self, mask: Any) -> npt.NDArray[np.bool_]:
         if mask is None:

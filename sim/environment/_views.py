@@ -27,6 +27,10 @@ class WorldViews:
     def _action_space(self, items: int) -> spaces.Space[Any]:
         return spaces.Discrete(items)
 
+    def _masks(self) -> npt.NDArray[np.bool_]:
+        """Items that are new to each persona, once per place of a slate: (size, actions)."""
+        return np.tile(self.core.unseen(), (1, self.core.slots))
+
     @property
     def release(self) -> Release:
         """The release."""

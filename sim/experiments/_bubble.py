@@ -266,5 +266,5 @@ def _picture(rows: list[Row]) -> bytes:
     axes.set_xticks(range(1, max(map(len, lines.values())) + 1))
     axes.set_xlabel("round of retraining")
     axes.set_ylabel("share of the commonest genre (0-1)")
-    axes.legend(fontsize=8)
+    axes.legend(fontsize=8, loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
     return finish_picture(picture, axes, "Commonest genre of the recommendations by round")

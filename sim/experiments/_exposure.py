@@ -382,5 +382,5 @@ def _picture(rows: list[Row]) -> bytes:
     axes.axhline(0, color="black", linewidth=0.8)
     axes.set_xlabel("pages scrolled")
     axes.set_ylabel("difference in differences (rating 1-5)")
-    axes.legend(fontsize=8)
+    axes.legend(fontsize=8, loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
     return finish_picture(picture, axes, "Rating of exposed genres against others")

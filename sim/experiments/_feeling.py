@@ -264,5 +264,5 @@ def _picture(frames: dict[str, tuple[str, pl.DataFrame, str]]) -> bytes:
         axes.plot(stars, means, marker="o", label=name)
     axes.set_xlabel("rating (1-5)")
     axes.set_ylabel("mean valence of the texts (-1 to 1)")
-    axes.legend(fontsize=8)
+    axes.legend(fontsize=8, loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
     return finish_picture(picture, axes, "Valence of the texts by rating")

@@ -355,5 +355,5 @@ def _picture(values: dict[str, Floats], systems: Sequence[str]) -> bytes:
         axes.plot(np.nanmean(found[0], axis=1)[order], marker="o", label=title)
     axes.set_xticks(range(len(systems)), [systems[n] for n in order], rotation=20)
     axes.set_ylabel("NDCG@k (0-1)")
-    axes.legend(fontsize=7)
+    axes.legend(fontsize=7, loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
     return finish_picture(picture, axes, "Recommenders by test items and by likes")

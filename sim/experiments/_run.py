@@ -24,7 +24,7 @@ def chosen_names(names: Sequence[str]) -> list[str]:
     """
     if not names:
         raise ConfigError(
-            "no experiment is named", where="sim experiment", hint="names of `list`, or all"
+            "no experiment is named", where="understudy experiment", hint="names of `list`, or all"
         )
     whole = [n for name in names for n in (experiment_names() if name == "all" else [name])]
     return list(dict.fromkeys(whole))

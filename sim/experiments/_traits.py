@@ -348,5 +348,5 @@ def _picture(rows: list[Row]) -> bytes:
         axes.set_xlabel(f"{trait} of the person")
         axes.set_ylabel(name)
         axes.spines[["top", "right"]].set_visible(False)
-    panels[1].legend(fontsize=7)
+    panels[-1].legend(fontsize=7, loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
     return finish_picture(picture, panels[1], "Behaviour by tier, with and without traits")

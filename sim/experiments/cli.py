@@ -1,4 +1,4 @@
-"""The command ``sim experiment``, which is also ``understudy experiment``."""
+"""The command ``understudy experiment``."""
 
 from __future__ import annotations
 
@@ -63,8 +63,8 @@ def experiment(
             "--recommender",
             "-r",
             show_default=False,
-            help="A name of `sim recommend list`; may be repeated (default: those installed of "
-            "random, popular, mean-rating, ease, als, multvae, lightgcn).",
+            help="A name of `understudy recommend list`; may be repeated (default: those "
+            "installed of random, popular, mean-rating, ease, als, multvae, lightgcn).",
         ),
     ] = None,
     number: Annotated[int, typer.Option("--agents", min=1, help="Agents (count).")] = 1_000,
@@ -94,11 +94,11 @@ def experiment(
     Where too little is there for figures, the report says so; a single experiment then fails.
 
     Examples:
-      sim experiment list
+      understudy experiment list
 
-      sim experiment believability distribution --agents 1000
+      understudy experiment believability distribution --agents 1000
 
-      sim experiment all --brain model --set engine.kind=transformers --set
+      understudy experiment all --brain model --set engine.kind=transformers --set
     engine.model=smollm2-135m
 
     JSON: {"release", "made", "reused", "files": {...}, "experiments": [{"name", "question",

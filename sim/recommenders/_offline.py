@@ -229,7 +229,7 @@ def evaluate_offline(
         raise ConfigError(
             "content can't be evaluated offline",
             where="recommender content",
-            hint="it reads what personas like, and people state no likes; see sim train",
+            hint="it reads what personas like, and people state no likes; see understudy train",
         )
     held = split_rows(release, (split,))
     if held.is_empty():

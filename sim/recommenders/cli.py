@@ -1,4 +1,4 @@
-"""The commands ``sim recommend evaluate`` and ``sim recommend list`` (also ``understudy …``)."""
+"""The commands ``understudy recommend evaluate`` and ``understudy recommend list``."""
 
 from __future__ import annotations
 
@@ -46,7 +46,8 @@ def evaluate(
             "--recommender",
             "-r",
             show_default=False,
-            help="A name of `sim recommend list`, module:Class, or file.py:Class; may be repeated.",
+            help="A name of `understudy recommend list`, module:Class, or file.py:Class; may be "
+            "repeated.",
         ),
     ],
     release: ReleaseOption = "latest",
@@ -90,9 +91,9 @@ def evaluate(
     interval that leaves 0 out is a difference.
 
     Examples:
-      sim recommend evaluate --recommender ease --recommender als
+      understudy recommend evaluate --recommender ease --recommender als
 
-      sim recommend evaluate -r mine.py:Mine --against ease --split validation
+      understudy recommend evaluate -r mine.py:Mine --against ease --split validation
 
     JSON: {"release", "split", "masked", "k", "users", "against", "rows": [{"recommender",
     "note", "baseline", "recall", "ndcg", "recall_difference", "ndcg_difference": {"value",

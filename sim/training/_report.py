@@ -368,7 +368,7 @@ def curve_picture(
     axes.set_xlabel("steps")
     axes.set_ylabel(label)
     axes.grid(visible=True, alpha=0.25)
-    axes.legend(fontsize=7, frameon=False)
+    axes.legend(fontsize=7, loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
     out = io.BytesIO()
     canvas: Any = FigureCanvasAgg(figure)
     canvas.print_png(out)

@@ -52,7 +52,7 @@ class RunSettings:
 
     def __post_init__(self) -> None:
         if self.algo not in NAMES:
-            hint = nearest(self.algo, NAMES)
+            hint = nearest(self.algo, NAMES, cutoff=0.7)
             raise ConfigError("unknown algorithm", where=repr(self.algo), hint=hint)
         for name, low in (
             ("steps", 1), ("envs", 1), ("components", 1), ("evaluate_every", 1),

@@ -1,4 +1,4 @@
-"""The command ``train`` of ``sim`` and ``understudy``."""
+"""The command ``understudy train``."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from pipelines.cli.options import (
     full_ref,
     open_settings,
     progress_bar,
+    setting_option,
     table,
     write_json,
 )
@@ -35,58 +36,46 @@ __all__ = ["train"]
 def train(
     release: ReleaseOption = "latest",
     algo: Annotated[
-        str | None,
-        typer.Option("--algo", show_default=False, help="a2c, ppo, trpo or dqn [training.algo]."),
+        str | None, setting_option("--algo", "training.algo", "a2c, ppo, trpo or dqn")
     ] = None,
     steps: Annotated[
-        int | None,
-        typer.Option(
-            "--steps", min=1, show_default=False, help="Steps to train for [training.steps]."
-        ),
+        int | None, setting_option("--steps", "training.steps", "Steps to train for", min=1)
     ] = None,
     seed: Annotated[
         list[int] | None,
-        typer.Option(
+        setting_option(
             "--seed",
+            "training.seeds",
+            "Seed; may be repeated, three give intervals over seeds",
             min=0,
-            show_default=False,
-            help="Seed; may be repeated, three give intervals over seeds [training.seeds].",
         ),
     ] = None,
     rater: Annotated[
-        str | None,
-        typer.Option(
-            "--rater", show_default=False, help="statistical, replay or llm [training.rater]."
-        ),
+        str | None, setting_option("--rater", "training.rater", "statistical, replay or llm")
     ] = None,
     envs: Annotated[
         int | None,
-        typer.Option(
-            "--envs", min=1, show_default=False, help="Environments per step [training.envs]."
-        ),
+        setting_option("--envs", "training.envs", "Environments per step", unset="32", min=1),
     ] = None,
     users: Annotated[
         int | None,
-        typer.Option(
-            "--users", min=2, show_default=False, help="Personas evaluated on [training.users]."
+        setting_option(
+            "--users", "training.users", "Personas evaluated on at most", unset="all", min=2
         ),
     ] = None,
     evaluate_every: Annotated[
         int | None,
-        typer.Option(
+        setting_option(
             "--evaluate-every",
+            "training.evaluate_every",
+            "Steps between points of the curve",
             min=1,
-            show_default=False,
-            help="Steps between points of the curve [training.evaluate_every].",
         ),
     ] = None,
     checkpoint_every: Annotated[
         int | None,
-        typer.Option(
-            "--checkpoint-every",
-            min=1,
-            show_default=False,
-            help="Steps between checkpoints [training.checkpoint_every].",
+        setting_option(
+            "--checkpoint-every", "training.checkpoint_every", "Steps between checkpoints", min=1
         ),
     ] = None,
     out: Annotated[
@@ -192,7 +181,7 @@ def _installed() -> None:
     if missing:
         raise ConfigError(
             f"training needs {', '.join(missing)}",
-            where="sim train",
+            where="understudy train",
             hint="pip install 'understudy[train]'",
         )
 

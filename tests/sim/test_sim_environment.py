@@ -224,6 +224,21 @@ def test_a_repeated_film_is_allowed_and_flagged(release: Release) -> None:
     assert [env.step(a)[4]["repeated"] for a in (1, 2, 1, 1)] == [False, False, True, True]
 
 
+@pytest.mark.parametrize("observation", ["recent", "compact"])
+def test_mask_is_false_for_items_met_before(observation: str, release: Release) -> None:
+    env = RecommendationEnv(
+        release, rater=Fixed(certain(2)), leave_probability=0.0, observation=observation
+    )
+    _, info = env.reset(seed=0)
+    assert env.action_masks().all()
+    assert ("action_mask" in info) == (observation == "recent")
+    for item in (5, 2, 5):
+        _, _, _, _, info = env.step(item)
+    assert np.flatnonzero(~env.action_masks()).tolist() == [2, 5]
+    if observation == "recent":
+        assert np.array_equal(info["action_mask"], env.action_masks())
+
+
 def test_the_reward_is_a_draw_from_the_distribution(release: Release) -> None:
     shares = np.array([0.1, 0.0, 0.2, 0.0, 0.7])
     env = RecommendationEnv(

@@ -152,3 +152,15 @@ def test_a_release_without_the_needed_tables_names_them(small: ModuleType, tmp_p
     small.build(tmp_path, without=("item_stats",))
     assert "item_stats" in call(tmp_path, "--policy", "popular", "--rater", "replay").stderr
     assert call(tmp_path, "--policy", "random", "--rater", "replay").exit_code == 0
+
+
+def test_language_model_plays_an_episode(small: ModuleType, tmp_path: Path) -> None:
+    small.build(tmp_path, settings={"scoring": {"scale": "1-5"}, "engine": {"kind": "scripted"}})
+    words = ["--rater", "llm", "--retriever", "embedding", "--policy", "random", "--steps", "3"]
+    found = payload(tmp_path, *words)
+    assert (found["rater"], found["language_model"]) == ("llm:scripted", True)
+    assert [step["average"] for step in found["steps"]] == [None] * len(found["steps"])
+    assert "action_mask" not in found["steps"][0]
+    refused = call(tmp_path, "--rater", "llm", "--policy", "best")
+    assert refused.exit_code == 2
+    assert "asks the language model about every item" in refused.stderr

@@ -15,13 +15,13 @@ from typer.testing import CliRunner
 
 from pipelines.cli.main import app
 from pipelines.errors import ConfigError, StoreError
+from pipelines.store import files
 from sim import Release
 from sim.environment import RecommendationEnv, RecommendationVectorEnv, SlateVectorEnv, World
 from sim.episodes import (
     EpisodeLog,
     EpisodeRecorder,
     VectorEpisodeRecorder,
-    _export,
     collect,
     write_minari,
     write_parquet,
@@ -216,7 +216,7 @@ def test_a_write_that_fails_leaves_nothing(
     def full(path: Path) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(_export, "sync_folder", full)
+    monkeypatch.setattr(files, "sync_folder", full)
     with pytest.raises(StoreError, match="No space left"):
         write_parquet(log, tmp_path / "a.parquet")
     with pytest.raises(StoreError, match="No space left"):

@@ -7,6 +7,7 @@ from pathlib import Path
 from types import ModuleType
 
 import duckdb
+import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
@@ -218,3 +219,57 @@ def test_a_table_that_is_gone_is_an_integrity_error(small: ModuleType, tmp_path:
     file.unlink()
     with pytest.raises(IntegrityError, match=file.name):
         release["items"]
+
+
+def test_numpy_types_on_request(release: Release) -> None:
+    frame = release["items"].pandas(["item_id", "year"], arrow=False)
+    assert frame["year"].dtype == "float64"  # one film has no year
+    assert frame["year"].isna().sum() == 1
+    assert release["items"].pandas(["year"])["year"].dtype == "int64[pyarrow]"
+
+
+def test_vectors_are_one_array(release: Release) -> None:
+    table = release["item_embeddings"]
+    vectors = table.numpy("vector")
+    assert (vectors.shape, vectors.dtype) == ((24, 8), "float32")
+    assert vectors[3].tolist() == table.polars(["vector"])["vector"][3].to_list()
+
+
+def test_vectors_are_one_tensor(release: Release) -> None:
+    pytest.importorskip("torch", reason="torch is not in this environment")
+    table = release["item_embeddings"]
+    tensor = table.torch("vector")
+    assert tensor.shape == (24, 8)
+    assert tensor.numpy().tolist() == table.numpy("vector").tolist()
+
+
+def test_refused_scores_are_nan_in_arrays(release: Release) -> None:
+    table = release["preference_scores"]
+    refused = [s != "ok" for s in table.polars(["status"])["status"]]
+    for column in ("expected", "probabilities"):
+        missing = np.isnan(table.numpy(column)).reshape(len(refused), -1)
+        assert missing.all(axis=1).tolist() == missing.any(axis=1).tolist() == refused
+
+
+def test_arrays_of_what_is_no_array_are_refused(release: Release) -> None:
+    with pytest.raises(ReleaseError, match="lists of genres differ in length"):
+        release["items"].numpy("genres")
+
+
+def test_tensors_of_texts_are_refused(release: Release) -> None:
+    pytest.importorskip("torch", reason="torch is not in this environment")
+    with pytest.raises(ReleaseError, match="title does not hold numbers"):
+        release["items"].torch("title")
+
+
+def test_splits_partition_interactions(release: Release) -> None:
+    parts = {s: release.split(s).collect() for s in ("train", "validation", "test")}
+    assert {s: part.height for s, part in parts.items()} == {
+        "train": 40 * 14,
+        "validation": 40,
+        "test": 40,
+    }
+    latest = release["interactions"].polars().group_by("user_id").agg(pl.col("rated_at").max())
+    assert parts["test"].join(latest, on=["user_id", "rated_at"]).height == 40
+    with pytest.raises(ReleaseError, match=r"no split 'dev'.*test, train, validation"):
+        release.split("dev")

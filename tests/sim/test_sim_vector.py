@@ -122,6 +122,20 @@ def test_information_is_in_arrays_with_masks(world: World) -> None:
             assert np.array_equal(observations["seen"][~over], last["seen"][~over])
 
 
+def test_masks_are_those_of_the_next_step(world: World) -> None:
+    envs = RecommendationVectorEnv(6, world=world, leave_probability=0.3)
+    envs.reset(seed=0)
+    ended = 0
+    for _ in range(10):
+        observations, _, terminated, _, infos = envs.step(np.arange(6))
+        assert np.array_equal(infos["action_mask"], observations["seen"] == 0)
+        if terminated.any():
+            ended += 1
+            last = infos["final_info"]["action_mask"]
+            assert not last[np.flatnonzero(terminated), np.flatnonzero(terminated)].any()
+    assert ended
+
+
 def test_personas_can_be_chosen_by_number_and_by_id(world: World) -> None:
     envs = RecommendationVectorEnv(3, world=world, leave_probability=0.0)
     wanted = np.array([4, 4, 1])

@@ -142,7 +142,7 @@ def test_report_escapes_what_others_wrote(tmp_path: Path) -> None:
     page = (tmp_path / "experiments.html").read_text()
     assert "<script>" not in page
     assert "&lt;script&gt;|" in page
-    assert "0.500 [0.250, 0.750]" in page
+    assert "0.500 <span>[0.250, 0.750]</span>" in page
 
 
 def test_papers_rows_name_their_place_and_known_figures() -> None:

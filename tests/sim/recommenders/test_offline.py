@@ -12,9 +12,9 @@ import polars as pl
 import pytest
 from typer.testing import CliRunner
 
+from pipelines.cli.main import app
 from pipelines.errors import ConfigError
 from sim import Release
-from sim.main import app
 from sim.metrics import mean_with_interval, ndcg, recall, user_weights
 from sim.recommenders import evaluate_offline, open_recommender, people_release
 
@@ -210,7 +210,7 @@ def test_wrong_words_are_errors_of_one_line(
 
 def test_help_teaches_by_example() -> None:
     result = CliRunner().invoke(app, ["recommend", "evaluate", "--help"], env={"COLUMNS": "120"})
-    assert "sim recommend evaluate --recommender ease" in result.output
+    assert "understudy recommend evaluate --recommender ease" in result.output
     assert "mine.py:Mine" in result.output
 
 

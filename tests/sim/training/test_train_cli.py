@@ -1,4 +1,4 @@
-"""`sim train`: what it prints, writes and refuses."""
+"""`understudy train`: what it prints, writes and refuses."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import orjson
 import pytest
 from typer.testing import CliRunner
 
-from sim.main import app
+from pipelines.cli.main import app
 from sim.training._checkpoint import checkpoints
 
 SHORT = [
@@ -65,6 +65,7 @@ def test_a_report_is_written_as_printed(home: Path, tmp_path: Path) -> None:
     ("words", "code", "says"),
     [
         (["--algo", "a2cc"], 2, "did you mean a2c"),
+        (["--algo", "sac"], 2, "one of a2c, ppo, trpo, dqn"),
         (["--release", "films"], 6, "films"),
         (["--rater", "statisticl"], 2, "did you mean statistical"),
         (["--seed", "1", "--seed", "1"], 2, "every seed once"),
@@ -95,7 +96,7 @@ def test_a_release_without_ratings_is_refused_naming_the_table(
 def test_ctrl_c_leaves_a_checkpoint_that_resume_goes_on_from(home: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     words = [
-        sys.executable, "-m", "sim.main", "train", "--home", str(home), "--out", str(out),
+        sys.executable, "-m", "pipelines.cli.main", "train", "--home", str(home), "--out", str(out),
         *SHORT, "--steps", "1000000", "--evaluate-every", "1000000",
     ]  # fmt: skip
     process = subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
@@ -119,9 +120,21 @@ def test_ctrl_c_leaves_a_checkpoint_that_resume_goes_on_from(home: Path, tmp_pat
 
 def test_help_needs_no_torch() -> None:
     code = (
-        "import sys\nfrom sim.main import main\n"
+        "import sys\nfrom pipelines.cli.main import main\n"
         "try:\n    main(['train', '--help'])\nexcept SystemExit:\n    pass\n"
         "print([m for m in ('torch', 'stable_baselines3') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_help_names_settings_and_their_defaults() -> None:
+    from pipelines.config import TrainingSettings
+
+    shown = CliRunner().invoke(app, ["train", "--help"], env={"COLUMNS": "160"}).stdout
+    text = " ".join(shown.replace("│", " ").split())
+    defaults = TrainingSettings()
+    for name in ("algo", "steps", "rater", "evaluate_every", "checkpoint_every"):
+        assert f"(setting training.{name}; default {getattr(defaults, name)})." in text
+    assert "(setting training.seeds; default 0, 1, 2)." in text
+    assert "(setting training.users; default all)." in text
