@@ -12,6 +12,14 @@ from orchestration._lanes import Task
 from pipelines.errors import ConfigError
 
 
+def job_name(name: str) -> str:
+    """Dagster's name of a job of the command line.
+
+    Assets of several domains have different partitions, which only its own job of all may have.
+    """
+    return "__ASSET_JOB" if name in ("everything", "personas") else name
+
+
 @dataclass(frozen=True)
 class JobRun:
     """A job to run."""
@@ -58,7 +66,7 @@ def plan_runs(defs: dg.Definitions, jobs: Sequence[JobRun], *, split: bool) -> l
     makers: dict[dg.AssetKey, list[int]] = {}
     done: set[tuple[dg.AssetKey, str | None]] = set()
     for run in jobs:
-        job = defs.resolve_job_def(run.job)
+        job = defs.resolve_job_def(job_name(run.job))
         wanted = _selected(job, run.select) if run.select else job.asset_layer.selected_asset_keys
         places = _places(job, wanted, run.cohort)
         steps = {key for key, cohort in places if (key, cohort) not in done}

@@ -16,21 +16,24 @@ from orchestration.results import (
     reported,
     transient_retry,
 )
+from pipelines.config import Settings
 from pipelines.context import PipelineContext
-from pipelines.quality import plots_for
+from pipelines.domains import DOMAINS
+from pipelines.quality import figures_for, plots_for
 from pipelines.stages import Built, Stage, build
 
-__all__ = ["COHORTS", "asset_options", "run_stage", "stage_asset"]
+__all__ = ["COHORTS", "asset_options", "automation", "run_stage", "stage_asset"]
 
-#: One partition per cohort: `default`, a name given by hand, or a week such as `2026-w47`
-#: that the schedule adds. Dynamic, because both kinds must live side by side.
-COHORTS = dg.DynamicPartitionsDefinition(name="cohort")
+#: One partition per cohort of a domain: `default`, a name given by hand, or a week such as
+#: `2026-w47` that the schedule adds. Dynamic, because both kinds must live side by side. Each
+#: domain has its own: a cohort of books is not missing from the films.
+COHORTS = {name: dg.DynamicPartitionsDefinition(name=f"{name}_cohorts") for name in DOMAINS}
 
 
-def stage_asset(stage: Stage) -> dg.AssetsDefinition:
+def stage_asset(stage: Stage, settings: Settings) -> dg.AssetsDefinition:
     """The asset (or the assets made together) of a stage's tables."""
 
-    @dg.multi_asset(**asset_options(stage))
+    @dg.multi_asset(**asset_options(stage, settings))
     def step(
         context: dg.AssetExecutionContext, workbench: dg.ResourceParam[PipelineContext]
     ) -> Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult]:
@@ -39,9 +42,10 @@ def stage_asset(stage: Stage) -> dg.AssetsDefinition:
     return step
 
 
-def asset_options(stage: Stage) -> dict[str, Any]:
-    """A stage as the arguments of ``dg.multi_asset``."""
-    partitions_def = COHORTS if stage.by_cohort else None
+def asset_options(stage: Stage, settings: Settings) -> dict[str, Any]:
+    """A stage as the arguments of ``dg.multi_asset``; settings are part of the code version."""
+    by_cohort = stage.by_cohort or stage.for_cohorts
+    partitions_def = COHORTS[stage.domain] if by_cohort else None
     upstream = [*stage.inputs.values(), *stage.after]
     return {
         "name": stage.name,
@@ -50,10 +54,11 @@ def asset_options(stage: Stage) -> dict[str, Any]:
             asset_spec(
                 dataset,
                 deps=upstream,
-                code_version=stage.code_version,
+                code_version=stage.version(settings),
                 kinds=set(stage.kinds),
                 partitions_def=partitions_def,
                 description=stage.asset_description,
+                automation_condition=automation(settings),
             )
             for dataset in stage.datasets
         ],
@@ -76,17 +81,29 @@ def asset_options(stage: Stage) -> dict[str, Any]:
     }
 
 
+def automation(settings: Settings) -> dg.AutomationCondition[Any] | None:
+    """The condition under which an asset is made by itself; None unless it is switched on."""
+    if not settings.runtime.automation:
+        return None
+    condition = dg.AutomationCondition.eager()
+    return condition & dg.AutomationCondition.all_deps_blocking_checks_passed()
+
+
 def run_stage(
     stage: Stage, context: dg.AssetExecutionContext, workbench: PipelineContext
 ) -> Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult]:
     """Build a stage in a step of Dagster."""
-    cohort = context.partition_key if stage.by_cohort else None
+    cohort = context.partition_key if context.has_partition_key else None
 
     def make() -> list[dg.MaterializeResult[Any]]:
-        built = build(stage, workbench, cohort=cohort, run_id=context.run.run_id)
+        own = cohort if stage.by_cohort else None
+        built = build(stage, workbench, cohort=own, run_id=context.run.run_id)
         if built.reason is not None and not built.absent:
             context.log.warning(f"{stage.datasets[0]} is left out: {built.reason}")
-        return results_of(built, workbench, **({"cohort": cohort} if cohort else {}))
+        results = results_of(built, workbench, **({"cohort": own} if own else {}))
+        # Of a run with other settings than the code location's: it is stale against those.
+        tags = {"dagster/code_version": stage.version(workbench.settings)}
+        return [result._replace(tags=tags) for result in results]
 
     for result in reported(stage.datasets, make):
         if result.asset_key in context.selected_asset_keys:
@@ -110,6 +127,7 @@ def results_of(
             reused=built.reused,
             metadata={
                 **metadata,
+                **figures_for(dataset, snapshot, context.settings),
                 **report.shown,
                 **{name: dg.MetadataValue.md(text) for name, text in report.texts.items()},
             },

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 import sys
@@ -82,7 +83,8 @@ def run(
         str,
         typer.Option(
             "--job",
-            help="everything; one domain: movies, books, games or products; or personas.",
+            help="everything; one domain: movies, books, games or products; personas; or a job of "
+            "the UI that makes no release, such as train_rater or train_policy.",
         ),
     ] = "everything",
     select: Annotated[
@@ -115,14 +117,16 @@ def run(
         shown,
         full_disk_errors(tree.runtime.home),
     ):
-        from orchestration.headless import JobRun, run_jobs
+        from orchestration.headless import run_jobs
 
         plan = plan_jobs(job, tree, shown.progress)
         if select and job == "everything":
-            # The steps asked for may be of any domain: one run of the job that has them all.
-            plan = replace(plan, jobs=[JobRun("everything")])
-        if select:
-            plan = replace(plan, jobs=[replace(r, select=tuple(select)) for r in plan.jobs])
+            # The steps asked for may be of any domain, each with its own cohorts.
+            plan = replace(plan, jobs=_selected(select, tree))
+        elif select:
+            # What runs before a domain's own job, imported personas, was not selected.
+            own = [replace(r, select=tuple(select)) for r in plan.jobs if r.job == job]
+            plan = replace(plan, jobs=own)
         shown.left_out(plan.left_out)
         shown.unread(plan)
         report = run_jobs(
@@ -150,12 +154,15 @@ def ui(
 ) -> None:
     """Start Dagster's webserver and daemon on the home; Ctrl-C stops both."""
     from orchestration.instance import open_instance
+    from pipelines.domains import DOMAINS
     from pipelines.store.files import full_disk_errors
 
     overrides = _overrides(home, None, data, source, variant)
     tree = open_settings(None, config, overrides)
     folder = tree.runtime.home.resolve()
-    with full_disk_errors(folder), open_instance(folder, tree.personas.cohort):
+    own = tree.personas.domain
+    cohorts = [domain.cohort(tree.personas.cohort) for domain in DOMAINS.values()]
+    with full_disk_errors(folder), open_instance(folder, *cohorts, domain=own):
         pass  # made, so that webserver and daemon find it
     env = os.environ | {"UNDERSTUDY_HOME": str(folder)}
     if config:
@@ -169,7 +176,9 @@ def ui(
     env["DAGSTER_HOME"] = str(folder / "dagster")
     number = port or tree.runtime.ui_port
     console(stderr=True).print(f"Dagster UI: http://{host}:{number}  (Ctrl-C stops it)")
-    args = [sys.executable, "-m", "dagster", "dev", "-w", str(WORKSPACE)]
+    # `dg dev`, which Dagster recommends instead, needs a project on disk and is not installed here.
+    quiet = "ignore:Function `dev_command` is superseded"
+    args = [sys.executable, "-W", quiet, "-m", "dagster", "dev", "-w", str(WORKSPACE)]
     os.execve(sys.executable, [*args, "-h", host, "-p", str(number)], env)  # noqa: S606
 
 
@@ -213,6 +222,7 @@ def plan_jobs(job: str, tree: Settings, progress: Any = None) -> Plan:
 
     Raises :class:`ConfigError` if there is no such job, or no files for it.
     """
+    from orchestration.defs.jobs import REPORTS
     from orchestration.headless import JobRun
     from orchestration.naming import asset_key
     from pipelines.domains import DOMAINS, cohort_domain
@@ -220,7 +230,9 @@ def plan_jobs(job: str, tree: Settings, progress: Any = None) -> Plan:
     from pipelines.sources import SOURCES
     from pipelines.worlds import prepare_world
 
-    known = ("everything", *DOMAINS, "personas")
+    known = ("everything", *DOMAINS, "personas", *REPORTS)
+    if job in REPORTS:
+        return Plan([JobRun(job)], [], [])
     if job not in known:
         raise ConfigError("unknown job", where=job, hint=f"known: {', '.join(known)}")
     if job == "personas":
@@ -238,10 +250,11 @@ def plan_jobs(job: str, tree: Settings, progress: Any = None) -> Plan:
         )
     cohorts = {n: DOMAINS[n].cohort(tree.personas.cohort) for n in there}
     before: list[JobRun] = []
-    if len(there) > 1 and world.has("persona_files"):
+    imported = cohort_domain("imported", tree.personas.domain)
+    if imported in there and world.has("persona_files"):
         # The imported cohort reads the files; the other assets show them.
         files = (asset_key(name).to_user_string() for name in SOURCES["persona_files"].datasets)
-        table = asset_key(f"{cohort_domain('imported', tree.personas.domain)}.personas")
+        table = asset_key(f"{imported}.personas")
         before = [
             JobRun("personas", "imported", select=(table.to_user_string(),)),
             JobRun("everything", select=tuple(files), last=True),
@@ -249,6 +262,18 @@ def plan_jobs(job: str, tree: Settings, progress: Any = None) -> Plan:
     runs = [JobRun(name, cohorts.get(name)) for name in there]
     left_out = [name for name in wanted if name not in there]
     return Plan([*before, *runs], there, left_out, world.unread, world.unused)
+
+
+def _selected(names: Sequence[str], tree: Settings) -> list[JobRun]:
+    """Runs of some assets of any domains: what domains share first."""
+    from orchestration.headless import JobRun
+    from pipelines.domains import DOMAINS
+
+    parts: dict[str, list[str]] = {"everything": []}
+    for domain in DOMAINS:
+        parts[domain] = [name for name in names if domain in name.split("/")[:2]]
+    parts["everything"] = [n for n in names if not any(n in own for own in parts.values())]
+    return [JobRun(job, select=tuple(own)) for job, own in parts.items() if own]
 
 
 class _Steps:
@@ -317,8 +342,12 @@ class _Steps:
                 self.running[name] = self.clock()
             elif event != "check":
                 self.running.pop(name, None)
-                if not self.running:
-                    self.stages.clear()
+                # A step's last report may be below its total. Steps that still run report again.
+                self.stages = {
+                    stage: (done, total, began, -math.inf)
+                    for stage, (done, total, began, _) in self.stages.items()
+                    if self.running
+                }
         if event == "start":
             if self.live:
                 self.live.update(escape(name))
@@ -366,8 +395,10 @@ def stage_line(stage: str, done: int, total: int | None, seconds: float) -> str:
     """
     if not total:
         return f"{stage} {done:,}"
-    left = f", about {human_seconds(seconds * (total - done) / done)} left" if done else ""
-    return f"{stage} {done:,} of {total:,}{left if seconds >= 1 else ''}"
+    # Less than a hundredth tells nothing: the first piece waits for what is loaded.
+    told = seconds >= 1 and done * 100 >= total
+    left = f", about {human_seconds(seconds * (total - done) / done)} left" if told else ""
+    return f"{stage} {done:,} of {total:,}{left}"
 
 
 def _payload(

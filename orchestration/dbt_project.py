@@ -16,7 +16,8 @@ import dagster as dg
 from dagster_dbt import DagsterDbtTranslator, DagsterDbtTranslatorSettings
 from filelock import FileLock
 
-from orchestration.naming import OWNERS, asset_key
+from orchestration.naming import OWNERS, SHARED, asset_key, domain_of
+from pipelines.domains import DOMAINS
 from pipelines.errors import ConfigError
 
 __all__ = ["PROJECT", "ModelNames", "dbt_executable", "environment", "manifest_path"]
@@ -114,7 +115,7 @@ def _fresh(manifest: Path) -> bool:
 
 
 class ModelNames(DagsterDbtTranslator):
-    """Sources are the raw assets; models are grouped by layer: staging, intermediate, marts."""
+    """Sources are the raw assets; models are grouped by domain, their keys begin with the layer."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -130,14 +131,24 @@ class ModelNames(DagsterDbtTranslator):
         return dg.AssetKey([_layer(dbt_resource_props), dbt_resource_props["name"]])
 
     def get_group_name(self, dbt_resource_props: Mapping[str, Any]) -> str | None:
-        """The layer."""
-        if dbt_resource_props["resource_type"] == "source":
-            return "raw"
-        return _layer(dbt_resource_props)
+        """The domain, or the group of what several domains are made from."""
+        return _domain(dbt_resource_props)
+
+    def get_tags(self, dbt_resource_props: Mapping[str, Any]) -> Mapping[str, str]:
+        """The domain, beside dbt's own tags."""
+        own = super().get_tags(dbt_resource_props)
+        return {**own, "domain": _domain(dbt_resource_props)}
 
     def get_owners(self, dbt_resource_props: Mapping[str, Any]) -> list[str]:  # noqa: ARG002
         """The team."""
         return OWNERS
+
+
+def _domain(props: Mapping[str, Any]) -> str:
+    if props["resource_type"] == "source":
+        return domain_of(f"raw.{props['name']}")
+    own = {*props.get("tags", ())} & {*DOMAINS}
+    return own.pop() if len(own) == 1 else SHARED
 
 
 def _layer(props: Mapping[str, Any]) -> str:

@@ -14,11 +14,13 @@ from orchestration.defs.agents import agent_assets, dialogue_assets, experiment_
 from orchestration.defs.checks import dataset_checks
 from orchestration.defs.jobs import JOBS, SCHEDULES
 from orchestration.defs.releases import release_assets
-from orchestration.defs.warehouse import dbt_resource, model_assets
+from orchestration.defs.sensors import original_files, sensors
+from orchestration.defs.warehouse import configured_models, dbt_resource
+from orchestration.launchpad import workbench_resource
 from pipelines.context import PipelineContext
 from pipelines.downloads import Progress
 from pipelines.stages import STAGES
-from sim.stages import POLICIES
+from sim.stages import policies_stage
 
 __all__ = ["build_defs", "defs"]
 
@@ -53,20 +55,24 @@ def build_defs(
     if home is not None:
         merged["runtime"] = {**merged.get("runtime", {}), "home": str(home)}
     workbench = PipelineContext(merged, config, *([progress] if progress else []))
+    settings = workbench.settings
+    policy = policies_stage(settings.training.domain)
     return dg.Definitions(
         assets=[
-            *(stage_asset(stage) for stage in (*STAGES, POLICIES)),
-            *model_assets().values(),
-            *release_assets(),
-            *suite_assets(),
-            agent_assets(),
-            experiment_assets(),
-            dialogue_assets(),
+            original_files,
+            *(stage_asset(stage, settings) for stage in (*STAGES, policy)),
+            *configured_models(settings),
+            *release_assets(settings),
+            *suite_assets(settings),
+            agent_assets(settings),
+            experiment_assets(settings),
+            dialogue_assets(settings),
         ],
         asset_checks=dataset_checks(),
         jobs=JOBS,
         schedules=SCHEDULES,
-        resources={"workbench": workbench, "dbt": dbt_resource()},
+        sensors=sensors(settings),
+        resources={"workbench": workbench_resource(workbench), "dbt": dbt_resource()},
         executor=executor
         or dg.multiprocess_executor.configured(
             {"max_concurrent": 0, "start_method": {"forkserver": {"preload_modules": _PRELOAD}}}

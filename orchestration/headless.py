@@ -18,7 +18,7 @@ from typing import Any
 import dagster as dg
 
 from orchestration._lanes import Send, open_lanes
-from orchestration._planning import JobRun, PlannedRun, plan_runs
+from orchestration._planning import JobRun, PlannedRun, job_name, plan_runs
 from orchestration.definitions import build_defs
 from orchestration.instance import end_dead_runs, open_instance
 from pipelines import errors
@@ -105,7 +105,8 @@ def run_jobs(
     store = Store(settings.runtime.home)
     jobs = [replace(run, cohort=run.cohort or _cohort(run.job, settings)) for run in jobs]
     cohorts = tuple(sorted({str(run.cohort) for run in jobs}))
-    work = functools.partial(_runs, dict(overrides), config, log_level, store.home, cohorts)
+    own = settings.personas.domain
+    work = functools.partial(_runs, dict(overrides), config, log_level, store.home, cohorts, own)
     began = time.perf_counter()
 
     def on_event(kind: str, *content: Any) -> None:
@@ -117,14 +118,14 @@ def run_jobs(
     with store.run_lock():
         lanes = lanes_of(settings) if len(jobs) > 1 else 1
         if lanes == 1:
-            _recover(store.home, cohorts)
+            _recover(store.home, cohorts, own)
             with work(on_event) as do:
                 tasks = plan_runs(_definitions(overrides, config), jobs, split=False)
                 reports = [do(task.payload) for task in tasks]
         else:
             with open_lanes(work, lanes) as workers:
                 # Lanes wait for their first task: one process makes a new home's event log.
-                _recover(store.home, cohorts)
+                _recover(store.home, cohorts, own)
                 tasks = plan_runs(_definitions(overrides, config), jobs, split=True)
                 reports = workers.run(tasks, on_event=on_event)
     return replace(functools.reduce(operator.add, reports), seconds=time.perf_counter() - began)
@@ -136,9 +137,9 @@ def _cohort(job: str, settings: Settings) -> str:
     return DOMAINS[job].cohort(default) if job in DOMAINS else default
 
 
-def _recover(home: Path, cohorts: Sequence[str]) -> None:
+def _recover(home: Path, cohorts: Sequence[str], domain: str) -> None:
     """Clear Dagster's records of runs that were killed; the run lock must be held."""
-    with open_instance(home, *cohorts) as instance:
+    with open_instance(home, *cohorts, domain=domain) as instance:
         end_dead_runs(instance)
 
 
@@ -167,6 +168,7 @@ def _runs(
     log_level: str,
     home: Path,
     cohorts: tuple[str, ...],
+    domain: str,
     send: Send,
 ) -> Iterator[Callable[[PlannedRun], RunReport]]:
     """Do planned runs in this process."""
@@ -178,7 +180,7 @@ def _runs(
     )
     # An interrupt that meets the closing of a connection would be logged with its traceback.
     logging.getLogger("sqlalchemy.pool").setLevel(logging.CRITICAL)
-    with _own_stdout(), open_instance(home, *cohorts) as instance:
+    with _own_stdout(), open_instance(home, *cohorts, domain=domain) as instance:
 
         def do(run: PlannedRun) -> RunReport:
             with full_disk_errors(home):
@@ -195,7 +197,8 @@ def _run(
     log_level: str,
     observe: Observer,
 ) -> RunReport:
-    job = defs.resolve_job_def(planned.job)
+    job = defs.resolve_job_def(job_name(planned.job))
+    partitioned = any(job.asset_layer.get(key).is_partitioned for key in planned.steps)
     whole = len(planned.steps) == len(job.asset_layer.selected_asset_keys)
     run_id = str(uuid.uuid4())
     report = RunReport(run_id, 0.0)
@@ -204,7 +207,7 @@ def _run(
     result = job.execute_in_process(
         instance=instance,
         run_id=run_id,
-        partition_key=planned.cohort if job.partitions_def else None,
+        partition_key=planned.cohort if partitioned else None,
         run_config={"loggers": {"console": {"config": {"log_level": log_level}}}},
         asset_selection=None if whole else list(planned.steps),
         raise_on_error=False,

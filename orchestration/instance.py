@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -16,9 +16,10 @@ from sqlalchemy import event
 from sqlalchemy.engine import Engine
 
 from orchestration.assets import COHORTS
+from pipelines.domains import cohort_domain
 from pipelines.store.files import whole_file
 
-__all__ = ["DAGSTER_YAML", "dagster_home", "end_dead_runs", "open_instance"]
+__all__ = ["DAGSTER_YAML", "add_cohorts", "dagster_home", "end_dead_runs", "open_instance"]
 
 #: Pools hold one step unless the UI sets another limit: one process writes the DuckDB file.
 #: Slots of a run that ended or was cancelled are freed, or it would block the pool for ever.
@@ -44,6 +45,8 @@ run_retries:
   enabled: true
   max_retries: 1
   retry_on_asset_or_op_failure: false
+freshness:
+  enabled: true
 retention:
   schedule:
     purge_after_days: 90
@@ -64,8 +67,10 @@ def dagster_home(home: Path) -> Path:
 
 
 @contextmanager
-def open_instance(home: Path, *cohorts: str) -> Iterator[dg.DagsterInstance]:
-    """The home's instance, with the cohorts' partitions known to it.
+def open_instance(
+    home: Path, *cohorts: str, domain: str = "movies"
+) -> Iterator[dg.DagsterInstance]:
+    """The home's instance, with the cohorts' partitions known to it (:func:`add_cohorts`).
 
     Runs executed through it take no slots of pools. A slot outlives a killed process, and while
     a step waits for one Dagster holds interrupts back and polls without a pause. Steps that touch
@@ -76,8 +81,17 @@ def open_instance(home: Path, *cohorts: str) -> Iterator[dg.DagsterInstance]:
     without_pools = {"concurrency": {"pools": {"granularity": "run"}}}
     ref = InstanceRef.from_dir(str(folder), overrides=without_pools)
     with _rare_syncs(), dg.DagsterInstance.from_ref(ref) as instance:
-        instance.add_dynamic_partitions(str(COHORTS.name), list(dict.fromkeys(cohorts)))
+        add_cohorts(instance, cohorts, domain)
         yield instance
+
+
+def add_cohorts(
+    instance: dg.DagsterInstance, cohorts: Iterable[str], domain: str = "movies"
+) -> None:
+    """Make cohorts known as partitions of their domains; ``domain`` has those that name none."""
+    for cohort in dict.fromkeys(cohorts):
+        own = cohort_domain(cohort, domain)
+        instance.add_dynamic_partitions(str(COHORTS[own].name), [cohort])
 
 
 #: Pages of SQLite's write-ahead log between two checkpoints (4 KiB each).

@@ -6,13 +6,17 @@ from typing import Any
 
 import dagster as dg
 
-from pipelines.contracts import CAPTIONS, CONTRACTS, MATCHING, SIMULATIONS
+from pipelines.contracts import CAPTIONS, CONTRACTS, MATCHING, SIMULATIONS, TUNING
+from pipelines.domains import DOMAINS
+from pipelines.sources import SOURCES
 
-__all__ = ["OWNERS", "asset_key", "asset_spec", "column_schema"]
+__all__ = ["OWNERS", "SHARED", "asset_key", "asset_spec", "column_schema", "domain_of"]
 
 OWNERS = ["team:understudy"]
+#: Domain tag and group of what several domains are made from.
+SHARED = "shared"
 
-#: Datasets that belong to no domain are shown in the group of their stage.
+#: Keys of datasets that belong to no domain.
 _STAGES = {
     "raw.world_files": ("sources", "world_files"),
     "trained_policy": ("training", "trained_policy"),
@@ -28,6 +32,22 @@ def asset_key(dataset: str) -> dg.AssetKey:
     'raw/movielens_ratings'
     """
     return dg.AssetKey(list(_STAGES.get(dataset) or dataset.split(".", 1)))
+
+
+def domain_of(dataset: str) -> str:
+    """Domain tag of a dataset.
+
+    >>> domain_of("raw.steam_games"), domain_of("raw.amazon_reviews"), domain_of("books.items")
+    ('games', 'shared', 'books')
+    """
+    stage, _, table = dataset.partition(".")
+    if stage in DOMAINS:
+        return stage
+    found = {"products"} if stage == "dialogue" else {table.partition("_")[0]} & {*DOMAINS}
+    for source in SOURCES.values():
+        if dataset in source.datasets:
+            found = set(source.domains)
+    return found.pop() if len(found) == 1 else SHARED
 
 
 def column_schema(dataset: str) -> dg.TableSchema:
@@ -65,14 +85,20 @@ def asset_spec(
     """Spec of the asset that writes ``dataset``, described by its contract."""
     key = asset_key(dataset)
     # Made by jobs of their own: a release takes these tables where they fit, and waits for none.
-    apart = {"matching": MATCHING, "captions": CAPTIONS, "agents": SIMULATIONS}
-    group = next((name for name, tables in apart.items() if dataset in tables), key.path[0])
+    apart = {"matching": MATCHING, "captions": CAPTIONS, "agents": SIMULATIONS, "tuning": TUNING}
+    domain = domain_of(dataset)
+    alone = dataset == "trained_policy" or dataset.partition(".")[0] not in {*DOMAINS, "raw"}
+    group = next(
+        (name for name, tables in apart.items() if dataset in tables),
+        key.path[0] if alone else domain,
+    )
     return dg.AssetSpec(
         key=key,
         deps=[asset_key(d) if isinstance(d, str) else d for d in deps or []],
         group_name=group,
         description=description or CONTRACTS[dataset].description,
         owners=OWNERS,
+        tags={"domain": domain},
         kinds=kinds,
         code_version=code_version,
         metadata={"dagster/column_schema": column_schema(dataset), "dataset": dataset},

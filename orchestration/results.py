@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import dagster as dg
+import polars as pl
 
 from orchestration.naming import asset_key
 from pipelines.errors import ContractError, UnderstudyError
+from pipelines.llm.answers import USES
+from pipelines.markdown import CELL, plain_text
 from pipelines.quality import CONTRACT_CHECK
 from pipelines.stages import contract_record
 from pipelines.store import CheckRecord, Severity, Snapshot
@@ -21,6 +25,7 @@ __all__ = [
     "materialize",
     "not_applicable",
     "reported",
+    "table",
     "transient_retry",
 ]
 
@@ -90,12 +95,49 @@ def check_result(dataset: str, record: CheckRecord) -> dg.AssetCheckResult:
         severity=dg.AssetCheckSeverity.ERROR
         if record.severity == "error"
         else dg.AssetCheckSeverity.WARN,
-        metadata={
-            "status": record.status,
-            **({"details": dg.MetadataValue.json(details)} if details else {}),
-        },
+        metadata={"status": record.status, **_check_figures(details)},
         description=str(details.get("message", "")) or None,
     )
+
+
+def _check_figures(details: Mapping[str, Any]) -> dict[str, Any]:
+    """Observed value and limits as numbers, failing rows as a table, and the rest as JSON."""
+    observed, bound = details.get("observed"), dict(details.get("bound") or {})
+    low, high = observed if isinstance(observed, list) and len(observed) == 2 else (observed, None)
+    figures = {
+        "observed": low,
+        "observed_max": high,
+        **{f"limit_{name}": value for name, value in bound.items()},
+        **{name: details.get(name) for name in ("failing", "of")},
+    }
+    shown: dict[str, Any] = {k: v for k, v in figures.items() if _is_number(v)}
+    rows = details.get("rows")
+    if isinstance(rows, list) and rows and all(isinstance(row, dict) for row in rows):
+        shown["failing_rows"] = table(pl.DataFrame(rows, infer_schema_length=None, strict=False))
+    rest = {k: v for k, v in details.items() if k not in shown and k not in ("bound", "rows")}
+    return {**shown, **({"details": dg.MetadataValue.json(rest)} if rest else {})}
+
+
+def table(frame: pl.DataFrame, rows: int = 8) -> dg.TableMetadataValue:
+    """The first rows as a table: numbers stay numbers, text of any origin is one line of text."""
+    if not frame.width:
+        frame = pl.DataFrame({"rows": pl.Series([], dtype=pl.String)})
+    records = [
+        dg.TableRecord({plain_text(name): _cell(value) for name, value in row.items()})
+        for row in frame.head(rows).iter_rows(named=True)
+    ]
+    columns = [dg.TableColumn(plain_text(name), str(kind)) for name, kind in frame.schema.items()]
+    return dg.MetadataValue.table(records, dg.TableSchema(columns))
+
+
+def _cell(value: Any) -> str | int | float | bool | None:
+    if isinstance(value, float):
+        return round(value, 6) if math.isfinite(value) else str(value)
+    if value is None or isinstance(value, bool | int):
+        return value
+    if isinstance(value, list):
+        value = ", ".join(f"{v:.4g}" if isinstance(v, float) else str(v) for v in value[:8])
+    return plain_text(str(value), CELL)
 
 
 def not_applicable(
@@ -125,35 +167,39 @@ def materialize(
 ) -> dg.MaterializeResult[Any]:
     """Materialize result of a committed snapshot.
 
-    Carries the data version, row count, size, place, preview, statistics and plots, and the
-    contract check.
+    Carries the data version, row count, figures, preview, plots, statistics, size, place and
+    versions in this order, and the contract check.
     """
     from pipelines.figures import to_markdown_image
-    from pipelines.markdown import preview_markdown
 
-    shown: dict[str, Any] = {
-        "dagster/row_count": snapshot.rows,
-        "dagster/uri": str(snapshot.path),
-        "version": snapshot.version,
+    facts = {k: v for k, v in snapshot.manifest.stats.items() if k != USES}
+    given = {**facts, **(metadata or {})}
+    shown: dict[str, Any] = {"dagster/row_count": snapshot.rows}
+    # Dagster plots numbers of its own and no others: they stand before text and JSON.
+    shown.update((name, value) for name, value in given.items() if _is_number(value))
+    if preview and snapshot.rows:
+        shown["preview"] = table(snapshot.scan().head(8).collect())
+    for name, png in (plots or {}).items():
+        shown[name] = dg.MetadataValue.md(to_markdown_image(png, name))
+    shown.update(_shown(entry) for entry in given.items() if entry[0] not in shown)
+    shown |= {
         "size_bytes": snapshot.bytes,
         "files": len(snapshot.manifest.files),
         "reused": dg.MetadataValue.bool(reused),
+        "dagster/uri": str(snapshot.path),
         "inputs": dg.MetadataValue.json(dict(snapshot.manifest.inputs)),
+        "version": snapshot.version,
     }
-    shown.update(map(_shown, snapshot.manifest.stats.items()))
-    if preview and snapshot.rows:
-        shown["preview"] = dg.MetadataValue.md(
-            preview_markdown(snapshot.scan().head(8).collect(), rows=8)
-        )
-    for name, png in (plots or {}).items():
-        shown[name] = dg.MetadataValue.md(to_markdown_image(png, name))
-    shown.update(map(_shown, (metadata or {}).items()))
     return dg.MaterializeResult(
         asset_key=asset_key(snapshot.dataset),
         metadata={k: v for k, v in shown.items() if v is not None},
         data_version=dg.DataVersion(snapshot.version),
         check_results=[check_result(snapshot.dataset, contract_record(snapshot))],
     )
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _shown(entry: tuple[str, Any]) -> tuple[str, Any]:

@@ -9,6 +9,7 @@ import dagster as dg
 from pydantic import Field
 
 from orchestration.assets import asset_options, run_stage
+from pipelines.config import Settings
 from pipelines.context import PipelineContext
 from sim.stages import scores_stage
 
@@ -34,8 +35,8 @@ class SuiteConfig(dg.Config):
     models: list[str] = Field(default_factory=list)
 
 
-def _scores_asset(domain: str) -> dg.AssetsDefinition:
-    @dg.multi_asset(**asset_options(scores_stage(domain)))
+def _scores_asset(domain: str, settings: Settings) -> dg.AssetsDefinition:
+    @dg.multi_asset(**asset_options(scores_stage(domain), settings))
     def step(
         context: dg.AssetExecutionContext,
         config: SuiteConfig,
@@ -46,6 +47,6 @@ def _scores_asset(domain: str) -> dg.AssetsDefinition:
     return step
 
 
-def suite_assets() -> list[dg.AssetsDefinition]:
+def suite_assets(settings: Settings) -> list[dg.AssetsDefinition]:
     """Scores of every suite; no domain's job needs them."""
-    return [_scores_asset(domain) for domain in ("movies", "books")]
+    return [_scores_asset(domain, settings) for domain in ("movies", "books")]

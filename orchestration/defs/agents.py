@@ -9,6 +9,7 @@ import dagster as dg
 from pydantic import Field
 
 from orchestration.assets import asset_options, run_stage
+from pipelines.config import Settings
 from pipelines.context import PipelineContext
 from sim.stages import dialogues_stage, experiments_stage, simulation_stage
 
@@ -38,10 +39,10 @@ class AgentsConfig(dg.Config):
     graph: bool = True
 
 
-def agent_assets() -> dg.AssetsDefinition:
+def agent_assets(settings: Settings) -> dg.AssetsDefinition:
     """Tables of the visits; no domain's job needs them."""
 
-    @dg.multi_asset(**asset_options(simulation_stage()))
+    @dg.multi_asset(**asset_options(simulation_stage(), settings))
     def simulated_visits(
         context: dg.AssetExecutionContext,
         config: AgentsConfig,
@@ -69,10 +70,10 @@ class ExperimentsConfig(dg.Config):
     seed: int = 0
 
 
-def experiment_assets() -> dg.AssetsDefinition:
+def experiment_assets(settings: Settings) -> dg.AssetsDefinition:
     """Figures and comparisons of experiments; no domain's job needs them."""
 
-    @dg.multi_asset(**asset_options(experiments_stage()))
+    @dg.multi_asset(**asset_options(experiments_stage(), settings))
     def experiments(
         context: dg.AssetExecutionContext,
         config: ExperimentsConfig,
@@ -97,10 +98,10 @@ class DialoguesConfig(dg.Config):
     model_episodes: int = 3
 
 
-def dialogue_assets() -> dg.AssetsDefinition:
+def dialogue_assets(settings: Settings) -> dg.AssetsDefinition:
     """Episodes, turns and figures of dialogues; no domain's job needs them."""
 
-    @dg.multi_asset(**asset_options(dialogues_stage()))
+    @dg.multi_asset(**asset_options(dialogues_stage(), settings))
     def dialogues(
         context: dg.AssetExecutionContext,
         config: DialoguesConfig,

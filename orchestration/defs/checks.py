@@ -23,7 +23,7 @@ def _checks_of(dataset: str) -> dg.AssetChecksDefinition:
                 spec.name,
                 asset=asset_key(dataset),
                 blocking=spec.severity == "error",
-                description=spec.because,
+                description=f"{spec.because[0].upper()}{spec.because[1:]}.",
             )
             for spec in quality.SUITES[dataset]
         ],

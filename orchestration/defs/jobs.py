@@ -6,18 +6,18 @@ from typing import Any
 
 import dagster as dg
 
-from orchestration.assets import COHORTS
 from orchestration.defs.warehouse import model_assets
+from orchestration.instance import add_cohorts
 from orchestration.naming import asset_key
 from pipelines.domains import DOMAINS, Domain
 from pipelines.sources import SOURCES
 
-__all__ = ["JOBS", "SCHEDULES", "weekly_personas"]
+__all__ = ["JOBS", "REPORTS", "SCHEDULES", "ingest"]
 
 _TAGS = {"dagster/max_retries": "1", "dagster/retry_on_asset_or_op_failure": "false"}
 
 #: Jobs on published tables, which no domain needs: group of their assets and description, by name.
-_REPORTS = {
+REPORTS = {
     "ablations": (
         "ablations",
         "The ablation suites of films and books on the latest releases: case tables, then "
@@ -26,7 +26,7 @@ _REPORTS = {
     "match_personas": (
         "matching",
         "Personas matched to real users of every domain (settings: `matching`), from its "
-        "published tables. The cohorts `matched`, `books-matched` and `games-matched` of the job "
+        "published tables. The cohorts `matched`, `books-matched` and `games-matched` of "
         "`personas` take them over.",
     ),
     "caption_items": (
@@ -37,6 +37,11 @@ _REPORTS = {
         "training",
         "Recommendation policies on the latest release of a domain (settings: `training`), "
         "judged beside baselines.",
+    ),
+    "train_rater": (
+        "tuning",
+        "A rating model trained on people's ratings (settings: `tuning`), calibrated and judged; "
+        "no release needs it.",
     ),
     "simulate": (
         "agents",
@@ -55,11 +60,13 @@ _REPORTS = {
     ),
 }
 
-everything = dg.define_asset_job(
-    "everything",
-    selection=dg.AssetSelection.all()
-    - dg.AssetSelection.groups(*(group for group, _ in _REPORTS.values())),
-    description="Every domain, from original files to releases.",
+ingest = dg.define_asset_job(
+    "ingest",
+    selection=dg.AssetSelection.assets(
+        asset_key("raw.world_files"),
+        *(asset_key(dataset) for source in SOURCES.values() for dataset in source.datasets),
+    ),
+    description="Original files of every source, read into raw tables.",
     tags=_TAGS,
 )
 
@@ -88,44 +95,34 @@ domains = [
     )
     for domain in DOMAINS.values()
 ]
-personas = dg.define_asset_job(
-    "personas",
-    selection=dg.AssetSelection.assets(
-        *(
-            asset_key(f"{domain.name}.{table}")
-            for domain in DOMAINS.values()
-            for table in ("personas", "persona_embeddings")
-        )
-    ),
-    description="One cohort of personas and its vectors, of the domain that the cohort's name "
-    "begins with.",
-    tags=_TAGS,
-)
-
 reports = [
     dg.define_asset_job(
         name, selection=dg.AssetSelection.groups(group), description=text, tags=_TAGS
     )
-    for name, (group, text) in _REPORTS.items()
+    for name, (group, text) in REPORTS.items()
 ]
 
-JOBS = [everything, *domains, personas, *reports]
+JOBS = [ingest, *domains, *reports]
 
 
-@dg.schedule(
-    cron_schedule="0 4 * * 1",
-    job=personas,
-    execution_timezone="UTC",
-    default_status=dg.DefaultScheduleStatus.STOPPED,
-    description="Every Monday at 04:00 UTC a new cohort, named after the ISO week. "
-    "Off until you switch it on.",
-)
-def weekly_personas(context: dg.ScheduleEvaluationContext) -> Any:
-    """Add the week's cohort and request its run."""
-    year, week, _ = context.scheduled_execution_time.isocalendar()
-    cohort = f"{year}-w{week:02d}"
-    context.instance.add_dynamic_partitions(str(COHORTS.name), [cohort])
-    return dg.RunRequest(run_key=cohort, partition_key=cohort)
+def _weekly(domain: Domain, job: Any) -> dg.ScheduleDefinition:
+    @dg.schedule(
+        name=f"weekly_{domain.name}",
+        cron_schedule="0 4 * * 1",
+        job=job,
+        execution_timezone="UTC",
+        default_status=dg.DefaultScheduleStatus.STOPPED,
+        description=f"Every Monday at 04:00 UTC a new cohort of the {domain.name}, named after the "
+        "ISO week, and a release with it. Off until you switch it on.",
+    )
+    def weekly(context: dg.ScheduleEvaluationContext) -> dg.RunRequest:
+        year, week, _ = context.scheduled_execution_time.isocalendar()
+        own = "" if domain.name == "movies" else f"{domain.name}-"
+        cohort = f"{own}{year}-w{week:02d}"
+        add_cohorts(context.instance, [cohort])
+        return dg.RunRequest(run_key=cohort, partition_key=cohort)
+
+    return weekly
 
 
-SCHEDULES = [weekly_personas]
+SCHEDULES = [_weekly(domain, job) for domain, job in zip(DOMAINS.values(), domains, strict=True)]

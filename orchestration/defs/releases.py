@@ -3,21 +3,32 @@
 # No postponed annotations here: Dagster reads the types of a step when it is defined.
 
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import Any
 
 import dagster as dg
+import polars as pl
 
+from orchestration.assets import automation
 from orchestration.naming import OWNERS, asset_key
-from orchestration.results import reported
+from orchestration.results import reported, table
 from pipelines import __version__
+from pipelines.config import Settings
 from pipelines.context import PipelineContext
 from pipelines.domains import DOMAINS, Domain
 from pipelines.stages import publish
+from pipelines.store import Release
 
 __all__ = ["release_assets"]
 
 
-def _release_asset(domain: Domain) -> dg.AssetsDefinition:
+#: A release of the weekly schedule is late after a day; a fortnight without one is a failure.
+_FRESH = dg.FreshnessPolicy.time_window(
+    fail_window=timedelta(days=14), warn_window=timedelta(days=8)
+)
+
+
+def _release_asset(domain: Domain, settings: Settings) -> dg.AssetsDefinition:
     key = dg.AssetKey(["releases", domain.name])
 
     @dg.multi_asset(
@@ -26,13 +37,16 @@ def _release_asset(domain: Domain) -> dg.AssetsDefinition:
             dg.AssetSpec(
                 key,
                 deps=[asset_key(name) for name in domain.datasets()],
-                group_name="releases",
+                group_name=domain.name,
+                tags={"domain": domain.name},
                 description="Lock file over one version of every published table of the "
                 f"{domain.name}, with its dataset card. `latest` moves only if every blocking "
                 "check of exactly these versions passed.",
                 owners=OWNERS,
                 kinds={"release", "json"},
                 code_version=__version__,
+                freshness_policy=_FRESH,
+                automation_condition=automation(settings),
             )
         ],
         check_specs=[
@@ -65,7 +79,7 @@ def _release(
             "world": release.world,
             "dagster/row_count": sum(t.rows for t in release.tables.values()),
             "dagster/uri": str(release.path),
-            "tables": dg.MetadataValue.json({k: t.rows for k, t in release.tables.items()}),
+            "tables": _tables(release),
             "summary": dg.MetadataValue.json(summary),
             "card": dg.MetadataValue.md(release.card()),
         },
@@ -79,6 +93,15 @@ def _release(
     )
 
 
-def release_assets() -> list[dg.AssetsDefinition]:
+def _tables(release: Release) -> dg.TableMetadataValue:
+    columns = {
+        "table": list(release.tables),
+        "rows": [lock.rows for lock in release.tables.values()],
+        "version": [lock.version for lock in release.tables.values()],
+    }
+    return table(pl.DataFrame(columns), rows=len(release.tables))
+
+
+def release_assets(settings: Settings) -> list[dg.AssetsDefinition]:
     """Release assets, by domain."""
-    return [_release_asset(domain) for domain in DOMAINS.values()]
+    return [_release_asset(domain, settings) for domain in DOMAINS.values()]

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from collections.abc import Set as AbstractSet
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -17,27 +18,27 @@ from dagster_dbt import DbtCliInvocation, DbtCliResource, dbt_assets
 from packaging.version import Version
 
 from orchestration import dbt_program
+from orchestration.assets import automation
 from orchestration.dbt_project import PROJECT, ModelNames, environment, manifest_path
-from orchestration.results import failure_of, transient_retry
+from orchestration.results import failure_of, table, transient_retry
 from pipelines import warehouse
+from pipelines.config import Settings
 from pipelines.context import PipelineContext
 from pipelines.domains import DOMAINS
 from pipelines.errors import StoreError
-from pipelines.markdown import preview_markdown
 from pipelines.stages.s20_marts import DUCKDB_POOL, held_warehouse
 from pipelines.store.files import full_disk_error, full_disk_now
 from pipelines.worlds import prepare_world
 
-__all__ = ["GROUPS", "dbt_resource", "model_assets"]
+__all__ = ["GROUPS", "configured_models", "dbt_resource", "model_assets"]
 
 
 class _DbtCli(DbtCliResource):
-    """dbt's command line, without what dagster-dbt starts beside it.
+    """The dbt project of the warehouse and the program that builds it."""
 
-    For every invocation it loads dbt in this process too, with all its macros (6 s), to be able
-    to ask for column types afterwards: `_with_rows` reads what it shows from DuckDB. And in every
-    run it asks the program for its version (4 s): it is the installed package's.
-    """
+    # For every invocation dagster-dbt loads dbt in this process too, with all its macros (6 s), to
+    # be able to ask for column types afterwards: `_with_rows` reads what it shows from DuckDB. And
+    # in every run it asks the program for its version (4 s): it is the installed package's.
 
     @property
     def _cli_version(self) -> Version:
@@ -47,13 +48,16 @@ class _DbtCli(DbtCliResource):
         return None
 
 
-def dbt_resource() -> DbtCliResource:
-    """The dbt command line of this environment."""
-    return _DbtCli(
-        project_dir=str(PROJECT),
-        profiles_dir=str(PROJECT),
-        dbt_executable=sys.executable,
-        global_config_flags=["-P", "-m", dbt_program.__name__],
+def dbt_resource() -> dg.ResourceDefinition:
+    """The dbt command line of this environment; nothing of it is a setting of a run."""
+    return dg.ResourceDefinition.hardcoded_resource(
+        _DbtCli(
+            project_dir=str(PROJECT),
+            profiles_dir=str(PROJECT),
+            dbt_executable=sys.executable,
+            global_config_flags=["-P", "-m", dbt_program.__name__],
+        ),
+        description="The dbt project of the warehouse and the program that builds it.",
     )
 
 
@@ -83,14 +87,14 @@ def _models(group: str) -> dg.AssetsDefinition:
     )
     def models(
         context: dg.AssetExecutionContext,
-        dbt: DbtCliResource,
+        dbt: dg.ResourceParam[DbtCliResource],
         workbench: dg.ResourceParam[PipelineContext],
     ) -> Iterator[Any]:
         world = prepare_world(workbench.settings)
         if group in DOMAINS and group not in world.domains:
             context.log.warning(f"{group} are left out: no files of them in {world.folder}")
             return
-        yield from _build(context, dbt, workbench)
+        yield from _build(group, context, dbt, workbench)
 
     return models
 
@@ -101,14 +105,33 @@ def model_assets() -> dict[str, dg.AssetsDefinition]:
     return {group: _models(group) for group in GROUPS}
 
 
+def configured_models(settings: Settings) -> list[dg.AssetsDefinition]:
+    """The dbt models; variables and macros are part of their code versions."""
+    versions = warehouse.code_versions(settings, _manifest())
+    condition = automation(settings)
+
+    def configured(spec: dg.AssetSpec) -> dg.AssetSpec:
+        version = versions[str(spec.metadata["dagster_dbt/unique_id"])]
+        return spec.replace_attributes(code_version=version, automation_condition=condition)
+
+    return [models.map_asset_specs(configured) for models in model_assets().values()]
+
+
+def _manifest() -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(manifest_path().read_text(encoding="utf-8"))
+    return found
+
+
 def _build(
-    context: dg.AssetExecutionContext, dbt: DbtCliResource, workbench: PipelineContext
+    group: str,
+    context: dg.AssetExecutionContext,
+    dbt: DbtCliResource,
+    workbench: PipelineContext,
 ) -> Iterator[Any]:
     settings, store = workbench.settings, workbench.store
     command = ["build", "--vars", json.dumps(warehouse.dbt_vars(settings))]
-    if not context.is_subset:
-        # Tests between this group and those before it run here; those with later ones wait.
-        command += ["--indirect-selection", "buildable"]
+    # Tests between this group and those before it run here; those with later ones wait.
+    command += ["--indirect-selection", "buildable"]
     with (
         environment(warehouse.dbt_environment(settings)),
         held_warehouse(workbench),
@@ -120,6 +143,11 @@ def _build(
             context.log.info("nothing changed since these models were built and tested")
             yield from up_to_date
             return
+        if context.is_subset:
+            # Other models that the same change made out of date are built with the selected ones:
+            # the DuckDB file is never of two states, and dbt starts once, not once per layer.
+            names = _out_of_date(group, settings)
+            command += ["--select", " ".join(names)] if names else []
         invocation = dbt.cli(command, context=context, raise_on_error=False)
         # Rows and counts can be read once dbt has let go of the DuckDB file; checks wait with
         # the tables, or Dagster would take them for checks of the tables' last versions.
@@ -131,7 +159,9 @@ def _build(
             full = _disk_fault(invocation, store.home) or full_disk_now(store.home)
             raise failure_of(full or error) from error
         _keep_parse(invocation)
-        yield from _with_rows(events, settings.runtime.memory_limit_mb, store.home)
+        asked = context.op_execution_context.selected_output_names
+        events = [e for e in events if _asked(e, asked)]
+        yield from _with_rows(events, workbench)
     if not invocation.is_successful():
         if full := _disk_fault(invocation, store.home):
             raise failure_of(full)
@@ -141,6 +171,13 @@ def _build(
             # process holds was waited for above.
             allow_retries=False,
         )
+
+
+def _out_of_date(group: str, settings: Settings) -> list[str]:
+    """Names of the group's models that are out of date, and of the tests of them."""
+    specs = model_assets()[group].specs
+    ids = [str(spec.metadata["dagster_dbt/unique_id"]) for spec in specs]
+    return warehouse.out_of_date_names(settings, _manifest(), ids)
 
 
 def _keep_parse(invocation: DbtCliInvocation) -> None:
@@ -194,7 +231,8 @@ def _up_to_date(
         for spec in context.assets_def.check_specs
         if spec.key in context.selected_asset_check_keys
     }
-    manifest = json.loads(manifest_path().read_text(encoding="utf-8"))
+    manifest = _manifest()
+    versions = warehouse.code_versions(settings, manifest)
     outcomes = warehouse.up_to_date_outcomes(settings, manifest, [*models, *tests.values()])
     if outcomes is None:
         return None
@@ -205,7 +243,11 @@ def _up_to_date(
         # The build records name relations that were dropped by hand.
         return None
     made: list[dg.MaterializeResult[Any] | dg.AssetCheckResult] = [
-        dg.MaterializeResult(models[key], metadata={"reused": True, **_shown(views[key])})
+        dg.MaterializeResult(
+            models[key],
+            metadata={"reused": True, **_shown(views[key])},
+            tags={"dagster/code_version": versions[key]},
+        )
         for key in outcomes
         if key in models
     ]
@@ -224,21 +266,36 @@ def _up_to_date(
     return made
 
 
-def _with_rows(events: list[Any], memory_limit_mb: int, home: Path) -> Iterator[Any]:
+def _asked(event: Any, outputs: AbstractSet[str]) -> bool:
+    """False for what was built or tested beside the selected models."""
+    if isinstance(event, dg.Output):
+        return event.output_name in outputs
+    return not isinstance(event, dg.AssetObservation)
+
+
+def _with_rows(events: list[Any], workbench: PipelineContext) -> Iterator[Any]:
     """The events of a dbt run: models with row count and preview, failed tests with their rows."""
     built = {
         str(event.metadata["unique_id"].value): event
         for event in events
         if not isinstance(event, dg.AssetCheckResult) and "unique_id" in (event.metadata or {})
     }
-    views = warehouse.describe_models(home, built, memory_limit_mb=memory_limit_mb) if built else {}
+    settings, home = workbench.settings, workbench.store.home
+    memory = settings.runtime.memory_limit_mb
+    views = warehouse.describe_models(home, built, memory_limit_mb=memory) if built else {}
+    versions = warehouse.code_versions(settings, _manifest())
     for event in events:
         if isinstance(event, dg.AssetCheckResult):
             yield event if event.passed else _with_failing_rows(event, home)
             continue
-        unique_id = event.metadata["unique_id"].value if "unique_id" in event.metadata else ""
-        view = views.get(str(unique_id))
-        yield event.with_metadata({**event.metadata, **_shown(view)}) if view else event
+        unique_id = str(event.metadata["unique_id"].value) if "unique_id" in event.metadata else ""
+        view = views.get(unique_id)
+        yield dg.Output(
+            None,
+            event.output_name,
+            metadata={**event.metadata, **(_shown(view) if view else {})},
+            tags={"dagster/code_version": versions[unique_id]},
+        )
 
 
 def _shown(view: warehouse.ModelView) -> dict[str, Any]:
@@ -247,13 +304,16 @@ def _shown(view: warehouse.ModelView) -> dict[str, Any]:
     frame = pl.DataFrame(view.head, infer_schema_length=None, strict=False)
     return {
         "dagster/row_count": view.rows,
-        "preview": dg.MetadataValue.md(preview_markdown(frame, rows=8)),
+        "preview": table(frame),
     }
 
 
 def _with_failing_rows(check: dg.AssetCheckResult, home: Path) -> dg.AssetCheckResult:
+    import polars as pl
+
     rows = warehouse.failing_rows(home, check.check_name or "")
-    return check._replace(metadata={**check.metadata, "failing_rows": dg.MetadataValue.json(rows)})
+    shown = table(pl.DataFrame(rows, infer_schema_length=None, strict=False), rows=len(rows))
+    return check._replace(metadata={**check.metadata, "failing_rows": shown})
 
 
 def _first_failures(target_path: Path) -> str:

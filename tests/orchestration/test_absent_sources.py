@@ -55,6 +55,14 @@ def test_a_domain_that_was_asked_for_by_name_is_an_error_that_says_what_is_there
         plan_jobs("books", _settings(steam_only, tmp_path / "home"))
 
 
+def test_job_without_a_release_is_planned_by_its_name_and_reads_no_files(
+    steam_only: Path, tmp_path: Path
+) -> None:
+    plan = plan_jobs("train_rater", _settings(steam_only, tmp_path / "home"))
+    assert [(run.job, run.select) for run in plan.jobs] == [("train_rater", ())]
+    assert plan.domains == []
+
+
 def test_assets_of_an_absent_source_are_left_out_and_the_run_succeeds(
     steam_only: Path, tmp_path: Path
 ) -> None:

@@ -11,7 +11,7 @@ import pytest
 from orchestration.assets import COHORTS
 from orchestration.definitions import build_defs
 from orchestration.instance import open_instance
-from orchestration.naming import asset_key
+from orchestration.naming import SHARED, asset_key
 from pipelines.contracts import ABLATIONS, CONTRACTS, PUBLISHED
 from pipelines.domains import DOMAINS
 
@@ -26,11 +26,13 @@ def specs(defs: dg.Definitions) -> list[dg.AssetSpec]:
     keys = {
         key
         for job in (
-            "everything",
+            "ingest",
+            *DOMAINS,
             "match_personas",
             "caption_items",
             "ablations",
             "train_policy",
+            "train_rater",
             "simulate",
             "experiments",
             "dialogues",
@@ -50,14 +52,16 @@ def test_every_asset_has_group_kinds_owner_description_and_code_version(
     assert len(specs) > 30
     for spec in specs:
         name = spec.key.to_user_string()
-        assert spec.group_name in (spec.key.path[0], "matching", "captions", "agents"), name
+        groups = {*DOMAINS, SHARED, spec.key.path[0], "matching", "captions", "agents"} | {"tuning"}
+        assert spec.group_name in groups, name
+        assert spec.tags["domain"] in {*DOMAINS, SHARED}, name
         assert spec.kinds, name
         assert spec.owners, name
         assert spec.code_version, name
         assert spec.description, name
 
 
-def test_every_domain_is_a_group_of_its_published_tables_and_its_models_stand_apart(
+def test_every_domain_is_a_group_from_raw_tables_to_its_release(
     specs: list[dg.AssetSpec],
 ) -> None:
     groups: dict[str | None, set[str]] = {}
@@ -66,7 +70,10 @@ def test_every_domain_is_a_group_of_its_published_tables_and_its_models_stand_ap
     for domain in DOMAINS:
         tables = {name.partition(".")[2] for name in PUBLISHED if name.startswith(f"{domain}.")}
         assert tables <= groups[domain], domain
-        assert {f"{domain}_items", f"{domain}_interactions"} <= groups["marts"], domain
+        assert {f"{domain}_items", f"{domain}_interactions"} <= groups[domain], domain
+        assert domain in groups[domain], "the release"
+    assert {"movielens_ratings", "stg_movielens__ratings"} <= groups["movies"]
+    assert {"amazon_reviews_2018", "world_files"} <= groups[SHARED]
 
 
 def test_every_dataset_with_a_contract_is_an_asset(specs: list[dg.AssetSpec]) -> None:
@@ -100,7 +107,7 @@ def test_what_judges_a_release_is_a_job_of_its_own_that_no_run_of_the_domains_wa
     judged = {asset_key(name) for name in ABLATIONS}
     jobs = {
         name: defs.resolve_job_def(name).asset_layer.selected_asset_keys
-        for name in ("everything", "personas", "ablations", *DOMAINS)
+        for name in ("ingest", "ablations", *DOMAINS)
     }
     assert jobs.pop("ablations") == judged
     assert not any(keys & judged for keys in jobs.values())
@@ -118,7 +125,7 @@ def test_jobs_on_published_tables_are_in_no_domain_and_not_in_everything(
 ) -> None:
     own = defs.resolve_job_def(report).asset_layer.selected_asset_keys
     assert own
-    for name in ("everything", "personas", *DOMAINS):
+    for name in ("ingest", *DOMAINS):
         assert not defs.resolve_job_def(name).asset_layer.selected_asset_keys & own, name
 
 
@@ -146,23 +153,32 @@ def test_dbt_tests_are_asset_checks(defs: dg.Definitions) -> None:
     assert {"staging", "marts"} <= checked
 
 
-def test_the_weekly_schedule_is_off_by_default(defs: dg.Definitions) -> None:
-    schedule = defs.resolve_schedule_def("weekly_personas")
+@pytest.mark.parametrize("domain", DOMAINS)
+def test_every_domain_has_a_weekly_schedule_of_its_job_that_is_off(
+    defs: dg.Definitions, domain: str
+) -> None:
+    schedule = defs.resolve_schedule_def(f"weekly_{domain}")
     assert schedule.default_status == dg.DefaultScheduleStatus.STOPPED
     assert schedule.cron_schedule == "0 4 * * 1"
+    assert schedule.job_name == domain
 
 
-def test_a_tick_of_the_schedule_adds_the_weeks_cohort(defs: dg.Definitions) -> None:
+@pytest.mark.parametrize(
+    ("domain", "cohort"), [("movies", "2026-w48"), ("books", "books-2026-w48")]
+)
+def test_a_tick_of_the_schedule_adds_the_weeks_cohort(
+    defs: dg.Definitions, domain: str, cohort: str
+) -> None:
     with dg.instance_for_test() as instance:
         context = dg.build_schedule_context(
             instance=instance,
             scheduled_execution_time=datetime(2026, 11, 23, 4, tzinfo=UTC),
             repository_def=defs.get_repository_def(),
         )
-        data = defs.resolve_schedule_def("weekly_personas").evaluate_tick(context)
+        data = defs.resolve_schedule_def(f"weekly_{domain}").evaluate_tick(context)
         (request,) = data.run_requests or []
-        assert request.partition_key == "2026-w48"
-        assert instance.get_dynamic_partitions(str(COHORTS.name)) == ["2026-w48"]
+        assert request.partition_key == cohort
+        assert instance.get_dynamic_partitions(str(COHORTS[domain].name)) == [cohort]
 
 
 def test_an_instance_knows_the_configured_cohort(
@@ -170,6 +186,6 @@ def test_an_instance_knows_the_configured_cohort(
 ) -> None:
     monkeypatch.setenv("DAGSTER_HOME", "")  # restored afterwards: `open_instance` sets it
     with open_instance(tmp_path, "default") as instance:
-        assert instance.get_dynamic_partitions(str(COHORTS.name)) == ["default"]
+        assert instance.get_dynamic_partitions("movies_cohorts") == ["default"]
         assert (tmp_path / "dagster" / "dagster.yaml").exists()
         assert not instance.telemetry_enabled

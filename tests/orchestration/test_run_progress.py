@@ -95,3 +95,23 @@ def test_nothing_is_shown_between_steps_or_if_quiet(capsys: pytest.CaptureFixtur
     with quiet:
         quiet.step("start", "first", 0.0, "")
     assert capsys.readouterr().err == ""
+
+
+def test_what_an_ended_step_reported_last_is_shown_no_more(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    clock = Clock()
+    steps = _Steps(quiet=False, clock=clock)
+    for name in ("ingest_movielens", "embed"):
+        steps.step("start", name, 0.0, "")
+    # Five rows were left out: the last report is not the end.
+    steps.progress("reading ratings.csv", 20_000, 20_005)
+    steps.progress("texts", 0, 400)
+    clock.now = 2.0
+    steps.step("done", "ingest_movielens", 2.0, "")
+    steps.tick()
+    clock.now = 10.0
+    steps.progress("texts", 100, 400)
+    steps.tick()
+    lines = [" ".join(line.split()) for line in capsys.readouterr().err.splitlines()]
+    assert lines[1:] == ["… 2.0 s embed", "… 10.0 s embed texts 100 of 400, about 30 s left"]

@@ -85,6 +85,65 @@ def test_an_equal_run_is_not_repeated_and_other_settings_are_another_version(
     assert other["version"] != again["version"]
 
 
+def test_metric_knows_every_version_from_the_original_files_on(
+    first: dg.ExecuteInProcessResult, home: Path
+) -> None:
+    assert first.success
+    release = Store(home).release("movies@latest")
+    lineage = metadata_of(first)["lineage"]
+    assert lineage == release.lineage
+    assert {f"movies.{table}" for table in release.tables} <= lineage.keys()
+    assert isinstance(metadata_of(first)["average_reward"], float)
+
+
+def test_pinned_release_is_read_however_many_follow(tmp_path: Path) -> None:
+    frames = small_release.frames()
+    first = small_release.build(tmp_path)
+    one = metadata_of(materialize(tmp_path, seeds=[0]))
+    others = frames["movies.personas"].with_columns(age=pl.col("age") + 1)
+    second = small_release.build(tmp_path, replace={"movies.personas": others})
+    pinned, latest = (
+        metadata_of(materialize(tmp_path, seeds=[0], release=wanted))
+        for wanted in (f"movies@{first.version}", "latest")
+    )
+    assert pinned["reused"] is True
+    assert pinned["version"] == one["version"]
+    for shown, release in ((pinned, first), (latest, second)):
+        assert shown["inputs"] == {"movies": release.version}
+        assert shown["release"] == f"movies@{release.version}"
+        assert shown["tables"] == {name: t.version for name, t in release.tables.items()}
+        assert shown["lineage"]["movies.personas"] == release.tables["personas"].version
+    assert pinned["tables"]["personas"] != latest["tables"]["personas"]
+
+
+@pytest.mark.parametrize(
+    ("release", "line"),
+    [("books@latest", "no release of the movies"), ("movies@0123456789abcdef", "0123456789abcdef")],
+)
+def test_pin_that_fits_no_release_fails_in_one_line(home: Path, release: str, line: str) -> None:
+    result = materialize(home, release=release)
+    (failure,) = [e for e in result.all_events if e.is_step_failure]
+    text = str(failure.step_failure_data.user_failure_data.description)
+    assert line in text
+    assert "\n" not in text
+
+
+@pytest.mark.parametrize("domain", ["movies", "books"])
+def test_policy_is_stale_when_its_domain_has_another_release(tmp_path: Path, domain: str) -> None:
+    graph = build_defs(tmp_path, overrides={"training": {"domain": domain}}).resolve_asset_graph()
+    assert graph.get(KEY).parent_keys == {dg.AssetKey(["releases", domain])}
+    above = dg.AssetSelection.assets(KEY).upstream().resolve(graph)
+    # Made again, personas change the release, and the release the policy.
+    assert dg.AssetKey([domain, "personas"]) in above
+    assert dg.AssetKey(["sources", "world_files"]) in above
+    versions = {
+        build_defs(tmp_path, overrides={"training": changes})
+        .resolve_asset_graph().get(KEY).code_version
+        for changes in ({}, {"steps": 512}, {"release": "0123456789abcdef"})
+    }  # fmt: skip
+    assert len(versions) == 3
+
+
 def test_without_a_release_the_job_fails_in_one_line(tmp_path: Path) -> None:
     result = materialize(tmp_path / "empty")
     assert not result.success

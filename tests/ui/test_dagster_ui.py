@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
-import socket
-import subprocess
-import sys
 import time
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import support.dagster_ui
 from selenium import webdriver
 from selenium.common.exceptions import (
     ElementClickInterceptedException,
@@ -89,38 +85,8 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebDriver]:
 @pytest.fixture(scope="module")
 def dagster_ui(published_home: Path) -> Iterator[str]:
     """Address of `understudy ui` over a home in which a run has been published."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    understudy = Path(sys.executable).with_name("understudy")
-    process = subprocess.Popen(
-        [understudy, "ui", "--home", str(published_home), "--port", str(port)],
-        start_new_session=True,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    address = f"http://127.0.0.1:{port}"
-    try:
-        _wait_for(address, process)
+    with support.dagster_ui.dagster_ui(published_home) as address:
         yield address
-    finally:
-        os.killpg(process.pid, signal.SIGINT)
-        try:
-            process.wait(60)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-
-
-def _wait_for(address: str, process: subprocess.Popen[bytes]) -> None:
-    until = time.monotonic() + PATIENCE
-    while time.monotonic() < until:
-        assert process.poll() is None, "the UI stopped by itself"
-        try:
-            with urllib.request.urlopen(f"{address}/server_info", timeout=5):
-                return
-        except OSError:
-            time.sleep(0.5)
-    raise AssertionError("the UI did not answer")
 
 
 def _picture(browser: WebDriver, name: str) -> None:
@@ -162,8 +128,7 @@ def _see_nodes(browser: WebDriver) -> None:
 
 def test_the_asset_graph_shows_every_stage(browser: WebDriver, dagster_ui: str) -> None:
     browser.get(f"{dagster_ui}/asset-groups")
-    stages = ("sources", "raw", "staging", "intermediate", "marts", "releases")
-    for group in (*stages, "movies", "books", "games", "products", "ablations", "training"):
+    for group in ("shared", "movies", "books", "games", "products", "ablations", "training"):
         _see(browser, group)
     _picture(browser, "asset_groups")
     ActionChains(browser).key_down(Keys.ALT).send_keys("e").key_up(Keys.ALT).perform()
