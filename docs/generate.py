@@ -6,7 +6,9 @@ python docs/generate.py [--check]
 from __future__ import annotations
 
 import argparse
+import inspect
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin
 
@@ -14,6 +16,8 @@ import yaml
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
+from pipelines.cli._plugins import load_command
+from pipelines.cli.group import EXIT_CODES, RootGroup
 from pipelines.config import Section, Settings
 from pipelines.contracts import (
     ABLATIONS,
@@ -24,6 +28,7 @@ from pipelines.contracts import (
     RAW,
     SIMULATIONS,
     TRAINING,
+    TUNING,
     Contract,
 )
 from pipelines.contracts.dbt import mart_models
@@ -48,6 +53,7 @@ def tables() -> str:
         ("Raw snapshots", RAW),
         ("Ablation suites", ABLATIONS),
         ("Trained policies", TRAINING),
+        ("Rating models", TUNING),
         ("Visits of simulated users", SIMULATIONS),
         ("Experiments on simulated users", EXPERIMENTS),
         ("Shopping dialogues", DIALOGUE),
@@ -132,11 +138,55 @@ def marts(domain: str) -> str:
     return note + mart_models(domain, declared, tests)
 
 
+def commands() -> str:
+    """The reference of the command line, from its own help."""
+    import typer
+
+    from pipelines.cli.main import app
+
+    root = typer.main.get_command(app)
+    assert isinstance(root, RootGroup)
+    out = [NOTE, "# Commands\n\n"]
+    out.append(
+        "`sim` is another name of `understudy`. Most commands take `--json` and `--home`; "
+        "`understudy COMMAND --help` prints what stands here.\n\n"
+    )
+    codes = "".join(f"| {code} | {meaning} |\n" for code, meaning in EXIT_CODES.items())
+    out.append(f"| exit code | meaning |\n|---|---|\n{codes}\n")
+    context = typer.Context(root, info_name="understudy")
+    for name in root.list_commands(context):
+        entry = root.registered().get(name)
+        found = root.commands[name] if entry is None else load_command(entry)
+        out.extend(_command(found, f"understudy {name}"))
+    return "".join(out)
+
+
+def _command(command: Any, path: str) -> Iterator[str]:
+    about = inspect.cleandoc(command.help or "").replace("\b\n", "")
+    head, _, rest = about.partition("\n\n")
+    yield f"## `{path}`\n\n{' '.join(head.split())}\n\n"
+    if rest:
+        yield f"```text\n{rest.rstrip()}\n```\n\n"
+    if inner := getattr(command, "commands", None):
+        for name in sorted(inner):
+            yield from _command(inner[name], f"{path} {name}")
+        return
+    yield "| option | meaning | default |\n|---|---|---|\n"
+    for option in command.params:
+        shown = getattr(option, "show_default", False)
+        default = option.default if shown and option.default not in (None, False, ()) else ""
+        name = ", ".join(option.opts) if option.param_type_name == "option" else option.name.upper()
+        text = " ".join((option.help or "").split()).replace("|", "\\|")
+        yield f"| `{name}` | {text} | {f'`{default}`' if default != '' else ''} |\n"
+    yield "\n"
+
+
 def files() -> dict[Path, str]:
     """Content of every generated file."""
     return {
         ROOT / "docs/reference/tables.md": tables(),
         ROOT / "docs/reference/settings.md": settings(),
+        ROOT / "docs/reference/commands.md": commands(),
         **{DBT / f"models/marts/_{d}__models.yml": marts(d) for d in DOMAINS},
     }
 

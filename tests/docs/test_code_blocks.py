@@ -37,7 +37,7 @@ def command_lines() -> Iterator[object]:
         for block in blocks(page, "console", "sh", "bash"):
             for line in block.replace("\\\n", " ").splitlines():
                 words = shlex.split(line.removeprefix("$ "), comments=True)
-                if words[:1] in (["understudy"], ["sim"]):
+                if words[:1] == ["understudy"]:
                     yield pytest.param(words, id=f"{page.name}: {' '.join(words)}")
 
 
@@ -70,10 +70,9 @@ def test_python_blocks_of_a_page_run_in_order(
 @pytest.mark.parametrize("words", list(command_lines()))
 def test_command_lines_are_accepted(words: list[str]) -> None:
     """The command exists, and its arguments parse; nothing is run."""
-    from pipelines.cli.main import app as understudy
-    from sim.main import app as sim
+    from pipelines.cli.main import app
 
-    command = typer.main.get_command({"understudy": understudy, "sim": sim}[words[0]])
+    command = typer.main.get_command(app)
     context = click.Context(command, info_name=words[0])
     rest = [re.sub(r"<[^>]*>", "x", word) for word in words[1:]]
     while isinstance(command, click.Group):

@@ -1,0 +1,67 @@
+"""Every script and notebook of `examples/` runs, on the sample world."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = [pytest.mark.slow, pytest.mark.integration]
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+#: Arguments of the scripts.
+ARGUMENTS = {
+    "language_model_rater.py": ["{model}"],
+    "own_data.py": ["{folder}/data"],
+}
+SAYS = {
+    "first_recommender.py": "mean-rating  mean rating ",
+    "language_model_rater.py": "a language model.",
+    "own_data.py": "understudy run --job movies --data ",
+    "own_rater.py": ".0",
+    "own_recommender.py": "newest   NDCG@20 ",
+}
+
+
+def code_of(notebook: Path) -> str:
+    """Code cells of a notebook as one program."""
+    cells = json.loads(notebook.read_text("utf-8"))["cells"]
+    assert not [c for c in cells if c.get("outputs")], "clear the outputs before committing"
+    return "\n".join("".join(c["source"]) for c in cells if c["cell_type"] == "code")
+
+
+def test_every_example_is_in_the_list() -> None:
+    files = {file.name for file in EXAMPLES.iterdir()} - {"README.md", "__pycache__"}
+    text = (EXAMPLES / "README.md").read_text("utf-8")
+    assert {name for name in files if f"]({name})" in text} == files
+    assert {name for name in files if name.endswith(".py")} == set(SAYS)
+
+
+@pytest.mark.parametrize("name", sorted(p.name for p in EXAMPLES.glob("*.*y*b")) + sorted(SAYS))
+def test_example_runs(name: str, published_home: Path, tiny_model: Path, tmp_path: Path) -> None:
+    path = EXAMPLES / name
+    home = tmp_path / "home" if name == "own_data.py" else published_home
+    words = [word.format(folder=tmp_path, model=tiny_model) for word in ARGUMENTS.get(name, [])]
+    run = ["-c", code_of(path)] if path.suffix == ".ipynb" else [str(path), *words]
+    done = subprocess.run(
+        [sys.executable, *run],
+        env={
+            "HF_HUB_OFFLINE": "1",
+            "HOME": str(tmp_path),
+            "MPLBACKEND": "agg",
+            "OMP_NUM_THREADS": "1",
+            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+            "STEPS": "320",
+            "UNDERSTUDY_HOME": str(home),
+        },
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert SAYS.get(name, "") in done.stdout
