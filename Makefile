@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 
-PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v python3)
+PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v python3.13 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
@@ -16,16 +16,16 @@ PYTEST := $(if $(SCRATCH),TMPDIR=$(SCRATCH)) OMP_NUM_THREADS=1 $(BIN)/python -m 
 RUN_ARGS := $(if $(DATA),--data "$(DATA)") $(if $(SOURCE),--source $(SOURCE)) \
             $(if $(HOME_DIR),--home "$(HOME_DIR)") $(ARGS)
 
-.PHONY: help install run run-llm ui test test-fast coverage soak test-ui vllm test-vllm lint types imports format docs bench clean
+.PHONY: help install run run-llm ui test test-lowest test-fast coverage soak test-ui vllm test-vllm lint types imports format docs site bench clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
 
 $(STAMP): pyproject.toml constraints.txt
-	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(None if (3, 11) <= v < (3, 13) else f"Python 3.11 or 3.12 is needed, this is {v[0]}.{v[1]}: make PYTHON=/path/to/python3.11")'
+	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(None if (3, 11) <= v < (3, 14) else f"Python 3.11 to 3.13 is needed, this is {v[0]}.{v[1]}: make PYTHON=/path/to/python3.11")'
 	@echo "Installing into $(VENV) (a few minutes the first time) ..."
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[all,dev,ui]"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[all,dev,docs,ui]"
 	@touch $@
 
 install: $(STAMP)  ## create .venv from the pinned constraints
@@ -35,11 +35,14 @@ run: $(STAMP)  ## materialise everything on the sample world (or DATA=folder, SO
 
 # make run-llm ENGINE=vllm: vLLM's server serves the run, out of an environment of its own.
 ENGINE ?= transformers
+# Without instructions for it, bfloat16 takes ten times as long as float32 on a CPU.
+DTYPE ?= $(if $(shell grep -om1 -E 'avx512_bf16|amx_bf16' /proc/cpuinfo 2>/dev/null),bfloat16,float32)
 LLM_HOME := .understudy-llm
 LLM_SET := engine.kind=$(if $(filter vllm,$(ENGINE)),vllm_server,$(ENGINE)) engine.model=smollm2-135m \
-           engine.dtype=bfloat16 personas.count=20 personas.writer=model personas.style=slots \
-           personas.gates=perplexity scoring.rater=llm scoring.max_pairs=2000 scoring.judged=200 \
-           scoring.explain=true scoring.explained=0.01
+           engine.dtype=$(DTYPE) personas.count=20 personas.writer=model personas.style=slots \
+           personas.gates=perplexity scoring.rater=llm scoring.layout=plain scoring.scale=1-5 \
+           scoring.history=8 scoring.max_pairs=2000 scoring.judged=200 scoring.explain=true \
+           scoring.explained=0.01
 
 run-llm: $(STAMP) $(if $(filter vllm,$(ENGINE)),.venv-vllm/.installed)  ## a small language model writes personas, rates and explains (ENGINE=vllm)
 	@$(BIN)/understudy models get smollm2-135m --home $(LLM_HOME)
@@ -70,6 +73,16 @@ test-fast: $(STAMP)  ## the tests that take seconds
 soak: $(STAMP)  ## kill runs at named steps and random moments for MINUTES (30), then verify
 	@$(BIN)/python benchmarks/soak/soak.py --minutes $(or $(MINUTES),30) $(ARGS)
 
+LOWEST := .venv-lowest
+
+test-lowest: $(STAMP)  ## the oldest packages that the metadata of core and env allow, resolved by uv
+	@$(BIN)/uv venv --quiet --clear --python $(BIN)/python $(LOWEST)
+	@$(BIN)/uv pip install --quiet --python $(LOWEST)/bin/python --resolution lowest-direct -e ".[env]" \
+	  "hypothesis>=6.170" "pandera>=0.35" "pytest>=9.2" "pytest-timeout>=2.4"
+	@OMP_NUM_THREADS=1 $(LOWEST)/bin/python -m pytest -q -p no:cacheprovider tests/pipelines/config \
+	  tests/pipelines/store/test_store_releases.py tests/sim/test_sim_episode.py tests/sim/test_sim_release.py \
+	  tests/sim/test_sim_environment.py
+
 test-ui: $(STAMP)  ## the browser test alone (needs chromium and its driver)
 	@$(BIN)/python -m pytest -q -m ui
 
@@ -95,6 +108,9 @@ format: $(STAMP)  ## rewrite in the house style
 docs: $(STAMP)  ## regenerate the reference pages and the table of docs/reliability.md
 	@$(BIN)/python docs/generate.py
 	@$(BIN)/python tests/support/promises.py
+
+site: $(STAMP)  ## the documentation as a site in build/site; a warning is an error
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 
 bench: $(STAMP)  ## the pipeline benchmark on the sample world (see benchmarks/pipeline)
 	@$(BIN)/python benchmarks/pipeline/run.py --world sample

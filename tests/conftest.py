@@ -70,6 +70,11 @@ def _clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("TMDB_TOKEN", raising=False)
     monkeypatch.setenv("UNDERSTUDY_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    # An instance that a test opened leaves its storage as the process's current one when two are
+    # closed in another order than opened; definitions that are loaded later ask it.
+    state = sys.modules.get("dagster._core.storage.defs_state.base")
+    if state is not None:
+        state._current_storage.set(None)
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""The console scripts ``understudy`` and ``sim``."""
+"""The console script ``understudy``, and ``sim``, another name of it."""
 
 from __future__ import annotations
 
@@ -11,24 +11,16 @@ __all__ = ["main", "sim"]
 
 def main() -> None:
     """Run the command line and exit."""
-    _run("pipelines.cli.main", "understudy")
-
-
-def sim() -> None:
-    """Run the commands of ``sim`` and exit."""
-    _run("sim.main", "sim")
-
-
-def _run(module: str, program: str) -> None:
-    from importlib import import_module
-
     try:
-        run = import_module(module).main
+        from pipelines.cli.main import main as run
     except ModuleNotFoundError as error:
-        fault = missing_package(error, where=program)
+        fault = missing_package(error, where="understudy")
         print(f"error: {fault}", file=sys.stderr)
         sys.exit(fault.exit_code)
     run()
+
+
+sim = main
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 """Share of texts that pass the gates, by source; prints Markdown rows and quotes.
 
 python benchmarks/personas/text_gates.py --personas llm_written_personas.jsonl.gz
-python benchmarks/personas/text_gates.py --models .understudy/models --write 20   # and SmolLM2's
+python benchmarks/personas/text_gates.py --models .understudy/models --write 200 --style free
+python benchmarks/personas/text_gates.py --models .understudy/models --write 60 --style slots
 """
 
 from __future__ import annotations
@@ -43,14 +44,17 @@ def wilson(hits: int, of: int) -> tuple[float, float]:
     return (middle - half) / (1 + z * z / of), (middle + half) / (1 + z * z / of)
 
 
-def report(name: str, gates: TextGates, texts: Sequence[str], rows: Sequence[Any]) -> None:
-    """A row: share that passes, and the reasons of the others."""
+def report(
+    name: str, gates: TextGates, texts: Sequence[str], rows: Sequence[Any]
+) -> Sequence[Sequence[str]]:
+    """Print a row: share that passes, and the reasons of the others. Returns each text's faults."""
     faults = gates(texts, rows)
     passed = sum(not f for f in faults)
     low, high = wilson(passed, len(texts))
     why = ", ".join(f"{k} {n}" for k, n in Counter(f for fs in faults for f in fs).most_common())
     share = f"{passed / len(texts):.3f} [{low:.3f}, {high:.3f}]"
     print(f"| {name} | {len(texts)} | {share} | {why} |", flush=True)
+    return faults
 
 
 def statistical(count: int) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -72,13 +76,17 @@ def shuffled(text: str, rng: np.random.Generator) -> str:
     return " ".join(out)
 
 
-def written(models: Path, count: int) -> Iterator[tuple[str, list[str], list[dict[str, Any]]]]:
-    """Texts of the model per way of drawing, each drawn once."""
+def written(
+    models: Path, count: int, chosen: str
+) -> Iterator[tuple[str, list[str], list[dict[str, Any]]]]:
+    """Texts of the model per way of drawing in the chosen style, each drawn once."""
     from pipelines.personas import load_writer
 
     for style, temperature, least, penalty in WAYS:
+        if style != chosen:
+            continue
         settings = Settings(
-            engine={"kind": "transformers", "model": MODEL},
+            engine={"kind": "transformers", "model": MODEL, "dtype": "bfloat16"},
             serving={"models": models, "batch_tokens": 65_536},
             personas={
                 "writer": "model",
@@ -103,6 +111,8 @@ def main() -> None:
     parser.add_argument("--personas", type=Path, help="JSON lines with PERSONA, gzipped")
     parser.add_argument("--models", type=Path, help="folder with smollm2-135m: measure perplexity")
     parser.add_argument("--write", type=int, default=0, help="texts of the model per setting")
+    parser.add_argument("--every", type=int, default=1, help="judge every n-th known text only")
+    parser.add_argument("--style", choices=("free", "slots"), default="slots", help="of --write")
     given = parser.parse_args()
     nats = None
     if given.models:
@@ -111,24 +121,27 @@ def main() -> None:
         nats = TextScorer(ModelFolder(given.models).get(MODEL))
     gates, plain = TextGates(nats), TextGates(nats, plain=True)
     print(f"gates: {', '.join(gates.names)}\n\n| texts | n | passed | faults |\n|---|--:|--:|---|")
-    known = list(statistical(200))
-    report("statistical, three domains", gates, *map(list, zip(*known, strict=True)))
-    rng = np.random.default_rng(1)
-    noise = [(shuffled(text, rng), row) for text, row in known[::6]]
-    report("the same, words of each sentence shuffled", gates, *map(list, zip(*noise, strict=True)))
+    known = [] if given.write else list(statistical(200))
+    if not given.write:
+        some = known[:: given.every]
+        report("statistical, three domains", gates, *map(list, zip(*some, strict=True)))
+        rng = np.random.default_rng(1)
+        noise = [(shuffled(text, rng), row) for text, row in known[::3]]
+        name = "the same, words of each sentence shuffled"
+        report(name, gates, *map(list, zip(*noise, strict=True)))
     if given.personas:
         with gzip.open(given.personas, "rt") as lines:
-            people = [json.loads(line) for line in lines]
+            people = [json.loads(line) for line in lines][:: given.every]
         about = [{"gender": _GENDERS.get(p.get("Sex", ""))} for p in people]
         report("written by a large model for others", gates, [p["PERSONA"] for p in people], about)
     if given.write:
         quotes = []
-        for name, texts, rows in written(given.models, given.write):
+        for name, texts, rows in written(given.models, given.write, given.style):
             judge = plain if ", slots" in name else gates
-            report(name, judge, texts, rows)
+            faults = report(name, judge, texts, rows)
             quotes += [
                 f"{name}; {', '.join(f) or 'passed'}: {t}"
-                for t, f in zip(texts, judge(texts, rows), strict=True)
+                for t, f in zip(texts, faults, strict=True)
             ]
         print("\n" + "\n\n".join(quotes))
 

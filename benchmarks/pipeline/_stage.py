@@ -11,7 +11,7 @@ from orchestration.headless import run_job
 assets = sys.argv[1:]
 if assets == ["@dbt"]:
     layers = {"staging", "intermediate", "marts"}
-    keys = build_defs().resolve_job_def("everything").asset_layer.selected_asset_keys
+    keys = build_defs().resolve_job_def("__ASSET_JOB").asset_layer.selected_asset_keys
     assets = sorted(k.to_user_string() for k in keys if k.path[0] in layers)
 report = run_job("everything", overrides={}, select=assets)
 print(

@@ -2,6 +2,7 @@
 
     .venv/bin/python benchmarks/scoring/run.py                          # about three minutes
     python benchmarks/scoring/run.py --shape 7b --device cuda --personas 64 --items 64
+    python benchmarks/scoring/run.py --checkpoint FOLDER --dtype bfloat16 --repeat 1 --warm 0
 
 The model is a Llama with random weights made on the spot: about 15 million parameters, or with
 ``--shape 7b`` the shape of a 7B one (13 GB of weights in bfloat16). The loop is what SUBER does:
@@ -55,6 +56,9 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("--shape", choices=SHAPES, default="15m")
+    parser.add_argument("--checkpoint", type=Path, help="folder of a Llama instead of a shape")
+    parser.add_argument("--dtype", default="float32", help="of a checkpoint's weights")
+    parser.add_argument("--layout", default="letter", help="layout of the prompts")
     parser.add_argument("--device", default="cpu", help="cpu or cuda")
     parser.add_argument("--personas", type=int, default=4, help="personas of each run")
     parser.add_argument("--items", type=int, default=40, help="items that each of them rates")
@@ -65,13 +69,14 @@ def main() -> None:
     parser.add_argument("--batch-tokens", type=int, default=16_384)
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--warm", type=int, default=1, help="runs before that are not counted")
     parser.add_argument("--json", help="also write the figures here")
     args = parser.parse_args()
     import torch
 
     torch.set_num_threads(args.threads)
     with tempfile.TemporaryDirectory() as place:
-        model = make_model(Path(place) / f"llama-{args.shape}", args)
+        model = args.checkpoint or make_model(Path(place) / f"llama-{args.shape}", args)
         rows = measure(model, args)
     print(f"{os.cpu_count()} cores, {args.threads} threads, {args.device}, load "
           f"{os.getloadavg()[0]:.1f} at the end; {rows['model']}; {args.personas} personas x "
@@ -85,8 +90,8 @@ def main() -> None:
               f"| {row['computed']:.1%} | {row['ratio']:,.1f} |")  # fmt: skip
     if "roofline" in rows:
         line = rows["roofline"]
-        print(f"\nMatrix products of the computed tokens: {line['achieved']:.1f} TFLOP/s, "
-              f"{line['share']:.0%} of the {line['peak']:.1f} this device reaches.")  # fmt: skip
+        print(f"\nMatrix products of the computed tokens: {line['achieved']:.2f} TFLOP/s, "
+              f"{line['share']:.0%} of the {line['peak']:.2f} this device reaches.")  # fmt: skip
     if args.json:
         Path(args.json).write_text(json.dumps(rows, indent=1), encoding="utf-8")
 
@@ -145,7 +150,8 @@ def measure(model: Path, args: argparse.Namespace) -> Row:
     from pipelines.raters import LLMRater
     from pipelines.scales import scale_named
 
-    settings = EngineSettings(kind="transformers", model=str(model))
+    dtype = {"dtype": args.dtype} if args.checkpoint else {}
+    settings = EngineSettings(kind="transformers", model=str(model), **dtype)
     serving = ServingSettings(
         device=args.device, window=args.window, batch_tokens=args.batch_tokens
     )
@@ -154,14 +160,14 @@ def measure(model: Path, args: argparse.Namespace) -> Row:
     figures: dict[str, list[tuple[float, float, float]]] = {}
     sizes: list[int] = []
     computed_rate: list[float] = []
-    for run in range(args.repeat + 1):
+    for run in range(1 - args.warm, args.repeat + 1):
         people, items, histories = tables(run, args)
         every = np.array([(p, i) for p in range(people.height) for i in range(args.items)])
 
         def rater(engine: Any, items: Any = items) -> LLMRater:
             return LLMRater(
                 engine, scale_named(args.scale), history=args.history, catalogue=items,
-                tokenizer=load_tokenizer(model), serving=serving,
+                tokenizer=load_tokenizer(model), serving=serving, layout=args.layout,
             )  # fmt: skip
 
         def note(
@@ -214,12 +220,15 @@ def measure(model: Path, args: argparse.Namespace) -> Row:
             {"path": path, "pairs_s": pairs_s, "tokens_s": tokens_s, "computed": computed,
              "ratio": pairs_s / base}
         )  # fmt: skip
-    weights = matrix_weights(SHAPES[args.shape])
-    rows["model"] = f"Llama {args.shape} ({weights / 1e6:,.1f} M weights in matrix products)"
-    if args.device.startswith("cuda"):
-        peak = matmul_peak(args.device)
-        achieved = 2 * weights * statistics.median(computed_rate) / 1e12
-        rows["roofline"] = {"achieved": achieved, "peak": peak, "share": achieved / peak}
+    shape = SHAPES[args.shape]
+    if args.checkpoint:
+        shape = json.loads((args.checkpoint / "config.json").read_text(encoding="utf-8"))
+    weights = matrix_weights(shape)
+    name = args.checkpoint.name if args.checkpoint else f"Llama {args.shape}"
+    rows["model"] = f"{name} ({weights / 1e6:,.1f} M weights in matrix products)"
+    peak = matmul_peak(args.device, "float32" if args.device == "cpu" and not dtype else args.dtype)
+    achieved = 2 * weights * statistics.median(computed_rate) / 1e12
+    rows["roofline"] = {"achieved": achieved, "peak": peak, "share": achieved / peak}
     bulk.close()
     alone.close()
     return rows
@@ -233,17 +242,19 @@ def matrix_weights(shape: Row) -> int:
     return int(shape["num_hidden_layers"] * (attention + 3 * hidden * shape["intermediate_size"]))
 
 
-def matmul_peak(device: str) -> float:
-    """TFLOP/s of large bfloat16 matrix products on the device."""
+def matmul_peak(device: str, dtype: str) -> float:
+    """TFLOP/s of large matrix products on the device."""
     import torch
 
-    size, times = 8192, []
-    left, right = (torch.randn(size, size, device=device, dtype=torch.bfloat16) for _ in range(2))
+    on_gpu = device.startswith("cuda")
+    size, times = 8192 if on_gpu else 2048, []
+    kind = torch.bfloat16 if on_gpu else getattr(torch, dtype)
+    left, right = (torch.randn(size, size, device=device).to(kind) for _ in range(2))
     for _ in range(12):
-        torch.cuda.synchronize()
         began = time.perf_counter()
         left @ right
-        torch.cuda.synchronize()
+        if on_gpu:
+            torch.cuda.synchronize()
         times.append(time.perf_counter() - began)
     return 2 * size**3 / statistics.median(times[2:]) / 1e12
 

@@ -3,44 +3,15 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 import tomllib
 from pathlib import Path
 
 import pytest
+from support.core_only import in_core
 
 import understudy
 from pipelines.errors import MissingPackageError
 from pipelines.extras import missing_package
-
-#: Packages that a fresh interpreter may import: the core dependencies and their own.
-CORE = {
-    "annotated_types", "dotenv", "filelock", "numpy", "orjson", "packaging", "polars", "pyarrow",
-    "pydantic", "pydantic_core", "pydantic_settings", "typing_extensions", "typing_inspection",
-    "yaml", "_polars_runtime_32", "_polars_runtime",
-}  # fmt: skip
-
-#: Hides every other installed package.
-BLOCK = """
-import importlib.machinery, importlib.metadata, sys
-hidden = set(importlib.metadata.packages_distributions())
-hidden -= {allowed!r} | set(sys.stdlib_module_names)
-hidden -= {{"understudy", "pipelines", "sim", "orchestration"}}
-finder = importlib.machinery.PathFinder
-found = finder.find_spec
-finder.find_spec = lambda name, path=None, target=None: (
-    None if name.partition(".")[0] in hidden else found(name, path, target)
-)
-"""
-
-
-def in_core(code: str, cwd: Path, *more: str) -> subprocess.CompletedProcess[str]:
-    """Run code where only the core packages, and those named, can be imported."""
-    block = BLOCK.format(allowed=CORE | set(more))
-    return subprocess.run(
-        [sys.executable, "-c", block + code], cwd=cwd, capture_output=True, text=True, check=False
-    )
 
 
 def test_core_has_at_most_ten_dependencies(repository: Path) -> None:
@@ -53,8 +24,20 @@ def test_core_has_at_most_ten_dependencies(repository: Path) -> None:
 def test_every_extra_is_part_of_all(repository: Path) -> None:
     project = tomllib.loads((repository / "pyproject.toml").read_text("utf-8"))["project"]
     extras = project["optional-dependencies"]
-    assert set(extras) == {"env", "pipeline", "models", "train", "agents", "all", "dev", "ui"}
-    assert extras["all"] == ["understudy[pipeline,models,train,agents]"]
+    assert set(extras) == {
+        "env",
+        "pipeline",
+        "models",
+        "tune",
+        "train",
+        "agents",
+        "cluster",
+        "all",
+        "dev",
+        "docs",
+        "ui",
+    }
+    assert extras["all"] == ["understudy[pipeline,models,tune,train,agents,cluster]"]
 
 
 def test_core_reads_a_release(repository: Path, tmp_path: Path) -> None:

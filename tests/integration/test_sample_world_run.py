@@ -174,3 +174,30 @@ def test_two_runs_at_once_are_one_run_and_one_clear_error(published_home: Path, 
         result = run()
     assert result.returncode == 5
     assert "another" in json.loads(result.stdout)["error"]["what"].lower()
+
+
+def test_card_and_command_count_checks_alike(published_home: Path, forked: ForkServer) -> None:
+    found = json.loads(
+        forked.run("release", "show", "movies", "--home", str(published_home), "--json").stdout
+    )
+    checks = found["checks"]
+    warned = sum(failure["severity"] == "warn" for failure in checks["failures"])
+    assert (
+        f"Checks: {checks['passed']} passed, {checks['failed'] - warned} failed, {warned} warned, "
+        f"{checks['not_applicable']} not applicable."
+    ) in found["card"].splitlines()
+
+
+def test_films_alone_are_the_films_of_a_run_of_everything(
+    published_home: Path, word_encoder: Path, forked: ForkServer, tmp_path: Path
+) -> None:
+    options = ("--home", str(tmp_path / "home"), *published_options(word_encoder))
+    done = forked.run("run", "--job", "movies", *options)
+    assert done.returncode == 0, done.stderr
+    (movies, *_) = json.loads((published_home / "run.json").read_text())["releases"]
+    whole = open_release(movies["release"], home=published_home)
+    alone = open_release("movies@latest", home=tmp_path / "home")
+    assert {name: table.version for name, table in alone.items()} == {
+        name: table.version for name, table in whole.items()
+    }
+    assert alone.version == whole.version

@@ -34,9 +34,16 @@ class Step:
 def steps_of_job(job: str = "everything") -> dict[str, Step]:
     """The steps of a job by name, each after those that it needs."""
     from orchestration.definitions import build_defs
+    from pipelines.domains import DOMAINS
 
+    found: dict[str, Step] = {}
+    if job == "everything":  # runs of several jobs, as the command plans them
+        for name in ("ingest", *DOMAINS):
+            for key, step in steps_of_job(name).items():
+                before = found.get(key, Step(key, frozenset(), frozenset()))
+                found[key] = Step(key, before.needs | step.needs, before.assets | step.assets)
+        return found
     resolved = build_defs(executor=dg.in_process_executor).resolve_job_def(job)
-    found = {}
     for step in create_execution_plan(resolved).get_all_steps_in_topo_order():
         keys = resolved.asset_layer.get_selected_entity_keys_for_node(step.node_handle)
         assets = {k.asset_key if isinstance(k, dg.AssetCheckKey) else k for k in keys}
