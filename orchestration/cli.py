@@ -124,7 +124,7 @@ def run(
             # The steps asked for may be of any domain, each with its own cohorts.
             plan = replace(plan, jobs=_selected(select, tree))
         elif select:
-            # What runs before a domain's own job, imported personas, was not selected.
+            # The selection holds for the job's own run, not for the import of personas before it.
             own = [replace(r, select=tuple(select)) for r in plan.jobs if r.job == job]
             plan = replace(plan, jobs=own)
         shown.left_out(plan.left_out)

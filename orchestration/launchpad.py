@@ -76,7 +76,7 @@ def workbench_resource(base: PipelineContext) -> dg.ResourceDefinition:
     shown = _shown(base.settings)
 
     def make(context: dg.InitResourceContext) -> PipelineContext:
-        # What stands in the Launchpad unchanged is no wish: the file and the environment decide.
+        # Values left as the Launchpad shows them don't override settings file and environment.
         given = {
             name: value
             for name, value in (context.resource_config or {}).items()

@@ -100,7 +100,7 @@ class ExecutorContract:
     def test_closing_the_iterator_ends_the_rest(
         self, executor: Executor, pieces: list[Piece], tmp_path: Path
     ) -> None:
-        """Who stops iterating stops the work."""
+        """Closing the iterator stops the work."""
         many = [Piece(f"many-{n}", n) for n in range(500)]
         running = executor.map(Squares(tmp_path), many, lambda _: None)
         next(running)

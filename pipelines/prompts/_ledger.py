@@ -71,5 +71,5 @@ def _count(raters: int) -> str:
 
 
 def ledger_words() -> str:
-    """What decides a ledger beside its template: part of the prompt's digest."""
+    """Wording of a ledger outside its template, as part of the prompt's digest."""
     return f"{ARROW}\0{COUNTS!r}\0{[(c, n, s.name, t) for c, n, s, t in PUBLIC]!r}"

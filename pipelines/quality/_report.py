@@ -175,7 +175,7 @@ def _persona(release: Release, wanted: str | None, item: str) -> dict[str, Any] 
 
 
 def _people(release: Release) -> tuple[str, dict[str, str], list[tuple[str, ...]]]:
-    """What is compared, pictures as data addresses, and the figures as rows."""
+    """Comparison of personas with people: a statement, pictures as data URLs, rows of figures."""
     from pipelines.raters import population_pictures, population_rows
 
     pictures: dict[str, bytes] = {}

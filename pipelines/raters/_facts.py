@@ -27,7 +27,7 @@ def models_of(rater: Rater) -> list[LLMRater | ListwiseRater]:
 
 
 def asked_of(rater: Rater) -> Counter[str]:
-    """What the rater's models were asked so far (counts by name); empty without a model."""
+    """Counts of requests to the rater's models by kind; empty for a rater without a model."""
     asked: Counter[str] = Counter()
     for model in models_of(rater):
         tally = model.tally

@@ -101,7 +101,7 @@ class ReplayRater:
 
     @property
     def language_model(self) -> bool:
-        """Whether a model's answers are behind the scores; by the rater's name without keys."""
+        """True if a language model made the scores; judged by the rater name without keys."""
         return self._of not in RATERS if self._keyed is None else self._keyed
 
     @property

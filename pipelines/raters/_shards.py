@@ -339,7 +339,7 @@ class Shards:
 
     @property
     def carried(self) -> bool:
-        """Whether the last table's rows serve for some shard."""
+        """True if some shard reuses rows of the previous table."""
         return any(self._in_table(shard) for shard in self.shards)
 
     def clear(self) -> None:

@@ -103,8 +103,8 @@ def build(
         uses = None
         if stage.by_cohort or wanted.reusable:
             uses = stack.enter_context(recorded_uses(store.home, first, cohort or ""))
-        # What is asked for results that are kept one by one serves other builds too: it is recorded
-        # as asked outside of tables, and is never removed.
+        # Results kept one by one serve other builds too: their requests are recorded as made
+        # outside of tables, so that `gc` never removes their answers.
         if stage.by_cohort:
             assert uses is not None
             wanted, reused = _beside_others(stack, store, stage, read, wanted, report, uses)

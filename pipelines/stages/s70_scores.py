@@ -154,7 +154,7 @@ def preference_scores(inputs: Inputs, settings: Settings, report: Report) -> Ite
 
 @dataclass(frozen=True)
 class _Opened:
-    """What pieces of one cohort are scored with."""
+    """Inputs shared by all pieces of a cohort."""
 
     inputs: Inputs
     settings: Settings
@@ -223,7 +223,7 @@ class _ShardWork:
 
 @lru_cache(maxsize=1)
 def _reopened(job: bytes) -> _Opened:
-    """What a worker opens for its first piece and keeps."""
+    """State of a worker: opened for its first piece, kept for the rest."""
     of = orjson.loads(job)
     settings = load_settings(overrides=of["settings"])
     store = Store(settings.runtime.home)

@@ -341,7 +341,7 @@ class AgentContract(ABC):
         assert _plain(made.act(views)) == _plain(fresh.act(views))
 
     def test_learning_is_by_lifetime(self, book: Book) -> None:
-        """What one lifetime learns changes no other."""
+        """Lifetimes learn independently of each other."""
         fresh, made = self.opened(book), self.opened(book)
         views = self.views(book, turn=1)
         half = np.arange(3)

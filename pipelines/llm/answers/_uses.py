@@ -76,7 +76,7 @@ class Uses:
         try:
             _append(self.folder / f"{self._name}{_OPEN}", data)
         except StoreError:
-            # What follows half a record would not be read.
+            # Reading stops at a truncated record: go on in a new file.
             self._name = uuid.uuid4().hex
             raise
 

@@ -355,7 +355,10 @@ class LLMRater:
         return Catalogue(items, self._others(items) if self.style.layout == "ledger" else None)
 
     def _others(self, items: pl.DataFrame) -> Others:
-        """What others gave the items; a letter falls back on what their own rows say."""
+        """Number and mean of other people's ratings per item.
+
+        Layout ``letter`` takes the items' own columns where no statistics are at hand.
+        """
         ledger, raters = self.style.layout == "ledger", np.zeros(items.height, np.int64)
         stats = self._item_stats
         if ledger and stats is not None:

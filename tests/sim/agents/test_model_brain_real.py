@@ -29,7 +29,7 @@ def played(matched, small_model: Path, tmp_path_factory: pytest.TempPathFactory)
     settings = load_settings(
         overrides={
             "runtime": {"home": tmp_path_factory.mktemp("played")},
-            "engine": {"kind": "transformers", "model": "smollm2-135m", "dtype": "bfloat16"},
+            "engine": {"kind": "transformers", "model": "smollm2-135m"},
             "serving": {"models": small_model, "batch_tokens": 65_536},
         }
     )

@@ -66,10 +66,14 @@ class Model:
 
     @property
     def tolerance(self) -> float:
-        """Tolerance between two ways to compute a log-probability, by precision."""
+        """Relative error allowed between two ways to compute log-probabilities, by precision.
+
+        Measured in 16 bits: 0.07 at most where rows are packed rightly, 0.26 at least with a wrong
+        mask or wrong positions.
+        """
         import torch
 
-        return 1e-3 if self.dtype == torch.float32 else 0.5
+        return 1e-3 if self.dtype == torch.float32 else 0.15
 
     @property
     def row_reads(self) -> int:

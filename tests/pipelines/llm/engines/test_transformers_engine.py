@@ -205,6 +205,32 @@ def test_a_model_that_cannot_be_packed_is_refused(one_thread: None) -> None:
     assert _packer(Model(recurrent, 128), ServingSettings(prefix_reuse=False)) is None
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_row_that_sees_other_prompts_is_refused(
+    tiny_model: Path, monkeypatch: pytest.MonkeyPatch, dtype: str, one_thread: None
+) -> None:
+    import torch
+
+    def causal(model: Model, seen: Any, base: int) -> torch.Tensor:
+        size = len(seen)
+        bias = torch.full((size, base + size), torch.finfo(model.dtype).min, dtype=model.dtype)
+        return bias.triu(base + 1)[None, None]
+
+    _open(tiny_model, dtype=dtype)
+    monkeypatch.setattr(Model, "_bias", causal)
+    with pytest.raises(EngineError, match="packed prompts"):
+        _open(tiny_model, dtype=dtype)
+
+
+@pytest.mark.slow
+def test_a_real_model_is_packed_in_bfloat16(small_model: Path, one_thread: None) -> None:
+    engine = TransformersEngine.open(
+        EngineSettings(kind="transformers", model="smollm2-135m", dtype="bfloat16"),
+        ServingSettings(device="cpu", models=small_model),
+    )
+    assert engine.metadata()["packing"] == "shared beginnings once per row"
+
+
 def test_weights_that_are_not_numbers_are_row_faults(copied: Path) -> None:
     import torch
     from safetensors.torch import load_file, save_file
