@@ -5,6 +5,8 @@ They belong to no release: they are made on one.
 
 from __future__ import annotations
 
+from typing import Any
+
 import pandera.polars as pa
 import polars as pl
 
@@ -17,6 +19,12 @@ _RUN = "Configuration of the run (hex): agent, customer, setting, cell, feedback
 _SEED = "Seed of the lifetime."
 _EPISODE = "Episode of the lifetime, from 1."
 _POINTS = {"unit": "points, 0-100"}
+_STATED = "The same as a language model states it, in words; null for other agents."
+
+
+def _probability(description: str) -> Any:
+    """Nullable column of probabilities."""
+    return pa.Field(nullable=True, ge=0, le=1, description=description)
 
 
 class DialogueEpisodes(Model):
@@ -133,69 +141,18 @@ class DialogueTurns(Model):
         description="Regret of the product that the agent expects (4 decimals); null without.",
         metadata=_POINTS,
     )
-    top_1: pl.Float64 = pa.Field(
-        nullable=True, ge=0, le=1, description="Probability of the best product, by the agent."
-    )
-    top_5: pl.Float64 = pa.Field(
-        nullable=True, ge=0, le=1, description="Probability of one of the best five, by the agent."
-    )
-    regret_5: pl.Float64 = pa.Field(
-        nullable=True, ge=0, le=1, description="Probability of a regret of at most 5, by the agent."
-    )
-    regret_10: pl.Float64 = pa.Field(
-        nullable=True,
-        ge=0,
-        le=1,
-        description="Probability of a regret of at most 10, by the agent.",
-    )
-    regret_20: pl.Float64 = pa.Field(
-        nullable=True,
-        ge=0,
-        le=1,
-        description="Probability of a regret of at most 20, by the agent.",
-    )
-    regret_30: pl.Float64 = pa.Field(
-        nullable=True,
-        ge=0,
-        le=1,
-        description="Probability of a regret of at most 30, by the agent.",
-    )
-    stated_top_1: pl.Float64 = pa.Field(
-        nullable=True,
-        ge=0,
-        le=1,
-        description="The same as a language model states it, in words; null for other agents.",
-    )
-    stated_top_5: pl.Float64 = pa.Field(
-        nullable=True,
-        ge=0,
-        le=1,
-        description="The same as a language model states it, in words; null for other agents.",
-    )
-    stated_regret_5: pl.Float64 = pa.Field(
-        nullable=True,
-        ge=0,
-        le=1,
-        description="The same as a language model states it, in words; null for other agents.",
-    )
-    stated_regret_10: pl.Float64 = pa.Field(
-        nullable=True,
-        ge=0,
-        le=1,
-        description="The same as a language model states it, in words; null for other agents.",
-    )
-    stated_regret_20: pl.Float64 = pa.Field(
-        nullable=True,
-        ge=0,
-        le=1,
-        description="The same as a language model states it, in words; null for other agents.",
-    )
-    stated_regret_30: pl.Float64 = pa.Field(
-        nullable=True,
-        ge=0,
-        le=1,
-        description="The same as a language model states it, in words; null for other agents.",
-    )
+    top_1: pl.Float64 = _probability("Probability of the best product, by the agent.")
+    top_5: pl.Float64 = _probability("Probability of one of the best five, by the agent.")
+    regret_5: pl.Float64 = _probability("Probability of a regret of at most 5, by the agent.")
+    regret_10: pl.Float64 = _probability("Probability of a regret of at most 10, by the agent.")
+    regret_20: pl.Float64 = _probability("Probability of a regret of at most 20, by the agent.")
+    regret_30: pl.Float64 = _probability("Probability of a regret of at most 30, by the agent.")
+    stated_top_1: pl.Float64 = _probability(_STATED)
+    stated_top_5: pl.Float64 = _probability(_STATED)
+    stated_regret_5: pl.Float64 = _probability(_STATED)
+    stated_regret_10: pl.Float64 = _probability(_STATED)
+    stated_regret_20: pl.Float64 = _probability(_STATED)
+    stated_regret_30: pl.Float64 = _probability(_STATED)
     status: pl.String = pa.Field(
         isin=["ok", "failed", "leaked"], description="Of the reply behind the turn."
     )
