@@ -490,12 +490,12 @@ def _raters(release: Release) -> tuple[str, ...]:
     """Names of the raters behind the scores: an ensemble's members, and models by name."""
     names = set(release["preference_scores"].polars(["rater"])["rater"].unique())
     scoring = release.settings.get("product_scoring", {})
-    if "ensemble" in names:
-        for member in scoring.get("ensemble", ()):
-            names.add(member["rater"])
-            if member["rater"] in ("llm", "listwise"):
-                engine = member.get("engine") or release.settings.get("engine", {})
-                names.add(str(engine.get("model")))
+    members = scoring.get("ensemble", ()) if "ensemble" in names else [{"rater": n} for n in names]
+    for member in members:
+        names.add(member["rater"])
+        if member["rater"] in ("llm", "listwise"):
+            engine = member.get("engine") or release.settings.get("engine", {})
+            names.add(str(engine.get("model")))
     return tuple(sorted(names))
 
 

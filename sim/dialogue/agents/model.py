@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from pathlib import PurePath
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -155,7 +156,9 @@ class ModelAgent(DialogueModel):
     def open(self, book: Book, seed: int) -> None:
         """Take in choice sets; see :class:`sim.dialogue.Agent`."""
         model = self._engine.identity.model
-        if self.privileged and any(model and model in rater for rater in book.raters):
+        # Settings name a model by folder or hub name, an engine by the last part of either.
+        scored = {PurePath(rater).name for rater in book.raters}
+        if self.privileged and PurePath(model).name in scored:
             raise ConfigError(
                 f"the model {model} scored the products: its oracle would know the answers",
                 where=book.reference or "book",

@@ -176,6 +176,13 @@ def test_members_of_the_ensemble_and_their_models_are_named(tmp_path: Path) -> N
     assert book.raters == ("ensemble", "facets", "listwise", "llm", "m1", "m7")
 
 
+def test_a_single_models_scores_name_the_model(tmp_path: Path) -> None:
+    tables = frames()
+    scores = tables["preference_scores"].with_columns(rater=pl.lit("llm"))
+    book = opened(tmp_path, tables | {"preference_scores": scores}, engine={"model": "m10"})
+    assert book.raters == ("llm", "m10")
+
+
 def test_sets_without_a_score_are_left_out_and_counted(tmp_path: Path) -> None:
     tables = frames()
     lamps = pl.col("item_id").is_in(ITEMS[:3])

@@ -250,9 +250,9 @@ class TestAgent:
         assert not found.ask.any()
         for row, text in enumerate(sorted(spy.prompts())):
             assert any(BOOK.descriptions[int(p)] in text for p in LIFETIMES.personas[:, 0]), row
-        scored = replace(BOOK, raters=("statistical", "llm:test"))
+        agent(spy, Oracle, replace(BOOK, raters=("llm", "test10")))
         with pytest.raises(ConfigError, match="scored the products"):
-            agent(spy, Oracle, scored)
+            agent(spy, Oracle, replace(BOOK, raters=("ensemble", "llm", "models/test")))
 
     def test_rows_do_not_depend_on_their_batch(self):
         whole = agent(Spy()).act(views(3, past=PAST, said=SAID))
