@@ -29,6 +29,7 @@ from pipelines.cli.options import (
     human_seconds,
     open_settings,
     overrides_of,
+    shown_outcomes,
     table,
 )
 
@@ -472,8 +473,7 @@ def _render(screen: Console, payload: dict[str, Any]) -> None:
         screen.print(render_summary(released["summary"]))
         screen.print()
     screen.print(
-        f"Checks: {checks['passed']} passed, {len(checks['warned'])} warned, "
-        f"{len(checks['failed'])} failed, {checks['not_applicable']} not applicable.  "
+        f"Checks: {shown_outcomes(checks)}.  "
         f"Took {payload['seconds']:.0f} s.  "
         f"Store: {payload['home']}"
     )

@@ -17,6 +17,7 @@ from pipelines.cli.options import (
     open_settings,
     overrides_of,
     progress_bar,
+    shown_outcomes,
     table,
 )
 
@@ -162,11 +163,7 @@ def _render(screen: Console, payload: dict[str, Any]) -> None:
     facts.add_row("version of the table", payload["version"])
     screen.print(facts)
     checks = payload["checks"]
-    screen.print(
-        f"Checks: {checks['passed']} passed, {len(checks['warned'])} warned, "
-        f"{len(checks['failed'])} failed, {len(checks['not_applicable'])} not applicable.  "
-        f"Store: {payload['home']}"
-    )
+    screen.print(f"Checks: {shown_outcomes(checks)}.  Store: {payload['home']}")
     for mark, listed in (("[red]✗[/]", checks["failed"]), ("[yellow]![/]", checks["warned"])):
         for check in listed:
             screen.print(f"  {mark} {check['name']}: {escape(str(check['message']))}")

@@ -22,6 +22,7 @@ from pipelines.cli.options import (
     human_count,
     open_settings,
     progress_bar,
+    shown_outcomes,
     table,
 )
 from pipelines.errors import IntegrityError, ReleaseError
@@ -95,8 +96,8 @@ def show(
 
     JSON: {"name", "version", "created_at", "world", "path",
     "tables": [{"table", "dataset", "version", "rows", "bytes"}],
-    "checks": {"passed", "failed", "not_applicable", "kinds": {kind: {"passed",
-    "failed", "not_applicable"}}, "failures": [{"dataset", "name", "severity",
+    "checks": {"passed", "warned", "failed", "not_applicable", "kinds": {kind: {"passed",
+    "warned", "failed", "not_applicable"}}, "failures": [{"dataset", "name", "severity",
     "details"}], "unjudged": [{"dataset", "name", "reason"}]},
     "settings", "card"}.
     """
@@ -483,13 +484,12 @@ def _brief(release: Release) -> dict[str, Any]:
 
 
 def _describe(release: Release) -> dict[str, Any]:
+    from pipelines.store import count_outcomes
+
     # Of the tables that the release holds, as its card counts them, not of what they are made from.
     own = {lock.dataset for lock in release.tables.values()}
     records = [(d, c) for d, checks in release.checks.items() if d in own for c in checks.values()]
-    kinds: dict[str, dict[str, int]] = {}
-    for _, check in records:
-        counts = kinds.setdefault(check.kind, {"passed": 0, "failed": 0, "not_applicable": 0})
-        counts[check.status.replace(" ", "_")] += 1
+    kinds = list(dict.fromkeys(c.kind for _, c in records))
     failures = [
         {"dataset": d, "name": c.name, "severity": c.severity, "details": c.details}
         for d, c in records
@@ -517,10 +517,8 @@ def _describe(release: Release) -> dict[str, Any]:
             for name, lock in release.tables.items()
         ],
         "checks": {
-            "passed": len(records) - len(failures) - len(unjudged),
-            "failed": len(failures),
-            "not_applicable": len(unjudged),
-            "kinds": kinds,
+            **count_outcomes(c for _, c in records),
+            "kinds": {k: count_outcomes(c for _, c in records if c.kind == k) for k in kinds},
             "failures": failures,
             "unjudged": unjudged,
         },
@@ -540,14 +538,9 @@ def _render_release(payload: dict[str, Any], screen: Console) -> None:
         grid.add_row(row["table"], row["version"], human_count(row["rows"]), size)
     screen.print(grid)
     checks = payload["checks"]
-    stopping = sum(f["severity"] == "error" for f in checks["failures"])
     by_kind = ", ".join(f"{sum(n.values())} {kind}" for kind, n in checks["kinds"].items())
     screen.print()
-    screen.print(
-        f"checks: {checks['passed']} passed, {checks['failed'] - stopping} warned, "
-        f"{stopping} failed, {checks['not_applicable']} not applicable"
-        + (f" ({by_kind})" if by_kind else "")
-    )
+    screen.print(f"checks: {shown_outcomes(checks)}" + (f" ({by_kind})" if by_kind else ""))
     for failure in checks["failures"]:
         screen.print(
             f"  {failure['severity']}: {failure['dataset']} {failure['name']}", markup=False

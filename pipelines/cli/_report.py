@@ -16,6 +16,7 @@ from pipelines.cli.options import (
     full_ref,
     open_settings,
     progress_bar,
+    shown_outcomes,
     table,
 )
 
@@ -48,7 +49,8 @@ def report(
     """Report on a release: a persona, personas beside people, raters, checks, lineage, terms.
 
     JSON: {"release", "world", "persona": {"persona_id", "description", "likes", "dislikes",
-    "ratings": [{"item_id", "title", "expected", "probabilities", "why"}]}, "checks", "page"};
+    "ratings": [{"item_id", "title", "expected", "probabilities", "why"}]},
+    "checks": {"passed", "warned", "failed", "not_applicable"}, "page"};
     the persona and the page are null where there is none.
     """
     from pipelines.graph import write_bytes
@@ -74,7 +76,7 @@ def report(
             **{key: shown[key] for key in who},
             "ratings": [{key: rating[key] for key in kept} for rating in shown["ratings"]],
         },
-        "checks": {key: values["checks"][key] for key in ("passed", "failed", "not_applicable")},
+        "checks": values["checks"]["counts"],
         "page": None if page is None else str(page),
     }
 
@@ -91,11 +93,7 @@ def report(
             for rating in shown["ratings"]:
                 grid.add_row(rating["title"], rating["why"], f"{rating['expected']:.1f}")
             screen.print(grid)
-        counts = values["checks"]
-        screen.print(
-            f"checks: {counts['passed']} passed, {counts['failed']} failed, "
-            f"{counts['not_applicable']} not applicable"
-        )
+        screen.print(f"checks: {shown_outcomes(values['checks']['counts'])}")
         screen.print("The whole report: --html." if page is None else f"Page: {page}", markup=False)
 
     emit(payload, render, as_json=as_json)

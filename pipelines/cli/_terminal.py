@@ -162,6 +162,19 @@ def table(*columns: str, title: str | None = None, numeric: Sequence[str] = ()) 
     return out
 
 
+def shown_outcomes(counts: Mapping[str, Any]) -> str:
+    """Numbers of checks by outcome, as one line; lists are counted.
+
+    >>> shown_outcomes({"passed": 9, "warned": ["posters"], "failed": [], "not_applicable": 2})
+    '9 passed, 1 warned, 0 failed, 2 not applicable'
+    """
+    outcomes = ("passed", "warned", "failed", "not_applicable")
+    found = ((name, counts[name]) for name in outcomes)
+    return ", ".join(
+        f"{n if isinstance(n, int) else len(n)} {name.replace('_', ' ')}" for name, n in found
+    )
+
+
 def human_bytes(count: int) -> str:
     """A size in binary units.
 

@@ -28,6 +28,7 @@ from pipelines.cli._terminal import (
     human_count,
     human_seconds,
     progress_bar,
+    shown_outcomes,
     table,
     write_json,
 )
@@ -58,6 +59,7 @@ __all__ = [
     "overrides_of",
     "progress_bar",
     "setting_option",
+    "shown_outcomes",
     "table",
     "write_json",
 ]

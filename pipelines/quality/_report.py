@@ -253,15 +253,16 @@ def _raters(release: Release) -> dict[str, list[tuple[str, ...]]]:
 
 
 def _checks(release: Release) -> dict[str, Any]:
+    from pipelines.store import count_outcomes
+
     own = {lock.dataset for lock in release.tables.values()}
     records = [(d, c) for d, checks in release.checks.items() if d in own for c in checks.values()]
-    open_ = [(d, c) for d, c in records if c.passed is not True]
-    return {
-        "passed": len(records) - len(open_),
-        "failed": sum(c.passed is False for _, c in open_),
-        "not_applicable": sum(c.passed is None for _, c in open_),
-        "rows": [(d, c.name, str(c.status), str(c.details.get("skipped", ""))) for d, c in open_],
-    }
+    rows = [
+        (d, c.name, c.outcome.replace("_", " "), str(c.details.get("skipped", "")))
+        for d, c in records
+        if c.passed is not True
+    ]
+    return {"counts": count_outcomes(c for _, c in records), "rows": rows}
 
 
 def _tables(release: Release) -> list[tuple[str, ...]]:

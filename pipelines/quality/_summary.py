@@ -254,29 +254,19 @@ def _cluster_mean(groups: pl.DataFrame) -> dict[str, Any] | None:
 
 
 def _checks(store: Store, tables: Mapping[str, Snapshot]) -> dict[str, Any]:
-    out: dict[str, Any] = {
-        "passed": 0,
-        "failed": 0,
-        "warned": 0,
-        "not_applicable": 0,
-        "failing": [],
-        "unjudged": [],
-        "tables": {},
+    from pipelines.store import count_outcomes
+
+    found = {
+        name: list(store.checks(snapshot.dataset, snapshot.version).values())
+        for name, snapshot in sorted(tables.items())
     }
-    for name, snapshot in sorted(tables.items()):
-        counts = {"passed": 0, "failed": 0, "warned": 0, "not_applicable": 0}
-        for record in store.checks(snapshot.dataset, snapshot.version).values():
-            if record.passed is not False:
-                counts["passed" if record.passed else "not_applicable"] += 1
-                if record.passed is None:
-                    out["unjudged"].append(f"{name}.{record.name}")
-                continue
-            counts["failed" if record.severity == "error" else "warned"] += 1
-            out["failing"].append(f"{name}.{record.name}")
-        out["tables"][name] = counts
-        for key, number in counts.items():
-            out[key] += number
-    return out
+    every = [(f"{name}.{record.name}", record) for name, own in found.items() for record in own]
+    return {
+        **count_outcomes(record for _, record in every),
+        "failing": [name for name, record in every if record.passed is False],
+        "unjudged": [name for name, record in every if record.passed is None],
+        "tables": {name: count_outcomes(own) for name, own in found.items()},
+    }
 
 
 def shown_population(summary: Mapping[str, Any]) -> list[dict[str, str]]:

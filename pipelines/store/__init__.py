@@ -5,7 +5,14 @@
 32
 """
 
-from pipelines.store._checks import CheckKind, CheckRecord, CheckStatus, Severity
+from pipelines.store._checks import (
+    CheckKind,
+    CheckOutcome,
+    CheckRecord,
+    CheckStatus,
+    Severity,
+    count_outcomes,
+)
 from pipelines.store._diff import ReleaseDiff, TableDiff
 from pipelines.store._maintenance import Backup, Garbage, restore
 from pipelines.store._manifest import FileEntry, Manifest, build_key
@@ -21,6 +28,7 @@ __all__ = [
     "Backup",
     "Build",
     "CheckKind",
+    "CheckOutcome",
     "CheckRecord",
     "CheckStatus",
     "ColumnShift",
@@ -39,5 +47,6 @@ __all__ = [
     "TableLock",
     "VerifyReport",
     "build_key",
+    "count_outcomes",
     "restore",
 ]

@@ -16,6 +16,7 @@ from pipelines.store.locks import mutex
 
 Severity = Literal["error", "warn"]
 CheckStatus = Literal["passed", "failed", "not applicable"]
+CheckOutcome = Literal["passed", "warned", "failed", "not_applicable"]
 CheckKind = Literal["pandera", "dbt", "expectations", "lineage"]
 
 
@@ -55,6 +56,13 @@ class CheckRecord:
         return "passed" if self.passed else "failed"
 
     @property
+    def outcome(self) -> CheckOutcome:
+        """Status, with failed checks of severity ``warn`` as ``warned``."""
+        if self.passed is None:
+            return "not_applicable"
+        return "passed" if self.passed else "failed" if self.severity == "error" else "warned"
+
+    @property
     def blocks(self) -> bool:
         """Whether it stops a release."""
         return self.severity == "error" and self.passed is False
@@ -75,6 +83,18 @@ class CheckRecord:
         if record.severity not in get_args(Severity) or not isinstance(record.passed, bool | None):
             raise ValueError(record.name)
         return record
+
+
+def count_outcomes(records: Iterable[CheckRecord]) -> dict[CheckOutcome, int]:
+    """Number of checks by outcome.
+
+    >>> count_outcomes([CheckRecord("rows", True), CheckRecord("posters", False, "warn")])
+    {'passed': 1, 'warned': 1, 'failed': 0, 'not_applicable': 0}
+    """
+    counts: dict[CheckOutcome, int] = dict.fromkeys(get_args(CheckOutcome), 0)
+    for record in records:
+        counts[record.outcome] += 1
+    return counts
 
 
 _PASSED: Mapping[str, bool | None] = {"passed": True, "failed": False, "not applicable": None}

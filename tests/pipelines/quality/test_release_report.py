@@ -42,7 +42,11 @@ def test_page_shows_a_persona_and_why_she_rates(release: Release) -> None:
 
 def test_page_of_a_release_without_reports_has_what_is_there(release: Release) -> None:
     page = report_page(release_report(release))
-    for text in ("A persona and her ratings", "Personas beside people", "11 passed, 0 failed"):
+    for text in (
+        "A persona and her ratings",
+        "Personas beside people",
+        "11 passed, 0 warned, 0 failed",
+    ):
         assert text in page
     assert "Population report" not in page
     assert "No language model was used" in page
@@ -81,7 +85,7 @@ def test_command_writes_the_page(
     written = json.loads(done.stdout)
     assert Path(written["page"]).read_text().startswith("<!doctype html>")
     assert written["persona"]["persona_id"] == "persona:default:0"
-    assert written["checks"] == {"passed": 11, "failed": 0, "not_applicable": 0}
+    assert written["checks"] == {"passed": 11, "warned": 0, "failed": 0, "not_applicable": 0}
     shown = CliRunner().invoke(app, ["report", "movies", "--home", str(home)])
     assert "Ada, 20, female, student, chess" in shown.stdout
     assert "--html" in shown.stdout
