@@ -16,6 +16,11 @@ Figures = dict[str, float | None]
 
 def _rater_report(snapshot: Snapshot, _: Settings) -> Figures:
     rows = snapshot.read().filter(pl.col("metric").is_in(["rmse", "pairwise"]))
+    # Raters of known people first: the baselines follow.
+    rows = rows.sort(
+        pl.col("kind") != "rater", pl.col("split") != "user", pl.col("metric") != "rmse",
+        maintain_order=True,
+    )  # fmt: skip
     return {
         f"{row['metric']}, {row['predictor']} ({row['split']})": row["value"]
         for row in rows.iter_rows(named=True)
@@ -67,7 +72,11 @@ _FIGURES: dict[str, Callable[[Snapshot, Settings], Figures]] = {
 
 
 def figures_for(dataset: str, snapshot: Snapshot, settings: Settings) -> Figures:
-    """Headline figures of a dataset by name; those that are unknown are left out."""
+    """Headline figures of a dataset by name (four digits); those that are unknown are left out."""
     figures = _FIGURES.get(dataset.rpartition(".")[2])
     found = figures(snapshot, settings) if figures and snapshot.rows else {}
-    return {name: value for name, value in found.items() if value is not None}
+    return {
+        name: float(f"{value:.4g}") if isinstance(value, float) else value
+        for name, value in found.items()
+        if value is not None
+    }

@@ -80,10 +80,10 @@ def test_scores_have_entropy_and_seconds_per_pair(store: Store) -> None:
     snapshot = store.current("movies.preference_scores")
     figures = figures_for("movies.preference_scores", snapshot, Settings())
     rows = snapshot.read()
-    assert figures["entropy"] == pytest.approx(rows["entropy"].mean())
-    assert figures["expected_rating"] == pytest.approx(rows["expected"].mean())
+    assert figures["entropy"] == pytest.approx(rows["entropy"].mean(), rel=1e-3)
+    assert figures["expected_rating"] == pytest.approx(rows["expected"].mean(), rel=1e-3)
     # 143 pairs, one of them refused.
-    assert figures["failed_share"] == pytest.approx(1 / 143)
+    assert figures["failed_share"] == pytest.approx(1 / 143, rel=1e-3)
 
 
 def test_cost_of_a_model_follows_from_tokens_and_prices(store: Store) -> None:
