@@ -17,6 +17,7 @@ from pipelines.config import EngineSettings, ServingSettings
 from pipelines.errors import ConfigError, EngineError
 from pipelines.hints import first_line
 from pipelines.llm.engines.checkpoints import Checkpoint, no_progress_bars
+from pipelines.llm.engines.transformers._cache import attend
 from pipelines.llm.engines.transformers._trie import Ids, PrefixTrie
 
 if TYPE_CHECKING:
@@ -31,6 +32,8 @@ KeysValues = list[tuple["torch.Tensor", "torch.Tensor"]]
 _MAX_LOGITS = 2**27
 #: Tokens of one forward pass over a prefix.
 _CHUNK = 2_048
+#: Name of the attention on a CPU.
+_GROUPED = "sdpa_grouped"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +77,11 @@ class Model:
         import torch
 
         return 1e-3 if self.dtype == torch.float32 else 0.15
+
+    @property
+    def shares_prefixes(self) -> bool:
+        """True if its attention takes prefixes that several rows have in common."""
+        return bool(self._model.config._attn_implementation == _GROUPED)
 
     @property
     def row_reads(self) -> int:
@@ -254,10 +262,11 @@ def _ends(loaded: Any) -> list[int]:
 def _attention(device: str) -> str:
     """Name of the attention implementation for a device.
 
-    On a CPU it differs from transformers' ``sdpa`` in two things. That one copies keys and values
-    for every query head of a group, given a mask; results are equal bit by bit. And it reads the
+    On a CPU it differs from transformers' ``sdpa`` in three things. That one copies keys and values
+    for every query head of a group, given a mask; results are equal bit by bit. It reads the
     keys of a single token, of 16 bits, several times as slowly as a matrix product does: there the
-    scores are rounded as transformers' ``eager`` rounds them.
+    scores are rounded as transformers' ``eager`` rounds them. And prefixes that several rows have
+    in common are read once.
     """
     import torch
     from transformers import AttentionInterface, AttentionMaskInterface
@@ -273,6 +282,9 @@ def _attention(device: str) -> str:
         groups = getattr(module, "num_key_value_groups", 1)
         if options.get("position_bias") is not None:
             return sdpa_attention_forward(module, query, key, value, attention_mask, **options)
+        layer = getattr(key, "layer", None)
+        if layer is not None:
+            return attend(query, key, value, layer, options.get("scaling")), None
         if query.shape[2] == 1 and query.dtype in (torch.bfloat16, torch.float16):
             return _one_token(query, key, value, attention_mask, options.get("scaling")), None
         if groups == 1 or attention_mask is None:
@@ -287,10 +299,9 @@ def _attention(device: str) -> str:
         )
         return out.transpose(1, 2).contiguous(), None
 
-    name = "sdpa_grouped"
-    AttentionInterface.register(name, grouped)
-    AttentionMaskInterface.register(name, sdpa_mask)
-    return name
+    AttentionInterface.register(_GROUPED, grouped)
+    AttentionMaskInterface.register(_GROUPED, sdpa_mask)
+    return _GROUPED
 
 
 def _one_token(

@@ -11,22 +11,19 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from pipelines.llm.engines._protocol import Answer, Sampling
-from pipelines.llm.engines.transformers._model import KeysValues, Model
+from pipelines.llm.engines.transformers._cache import ReadPrompt, rows_of, writing_cache
+from pipelines.llm.engines.transformers._model import Model
 from pipelines.llm.engines.transformers._packing import BatchPacker
 from pipelines.llm.engines.transformers._requests import PreparedRequest, Vocabulary
 
 if TYPE_CHECKING:
     import torch
-
-#: Room for tokens that is added when a cache is full (count).
-_ROOM = 64
 
 
 @dataclass(slots=True, eq=False)
@@ -135,18 +132,17 @@ def write(
     model: Model, vocabulary: Vocabulary, packer: BatchPacker, requests: Sequence[PreparedRequest]
 ) -> Iterator[Answer]:
     """Write answers together, their prompts read packed."""
-    import torch
-
-    caches, order = [], []
+    read, order = [], []
     for row in packer.rows(requests, [0] * len(requests)):
         found = row.run([row.ends[0][1]], keep=True)
         assert found.kv is not None
-        base = torch.arange(row.trie.base)
-        # `generate` reads each prompt's last token, whose logits are the first that it draws from.
-        places = [torch.cat([base, torch.from_numpy(p) + len(base)])[:-1] for p in row.paths]
-        caches.append((found.kv, places))
-        order += [requests[n] for n, _ in row.ends]
-    yield from _generate(model, vocabulary, order, _cache_of(caches))
+        base = np.arange(row.trie.base)
+        for (number, _), path in zip(row.ends, row.paths, strict=True):
+            order.append(requests[number])
+            places = np.concatenate([base, len(base) + path])
+            read.append(ReadPrompt(requests[number].prompt, found.kv, places))
+    cache = writing_cache(read, share=model.shares_prefixes)
+    yield from _generate(model, vocabulary, order, cache)
 
 
 def write_plainly(model: Model, vocabulary: Vocabulary, prepared: PreparedRequest) -> Answer:
@@ -171,7 +167,7 @@ def _generate(
         if rows:
             longest = max(len(prompt) for prompt in prompts)
             padding = longest - max(len(prompts[n]) for n in rows)
-            cache = _rows_of(cache, rows, padding)
+            cache = rows_of(cache, rows, padding)
         going = [going[n] for n in rows]
 
 
@@ -197,96 +193,6 @@ def _failed(
         latency=time.perf_counter() - prepared.began,
         detail=detail,
     )
-
-
-def _cache_of(rows: Sequence[tuple[KeysValues, Sequence[torch.Tensor]]]) -> Any:
-    """A cache of transformers with a row per answer, aligned at the end."""
-    import torch
-    from transformers.cache_utils import Cache
-
-    longest = max(len(p) for _, places in rows for p in places)
-    layers = []
-    with torch.inference_mode():
-        indices = []
-        for kv, places in rows:
-            index = torch.zeros((len(places), longest), dtype=torch.long)
-            for row, at in enumerate(places):
-                index[row, longest - len(at) :] = at
-            indices.append(index.to(kv[0][0].device))
-        for layer in range(len(rows[0][0])):
-            halves = [
-                torch.cat(
-                    [
-                        _pick(kv[layer][half], index)
-                        for (kv, _), index in zip(rows, indices, strict=True)
-                    ]
-                )
-                for half in (0, 1)
-            ]
-            layers.append(_growing_layer()(*halves))
-    return Cache(layers=layers)
-
-
-def _rows_of(cache: Any, rows: Sequence[int], padding: int) -> Any:
-    """Some rows of a cache, without the padding that they have in common (tokens)."""
-    import torch
-    from transformers.cache_utils import Cache
-
-    with torch.inference_mode():
-        layers = [
-            _growing_layer()(layer.keys[rows, :, padding:], layer.values[rows, :, padding:])
-            for layer in cache.layers
-        ]
-    return Cache(layers=layers)
-
-
-def _pick(kv: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
-    """From (1, heads, row, size), by an index (answers, tokens): (answers, heads, tokens, size)."""
-    return kv[0][:, index].transpose(0, 1).contiguous()
-
-
-@lru_cache(maxsize=1)
-def _growing_layer() -> Any:
-    """The class of a cache layer with room to grow.
-
-    The one of transformers copies all its keys and values at every token.
-    """
-    from transformers.cache_utils import DynamicLayer
-
-    class GrowingLayer(DynamicLayer):  # type: ignore[no-untyped-call]
-        def __init__(self, keys: torch.Tensor, values: torch.Tensor) -> None:
-            super().__init__()  # type: ignore[no-untyped-call]
-            self.dtype, self.device = keys.dtype, keys.device
-            self.keys, self.values = keys, values
-            self._room_k, self._room_v = keys, values
-            self.is_initialized = True
-
-        def update(
-            self, key_states: torch.Tensor, value_states: torch.Tensor, *_: Any, **__: Any
-        ) -> tuple[torch.Tensor, torch.Tensor]:
-            assert self.keys is not None
-            have, more = self.keys.shape[2], key_states.shape[2]
-            if have + more > self._room_k.shape[2]:
-                self._room_k = _with_room(self.keys, more + _ROOM)
-                self._room_v = _with_room(self.values, more + _ROOM)
-            self._room_k[:, :, have : have + more] = key_states
-            self._room_v[:, :, have : have + more] = value_states
-            self.keys = self._room_k[:, :, : have + more]
-            self.values = self._room_v[:, :, : have + more]
-            return self.keys, self.values
-
-    return GrowingLayer
-
-
-def _with_room(tensor: Any, more: int) -> torch.Tensor:
-    import torch
-
-    rows, heads, tokens, size = tensor.shape
-    shape = (rows, heads, tokens + more, size)
-    # Zeros, because attention reads the whole room.
-    room = torch.zeros(shape, dtype=tensor.dtype, device=tensor.device)
-    room[:, :, :tokens] = tensor
-    return room
 
 
 def _penalised(logits: torch.Tensor, sequences: Sequence[_Sequence]) -> torch.Tensor:
