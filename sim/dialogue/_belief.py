@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import importlib.util
 from collections import OrderedDict
-from collections.abc import Iterator
 from functools import cached_property
 from typing import Any
 
@@ -28,10 +27,12 @@ __all__ = ["MAX_TYPES", "SetBelief", "Types"]
 MAX_TYPES = 350
 #: Least probability of an answer, so that one that no type gives leaves a belief defined.
 _LEAST = 1e-9
-#: Choice sets whose tables are kept (count), and bytes of their joint tables.
-_SETS, _BYTES = 256, 400_000_000
-#: Beliefs that are multiplied at once (count).
-_CHUNK = 256
+#: Choice sets whose tables are kept (count).
+_SETS = 256
+#: Beliefs whose products with all scores are in memory at once (count).
+_CHUNK = 16
+#: Columns of a table of answers are a multiple of this (count), which its products are faster for.
+_ALIGNED = 8
 #: Rows of a matrix product at least (count).
 _ROWS = 8
 #: Penalty of the regression that predicts scores in unseen categories.
@@ -40,14 +41,14 @@ _TYPES = 111
 
 
 class SetBelief:
-    """Tables of one choice set over K types: scores, answer probabilities and their products.
+    """Tables of one choice set over K types: scores and answer probabilities.
 
     Parameters
     ----------
     y
         Scores of the types, of shape (K, products).
     p
-        Probabilities of their answers, of shape (K, columns).
+        Probabilities of their answers, of shape (K, columns); those of a facet sum to one.
     first
         First column of each facet and the number of columns at the end.
     """
@@ -56,7 +57,6 @@ class SetBelief:
         self.y = np.ascontiguousarray(y, np.float32)
         self.p = np.ascontiguousarray(p, np.float32)
         self.first = first
-        self._joint: dict[str, Any] = {}
 
     @classmethod
     def of(cls, shelf: ChoiceSet, y: Floats, model: AnswerModel) -> SetBelief:
@@ -86,7 +86,8 @@ class SetBelief:
         ordered = np.sort(self.y, axis=1)[:, ::-1]
         fifth = ordered[:, min(4, ordered.shape[1] - 1)][:, None]
         tests = [regret <= 0, self.y >= fifth, *(regret <= level for level in REGRET_LEVELS)]
-        return np.stack([regret, *(t.astype(np.float32) for t in tests)], axis=2)
+        found = np.stack([regret, *(t.astype(np.float32) for t in tests)], axis=2)
+        return np.ascontiguousarray(found)  # `stack` leaves an order that `reshape` copies
 
     def posterior(self, log_prior: Floats, counts: Floats) -> Floats:
         """Weights after answers; ``counts``, of shape (n, columns), is 1 at theirs."""
@@ -109,20 +110,56 @@ class SetBelief:
         return np.asarray(found[np.arange(len(w)), products], np.float32)
 
     def answered(self, w: Floats) -> tuple[Floats, Floats]:
-        """Probability of each answer, and Σ_v P(v) V(w^v) of each facet.
+        """V(w), and Σ_v P(v) V(w^v) of each facet.
 
         Returns
         -------
-        Arrays of shapes (n, columns) and (n, facets). Weights need not sum to one: both are
-        homogeneous in them.
+        Arrays of shapes (n,) and (n, facets). Weights need not sum to one: both are homogeneous in
+        them. The last answer of a facet is what the others leave of the scores, because its
+        answers' probabilities sum to one.
         """
-        found = np.concatenate([part.max(axis=1) for part in self._products(w, self.y, "scores")])
-        return _matmul(w, self.p), self._by_facet(found)
+        table, order, sizes = self._others
+        value = np.zeros((len(w), self.facets), np.float32)
+        now = np.empty(len(w), np.float32)
+        for start in range(0, len(w), _CHUNK):
+            part = slice(start, start + _CHUNK)
+            products = _products(w[part], self.y, table)
+            largest, at = _largest(products), 1
+            last = np.repeat(products[:, :, :1], self.facets, axis=2)
+            for size in sizes:
+                value[part, :size] += largest[:, at : at + size]
+                last[:, :, :size] -= products[:, :, at : at + size]
+                at += size
+            value[part] += _largest(last)
+            now[part] = largest[:, 0]
+        found = np.empty_like(value)
+        found[:, order] = value
+        return now, found
+
+    @cached_property
+    def _others(self) -> tuple[Floats, Ints, list[int]]:
+        """Probabilities of all answers but the last of each facet.
+
+        Returns
+        -------
+        A table of shape (K, columns): a column of ones, the first answer of each facet that has
+        two, the second of each that has three, and so on, then zeros; the facets, those with most
+        answers first; and how many of them have an answer in each of these groups.
+        """
+        widths = np.diff(self.first) - 1
+        order = np.argsort(-widths, kind="stable")
+        sizes = [int((widths > n).sum()) for n in range(int(widths.max(initial=0)))]
+        first = self.first[:-1][order]
+        columns = [column for n, size in enumerate(sizes) for column in first[:size] + n]
+        table = np.zeros((len(self.p), -(-(1 + len(columns)) // _ALIGNED) * _ALIGNED), np.float32)
+        table[:, 0] = 1.0
+        table[:, 1 : 1 + len(columns)] = self.p[:, columns]
+        return table, order, sizes
 
     def evi(self, w: Floats) -> Floats:
         """EVI(f) = Σ_v P(v) V(w^v) - V(w) of each facet, never negative; shape (n, facets)."""
-        worth = self.answered(w)[1] - self.value(w)[:, None]
-        return np.asarray(np.maximum(worth, 0), np.float32)
+        now, after = self.answered(w)
+        return np.asarray(np.maximum(after - now[:, None], 0), np.float32)
 
     def gain(self, w: Floats, *, cost: float, depth: int, free: Any) -> Floats:
         """Expected gain of asking each facet now, less the cost, of shape (n, facets).
@@ -147,9 +184,10 @@ class SetBelief:
         for row, weights in enumerate(w):
             children = weights * self.p.T
             chance = children.sum(axis=1)
-            after = np.where(free[row], self.answered(children)[1], -np.inf)
+            now, after = self.answered(children)
+            after = np.where(free[row], after, -np.inf)
             after[np.arange(len(own)), own] = -np.inf  # the answer would be the same again
-            then = np.maximum(self.value(children), after.max(axis=1) - cost * chance)
+            then = np.maximum(now, after.max(axis=1) - cost * chance)
             found[row] = self._by_facet(then[None])[0] - cost - value[row]
         return found
 
@@ -158,34 +196,19 @@ class SetBelief:
         winners, which = np.unique(self.best, return_inverse=True)
         won = (which[:, None] == np.arange(len(winners))).astype(np.float32)
         prior = _neg_entropy(_matmul(w, won)).sum(axis=1)
-        parts = [_neg_entropy(part).sum(axis=1) for part in self._products(w, won, "winners")]
+        parts = [
+            _neg_entropy(_products(w[start : start + _CHUNK], won, self.p)).sum(axis=1)
+            for start in range(0, max(len(w), 1), _CHUNK)
+        ]
         joint = np.concatenate(parts) - _neg_entropy(_matmul(w, self.p))
         gain = self._by_facet(joint) - prior[:, None]
         return np.asarray(np.maximum(gain, 0), np.float32)
-
-    def _products(self, w: Floats, table: Floats, name: str) -> Iterator[Floats]:
-        """Σ_k w_k t_ka P(column | k), in chunks of shape (beliefs, a, columns)."""
-        if name not in self._joint:
-            joint = (table[:, :, None] * self.p[:, None, :]).reshape(len(table), -1)
-            self._joint[name] = joint
-        for start in range(0, max(len(w), 1), _CHUNK):
-            found = _matmul(w[start : start + _CHUNK], self._joint[name])
-            yield found.reshape(-1, table.shape[1], self.p.shape[1])
 
     def _by_facet(self, columns: Floats) -> Floats:
         """Sums of columns over each facet's answers."""
         if not self.facets:
             return np.zeros((len(columns), 0), np.float32)
         return np.asarray(np.add.reduceat(columns, self.first[:-1], axis=1), np.float32)
-
-    def release(self) -> None:
-        """Drop the joint tables."""
-        self._joint.clear()
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the joint tables."""
-        return sum(int(joint.nbytes) for joint in self._joint.values())
 
 
 class Types:
@@ -233,12 +256,6 @@ class Types:
                 self._tables.popitem(last=False)
         self._tables.move_to_end(number)
         return found
-
-    def settle(self, number: int) -> None:
-        """Drop a set's joint tables if those that are kept take too much memory."""
-        used = sum(t.nbytes for t in self._tables.values())
-        if used > _BYTES:
-            self._tables[number].release()
 
     def scores(self, number: int) -> Floats:
         """Scores of the types in a choice set, of shape (types, products), without gaps."""
@@ -378,6 +395,26 @@ def learned(
 def _neg_entropy(p: Floats) -> Floats:
     """P log p elementwise, 0 at 0."""
     return np.asarray(p * np.log(np.maximum(p, 1e-30)), np.float32)
+
+
+def _products(w: Floats, left: Floats, right: Floats) -> Floats:
+    """Σ_k w_k l_ka r_kc of each belief, of shape (n, a, c).
+
+    Weights are multiplied into the smaller table rather than a table of all l_ka r_kc: that one, of
+    9 MB per choice set of the paper's size, would be read from memory for every batch.
+    """
+    weighted = w[:, None, :] * np.ascontiguousarray(left.T)
+    found = _matmul(weighted.reshape(-1, len(left)), right)
+    return found.reshape(len(w), left.shape[1], right.shape[1])
+
+
+def _largest(products: Floats) -> Floats:
+    """Maximum over the middle axis; PyTorch's takes a fraction of NumPy's time."""
+    if importlib.util.find_spec("torch") is None:
+        return np.asarray(products.max(axis=1), np.float32)
+    import torch
+
+    return np.asarray(torch.from_numpy(products).amax(dim=1).numpy(), np.float32)
 
 
 def _matmul(left: Floats, right: Floats) -> Floats:

@@ -98,7 +98,6 @@ class BeliefAgent:
                 own = np.where(free, np.round(own, 3), -np.inf)
                 ask[rows] = more & (views.must_ask[rows] | (own.max(axis=1) > self.threshold))
                 facet[rows] = np.where(ask[rows], own.argmax(axis=1), -1)
-            self._types.settle(number)
         return Actions(
             ask=ask,
             facet=facet,

@@ -145,7 +145,8 @@ def test_information_is_never_worth_less_than_nothing(seed: int) -> None:
     )
     w = rng.dirichlet(np.full(9, 0.3), 4).astype("f4")
     free = np.ones((4, 3), np.bool_)
-    raw = table.answered(w)[1] - table.value(w)[:, None]
+    now, after = table.answered(w)
+    raw = after - now[:, None]
     assert (raw > -1e-3).all()
     assert (table.information_gain(w) >= 0).all()
     assert (table.gain(w, cost=0, depth=2, free=free) >= table.evi(w) - 1e-3).all()
