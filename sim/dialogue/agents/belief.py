@@ -86,7 +86,7 @@ class BeliefAgent:
         facet, product = np.full(n, -1), np.zeros(n, np.int64)
         expected = np.full((n, 7), np.nan, np.float32)
         ask = np.zeros(n, np.bool_)
-        for number, rows, table, w, unique, free in self._beliefs(views):
+        for _, rows, table, w, unique, free in self._beliefs(views):
             first, inverse = unique
             sold = self.sell(table, w, views.seeds[rows], inverse)
             product[rows] = sold
