@@ -40,7 +40,7 @@ DTYPE ?= $(if $(shell grep -om1 -E 'avx512_bf16|amx_bf16' /proc/cpuinfo 2>/dev/n
 LLM_HOME := .understudy-llm
 LLM_SET := engine.kind=$(if $(filter vllm,$(ENGINE)),vllm_server,$(ENGINE)) engine.model=smollm2-135m \
            engine.dtype=$(DTYPE) personas.count=20 personas.writer=model personas.style=slots \
-           personas.gates=perplexity scoring.rater=llm scoring.layout=plain scoring.scale=1-5 \
+           personas.gates=perplexity scoring.rater=llm scoring.layout=plain scoring.scale=one-ten \
            scoring.history=8 scoring.max_pairs=2000 scoring.judged=200 scoring.explain=true \
            scoring.explained=0.01
 
