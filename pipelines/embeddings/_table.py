@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import hashlib
+from io import BytesIO
+from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from pipelines.embeddings._protocol import Embedder, Progress
 from pipelines.errors import ContractError, EngineError
+from pipelines.store.files import LocalFiles
+
+#: Texts of a part that a stopped run keeps (count); a multiple of the default batch, so that parts
+#: move no vector.
+_PART = 2_048
 
 
 def text_sha256(texts: pl.Series) -> pl.Series:
@@ -24,6 +32,7 @@ def embed_table(
     embedder: Embedder,
     *,
     previous: pl.DataFrame | None = None,
+    folder: Path | None = None,
     progress: Progress | None = None,
 ) -> pl.DataFrame:
     """One vector per row: ``<key>, model, text_sha256, vector``, sorted by key.
@@ -43,6 +52,8 @@ def embed_table(
     previous
         An earlier table of this shape: vectors of equal (text, model) are taken from it, so
         that adding items costs only the new ones.
+    folder
+        Where finished parts of 2,048 texts are kept, so that a stopped run goes on with the next.
     progress
         Called with texts done and texts to encode (each distinct new text counts once).
 
@@ -52,6 +63,8 @@ def embed_table(
         If there is no row, or a text is null or empty.
     EngineError
         If the encoder's vectors are not finite unit vectors of its dimension.
+    StoreError
+        If a part can't be written.
     """
     if not frame.height:
         raise ContractError("there is nothing to embed", where=key)
@@ -68,8 +81,7 @@ def embed_table(
     known = _known(previous, embedder.name)
     new = table.unique("text_sha256", maintain_order=True).join(known, on="text_sha256", how="anti")
     if new.height:
-        vectors = embedder.encode(new["text"].to_list(), progress=progress)
-        _check(vectors, new.height, embedder)
+        vectors = _encoded(new, embedder, folder, progress)
         fresh = pl.DataFrame({"text_sha256": new["text_sha256"], "vector": _lists(vectors)})
         known = pl.concat([known, fresh])
     return (
@@ -77,6 +89,48 @@ def embed_table(
         .select(key, pl.lit(embedder.name).alias("model"), "text_sha256", "vector")
         .sort(key)
     )
+
+
+def _encoded(
+    new: pl.DataFrame, embedder: Embedder, folder: Path | None, progress: Progress | None
+) -> npt.NDArray[np.float32]:
+    """Vectors of texts, shape (rows, dimension); those of finished parts are read."""
+    texts, digests = new["text"].to_list(), new["text_sha256"].to_numpy()
+    # As encoders sort them: texts of like length share a batch.
+    order = np.argsort([-len(text) for text in texts], kind="stable")
+    out = np.empty((new.height, embedder.dimension), np.float32)
+    for start in range(0, new.height, _PART):
+        rows = order[start : start + _PART]
+        key = hashlib.sha256("\0".join([embedder.name, *digests[rows]]).encode()).hexdigest()
+        path = None if folder is None else folder / f"{key[:32]}.npy"
+        found = None if path is None else _stored(path, (len(rows), embedder.dimension))
+        if found is None:
+
+            def step(done: int, _: int, start: int = start) -> None:
+                if progress is not None:
+                    progress(start + done, new.height)
+
+            found = embedder.encode([texts[row] for row in rows], progress=step)
+            _check(found, len(rows), embedder)
+            if path is not None:
+                content = BytesIO()
+                np.save(content, found, allow_pickle=False)
+                LocalFiles(path.parent).put(path, content.getvalue())
+        elif progress is not None:
+            progress(start + len(rows), new.height)
+        out[rows] = found
+    return out
+
+
+def _stored(path: Path, shape: tuple[int, int]) -> npt.NDArray[np.float32] | None:
+    """Vectors of a finished part; None if there is none, or it is damaged."""
+    data = LocalFiles(path.parent).read(path)
+    try:
+        found = None if data is None else np.load(BytesIO(data), allow_pickle=False)
+    except (ValueError, EOFError, OSError):
+        return None
+    whole = found is not None and (found.shape, found.dtype) == (shape, np.float32)
+    return found if whole else None
 
 
 def _known(previous: pl.DataFrame | None, model: str) -> pl.DataFrame:

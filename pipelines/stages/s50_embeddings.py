@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 
 import polars as pl
@@ -20,14 +21,17 @@ def _stage(source: str, target: str, key: str, text: Callable[[pl.DataFrame], pl
         frame = inputs["rows"].read()
         embedder = embeddings.load_embedder(settings.embedding, settings.runtime)
         report.stats.update(model=embedder.name, dimension=embedder.dimension)
-        return embeddings.embed_table(
+        found = embeddings.embed_table(
             frame.select(key),
             key,
             text(frame),
             embedder,
             previous=inputs.previous.read() if inputs.previous else None,
+            folder=inputs.scratch,
             progress=report.advance(f"embed {source}"),
         )
+        shutil.rmtree(inputs.scratch, ignore_errors=True)
+        return found
 
     return Stage(
         datasets=(target,),

@@ -113,6 +113,38 @@ def test_progress_counts_new_texts():
     assert seen == [(2, 2)]
 
 
+def test_a_stopped_run_goes_on_with_the_next_part(tmp_path, monkeypatch):
+    monkeypatch.setattr("pipelines.embeddings._table._PART", 4)
+    frame = people(*(f"person {'x' * n}" for n in range(10)))
+    whole, stopped, again = Hashing(), Hashing(), Hashing()
+
+    def stop(done, of):
+        if done == 8:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        table(frame, stopped, folder=tmp_path, progress=stop)
+    seen = []
+    found = table(frame, again, folder=tmp_path, progress=lambda *at: seen.append(at))
+    assert found.equals(table(frame, whole))
+    # The first part was finished; the second was stopped before it was kept.
+    assert sorted(again.encoded) == sorted(whole.encoded[4:])
+    assert seen == [(4, 10), (8, 10), (10, 10)]
+
+
+def test_damaged_parts_and_those_of_another_model_are_encoded_again(tmp_path):
+    frame = people("one", "two")
+    table(frame, Hashing(), folder=tmp_path)
+    [part] = tmp_path.glob("*.npy")
+    other = Hashing(name="letters@00000002")
+    table(frame, other, folder=tmp_path)
+    part.write_bytes(part.read_bytes()[:-7])
+    again = Hashing()
+    found = table(frame, again, folder=tmp_path)
+    assert len(other.encoded) == len(again.encoded) == 2
+    assert found.equals(table(frame, Hashing()))
+
+
 def test_item_text_has_the_plot_before_the_names_and_no_gaps():
     items = pl.DataFrame(
         {
