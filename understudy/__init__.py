@@ -6,7 +6,8 @@
 
 Reading releases needs the core packages only. Environments, training and the pipeline are extras
 (``pip install 'understudy[env]'``); a missing package is a ``MissingPackageError`` that names its
-extra. Every name is imported when it is first used.
+extra. Where gymnasium is installed, ``gymnasium.make("Understudy/Movies-v0")`` works after
+``import understudy``. Names that need an extra are imported when they are first used.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ from typing import TYPE_CHECKING, Any
 from pipelines import __version__
 from pipelines.errors import MissingPackageError, UnderstudyError
 from pipelines.extras import missing_package
+from sim import ENVIRONMENTS, Release, Table, open_release
 
 if TYPE_CHECKING:
-    from sim import ENVIRONMENTS, Release, Table, open_release
     from sim.environment import RecommendationEnv, RecommendationVectorEnv, SlateEnv, World
     from sim.recommenders import evaluate_offline, open_recommender
     from sim.training import train
@@ -42,16 +43,12 @@ __all__ = [
 ]
 
 _MODULES = {
-    "ENVIRONMENTS": "sim",
     "RecommendationEnv": "sim.environment",
     "RecommendationVectorEnv": "sim.environment",
-    "Release": "sim",
     "SlateEnv": "sim.environment",
-    "Table": "sim",
     "World": "sim.environment",
     "evaluate_offline": "sim.recommenders",
     "open_recommender": "sim.recommenders",
-    "open_release": "sim",
     "train": "sim.training",
 }
 

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 FORBIDDEN = (
     "dagster",
     "dagster_dbt",
@@ -27,8 +29,9 @@ def loaded(code: str, *names: str) -> list[str]:
     return done.stdout.splitlines()[-1].split()
 
 
-def test_importing_sim_loads_nothing_heavy_and_registers_the_environment() -> None:
-    code = "import sim, gymnasium\nassert 'Understudy/Movies-v0' in gymnasium.registry"
+@pytest.mark.parametrize("module", ["sim", "understudy"])
+def test_import_loads_nothing_heavy_and_registers_the_environments(module: str) -> None:
+    code = f"import {module}, gymnasium\nassert 'Understudy/Movies-v0' in gymnasium.registry"
     assert loaded(code, *FORBIDDEN, "polars", "pyarrow", "scipy", "sim.environment") == []
 
 
@@ -51,11 +54,11 @@ def test_an_episode_with_the_statistical_rater_loads_neither_torch_nor_an_orches
     assert loaded(code, *FORBIDDEN) == []
 
 
-def test_sim_works_where_gymnasium_is_not_installed(tmp_path: Path) -> None:
+def test_release_reader_works_where_gymnasium_is_not_installed() -> None:
     code = (
         "import importlib.util\n"
         "real = importlib.util.find_spec\n"
         "importlib.util.find_spec = lambda n, *a: None if n == 'gymnasium' else real(n, *a)\n"
-        "import sim\nassert sim.open_release"
+        "import understudy\nassert understudy.open_release"
     )
     assert loaded(code, "gymnasium") == []
