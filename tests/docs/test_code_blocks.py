@@ -1,21 +1,42 @@
-"""Every code block of README and docs runs, and every command line in them is accepted."""
+"""Python blocks of README and docs run, command lines parse, settings are valid."""
 
 from __future__ import annotations
 
+import ast
+import importlib
 import re
 import shlex
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
 import click
 import pytest
 import typer
+import yaml
+
+from pipelines.config import Settings
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-PAGES = sorted([REPOSITORY / "README.md", *(REPOSITORY / "docs").rglob("*.md")])
-BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+PAGES = sorted(
+    [*(REPOSITORY / name for name in ("README.md", "CONTRIBUTING.md", "examples/README.md")),
+     *(REPOSITORY / "docs").rglob("*.md")]
+)  # fmt: skip
+BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+SHELLS = ("console", "sh", "bash")
+#: Languages of blocks; `text` is output.
+LANGUAGES = {*SHELLS, "mermaid", "python", "sql", "text", "toml", "yaml"}
+#: Programs of others, whose arguments are not ours to check.
+OTHER_PROGRAMS = {
+    "git",
+    "llama-server",
+    "ollama",
+    "source",
+    "tensorboard",
+    "vllm",
+}
 #: A block that begins with this comment shows what only a user can complete (a class of theirs).
 FRAGMENT = "# fragment"
 
@@ -32,13 +53,20 @@ def python_pages() -> Iterator[object]:
             yield pytest.param(found, id=str(page.relative_to(REPOSITORY)))
 
 
-def command_lines() -> Iterator[object]:
+def lines() -> Iterator[tuple[Path, list[str]]]:
+    """Words of every command line, with its page."""
     for page in PAGES:
-        for block in blocks(page, "console", "sh", "bash"):
+        for block in blocks(page, *SHELLS):
             for line in block.replace("\\\n", " ").splitlines():
-                words = shlex.split(line.removeprefix("$ "), comments=True)
-                if words[:1] == ["understudy"]:
-                    yield pytest.param(words, id=f"{page.name}: {' '.join(words)}")
+                line = re.sub(r"<[^>]*>", "x", line.removeprefix("$ "))
+                if words := shlex.split(re.sub(r"^([A-Z_]+=\S+ )+", "", line), comments=True):
+                    yield page, words
+
+
+def own_command_lines() -> Iterator[object]:
+    for page, words in lines():
+        if words[0] in ("understudy", "sim"):
+            yield pytest.param(words, id=f"{page.name}: {' '.join(words)}")
 
 
 @pytest.mark.slow
@@ -67,16 +95,94 @@ def test_python_blocks_of_a_page_run_in_order(
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("words", list(command_lines()))
+@pytest.mark.parametrize("words", list(own_command_lines()))
 def test_command_lines_are_accepted(words: list[str]) -> None:
     """The command exists, and its arguments parse; nothing is run."""
     from pipelines.cli.main import app
 
     command = typer.main.get_command(app)
     context = click.Context(command, info_name=words[0])
-    rest = [re.sub(r"<[^>]*>", "x", word) for word in words[1:]]
+    rest = words[1:]
     while isinstance(command, click.Group):
         name, found, rest = command.resolve_command(context, rest)
         assert found is not None, f"no command {name!r}"
         command, context = found, click.Context(found, parent=context, info_name=name)
     command.make_context(words[-1], rest, parent=context.parent)
+
+
+def test_every_block_says_its_language() -> None:
+    unknown = [
+        f"{page.name}: {language or text[:40]!r}"
+        for page in PAGES
+        for language, text in BLOCK.findall(page.read_text("utf-8"))
+        if language not in LANGUAGES
+    ]
+    assert unknown == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_no_block_is_hidden_from_these_tests_by_indentation(page: Path) -> None:
+    prose = BLOCK.sub("", page.read_text("utf-8"))
+    assert re.findall(r"\n\n( {4}\S.*)", prose) == []
+
+
+def test_commands_of_others_name_what_exists() -> None:
+    """Targets of make, extras of pip, programs of an environment, variables of the settings."""
+    targets = set(re.findall(r"^([a-z-]+):", (REPOSITORY / "Makefile").read_text(), re.MULTILINE))
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text("utf-8"))["project"]
+    for page, words in lines():
+        where = f"{page.name}: {' '.join(words)}"
+        program = Path(words[0]).name
+        if program == "make":
+            assert words[1] in targets, where
+        elif program == "pip":
+            for extras in re.findall(r"\[(\S+)\]", " ".join(words)):
+                assert set(extras.split(",")) <= set(project["optional-dependencies"]), where
+            for file in re.findall(r"-r (\S+)", " ".join(words)):
+                assert (REPOSITORY / file).is_file(), where
+        elif program == "export":
+            for name in (word.partition("=")[0] for word in words[1:]):
+                section, _, field = name.removeprefix("UNDERSTUDY_").lower().partition("__")
+                values = getattr(Settings(), section)
+                assert not field or hasattr(values, field), where
+        else:
+            ours = program in ("understudy", "sim", "python", "python3.11", "pre-commit")
+            assert ours or words[0] in OTHER_PROGRAMS, where
+
+
+@pytest.mark.parametrize(
+    ("page", "text"),
+    [
+        pytest.param(page, text, id=f"{page.name}-{n}")
+        for page in PAGES
+        for n, text in enumerate(blocks(page, "yaml"))
+    ],
+)
+def test_yaml_blocks_are_settings(page: Path, text: str) -> None:
+    values = yaml.safe_load(text)
+    if page.name == "operations.md":  # an instance of Dagster: test_operations.py
+        return
+    if "resources" in values:  # the Launchpad: settings by their dotted names
+        values = values["resources"]["workbench"]["config"]["set"]
+        for name in values:
+            section, _, field = name.partition(".")
+            assert hasattr(getattr(Settings(), section), field)
+        return
+    assert set(values) <= set(Settings.model_fields)
+    Settings(**values)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        pytest.param(text, id=f"{page.name}-{n}")
+        for page in PAGES
+        for n, text in enumerate(blocks(page, "python"))
+        if text.startswith(FRAGMENT)
+    ],
+)
+def test_fragments_parse_and_their_imports_of_ours_exist(code: str) -> None:
+    for node in ast.walk(ast.parse(code)):
+        if isinstance(node, ast.ImportFrom) and node.module.split(".")[0] in ("sim", "pipelines"):
+            module = importlib.import_module(node.module)
+            assert all(hasattr(module, alias.name) for alias in node.names)

@@ -143,7 +143,7 @@ def test_the_readmes_output_is_that_of_the_sample_world(
     assert result.returncode == 0, result.stdout + result.stderr
     movies = of_movies(json.loads(result.stdout))
     (block,) = re.findall(
-        r"^```\n(Published movies@.*?)^```", (repository / "README.md").read_text("utf-8"),
+        r"^```text\n(Published movies@.*?)^```", (repository / "README.md").read_text("utf-8"),
         re.MULTILINE | re.DOTALL,
     )  # fmt: skip
     stated, made = figures(block), figures(terminal(movies["summary"]))
