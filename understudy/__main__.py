@@ -1,27 +1,6 @@
-"""The console script ``understudy``, and ``sim``, another name of it."""
+"""``python -m understudy``: the command line."""
 
-from __future__ import annotations
-
-import sys
-
-from pipelines.extras import missing_package
-
-__all__ = ["main", "sim"]
-
-
-def main() -> None:
-    """Run the command line and exit."""
-    try:
-        from pipelines.cli.main import main as run
-    except ModuleNotFoundError as error:
-        fault = missing_package(error, where="understudy")
-        print(f"error: {fault}", file=sys.stderr)
-        sys.exit(fault.exit_code)
-    run()
-
-
-sim = main
-
+from pipelines.__main__ import main
 
 if __name__ == "__main__":
     main()

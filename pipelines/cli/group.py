@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import difflib
+import inspect
 import os
+import re
 import sys
 import traceback
 from collections.abc import Callable, Sequence
@@ -154,6 +156,18 @@ def debug_wanted(words: Sequence[str]) -> bool:
     return wants("--debug", words) or os.environ.get("UNDERSTUDY_DEBUG", "") not in {"", "0"}
 
 
+def unwrapped(command: Any) -> Any:
+    """The command, with one line per paragraph in its help and that of its subcommands.
+
+    The framework keeps line breaks of docstrings, which are narrower or wider than the terminal.
+    """
+    if command.help:
+        command.help = re.sub(r"(?<!\n)\n(?!\n)", " ", inspect.cleandoc(command.help))
+    for child in getattr(command, "commands", {}).values():
+        unwrapped(child)
+    return command
+
+
 class RootGroup(TyperGroup):
     """``understudy``: its own commands and those registered as entry points."""
 
@@ -178,12 +192,13 @@ class RootGroup(TyperGroup):
         name = args[0]
         entry = None if name in self.commands else self.registered().get(name)
         if entry is not None:
-            return name, load_command(entry), args[1:]
+            return name, unwrapped(load_command(entry)), args[1:]
         if name not in self.commands and not name.startswith("-"):
             # The framework's own suggestion knows nothing of registered commands.
             near = difflib.get_close_matches(name, self.list_commands(ctx), n=1)
             ctx.fail(f"No such command {name!r}." + (f" Did you mean {near[0]!r}?" if near else ""))
-        return super().resolve_command(ctx, args)
+        found, command, rest = super().resolve_command(ctx, args)
+        return found, unwrapped(command), rest
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse, taking ``--debug`` from wherever it stands."""

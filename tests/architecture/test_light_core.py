@@ -77,8 +77,7 @@ print(env.step(3)[4]["rating_status"])
         ("import understudy; understudy.RecommendationEnv", "env"),
         ("import understudy; understudy.train", "train"),
         ("import sim._release as r; r.Table('items', None).duckdb()", "env"),
-        ("from understudy.__main__ import main; main()", "env"),
-        ("from understudy.__main__ import sim; sim()", "env"),
+        ("from pipelines.__main__ import main; main()", "env"),
     ],
 )
 def test_missing_package_names_its_extra(code: str, extra: str, repository: Path) -> None:

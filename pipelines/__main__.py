@@ -1,0 +1,24 @@
+"""The console scripts ``understudy`` and ``sim``: here, to import the command line alone."""
+
+from __future__ import annotations
+
+import sys
+
+from pipelines.extras import missing_package
+
+__all__ = ["main"]
+
+
+def main() -> None:
+    """Run the command line and exit."""
+    try:
+        from pipelines.cli.main import main as run
+    except ModuleNotFoundError as error:
+        fault = missing_package(error, where="understudy")
+        print(f"error: {fault}", file=sys.stderr)
+        sys.exit(fault.exit_code)
+    run()
+
+
+if __name__ == "__main__":
+    main()
