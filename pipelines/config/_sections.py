@@ -184,7 +184,7 @@ class EnsembleMember(Section):
 
 _RATERS = (
     *("statistical", "random", "mean", "llm", "ensemble", "replay"),
-    *("facets", "text", "words", "listwise"),
+    *("facets", "text", "words", "listwise", "surrogate"),
 )
 
 
@@ -201,7 +201,8 @@ class ScoringSettings(Section):
         "statistical",
         description="Rater of the scores: `statistical` needs no model, `llm` asks the engine of "
         "the section `engine`, `ensemble` averages the raters of `ensemble`, `replay` repeats "
-        "stored scores; `random` and `mean` are baselines; `module:Class` is one of your own. Of "
+        "stored scores, `surrogate` answers as the rater that it was learned from (section "
+        "`surrogate`); `random` and `mean` are baselines; `module:Class` is one of your own. Of "
         "products in choice sets: `facets` reads stated tastes, `text` similarity of texts, "
         "`words` the words of the description, `listwise` asks the engine about a whole set.",
     )
@@ -487,11 +488,11 @@ class TrainingSettings(Section):
         pattern=r"^([a-z0-9][a-z0-9-]*@)?(latest|[0-9a-f]{4,16})$",
         description="That release: `latest`, or pinned as `movies@<version>`.",
     )
-    rater: Literal["statistical", "replay", "llm"] = Field(
+    rater: Literal["statistical", "replay", "surrogate", "llm"] = Field(
         "statistical",
         description="Rater of recommended items: `statistical` needs no language model, "
-        "`replay` draws from the release's stored scores, `llm` asks the engine of the section "
-        "`engine`.",
+        "`replay` draws from the release's stored scores, `surrogate` asks a model of them, "
+        "`llm` the engine of the section `engine`.",
     )
     algo: Literal["a2c", "ppo", "trpo", "dqn"] = Field(
         "a2c", description="Algorithm (SUBER, appendix F); docs/training.md has its settings."
@@ -592,6 +593,53 @@ class TuningSettings(Section):
         4, ge=1, description="Looks without a lower loss after which training ends (count)."
     )
     seed: int = Field(23, ge=0, description="Seed of cuts, weights, order and dropout.")
+
+
+class SurrogateSettings(Section):
+    """Surrogates of raters, learned from stored scores (no part of any release)."""
+
+    # A release is the same whatever is learned from it afterwards; the surrogate's own build is
+    # hashed with all of these but the runtime fields, which are for its readers.
+    identity: ClassVar[bool] = False
+    runtime_fields = frozenset({"snapshot", "allow_below_floor"})
+
+    teacher: str | None = Field(
+        None,
+        description="Rater whose scores are learned from (the column `rater`); default: the only "
+        "ones.",
+    )
+    rank: int = Field(32, ge=1, le=256, description="Factors of personas and items (count).")
+    sweeps: int = Field(15, ge=1, le=200, description="Passes over the pairs at most (count).")
+    hold_out_personas: Share = Field(
+        0.1, description="Share of personas, by hash, that are in no pair that is learned from."
+    )
+    hold_out_items: Share = Field(
+        0.05, description="Share of items, by hash, that are in no pair that is learned from."
+    )
+    hold_out_pairs: Share = Field(
+        0.05, description="Share of the other pairs that are held out, by hash."
+    )
+    rounds: int = Field(
+        0,
+        ge=0,
+        le=10,
+        description="Rounds in which the teacher is asked, with histories, about states that a "
+        "policy visits (count); 0: memories change nothing.",
+    )
+    visited: int = Field(
+        5_000, ge=100, le=10_000_000, description="States that a round asks about (count, about)."
+    )
+    seed: int = Field(29, ge=0, description="Seed of what is held out and of visits.")
+    snapshot: str = Field(
+        "latest",
+        pattern=r"^(latest|[0-9a-f]{16})$",
+        description="Version of `<domain>.rating_surrogate` that the rater `surrogate` reads.",
+    )
+    allow_below_floor: bool = Field(
+        False,
+        description="Whether environments open a surrogate for kinds of pairs on which it is not "
+        "shown to be better than a mean; their episodes then carry a warning.",
+    )
 
 
 class DialogueSettings(Section):

@@ -43,6 +43,7 @@ from pipelines.config._sections import (
     RuntimeSettings,
     ScoringSettings,
     SplitSettings,
+    SurrogateSettings,
     TmdbSettings,
     TrainingSettings,
     TuningSettings,
@@ -92,6 +93,7 @@ class Settings(BaseSettings):
     matching: MatchingSettings = Field(default_factory=MatchingSettings)
     training: TrainingSettings = Field(default_factory=TrainingSettings)
     tuning: TuningSettings = Field(default_factory=TuningSettings)
+    surrogate: SurrogateSettings = Field(default_factory=SurrogateSettings)
     dialogue: DialogueSettings = Field(default_factory=DialogueSettings)
     tmdb: TmdbSettings = Field(default_factory=TmdbSettings)
     execution: ExecutionSettings = Field(default_factory=ExecutionSettings)

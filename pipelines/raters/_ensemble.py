@@ -12,7 +12,7 @@ import numpy.typing as npt
 import polars as pl
 
 from pipelines.errors import ConfigError
-from pipelines.raters.protocol import OK, RATERS, Floats, Rater, RatingBatch, all_pairs
+from pipelines.raters.protocol import OK, Floats, Rater, RatingBatch, all_pairs, asks_model
 from pipelines.scales import RatingScale
 
 
@@ -83,7 +83,7 @@ class EnsembleRater:
     @property
     def language_model(self) -> bool:
         """True if a member asks a language model."""
-        return any(getattr(r, "language_model", r.name not in RATERS) for r in self._raters)
+        return any(getattr(r, "language_model", asks_model(r.name)) for r in self._raters)
 
     @property
     def raters(self) -> tuple[Rater, ...]:

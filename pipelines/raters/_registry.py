@@ -19,6 +19,7 @@ from pipelines.llm.engines.tokens import model_tokenizer
 from pipelines.plugins import closing_on_error, plugin_class
 from pipelines.raters._ensemble import EnsembleRater
 from pipelines.raters._replay import ReplayRater
+from pipelines.raters._surrogate import SurrogateModel, SurrogateRater, find_surrogate
 from pipelines.raters.llm import ListwiseRater, LLMRater
 from pipelines.raters.protocol import Rater
 from pipelines.raters.report import Calibration, read_calibration
@@ -45,6 +46,7 @@ _CLASSES: dict[str, type[Any]] = {
     "text": TextRater,
     "words": WordsRater,
     "listwise": ListwiseRater,
+    "surrogate": SurrogateRater,
 }
 #: Name of the calibration beside a model's files.
 CALIBRATION = "calibration.json"
@@ -72,7 +74,8 @@ def open_rater(
     Parameters
     ----------
     settings
-        The sections `scoring` or `product_scoring`, `engine` and `serving` are read.
+        The sections `scoring` or `product_scoring`, `engine` and `serving` are read; of the
+        rater `surrogate`, also `surrogate` and the store's home.
     items, tables
         Tables by name: ``item_stats, interactions, splits, item_embeddings, persona_embeddings,
         preference_scores, choice_set_items, facets``; the large ones may be lazy. Each class
@@ -114,6 +117,10 @@ def open_rater(
             return RandomRater(scale_named(scoring.scale))
         if kind == "replay":
             return ReplayRater(there["preference_scores"], rater=scoring.replay)
+        if kind == "surrogate":
+            found = find_surrogate(settings.runtime.home, domain, settings.surrogate.snapshot)
+            known = {table: rows for table, rows in there.items() if table in SurrogateRater.uses}
+            return SurrogateRater(SurrogateModel.load(found.path), **known)
         if kind in ("facets", "text", "words"):
             return _of_products(kind, there, scoring)
         if kind not in ("llm", "listwise"):

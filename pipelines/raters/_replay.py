@@ -9,7 +9,15 @@ import numpy.typing as npt
 import polars as pl
 
 from pipelines.errors import ConfigError, ContractError
-from pipelines.raters.protocol import OK, RATERS, BoundRater, Floats, Ints, RatingBatch, all_pairs
+from pipelines.raters.protocol import (
+    OK,
+    BoundRater,
+    Floats,
+    Ints,
+    RatingBatch,
+    all_pairs,
+    asks_model,
+)
 from pipelines.renames import RENAMED
 from pipelines.scales import RatingScale, scale_named
 
@@ -102,7 +110,7 @@ class ReplayRater:
     @property
     def language_model(self) -> bool:
         """True if a language model made the scores; judged by the rater name without keys."""
-        return self._of not in RATERS if self._keyed is None else self._keyed
+        return asks_model(self._of) if self._keyed is None else self._keyed
 
     @property
     def places(self) -> pl.DataFrame:

@@ -23,6 +23,7 @@ __all__ = [
     "Rater",
     "RatingBatch",
     "all_pairs",
+    "asks_model",
     "bind",
     "layers",
 ]
@@ -147,6 +148,15 @@ class Rater(Protocol):
         ...
 
 
+def asks_model(name: str) -> bool:
+    """Whether a rater of this name asks a language model, as far as the name says.
+
+    >>> asks_model("llm:m"), asks_model("surrogate:llm:m"), asks_model("mean")
+    (True, False, False)
+    """
+    return name not in RATERS and not name.startswith("surrogate:")
+
+
 def all_pairs(personas: int, items: int) -> Ints:
     """Row numbers of every persona with every item, persona by persona.
 
@@ -195,13 +205,15 @@ class BoundRater:
     Environments rate few personas and items thousands of times a second, each time with another
     memory. This class serves any :class:`Rater`, through tables; subclasses compute what does not
     change once. ``language_model`` and ``note`` (one sentence, for people) tell whether a language
-    model makes the ratings.
+    model makes the ratings, ``warning`` what a reader of results must know, else None.
     """
+
+    warning: str | None = None
 
     def __init__(self, rater: Rater, personas: pl.DataFrame, items: pl.DataFrame) -> None:
         self._rater, self._personas, self._items = rater, personas, items
         self.name, self.scale = rater.name, rater.scale
-        self.language_model: bool = getattr(rater, "language_model", rater.name not in RATERS)
+        self.language_model: bool = getattr(rater, "language_model", asks_model(rater.name))
         self.note = f"Ratings are those of the rater {self.name}" + (
             ", a language model." if self.language_model else ": no language model was used."
         )

@@ -20,7 +20,12 @@ from pipelines.raters.statistical._products import (
     around,
     positions,
 )
-from pipelines.raters.statistical._profiles import EFFECTS, Catalogue, genre_matrix
+from pipelines.raters.statistical._profiles import (
+    EFFECTS,
+    Catalogue,
+    genre_matrix,
+    vector_matrix,
+)
 from pipelines.raters.statistical._rater import HUMAN, StatisticalRater
 
 __all__ = [
@@ -50,4 +55,5 @@ __all__ = [
     "positions",
     "source_scale",
     "stated_genres",
+    "vector_matrix",
 ]

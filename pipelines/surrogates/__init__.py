@@ -1,0 +1,24 @@
+"""Surrogates of raters: learned from stored scores, judged on held-out pairs."""
+
+from pipelines.surrogates._build import Taught, Teacher, save_surrogate, teach, teacher_of
+from pipelines.surrogates._fidelity import FIGURES, compare, fidelity_markdown
+from pipelines.surrogates._learn import Fit, Pairs, fit_memory, fit_pairs
+
+#: Raised whenever the same tables and settings give another surrogate.
+CODE_VERSION = "1"
+
+__all__ = [
+    "CODE_VERSION",
+    "FIGURES",
+    "Fit",
+    "Pairs",
+    "Taught",
+    "Teacher",
+    "compare",
+    "fidelity_markdown",
+    "fit_memory",
+    "fit_pairs",
+    "save_surrogate",
+    "teach",
+    "teacher_of",
+]
