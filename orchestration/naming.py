@@ -6,7 +6,14 @@ from typing import Any
 
 import dagster as dg
 
-from pipelines.contracts import CAPTIONS, CONTRACTS, MATCHING, SIMULATIONS, TUNING
+from pipelines.contracts import (
+    CAPTIONS,
+    CONTRACTS,
+    MATCHING,
+    SIMULATIONS,
+    SURROGATES,
+    TUNING,
+)
 from pipelines.domains import DOMAINS
 from pipelines.sources import SOURCES
 
@@ -85,7 +92,13 @@ def asset_spec(
     """Spec of the asset that writes ``dataset``, described by its contract."""
     key = asset_key(dataset)
     # Made by jobs of their own: a release takes these tables where they fit, and waits for none.
-    apart = {"matching": MATCHING, "captions": CAPTIONS, "agents": SIMULATIONS, "tuning": TUNING}
+    apart = {
+        "matching": MATCHING,
+        "captions": CAPTIONS,
+        "agents": SIMULATIONS,
+        "tuning": TUNING,
+        "surrogates": SURROGATES,
+    }
     domain = domain_of(dataset)
     alone = dataset == "trained_policy" or dataset.partition(".")[0] not in {*DOMAINS, "raw"}
     group = next(

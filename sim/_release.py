@@ -279,6 +279,11 @@ class Release(Mapping[str, Table]):
         return Path(self._stored.path)
 
     @property
+    def home(self) -> Path:
+        """Folder of the store that holds it."""
+        return Path(self._stored.home)
+
+    @property
     def settings(self) -> dict[str, Any]:
         """Identity settings it was made with."""
         return dict(self._stored.settings)

@@ -98,7 +98,12 @@ def _pinned(settings: Settings) -> str:
 
 def _training(settings: Settings) -> dict[str, Any]:
     # The interval of checkpoints changes no policy; which release was read is among the inputs.
-    return settings.training.model_dump(mode="json", exclude={"checkpoint_every", "release"})
+    values = settings.training.model_dump(mode="json", exclude={"checkpoint_every", "release"})
+    if settings.training.rater == "surrogate":
+        home, domain = settings.runtime.home, settings.training.domain
+        version = settings.surrogate.snapshot
+        values["surrogate"] = raters.surrogate_version(home, domain, version)
+    return values
 
 
 def policies_stage(domain: str) -> Stage:

@@ -43,6 +43,11 @@ REPORTS = {
         "A rating model trained on people's ratings (settings: `tuning`), calibrated and judged; "
         "no release needs it.",
     ),
+    "train_surrogate": (
+        "surrogates",
+        "A small model of the rater whose scores are stored (settings: `surrogate`), and its "
+        "fidelity on held-out pairs; no release needs it.",
+    ),
     "simulate": (
         "agents",
         "Agents that visit recommenders page by page on the latest release of a domain: "

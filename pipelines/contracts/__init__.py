@@ -25,6 +25,7 @@ from pipelines.contracts.raw_amazon import RAW_AMAZON
 from pipelines.contracts.raw_files import RAW_FILES
 from pipelines.contracts.raw_steam import RAW_STEAM
 from pipelines.contracts.simulations import SIMULATIONS
+from pipelines.contracts.surrogates import SURROGATE_DOMAINS, SURROGATES
 from pipelines.contracts.training import TRAINING
 from pipelines.contracts.tuning import TUNED_DOMAINS, TUNING
 
@@ -40,6 +41,8 @@ __all__ = [
     "PUBLISHED",
     "RAW",
     "SIMULATIONS",
+    "SURROGATES",
+    "SURROGATE_DOMAINS",
     "TRAINING",
     "TUNED_DOMAINS",
     "TUNING",
@@ -65,6 +68,7 @@ CONTRACTS: dict[str, Contract] = (
     | MATCHING
     | CAPTIONS
     | TUNING
+    | SURROGATES
     | ABLATIONS
     | TRAINING
     | SIMULATIONS

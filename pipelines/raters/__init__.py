@@ -32,6 +32,7 @@ from pipelines.raters._surrogate import (
     cuts_of,
     find_surrogate,
     ordinal,
+    surrogate_version,
 )
 from pipelines.raters.llm import EXPLANATIONS, ListwiseRater, LLMRater
 from pipelines.raters.protocol import (
@@ -193,6 +194,7 @@ __all__ = [
     "shard_numbers",
     "similarity",
     "source_scale",
+    "surrogate_version",
     "to_answers",
     "total_variation",
     "whole_report",

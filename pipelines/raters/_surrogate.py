@@ -38,6 +38,7 @@ __all__ = [
     "cuts_of",
     "find_surrogate",
     "ordinal",
+    "surrogate_version",
 ]
 
 Bools = npt.NDArray[np.bool_]
@@ -427,6 +428,14 @@ def find_surrogate(home: Path, domain: str, version: str = "latest") -> Snapshot
             where=f"surrogate.snapshot is {version}: {error}",
             hint="understudy run --job train_surrogate",
         ) from None
+
+
+def surrogate_version(home: Path, domain: str, version: str = "latest") -> str:
+    """Version of a domain's surrogate, part of what is made with it; ``none`` if there is none."""
+    try:
+        return find_surrogate(home, domain, version).version
+    except ConfigError:
+        return "none"
 
 
 def cuts_of(gaps: Floats, anchor: float) -> Floats:

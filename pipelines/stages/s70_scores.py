@@ -289,6 +289,9 @@ def _asked(settings: Settings, domain: str) -> dict[str, Any]:
             "prompt": rating_prompt_digest(scoring.layout) + lists,
             **decided,
         }
+    if "surrogate" in names:
+        home, version = settings.runtime.home, settings.surrogate.snapshot
+        return {"surrogate": raters.surrogate_version(home, domain, version)}
     if ":" in scoring.rater:
         return {"rater": getattr(raters.rater_class(scoring.rater), "code_version", "1")}
     return {}

@@ -120,7 +120,9 @@ def open_rater(
     Raises
     ------
     ConfigError
-        If there is no such rater, or its engine can't be opened.
+        If there is no such rater, or its engine can't be opened; if a surrogate is not shown to be
+        better than a mean on some kind of pairs here, unless the present settings have
+        ``surrogate.allow_below_floor``: then the rater carries a ``warning``.
     ReleaseError
         If the release lacks a table that the rater needs.
     """
@@ -131,12 +133,31 @@ def open_rater(
         return rater
     items = release["items"].polars().sort("item_id")
     if isinstance(rater, str | Engine):
-        return bind(_opened(rater, release, items), cast.frame, items)
+        return _faithful(bind(_opened(rater, release, items), cast.frame, items))
     if isinstance(rater, Rater):
-        return bind(rater, cast.frame, items)
+        return _faithful(bind(rater, cast.frame, items))
     raise ConfigError(
         "neither a rater nor an engine", where=type(rater).__name__, hint="see open_rater"
     )
+
+
+def _faithful(bound: BoundRater) -> BoundRater:
+    """The rater, unless it is a surrogate that is no better than a mean on pairs at hand."""
+    from pipelines.config import load_settings
+    from pipelines.raters import BoundSurrogate
+
+    if not isinstance(bound, BoundSurrogate) or not bound.below_floor:
+        return bound
+    kinds = "; ".join(bound.below_floor)
+    if not load_settings().surrogate.allow_below_floor:
+        raise ConfigError(
+            f"it is not shown to be better than a mean on pairs of {kinds}",
+            where=bound.name,
+            hint="surrogate.allow_below_floor=true opens it with a warning",
+        )
+    bound.warning = f"This surrogate is not shown to be better than a mean on pairs of {kinds}."
+    bound.note = f"{bound.note} {bound.warning}"
+    return bound
 
 
 def _opened(rater: str | Engine, release: Release, items: pl.DataFrame) -> Rater:
@@ -153,7 +174,10 @@ def _opened(rater: str | Engine, release: Release, items: pl.DataFrame) -> Rater
     scoring |= {"rater": name, "replay": None}
     if name != "ensemble":
         scoring["ensemble"] = ()
-    settings = Settings(scoring=scoring)
+    runtime = {"home": release.home}
+    settings = Settings(scoring=scoring, runtime=runtime)
+    if name == "surrogate":
+        settings = Settings(scoring=scoring, runtime=runtime, surrogate=load_settings().surrogate)
     if isinstance(rater, str) and name in ("llm", "ensemble"):
         named = made.get("engine", {}).get("kind", "none") != "none"
         engine = {"engine": made["engine"]} if named else {}

@@ -80,6 +80,8 @@ class EpisodeLog:
             "scale": env.scale.name,
             "arguments": arguments,
         }
+        if env.rater.warning is not None:
+            metadata["warning"] = env.rater.warning
         form = "Slate" if core.slots > 1 else ""
         if isinstance(env, RecommendationVectorEnv):
             seen, done = env.single_observation_space, env.single_action_space

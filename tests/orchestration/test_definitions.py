@@ -33,6 +33,7 @@ def specs(defs: dg.Definitions) -> list[dg.AssetSpec]:
             "ablations",
             "train_policy",
             "train_rater",
+            "train_surrogate",
             "simulate",
             "experiments",
             "dialogues",
@@ -52,7 +53,8 @@ def test_every_asset_has_group_kinds_owner_description_and_code_version(
     assert len(specs) > 30
     for spec in specs:
         name = spec.key.to_user_string()
-        groups = {*DOMAINS, SHARED, spec.key.path[0], "matching", "captions", "agents"} | {"tuning"}
+        groups = {*DOMAINS, SHARED, spec.key.path[0], "matching", "captions", "agents"}
+        groups |= {"tuning", "surrogates"}
         assert spec.group_name in groups, name
         assert spec.tags["domain"] in {*DOMAINS, SHARED}, name
         assert spec.kinds, name

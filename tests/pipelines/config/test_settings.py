@@ -176,7 +176,7 @@ INCLUDE = {
 }
 EXCLUDE = {
     *("captions", "data", "dialogue", "matching", "runtime", "serving", "tmdb", "training"),
-    *("execution", "tuning"),
+    *("execution", "surrogate", "tuning"),
 }
 
 
