@@ -38,7 +38,7 @@ VISITED = "visited states"
 #: share of its steps at random (set by hand).
 _STEPS, _REMEMBERED, _SLATE, _RANDOM = 10, 10, 50, 0.2
 #: Least number of answers that a surrogate is learned from.
-_MIN_PAIRS = 200
+_MIN_PAIRS = 100
 #: Purposes of the draws by id.
 _HELD, _PAIR = 1, 2
 
