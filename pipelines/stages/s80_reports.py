@@ -41,8 +41,8 @@ def rater_report(inputs: Inputs, settings: Settings, report: Report) -> list[pl.
         for name in _ALWAYS
     ]
     extra: raters.Rater | None = None
-    # A replay has scores of personas only, and nothing to say about people.
-    if scoring.rater not in (*_ALWAYS, "replay"):
+    # A replay and a surrogate know personas only, and have nothing to say about people.
+    if scoring.rater not in (*_ALWAYS, "replay", "surrogate"):
         extra = raters.open_rater(
             settings, items=items, item_embeddings=vectors, domain=inputs.domain, **learned
         )

@@ -1,0 +1,160 @@
+"""Surrogates of several teachers on the current tables of a home: cost, fidelity, speed, learning.
+
+    python benchmarks/surrogates/measure.py --home HOME fidelity --teacher statistical ensemble
+    python benchmarks/surrogates/measure.py --home HOME learning --steps 40000 --seed 0 1 2
+
+Parts: `fidelity` (a surrogate per teacher; `shuffled` is the statistical teacher's with the facts
+of personas and items exchanged), `learning` (A2C on the current surrogate and on its teacher, both
+judged by the teacher, beside random and popular items).
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import tempfile
+import time
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from pipelines import raters, surrogates
+from pipelines.config import Settings, SurrogateSettings
+from pipelines.store import Store
+
+_READ = ("personas", "items", "item_stats", "item_embeddings", "persona_embeddings")
+
+
+def timed(call: Any) -> tuple[Any, float]:
+    """Result of a call, and its CPU seconds."""
+    started = time.process_time()
+    return call(), time.process_time() - started
+
+
+def shuffled(frame: pl.DataFrame, key: str, seed: int) -> pl.DataFrame:
+    """The same ids with each other's facts."""
+    order = np.random.default_rng(seed).permutation(frame.height).tolist()
+    return frame.select(key).hstack(frame.drop(key)[order])
+
+
+def scores_by(name: str, tables: dict[str, pl.DataFrame], store: Store) -> pl.DataFrame:
+    """The stored scores, or another teacher's for the same pairs."""
+    stored = store.current("movies.preference_scores").read()
+    if name in ("statistical", "shuffled"):
+        return stored
+    learned: dict[str, Any] = {
+        t: store.current(f"movies.{t}").scan() for t in ("interactions", "splits")
+    }
+    known = {k: v for k, v in tables.items() if k != "personas"}
+
+    def fitted(kind: str, taste: str) -> raters.Rater:
+        return raters.fit_rater(kind, scale="1-10", seed=11, taste=taste, **known, **learned)
+
+    rater: raters.Rater = fitted("statistical", "mean")
+    if name == "ensemble":
+        rater = raters.EnsembleRater([fitted("statistical", "drawn"), fitted("mean", "drawn")])
+    pairs = np.column_stack(
+        [
+            stored.select(key).join(
+                tables[side].select(key).with_row_index("row"), on=key, how="left",
+                maintain_order="left",
+            )["row"].to_numpy()
+            for key, side in (("persona_id", "personas"), ("item_id", "items"))
+        ]
+    ).astype(np.int64)  # fmt: skip
+    parts = [
+        rater.rate(tables["personas"], tables["items"], pairs=pairs[start : start + 65_536])
+        for start in range(0, len(pairs), 65_536)
+    ]
+    chances = pl.Series(np.concatenate([p.probabilities for p in parts]).tolist())
+    return stored.with_columns(rater=pl.lit(name), probabilities=chances)
+
+
+def fidelity(args: argparse.Namespace) -> None:
+    """A surrogate per teacher."""
+    store = Store(args.home)
+    tables = {name: store.current(f"movies.{name}").read() for name in _READ}
+    for name in args.teacher:
+        teacher = surrogates.teacher_of(
+            scores_by(name, tables, store), rater=None, error_budget=0.01
+        )
+        given = dict(tables)
+        if name == "shuffled":
+            for side, key in (("personas", "persona_id"), ("items", "item_id")):
+                given[side] = shuffled(tables[side], key, 1)
+                vectors = tables[f"{side[:-1]}_embeddings"]
+                given[f"{side[:-1]}_embeddings"] = shuffled(vectors, key, 2)
+            given["item_stats"] = shuffled(tables["item_stats"], "item_id", 1)
+        settings = SurrogateSettings(sweeps=args.sweeps)
+        taught, cpu = timed(partial(surrogates.teach, teacher, **given, settings=settings))
+        counts = taught.model.metadata["counts"]
+        print(f"## {name}\n\n{counts}, {cpu:.0f} CPU seconds, load {os.getloadavg()[0]:.0f}")
+        print(f"loss by sweep: {[round(v, 5) for v in taught.course]}\n\n{taught.markdown()}")
+        more = {k: v for k, v in given.items() if k.endswith(("stats", "embeddings"))}
+        rater = raters.SurrogateRater(taught.model, **more)
+        bound = rater.bind(given["personas"], given["items"])
+        rng = np.random.default_rng(0)
+        who = rng.integers(given["personas"].height, size=1_000_000)
+        what = rng.integers(given["items"].height, size=1_000_000)
+        runs = sorted(timed(partial(bound.rate, who, what))[1] for _ in range(5))
+        print(f"\n1,000,000 random pairs rated in {runs[2]:.2f} CPU seconds (median of 5)\n")
+
+
+def learning(args: argparse.Namespace) -> None:
+    """Policies trained on the surrogate and on its teacher, judged by the teacher."""
+    from sim.environment import World
+    from sim.metrics import evaluate
+    from sim.recommenders import open_recommender
+    from sim.training import Audience, RunSettings, Training
+
+    release = args.release
+    teacher = World.open(release, home=args.home, rater="statistical")
+    student = World.open(release, home=args.home, rater="surrogate")
+    audience = Audience(teacher, users=args.users, seed=0, retrieved=10)
+    played: dict[str, list[Any]] = {"random": [], "popular": []}
+    for seed in args.seed:
+        for name in ("random", "popular"):
+            options = {"seed": seed} if name == "random" else {}
+            made = open_recommender(name, **options).fit(teacher.release)
+            played[name].append(audience.play(made, seed=1_000 + seed))
+    for name, world in (("a2c on the teacher", teacher), ("a2c on the surrogate", student)):
+        for seed in args.seed:
+            settings = RunSettings(
+                steps=args.steps, seed=seed, evaluate_every=args.steps,
+                checkpoint_every=args.steps, users=2,
+            )  # fmt: skip
+            with tempfile.TemporaryDirectory() as folder:
+                run = Training(world, settings, Path(folder) / "run")
+                trained, cpu = timed(run.run)
+            print(f"{name}, seed {seed}: {args.steps / cpu:,.0f} steps per CPU second", flush=True)
+            played.setdefault(name, []).append(audience.play(trained.policy, seed=1_000 + seed))
+    print(f"\nload {os.getloadavg()[0]:.0f}, {len(audience.users)} users, judged by the teacher")
+    for name, lists in played.items():
+        figure = evaluate(lists)["average_reward"]
+        print(f"| {name} | {figure.value:.3f} [{figure.low:.3f}, {figure.high:.3f}] |")
+
+
+def main() -> None:
+    """Run a part."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--home", type=Path, required=True)
+    parts = parser.add_subparsers(required=True)
+    one = parts.add_parser("fidelity")
+    one.add_argument("--teacher", nargs="+", default=["statistical"])
+    one.add_argument("--sweeps", type=int, default=Settings().surrogate.sweeps)
+    one.set_defaults(call=fidelity)
+    two = parts.add_parser("learning")
+    two.add_argument("--release", default="movies@latest")
+    two.add_argument("--steps", type=int, default=40_000)
+    two.add_argument("--seed", type=int, nargs="+", default=[0, 1, 2])
+    two.add_argument("--users", type=int)
+    two.set_defaults(call=learning)
+    args = parser.parse_args()
+    args.call(args)
+
+
+if __name__ == "__main__":
+    main()
