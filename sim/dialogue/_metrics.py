@@ -6,7 +6,7 @@ and is left out.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,13 +17,14 @@ import polars as pl
 from pipelines.errors import ConfigError
 from pipelines.hints import nearest
 from sim.dialogue._answers import value_means
-from sim.dialogue._book import Book, Ints
+from sim.dialogue._book import Book, ChoiceSet, Ints
 from sim.dialogue._protocol import CONFIDENCES, REGRET_LEVELS, STATED
 from sim.metrics import RESAMPLES, Figure, paired_permutation, user_weights
 
 __all__ = [
     "METRICS",
     "Values",
+    "answers_used",
     "calibration",
     "calibration_error",
     "faithfulness",
@@ -235,11 +236,51 @@ def faithfulness(book: Book, turns: pl.DataFrame, episodes: pl.DataFrame) -> Val
 
     Answers without a value do not count.
     """
+
+    def above(shelf: ChoiceSet, column: Ints, rows: pl.DataFrame) -> Doubles:
+        people = {name: n for n, name in enumerate(book.persona_ids)}
+        persona = np.array([people[p] for p in rows["persona_id"].to_list()])
+        who, back = np.unique(persona, return_inverse=True)
+        y = shelf.y[who]
+        found = value_means(shelf, y) > np.nanmean(y, axis=1, keepdims=True)
+        return found[back, column].astype(np.float64)
+
+    return _of_answers(book, turns, episodes, above)
+
+
+def answers_used(book: Book, turns: pl.DataFrame, episodes: pl.DataFrame) -> Values:
+    """Share of facet answers whose value the sold product has, minus the share of products that do.
+
+    By lifetime and episode. 0 is expected of an agent that ignores answers. Answers without a
+    value and episodes without a sale do not count.
+    """
+
+    def excess(shelf: ChoiceSet, column: Ints, rows: pl.DataFrame) -> Doubles:
+        places = {name: n for n, name in enumerate(shelf.item_ids)}
+        sold = np.array([places[item] for item in rows["item_id"].to_list()])
+        found = shelf.members[sold, column] - shelf.members.mean(axis=0)[column]
+        return found.astype(np.float64)
+
+    return _of_answers(book, turns, episodes.filter(pl.col("item_id").is_not_null()), excess)
+
+
+def _of_answers(
+    book: Book,
+    turns: pl.DataFrame,
+    episodes: pl.DataFrame,
+    value: Callable[[ChoiceSet, Ints, pl.DataFrame], Doubles],
+) -> Values:
+    """Mean of a value of facet answers by lifetime and episode.
+
+    ``value`` is given a choice set, the answers' columns of its members, and their rows with the
+    episode's persona, category and sold item.
+    """
     keys = ["run", "seed", "episode"]
-    people = {name: n for n, name in enumerate(book.persona_ids)}
     sets = {s.category_id: s for s in book.sets}
-    answers = turns.filter(pl.col("kind") == "answer", pl.col("value").is_not_null()).join(
-        episodes.select(*keys, "persona_id", "category_id"), on=keys
+    answers = (
+        turns.filter(pl.col("kind") == "answer", pl.col("value").is_not_null())
+        .select(*keys, "facet_id", "value")
+        .join(episodes.select(*keys, "persona_id", "category_id", "item_id"), on=keys)
     )
     parts = []
     for (category,), rows in answers.group_by("category_id", maintain_order=True):
@@ -251,11 +292,7 @@ def faithfulness(book: Book, turns: pl.DataFrame, episodes: pl.DataFrame) -> Val
         }
         named = zip(rows["facet_id"].to_list(), rows["value"].to_list(), strict=True)
         column = np.array([columns[pair] for pair in named])
-        persona = np.array([people[p] for p in rows["persona_id"].to_list()])
-        who, back = np.unique(persona, return_inverse=True)
-        y = shelf.y[who]
-        above = value_means(shelf, y) > np.nanmean(y, axis=1, keepdims=True)
-        parts.append(rows.select("seed", "episode", value=pl.Series(above[back, column])))
+        parts.append(rows.select("seed", "episode", value=pl.Series(value(shelf, column, rows))))
     if not parts:
         return Values(np.zeros(0, np.int64), np.zeros(0), np.zeros((0, 0)))
     shares = pl.concat(parts).group_by("seed", "episode").agg(pl.col("value").mean())

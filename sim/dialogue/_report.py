@@ -20,6 +20,7 @@ from sim.dialogue._lifetimes import Lifetimes
 from sim.dialogue._metrics import (
     METRICS,
     Values,
+    answers_used,
     calibration,
     faithfulness,
     gap_closed,
@@ -49,6 +50,8 @@ FIGURES: dict[str, str] = METRICS | {
     "slope": "normalised regret per episode, by least squares in each lifetime",
     "memory_effect": "normalised regret with memory minus that without, same lifetimes",
     "faithful": "share of the customers' facet answers whose products score above the set's mean",
+    "answers_used": "share of facet answers whose value the sold product has, minus the share of "
+    "the set's products that have it; 0: answers are ignored",
     "skipped": "pairs that a lifetime's draw left out for their best score (count)",
     "regret_episode_N": "regret of the product that would be sold after so many questions (points)",
     **{
@@ -58,7 +61,7 @@ FIGURES: dict[str, str] = METRICS | {
 }
 #: Metrics of a report's table, of whole lifetimes.
 _TABLE = ("regret", "normalised_regret", "gap_closed", "top_1", "top_5", "questions", "repeated",
-          "unmatched", "faithful", "slope", "memory_effect", "failed")  # fmt: skip
+          "unmatched", "faithful", "answers_used", "slope", "memory_effect", "failed")  # fmt: skip
 #: Metrics over episodes.
 _CURVES = (
     "regret",
@@ -300,9 +303,10 @@ def _figures(book: Book, suite: Suite, rows: Rows, drawn: Sequence[Lifetimes]) -
                 found[f"ece_{name}", float(episode)] = _Point(figure, count)
             for episode in row.probes:
                 found.update(_probed(turns, episode))
-            faithful = faithfulness(book, turns, episodes)
-            if len(faithful.seeds):
-                found["faithful", 0.0] = _overall(faithful)
+            for name, measure in (("faithful", faithfulness), ("answers_used", answers_used)):
+                values = measure(book, turns, episodes)
+                if len(values.seeds):
+                    found[name, 0.0] = _overall(values)
         out.append(found)
     _compare(suite, rows, shares, out)
     return out

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,10 +10,11 @@ import polars as pl
 import pytest
 
 from pipelines.errors import ConfigError
-from sim.dialogue import Book, Lifetimes, open_agent, open_customer, play
+from sim.dialogue import Book, Facet, Lifetimes, open_agent, open_customer, play
 from sim.dialogue._metrics import (
     METRICS,
     Values,
+    answers_used,
     calibration,
     calibration_error,
     faithfulness,
@@ -20,6 +22,7 @@ from sim.dialogue._metrics import (
     paired,
     values_of,
 )
+from sim.dialogue.testing import sample_book
 
 
 def episodes(regrets: Any, *, chance: float = 40.0, ranks: Any = None) -> pl.DataFrame:
@@ -136,6 +139,27 @@ def test_faithful_answers_name_values_above_the_mean(book: Book) -> None:
         shares.append(faithfulness(book, found.turns, found.episodes).overall().value)
     assert shares[0] == 1.0
     assert 0.3 < shares[1] < 0.6
+
+
+def test_answers_are_used_where_the_sold_product_has_their_value() -> None:
+    # Four products; a colour is asked for, which one (red) or three (blue) of them have.
+    facet = Facet("f", "colour", "Which colour?", ("red", "blue"), np.array([0, 1, 1, 1], np.int8))
+    one = sample_book(sets=1)
+    [whole] = one.sets
+    shelf = replace(whole, facets=(facet,), item_ids=("a", "b", "c", "d"), y=whole.y[:, :4])
+    book = replace(one, sets=(shelf,))
+    rows = [("red", "a"), ("red", "b"), ("blue", "b"), (None, "a"), ("blue", None)]
+    common = {"run": "r", "seed": range(5), "episode": 1}
+    played = pl.DataFrame(
+        common | {"persona_id": "p", "category_id": shelf.category_id,
+                  "item_id": [sold for _, sold in rows]}
+    )  # fmt: skip
+    turns = pl.DataFrame(
+        common | {"kind": "answer", "facet_id": "f", "value": [value for value, _ in rows]}
+    )
+    found = answers_used(book, turns, played)
+    assert found.seeds.tolist() == [0, 1, 2]
+    assert found.values[:, 0].tolist() == [1 - 1 / 4, 0 - 1 / 4, 1 - 3 / 4]
 
 
 @pytest.mark.parametrize("agent", ["base", "dp", "thompson"])
