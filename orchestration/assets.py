@@ -8,6 +8,7 @@ from typing import Any
 import dagster as dg
 
 from orchestration.naming import asset_key, asset_spec
+from orchestration.resources import step_tags
 from orchestration.results import (
     absent,
     check_result,
@@ -78,6 +79,7 @@ def asset_options(stage: Stage, settings: Settings) -> dict[str, Any]:
         "can_subset": stage.left_out is not None,
         "pool": stage.pool,
         "retry_policy": transient_retry if stage.retry else None,
+        "op_tags": step_tags(stage.name),
     }
 
 

@@ -17,8 +17,10 @@ from orchestration.defs.releases import release_assets
 from orchestration.defs.sensors import original_files, sensors
 from orchestration.defs.warehouse import configured_models, dbt_resource
 from orchestration.launchpad import workbench_resource
+from pipelines.config import Settings
 from pipelines.context import PipelineContext
 from pipelines.downloads import Progress
+from pipelines.extras import missing_package
 from pipelines.stages import STAGES
 from sim.stages import policies_stage
 
@@ -43,7 +45,8 @@ def build_defs(
     home
         The store's folder; default: settings.
     executor
-        Default: several processes started from a fork server, as many as there are cores.
+        Default: that of ``runtime.executor``; `multiprocess` runs as many steps as there are cores,
+        in processes started from a fork server.
     overrides
         Settings that win over file and environment, nested.
     config
@@ -73,11 +76,21 @@ def build_defs(
         schedules=SCHEDULES,
         sensors=sensors(settings),
         resources={"workbench": workbench_resource(workbench), "dbt": dbt_resource()},
-        executor=executor
-        or dg.multiprocess_executor.configured(
-            {"max_concurrent": 0, "start_method": {"forkserver": {"preload_modules": _PRELOAD}}}
-        ),
+        executor=executor or _step_executor(settings),
     )
+
+
+def _step_executor(settings: Settings) -> dg.ExecutorDefinition:
+    if settings.runtime.executor == "multiprocess":
+        return dg.multiprocess_executor.configured(
+            {"max_concurrent": 0, "start_method": {"forkserver": {"preload_modules": _PRELOAD}}}
+        )
+    try:
+        from dagster_k8s import k8s_job_executor
+    except ModuleNotFoundError as error:
+        raise missing_package(error, where="runtime.executor=k8s", extra="cluster") from error
+    # Left open to a run's configuration, where `per_step_k8s_config` wins over the steps' tags.
+    return k8s_job_executor
 
 
 @dg.definitions

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import dagster as dg
 
 from orchestration.naming import asset_key
+from orchestration.resources import step_tags
 from orchestration.results import check_result, not_applicable, reported
 from pipelines import quality
 from pipelines.context import PipelineContext
@@ -18,6 +19,7 @@ __all__ = ["dataset_checks"]
 def _checks_of(dataset: str) -> dg.AssetChecksDefinition:
     @dg.multi_asset_check(
         name=f"expect_{dataset.replace('.', '_')}",
+        op_tags=step_tags(f"expect_{dataset.replace('.', '_')}"),
         specs=[
             dg.AssetCheckSpec(
                 spec.name,

@@ -11,6 +11,7 @@ import polars as pl
 
 from orchestration.assets import automation
 from orchestration.naming import OWNERS, asset_key
+from orchestration.resources import step_tags
 from orchestration.results import reported, table
 from pipelines import __version__
 from pipelines.config import Settings
@@ -33,6 +34,7 @@ def _release_asset(domain: Domain, settings: Settings) -> dg.AssetsDefinition:
 
     @dg.multi_asset(
         name=f"release_{domain.name}",
+        op_tags=step_tags(f"release_{domain.name}"),
         specs=[
             dg.AssetSpec(
                 key,

@@ -20,6 +20,7 @@ from packaging.version import Version
 from orchestration import dbt_program
 from orchestration.assets import automation
 from orchestration.dbt_project import PROJECT, ModelNames, environment, manifest_path
+from orchestration.resources import step_tags
 from orchestration.results import failure_of, table, transient_retry
 from pipelines import warehouse
 from pipelines.config import Settings
@@ -84,6 +85,7 @@ def _models(group: str) -> dg.AssetsDefinition:
         dagster_dbt_translator=ModelNames(),
         pool=DUCKDB_POOL,
         retry_policy=transient_retry,
+        op_tags=step_tags(f"dbt_{group}"),
     )
     def models(
         context: dg.AssetExecutionContext,

@@ -732,6 +732,12 @@ class RuntimeSettings(Section):
         description="Runs of jobs that `understudy run` makes side by side (count), each in a "
         "process of its own; 0: two, or one on a single core or where a language model is asked.",
     )
+    executor: Literal["multiprocess", "k8s"] = Field(
+        "multiprocess",
+        description="Where runs of Dagster's daemon and UI run their steps: `multiprocess` (on one "
+        "machine), or `k8s` (a pod each; needs the extra `cluster`). `understudy run` does not "
+        "read it.",
+    )
     embed_batch: int = Field(64, ge=1, description="Texts per encoder batch (count).")
     ui_port: int = Field(3000, ge=1, le=65535, description="Port of the Dagster UI.")
     automation: bool = Field(
