@@ -71,7 +71,8 @@ class RayExecutor:
         try:
             _connect(settings.address)
             ray.init(
-                address=address,
+                # Without an address Ray joins a cluster that somebody else runs on this machine.
+                address=address or "local",
                 include_dashboard=None if address else False,
                 log_to_driver=False,
                 logging_level=logging.ERROR,

@@ -52,7 +52,7 @@ CHART_NAMES = {
     "pollIntervalSeconds maxResumeRunAttempts freeSlotsAfterRunEndSeconds",
     "dagsterDaemon.runRetries": "enabled maxRetries",
     "dagsterDaemon.runCoordinator": "enabled type",
-    "postgresql": "enabled postgresqlUsername postgresqlDatabase service",
+    "postgresql": "enabled postgresqlUsername postgresqlDatabase existingSecret service",
     "telemetry": "enabled",
     "retention": "enabled schedule sensor",
 }
@@ -312,7 +312,7 @@ def test_versions_are_those_of_the_constraints() -> None:
     (cluster,) = (d for d in documents("files") if d["kind"] == "RayCluster")
     assert cluster["spec"]["rayVersion"] == pins["ray"]
     for page in (DEPLOY / "dagster/values.yaml", ROOT / "docs/scale.md"):
-        assert re.findall(r"--version (1\.\d+\.\d+)", page.read_text()) == [pins["dagster"]]
+        assert re.findall(r"dagster/dagster --version (\S+)", page.read_text()) == [pins["dagster"]]
 
 
 def test_no_secret_is_written_in_a_file() -> None:
