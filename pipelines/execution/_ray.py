@@ -19,6 +19,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import pipelines
 from pipelines.config import ExecutionSettings
 from pipelines.errors import ConfigError, EngineError, UnderstudyError
 from pipelines.execution._protocol import Advance, Done, Piece, Work
@@ -86,7 +87,7 @@ class RayExecutor:
             ) from error
         except RuntimeError as error:  # of another version
             raise ConfigError(
-                _line(error),
+                " ".join(str(error).split()),  # both sides' versions, on lines of their own
                 where=f"execution.address {settings.address or 'of this machine'}",
                 hint="start cluster and driver from one image",
             ) from error
@@ -152,6 +153,12 @@ class RayExecutor:
             )
         try:
             there = ray.get(asked)
+        except _LOST as error:
+            raise EngineError(
+                f"the first worker died ({type(error).__name__})",
+                where="executor ray",
+                hint="see Ray's logs on its node; a worker needs the memory of a piece",
+            ) from None
         except exceptions.RayTaskError as error:
             raise ConfigError(
                 f"a worker can't open the work ({_line(error.cause)})",
@@ -176,7 +183,11 @@ def _connect(address: str) -> None:
 
 
 def _versions() -> dict[str, str]:
-    return {"Python": platform.python_version(), "Ray": ray.__version__}
+    return {
+        "Python": platform.python_version(),
+        "Ray": ray.__version__,
+        "understudy": pipelines.__version__,
+    }
 
 
 def _probe(work: Work) -> dict[str, Any]:

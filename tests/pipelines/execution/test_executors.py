@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import os
+import platform
 import signal
+import subprocess
+import sys
+import time
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from pipelines.config import ExecutionSettings
@@ -69,6 +75,43 @@ class Elsewhere(Squares):
         return {"the folder of parts": os.getpid()}
 
 
+class Doomed(Squares):
+    """Ends the process that asks for its versions, unless it is this one."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.driver = os.getpid()
+
+    def probe(self) -> Mapping[str, Any]:
+        if os.getpid() != self.driver:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return {}
+
+
+def test_without_ray_the_executor_names_the_extra(monkeypatch):
+    monkeypatch.delitem(sys.modules, "pipelines.execution._ray", raising=False)
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(ConfigError, match=r"execution.executor=ray.*understudy\[cluster\]"):
+        open_executor(ExecutionSettings(executor="ray"))
+
+
+def test_a_cluster_of_other_versions_is_refused_with_both_sides(monkeypatch):
+    ray = pytest.importorskip("ray", reason="the extra `cluster` is not installed")
+    from ray._private.utils import check_version_info
+
+    def init(**_: Any) -> None:  # as Ray's own does after it has reached the cluster
+        there = {"ray_version": "2.59.0", "python_version": "3.12.4"}
+        check_version_info(there, "10.0.0.7:0")
+
+    monkeypatch.setattr(ray, "init", init)
+    with pytest.raises(ConfigError) as caught:
+        open_executor(ExecutionSettings(executor="ray"))
+    told = str(caught.value)
+    here = platform.python_version()
+    assert [v for v in ("2.59.0", "3.12.4", ray.__version__, here) if v not in told] == []
+    assert "\n" not in told
+
+
 @pytest.mark.slow
 class TestRayExecutor(ExecutorContract):
     @pytest.fixture(scope="class")
@@ -96,6 +139,7 @@ class TestRayExecutor(ExecutorContract):
             list(run_pieces(executor, Deadly(tmp_path, killed=2), pieces, rounds=3))
         assert [p["number"] for p in caught.value.details["pieces"]] == [2]
         assert "1 of 7 pieces failed 3 times: its worker died" in str(caught.value)
+        assert caught.value.exit_code == 7
         assert all((tmp_path / p.key).exists() for p in pieces if p.number != 2)
 
     def test_a_worker_that_sees_another_store_is_refused_before_the_first_piece(
@@ -105,11 +149,27 @@ class TestRayExecutor(ExecutorContract):
             list(executor.map(Elsewhere(tmp_path), pieces, lambda _: None))
         assert not list(tmp_path.iterdir())
 
+    def test_a_worker_with_another_version_of_the_code_is_refused_with_both_sides(
+        self, executor, pieces, tmp_path, monkeypatch
+    ):
+        monkeypatch.setattr("pipelines.__version__", "99.0")
+        with pytest.raises(ConfigError, match=r"understudy is 99.0 here and \d\S+ on a worker"):
+            list(executor.map(Squares(tmp_path), pieces, lambda _: None))
+        assert not list(tmp_path.iterdir())
+
+    def test_a_first_worker_that_dies_is_said_before_the_first_piece(
+        self, executor, pieces, tmp_path
+    ):
+        with pytest.raises(EngineError, match="the first worker died"):
+            list(executor.map(Doomed(tmp_path), pieces, lambda _: None))
+        assert not list(tmp_path.iterdir())
+
     def test_a_piece_that_no_node_can_hold_is_said_not_waited_for(
         self, executor, pieces, tmp_path, monkeypatch
     ):
         from pipelines.execution import _ray
 
+        assert _ray._PATIENCE <= 60
         monkeypatch.setattr(_ray, "_PATIENCE", 1.0)
         monkeypatch.setattr(executor, "_cpus", 4096.0)
         with pytest.raises(EngineError, match=r"no worker began .* a piece needs 4096"):
@@ -122,3 +182,44 @@ def test_an_address_where_no_cluster_is_is_a_setting_that_is_wrong():
     settings = ExecutionSettings(executor="ray", address="127.0.0.1:9")
     with pytest.raises(ConfigError, match=r"execution.address 127.0.0.1:9"):
         open_executor(settings)
+
+
+#: A driver with a cluster of its own, on pieces that last longer than the test.
+DRIVER = """
+import pathlib, sys, time
+from pipelines.config import ExecutionSettings
+from pipelines.execution import Piece, open_executor
+
+class Long:
+    def __call__(self, piece, advance):
+        pathlib.Path(sys.argv[1], piece.key).touch()
+        time.sleep(600)
+        return {}
+    def probe(self):
+        return {}
+
+executor = open_executor(ExecutionSettings(executor="ray"))
+try:
+    list(executor.map(Long(), [Piece(f"{n}", n) for n in range(4)], lambda _: None))
+finally:
+    executor.close()
+"""
+
+
+@pytest.mark.slow
+def test_ctrl_c_on_the_driver_leaves_no_process(tmp_path):
+    pytest.importorskip("ray", reason="the extra `cluster` is not installed")
+    script = DRIVER.replace("sys.argv[1]", repr(str(tmp_path)))
+    driver = subprocess.Popen([sys.executable, "-c", script], stderr=subprocess.PIPE)
+    deadline = time.monotonic() + 300
+    while not list(tmp_path.iterdir()):
+        assert driver.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+    own = psutil.Process(driver.pid).children(recursive=True)
+    assert any("raylet" in process.name() for process in own)
+    driver.send_signal(signal.SIGINT)
+    _, told = driver.communicate(timeout=120)
+    assert b"KeyboardInterrupt" in told
+    assert driver.returncode != 0
+    assert psutil.wait_procs(own, timeout=60)[1] == []
