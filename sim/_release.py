@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from pipelines.errors import IntegrityError, ReleaseError, UnknownTableError
 from pipelines.extras import missing_package
+from pipelines.paths import ObjectPath
 
 if TYPE_CHECKING:
     import duckdb
@@ -53,8 +54,8 @@ class Table:
 
     @property
     def path(self) -> Path:
-        """Folder of the snapshot's Parquet files. Read-only by convention."""
-        return Path(self._snapshot.path)
+        """Folder of the snapshot's Parquet files, or their address. Read-only by convention."""
+        return self._snapshot.path
 
     @property
     def files(self) -> list[Path]:
@@ -196,6 +197,8 @@ class Table:
             import duckdb
 
         connection = connection or duckdb.connect()
+        if isinstance(self.path, ObjectPath):
+            return connection.from_arrow(self._snapshot.arrow_dataset())
         return connection.read_parquet([str(path) for path in self.files])
 
     def _known(self, columns: Sequence[str] | None) -> list[str] | None:
@@ -454,7 +457,8 @@ def open_release(
     ----------
     ref
         ``"movies@latest"``, ``"movies@<version>"`` (or the start of one), ``"movies"``,
-        ``"latest"`` (the newest of the configured release name), or the path of a lock file.
+        ``"latest"`` (the newest of the configured release name), the path of a lock file, or an
+        address such as ``"s3://bucket/home/movies@latest"``, whose columns are read in ranges.
     home
         The store's folder; default the settings' (``UNDERSTUDY_HOME``, else ``.understudy``).
     verify

@@ -499,7 +499,7 @@ def doctor(
     with progress_bar("checking", total=len(checks) + 1, unit="checks", disable=as_json) as advance:
         for name, check in checks.items():
             advance(0, text=name)
-            note(name, check(settings, Path(settings.runtime.home)))
+            note(name, check(settings, settings.runtime.home))
             advance()
         advance(0, text="language model")
         for name, finding in model_findings(settings):

@@ -145,7 +145,7 @@ def restore(
     """
     from pipelines.store import restore as restored
 
-    target = Path(open_settings(home, config).runtime.home)
+    target = open_settings(home, config).runtime.home
     with progress_bar("checking", unit="bytes", disable=as_json) as advance:
         done = restored(archive, target, advance)
     payload = {"home": str(target), **asdict(done)}

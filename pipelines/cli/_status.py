@@ -46,7 +46,7 @@ def status(
     --releases "snapshots" is empty.
     """
     settings = open_settings(home, config)
-    payload = _collect(Path(settings.runtime.home), tables=not releases)
+    payload = _collect(settings.runtime.home, tables=not releases)
     emit(payload, lambda screen: _render(payload, screen, tables=not releases), as_json=as_json)
 
 

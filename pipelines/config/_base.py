@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
+from pipelines.paths import home_path
 from pipelines.renames import current_setting
 
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
+
+
+def _home(path: Path) -> Path:
+    return home_path(path) if str(path).startswith("s3:") else path
+
+
+#: A folder, or an address ``s3://<bucket>/<prefix>``.
+Home = Annotated[Path, AfterValidator(_home)]
 
 #: Settings whose values are names of raters and writers.
 _NAMED = frozenset({"rater", "replay", "writer"})

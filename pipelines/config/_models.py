@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field, SecretStr
 
-from pipelines.config._base import Section
+from pipelines.config._base import Home, Section
 
 
 class EngineSettings(Section):
@@ -135,7 +135,7 @@ class ServingSettings(Section):
     models: Path | None = Field(
         None, description="Folder of fetched models; default: `models` in the store's folder."
     )
-    home: Path | None = Field(
+    home: Home | None = Field(
         None,
         description="Store whose rating models `engine.model` may name; default: the run's own.",
     )

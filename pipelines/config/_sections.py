@@ -13,7 +13,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, Field, SecretStr, model_validator
 
-from pipelines.config._base import Section, Share
+from pipelines.config._base import Home, Section, Share
 from pipelines.config._models import EngineSettings
 
 
@@ -717,9 +717,10 @@ class RuntimeSettings(Section):
 
     identity: ClassVar[bool] = False
 
-    home: Path = Field(
+    home: Home = Field(
         Path(".understudy"),
-        description="The store's folder (UNDERSTUDY_HOME is read too).",
+        description="The store's folder (UNDERSTUDY_HOME is read too), or an address "
+        "s3://<bucket>/<prefix> for tables and releases.",
     )
     memory_limit_mb: int = Field(
         4096, ge=256, description="DuckDB's memory limit (MiB); it spills to disk above it."

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import polars as pl
@@ -21,7 +20,6 @@ from pipelines.quality import CONTRACT_CHECK
 from pipelines.raters import cohort_of, in_cohort
 from pipelines.stages._stage import Inputs, Report, Stage
 from pipelines.store import Build, CheckRecord, Snapshot, Store, Table
-from pipelines.store.locks import mutex
 
 #: Seconds to wait for another process that writes its cohort into the same table.
 _PATIENCE = 120.0
@@ -96,13 +94,13 @@ def build(
             stage.domain,
             cohort,
             store.current(first) if store.has(first) else None,
-            Path(store.home) / "scratch" / first / (cohort or ""),
+            store.scratch / "scratch" / first / (cohort or ""),
             run_id,
         )
         wanted = stack.enter_context(stage.opened(read, settings, report))
         uses = None
         if stage.by_cohort or wanted.reusable:
-            uses = stack.enter_context(recorded_uses(store.home, first, cohort or ""))
+            uses = stack.enter_context(recorded_uses(store.scratch, first, cohort or ""))
         # Results kept one by one serve other builds too: their requests are recorded as made
         # outside of tables, so that `gc` never removes their answers.
         if stage.by_cohort:
@@ -248,7 +246,7 @@ def _current(dataset: str, frame: pl.DataFrame) -> pl.DataFrame:
 @contextmanager
 def _lock(store: Store, name: str, what: str, patience: float) -> Iterator[None]:
     try:
-        with mutex(Path(store.home) / "_locks" / f"{name}.lock", timeout=patience):
+        with store.lock(name, timeout=patience):
             yield
     except LockedError:
         raise LockedError(

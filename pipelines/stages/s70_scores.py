@@ -194,7 +194,7 @@ class _ShardWork:
         if self._opened is not None:
             return self._scored(opened, scoring, piece, advance)
         table = f"{opened.inputs.domain}.preference_scores"
-        home = opened.inputs.context.store.home
+        home = opened.inputs.context.store.scratch
         with recorded_uses(home, table, str(opened.inputs.partition)):
             return self._scored(opened, scoring, piece, advance)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any, Literal, get_args
 
 import orjson
@@ -11,8 +12,7 @@ import orjson
 from pipelines.errors import IntegrityError
 from pipelines.store._layout import Layout
 from pipelines.store._manifest import now, pretty_json
-from pipelines.store.files import LocalFiles
-from pipelines.store.locks import mutex
+from pipelines.store.files import Files
 
 Severity = Literal["error", "warn"]
 CheckStatus = Literal["passed", "failed", "not applicable"]
@@ -100,12 +100,13 @@ def count_outcomes(records: Iterable[CheckRecord]) -> dict[str, int]:
 _PASSED: Mapping[str, bool | None] = {"passed": True, "failed": False, "not applicable": None}
 
 
-def read_checks(
-    files: LocalFiles, layout: Layout, dataset: str, version: str
-) -> dict[str, CheckRecord]:
+def read_checks(files: Files, layout: Layout, dataset: str, version: str) -> dict[str, CheckRecord]:
     """The recorded checks of one snapshot by name; IntegrityError if the record is damaged."""
     path = layout.checks(dataset, version)
-    data = files.read(path)
+    return _checks_in(files.read(path), path)
+
+
+def _checks_in(data: bytes | None, path: Path) -> dict[str, CheckRecord]:
     if data is None:
         return {}
     try:
@@ -120,15 +121,19 @@ def read_checks(
 
 
 def merge_checks(
-    files: LocalFiles, layout: Layout, dataset: str, version: str, checks: Iterable[CheckRecord]
+    files: Files, layout: Layout, dataset: str, version: str, checks: Iterable[CheckRecord]
 ) -> None:
     """Add outcomes to those of a snapshot; a newer one replaces one of the same name."""
-    with mutex(layout.lock(f"checks-{dataset}")):
-        merged = read_checks(files, layout, dataset, version)
-        merged.update({c.name: c for c in checks})
+    path, added = layout.checks(dataset, version), list(checks)
+
+    def merged(data: bytes | None) -> bytes:
+        records = _checks_in(data, path)
+        records.update({c.name: c for c in added})
         content = {
             "dataset": dataset,
             "version": version,
-            "checks": [merged[name].to_json() for name in sorted(merged)],
+            "checks": [records[name].to_json() for name in sorted(records)],
         }
-        files.put(layout.checks(dataset, version), pretty_json(content))
+        return pretty_json(content)
+
+    files.update(path, merged, lock=layout.lock(f"checks-{dataset}"))

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from pipelines.errors import ReleaseError
+from pipelines.paths import ObjectPath
 from pipelines.store._release import Release
 from pipelines.store._shifts import ColumnShift, causes, column_shifts, quoted
 from pipelines.store._snapshot import Snapshot
@@ -81,6 +82,12 @@ def diff_releases(
     a: Release, b: Release, *, memory_limit_mb: int = 2048, force: bool = False
 ) -> ReleaseDiff:
     """See :meth:`Store.diff`."""
+    if remote := [r for r in (a, b) if isinstance(r.home, ObjectPath)]:
+        raise ReleaseError(
+            "a release on an object store can't be compared yet",
+            where=f"{remote[0]} in {remote[0].home}",
+            hint="copy both homes to folders",
+        )
     domains = [{lock.dataset.partition(".")[0] for lock in r.tables.values()} for r in (a, b)]
     if not force and domains[0].isdisjoint(domains[1]):
         raise ReleaseError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +12,14 @@ from pipelines.errors import IntegrityError, StoreError
 from pipelines.store._layout import Layout
 from pipelines.store._manifest import MANIFEST, Manifest, now, pretty_json
 from pipelines.store._snapshot import Snapshot
-from pipelines.store.files import LocalFiles
+from pipelines.store.files import Files
 
 #: Format of the home: layout of its folders, manifests, lock files and pointers. It is raised
 #: with a change that an older version would misread; homes from before the record are of format 1.
 FORMAT = 1
 
 
-def check_format(files: LocalFiles) -> None:
+def check_format(files: Files) -> None:
     """Make sure that this version can read and write a home, which may be of a newer format."""
     path = Layout(files.root).format
     record = read_record(files, path)
@@ -37,16 +38,19 @@ def check_format(files: LocalFiles) -> None:
         )
 
 
-def mark_format(files: LocalFiles) -> None:
+def mark_format(files: Files) -> None:
     """Record the format of a home that has no record yet: a new one, or one from before it."""
     path = Layout(files.root).format
-    if not path.exists():
+    if files.read(path) is None:
         files.put_new(path, pretty_json({"format": FORMAT, "created_at": now()}))
 
 
-def read_record(files: LocalFiles, path: Path) -> dict[str, Any] | None:
+def read_record(files: Files, path: Path) -> dict[str, Any] | None:
     """A JSON object, or None if there is no such file; IntegrityError if it is none."""
-    data = files.read(path)
+    return _record_in(files.read(path), path)
+
+
+def _record_in(data: bytes | None, path: Path) -> dict[str, Any] | None:
     if data is None:
         return None
     try:
@@ -58,9 +62,13 @@ def read_record(files: LocalFiles, path: Path) -> dict[str, Any] | None:
     return found
 
 
-def read_version(files: LocalFiles, path: Path) -> str | None:
+def read_version(files: Files, path: Path) -> str | None:
     """The version that a pointer or build record names, or None if there is no such file."""
-    record = read_record(files, path)
+    return _version_in(files.read(path), path)
+
+
+def _version_in(data: bytes | None, path: Path) -> str | None:
+    record = _record_in(data, path)
     if record is None:
         return None
     version = record.get("version")
@@ -71,17 +79,20 @@ def read_version(files: LocalFiles, path: Path) -> str | None:
     return version
 
 
-def move_pointer(files: LocalFiles, path: Path, name: str, version: str) -> None:
+def move_pointer(files: Files, path: Path, name: str, version: str) -> None:
     """Make a pointer name this version; nothing is written if it does already."""
-    try:
-        if read_version(files, path) == version:
-            return
-    except IntegrityError:
-        pass  # a damaged pointer is replaced
-    files.put(path, pretty_json({"name": name, "version": version, "moved_at": now()}))
+
+    def moved(data: bytes | None) -> bytes | None:
+        # A damaged pointer is replaced.
+        with suppress(IntegrityError):
+            if _version_in(data, path) == version:
+                return None
+        return pretty_json({"name": name, "version": version, "moved_at": now()})
+
+    files.move(path, moved)
 
 
-def open_snapshot(files: LocalFiles, folder: Path) -> Snapshot:
+def open_snapshot(files: Files, folder: Path) -> Snapshot:
     """Open ``<…>/<dataset>/<version>`` after a cheap check (manifest, names, sizes).
 
     IntegrityError if it has no manifest, another one's, or files are missing or of another size.
@@ -99,6 +110,6 @@ def open_snapshot(files: LocalFiles, folder: Path) -> Snapshot:
             where=str(path),
             hint="remove its folder and build the table again",
         )
-    snapshot = Snapshot(manifest.dataset, manifest.version, folder, manifest)
+    snapshot = Snapshot(manifest.dataset, manifest.version, folder, manifest, files)
     snapshot.check()
     return snapshot

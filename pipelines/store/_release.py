@@ -13,12 +13,13 @@ from typing import Any
 import orjson
 
 from pipelines.errors import IntegrityError, ReleaseError
+from pipelines.paths import ObjectPath, home_path
 from pipelines.store._checks import CheckRecord
 from pipelines.store._layout import Layout
 from pipelines.store._manifest import MANIFEST, canonical_json, hash16, pretty_json
 from pipelines.store._records import check_format, open_snapshot, read_record, read_version
 from pipelines.store._snapshot import Snapshot
-from pipelines.store.files import LocalFiles
+from pipelines.store.objects import open_files
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 _LOCK_FILE = re.compile(r"([a-z0-9][a-z0-9-]{0,62})@([0-9a-f]{16})\.json")
@@ -95,7 +96,7 @@ class Release:
                 hint=f"it has {', '.join(sorted(self.tables))}",
             )
         folder = Layout(self.home).snapshot(pinned.dataset, pinned.version)
-        snapshot = open_snapshot(LocalFiles(self.home), folder)
+        snapshot = open_snapshot(open_files(self.home), folder)
         if lock_table(snapshot) != pinned:
             raise IntegrityError(
                 "the manifest is not the one that was released",
@@ -107,7 +108,7 @@ class Release:
     def card(self) -> str:
         """The dataset card (Markdown); IntegrityError if it is missing or was changed."""
         path = self.path.with_name(f"{self}.md")
-        data = LocalFiles(self.home).read(path)
+        data = open_files(self.home).read(path)
         if data is None or hashlib.sha256(data).hexdigest() != self.card_sha256:
             raise IntegrityError(
                 "the dataset card is missing or was changed", where=str(path), hint=_HINT
@@ -174,7 +175,7 @@ class Release:
 
 def lock_table(snapshot: Snapshot) -> TableLock:
     """Pin of a snapshot."""
-    data = (snapshot.path / MANIFEST).read_bytes()
+    data = snapshot.place.read(snapshot.path / MANIFEST) or b""
     return TableLock(
         snapshot.dataset,
         snapshot.version,
@@ -199,7 +200,10 @@ def find_release(home: Path, reference: str | Path) -> Release:
     """See :meth:`Store.release <pipelines.store.Store.release>`."""
     text = str(reference)
     if isinstance(reference, Path) or "/" in text or text.endswith(".json"):
-        return _open_lock(home, Path(text).expanduser().absolute())
+        path = home_path(text)
+        if isinstance(path, ObjectPath) and path.suffix != ".json":
+            return find_release(path.parent, path.name)
+        return _open_lock(home, path)
     if text == "latest":
         return _newest(home)
     name, _, wanted = text.partition("@")
@@ -209,7 +213,7 @@ def find_release(home: Path, reference: str | Path) -> Release:
         if found is None:
             raise _unknown(home, text)
         return found
-    layout, files = Layout(home), LocalFiles(home)
+    layout, files = Layout(home), open_files(home)
     parsed = [_LOCK_FILE.fullmatch(n) for n in files.names(layout.releases)]
     versions = [m[2] for m in parsed if m and m[1] == name and m[2].startswith(wanted)]
     if len(versions) != 1:
@@ -220,13 +224,13 @@ def find_release(home: Path, reference: str | Path) -> Release:
 def latest_release(home: Path, name: str) -> Release | None:
     """Release that ``<name>@latest`` points to, or None if nothing was published under the name."""
     layout = Layout(home)
-    version = read_version(LocalFiles(home), layout.latest(name))
+    version = read_version(open_files(home), layout.latest(name))
     return None if version is None else _open_lock(home, layout.release(name, version))
 
 
 def list_releases(home: Path, name: str | None = None) -> list[Release]:
     """All releases (of a name), oldest first; damaged lock files are left out."""
-    layout, files = Layout(home), LocalFiles(home)
+    layout, files = Layout(home), open_files(home)
     found = []
     for file in files.names(layout.releases):
         parsed = _LOCK_FILE.fullmatch(file)
@@ -240,7 +244,7 @@ def list_releases(home: Path, name: str | None = None) -> list[Release]:
 
 def _newest(home: Path) -> Release:
     """The release whose pointer moved last, over all names."""
-    layout, files = Layout(home), LocalFiles(home)
+    layout, files = Layout(home), open_files(home)
     folder = layout.latest("x").parent
     names = [n.removesuffix(".json") for n in files.names(folder) if n.endswith(".json")]
     moved: list[tuple[str, str]] = []
@@ -254,13 +258,13 @@ def _newest(home: Path) -> Release:
 
 
 def _open_lock(home: Path, path: Path) -> Release:
-    data = LocalFiles(home).read(path)
+    data = open_files(home).read(path)
     if data is None:
         raise ReleaseError("no such release", where=str(path), hint="see `understudy release list`")
     beside = path.parent.parent
-    if path.parent.name == "releases" and (beside / "data").is_dir():
+    if path.parent.name == "releases" and open_files(beside).names(beside / "data"):
         home = beside
-        check_format(LocalFiles(home))
+        check_format(open_files(home))
     release = Release.from_json(data, path, home)
     parsed = _LOCK_FILE.fullmatch(path.name)
     if parsed and f"{release}.json" != path.name:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipelines.errors import IntegrityError, StoreError
 from pipelines.store._manifest import MANIFEST, Manifest
-from pipelines.store.files import sha256_of
+from pipelines.store.files import Files
 
 if TYPE_CHECKING:
     import polars as pl
@@ -19,12 +19,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A version of a table: its folder and :class:`~pipelines.store.Manifest`."""
+    """A version of a table: its folder and :class:`~pipelines.store.Manifest`.
+
+    ``place`` reads its files.
+    """
 
     dataset: str
     version: str
     path: Path
     manifest: Manifest
+    place: Files = field(compare=False, repr=False)
 
     @property
     def rows(self) -> int:
@@ -42,9 +46,7 @@ class Snapshot:
 
     def scan(self) -> pl.LazyFrame:
         """A lazy polars frame; nothing is read yet."""
-        import polars as pl
-
-        return pl.scan_parquet(self.files(), hive_partitioning=False, glob=False)
+        return self.place.scan(self.files())
 
     def read(self, columns: Sequence[str] | None = None) -> pl.DataFrame:
         """The rows (of the named columns, else StoreError) as a polars frame."""
@@ -60,20 +62,17 @@ class Snapshot:
 
     def arrow_dataset(self) -> pads.Dataset:
         """The files as one Arrow dataset, for streaming and filters."""
-        import pyarrow.dataset as pads
-
-        return pads.dataset([str(f) for f in self.files()], format="parquet")
+        return self.place.dataset(self.files())
 
     def check(self) -> None:
         """Check that every file is there with its size; IntegrityError names the first."""
+        sizes = self.place.sizes(self.path)
         for entry in self.manifest.files:
-            file = self.path / entry.name
-            try:
-                size = file.stat().st_size
-            except OSError:
-                raise self._damaged("a file is missing", file) from None
+            size = sizes.get(entry.name)
+            if size is None:
+                raise self._damaged("a file is missing", self.path / entry.name)
             if size != entry.bytes:
-                raise self._damaged(f"{size:,} bytes, not {entry.bytes:,}", file)
+                raise self._damaged(f"{size:,} bytes, not {entry.bytes:,}", self.path / entry.name)
 
     def verify(self) -> None:
         """Read every byte again and compare with the manifest.
@@ -88,32 +87,35 @@ class Snapshot:
         found = []
         manifest = self.path / MANIFEST
         try:
-            if Manifest.from_json(manifest.read_bytes(), manifest) != self.manifest:
+            data = self.place.read(manifest)
+            if data is None:
+                found.append(self._damaged("the manifest is missing", manifest))
+            elif Manifest.from_json(data, manifest) != self.manifest:
                 found.append(
                     self._damaged("the manifest has changed since it was opened", manifest)
                 )
-        except OSError:
-            found.append(self._damaged("the manifest is missing", manifest))
         except IntegrityError as error:
             found.append(error)
+        except StoreError as error:
+            found.append(self._damaged(error.what, manifest))
         for entry in self.manifest.files:
             file = self.path / entry.name
             try:
-                digest = sha256_of(file)
-            except FileNotFoundError:
-                found.append(self._damaged("a file is missing", file))
-            except OSError as error:
-                found.append(self._damaged(f"it can't be read ({error.strerror})", file))
+                digest = self.place.digest(file)
+            except StoreError as error:
+                found.append(self._damaged(error.what, file))
             else:
-                if digest != entry.sha256:
+                if digest is None:
+                    found.append(self._damaged("a file is missing", file))
+                elif digest != entry.sha256:
                     found.append(self._damaged("the content is not what was committed", file))
             if progress is not None:
                 progress(file, entry.bytes)
         listed = {f.name for f in self.manifest.files}
         found += [
-            self._damaged("a file that was never committed", file)
-            for file in sorted(self.path.glob("*.parquet"))
-            if file.name not in listed
+            self._damaged("a file that was never committed", self.path / name)
+            for name in self.place.names(self.path)
+            if name.endswith(".parquet") and name not in listed
         ]
         return found
 

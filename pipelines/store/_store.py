@@ -5,12 +5,14 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pipelines.errors import IntegrityError, ReleaseError, StoreError
+from pipelines.paths import home_path
 from pipelines.store._checks import CheckRecord, merge_checks, read_checks
 from pipelines.store._diff import ReleaseDiff, diff_releases
 from pipelines.store._layout import Layout
@@ -47,7 +49,8 @@ from pipelines.store._writer import (
     contract_of,
 )
 from pipelines.store.files import LocalFiles
-from pipelines.store.locks import PATIENCE, RunLock, mutex
+from pipelines.store.locks import PATIENCE
+from pipelines.store.objects import open_files
 
 if TYPE_CHECKING:
     import polars as pl
@@ -122,9 +125,9 @@ class Build:
 
 
 class Store:
-    """The versioned store below one folder; the first write creates it.
+    """The versioned store below one folder, or one address ``s3://…``; the first write creates it.
 
-    StoreError if the folder was written in a newer format than this version knows.
+    StoreError if it was written in a newer format than this version knows.
 
     Examples
     --------
@@ -133,13 +136,18 @@ class Store:
     """
 
     def __init__(self, home: Path | str) -> None:
-        self.home = Path(home).expanduser().absolute()
-        self._files = LocalFiles(self.home)
+        self.home = home_path(home)
+        self._files = open_files(self.home)
         self._layout = Layout(self.home)
         check_format(self._files)
 
     def __repr__(self) -> str:
         return f"Store({str(self.home)!r})"
+
+    @property
+    def scratch(self) -> Path:
+        """Folder of this machine for files beside the tables: the home, unless it is an address."""
+        return self._files.scratch
 
     # -- writing snapshots -------------------------------------------------------------------
 
@@ -235,7 +243,7 @@ class Store:
 
     def point(self, dataset: str, version: str) -> Snapshot:
         """Make an existing version the current one; on a StoreError the pointer stays."""
-        with mutex(self._layout.versions_lock, timeout=PATIENCE, shared=True):
+        with self._files.lock(self._layout.versions_lock, timeout=PATIENCE, shared=True):
             snapshot = self.get(dataset, version)
             move_pointer(self._files, self._layout.ref(dataset), dataset, snapshot.version)
         return snapshot
@@ -245,6 +253,7 @@ class Store:
 
         A release that is published afterwards is without the table.
         """
+        self._files.check_held()
         self._files.remove(self._layout.ref(check_dataset_name(dataset)))
 
     # -- reading snapshots -------------------------------------------------------------------
@@ -282,8 +291,8 @@ class Store:
 
     def datasets(self) -> list[str]:
         """Names of the datasets that have a current version."""
-        names = (n.removesuffix(".json") for n in self._files.names(self._layout.refs))
-        return [n for n in names if (self._layout.refs / f"{n}.json").is_file()]
+        names = self._files.names(self._layout.refs)
+        return [n.removesuffix(".json") for n in names if n.endswith(".json")]
 
     def versions(self, dataset: str) -> list[str]:
         """The whole versions of a dataset, oldest first; damaged ones are left out."""
@@ -416,7 +425,7 @@ class Store:
         check_release_name(name)
         if not tables:
             raise ReleaseError("a release needs tables", where=name)
-        with mutex(self._layout.versions_lock, timeout=PATIENCE, shared=True):
+        with self._files.lock(self._layout.versions_lock, timeout=PATIENCE, shared=True):
             return self._publish(name, tables, world, required, card, settings, run_id)
 
     def _publish(
@@ -474,10 +483,11 @@ class Store:
             run_id=run_id,
         ).with_version()
         lock_file = self._layout.release(name, release.version)
-        with mutex(self._layout.lock(f"release-{name}"), timeout=PATIENCE):
+        with self._files.lock(self._layout.lock(f"release-{name}"), timeout=PATIENCE):
             if self._files.read(lock_file) is None:
                 for snapshot in pinned.values():
                     snapshot.verify()
+                self._files.check_held()
                 # Card, lock, pointer: each is written after the files that it refers to.
                 self._files.put(self._layout.card(name, release.version), card.encode())
                 self._files.put_new(lock_file, release.to_json())
@@ -540,9 +550,22 @@ class Store:
 
     # -- processes ---------------------------------------------------------------------------
 
-    def run_lock(self) -> RunLock:
-        """The lock that one pipeline run at a time holds; a context manager."""
-        return RunLock(self._layout.lock("run"))
+    def run_lock(self) -> AbstractContextManager[Any]:
+        """The lock that one pipeline run at a time holds."""
+        return self._files.run_lock(self._layout.lock("run"))
+
+    def lock(self, name: str, *, timeout: float) -> AbstractContextManager[object]:
+        """A lock of this store; LockedError if another process held it for ``timeout`` (s)."""
+        return self._files.lock(self._layout.lock(name), timeout=timeout)
+
+    def _folder(self, what: str) -> LocalFiles:
+        if isinstance(self._files, LocalFiles):
+            return self._files
+        raise StoreError(
+            f"{what} works on a home in a folder only",
+            where=str(self.home),
+            hint="copy or expire objects with the tools of the object store",
+        )
 
     def collect_garbage(
         self,
@@ -565,8 +588,9 @@ class Store:
         IntegrityError
             A lock file is damaged: what it pins is not known, and nothing is removed.
         """
+        files = self._folder("removing versions")
         return collect_garbage(
-            self._files, self._layout, grace=grace, dry_run=dry_run, before_removal=before_removal
+            files, self._layout, grace=grace, dry_run=dry_run, before_removal=before_removal
         )
 
     def backup(self, target: Path, progress: Callable[[int], object] = lambda size: None) -> Backup:
@@ -576,7 +600,7 @@ class Store:
         downloads, dbt's scratch and Dagster's instance are not in it. ``progress`` gets the bytes
         of each file. StoreError if it can't be written; nothing is left behind.
         """
-        return backup(self._files, self._layout, target, progress)
+        return backup(self._folder("a backup"), self._layout, target, progress)
 
     def sweep(self) -> int:
         """Remove what dead processes left half-written; how many things were removed.

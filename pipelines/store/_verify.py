@@ -13,7 +13,7 @@ from pipelines.store._lineage import builds_of
 from pipelines.store._records import open_snapshot
 from pipelines.store._release import Release
 from pipelines.store._snapshot import Snapshot
-from pipelines.store.files import LocalFiles
+from pipelines.store.objects import open_files
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ def verify_release(
         return VerifyReport(str(release), files, size, tuple(problems))
     upstream = _upstream(release)
     for folder in upstream:
-        read(partial(open_snapshot, LocalFiles(release.home), folder))
+        read(partial(open_snapshot, open_files(release.home), folder))
     problems.extend(_unlinked(release))
     originals = sum(name.startswith("file:") for name in release.lineage)
     return VerifyReport(
@@ -99,7 +99,7 @@ def _upstream(release: Release) -> list[Path]:
 
 def _unlinked(release: Release) -> Iterator[str]:
     """Snapshots of the lineage that no recorded build made from the inputs of the lineage."""
-    builds = builds_of(LocalFiles(release.home), Layout(release.home))
+    builds = builds_of(open_files(release.home), Layout(release.home))
     for dataset, version in sorted(release.lineage.items()):
         recorded = [] if dataset.startswith("file:") else builds(dataset, version)
         # A snapshot that can't be opened has no builds, and is a problem of its own.

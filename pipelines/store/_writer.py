@@ -31,8 +31,8 @@ from pipelines.store._manifest import (
 )
 from pipelines.store._records import move_pointer, open_snapshot, read_version
 from pipelines.store._snapshot import Snapshot
-from pipelines.store.files import HashingSink, LocalFiles, Staging, storage_errors, sync_folder
-from pipelines.store.locks import PATIENCE, holder_record, mutex
+from pipelines.store.files import Files, HashingSink, Staging, storage_errors, sync_folder
+from pipelines.store.locks import PATIENCE, holder_record
 
 if TYPE_CHECKING:
     import polars as pl
@@ -298,7 +298,7 @@ class SnapshotWriter:
 
     def __init__(
         self,
-        files: LocalFiles,
+        files: Files,
         layout: Layout,
         dataset: str,
         contract: Contract,
@@ -455,7 +455,7 @@ class SnapshotWriter:
             raise StoreError("not prepared", where=self.dataset)
         target = self._layout.snapshot(self.dataset, manifest.version)
         if not self._files.place(self._folder, target):
-            with mutex(self._layout.lock(f"data-{self.dataset}")):
+            with self._files.lock(self._layout.lock(f"data-{self.dataset}")):
                 try:
                     self._snapshot = open_snapshot(self._files, target)
                     return
@@ -520,8 +520,8 @@ def commit_together(writers: Sequence[SnapshotWriter]) -> list[Snapshot]:
         for writer in writers:
             writer.prepare()
         with ExitStack() as held:
-            for lock in {writer._layout.versions_lock for writer in writers}:
-                held.enter_context(mutex(lock, timeout=PATIENCE, shared=True))
+            for lock, files in {w._layout.versions_lock: w._files for w in writers}.items():
+                held.enter_context(files.lock(lock, timeout=PATIENCE, shared=True))
             for writer in writers:
                 writer._place()
             for writer in writers:

@@ -1,10 +1,9 @@
 """The few file operations the store is built from, and what makes each of them atomic.
 
-A reader sees a file or folder of the store whole or not at all: everything is written under
-``_staging/``, flushed to the disk, and then given its name by one system call (``rename`` or
-``link``). An object store can be a second implementation of :class:`LocalFiles`: ``put`` is a
-plain put, ``put_new`` a conditional put (if-none-match), ``place`` an upload of parts whose
-manifest comes last.
+A reader sees a file or folder of the store whole or not at all. :class:`Files` says what the store
+needs of a place. In :class:`LocalFiles` everything is written under ``_staging/``, flushed to the
+disk, and then given its name by one system call (``rename`` or ``link``);
+`pipelines.store.objects` does the same on an object store.
 """
 
 from __future__ import annotations
@@ -16,18 +15,24 @@ import os
 import re
 import resource
 import shutil
+import stat
 import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
 
 import orjson
 
 from pipelines.errors import StoreError, UnderstudyError
 
+if TYPE_CHECKING:
+    import polars as pl
+    import pyarrow.dataset as pads
+
 __all__ = [
+    "Files",
     "HashingSink",
     "LocalFiles",
     "Staging",
@@ -200,12 +205,107 @@ class Staging:
             self.drop()
 
 
+#: New content of a small file, given its content (None: it does not exist); None leaves it.
+Change = Callable[[bytes | None], bytes | None]
+
+
+class Files(Protocol):
+    """What the store needs of the place that it is in.
+
+    Paths are absolute, below ``root``. Every method raises StoreError if the place can't be read or
+    written.
+    """
+
+    @property
+    def root(self) -> Path:
+        """The home."""
+
+    @property
+    def scratch(self) -> Path:
+        """Folder of this machine for files that are rebuilt where they are missing."""
+
+    # -- reading
+
+    def read(self, path: Path) -> bytes | None:
+        """Content of a small file, or None if there is none."""
+
+    def names(self, folder: Path) -> list[str]:
+        """Sorted names in a folder; none if it does not exist."""
+
+    def sizes(self, folder: Path) -> dict[str, int]:
+        """Size (bytes) of each file in a folder by name; empty if it does not exist."""
+
+    def digest(self, path: Path) -> str | None:
+        """SHA-256 (hex) of a file, or None if there is none."""
+
+    def scan(self, paths: Sequence[Path]) -> pl.LazyFrame:
+        """A lazy frame over Parquet files, in this order."""
+
+    def dataset(self, paths: Sequence[Path]) -> pads.Dataset:
+        """An Arrow dataset over Parquet files, in this order."""
+
+    # -- writing
+
+    def put(self, path: Path, data: bytes) -> None:
+        """Give a small file this content, replacing any other, atomically and durably."""
+
+    def put_new(self, path: Path, data: bytes) -> bool:
+        """Create a small file unless it exists; whether this call created it."""
+
+    def update(self, path: Path, change: Change, *, lock: Path) -> None:
+        """Change a small file such that no change by another process is lost.
+
+        ``lock`` is taken where the place has no compare-and-swap. ``change`` may be called again.
+        """
+
+    def move(self, path: Path, change: Change) -> None:
+        """Change a pointer: the last of two processes wins, unless it lost a lock that it held."""
+
+    def check_held(self) -> None:
+        """Make sure that no lock of this object was lost to another process; else LockedError."""
+
+    def remove(self, path: Path) -> None:
+        """Delete a small file durably; nothing happens if it does not exist."""
+
+    # -- folders that appear whole
+
+    def stage(self, owner: dict[str, object]) -> Staging:
+        """A new staging folder of this process, on this machine."""
+
+    def write_staged(self, path: Path, data: bytes) -> None:
+        """Write a read-only file into a staging folder and sync it."""
+
+    def place(self, staged: Path, target: Path) -> bool:
+        """Give a written, synced folder its name unless that exists; whether it was given."""
+
+    def set_aside(self, folder: Path, staging: Staging) -> None:
+        """Move a broken folder out of the way."""
+
+    def sweep(self) -> int:
+        """Remove what dead processes staged on this machine; how many things were removed."""
+
+    # -- locks
+
+    def lock(
+        self, path: Path, *, timeout: float = 60.0, shared: bool = False
+    ) -> AbstractContextManager[object]:
+        """Mutual exclusion of processes; LockedError if another held it for ``timeout`` (s)."""
+
+    def run_lock(self, path: Path) -> AbstractContextManager[Any]:
+        """The lock of a run; LockedError, naming the holder, if another process has it."""
+
+
 class LocalFiles:
     """File operations below one folder (created by the first write) of a POSIX file system."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
         self.staging_root = root / "_staging"
+
+    @property
+    def scratch(self) -> Path:
+        """The home itself."""
+        return self.root
 
     # -- reading ---------------------------------------------------------------------------
 
@@ -227,6 +327,38 @@ class LocalFiles:
         except OSError as error:
             raise StoreError(f"can't be listed ({error.strerror})", where=str(folder)) from error
 
+    def sizes(self, folder: Path) -> dict[str, int]:
+        """Size (bytes) of each file in a folder by name; empty if it does not exist."""
+        found = {}
+        for name in self.names(folder):
+            # It may be removed in between, or be a dangling link.
+            with suppress(OSError):
+                status = (folder / name).stat()
+                if stat.S_ISREG(status.st_mode):
+                    found[name] = status.st_size
+        return found
+
+    def digest(self, path: Path) -> str | None:
+        """SHA-256 (hex) of a file, or None if there is none; StoreError if it can't be read."""
+        try:
+            return sha256_of(path)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise StoreError(f"it can't be read ({error.strerror})", where=str(path)) from error
+
+    def scan(self, paths: Sequence[Path]) -> pl.LazyFrame:
+        """A lazy frame over Parquet files, in this order."""
+        import polars as pl
+
+        return pl.scan_parquet(list(paths), hive_partitioning=False, glob=False)
+
+    def dataset(self, paths: Sequence[Path]) -> pads.Dataset:
+        """An Arrow dataset over Parquet files, in this order."""
+        import pyarrow.dataset as pads
+
+        return pads.dataset([str(path) for path in paths], format="parquet")
+
     # -- writing ---------------------------------------------------------------------------
 
     def put(self, path: Path, data: bytes) -> None:
@@ -234,6 +366,20 @@ class LocalFiles:
         with self._written(path, data) as (temporary, _):
             temporary.replace(path)
             sync_folder(path.parent)
+
+    def update(self, path: Path, change: Change, *, lock: Path) -> None:
+        """Change a small file while no other process does."""
+        with self.lock(lock):
+            self.move(path, change)
+
+    def move(self, path: Path, change: Change) -> None:
+        """Change a pointer; the last of two processes wins."""
+        data = change(self.read(path))
+        if data is not None:
+            self.put(path, data)
+
+    def check_held(self) -> None:
+        """Do nothing: only its holder or the holder's death frees an ``flock``."""
 
     def remove(self, path: Path) -> None:
         """Delete a small file durably; nothing happens if it does not exist."""
@@ -306,6 +452,22 @@ class LocalFiles:
             finally:
                 temporary.unlink(missing_ok=True)
                 os.close(descriptor)
+
+    # -- locks -----------------------------------------------------------------------------
+
+    def lock(
+        self, path: Path, *, timeout: float = 60.0, shared: bool = False
+    ) -> AbstractContextManager[object]:
+        """See :func:`pipelines.store.locks.mutex`."""
+        from pipelines.store.locks import mutex
+
+        return mutex(path, timeout=timeout, shared=shared)
+
+    def run_lock(self, path: Path) -> AbstractContextManager[Any]:
+        """See :class:`pipelines.store.locks.RunLock`."""
+        from pipelines.store.locks import RunLock
+
+        return RunLock(path)
 
     # -- staging ---------------------------------------------------------------------------
 

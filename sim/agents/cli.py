@@ -203,7 +203,7 @@ def show(
 
     from sim.agents import Simulation
 
-    store = Path(open_settings(home, config).runtime.home)
+    store = open_settings(home, config).runtime.home
     if out is None:
         root = store / "simulations"
         runs = sorted(root.glob("*/agents.parquet"), key=lambda p: p.stat().st_mtime)

@@ -200,7 +200,7 @@ def run(
         context = DialogueContext(
             book,
             tree,
-            Path(tree.runtime.home),
+            tree.runtime.home,
             customer=customer,
             customer_options=_key_values(customer_option, "--customer-option"),
             seeds=seeds,
@@ -212,7 +212,7 @@ def run(
             progress=lambda text, done, total: advance(to=done, total=total, text=text),
         )
         found = run_suites(context, names, custom)
-    folder = out or Path(tree.runtime.home) / "dialogues" / "runs" / found.key
+    folder = out or tree.runtime.home / "dialogues" / "runs" / found.key
     files = write_run(found, folder)
     payload: dict[str, Any] = {
         "release": book.reference,
@@ -321,7 +321,7 @@ def report(
 def _run_folder(out: Path | None, home: Path | None, config: Path | None) -> Path:
     if out is not None:
         return out
-    root = Path(open_settings(home, config).runtime.home) / "dialogues" / "runs"
+    root = open_settings(home, config).runtime.home / "dialogues" / "runs"
     runs = sorted(root.glob("*/run.json"), key=lambda p: p.stat().st_mtime)
     if not runs:
         raise ConfigError(

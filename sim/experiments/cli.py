@@ -120,7 +120,7 @@ def experiment(
         context = ExperimentContext(
             opened,
             tree,
-            Path(tree.runtime.home),
+            tree.runtime.home,
             agents=number,
             pages=pages,
             per_page=per_page,
@@ -135,7 +135,7 @@ def experiment(
             found = run_experiments(context, names)
         finally:
             context.close()
-    folder = out or Path(tree.runtime.home) / "experiments" / "reports"
+    folder = out or tree.runtime.home / "experiments" / "reports"
     files = write_report(found, folder, release=opened.ref)
     payload: dict[str, Any] = {
         "release": opened.ref,
