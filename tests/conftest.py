@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import threading
+import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import pytest
 from filelock import FileLock
 from hypothesis import settings as hypothesis_settings
 from support.fork_server import ForkServer
+from support.object_store import BUCKET, s3_server, use
 from support.running import published_options, run_understudy
 from support.tiny_models import save_word_encoder, tiny_checkpoint
 
@@ -66,7 +68,7 @@ def shared_data() -> Path:
 def _clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """No test reads the developer's own settings, tokens or store."""
     for key in list(os.environ):
-        if key.startswith("UNDERSTUDY_"):
+        if key.startswith(("UNDERSTUDY_", "AWS_")):
             monkeypatch.delenv(key)
     monkeypatch.delenv("TMDB_TOKEN", raising=False)
     monkeypatch.setenv("UNDERSTUDY_HOME", str(tmp_path / "home"))
@@ -90,6 +92,21 @@ def forked() -> Iterator[ForkServer]:
     is not what a test is about."""
     with ForkServer() as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def s3_endpoint() -> Iterator[str]:
+    """An object store with an empty bucket: a server process of this worker."""
+    with s3_server() as endpoint:
+        yield endpoint
+
+
+@pytest.fixture
+def s3_home(s3_endpoint: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
+    """The address of an empty home on the object store, whose credentials are set."""
+    use(s3_endpoint, monkeypatch.setenv)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return f"s3://{BUCKET}/{uuid.uuid4().hex}"
 
 
 @pytest.fixture(scope="session")

@@ -258,7 +258,7 @@ def _newest(home: Path) -> Release:
 
 
 def _open_lock(home: Path, path: Path) -> Release:
-    data = open_files(home).read(path)
+    data = open_files(path.parent).read(path)
     if data is None:
         raise ReleaseError("no such release", where=str(path), hint="see `understudy release list`")
     beside = path.parent.parent
