@@ -32,6 +32,7 @@ from pipelines.cli.options import (
     shown_outcomes,
     table,
 )
+from pipelines.paths import needs_folder
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -110,6 +111,7 @@ def run(
     """
     overrides = _overrides(home, settings, data, source, variant)
     tree = open_settings(None, config, overrides)
+    needs_folder(tree.runtime.home, "a run")
     shown = _Steps(quiet=as_json)
     from pipelines.store.files import full_disk_errors
 
@@ -160,6 +162,7 @@ def ui(
 
     overrides = _overrides(home, None, data, source, variant)
     tree = open_settings(None, config, overrides)
+    needs_folder(tree.runtime.home, "Dagster")
     folder = tree.runtime.home.resolve()
     own = tree.personas.domain
     cohorts = [domain.cohort(tree.personas.cohort) for domain in DOMAINS.values()]

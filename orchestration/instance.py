@@ -17,6 +17,7 @@ from sqlalchemy.engine import Engine
 
 from orchestration.assets import COHORTS
 from pipelines.domains import cohort_domain
+from pipelines.paths import home_path
 from pipelines.store.files import whole_file
 
 __all__ = ["DAGSTER_YAML", "add_cohorts", "dagster_home", "end_dead_runs", "open_instance"]
@@ -57,7 +58,7 @@ retention:
 
 def dagster_home(home: Path) -> Path:
     """Folder of the instance below ``home``, made with its `dagster.yaml` if it is missing."""
-    folder = Path(home).resolve() / "dagster"
+    folder = home_path(home).resolve() / "dagster"
     folder.mkdir(parents=True, exist_ok=True)
     target = folder / "dagster.yaml"
     if not target.exists():

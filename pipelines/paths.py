@@ -10,7 +10,7 @@ from typing import Any, NoReturn, Self
 
 from pipelines.errors import ConfigError, StoreError
 
-__all__ = ["ObjectPath", "home_path", "scratch_of"]
+__all__ = ["ObjectPath", "home_path", "needs_folder", "scratch_of"]
 
 #: A path made of an address has one slash only.
 _SCHEME = re.compile(r"s3:/{1,2}(?=[^/])")
@@ -55,9 +55,16 @@ class ObjectPath(PosixPath):
         return self
 
     def _refused(self, *_: Any, **__: Any) -> NoReturn:
+        needs_folder(self, "this")
+        raise AssertionError
+
+
+def needs_folder(home: Path, what: str) -> None:
+    """Make sure that a home is a folder; StoreError, naming ``what`` needs one, if not."""
+    if isinstance(home, ObjectPath):
         raise StoreError(
-            "this needs a folder on this machine",
-            where=str(self),
+            f"{what} needs a folder on this machine",
+            where=str(home),
             hint="only tables and releases can be on an object store; set UNDERSTUDY_HOME to a "
             "folder for this command",
         )

@@ -11,6 +11,7 @@ import orjson
 import polars as pl
 
 from pipelines.errors import IntegrityError
+from pipelines.paths import home_path
 from pipelines.store.files import LocalFiles
 
 __all__ = ["ResultCache"]
@@ -31,8 +32,8 @@ class ResultCache:
     """
 
     def __init__(self, home: Path, folder: str) -> None:
-        self._files = LocalFiles(Path(home))
-        self._folder = Path(home) / folder
+        self._files = LocalFiles(home_path(home))
+        self._folder = home_path(home) / folder
 
     def frame(self, kind: str, key: str) -> pl.DataFrame | None:
         """The frame of that key, or None."""

@@ -24,6 +24,7 @@ import orjson
 
 from pipelines.domains import DOMAINS
 from pipelines.errors import ContractError, StoreError
+from pipelines.paths import home_path
 from pipelines.warehouse._database import last_builds, open_warehouse
 from pipelines.warehouse._environment import dbt_vars
 from pipelines.warehouse._layout import WarehouseLayout, read_record, write_record
@@ -391,7 +392,7 @@ def record_dbt_run(home: Path | str, target_dir: Path | str | None = None) -> No
         The artefacts are missing or of two different invocations, or the sources were linked
         anew after dbt had started. Then nothing is recorded.
     """
-    layout = WarehouseLayout(Path(home).expanduser().absolute())
+    layout = WarehouseLayout(home_path(home))
     folder = Path(target_dir) if target_dir else layout.target
     results = read_artefact(folder, "run_results.json")
     manifest = read_artefact(folder, "manifest.json")
@@ -615,7 +616,7 @@ def mart_tests(home: Path | str, model: str) -> list[MartTest]:
     StoreError
         dbt has no such model yet.
     """
-    records = BuildRecords.load(Path(home).expanduser().absolute())
+    records = BuildRecords.load(home_path(home))
     return _tests(records, _mart(records, model))
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipelines.errors import StoreError
+from pipelines.paths import home_path
 from pipelines.warehouse._layout import WarehouseLayout, read_record, write_record
 
 if TYPE_CHECKING:
@@ -105,7 +106,7 @@ def link_sources(
 
 def linked_sources(home: Path | str) -> dict[str, str]:
     """Linked versions by dataset; empty if nothing was linked."""
-    return dict(read_links(WarehouseLayout(Path(home).expanduser().absolute()))["sources"])
+    return dict(read_links(WarehouseLayout(home_path(home)))["sources"])
 
 
 def read_links(layout: WarehouseLayout) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from pipelines.errors import IntegrityError, LockedError, StoreError
+from pipelines.paths import home_path
 from pipelines.warehouse._layout import WarehouseLayout, read_record, write_record
 
 
@@ -33,7 +34,7 @@ def warehouse_lock(
     StoreError
         The lock file can't be made.
     """
-    layout = WarehouseLayout(Path(home).expanduser().absolute())
+    layout = WarehouseLayout(home_path(home))
     holder = layout.lock.with_suffix(".json")
     try:
         layout.folder.mkdir(parents=True, exist_ok=True)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.errors import StoreError
+from pipelines.paths import home_path
 from pipelines.warehouse._builds import BuildRecords
 from pipelines.warehouse._database import open_warehouse, plain_rows
 from pipelines.warehouse._layout import WarehouseLayout
@@ -34,7 +35,7 @@ def describe_models(
     StoreError
         There is no warehouse; :class:`LockedError` while dbt writes it.
     """
-    layout = WarehouseLayout(Path(home).expanduser().absolute())
+    layout = WarehouseLayout(home_path(home))
     nodes = BuildRecords.load(layout.home).nodes
     out = {}
     with open_warehouse(layout, memory_limit_mb=memory_limit_mb) as connection:
@@ -59,7 +60,7 @@ def failing_rows(home: Path | str, test: str, *, limit: int = 20) -> list[dict[s
     StoreError
         dbt knows no such test, or there is no warehouse; :class:`LockedError` while dbt runs.
     """
-    layout = WarehouseLayout(Path(home).expanduser().absolute())
+    layout = WarehouseLayout(home_path(home))
     records = BuildRecords.load(layout.home)
     tests = {n["name"]: (k, n) for k, n in records.tests()}
     key, node = tests.get(test) or (test, records.nodes.get(test))

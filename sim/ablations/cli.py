@@ -144,6 +144,7 @@ def _run(
     quiet: bool,
 ) -> tuple[SuiteResult, dict[str, Path]]:
     from pipelines.llm.answers import AnswerStore
+    from pipelines.paths import home_path
     from pipelines.store import Store
     from sim.ablations import SuiteContext, run_suite, write_report
 
@@ -167,7 +168,7 @@ def _run(
     finally:
         if answers is not None:
             answers.close()
-    files = write_report(result, out or Path(home) / "ablations" / "reports")
+    files = write_report(result, out or home_path(home) / "ablations" / "reports")
     return result, files
 
 

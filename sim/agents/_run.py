@@ -15,6 +15,7 @@ import orjson
 import polars as pl
 
 from pipelines.errors import ConfigError, IntegrityError
+from pipelines.paths import home_path
 from pipelines.store.files import LocalFiles, storage_errors, sync_folder
 from pipelines.store.locks import RunLock
 from sim.agents._log import TABLES, frames_of
@@ -238,7 +239,7 @@ def default_folder(
     """Folder of a run below a home, by all that decides its rows."""
     identity = run_identity(world, brain, recommender, agents=agents, seed=seed)
     data = orjson.dumps(identity, option=orjson.OPT_SORT_KEYS)
-    return Path(home) / "simulations" / hashlib.sha256(data).hexdigest()[:16]
+    return home_path(home) / "simulations" / hashlib.sha256(data).hexdigest()[:16]
 
 
 def _claim(files: LocalFiles, home: Path, identity: dict[str, Any]) -> None:

@@ -15,6 +15,7 @@ import polars as pl
 
 from pipelines.config import identity_hash
 from pipelines.errors import ConfigError
+from pipelines.paths import home_path
 from sim._results import ResultCache
 from sim.agents import (
     BRAINS,
@@ -96,7 +97,7 @@ class ExperimentContext:
                 raise ConfigError(
                     f"{name} is {getattr(self, name)}", where="experiments", hint="at least 1"
                 )
-        self.home = Path(self.home)
+        self.home = home_path(self.home)
         self.brains = tuple(dict.fromkeys(("random", "statistical", *self.brains)))
         self.recommenders = self.recommenders or _installed(RECOMMENDERS)
         self.sample = {"model_agents": 20, "model_pages": 2} | self.sample

@@ -30,7 +30,7 @@ def _loaded(code: str) -> set[str]:
 )
 def test_no_layer_below_orchestration_loads_an_orchestrator(code: str) -> None:
     loaded = _loaded(code)
-    assert not loaded & {"dagster", "dagster_dbt", "dbt", "ray"}
+    assert not loaded & {"dagster", "dagster_dbt", "dbt", "ray", "obstore"}
     assert not loaded & {"torch", "sentence_transformers", "great_expectations", "matplotlib"}
 
 

@@ -48,6 +48,22 @@ def test_release_opens_from_read_only_home(disk: Path) -> None:
         assert result.exit_code == 0, result.output
 
 
+@pytest.mark.parametrize(
+    "command", ["run", "ui", "status", "doctor", "restore b.tar", "answers gc"]
+)
+def test_command_that_needs_a_folder_says_so_of_an_address(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "b.tar").write_bytes(b"")
+    result = CliRunner().invoke(app, [*command.split(), "--home", "s3://bucket/home"])
+    assert result.exit_code == 5, result.output
+    assert result.stderr.count("\n") == 1
+    assert "needs a folder on this machine: s3://bucket/home" in result.stderr
+    assert "set UNDERSTUDY_HOME to a folder" in result.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["b.tar"]
+
+
 def test_write_to_read_only_home_is_exit_5(disk: Path) -> None:
     small_release.build(disk / "home")
     subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
