@@ -53,12 +53,14 @@ class Snapshot:
         frame = self.scan()
         if columns is not None:
             frame = frame.select(self._known(columns))
-        return frame.collect()
+        with self.place.reading(self.path):
+            return frame.collect()
 
     def arrow(self, columns: Sequence[str] | None = None) -> pa.Table:
         """The rows (of the named columns, else StoreError) as an Arrow table."""
         known = None if columns is None else self._known(columns)
-        return self.arrow_dataset().to_table(columns=known)
+        with self.place.reading(self.path):
+            return self.arrow_dataset().to_table(columns=known)
 
     def arrow_dataset(self) -> pads.Dataset:
         """The files as one Arrow dataset, for streaming and filters."""

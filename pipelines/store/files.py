@@ -18,7 +18,7 @@ import shutil
 import stat
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
@@ -244,6 +244,9 @@ class Files(Protocol):
     def dataset(self, paths: Sequence[Path]) -> pads.Dataset:
         """An Arrow dataset over Parquet files, in this order."""
 
+    def reading(self, folder: Path) -> AbstractContextManager[None]:
+        """Around a read of a version's rows: StoreError if the place can't be reached."""
+
     # -- writing
 
     def put(self, path: Path, data: bytes) -> None:
@@ -358,6 +361,10 @@ class LocalFiles:
         import pyarrow.dataset as pads
 
         return pads.dataset([str(path) for path in paths], format="parquet")
+
+    def reading(self, folder: Path) -> AbstractContextManager[None]:  # noqa: ARG002
+        """Do nothing: the libraries' errors name the file."""
+        return nullcontext()
 
     # -- writing ---------------------------------------------------------------------------
 

@@ -80,24 +80,27 @@ def _object_errors(path: Path) -> Iterator[None]:
     except (AlreadyExistsError, PreconditionError):
         raise
     except (BaseError, FileNotFoundError, PermissionError) as error:
-        text = str(error)
-        code, status = _CODE.search(text), _STATUS.search(text)
-        reason = code[1] if code else f"HTTP {status[1]}" if status else "no answer"
-        if isinstance(error, FileNotFoundError) and reason != "NoSuchBucket":
+        if isinstance(error, FileNotFoundError) and "<Code>NoSuchBucket<" not in str(error):
             raise
-        refused = reason in _CREDENTIALS or reason in {"HTTP 401", "HTTP 403"}
-        what, hint = "the object store can't be used", "check AWS_ENDPOINT_URL and the network"
-        if refused:
-            what, hint = "the object store refuses access", "renew the AWS_* credentials, run again"
-        elif reason == "NoSuchBucket":
-            hint = "create the bucket, or correct the address"
         # Without its cause: the server's text may repeat a key or a token.
-        raise StoreError(
-            f"{what} ({reason})",
-            where=str(path),
-            hint=hint,
-            details={"path": str(path), "reason": reason},
-        ) from None
+        raise _store_error(str(error), path) from None
+
+
+def _store_error(text: str, path: Path) -> StoreError:
+    """The error behind an answer of the server, or of one that did not come."""
+    code, status = _CODE.search(text), _STATUS.search(text)
+    reason = code[1] if code else f"HTTP {status[1]}" if status else "no answer"
+    what, hint = "the object store can't be used", "check AWS_ENDPOINT_URL and the network"
+    if reason in _CREDENTIALS or reason in {"HTTP 401", "HTTP 403"}:
+        what, hint = "the object store refuses access", "renew the AWS_* credentials, run again"
+    elif reason == "NoSuchBucket":
+        hint = "create the bucket, or correct the address"
+    return StoreError(
+        f"{what} ({reason})",
+        where=str(path),
+        hint=hint,
+        details={"path": str(path), "reason": reason},
+    )
 
 
 def _plain_http() -> bool:
@@ -207,6 +210,21 @@ class ObjectFiles:
         files = FsspecStore("s3", client_options={"allow_http": _plain_http()})
         names = [str(path).removeprefix("s3://") for path in paths]
         return pads.dataset(names, format="parquet", filesystem=PyFileSystem(FSSpecHandler(files)))
+
+    @contextmanager
+    def reading(self, folder: Path) -> Iterator[None]:
+        """Turn errors of Polars and Arrow into a StoreError: their texts repeat the server's."""
+        from obstore.exceptions import BaseError
+        from polars.exceptions import PolarsError
+
+        try:
+            yield
+        except (BaseError, OSError, PolarsError) as error:
+            text = str(error)
+            if not (_CODE.search(text) or _STATUS.search(text)):
+                # Arrow hides the reason: ask again.
+                self.read(folder / MANIFEST)
+            raise _store_error(text, folder) from None
 
     # -- writing ---------------------------------------------------------------------------
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import random
 import traceback
 from collections import Counter
 from collections.abc import Iterator
@@ -148,6 +149,32 @@ def test_credentials_that_expire_midway_leave_whole_things_and_are_not_shown(
     for name in objects_below(s3_endpoint, s3_home.rpartition("/")[2]):
         content = store._files.read(store.home / name) or b""
         assert not [word for word in (SECRET, TOKEN, "AKIDTESTS") if word.encode() in content], name
+
+
+def test_columns_are_read_in_ranges_and_refusals_hide_the_token(
+    proxy: FaultProxy, s3_home: str
+) -> None:
+    dice = random.Random(1)
+    # Ten million bytes in two columns, more than one part of an upload; the third is constant.
+    ids = [f"ml-user:{dice.randbytes(16).hex()}" for _ in range(200_000)]
+    rows = {"user_id": ids, "item_id": [f"ml:{i[8:]}" for i in ids], "split": ["train"] * len(ids)}
+    made = Store(s3_home).commit("movies.splits", pl.DataFrame(rows), code_version="1")
+    assert made.bytes > 5_000_000
+    before = proxy.received
+    table = Store(s3_home).current("movies.splits")
+    assert table.read(["split"]).height == len(ids)
+    assert proxy.received - before < made.bytes / 5
+    assert table.arrow(["split"]).num_rows == len(ids)
+    assert proxy.received - before < made.bytes / 2
+
+    def expired(request: Request) -> None:
+        request.answer = error_answer(400, "ExpiredToken")
+
+    proxy.fault = expired
+    for read in (table.read, table.arrow):
+        with pytest.raises(StoreError, match=r"refuses access \(ExpiredToken\): s3://") as caught:
+            read(["split"])
+        assert TOKEN not in "".join(traceback.format_exception(caught.value))
 
 
 def test_server_without_conditional_writes_is_refused_before_anything_is_written(

@@ -94,6 +94,8 @@ class FaultProxy:
     server: str
     fault: Callable[[Request], None] = lambda request: None
     requests: list[Request] = field(default_factory=list)
+    #: Bytes that the server's answers held.
+    received: int = 0
     endpoint: str = ""
 
     @contextmanager
@@ -130,6 +132,7 @@ class FaultProxy:
                 connection.request(request.method, request.path, body, request.headers)
                 answer = connection.getresponse()
                 content = answer.read()
+                proxy.received += len(content)
                 connection.close()
                 if request.lose_answer:
                     self.close_connection = True
