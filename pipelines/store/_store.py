@@ -564,7 +564,7 @@ class Store:
         raise StoreError(
             f"{what} works on a home in a folder only",
             where=str(self.home),
-            hint="copy or expire objects with the tools of the object store",
+            hint="nothing is removed; the versioning of the bucket keeps copies",
         )
 
     def collect_garbage(
