@@ -7,7 +7,7 @@ from typing import Any
 
 import dagster as dg
 
-from orchestration.naming import asset_key, asset_spec
+from orchestration.naming import SHARED, asset_key, asset_spec, group_of
 from orchestration.resources import step_tags
 from orchestration.results import (
     absent,
@@ -21,7 +21,7 @@ from pipelines.config import Settings
 from pipelines.context import PipelineContext
 from pipelines.domains import DOMAINS
 from pipelines.quality import figures_for, plots_for
-from pipelines.stages import Built, Stage, build
+from pipelines.stages import STAGES, Built, Stage, build
 
 __all__ = ["COHORTS", "asset_options", "automation", "run_stage", "stage_asset"]
 
@@ -29,6 +29,9 @@ __all__ = ["COHORTS", "asset_options", "automation", "run_stage", "stage_asset"]
 #: `2026-w47` that the schedule adds. Dynamic, because both kinds must live side by side. Each
 #: domain has its own: a cohort of books is not missing from the films.
 COHORTS = {name: dg.DynamicPartitionsDefinition(name=f"{name}_cohorts") for name in DOMAINS}
+
+#: Tables with a partition per cohort.
+BY_COHORT = {d for stage in STAGES if stage.by_cohort or stage.for_cohorts for d in stage.datasets}
 
 
 def stage_asset(stage: Stage, settings: Settings) -> dg.AssetsDefinition:
@@ -59,7 +62,12 @@ def asset_options(stage: Stage, settings: Settings) -> dict[str, Any]:
                 kinds=set(stage.kinds),
                 partitions_def=partitions_def,
                 description=stage.asset_description,
-                automation_condition=automation(settings),
+                # What no release needs is made when asked for.
+                automation_condition=automation(
+                    settings, all_cohorts=not by_cohort and not BY_COHORT.isdisjoint(upstream)
+                )
+                if group_of(dataset) in {*DOMAINS, SHARED}
+                else None,
             )
             for dataset in stage.datasets
         ],
@@ -83,12 +91,25 @@ def asset_options(stage: Stage, settings: Settings) -> dict[str, Any]:
     }
 
 
-def automation(settings: Settings) -> dg.AutomationCondition[Any] | None:
-    """The condition under which an asset is made by itself; None unless it is switched on."""
+def automation(
+    settings: Settings, *, all_cohorts: bool = False
+) -> dg.AutomationCondition[Any] | None:
+    """The condition under which an asset is made by itself; None unless it is switched on.
+
+    Dagster's ``eager``, and new code or settings too. What is made of ``all_cohorts`` waits until
+    none of its tables is about to be made again, or a release would be tried between a table of
+    items and the scores of them. It does not wait for cohorts that nobody has made.
+    """
     if not settings.runtime.automation:
         return None
-    condition = dg.AutomationCondition.eager()
-    return condition & dg.AutomationCondition.all_deps_blocking_checks_passed()
+    of = dg.AutomationCondition
+    changed: dg.AutomationCondition[Any] = of.newly_missing() | of.code_version_changed()
+    condition = of.eager().replace("newly_missing", changed) & of.all_deps_blocking_checks_passed()
+    if all_cohorts:
+        outdated = (changed | of.any_deps_updated()).since_last_handled() & ~of.missing()
+        absent = of.any_deps_missing().ignore(dg.AssetSelection.assets(*map(asset_key, BY_COHORT)))
+        condition = condition.replace("any_deps_missing", absent) & ~of.any_deps_match(outdated)
+    return condition
 
 
 def run_stage(

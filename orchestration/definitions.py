@@ -71,7 +71,7 @@ def build_defs(
             experiment_assets(settings),
             dialogue_assets(settings),
         ],
-        asset_checks=dataset_checks(),
+        asset_checks=dataset_checks(settings),
         jobs=JOBS,
         schedules=SCHEDULES,
         sensors=sensors(settings),

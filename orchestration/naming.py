@@ -17,7 +17,7 @@ from pipelines.contracts import (
 from pipelines.domains import DOMAINS
 from pipelines.sources import SOURCES
 
-__all__ = ["OWNERS", "SHARED", "asset_key", "asset_spec", "column_schema", "domain_of"]
+__all__ = ["OWNERS", "SHARED", "asset_key", "asset_spec", "column_schema", "domain_of", "group_of"]
 
 OWNERS = ["team:understudy"]
 #: Domain tag and group of what several domains are made from.
@@ -57,6 +57,27 @@ def domain_of(dataset: str) -> str:
     return found.pop() if len(found) == 1 else SHARED
 
 
+def group_of(dataset: str) -> str:
+    """Group of a dataset's asset: its domain, or that of a job of its own.
+
+    >>> group_of("movies.items"), group_of("raw.world_files"), group_of("trained_policy")
+    ('movies', 'shared', 'training')
+    """
+    # A release takes these tables where they fit, and waits for none.
+    apart = {
+        "matching": MATCHING,
+        "captions": CAPTIONS,
+        "agents": SIMULATIONS,
+        "tuning": TUNING,
+        "surrogates": SURROGATES,
+    }
+    alone = dataset == "trained_policy" or dataset.partition(".")[0] not in {*DOMAINS, "raw"}
+    return next(
+        (name for name, tables in apart.items() if dataset in tables),
+        asset_key(dataset).path[0] if alone else domain_of(dataset),
+    )
+
+
 def column_schema(dataset: str) -> dg.TableSchema:
     """The dataset's contract as Dagster's column table."""
     return dg.TableSchema(
@@ -90,28 +111,13 @@ def asset_spec(
     **kwargs: Any,
 ) -> dg.AssetSpec:
     """Spec of the asset that writes ``dataset``, described by its contract."""
-    key = asset_key(dataset)
-    # Made by jobs of their own: a release takes these tables where they fit, and waits for none.
-    apart = {
-        "matching": MATCHING,
-        "captions": CAPTIONS,
-        "agents": SIMULATIONS,
-        "tuning": TUNING,
-        "surrogates": SURROGATES,
-    }
-    domain = domain_of(dataset)
-    alone = dataset == "trained_policy" or dataset.partition(".")[0] not in {*DOMAINS, "raw"}
-    group = next(
-        (name for name, tables in apart.items() if dataset in tables),
-        key.path[0] if alone else domain,
-    )
     return dg.AssetSpec(
-        key=key,
+        key=asset_key(dataset),
         deps=[asset_key(d) if isinstance(d, str) else d for d in deps or []],
-        group_name=group,
+        group_name=group_of(dataset),
         description=description or CONTRACTS[dataset].description,
         owners=OWNERS,
-        tags={"domain": domain},
+        tags={"domain": domain_of(dataset)},
         kinds=kinds,
         code_version=code_version,
         metadata={"dagster/column_schema": column_schema(dataset), "dataset": dataset},

@@ -110,7 +110,9 @@ def _check_figures(details: Mapping[str, Any]) -> dict[str, Any]:
         **{f"limit_{name}": value for name, value in bound.items()},
         **{name: details.get(name) for name in ("failing", "of")},
     }
-    shown: dict[str, Any] = {k: v for k, v in figures.items() if _is_number(v)}
+    shown: dict[str, Any] = {
+        k: round(v, 6) if isinstance(v, float) else v for k, v in figures.items() if _is_number(v)
+    }
     rows = details.get("rows")
     if isinstance(rows, list) and rows and all(isinstance(row, dict) for row in rows):
         shown["failing_rows"] = table(pl.DataFrame(rows, infer_schema_length=None, strict=False))

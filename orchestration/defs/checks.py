@@ -10,13 +10,17 @@ from orchestration.naming import asset_key
 from orchestration.resources import step_tags
 from orchestration.results import check_result, not_applicable, reported
 from pipelines import quality
+from pipelines.config import Settings
 from pipelines.context import PipelineContext
 from pipelines.stages import check
 
 __all__ = ["dataset_checks"]
 
 
-def _checks_of(dataset: str) -> dg.AssetChecksDefinition:
+def _checks_of(dataset: str, settings: Settings) -> dg.AssetChecksDefinition:
+    # An automatic run has no checks of other steps but those that are due on their own.
+    condition = dg.AutomationCondition.eager() if settings.runtime.automation else None
+
     @dg.multi_asset_check(
         name=f"expect_{dataset.replace('.', '_')}",
         op_tags=step_tags(f"expect_{dataset.replace('.', '_')}"),
@@ -26,6 +30,7 @@ def _checks_of(dataset: str) -> dg.AssetChecksDefinition:
                 asset=asset_key(dataset),
                 blocking=spec.severity == "error",
                 description=f"{spec.because[0].upper()}{spec.because[1:]}.",
+                automation_condition=condition,
             )
             for spec in quality.SUITES[dataset]
         ],
@@ -46,6 +51,6 @@ def _results(dataset: str, workbench: PipelineContext) -> list[dg.AssetCheckResu
     return [check_result(dataset, record) for record in records]
 
 
-def dataset_checks() -> list[dg.AssetChecksDefinition]:
+def dataset_checks(settings: Settings) -> list[dg.AssetChecksDefinition]:
     """Check definitions, for every dataset that has a suite."""
-    return [_checks_of(dataset) for dataset in quality.SUITES]
+    return [_checks_of(dataset, settings) for dataset in quality.SUITES]

@@ -48,7 +48,7 @@ def _release_asset(domain: Domain, settings: Settings) -> dg.AssetsDefinition:
                 kinds={"release", "json"},
                 code_version=__version__,
                 freshness_policy=_FRESH,
-                automation_condition=automation(settings),
+                automation_condition=automation(settings, all_cohorts=True),
             )
         ],
         check_specs=[

@@ -35,9 +35,10 @@ def folder(tmp_path: Path) -> Path:
     return made
 
 
-def _tick(home: Path, folder: Path, cursor: str | None) -> tuple[str, list[str], list[str]]:
+def _tick(
+    defs: dg.Definitions, folder: Path, cursor: str | None
+) -> tuple[str, list[str], list[str]]:
     """Cursor, keys of the requested runs and observed data versions of a tick."""
-    defs = build_defs(home, overrides={"world": {"folder": str(folder)}})
     sensor = defs.resolve_sensor_def("source_files")
     with dg.instance_for_test() as instance:
         context = dg.build_sensor_context(
@@ -52,12 +53,13 @@ def _tick(home: Path, folder: Path, cursor: str | None) -> tuple[str, list[str],
 
 
 def test_changed_file_is_observed_and_ingested_once(tmp_path: Path, folder: Path) -> None:
-    first, asked, seen = _tick(tmp_path / "home", folder, None)
+    defs = build_defs(tmp_path / "home", overrides={"world": {"folder": str(folder)}})
+    first, asked, seen = _tick(defs, folder, None)
     assert (asked, seen) == ([first], [first])
-    assert _tick(tmp_path / "home", folder, first)[1:] == ([], [])
+    assert _tick(defs, folder, first)[1:] == ([], [])
     with (folder / "ratings.csv").open("a") as file:
         file.write("1,1,4.0,0\n")
-    second, asked, _ = _tick(tmp_path / "home", folder, first)
+    second, asked, _ = _tick(defs, folder, first)
     assert second != first
     assert asked == [second]
 
@@ -85,6 +87,11 @@ def test_automatic_runs_are_behind_a_switch(tmp_path: Path) -> None:
         assert ("stale_assets" in names) is on
         for key in ("marts/movies_items", "movies/items", "releases/movies", "raw/steam_games"):
             assert (dg.AssetKey(key.split("/")) in made) is on, key
+        # A run without its checks makes tables that a release refuses.
+        expected = dg.AssetCheckKey(dg.AssetKey(["movies", "items"]), "row_drop")
+        assert (graph.get(expected).automation_condition is not None) is on
+        # Jobs of hours, which no release needs, are not started by a new release.
+        assert not made & {asset_key("trained_policy"), asset_key("experiments.figures")}
 
 
 class _Received(http.server.BaseHTTPRequestHandler):
