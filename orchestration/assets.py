@@ -103,7 +103,7 @@ def automation(
     if not settings.runtime.automation:
         return None
     of = dg.AutomationCondition
-    changed: dg.AutomationCondition[Any] = of.newly_missing() | of.code_version_changed()
+    changed: Any = of.newly_missing() | of.code_version_changed()
     condition = of.eager().replace("newly_missing", changed) & of.all_deps_blocking_checks_passed()
     if all_cohorts:
         outdated = (changed | of.any_deps_updated()).since_last_handled() & ~of.missing()
