@@ -269,11 +269,13 @@ def _tables(release: Release) -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = []
     for name, lock in release.tables.items():
         inputs = release.snapshot(name).manifest.inputs
-        rows.append((name, lock.version, ", ".join(sorted(inputs)) or "nothing", f"{lock.rows:,}"))
+        rows.append((name, lock.version, ", ".join(sorted(inputs)) or "no table", f"{lock.rows:,}"))
     return rows
 
 
 def _terms(release: Release) -> list[tuple[str, str, str]]:
     from pipelines.exports import licences
+    from pipelines.personas import LICENCES
 
-    return [(name, one.line, one.citation) for name, one in licences(release).items()]
+    named = licences(release) | (LICENCES if "personas" in release.tables else {})
+    return [(name, one.line, one.citation) for name, one in sorted(named.items())]

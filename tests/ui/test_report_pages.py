@@ -86,6 +86,11 @@ def test_release_page_fits_its_window(
     drawn = [window.execute_script("return arguments[0].naturalWidth", p) for p in pictures]
     assert len(drawn) >= 4
     assert min(drawn) > 300
+    # An interval is one line, so a row is as high as its name.
+    lines = "return [...document.querySelectorAll('td.i')].map(c => c.getClientRects().length)"
+    wrap = "return getComputedStyle(document.querySelector('td.i')).whiteSpace"
+    assert len(window.execute_script(lines)) > 20
+    assert window.execute_script(wrap) == "nowrap"
 
 
 def test_ablation_table_fits_a_wide_window(

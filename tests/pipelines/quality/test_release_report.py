@@ -52,6 +52,11 @@ def test_page_of_a_release_without_reports_has_what_is_there(release: Release) -
     assert "No language model was used" in page
 
 
+def test_terms_name_the_sources_of_the_personas(release: Release) -> None:
+    named = {source for source, _, _ in release_report(release)["terms"]}
+    assert {"us_census", "genre_preferences"} <= named
+
+
 def test_foreign_text_is_shown_as_text(tmp_path: Path) -> None:
     people = small_release.frames()["movies.personas"].with_columns(
         description=pl.lit("<script>alert('of forty characters or more')</script>")
