@@ -90,6 +90,14 @@ def test_wheel_holds_dbt_project_and_no_tests(wheel: Path) -> None:
     assert not [name for name in names if "/target/" in name]
 
 
+#: Options of a run that publishes a small world of films.
+SMALL = (
+    *("--job", "movies", "--set", "personas.count=6", "--set", "world.sample.films=30"),
+    *("--set", "world.sample.users=40", "--set", "world.sample.ratings=700"),
+    *("--set", "scoring.max_pairs=60"),
+)
+
+
 class NewUser:
     """Somebody with an empty home, an empty cache and a fresh environment, in an empty folder.
 
@@ -120,9 +128,7 @@ class NewUser:
 def new_user(program: Path, tmp_path_factory: pytest.TempPathFactory) -> NewUser:
     """A new user who has published a small world."""
     user = NewUser(program, tmp_path_factory.mktemp("new-user"))
-    settings = ("personas.count=6", "world.sample.films=30", "world.sample.users=40",
-                "world.sample.ratings=700", "scoring.max_pairs=60")  # fmt: skip
-    user.types("understudy", "run", "--job", "movies", *(w for s in settings for w in ("--set", s)))
+    user.types("understudy", "run", *SMALL)
     return user
 
 
@@ -133,10 +139,20 @@ def test_installed_program_publishes_from_an_empty_folder(new_user: NewUser, pro
 
 
 def test_new_user_follows_the_readme_to_a_trained_recommender(
-    new_user: NewUser, repository: Path
+    new_user: NewUser, repository: Path, program: Path
 ) -> None:
     new_user.types("git", "clone", "--quiet", "--depth", "1", f"file://{repository}", "understudy")
-    readme = (new_user.folder / "understudy" / "README.md").read_text("utf-8")
+    clone = new_user.folder / "understudy"
+    readme = (clone / "README.md").read_text("utf-8")
+    assert "understudy && cd understudy\n$ make run\n" in readme
+    # `make` finds its environment installed; the run finds the tables of the run before.
+    (clone / ".venv").symlink_to(program.parents[1])
+    (program.parents[1] / ".installed").touch()
+    said = new_user.types(
+        *("make", "-C", "understudy", "run", f"HOME_DIR={new_user.folder / '.understudy'}"),
+        f"ARGS={' '.join(SMALL)}",
+    )
+    assert "Published movies@" in said
     lines = re.findall(r"^\$ (understudy (?:episode|release|status|answers) [^#<\n]*?) *(?:#.*)?$",
                        readme, re.MULTILINE)  # fmt: skip
     assert len(lines) >= 4
