@@ -3,9 +3,10 @@
     python benchmarks/surrogates/measure.py --home HOME fidelity --teacher statistical ensemble
     python benchmarks/surrogates/measure.py --home HOME learning --steps 40000 --seed 0 1 2
 
-Parts: `fidelity` (a surrogate per teacher; `shuffled` is the statistical teacher's with the facts
-of personas and items exchanged), `learning` (A2C on the current surrogate and on its teacher, both
-judged by the teacher, beside random and popular items).
+Parts: `fidelity` (a surrogate per teacher; `mean-taste` is the statistical rater without draws of
+taste, `ensemble` the mean of it with draws and of the rater `mean`; `shuffled` is the statistical
+teacher's with the facts of personas and items exchanged), `learning` (A2C on the current surrogate
+and on its teacher, both judged by the teacher, beside random and popular items).
 """
 
 from __future__ import annotations
@@ -40,9 +41,12 @@ def shuffled(frame: pl.DataFrame, key: str, seed: int) -> pl.DataFrame:
     return frame.select(key).hstack(frame.drop(key)[order])
 
 
-def scores_by(name: str, tables: dict[str, pl.DataFrame], store: Store) -> pl.DataFrame:
+def scores_by(
+    name: str, tables: dict[str, pl.DataFrame], store: Store, pairs_at_most: int
+) -> pl.DataFrame:
     """The stored scores, or another teacher's for the same pairs."""
     stored = store.current("movies.preference_scores").read()
+    stored = stored.sample(min(pairs_at_most, stored.height), seed=0)
     if name in ("statistical", "shuffled"):
         return stored
     learned: dict[str, Any] = {
@@ -79,7 +83,7 @@ def fidelity(args: argparse.Namespace) -> None:
     tables = {name: store.current(f"movies.{name}").read() for name in _READ}
     for name in args.teacher:
         teacher = surrogates.teacher_of(
-            scores_by(name, tables, store), rater=None, error_budget=0.01
+            scores_by(name, tables, store, args.pairs), rater=None, error_budget=0.01
         )
         given = dict(tables)
         if name == "shuffled":
@@ -144,6 +148,7 @@ def main() -> None:
     parts = parser.add_subparsers(required=True)
     one = parts.add_parser("fidelity")
     one.add_argument("--teacher", nargs="+", default=["statistical"])
+    one.add_argument("--pairs", type=int, default=10_000_000, help="sampled at most (count)")
     one.add_argument("--sweeps", type=int, default=Settings().surrogate.sweeps)
     one.set_defaults(call=fidelity)
     two = parts.add_parser("learning")

@@ -20,6 +20,7 @@ from pipelines import raters
 from pipelines.config import ScoringSettings, Settings, load_settings
 from pipelines.context import PipelineContext
 from pipelines.domains import DOMAINS, cohort_domain
+from pipelines.errors import ConfigError
 from pipelines.execution import Advance, Piece, open_executor
 from pipelines.llm.answers import AnswerStore, recorded_uses
 from pipelines.personas import is_matched
@@ -388,7 +389,7 @@ def _open_rater(
     own: dict[str, Any] = {t: inputs[t].read() for t in _OWN.get(inputs.domain, ())}
     if "listwise" in names:
         own["choice_set_items"] = _sets(inputs)
-    return raters.open_rater(
+    rater = raters.open_rater(
         settings,
         items=items,
         item_embeddings=inputs["item_embeddings"].read(),
@@ -399,6 +400,14 @@ def _open_rater(
         **learned,
         **own,
     )
+    scale = settings.scoring_of(inputs.domain).scale
+    if rater.scale.name != scale and "surrogate" in names:
+        raise ConfigError(
+            f"{rater.name} answers on {rater.scale.name}",
+            where=f"scoring.scale is {scale}",
+            hint=f"scoring.scale={rater.scale.name}",
+        )
+    return rater
 
 
 def _people(inputs: Inputs) -> pl.DataFrame:

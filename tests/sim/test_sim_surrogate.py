@@ -67,3 +67,28 @@ def test_world_refuses_kinds_of_pairs_that_do_not_beat_their_floor(taught, home,
     with pytest.raises(ConfigError, match=r"no such surrogate.*train_surrogate"):
         World.open("movies@latest", home=home, rater="surrogate")
     assert built.stage.datasets == ("movies.rating_surrogate", "movies.surrogate_fidelity")
+
+
+def test_scores_by_a_surrogate_carry_teacher_and_fidelity(small, tmp_path):
+    """Its version is part of what is built, its scale must be the one asked for."""
+    release, built = taught_home(small, tmp_path / "home", {})
+    teacher = release.snapshot("preference_scores").read()["rater"][0]
+    overrides = {
+        "runtime": {"home": str(release.home)},
+        "scoring": {"rater": "surrogate", "scale": "1-5", "shards": 1},
+    }
+    scored = build(
+        stage_of("movies.preference_scores"), PipelineContext(overrides), cohort="default"
+    )
+    snapshot = scored.snapshots["movies.preference_scores"]
+    assert snapshot.read()["rater"].unique().to_list() == [f"surrogate:{teacher}"]
+    facts = snapshot.manifest.stats["quality"]["facts"]
+    assert facts["teacher"]["rater"] == teacher
+    assert "seen persona, seen item" in facts["fidelity"]
+    version = built.snapshots["movies.rating_surrogate"].version
+    assert version in str(snapshot.manifest.config)
+    with pytest.raises(ConfigError, match="a surrogate is no teacher"):
+        build(stage_of("movies.rating_surrogate"), PipelineContext(overrides))
+    overrides["scoring"]["scale"] = "1-10"
+    with pytest.raises(ConfigError, match="answers on 1-5"):
+        build(stage_of("movies.preference_scores"), PipelineContext(overrides), cohort="default")
