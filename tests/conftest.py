@@ -18,6 +18,10 @@ from support.object_store import BUCKET, s3_server, use
 from support.running import published_options, run_understudy
 from support.tiny_models import save_word_encoder, tiny_checkpoint
 
+from pipelines import instructions
+
+instructions.fix()  # as the pipeline's processes do, before NumPy is loaded
+
 # Hypothesis times each example by default; no test here asserts wall time.
 hypothesis_settings.register_profile("untimed", deadline=None)
 hypothesis_settings.load_profile("untimed")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from pipelines import instructions
 from pipelines.cli.options import (
     ConfigOption,
     HomeOption,
@@ -86,6 +87,7 @@ def match(
     section = overrides.setdefault("matching", {})
     section.update({key: value for key, value in given.items() if value is not None})
     tree = open_settings(None, config, overrides)
+    instructions.fix()  # before NumPy is loaded
     from pipelines.stages import PipelineContext
     from pipelines.store import Store
 

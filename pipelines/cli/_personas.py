@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from pipelines import instructions
 from pipelines.cli.options import (
     ConfigOption,
     HomeOption,
@@ -96,6 +97,7 @@ def _settings(
 
 
 def _write(tree: Settings, *, quiet: bool) -> dict[str, Any]:
+    instructions.fix()  # before NumPy is loaded
     from pipelines.domains import cohort_domain
     from pipelines.stages import PipelineContext, build, check, stage_of
     from pipelines.store import Store

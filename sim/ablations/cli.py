@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from pipelines import instructions
 from pipelines.cli.options import (
     ConfigOption,
     HomeOption,
@@ -92,6 +93,7 @@ def ablate(
     [{"rater", the options, per test "score", "low", "high", ...}]}.
     """
     tree = open_settings(None, config, overrides_of(home, settings))
+    instructions.fix()  # before NumPy is loaded
     specs = _specs(rater or [], model or [], tree)
     result, files = _run(
         suite,

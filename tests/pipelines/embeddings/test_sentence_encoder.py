@@ -15,7 +15,7 @@ from pipelines.embeddings import (
     SentenceTransformersEmbedder,
     load_embedder,
 )
-from pipelines.embeddings._sentence_transformers import _verified, bundled_model_folder
+from pipelines.embeddings._sentence_transformers import bundled_model_folder, verified
 from pipelines.embeddings.testing import EmbedderContract
 from pipelines.errors import EngineError, IntegrityError
 
@@ -82,7 +82,7 @@ def test_other_weights_under_the_bundled_name_are_refused(tmp_path):
     weights = tmp_path / "model.safetensors"
     weights.write_bytes(b"not what was pinned")
     with pytest.raises(IntegrityError, match="not the pinned ones"):
-        _verified(weights, BUNDLED_SHA256)
+        verified(weights, BUNDLED_SHA256)
 
 
 def test_the_bundled_encoder_asks_no_network_even_if_allowed():
