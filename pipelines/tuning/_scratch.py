@@ -107,7 +107,7 @@ def make_model(tokenizer: PreTrainedTokenizerFast, *, width: int, layers: int, s
             hidden_size=width,
             intermediate_size=4 * width,
             num_hidden_layers=layers,
-            num_attention_heads=max(1, width // 16),
+            num_attention_heads=max(1, width // 32),
             max_position_embeddings=CONTEXT,
             tie_word_embeddings=True,
             pad_token_id=tokenizer.pad_token_id,

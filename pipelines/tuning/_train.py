@@ -247,29 +247,150 @@ def answer_logits(
     model: Any, batch: dict[str, torch.Tensor], dropout: float = 0.0
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Logits at the places of answers, of shape (answers, vocabulary), and the answers."""
-    import torch
     from torch.nn import functional
 
-    ids, segment, branch = batch["ids"], batch["segment"], batch["branch"]
-    size = ids.shape[1]
-    seen = segment[:, :, None] == segment[:, None, :]
-    seen &= (branch[:, None, :] == 0) | (branch[:, :, None] == branch[:, None, :])
-    seen &= torch.ones(size, size, dtype=torch.bool).tril()
-    bias = torch.zeros(seen.shape).masked_fill(~seen, torch.finfo(torch.float32).min)
-    embedded = model.get_input_embeddings()(ids)
+    embedded = model.get_input_embeddings()(batch["ids"])
     if dropout:
         embedded = functional.dropout(embedded, dropout, model.training)
-    hidden = model.get_decoder()(
-        inputs_embeds=embedded,
-        attention_mask=bias[:, None],
-        position_ids=batch["position"],
-        use_cache=False,
-    ).last_hidden_state
     asked = batch["labels"] != _IGNORED
-    states = hidden[asked]
+    if model.config.model_type == "llama":
+        states = _llama_states(model.get_decoder(), embedded, asked, batch)
+    else:
+        hidden = model.get_decoder()(
+            inputs_embeds=embedded,
+            attention_mask=_seen(batch)[:, None],
+            position_ids=batch["position"],
+            use_cache=False,
+        ).last_hidden_state
+        states = hidden[asked]
     if dropout:
         states = functional.dropout(states, dropout, model.training)
     return model.get_output_embeddings()(states), batch["labels"][asked]
+
+
+def _seen(batch: dict[str, torch.Tensor], places: torch.Tensor | None = None) -> torch.Tensor:
+    """What tokens see, of shape (rows, tokens, tokens), or (rows, places, tokens) of some."""
+    import torch
+
+    segment, branch = batch["segment"], batch["branch"]
+    every = torch.arange(segment.shape[1]).expand_as(segment)
+    places = every if places is None else places
+    seen = segment.gather(1, places)[:, :, None] == segment[:, None, :]
+    own = branch.gather(1, places)[:, :, None] == branch[:, None, :]
+    seen &= own | (branch[:, None, :] == 0)
+    return seen & (places[:, :, None] >= every[:, None, :])
+
+
+def _llama_states(
+    decoder: Any, hidden: torch.Tensor, asked: torch.Tensor, batch: dict[str, torch.Tensor]
+) -> torch.Tensor:
+    """Last hidden states at the places of answers, of shape (answers, width).
+
+    Windows are attended to one by one, not by a mask over whole rows; and behind the last layer's
+    keys and values only places that are judged matter, about one in fifteen.
+    """
+    import torch
+    from torch.nn import functional
+    from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
+
+    cos, sin = decoder.rotary_emb(hidden, position_ids=batch["position"])
+    # Places of a row, filled up with its other ones.
+    count = asked.sum(1)
+    places = asked.to(torch.int8).argsort(dim=1, descending=True, stable=True)
+    places = places[:, : int(count.max())]
+    row = torch.arange(len(places))[:, None]
+    spans = _spans(batch["segment"], batch["branch"])
+    for number, layer in enumerate(decoder.layers, start=1):
+        whole = number < len(decoder.layers)
+        attention, normed = layer.self_attn, layer.input_layernorm(hidden)
+        here = slice(None) if whole else (row, places)
+        queries, keys, values = (
+            states.unflatten(-1, (-1, attention.head_dim)).transpose(1, 2)
+            for states in (
+                attention.q_proj(normed[here]),
+                attention.k_proj(normed),
+                attention.v_proj(normed),
+            )
+        )
+        keys, _ = apply_rotary_pos_emb(keys, keys, cos, sin)
+        queries, _ = apply_rotary_pos_emb(queries, queries, cos[here], sin[here])
+        if whole:
+            found = _attend(queries, keys, values, spans)
+        else:
+            found = functional.scaled_dot_product_attention(
+                queries,
+                keys,
+                values,
+                attn_mask=_seen(batch, places)[:, None],
+                enable_gqa=keys.shape[1] != queries.shape[1],
+            )
+        hidden = hidden[here] + attention.o_proj(found.transpose(1, 2).flatten(2))
+        if not whole:
+            hidden = hidden[torch.arange(places.shape[1]) < count[:, None]]
+        hidden = hidden + layer.mlp(layer.post_attention_layernorm(hidden))
+    states: torch.Tensor = decoder.norm(hidden)
+    return states
+
+
+def _spans(segment: torch.Tensor, branch: torch.Tensor) -> list[list[list[int]]]:
+    """Lengths of a window's beginning and of its branches (tokens), per window and row."""
+    import torch
+
+    out = []
+    for windows, lines in zip(segment, branch, strict=True):
+        lengths = torch.unique_consecutive(windows, return_counts=True)[1].tolist()
+        out.append([])
+        for part in lines.split(lengths):
+            numbers, counts = torch.unique_consecutive(part, return_counts=True)
+            out[-1].append([0] * int(numbers[0] > 0) + counts.tolist())
+    return out
+
+
+def _attend(
+    queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, spans: list[list[list[int]]]
+) -> torch.Tensor:
+    """Causal attention within windows, of shape (rows, heads, tokens, width of a head)."""
+    import torch
+    from torch.nn.functional import scaled_dot_product_attention
+
+    rows = []
+    gqa = keys.shape[1] != queries.shape[1]
+    for row, windows in enumerate(spans):
+        lengths = [sum(window) for window in windows]
+        parts = (states[row].split(lengths, 1) for states in (queries, keys, values))
+        found = []
+        for (first, *lines), q, k, v in zip(windows, *parts, strict=True):
+            if first:
+                found.append(
+                    scaled_dot_product_attention(
+                        *(states[None, :, :first] for states in (q, k, v)),
+                        is_causal=True,
+                        enable_gqa=gqa,
+                    )[0]
+                )
+            if lines:
+                # Lines as a batch, filled up on the right, each behind the same beginning.
+                count, longest = torch.tensor(lines), max(lines)
+                at = torch.arange(longest)
+                real = at < count[:, None]
+                place = first + (count.cumsum(0) - count)[:, None] + at
+                place = place.where(real, first)
+                before = torch.ones(longest, first, dtype=torch.bool)
+                sees = torch.cat([before, torch.ones(longest, longest, dtype=torch.bool).tril()], 1)
+                q, k, v = (
+                    torch.cat(
+                        [
+                            states[:, :beginning].expand(len(lines), -1, -1, -1),
+                            states[:, place].transpose(0, 1),
+                        ],
+                        2,
+                    )
+                    for states, beginning in ((q, 0), (k, first), (v, first))
+                )
+                answer = scaled_dot_product_attention(q, k, v, attn_mask=sees, enable_gqa=gqa)
+                found.append(answer.transpose(0, 1)[:, real])
+        rows.append(torch.cat(found, 1))
+    return torch.stack(rows)
 
 
 def answer_distributions(
