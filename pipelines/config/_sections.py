@@ -558,8 +558,11 @@ class TuningSettings(Section):
     # all of these.
     identity: ClassVar[bool] = False
 
-    base: Literal["none"] = Field(
-        "none", description="Model that is trained: `none`, a small one from random weights."
+    base: str = Field(
+        "none",
+        min_length=1,
+        description="Model that is trained: `none`, a small one from random weights; else a folder "
+        "or the name of a fetched checkpoint, which is adapted by LoRA.",
     )
     hold_out_users: Share = Field(
         0.1, description="Share of people, by hash, who are in no training row."

@@ -41,6 +41,10 @@ class RatingExamples(Model):
         description="Facts about the person, of ratings before the window; empty for none."
     )
     line: pl.String = pa.Field(description="Facts about the item, up to where the rating goes.")
+    after: pl.String = pa.Field(
+        description="What stands behind the rating: the person's mean surplus over others in the "
+        "lines shown up to there; empty where no line has a mean."
+    )
     text_sha256: pl.String = pa.Field(
         str_matches=r"^[0-9a-f]{64}$",
         description="SHA-256 (hex) of the prompt's text up to where the rating goes.",

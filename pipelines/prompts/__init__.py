@@ -33,6 +33,7 @@ from pipelines.prompts._experiments import (
     log_line,
     log_messages,
 )
+from pipelines.prompts._ledger import MAX_SURPLUS, surplus_text, surpluses
 from pipelines.prompts._ledger import PUBLIC as PUBLIC_MEANS
 from pipelines.prompts._matching import (
     MATCHING_PROMPT_VERSION,
@@ -78,6 +79,7 @@ __all__ = [
     "DIALOGUE_STRATEGIES",
     "DOMAIN_WORDS",
     "MATCHING_PROMPT_VERSION",
+    "MAX_SURPLUS",
     "PERSONA_PROMPT_VERSION",
     "PUBLIC_MEANS",
     "RATING_PROMPT_VERSION",
@@ -126,6 +128,8 @@ __all__ = [
     "render_template",
     "scale_report",
     "shelf_block",
+    "surplus_text",
+    "surpluses",
     "taste_messages",
     "template_digest",
     "template_text",

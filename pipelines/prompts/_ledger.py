@@ -1,11 +1,14 @@
 """The ledger: a rating prompt whose history lines and question have one form.
 
-Each line says what an item is and what others think of it, and ends with the person's rating, so
-that a causal model learns a rating from every line of a text. The question is a line without its
-rating. Facts and their treatment are those of the letter (:mod:`pipelines.prompts._ratings`).
+Each line says what an item is and what others think of it, then the person's rating, so that a
+causal model learns a rating from every line of a text. Behind it stands how far the person's
+ratings up to there lie above those of others. The question is a line without
+its rating. Facts and their treatment are those of the letter (:mod:`pipelines.prompts._ratings`).
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
 
 from pipelines.prompts._subjects import Row, Subject, person_lines
 from pipelines.prompts._templates import one_line
@@ -15,6 +18,12 @@ from pipelines.scales import SCALES, RatingScale, rescale
 ARROW = "->"
 #: Words for how many people a mean is of, by the least number (count).
 COUNTS = ((1, "one"), (2, "few"), (5, "some"), (20, "many"), (100, "very many"))
+#: Pseudo-ratings of a mean surplus, and raters at which a mean has half the weight of a known one.
+_DAMPING, _FEW = 3.0, 4.0
+#: Largest surplus that is told apart (units of the scale).
+MAX_SURPLUS = 4.0
+#: Label of the surplus.
+SURPLUS = "above others"
 #: TMDB takes votes from half a star to ten.
 TMDB = RatingScale("0.5-10", 0.5, 10.0, 0.5)
 #: Columns of items with a public mean: mean, number of ratings, scale, label.
@@ -45,12 +54,45 @@ def ledger_item(
     return " | ".join(parts)
 
 
-def ledger_person(persona: Row, lines: list[tuple[str, str]]) -> str:
-    """Facts about a persona, then rated lines (:func:`ledger_item` and rating), one a line."""
+def surpluses(rows: Iterable[tuple[float, float | None, int]]) -> Iterator[str]:
+    """What stands behind each rating: the shrunken mean surplus over others' means up to there.
+
+    Parameters
+    ----------
+    rows
+        Rating, mean of others (None: unknown) and their number, on one scale, oldest first.
+
+    Examples
+    --------
+    Of a rating 2 above the mean of 12 raters, and of 3 pseudo-ratings: 2 * 0.75 / 3.75.
+
+    >>> list(surpluses([(5.0, None, 0), (9.0, 7.0, 12)]))
+    ['', ' | above others +0.4']
+    """
+    total = weight = 0.0
+    for rating, mean, raters in rows:
+        if mean is not None and raters:
+            share = raters / (raters + _FEW)
+            total += share * (rating - mean)
+            weight += share
+        found = min(max(total / (weight + _DAMPING), -MAX_SURPLUS), MAX_SURPLUS)
+        yield surplus_text(found) if weight else ""
+
+
+def surplus_text(surplus: float) -> str:
+    """A surplus as it stands behind a rating."""
+    return f" | {SURPLUS} {round(surplus, 1) + 0.0:+.1f}"
+
+
+def ledger_person(persona: Row, lines: list[tuple[str, str, str]]) -> str:
+    """Facts about a persona, then rated lines, one a line.
+
+    A line is what :func:`ledger_item` says, the rating, and what :func:`surpluses` says.
+    """
     # A name that nobody gave tells nothing.
     facts = person_lines(persona)[0 if persona.get("name") else 1 :]
     rows = [f"{label}: {_value(text)}" for label, text in facts]
-    return "\n".join(rows + [f"{line} {ARROW} {rating}" for line, rating in lines])
+    return "\n".join(rows + [f"{line} {ARROW} {rating}{after}" for line, rating, after in lines])
 
 
 def _value(text: str) -> str:
@@ -72,4 +114,5 @@ def _count(raters: int) -> str:
 
 def ledger_words() -> str:
     """Wording of a ledger outside its template, as part of the prompt's digest."""
-    return f"{ARROW}\0{COUNTS!r}\0{[(c, n, s.name, t) for c, n, s, t in PUBLIC]!r}"
+    behind = f"{SURPLUS}\0{MAX_SURPLUS}\0{_DAMPING}\0{_FEW}"
+    return f"{ARROW}\0{COUNTS!r}\0{[(c, n, s.name, t) for c, n, s, t in PUBLIC]!r}\0{behind}"

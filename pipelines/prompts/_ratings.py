@@ -16,7 +16,13 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pipelines.errors import ConfigError
 from pipelines.llm.engines import Message
-from pipelines.prompts._ledger import ARROW, ledger_item, ledger_person, ledger_words
+from pipelines.prompts._ledger import (
+    ARROW,
+    ledger_item,
+    ledger_person,
+    ledger_words,
+    surpluses,
+)
 from pipelines.prompts._subjects import (
     SUBJECTS,
     Row,
@@ -362,14 +368,14 @@ def person_block(persona: Row, past: Sequence[Past], style: PromptStyle) -> str:
 
     Past ratings are shown as answers of the scale in use (the nearest, a tie goes up).
     """
-    ratings = [
-        style.scale.text_of(float(rescale(one.rating, one.scale, style.scale))) for one in past
-    ]
+    given = [float(rescale(one.rating, one.scale, style.scale)) for one in past]
+    ratings = [style.scale.text_of(rating) for rating in given]
     if style.layout == "ledger":
         rows = [
             ledger_item(one.item, style.subject, style.scale, one.mean, one.raters) for one in past
         ]
-        return ledger_person(persona, list(zip(rows, ratings, strict=True)))
+        facts = [(r, one.mean, one.raters) for r, one in zip(given, past, strict=True)]
+        return ledger_person(persona, list(zip(rows, ratings, surpluses(facts), strict=True)))
     shown = [
         (rating, style.subject.title(one.item)) for rating, one in zip(ratings, past, strict=True)
     ]

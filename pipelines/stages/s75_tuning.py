@@ -11,6 +11,7 @@ import polars as pl
 from pipelines import raters, tuning
 from pipelines.config import Settings, identity_hash
 from pipelines.contracts import TUNED_DOMAINS
+from pipelines.llm.engines.checkpoints import Checkpoint, find_checkpoint
 from pipelines.prompts import PromptStyle, rating_prompt_digest
 from pipelines.stages._stage import Check, Inputs, Report, Stage, tables
 from pipelines.store import CheckRecord, Table
@@ -55,6 +56,8 @@ def rating_model(inputs: Inputs, settings: Settings, report: Report) -> Iterable
     style, held = _style(inputs, settings), _held_out(inputs, settings)
     examples = inputs["rating_examples"].read().sort("window", "position")
     key = f"{inputs['rating_examples'].version}-{identity_hash(_training(settings))[:16]}"
+    base = _base(settings)
+    opened = None if base is None else tuning.open_base(base, style)
     folder = inputs.scratch / key
     # Checkpoints of these settings are gone on with; those of others are of no use.
     for other in inputs.scratch.glob("*"):
@@ -65,6 +68,7 @@ def rating_model(inputs: Inputs, settings: Settings, report: Report) -> Iterable
         style,
         settings.tuning,
         folder / "training",
+        base=opened,
         progress=report.advance(f"{inputs.domain}: training"),
     )
     calibration = tuning.calibrate_model(model, examples)
@@ -163,7 +167,17 @@ def _examples(inputs: Inputs, settings: Settings) -> dict[str, Any]:
 
 
 def _training(settings: Settings) -> dict[str, Any]:
-    return {"tuning": settings.tuning.model_dump(mode="json"), "scale": settings.scoring.scale}
+    base = _base(settings)
+    own = settings.tuning.model_dump(mode="json", exclude={"base"})
+    found = None if base is None else [base.weights_digest(), base.tokenizer_digest()]
+    return {"tuning": own, "base": found, "scale": settings.scoring.scale}
+
+
+def _base(settings: Settings) -> Checkpoint | None:
+    if settings.tuning.base == "none":
+        return None
+    serving = settings.serving
+    return find_checkpoint(settings.tuning.base, "", serving.models, serving.home)
 
 
 def _model(inputs: Inputs, settings: Settings) -> dict[str, Any]:
@@ -177,7 +191,7 @@ STAGES = [
         datasets=(f"{domain}.rating_examples",),
         inputs=tables(domain, *_PEOPLE),
         identity=_examples,
-        code_version="1",
+        code_version="2",
         make=rating_examples,
     )
     for domain in TUNED_DOMAINS
@@ -186,7 +200,7 @@ STAGES = [
         datasets=(f"{domain}.rating_model",),
         inputs=tables(domain, *_PEOPLE, "item_embeddings", "rating_examples"),
         identity=_model,
-        code_version="1",
+        code_version="2",
         make=rating_model,
         whole=True,
         checks=(BEATS_MEAN,),

@@ -1,5 +1,6 @@
 """Rating models trained on people's ratings (docs/rating-model.md)."""
 
+from pipelines.tuning._adapt import Base, open_base
 from pipelines.tuning._build import (
     RatingModel,
     calibrate_model,
@@ -22,6 +23,7 @@ __all__ = [
     "CONTEXT",
     "MIN_RATINGS",
     "SLICES",
+    "Base",
     "Encoder",
     "HeldOut",
     "Judged",
@@ -33,6 +35,7 @@ __all__ = [
     "check_predictable",
     "judge_model",
     "make_model",
+    "open_base",
     "pack",
     "rating_examples",
     "save_model",

@@ -17,10 +17,12 @@ from pipelines.errors import ConfigError
 from pipelines.llm.engines.checkpoints import no_progress_bars
 from pipelines.prompts import PromptStyle
 from pipelines.raters.report import Calibration, fit_calibration
+from pipelines.tuning._adapt import Base
 from pipelines.tuning._judge import Judged
 from pipelines.tuning._scratch import CONTEXT, TITLED, make_model, train_tokenizer
 from pipelines.tuning._train import (
     Encoder,
+    Packed,
     Recipe,
     Trained,
     answer_distributions,
@@ -42,12 +44,22 @@ class RatingModel:
     course: Trained
     tokens: int
     targets: int
+    #: What was adapted; None for a model from random weights.
+    base: Base | None = None
+
+    def _packed(self, examples: pl.DataFrame) -> tuple[Packed, list[int]]:
+        """Examples as rows, and the token of each answer."""
+        if self.base is None:
+            encoder = Encoder(self.tokenizer)
+            windows = windows_of(examples, encoder, CONTEXT)
+            answers = [token for text in self.style.scale.texts for token in encoder.ids(text)]
+        else:
+            windows, answers = self.base.windows(examples), list(self.base.answers)
+        return pack(windows, CONTEXT, self.tokenizer.pad_token_id or 0), answers
 
     def ask(self, examples: pl.DataFrame) -> Floats:
         """Distributions over the style's answers, one per target of examples, in their order."""
-        encoder = Encoder(self.tokenizer)
-        packed = pack(windows_of(examples, encoder, CONTEXT), CONTEXT, self.tokenizer.pad_token_id)
-        answers = [token for text in self.style.scale.texts for token in encoder.ids(text)]
+        packed, answers = self._packed(examples)
         rows, found, _ = answer_distributions(self.model, packed, answers)
         targets = np.flatnonzero((examples["split"] != "context").to_numpy())
         out = np.full((len(targets), len(answers)), np.nan)
@@ -58,9 +70,7 @@ class RatingModel:
 
     def mass(self, examples: pl.DataFrame) -> float:
         """Mean probability of all answers together in the whole vocabulary."""
-        encoder = Encoder(self.tokenizer)
-        packed = pack(windows_of(examples, encoder, CONTEXT), CONTEXT, self.tokenizer.pad_token_id)
-        answers = [token for text in self.style.scale.texts for token in encoder.ids(text)]
+        packed, answers = self._packed(examples)
         return answer_distributions(self.model, packed, answers)[2]
 
 
@@ -70,9 +80,10 @@ def train_rating_model(
     settings: TuningSettings,
     folder: Path,
     *,
+    base: Base | None = None,
     progress: Callable[[int, int], object] | None = None,
 ) -> RatingModel:
-    """Train a model from random weights on rating examples.
+    """Train a model on rating examples, from random weights or by LoRA on a base.
 
     Parameters
     ----------
@@ -84,27 +95,14 @@ def train_rating_model(
         Sizes and schedule.
     folder
         For checkpoints: a run that was killed goes on from there.
+    base
+        Model that is adapted (:func:`open_base`), by matrices that are merged at the end; None
+        trains a small one from random weights.
     progress
         Called with (step, steps).
     """
     rows = examples.filter(split="train")
-    first = rows.filter(pl.col("window").str.starts_with("0:"))
-    titles = (
-        first.group_by(title=pl.col("line").str.split(" | ").list.first())
-        .len()
-        .filter(pl.col("len") >= TITLED)["title"]
-        .sort()
-        .to_list()
-    )
-    texts = [*first["line"], *first["description"].unique().sort()]
-    tokenizer = train_tokenizer(texts, titles, style.scale)
-    encoder = Encoder(tokenizer)
-    windows = windows_of(rows, encoder, CONTEXT)
-    order = np.random.default_rng(settings.seed).permutation(len(windows))
-    data = pack([windows[n] for n in order], CONTEXT, tokenizer.pad_token_id)
-    looked = windows_of(_looked_at(examples, settings), encoder, CONTEXT)
-    validation = pack(looked, CONTEXT, tokenizer.pad_token_id)
-    model = make_model(tokenizer, width=settings.width, layers=settings.layers, seed=settings.seed)
+    looked_at = _looked_at(examples, settings)
     recipe = Recipe(
         steps=settings.steps,
         batch=settings.batch,
@@ -114,9 +112,45 @@ def train_rating_model(
         patience=settings.patience,
         seed=settings.seed,
     )
+    if base is None:
+        tokenizer = _tokenizer(rows, style)
+        encoder = Encoder(tokenizer)
+        windows = windows_of(rows, encoder, CONTEXT)
+        order = np.random.default_rng(settings.seed).permutation(len(windows))
+        windows = [windows[n] for n in order]
+        looked = windows_of(looked_at, encoder, CONTEXT)
+        model = make_model(
+            tokenizer, width=settings.width, layers=settings.layers, seed=settings.seed
+        )
+    else:
+        tokenizer, model = base.tokenizer, base.model(settings.seed)
+        names = rows["window"].unique().sort().sample(fraction=1, shuffle=True, seed=settings.seed)
+        mixed = names.to_frame().with_row_index("place").join(rows, on="window")
+        windows = base.windows(
+            mixed.sort("place", "position"), limit=recipe.steps * recipe.batch * CONTEXT
+        )
+        looked = base.windows(looked_at)
+    pad = tokenizer.pad_token_id or 0
+    data, validation = pack(windows, CONTEXT, pad), pack(looked, CONTEXT, pad)
     course = train(model, data, validation, recipe, folder, progress=progress)
+    if base is not None:
+        model = model.merge_and_unload()
     tokens, targets = int((data.segment > 0).sum()), int((data.rows >= 0).sum())
-    return RatingModel(model.eval(), tokenizer, style, course, tokens, targets)
+    return RatingModel(model.eval(), tokenizer, style, course, tokens, targets, base)
+
+
+def _tokenizer(rows: pl.DataFrame, style: PromptStyle) -> Any:
+    """A tokenizer of training text."""
+    first = rows.filter(pl.col("window").str.starts_with("0:"))
+    titles = (
+        first.group_by(title=pl.col("line").str.split(" | ").list.first())
+        .len()
+        .filter(pl.col("len") >= TITLED)["title"]
+        .sort()
+        .to_list()
+    )
+    texts = [*first["line"], *first["description"].unique().sort()]
+    return train_tokenizer(texts, titles, style.scale)
 
 
 def _looked_at(examples: pl.DataFrame, settings: TuningSettings) -> pl.DataFrame:
@@ -155,7 +189,10 @@ def save_model(
     folder.mkdir(parents=True)
     with no_progress_bars():
         model.model.save_pretrained(folder)
-    model.tokenizer.save_pretrained(folder)
+    if model.base is None:
+        model.tokenizer.save_pretrained(folder)
+    else:
+        model.base.checkpoint.copy_tokenizer(folder)
     (folder / "calibration.json").write_bytes(calibration.to_json(model.style.scale.name))
     figures = {
         **facts,
@@ -195,6 +232,9 @@ def _card(model: RatingModel, judged: Judged, facts: Mapping[str, Any]) -> str:
         else "**It may not be redistributed**: the terms of its data forbid it."
     )
     size = sum(p.numel() for p in model.model.parameters())
+    origin = "from random weights"
+    if model.base is not None:
+        origin = f"by LoRA on {model.base.checkpoint.name} (whose licence holds, too)"
     return str(
         ModelCard(f"""---
 {data.to_yaml()}
@@ -202,9 +242,9 @@ def _card(model: RatingModel, judged: Judged, facts: Mapping[str, Any]) -> str:
 
 # Rating model
 
-A causal language model of {size:,} parameters, trained from random weights on people's ratings
-as ledgers (`scoring.layout: ledger`). It continues such lists with a rating and writes nothing
-else that makes sense.
+A causal language model of {size:,} parameters, trained {origin} on people's ratings as ledgers
+(`scoring.layout: ledger`). It continues such lists with a rating; what else it writes means
+nothing.
 
 ## Data and terms
 

@@ -24,7 +24,13 @@ import polars as pl
 
 from pipelines.errors import ContractError
 from pipelines.personas import StatisticalWriter, load_lists, sample_attributes
-from pipelines.prompts import PUBLIC_MEANS, PromptStyle, item_block, person_block
+from pipelines.prompts import (
+    PUBLIC_MEANS,
+    PromptStyle,
+    item_block,
+    person_block,
+    surpluses,
+)
 from pipelines.scales import RatingScale, rescale, to_answers
 from pipelines.seeding import combine, hash_ids, hash_text, uniform
 
@@ -44,6 +50,7 @@ SCHEMA = {
     "votes": pl.Boolean,
     "description": pl.String,
     "line": pl.String,
+    "after": pl.String,
     "text_sha256": pl.String,
 }
 
@@ -404,18 +411,23 @@ def _window(
     if past is not None:
         first = past.height
         start += [
-            f"{lines.line(i, m, r, votes=votes)} -> {_answer(g, source, style.scale)[1]}"
-            for i, g, m, r in past.select("item_id", "rating", "mean", "raters").iter_rows()
+            f"{lines.line(i, m, r, votes=votes)} -> {_answer(g, source, style.scale)[1]}{after}"
+            for (i, g, m, r), after in zip(
+                past.select("item_id", "rating", "mean", "raters").iter_rows(),
+                _after(past, source, style.scale),
+                strict=True,
+            )
         ]
     digest = hashlib.sha256("".join(f"{line}\n" for line in start).encode())
     columns = own.select("user_id", "item_id", "rating", "mean", pl.col("raters").fill_null(0))
+    after = [""] * own.height if alone else list(_after(own, source, style.scale))
     for n, (user, item, rating, mean, raters) in enumerate(columns.iter_rows()):
         line = lines.line(item, mean, raters, votes=votes)
         value, given = _answer(rating, source, style.scale)
         here = digest.copy()
         here.update(line.encode())
         if not alone:
-            digest.update(f"{line} -> {given}\n".encode())
+            digest.update(f"{line} -> {given}{after[n]}\n".encode())
         yield (
             name,
             first + n,
@@ -427,8 +439,17 @@ def _window(
             votes,
             text,
             line,
+            after[n],
             here.hexdigest(),
         )
+
+
+def _after(rows: pl.DataFrame, source: RatingScale, scale: RatingScale) -> Iterator[str]:
+    """What stands behind the ratings of consecutive lines."""
+    given = rescale(rows["rating"].to_numpy(), source, scale)
+    means = rescale(rows["mean"].cast(pl.Float64).fill_null(np.nan).to_numpy(), source, scale)
+    shown = [None if np.isnan(mean) else float(mean) for mean in means]
+    return surpluses(zip(given.tolist(), shown, rows["raters"].fill_null(0), strict=True))
 
 
 @lru_cache(maxsize=1024)

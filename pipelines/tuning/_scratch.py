@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from pipelines.prompts import MAX_SURPLUS, surplus_text
 from pipelines.scales import RatingScale
 
 if TYPE_CHECKING:
@@ -76,7 +78,8 @@ def train_tokenizer(
     made.train_from_iterator(texts, trainer)
     low, high = round(scale.low * 10), round(scale.high * 10)
     means = [f"{n / 10:.1f}" for n in range(low, high + 1)]
-    added = [*_PHRASES, *titles]
+    tenths = range(-round(10 * MAX_SURPLUS), round(10 * MAX_SURPLUS) + 1)
+    added = [*_PHRASES, *(surplus_text(n / 10) for n in tenths), *titles]
     made.add_tokens(
         [AddedToken(t, normalized=False) for t in dict.fromkeys(added)]
         + [AddedToken(t, normalized=False, single_word=True) for t in (*scale.texts, *means)]
@@ -95,13 +98,15 @@ def make_model(tokenizer: PreTrainedTokenizerFast, *, width: int, layers: int, s
     """A Llama with tied embeddings, from random weights, in float32.
 
     Its attention has no dropout, which would take a path that is four times slower on a CPU; the
-    embeddings and the last states have it in training. An answer ends with its line.
+    embeddings and the last states have it in training. An answer ends with its line. Embeddings of
+    numbers begin near those of their neighbours, so that their order need not be learned from
+    ratings alone.
     """
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 
     torch.manual_seed(seed)
-    return LlamaForCausalLM(  # type: ignore[no-untyped-call]
+    model = LlamaForCausalLM(  # type: ignore[no-untyped-call]
         LlamaConfig(
             vocab_size=len(tokenizer),
             hidden_size=width,
@@ -116,3 +121,29 @@ def make_model(tokenizer: PreTrainedTokenizerFast, *, width: int, layers: int, s
             dtype="float32",
         )
     )
+    _order_numbers(model.get_input_embeddings().weight.data, tokenizer)
+    return model
+
+
+#: Distance of numbers at which their first embeddings correlate by exp(-1/2).
+_NEAR = 1.0
+#: A token that is a number, perhaps behind words.
+_NUMBER = re.compile(r"(|.* )([+-]?\d+(?:\.\d)?)")
+
+
+def _order_numbers(embeddings: Any, tokenizer: PreTrainedTokenizerFast) -> None:
+    """Smooth the rows of tokens that are numbers behind the same words, in place."""
+    import torch
+
+    groups: dict[str, dict[int, float]] = {}
+    for text, index in tokenizer.get_added_vocab().items():
+        if found := _NUMBER.fullmatch(text):
+            groups.setdefault(found[1], {})[index] = float(found[2])
+    scale = embeddings.std()
+    for _, numbers in sorted(groups.items()):
+        value = torch.tensor(list(numbers.values()))
+        levels, place = value.unique(return_inverse=True)
+        near = torch.exp(-((levels[:, None] - levels) ** 2) / _NEAR**2)
+        near /= near.norm(dim=1, keepdim=True)
+        drawn = torch.randn(len(levels), embeddings.shape[1]) * scale
+        embeddings[list(numbers)] = (near @ drawn)[place]

@@ -121,7 +121,9 @@ class Encoder:
 
 
 @dataclass
-class _Window:
+class Window:
+    """Tokens of a text, their positions and branches, answers and the numbers of examples."""
+
     ids: list[int] = field(default_factory=list)
     position: list[int] = field(default_factory=list)
     branch: list[int] = field(default_factory=list)
@@ -143,20 +145,20 @@ class _Window:
 _ROOM = 128
 
 
-def windows_of(rows: pl.DataFrame, encoder: Encoder, longest: int) -> list[_Window]:
+def windows_of(rows: pl.DataFrame, encoder: Encoder, longest: int) -> list[Window]:
     """Windows of examples, in the order of rows, of `longest` tokens at most.
 
     Of a history that is too long the oldest lines are left out; training lines that reach beyond
     are no targets.
     """
-    out: list[_Window] = []
+    out: list[Window] = []
     answers: dict[float, int] = {}
     last, end, branch = None, 0, 0
     past: list[list[int]] = []
-    columns = rows.select("window", "split", "shows", "description", "line", "rating")
-    for number, (name, split, shows, text, line, rating) in enumerate(columns.iter_rows()):
+    columns = rows.select("window", "split", "shows", "description", "line", "after", "rating")
+    for number, (name, split, shows, text, line, after, rating) in enumerate(columns.iter_rows()):
         if name != last:
-            out.append(_Window())
+            out.append(Window())
             last, end, branch, past = name, 0, 0, []
             if text:
                 shown = encoder.ids(text) + encoder.newline
@@ -166,7 +168,7 @@ def windows_of(rows: pl.DataFrame, encoder: Encoder, longest: int) -> list[_Wind
             (answers[rating],) = encoder.ids(f"{rating:g}")
         answer = answers[rating]
         asked = encoder.ids(line) + encoder.arrow
-        behind = [answer, *encoder.newline]
+        behind = [answer, *(encoder.ids(after) if after else ()), *encoder.newline]
         if split == "context":
             past.append(asked + behind)
             continue
@@ -185,7 +187,7 @@ def windows_of(rows: pl.DataFrame, encoder: Encoder, longest: int) -> list[_Wind
         if branch > 1 and len(out[-1].ids) + len(asked) > longest:
             # Further lines behind the same beginning go into a window of their own.
             before = [n for n, b in enumerate(out[-1].branch) if b == 0]
-            again = _Window()
+            again = Window()
             again.add([out[-1].ids[n] for n in before], 0, 0)
             out.append(again)
             branch = 1
@@ -204,9 +206,9 @@ def _latest(lines: list[list[int]], room: int) -> list[list[int]]:
     return kept[::-1]
 
 
-def pack(windows: Sequence[_Window], row: int, pad: int) -> Packed:
+def pack(windows: Sequence[Window], row: int, pad: int) -> Packed:
     """Put windows into rows, each into the first that has room, in order."""
-    rows: list[list[_Window]] = []
+    rows: list[list[Window]] = []
     room: list[int] = []
     for window in windows:
         # The last rows only: older ones are as good as full.
@@ -476,7 +478,7 @@ def train(
     torch.set_num_threads(1)
     # A file, so that a run that is killed after it goes on at half the rate.
     halved = folder / "halved"
-    start = {name: weight.detach().clone() for name, weight in model.named_parameters()}
+    start = {name: weight.detach().clone() for name, weight in _weights(model)}
     try:
         with no_progress_bars():
             while True:
@@ -622,7 +624,7 @@ class _Averages:
         self._count = 0
 
     def start(self, model: Any) -> None:
-        self._now = {n: p.detach().clone() for n, p in model.named_parameters()}
+        self._now = {n: p.detach().clone() for n, p in _weights(model)}
         self._best = dict(self._now)
 
     def update(self, model: Any) -> None:
@@ -632,12 +634,12 @@ class _Averages:
         # A young average follows faster, so that it forgets the random start.
         keep = min(self._recipe.average, self._count / (self._count + 10))
         with torch.no_grad():
-            for name, weight in model.named_parameters():
+            for name, weight in _weights(model):
                 self._now[name].lerp_(weight, 1 - keep)
 
     def look(self, model: Any, validation: Packed, step: int) -> bool:
         """Judge the average; whether training is to end."""
-        kept = {n: p.detach().clone() for n, p in model.named_parameters()}
+        kept = {n: p.detach().clone() for n, p in _weights(model)}
         _put(model, self._now)
         nll = validation_loss(model, validation)
         _put(model, kept)
@@ -692,5 +694,10 @@ def _put(model: Any, weights: dict[str, torch.Tensor]) -> None:
     import torch
 
     with torch.no_grad():
-        for name, weight in model.named_parameters():
+        for name, weight in _weights(model):
             weight.copy_(weights[name])
+
+
+def _weights(model: Any) -> list[tuple[str, torch.nn.Parameter]]:
+    """Weights that are trained."""
+    return [(name, weight) for name, weight in model.named_parameters() if weight.requires_grad]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -71,6 +72,12 @@ class Checkpoint:
         if chat_template is None:
             return own
         return hashlib.sha256(f"{own}\n{chat_template}".encode()).hexdigest()
+
+    def copy_tokenizer(self, folder: Path) -> None:
+        """Copy the tokenizer's files to another folder."""
+        for pattern in _TOKENIZER:
+            for file in self.folder.glob(pattern):
+                shutil.copyfile(file, folder / file.name)
 
     def _digest(self, patterns: tuple[str, ...]) -> str:
         files = sorted({f for p in patterns for f in self.folder.glob(p) if f.is_file()})

@@ -1,4 +1,4 @@
-"""The ledger layout: every line ends with its rating, the question lacks one."""
+"""The ledger layout: a rating in every line, the question lacks one."""
 
 import polars as pl
 import pytest
@@ -12,6 +12,7 @@ from pipelines.prompts import (
     answer_start,
     rating_messages,
     rating_prompt_digest,
+    surpluses,
 )
 from pipelines.raters import LLMRater
 from pipelines.scales import SCALES
@@ -28,7 +29,7 @@ UP = {
 PERSONA = {"persona_id": "persona:a:0", "name": None, "likes": ["Crime"], "description": "Quiet."}
 STYLE = PromptStyle("movies", SCALES["1-10"], layout="ledger")
 #: Change with every change of the ledger's wording.
-FROZEN = "b7780639ae76cff545fbaa38b3fa22b13b6db3ba2ad6fa12c69c4d5d010251c0"
+FROZEN = "9a69a16ed738236667451b3b229515b62b8f82869299707659af371bc245ae5e"
 
 
 def texts(messages):
@@ -42,8 +43,9 @@ def test_question_has_the_form_of_the_lines_before_it():
     assert user.content.splitlines() == [
         "Likes: Crime",
         "Who this is: Quiet.",
-        "Heat (1995) | Action, Crime | mean 8.0 of very many -> 9",
-        "Up (2009) | Animation | TMDB 8.0 of some -> 2",
+        # 9 is 0.96 above 8.04, by 212 raters nearly wholly known: 0.96 * 0.98 / (0.98 + 3).
+        "Heat (1995) | Action, Crime | mean 8.0 of very many -> 9 | above others +0.2",
+        "Up (2009) | Animation | TMDB 8.0 of some -> 2 | above others +0.2",
         "Up (2009) | Animation | TMDB 8.0 of some",
     ]
     assert (start.role, start.content) == ("assistant", "-> ")
@@ -72,7 +74,18 @@ def test_a_mean_says_of_how_many(raters, word):
     (request,) = rater.requests(people, items, past)
     # 3.5 stars are the seventh of ten half stars; past lines show means as the question does.
     line = f"Heat (1995) | mean 7.0 of {word}"
-    assert request.messages[1].content == f"{line} -> 8\n{line}"
+    # The rating of 8 is 1 above it: of one rater 0.2 / 3.2, of a hundred 0.96 / 3.96.
+    surplus = {"one": "+0.1", "few": "+0.1"}.get(word, "+0.2")
+    assert request.messages[1].content == f"{line} -> 8 | above others {surplus}\n{line}"
+
+
+def test_surplus_behind_a_rating_is_of_the_ratings_up_to_it():
+    rows = [(9.0, 7.0, 12), (1.0, None, 0), (4.0, 8.0, 12)]
+    # 2 * 0.75 / 3.75; nothing is known of the second; (1.5 - 3) / (1.5 + 3).
+    behind = [f" | above others {surplus}" for surplus in ("+0.4", "+0.4", "-0.3")]
+    assert list(surpluses(rows)) == behind
+    assert list(surpluses([(5.0, None, 0), (5.0, 5.0, 4)])) == ["", " | above others +0.0"]
+    assert list(surpluses([(10.0, 1.0, 10_000)] * 9))[-1] == " | above others +4.0"
 
 
 @pytest.mark.parametrize(

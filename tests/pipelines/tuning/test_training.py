@@ -67,7 +67,16 @@ def test_answers_means_phrases_and_titles_are_one_token_each(small):
     tokenizer = small[1]
     reading = scale_report(tokenizer, SCALES["1-10"], "Film 3 (1953) -> ")
     assert (reading.way, reading.adds_up) == ("tokens", True)
-    for text in ("10", "7.3", "10.0", " -> ", " | mean ", " of very many", "Film 3 (1953)"):
+    for text in (
+        "10",
+        "7.3",
+        "10.0",
+        " -> ",
+        " | mean ",
+        " of very many",
+        "Film 3 (1953)",
+        " | above others -0.3",
+    ):
         assert len(tokenizer.encode(text, add_special_tokens=False)) == 1, text
     assert rating_options(SCALES["1-10"])[-1] == "10"
     # Any text can be written and read back: pieces are bytes.
@@ -79,7 +88,7 @@ def test_ids_served_are_those_trained_on(small):
     shown = rows.filter(split="train", shows="both")
     window = shown.filter(window=shown["window"][0])
     target = window.row(3, named=True)
-    lines = [f"{line} -> {r:g}" for line, r in window.head(3).select("line", "rating").iter_rows()]
+    lines = rated(window.head(3))
     person = "\n".join([target["description"], *lines])
     served = render(tokenizer, rating_messages({}, target["line"], STYLE, person=person))
     whole = [
@@ -88,6 +97,12 @@ def test_ids_served_are_those_trained_on(small):
     ]
     answer = tokenizer.encode(f"{target['rating']:g}", add_special_tokens=False)
     assert any(contains(row, served + answer) for row in whole)
+
+
+def rated(rows):
+    """Lines of a history."""
+    columns = rows.select("line", "rating", "after")
+    return [f"{line} -> {rating:g}{after}" for line, rating, after in columns.iter_rows()]
 
 
 def contains(row, part):
@@ -103,10 +118,7 @@ def test_a_packed_answer_is_that_of_a_plain_pass(small):
         logits, labels = answer_logits(model, batch)
     window = rows.filter(split="validation")["window"][0]
     own = rows.filter(window=window)
-    past = [
-        f"{line} -> {r:g}"
-        for line, r in own.filter(split="context").select("line", "rating").iter_rows()
-    ]
+    past = rated(own.filter(split="context"))
     for n, row in enumerate(own.filter(split="validation").iter_rows(named=True)):
         ids = render(tokenizer, rating_messages({}, row["line"], STYLE, person="\n".join(past)))
         with torch.inference_mode():
