@@ -51,6 +51,9 @@ def dagster_ui(home: Path, *options: str, env: dict[str, str] | None = None) -> 
             except OSError:
                 time.sleep(0.5)
         yield address
+        said = log.read_text().lower()
+        assert "deprecat" not in said, said
+        assert "supersed" not in said, said
     finally:
         os.killpg(process.pid, signal.SIGINT)
         try:
