@@ -23,7 +23,14 @@ from pipelines.domains import DOMAINS
 from pipelines.quality import figures_for, plots_for
 from pipelines.stages import STAGES, Built, Stage, build
 
-__all__ = ["COHORTS", "asset_options", "automation", "run_stage", "stage_asset"]
+__all__ = [
+    "COHORTS",
+    "asset_options",
+    "automation",
+    "check_automation",
+    "run_stage",
+    "stage_asset",
+]
 
 #: One partition per cohort of a domain: `default`, a name given by hand, or a week such as
 #: `2026-w47` that the schedule adds. Dynamic, because both kinds must live side by side. Each
@@ -110,6 +117,18 @@ def automation(
         absent = of.any_deps_missing().ignore(dg.AssetSelection.assets(*map(asset_key, BY_COHORT)))
         condition = condition.replace("any_deps_missing", absent) & ~of.any_deps_match(outdated)
     return condition
+
+
+def check_automation(settings: Settings) -> dg.AutomationCondition[Any] | None:
+    """The condition under which a check of a whole table runs by itself.
+
+    An automatic run has no checks of other steps but those that are due on their own. A table is
+    checked although nobody has made one of its cohorts.
+    """
+    if not settings.runtime.automation:
+        return None
+    of = dg.AutomationCondition
+    return of.eager().without(~of.any_deps_missing())
 
 
 def run_stage(

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import dagster as dg
 
+from orchestration.assets import check_automation
 from orchestration.naming import asset_key
 from orchestration.resources import step_tags
 from orchestration.results import check_result, not_applicable, reported
@@ -18,11 +19,6 @@ __all__ = ["dataset_checks"]
 
 
 def _checks_of(dataset: str, settings: Settings) -> dg.AssetChecksDefinition:
-    # An automatic run has no checks of other steps but those that are due on their own, and a
-    # table is checked although nobody has made one of its cohorts.
-    of = dg.AutomationCondition
-    due = of.eager().without(~of.any_deps_missing()) if settings.runtime.automation else None
-
     @dg.multi_asset_check(
         name=f"expect_{dataset.replace('.', '_')}",
         op_tags=step_tags(f"expect_{dataset.replace('.', '_')}"),
@@ -32,7 +28,7 @@ def _checks_of(dataset: str, settings: Settings) -> dg.AssetChecksDefinition:
                 asset=asset_key(dataset),
                 blocking=spec.severity == "error",
                 description=f"{spec.because[0].upper()}{spec.because[1:]}.",
-                automation_condition=due,
+                automation_condition=check_automation(settings),
             )
             for spec in quality.SUITES[dataset]
         ],

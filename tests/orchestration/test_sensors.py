@@ -12,6 +12,7 @@ import dagster as dg
 import pytest
 from dagster._core.storage.defs_state.base import set_defs_state_storage
 
+from orchestration.assets import COHORTS, automation, check_automation
 from orchestration.definitions import build_defs
 from orchestration.defs.sensors import sensors
 from orchestration.naming import asset_key
@@ -92,6 +93,98 @@ def test_automatic_runs_are_behind_a_switch(tmp_path: Path) -> None:
         assert (graph.get(expected).automation_condition is not None) is on
         # Jobs of hours, which no release needs, are not started by a new release.
         assert not made & {asset_key("trained_policy"), asset_key("experiments.figures")}
+
+
+ITEMS, SCORES, RELEASE = (
+    dg.AssetKey(words.split("/"))
+    for words in ("movies/items", "movies/preference_scores", "releases/movies")
+)
+CHECK = dg.AssetCheckKey(SCORES, "scored")
+
+
+def _automatic(code_version: str) -> dg.Definitions:
+    """Items, the scores of cohorts, a check of all scores, and a release of both."""
+    settings = load_settings(None, {"runtime": {"automation": True}}, {})
+    condition = automation(settings)
+
+    @dg.asset(key=ITEMS, code_version=code_version, automation_condition=condition)
+    def items() -> None: ...
+
+    @dg.asset(
+        key=SCORES, deps=[ITEMS], partitions_def=COHORTS["movies"], automation_condition=condition
+    )
+    def scores() -> None: ...
+
+    @dg.asset(
+        key=RELEASE,
+        deps=[ITEMS, SCORES],
+        automation_condition=automation(settings, all_cohorts=True),
+    )
+    def release() -> None: ...
+
+    check = dg.AssetCheckSpec(
+        "scored", asset=SCORES, blocking=True, automation_condition=check_automation(settings)
+    )
+
+    @dg.multi_asset_check(specs=[check])
+    def scored() -> Iterator[dg.AssetCheckResult]:
+        yield dg.AssetCheckResult(passed=True, asset_key=SCORES, check_name="scored")
+
+    return dg.Definitions([items, scores, release], asset_checks=[scored])
+
+
+def test_automatic_release_follows_scores_and_their_checks() -> None:
+    with dg.instance_for_test() as instance:
+        defs, cursor = _automatic("1"), None
+        instance.add_dynamic_partitions("movies_cohorts", ["default", "imported"])
+
+        def make(key: dg.AssetKey | dg.AssetCheckKey, cohort: str | None = None) -> None:
+            checks = key if isinstance(key, dg.AssetCheckKey) else None
+            chosen = dg.AssetSelection.checks(checks) if checks else dg.AssetSelection.assets(key)
+            job = dg.define_asset_job(
+                "make", chosen if checks else chosen.without_checks()
+            ).resolve(asset_graph=defs.resolve_asset_graph())
+            assert job.execute_in_process(instance=instance, partition_key=cohort).success
+
+        def tick() -> set[tuple[str, str | None]]:
+            nonlocal cursor
+            found = dg.evaluate_automation_conditions(defs, instance, cursor=cursor)
+            cursor = found.cursor
+            checks = {
+                (result.key.to_user_string(), None)
+                for result in found.results
+                if isinstance(result.key, dg.AssetCheckKey) and not result.true_subset.is_empty
+            }
+            return checks | {
+                (key.to_user_string(), cohort)
+                for key in (ITEMS, SCORES, RELEASE)
+                for cohort in found.get_requested_partitions(key)
+            }
+
+        make(ITEMS)
+        make(SCORES, "default")
+        make(CHECK)
+        make(RELEASE)
+        assert tick() == set()
+        # The cohort `imported` stays missing and stops nothing.
+        instance.add_dynamic_partitions("movies_cohorts", ["new"])
+        assert tick() == {("movies/preference_scores", "new")}
+        make(SCORES, "new")
+        # In one run, in which the check comes first and stops the release if it fails.
+        end = {("movies/preference_scores:scored", None), ("releases/movies", None)}
+        assert tick() == end
+        make(CHECK)
+        make(RELEASE)
+        assert tick() == set()
+        # A setting: not the release together with the items, for the scores are of old ones.
+        defs = _automatic("2")
+        assert tick() == {("movies/items", None)}
+        make(ITEMS)
+        every = ("default", "imported", "new")
+        assert tick() == {("movies/preference_scores", cohort) for cohort in every}
+        for cohort in every:
+            make(SCORES, cohort)
+        assert tick() == end
 
 
 class _Received(http.server.BaseHTTPRequestHandler):

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import shutil
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from support.dagster_ui import PATIENCE, Dagster, dagster_ui
+from support.dagster_ui import Dagster, dagster_ui
 from support.tiny_models import save_word_encoder
 
 from pipelines.store import Release, Store
@@ -128,25 +127,3 @@ def test_new_setting_model_and_file_run_what_they_decide(
     assert "movies/personas" not in ran
     for table in ("interactions", "item_embeddings", "item_similarity"):
         assert release.tables[table].version != before.tables[table].version, table
-
-
-def test_daemon_alone_publishes_a_release_with_a_new_cohort(location: Location) -> None:
-    store = Store(location.home)
-    before = store.release("movies@latest").tables["personas"].rows
-    location.configure(runtime={"automation": True})
-    _until(location.ui, lambda: location.ui.ticks("stale_assets") > 0)
-    location.ui.add_partition("movies_cohorts", "2026-w49")
-    _until(location.ui, lambda: store.release("movies@latest").tables["personas"].rows > before)
-    release = store.release("movies@latest")
-    cohorts = release.snapshot("preference_scores").read(["persona_id"])["persona_id"]
-    assert cohorts.str.starts_with("persona:2026-w49:").any()
-    location.configure(runtime={"automation": False})
-
-
-def _until(ui: Dagster, reached: Callable[[], bool]) -> None:
-    """Wait for what the daemon does; a failed run ends the test."""
-    end = time.monotonic() + PATIENCE
-    while not reached():
-        assert time.monotonic() < end, "the daemon did not get there"
-        assert not (errors := ui.failed()), errors
-        time.sleep(2)

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-__all__ = ["PATIENCE", "Dagster", "dagster_ui"]
+__all__ = ["Dagster", "dagster_ui"]
 
 PATIENCE = 900
 _REPOSITORY = {"repositoryLocationName": "understudy", "repositoryName": "__repository__"}
@@ -181,21 +181,6 @@ class Dagster:
                 return run, status
             time.sleep(0.5)
         raise AssertionError(f"run {run} did not end")
-
-    def ticks(self, sensor: str) -> int:
-        """How often a sensor has been evaluated to its end."""
-        query = """query($sensor: SensorSelector!) { sensorOrError(sensorSelector: $sensor) {
-          ... on Sensor { sensorState { ticks(statuses: [SKIPPED, SUCCESS]) { id } } } } }"""
-        found = self.ask(query, sensor={**_REPOSITORY, "sensorName": sensor})["sensorOrError"]
-        return len(found.get("sensorState", {}).get("ticks", ()))
-
-    def failed(self) -> list[str]:
-        """Errors of the runs that failed."""
-        query = (
-            "{ runsOrError(filter: {statuses: [FAILURE]}) { ... on Runs { results { runId } } } }"
-        )
-        runs = self.ask(query)["runsOrError"]["results"]
-        return [line for run in runs for line in self.failures(run["runId"])]
 
     def failures(self, run: str) -> list[str]:
         """First lines of the errors of a run."""
