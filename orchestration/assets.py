@@ -113,7 +113,8 @@ def automation(
     changed: Any = of.newly_missing() | of.code_version_changed()
     condition = of.eager().replace("newly_missing", changed) & of.all_deps_blocking_checks_passed()
     if all_cohorts:
-        outdated = (changed | of.any_deps_updated()).since_last_handled() & ~of.missing()
+        never = of.missing() & of.any_deps_missing()
+        outdated = (changed | of.any_deps_updated()).since_last_handled() & ~never
         absent = of.any_deps_missing().ignore(dg.AssetSelection.assets(*map(asset_key, BY_COHORT)))
         condition = condition.replace("any_deps_missing", absent) & ~of.any_deps_match(outdated)
     return condition
