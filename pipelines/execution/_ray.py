@@ -20,11 +20,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pipelines
+from pipelines import instructions
 from pipelines.config import ExecutionSettings
 from pipelines.errors import ConfigError, EngineError, UnderstudyError
 from pipelines.execution._protocol import Advance, Done, Piece, Work
 from pipelines.extras import missing_package
 
+# A worker imports this module before anything that loads NumPy.
+instructions.fix()
 # Read when Ray is imported: no figures of ours go to its makers, and its messages to no file.
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 try:
@@ -166,6 +169,8 @@ class RayExecutor:
                 hint="install the same version of understudy on the cluster's nodes",
             ) from None
         here = {**_versions(), **work.probe()}
+        if instructions.portable():  # builds of others claim nothing
+            here["instruction set"] = "portable"
         for what in here:
             if there.get(what) != here[what]:
                 raise ConfigError(
@@ -191,7 +196,8 @@ def _versions() -> dict[str, str]:
 
 
 def _probe(work: Work) -> dict[str, Any]:
-    return {**_versions(), **work.probe()}
+    kind = "portable" if instructions.portable() else "native"
+    return {**_versions(), **work.probe(), "instruction set": kind}
 
 
 def _run(work: Work, piece: Piece) -> Mapping[str, Any] | UnderstudyError:

@@ -16,7 +16,7 @@ import numpy as np
 import orjson
 import polars as pl
 
-from pipelines import raters
+from pipelines import instructions, raters
 from pipelines.config import ScoringSettings, Settings, load_settings
 from pipelines.context import PipelineContext
 from pipelines.domains import DOMAINS, cohort_domain
@@ -263,6 +263,7 @@ def _rated_by(inputs: Inputs, settings: Settings) -> dict[str, Any]:
     fitted = {table for name in names for table in _fitted_on(name, inputs)}
     decides: dict[str, Any] = {
         "code": raters.CODE_VERSION,
+        **instructions.identity(),
         # Sizes of the plan and of its pieces show in the pairs, that of the report nowhere.
         "scoring": {
             name: value

@@ -1,4 +1,4 @@
-"""The bundled encoder, for real: verified, offline, alike in both precisions."""
+"""The bundled encoder, for real: verified, offline, alike in NumPy and torch."""
 
 import shutil
 import subprocess
@@ -11,6 +11,7 @@ from pipelines.config import EmbeddingSettings, RuntimeSettings
 from pipelines.embeddings import (
     BUNDLED,
     BUNDLED_SHA256,
+    BundledEmbedder,
     Embedder,
     SentenceTransformersEmbedder,
     load_embedder,
@@ -23,8 +24,8 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def bundled() -> SentenceTransformersEmbedder:
-    return SentenceTransformersEmbedder(threads=2)
+def bundled() -> BundledEmbedder:
+    return BundledEmbedder(threads=2)
 
 
 class TestBundled(EmbedderContract):
@@ -39,7 +40,22 @@ class TestBundled(EmbedderContract):
 def test_settings_choose_the_bundled_weights_by_name(bundled):
     chosen = load_embedder(EmbeddingSettings(), RuntimeSettings(threads=2))
     assert chosen.name == bundled.name == f"{BUNDLED}@{BUNDLED_SHA256[:16]}"
+    assert isinstance(chosen, BundledEmbedder)
     assert chosen.dimension == 384
+
+
+def test_vectors_are_those_of_sentence_transformers(bundled):
+    texts = [*EmbedderContract.texts, "ÉCOLE ñandú — 3,000 €; don't", "tab\tnew\nline", "[SEP] x"]
+    other = SentenceTransformersEmbedder(threads=1)
+    assert other.name == bundled.name
+    np.testing.assert_allclose(bundled.encode(texts), other.encode(texts), atol=1e-6)
+
+
+def test_a_vector_depends_on_its_text_alone(bundled):
+    texts = EmbedderContract.texts
+    together = bundled.encode(texts)
+    alone = [BundledEmbedder(threads=1).encode([text])[0] for text in texts]
+    assert together.tobytes() == np.stack(alone).tobytes()
 
 
 def test_meaning_shows_in_the_vectors(bundled):
@@ -90,10 +106,10 @@ def test_the_bundled_encoder_asks_no_network_even_if_allowed():
 import socket
 def refuse(self, address): raise SystemExit(f"network asked for: {address}")
 socket.socket.connect = refuse
-from pipelines.embeddings import SentenceTransformersEmbedder
+from pipelines.embeddings import BundledEmbedder
 import sys
-assert "torch" not in sys.modules, "torch is loaded before it is needed"
-print(SentenceTransformersEmbedder(threads=1).encode(["a"]).shape)
+print(BundledEmbedder(threads=1).encode(["a"]).shape)
+assert "torch" not in sys.modules, "the bundled encoder loads torch"
 """
     done = subprocess.run(
         [sys.executable, "-c", code],
