@@ -47,6 +47,8 @@ def overheads(executor: Executor, seconds: float, pieces: int, repeat: int) -> l
             executor.map(Busy(seconds), [Piece(f"{n}", n) for n in range(pieces)], lambda _: None)
         )
         spent = time.perf_counter() - start
+        for faulty in (d.fault for d in done if d.fault):
+            raise faulty
         found.append((spent - sum(d.facts["seconds"] for d in done)) / pieces)
     return found
 
