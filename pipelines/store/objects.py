@@ -258,7 +258,7 @@ class ObjectFiles:
 
     def check_held(self) -> None:
         """Make sure that no lease of this object was lost; else LockedError."""
-        for lease in self._leases:
+        for lease in tuple(self._leases):
             lease.check()
 
     def remove(self, path: Path) -> None:
@@ -322,8 +322,9 @@ class ObjectFiles:
     def _list(self, folder: Path) -> Any:
         import obstore
 
+        key = _key(folder)
         with _object_errors(folder):
-            return obstore.list_with_delimiter(self._client, f"{_key(folder)}/")
+            return obstore.list_with_delimiter(self._client, f"{key}/" if key else None)
 
     def _fetch(self, path: Path) -> _Object | None:
         import obstore
@@ -381,7 +382,7 @@ class ObjectFiles:
     def _fenced(self, found: _Object | None, data: bytes) -> bytes:
         """The content of a pointer, with fencing numbers."""
         fences = dict(_fences(found))
-        for lease in self._leases:
+        for lease in tuple(self._leases):
             if fences.get(lease.name, 0) > lease.fence:
                 raise lease.lost_error()
             fences[lease.name] = lease.fence

@@ -31,13 +31,14 @@ def test_every_extra_is_part_of_all(repository: Path) -> None:
         "tune",
         "train",
         "agents",
+        "s3",
         "cluster",
         "all",
         "dev",
         "docs",
         "ui",
     }
-    assert extras["all"] == ["understudy[pipeline,models,tune,train,agents,cluster]"]
+    assert extras["all"] == ["understudy[pipeline,models,tune,train,agents,s3,cluster]"]
 
 
 def test_core_reads_a_release(repository: Path, tmp_path: Path) -> None:

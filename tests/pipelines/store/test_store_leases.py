@@ -13,7 +13,7 @@ import orjson
 import polars as pl
 import pytest
 
-from pipelines.errors import LockedError
+from pipelines.errors import LockedError, StoreError
 from pipelines.paths import ObjectPath
 from pipelines.store import Store, objects
 from pipelines.store.objects import Lease, ObjectFiles
@@ -24,7 +24,7 @@ ROWS = pl.DataFrame({"user_id": ["ml-user:1"], "item_id": ["ml:1"], "split": ["t
 DRIVER = """
 import sys
 import polars as pl
-from pipelines.errors import LockedError
+from pipelines.errors import LockedError, StoreError
 from pipelines.store import Store, objects
 
 objects.LEASE = 1.5
@@ -179,5 +179,5 @@ def test_killed_holder_is_waited_for_and_replaced(
 
 def test_damaged_lock_is_no_free_lock(files: Callable[[], ObjectFiles], path: Path) -> None:
     files().put(path, b"{}")
-    with pytest.raises(Exception, match=r"the lock is damaged: .*run\.lock"):
+    with pytest.raises(StoreError, match=r"the lock is damaged: .*run\.lock"):
         files().lock(path, timeout=0).__enter__()
