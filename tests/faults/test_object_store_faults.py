@@ -119,7 +119,7 @@ def test_credentials_that_expire_midway_leave_whole_things_and_are_not_shown(
     monkeypatch: pytest.MonkeyPatch,
     requests: int,
 ) -> None:
-    monkeypatch.setattr(objects, "LEASE", 3.0)
+    monkeypatch.setattr(objects, "LEASE", 6.0)
     monkeypatch.setattr(objects, "SKEW", 0.0)
     caplog.set_level(logging.DEBUG)
     first = publish(s3_home, 1)

@@ -27,7 +27,7 @@ import polars as pl
 from pipelines.errors import LockedError, StoreError
 from pipelines.store import Store, objects
 
-objects.LEASE = 1.5
+objects.LEASE = 4.0
 rows = pl.DataFrame({"user_id": ["ml-user:9"], "item_id": ["ml:9"], "split": ["test"]})
 stores = [Store(home) for home in sys.argv[1:]]
 for store in stores:
@@ -85,7 +85,7 @@ def test_frozen_driver_wakes_and_publishes_nothing(s3_home: str) -> None:
     with pytest.raises(LockedError, match=rf"process {driver.pid} on "):
         Store(free).run_lock().__enter__()
     # As long as the lease was renewed last, and a moment more.
-    time.sleep(1.6)
+    time.sleep(4.1)
     with Store(taken).run_lock() as lease:
         assert lease.fence == 2
         driver.send_signal(signal.SIGCONT)
@@ -100,9 +100,9 @@ def test_frozen_driver_wakes_and_publishes_nothing(s3_home: str) -> None:
 def test_renewed_lease_outlives_its_first_end(
     files: Callable[[], ObjectFiles], path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(objects, "LEASE", 2.0)
+    monkeypatch.setattr(objects, "LEASE", 4.0)
     with Lease(files(), path, timeout=0) as lease:
-        time.sleep(2.2)
+        time.sleep(4.2)
         lease.check()
         with pytest.raises(LockedError, match="held this lock"):
             files().lock(path, timeout=0).__enter__()
@@ -166,12 +166,12 @@ def test_lock_lost_at_the_worst_moment_moves_no_pointer(
 def test_killed_holder_is_waited_for_and_replaced(
     files: Callable[[], ObjectFiles], path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(objects, "LEASE", 1.0)
+    monkeypatch.setattr(objects, "LEASE", 3.0)
     dead = Lease(files(), path, timeout=0).__enter__()
     dead._ended.set()
-    with pytest.raises(LockedError, match="the lock of a dead process ends after 1 s"):
+    with pytest.raises(LockedError, match="the lock of a dead process ends after 3 s"):
         files().lock(path, timeout=0).__enter__()
-    with Lease(files(), path, timeout=30) as lease:
+    with Lease(files(), path, timeout=60) as lease:
         assert lease.fence == 2
         with pytest.raises(LockedError, match="paused or cut off for longer than"):
             dead.check()
