@@ -118,13 +118,19 @@ def make_model(tokenizer: PreTrainedTokenizerFast, *, width: int, layers: int, s
             pad_token_id=tokenizer.pad_token_id,
             bos_token_id=None,
             eos_token_id=tokenizer.encode("\n", add_special_tokens=False)[0],
+            initializer_range=width**-0.5,
             dtype="float32",
         )
     )
-    _order_numbers(model.get_input_embeddings().weight.data, tokenizer)
+    embeddings = model.get_input_embeddings().weight.data
+    embeddings *= _EMBEDDED / embeddings.std()
+    _order_numbers(embeddings, tokenizer)
     return model
 
 
+#: First standard deviation of embeddings, which are the output's rows, too; matrices have that of
+#: their width, since with the usual 0.02 a narrow model attends to all tokens alike for long.
+_EMBEDDED = 0.02
 #: Distance of numbers at which their first embeddings correlate by exp(-1/2).
 _NEAR = 1.0
 #: A token that is a number, perhaps behind words.
