@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import time
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -99,6 +100,8 @@ def forked(step: Callable[[], Any], out: Path | None = None) -> int:
             if out is not None:
                 out.write_text(json.dumps([repr(error)]))
                 code = 0
+        except BaseException:  # noqa: BLE001 - shown, and the parent sees the code
+            traceback.print_exc()
         finally:
             sys.stderr.flush()
             os._exit(code)
@@ -129,7 +132,8 @@ def die_at(number: int) -> None:
 def kill_everywhere(home: str, folder: Path) -> dict[str, Any]:
     findings: list[str] = []
     out, kills = folder / "out", 0
-    for turn in range(100):
+    in_child(lambda: publish(home, 0), out)
+    for turn in range(1, 100):
 
         def dying_publish(turn: int = turn, number: int = kills + 1) -> None:
             die_at(number)
