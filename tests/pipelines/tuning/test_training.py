@@ -127,6 +127,38 @@ def test_a_packed_answer_is_that_of_a_plain_pass(small):
         assert tokenizer.decode([labels[n]]) == f"{row['rating']:g}"
 
 
+def test_attention_by_window_is_that_under_a_mask(small, monkeypatch):
+    """Of lists and of lines that stand alone, in one batch; other architectures take the mask."""
+    _, tokenizer, data, _ = small
+    model = tiny(tokenizer).eval()
+    batch = data.batch(range(6))
+    assert (batch["branch"] > 0).any(1).sum() not in (0, 6)
+    with torch.inference_mode():
+        windows = answer_logits(model, batch)
+        monkeypatch.setattr(model.config, "model_type", "other")
+        masked = answer_logits(model, batch)
+    assert torch.equal(windows[1], masked[1])
+    assert torch.allclose(windows[0], masked[0], atol=1e-4)
+
+
+def test_numbers_begin_near_their_neighbours(small):
+    tokenizer = small[1]
+    weights = tiny(tokenizer).get_input_embeddings().weight.detach()
+
+    def alike(one, other):
+        ids = [tokenizer.encode(text, add_special_tokens=False)[0] for text in (one, other)]
+        return torch.cosine_similarity(*weights[ids], dim=0).item()
+
+    for one, near, far in (
+        ("7.0", "7.1", "2.0"),
+        ("9", "8.9", "1"),
+        (" | above others +0.3", " | above others +0.4", " | above others -3.0"),
+    ):
+        assert alike(one, near) > 0.9 > alike(one, far)
+    assert alike("7", "7.0") == pytest.approx(1.0)
+    assert alike("3.0", " | above others +3.0") < 0.9
+
+
 def test_loss_is_over_the_whole_vocabulary_at_answers_only(small):
     _, tokenizer, data, _ = small
     model = tiny(tokenizer)
