@@ -39,8 +39,8 @@ VISITED = "visited states"
 _STEPS, _REMEMBERED, _SLATE, _RANDOM = 10, 10, 50, 0.2
 #: Least number of answers that a surrogate is learned from.
 _MIN_PAIRS = 100
-#: Purposes of the draws by id.
-_HELD, _PAIR = 1, 2
+#: Purposes of the draws by id, and share of the visiting personas that are judged.
+_HELD, _PAIR, _VISITOR, _JUDGED = 1, 2, 3, 0.2
 
 
 @dataclass(frozen=True)
@@ -322,6 +322,9 @@ def _rounds(
         people, things = np.unique(train.person), np.unique(train.item)
         states: list[tuple[Ints, Ints, Ints, Floats, Floats]] = []
         published = bound(model)
+        ids = frames["personas"]["persona_id"].gather(people)
+        order = np.argsort(uniform(settings.seed, hash_ids(ids), _VISITOR), kind="stable")
+        left_out = people[order[: round(_JUDGED * len(people))]]
         for number in range(settings.rounds):
             rng = np.random.default_rng((settings.seed, number))
             visits = max(1, settings.visited // _STEPS)
@@ -330,9 +333,8 @@ def _rounds(
             person, item, past, ratings, target = (
                 np.concatenate([state[n] for state in states]) for n in range(5)
             )
-            ids = frames["personas"]["persona_id"].gather(person)
-            judged = uniform(settings.seed, hash_ids(ids), _HELD) < 0.2
-            own = ~judged if (~judged).any() and judged.any() else np.ones(len(judged), bool)
+            judged = np.isin(person, left_out)
+            own = ~judged
             location, cuts = published.locations(person[own], item[own])
             told = (person[own], item[own], past[own], ratings[own])
             memory = fit_memory(location, cuts, target[own], partial(published.surplus, *told))

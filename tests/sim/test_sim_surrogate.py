@@ -92,3 +92,21 @@ def test_scores_by_a_surrogate_carry_teacher_and_fidelity(small, tmp_path):
     overrides["scoring"]["scale"] = "1-10"
     with pytest.raises(ConfigError, match="answers on 1-5"):
         build(stage_of("movies.preference_scores"), PipelineContext(overrides), cohort="default")
+
+
+def test_stage_opens_the_teacher_for_a_round(taught):
+    """Asked with histories, under the name of its scores; other settings of it are refused."""
+    release, _ = taught
+    overrides = {
+        "runtime": {"home": str(release.home)},
+        "surrogate": {**SURROGATE, "rounds": 1, "visited": 100},
+        "serving": {"error_budget": 0.1},
+        "scoring": {"scale": "1-5"},
+    }
+    built = build(stage_of("movies.rating_surrogate"), PipelineContext(overrides))
+    kinds = built.snapshots["movies.surrogate_fidelity"].read()["kind"]
+    assert "visited states" in kinds
+    assert built.report.stats["teacher"]["histories"]
+    overrides["scoring"]["rater"] = "random"
+    with pytest.raises(ConfigError, match="open the rater random"):
+        build(stage_of("movies.rating_surrogate"), PipelineContext(overrides))
