@@ -43,30 +43,6 @@ class ReadPrompt:
     kv: KeysValues
     places: npt.NDArray[np.int64]
 
-    def part(self, start: int, stop: int) -> KeysValues:
-        """Keys and values of some of the prompt's tokens; views where they lie side by side."""
-        import torch
-
-        places = self.places[start:stop]
-        if (np.diff(places) == 1).all():
-            view = slice(int(places[0]), int(places[-1]) + 1)
-            return [(k[:, :, view], v[:, :, view]) for k, v in self.kv]
-        index = torch.from_numpy(places).to(self.kv[0][0].device)
-        return [(k.index_select(2, index), v.index_select(2, index)) for k, v in self.kv]
-
-
-def joined(parts: Sequence[KeysValues]) -> KeysValues | None:
-    """Keys and values of tokens that follow each other; None of none."""
-    import torch
-
-    if len(parts) < 2:
-        return parts[0] if parts else None
-    with torch.inference_mode():
-        return [
-            (torch.cat([k for k, _ in layer], dim=2), torch.cat([v for _, v in layer], dim=2))
-            for layer in zip(*parts, strict=True)
-        ]
-
 
 @dataclass(frozen=True, slots=True)
 class SharedPrefix:
@@ -143,45 +119,32 @@ def writing_cache(prompts: Sequence[ReadPrompt], *, share: bool) -> Any:
     starts = [n for n, one in enumerate(prompts) if n == 0 or one.kv is not prompts[n - 1].kv]
     parts = [slice(n, m) for n, m in pairwise([*starts, len(prompts)])]
     layers = []
-    known = {start: prompts[start].part(0, tokens) for start, _, tokens in spans if tokens}
     with torch.inference_mode():
         for layer in range(len(prompts[0].kv)):
             own = [
-                _picked([(p, prompts[p.start].kv[layer][half]) for p in parts], index)
+                torch.cat([_picked(prompts[p.start].kv[layer][half], index[p]) for p in parts])
                 for half in (0, 1)
             ]
             prefixes = [
                 SharedPrefix(
                     start,
                     stop,
-                    *(half[0].contiguous() for half in begun[layer]),
+                    *(_picked(half, read[start][None, :tokens])[0] for half in kv[layer]),
                 )
                 for start, stop, tokens in spans
                 if tokens
-                for begun in [known[start]]
+                for kv in [prompts[start].kv]
             ]
-            layers.append(_layer()(*own, longest, length, pads, prefixes))
+            layers.append(_layer()(*own, length, pads, prefixes))
     return Cache(layers=layers)
 
 
-def _picked(
-    parts: Sequence[tuple[slice, torch.Tensor]], index: npt.NDArray[np.int64]
-) -> torch.Tensor:
-    """Tokens of prompts, of shape (prompts, heads, tokens and room, size).
-
-    ``parts``: prompts, and what they are picked from, of shape (1, heads, row, size); ``index``:
-    places there, of shape (prompts, tokens).
-    """
+def _picked(kv: torch.Tensor, index: npt.NDArray[np.int64]) -> torch.Tensor:
+    """From (1, heads, row, size), by an index (prompts, tokens): (prompts, heads, tokens, size)."""
     import torch
 
-    _, heads, _, size = parts[0][1].shape
-    shape = (len(index), heads, index.shape[1] + _ROOM, size)
-    # Zeros, because attention reads the whole room.
-    room = torch.zeros(shape, dtype=parts[0][1].dtype, device=parts[0][1].device)
-    for rows, kv in parts:
-        places = torch.from_numpy(index[rows]).to(kv.device)
-        room[rows, :, : index.shape[1]] = kv[0][:, places].transpose(0, 1)
-    return room
+    places = torch.from_numpy(index).to(kv.device)
+    return kv[0][:, places].transpose(0, 1).contiguous()
 
 
 def rows_of(cache: Any, rows: Sequence[int], padding: int) -> Any:
@@ -207,7 +170,6 @@ def _layer() -> Any:
             self,
             keys: torch.Tensor,
             values: torch.Tensor,
-            tokens: int,
             length: int,
             pads: torch.Tensor,
             prefixes: Sequence[SharedPrefix],
@@ -216,8 +178,8 @@ def _layer() -> Any:
             self.dtype, self.device = keys.dtype, keys.device
             self.is_initialized = True
             self.length, self.pads, self.prefixes = length, pads, prefixes
-            self._room_k, self._room_v = keys, values
-            self._view(tokens)
+            self._room_k, self._room_v = with_room(keys), with_room(values)
+            self._view(keys.shape[2])
 
         def _view(self, tokens: int) -> None:
             self.keys = self._room_k[:, :, :tokens]
@@ -230,7 +192,7 @@ def _layer() -> Any:
             assert self.values is not None
             have, more = self.keys.shape[2], key_states.shape[2]
             if have + more > self._room_k.shape[2]:
-                self._room_k, self._room_v = map(with_room, (self._room_k, self._room_v))
+                self._room_k, self._room_v = with_room(self.keys), with_room(self.values)
             self._room_k[:, :, have : have + more] = key_states
             self._room_v[:, :, have : have + more] = value_states
             self._view(have + more)
@@ -245,13 +207,13 @@ def _layer() -> Any:
         def rows(self, rows: Sequence[int], padding: int) -> WritingLayer:
             """Some of the rows, ascending, without their common padding."""
             assert self.keys is not None
+            assert self.values is not None
             spans = [(p, np.searchsorted(rows, [p.start, p.stop]).tolist()) for p in self.prefixes]
             pads = self.pads[list(rows)]
             spare = int(pads.min()) if self.prefixes else padding
             return WritingLayer(
-                self._room_k[rows, :, spare:],
-                self._room_v[rows, :, spare:],
-                self.keys.shape[2] - spare,
+                self.keys[rows, :, spare:],
+                self.values[rows, :, spare:],
                 self.length - padding,
                 pads - spare,
                 [
@@ -264,6 +226,7 @@ def _layer() -> Any:
     def with_room(tensor: torch.Tensor) -> torch.Tensor:
         rows, heads, tokens, size = tensor.shape
         shape = (rows, heads, tokens + _ROOM, size)
+        # Zeros, because attention reads the whole room.
         room = torch.zeros(shape, dtype=tensor.dtype, device=tensor.device)
         room[:, :, :tokens] = tensor
         return room

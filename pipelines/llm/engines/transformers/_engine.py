@@ -37,8 +37,8 @@ class TransformersEngine:
     iteration at a time.
 
     Memory beyond the weights: keys and values of at most ``batch_tokens`` tokens of answers
-    being written (twice while a batch begins), as many of prefixes and prompts kept, and what one
-    forward pass over a row takes.
+    being written (twice while a batch begins) and as many of prefixes kept, and what one forward
+    pass over a row takes.
     """
 
     def __init__(

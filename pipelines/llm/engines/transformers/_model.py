@@ -119,29 +119,23 @@ class Model:
     ) -> RowResult:
         """Next-token logits at the places ``reads`` of a row, by one pass over it.
 
-        ``kv`` holds keys and values of the trie's base and of its known places (None if there are
-        none); with ``keep`` those of the row are returned too.
+        ``kv`` holds keys and values of the trie's base (None if it has none); with ``keep`` those
+        of the row are returned too.
         """
         import torch
         from transformers import DynamicCache
 
-        new, columns = trie.computed(), trie.columns()
-        seen = np.empty((len(new), len(columns)), dtype=np.bool_)
-        seen[:, columns] = trie.mask()[new]
-        asked = np.searchsorted(new, reads).tolist()
         with _failing("a packed row"), torch.inference_mode():
             cache = DynamicCache(ddp_cache_data=kv) if kv is not None or keep else None
             found = self._model(
-                input_ids=torch.tensor([np.array(trie.ids)[new].tolist()], device=self.device),
-                position_ids=torch.tensor(
-                    [np.array(trie.positions)[new].tolist()], device=self.device
-                ),
-                attention_mask=self._bias(seen, trie.base),
+                input_ids=torch.tensor([trie.ids], device=self.device),
+                position_ids=torch.tensor([trie.positions], device=self.device),
+                attention_mask=self._bias(trie.mask(), trie.base),
                 past_key_values=cache,
                 use_cache=cache is not None,
-                **self._keep(asked),
+                **self._keep(reads),
             )
-            logits = self._entries(found.logits, asked)
+            logits = self._entries(found.logits, reads)
             return RowResult(logits, self._taken(cache) if keep else None)
 
     def generate(
@@ -175,8 +169,8 @@ class Model:
         """A mask as numbers to add, every row seeing the whole base."""
         import torch
 
-        size, columns = seen.shape
-        bias = torch.zeros((size, base + columns), dtype=self.dtype, device=self.device)
+        size = len(seen)
+        bias = torch.zeros((size, base + size), dtype=self.dtype, device=self.device)
         hidden = torch.from_numpy(~seen).to(self.device)
         bias[:, base:].masked_fill_(hidden, torch.finfo(self.dtype).min)
         return bias[None, None]

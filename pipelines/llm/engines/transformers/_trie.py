@@ -19,8 +19,6 @@ Ids = npt.NDArray[np.int32]
 
 #: A prefix shorter than this is not worth a forward pass of its own (tokens).
 MIN_BASE = 32
-#: Most places of a row, as a multiple of the tokens that it computes: attention reads all.
-_PLACES = 2
 
 
 def sort_key(prompt: Ids) -> bytes:
@@ -45,8 +43,7 @@ class PrefixTrie:
 
     ``base`` counts the tokens that stand before every prompt and are not in the row, because their
     keys and values are known. ``ids`` holds the token of each place of the row, ``positions`` its
-    place in its own prompt, from 0. Places whose keys and values are known as well are columns of
-    the attention, before the others, and are not computed again (:meth:`computed`).
+    place in its own prompt, from 0.
 
     >>> trie = PrefixTrie()
     >>> trie.add(np.array([7, 8, 9], np.int32))
@@ -70,14 +67,11 @@ class PrefixTrie:
     _path: npt.NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
     _last: Ids = field(default_factory=lambda: np.empty(0, np.int32))
     _tokens_at: dict[tuple[int, int], int] = field(default_factory=dict)
-    _known: list[npt.NDArray[np.int64]] = field(default_factory=list)
 
-    def add(self, prompt: Ids, known: int = 0) -> int:
+    def add(self, prompt: Ids) -> int:
         """Lay out a prompt, less the base; return the place of its last token.
 
-        Prompts come in the order of :func:`sort_key` and are longer than the base. Of the first
-        ``known`` tokens, never all, those that the row has not yet need not be computed:
-        :meth:`taken` says which.
+        Prompts come in the order of :func:`sort_key` and are longer than the base.
         """
         rest = prompt[self.base :]
         shared = common_prefix(self._last, rest)
@@ -92,26 +86,7 @@ class PrefixTrie:
         grown = np.arange(start, start + len(new))
         self._path = np.concatenate([self._path[:shared], grown])
         self._last = rest
-        self._known.append(self._path[shared : max(known - self.base, shared)])
         return int(self._path[-1])
-
-    def taken(self) -> int:
-        """Known tokens that the prompt added last brought into the row (count)."""
-        return len(self._known[-1]) if self._known else 0
-
-    def computed(self) -> npt.NDArray[np.int64]:
-        """Places that a forward pass computes, ascending."""
-        return np.setdiff1d(np.arange(len(self.ids)), self._held())
-
-    def columns(self) -> npt.NDArray[np.int64]:
-        """Column of each place among keys and values behind the base: the known ones come first."""
-        order = np.concatenate([self._held(), self.computed()])
-        found = np.empty_like(order)
-        found[order] = np.arange(len(order))
-        return found
-
-    def _held(self) -> npt.NDArray[np.int64]:
-        return np.concatenate([np.empty(0, np.int64), *self._known])
 
     def path(self) -> npt.NDArray[np.int64]:
         """Places of the tokens of the prompt that was added last, in its order."""
@@ -133,7 +108,7 @@ class PrefixTrie:
         return at
 
     def mask(self) -> npt.NDArray[np.bool_]:
-        """Whether the token of a row sees the token of a column, by place; (tokens, tokens)."""
+        """Whether the token of a row sees the token of a column; shape (tokens, tokens)."""
         size = len(self.ids)
         seen = np.zeros((size, size), dtype=np.bool_)
         for start, stop, before in self._runs:
@@ -168,32 +143,21 @@ class _Costs:
     """Tokens and readings of a range of sorted prompts, against the limits of a row."""
 
     def __init__(
-        self,
-        prompts: Sequence[Ids],
-        extra: Sequence[int],
-        known: Sequence[int],
-        row_tokens: int,
-        row_reads: int,
+        self, prompts: Sequence[Ids], extra: Sequence[int], row_tokens: int, row_reads: int
     ) -> None:
         self.lengths = np.array([len(p) for p in prompts], dtype=np.int64)
         self.near = adjacent_prefixes(prompts)
-        self._known = np.array(known, dtype=np.int64)
         more = np.array(extra, dtype=np.int64)
-        self._places = _sums(self.lengths - self.near + more)
-        self._new = _sums(self.lengths - np.maximum(self.near, self._known) + more)
-        self._reads = _sums(more + 1)
+        self._new = np.concatenate([[0], np.cumsum(self.lengths - self.near + more)])
+        self._reads = np.concatenate([[0], np.cumsum(more + 1)])
         self._limits = row_tokens, row_reads
 
     def fits(self, row: Row) -> bool:
         """Whether the range may be one row."""
-        part = slice(row.start, row.stop + 1)
-        places, new, reads = (int(np.ptp(s[part])) for s in (self._places, self._new, self._reads))
         # The first prompt of a row has no neighbour in it to share with.
-        near, known = int(self.near[row.start]), int(self._known[row.start])
-        places += near - row.base
-        new += max(near, known) - max(row.base, known)
-        tokens, most = self._limits
-        return places <= _PLACES * tokens and new <= tokens and reads <= most
+        new = int(self._new[row.stop] - self._new[row.start] + self.near[row.start])
+        reads = int(self._reads[row.stop] - self._reads[row.start])
+        return new - row.base <= self._limits[0] and reads <= self._limits[1]
 
     def shared(self, row: Row) -> int:
         """Tokens that all prompts of the range begin with."""
@@ -202,17 +166,8 @@ class _Costs:
         return int(self.near[row.start + 1 : row.stop].min())
 
 
-def _sums(counts: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    return np.concatenate([[0], np.cumsum(counts)])
-
-
 def plan_rows(
-    prompts: Sequence[Ids],
-    extra: Sequence[int],
-    *,
-    row_tokens: int,
-    row_reads: int,
-    known: Sequence[int] | None = None,
+    prompts: Sequence[Ids], extra: Sequence[int], *, row_tokens: int, row_reads: int
 ) -> list[Row]:
     """Rows that hold every prompt once, in order.
 
@@ -228,10 +183,8 @@ def plan_rows(
     row_tokens, row_reads
         Most tokens and next-token distributions of a row (counts). A prompt whose own readings
         exceed them has a row to itself.
-    known
-        First tokens of each prompt that need not be computed (count); None: 0.
     """
-    costs = _Costs(prompts, extra, known or [0] * len(prompts), row_tokens, row_reads)
+    costs = _Costs(prompts, extra, row_tokens, row_reads)
     rows: list[Row] = []
     waiting = [Row(0, len(prompts), 0)] if prompts else []
     while waiting:

@@ -47,9 +47,6 @@ class Sampler:
     def __init__(self, vocabulary: Vocabulary, sequences: Sequence[_Sequence]) -> None:
         self._vocabulary = vocabulary
         self.sequences = sequences
-        self._penalties = [s.prepared.request.sampling.repetition_penalty for s in sequences]
-        #: Tokens of prompt and answer, of sequences with a penalty; shape (sequences, vocabulary).
-        self._seen: torch.Tensor | None = None
 
     def process(self, _: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
         """Leave one token per sequence: a logits processor of transformers.
@@ -61,7 +58,7 @@ class Sampler:
         rows = [n for n, s in enumerate(self.sequences) if s.answer is None]
         going = [self.sequences[n] for n in rows]
         tokens = draw_tokens(
-            self._penalised(scores)[rows],
+            _penalised(scores if len(rows) == len(scores) else scores[rows], going),
             self._allowed(going),
             [s.prepared.request.sampling for s in going],
             [float(s.dice.random()) for s in going],
@@ -76,32 +73,12 @@ class Sampler:
     def ended(self, ids: torch.Tensor, _: Any, **__: Any) -> torch.Tensor:
         """Sequences that have ended: a stopping criterion of transformers.
 
-        When a quarter of them have, the batch ends: the others go on in a smaller one.
+        When half of them have, the batch ends: the others go on in a smaller one.
         """
         import torch
 
         flags = torch.tensor([s.answer is not None for s in self.sequences], device=ids.device)
-        return flags | (4 * flags.sum() >= len(flags))
-
-    def _penalised(self, logits: torch.Tensor) -> torch.Tensor:
-        """Logits with each sequence's repetition penalty (:class:`Sampling`)."""
-        import torch
-
-        if all(penalty == 1.0 for penalty in self._penalties):
-            return logits
-        if self._seen is None:
-            self._seen = torch.zeros(logits.shape, dtype=torch.bool, device=logits.device)
-            for row, one in enumerate(self.sequences):
-                self._seen[row, torch.from_numpy(one.ids.astype(np.int64))] = True
-        else:
-            last = [
-                (s.prepared.written or [int(s.prepared.prompt[-1])])[-1] for s in self.sequences
-            ]
-            self._seen.scatter_(1, torch.tensor(last, device=logits.device)[:, None], True)
-        heat = torch.tensor(self._penalties, dtype=logits.dtype, device=logits.device)[:, None]
-        return torch.where(
-            self._seen, torch.where(logits > 0, logits / heat, logits * heat), logits
-        )
+        return flags | (2 * flags.sum() >= len(flags))
 
     def _allowed(self, sequences: Sequence[_Sequence]) -> npt.NDArray[np.bool_] | None:
         matchers = [
@@ -159,14 +136,11 @@ def write(
     for row in packer.rows(requests, [0] * len(requests)):
         found = row.run([row.ends[0][1]], keep=True)
         assert found.kv is not None
-        own = [
-            ReadPrompt(requests[number].prompt, found.kv, places)
-            for (number, _), places in zip(row.ends, row.places(), strict=True)
-        ]
-        order += [requests[number] for number, _ in row.ends]
-        read += own
-        # What is written will mostly be followed by prompts that go on from these.
-        packer.prefixes.keep(own)
+        base = np.arange(row.trie.base)
+        for (number, _), path in zip(row.ends, row.paths, strict=True):
+            order.append(requests[number])
+            places = np.concatenate([base, len(base) + path])
+            read.append(ReadPrompt(requests[number].prompt, found.kv, places))
     cache = writing_cache(read, share=model.shares_prefixes)
     yield from _generate(model, vocabulary, order, cache)
 
@@ -181,7 +155,7 @@ def write_plainly(model: Model, vocabulary: Vocabulary, prepared: PreparedReques
 def _generate(
     model: Model, vocabulary: Vocabulary, requests: Sequence[PreparedRequest], cache: Any
 ) -> Iterator[Answer]:
-    """Answers as they end, by quarters of those that are left."""
+    """Answers as they end, by halves of those that are left."""
     going = [_Sequence(prepared, prepared.dice()) for prepared in requests]
     while going:
         sampler = Sampler(vocabulary, going)
@@ -219,6 +193,23 @@ def _failed(
         latency=time.perf_counter() - prepared.began,
         detail=detail,
     )
+
+
+def _penalised(logits: torch.Tensor, sequences: Sequence[_Sequence]) -> torch.Tensor:
+    """Logits with each sequence's repetition penalty (:class:`Sampling`)."""
+    import torch
+
+    penalties = [s.prepared.request.sampling.repetition_penalty for s in sequences]
+    if all(penalty == 1.0 for penalty in penalties):
+        return logits
+    logits = logits.clone()
+    for row, (one, penalty) in enumerate(zip(sequences, penalties, strict=True)):
+        if penalty != 1.0:
+            seen = np.union1d(one.prepared.prompt, one.prepared.written).astype(np.int64)
+            places = torch.from_numpy(seen).to(logits.device)
+            held = logits[row, places]
+            logits[row, places] = torch.where(held > 0, held / penalty, held * penalty)
+    return logits
 
 
 def draw_tokens(

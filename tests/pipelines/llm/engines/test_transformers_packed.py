@@ -12,7 +12,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pipelines.llm.engines import Request
-from pipelines.llm.engines.transformers._cache import ReadPrompt
 from pipelines.llm.engines.transformers._model import Model
 from pipelines.llm.engines.transformers._packing import BatchPacker, PrefixCache
 from pipelines.llm.engines.transformers._requests import PreparedRequest
@@ -105,26 +104,6 @@ def test_positions_go_on_behind_the_base() -> None:
     assert trie.ids == [3, 4, 5]
     assert trie.positions == [2, 2, 3]
     assert trie.path().tolist() == [1, 2]
-
-
-def test_known_places_are_the_first_columns_and_are_not_computed() -> None:
-    trie = PrefixTrie()
-    assert (trie.add(ids(1, 2, 3, 4), known=2), trie.taken()) == (3, 2)
-    # The row has 1 and 2 already; 5 is known besides.
-    assert (trie.add(ids(1, 2, 5, 6), known=3), trie.taken()) == (5, 1)
-    assert trie.ids == [1, 2, 3, 4, 5, 6]
-    assert trie.computed().tolist() == [2, 3, 5]
-    assert trie.columns().tolist() == [0, 1, 3, 4, 2, 5]
-
-
-def test_known_tokens_leave_room_in_a_row_until_it_has_too_many_places() -> None:
-    prompts = [np.array([n] * 40, np.int32) for n in range(12)]
-    rows = [
-        plan_rows(prompts, [0] * 12, row_tokens=120, row_reads=99, known=[known] * 12)
-        for known in (0, 20, 39)
-    ]
-    # 40, 20 and 1 tokens of each prompt are computed, of 120; the places are 240 at most.
-    assert [[r.stop - r.start for r in found] for found in rows] == [[3] * 4, [6] * 2, [6] * 2]
 
 
 @given(groups(tokens=4, longest=60), st.integers(20, 80), st.integers(1, 6))
@@ -247,37 +226,6 @@ def test_cached_tokens_are_those_that_were_not_computed(tiny: Any) -> None:
         row.run([end for _, end in row.ends])
     # The first pays for all 52, the second for its own two, the third is the second again.
     assert [prepared.cached for prepared in requests] == [0, 50, 52]
-
-
-@pytest.mark.parametrize("row_tokens", [48, 512])
-def test_a_turn_reads_only_what_is_new_behind_the_prompts_before_it(
-    tiny: Any, row_tokens: int
-) -> None:
-    dice = np.random.default_rng(2)
-
-    def said(tokens: int) -> Ids:
-        return dice.integers(1900, size=tokens).astype(np.int32)
-
-    shelves = [np.concatenate([np.arange(30, dtype=np.int32), said(60)]) for _ in range(2)]
-    first = [np.concatenate([shelves[n % 2], said(12)]) for n in range(6)]
-    packer = BatchPacker(Model(tiny, 1024), row_tokens, 4_000)
-    requests = [PreparedRequest(Request(), p) for p in first]
-    for row in packer.rows(requests, [0] * 6):
-        kv = row.run([row.ends[0][1]], keep=True).kv
-        pairs = zip(row.ends, row.places(), strict=True)
-        packer.prefixes.keep([ReadPrompt(first[n], kv, places) for (n, _), places in pairs])
-    # Two conversations drop their last three tokens, all go on by seven, and one is new.
-    later = [np.concatenate([p[: 99 if n < 2 else 102], said(7)]) for n, p in enumerate(first)]
-    later.append(said(20))
-    requests = [PreparedRequest(Request(), p) for p in later]
-    found: dict[int, Any] = {}
-    for row in packer.rows(requests, [0] * 7):
-        logits = row.run([end for _, end in row.ends]).logits
-        found |= {number: logits[n] for n, (number, _) in enumerate(row.ends)}
-    import torch
-
-    agree(log_softmax(torch.stack([found[n] for n in range(7)])), plain(tiny, later))
-    assert [r.cached for r in requests] == [99, 99, 102, 102, 102, 102, 0]
 
 
 def test_prefixes_are_kept_within_their_budget_and_go_on_from_what_is_known(tiny: Any) -> None:
