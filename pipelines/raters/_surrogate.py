@@ -336,7 +336,7 @@ class SurrogateModel:
     @property
     def rank(self) -> int:
         """Factors (count)."""
-        return self.items.factors.shape[1] - 1
+        return int(self.items.factors.shape[1]) - 1
 
     def beats_floor(self, kind: str) -> bool:
         """Whether the RMSE on held-out pairs of a kind is below its floor's, interval and all."""
@@ -447,7 +447,7 @@ def cuts_of(gaps: Floats, anchor: float) -> Floats:
     steps = np.cumsum(np.exp(gaps), axis=1)
     whole = np.concatenate([np.zeros((len(gaps), 1)), steps], axis=1)
     middle = gaps.shape[1] // 2
-    return whole - whole[:, middle : middle + 1] + anchor
+    return np.asarray(whole - whole[:, middle : middle + 1] + anchor)
 
 
 def ordinal(cuts: Floats, location: Floats) -> Floats:
@@ -653,7 +653,7 @@ class BoundSurrogate(BoundRater):
         if self._table is not None:
             return self._table[personas, items]
         who, what = self._people[personas], self._things[items]
-        return who[:, 0] + what[:, 0] + np.einsum("ij,ij->i", who[:, 1:], what[:, 1:])
+        return np.asarray(who[:, 0] + what[:, 0] + np.einsum("ij,ij->i", who[:, 1:], what[:, 1:]))
 
     def _surplus(
         self,

@@ -36,7 +36,7 @@ def rating_surrogate(inputs: Inputs, settings: Settings, report: Report) -> Iter
 
     def ask() -> raters.Rater:
         learned: dict[str, Any] = {name: inputs[name].scan() for name in _ASKED_ON}
-        more = {k: v for k, v in read.items() if k != "personas"}
+        more: dict[str, Any] = {k: v for k, v in read.items() if k != "personas"}
         return raters.open_rater(settings, domain=domain, **more, **learned)
 
     taught = surrogates.teach(

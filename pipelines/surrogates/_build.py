@@ -235,7 +235,13 @@ def teach(
         "settings": settings.identity_values(),
     }
     scale = teacher.rater.scale
-    model = SurrogateModel(scale, **sides, anchor=fit.anchor, metadata=metadata)
+    model = SurrogateModel(
+        scale,
+        personas=sides["personas"],
+        items=sides["items"],
+        anchor=fit.anchor,
+        metadata=metadata,
+    )
 
     def bound(made: SurrogateModel) -> BoundSurrogate:
         rater = SurrogateRater(

@@ -77,13 +77,13 @@ class Fit:
     @property
     def rank(self) -> int:
         """Factors (count)."""
-        return self.things.shape[1] - 1
+        return int(self.things.shape[1]) - 1
 
     def location(self, pairs: Pairs) -> Floats:
         """Locations of pairs, of shape (pairs,)."""
         width = 1 + self.rank
         who, what = self.people[pairs.person, :width], self.things[pairs.item]
-        return who[:, 0] + what[:, 0] + np.einsum("ij,ij->i", who[:, 1:], what[:, 1:])
+        return np.asarray(who[:, 0] + what[:, 0] + np.einsum("ij,ij->i", who[:, 1:], what[:, 1:]))
 
     def probabilities(self, pairs: Pairs) -> Floats:
         """Distributions of pairs, of shape (pairs, answers)."""

@@ -243,7 +243,7 @@ def faithfulness(book: Book, turns: pl.DataFrame, episodes: pl.DataFrame) -> Val
         who, back = np.unique(persona, return_inverse=True)
         y = shelf.y[who]
         found = value_means(shelf, y) > np.nanmean(y, axis=1, keepdims=True)
-        return found[back, column].astype(np.float64)
+        return np.asarray(found[back, column], dtype=np.float64)
 
     return _of_answers(book, turns, episodes, above)
 
@@ -259,7 +259,7 @@ def answers_used(book: Book, turns: pl.DataFrame, episodes: pl.DataFrame) -> Val
         places = {name: n for n, name in enumerate(shelf.item_ids)}
         sold = np.array([places[item] for item in rows["item_id"].to_list()])
         found = shelf.members[sold, column] - shelf.members.mean(axis=0)[column]
-        return found.astype(np.float64)
+        return np.asarray(found, dtype=np.float64)
 
     return _of_answers(book, turns, episodes.filter(pl.col("item_id").is_not_null()), excess)
 
