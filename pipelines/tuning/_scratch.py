@@ -122,7 +122,7 @@ def make_model(tokenizer: PreTrainedTokenizerFast, *, width: int, layers: int, s
             dtype="float32",
         )
     )
-    embeddings = model.get_input_embeddings().weight.data
+    embeddings: torch.Tensor = model.get_input_embeddings().weight.data  # type: ignore[assignment]
     embeddings *= _EMBEDDED / embeddings.std()
     _order_numbers(embeddings, tokenizer)
     return model
@@ -148,7 +148,7 @@ def _order_numbers(embeddings: Any, tokenizer: PreTrainedTokenizerFast) -> None:
     scale = embeddings.std()
     for _, numbers in sorted(groups.items()):
         value = torch.tensor(list(numbers.values()))
-        levels, place = value.unique(return_inverse=True)
+        levels, place = torch.unique(value, return_inverse=True)
         near = torch.exp(-((levels[:, None] - levels) ** 2) / _NEAR**2)
         near /= near.norm(dim=1, keepdim=True)
         drawn = torch.randn(len(levels), embeddings.shape[1]) * scale

@@ -338,7 +338,7 @@ def _spans(segment: torch.Tensor, branch: torch.Tensor) -> list[list[list[int]]]
     """Lengths of a window's beginning and of its branches (tokens), per window and row."""
     import torch
 
-    out = []
+    out: list[list[list[int]]] = []
     for windows, lines in zip(segment, branch, strict=True):
         lengths = torch.unique_consecutive(windows, return_counts=True)[1].tolist()
         out.append([])
@@ -359,13 +359,15 @@ def _attend(
     gqa = keys.shape[1] != queries.shape[1]
     for row, windows in enumerate(spans):
         lengths = [sum(window) for window in windows]
-        parts = (states[row].split(lengths, 1) for states in (queries, keys, values))
+        parts = (torch.split(states[row], lengths, 1) for states in (queries, keys, values))
         found = []
         for (first, *lines), q, k, v in zip(windows, *parts, strict=True):
             if first:
                 found.append(
                     scaled_dot_product_attention(
-                        *(states[None, :, :first] for states in (q, k, v)),
+                        q[None, :, :first],
+                        k[None, :, :first],
+                        v[None, :, :first],
                         is_causal=True,
                         enable_gqa=gqa,
                     )[0]
