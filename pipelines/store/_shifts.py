@@ -238,12 +238,24 @@ def _own_changes(dataset: str, a: Release, b: Release) -> list[str]:
     found = []
     if old.code_version != new.code_version:
         found.append(f"{dataset}: code {old.code_version} → {new.code_version}")
-    before, after = _flat(old.config), _flat(new.config)
+    cohorts = [set(side.config.get("cohorts", {})) for side in (old, new)]
+    found += [f"{dataset}: cohort {name} left out" for name in sorted(cohorts[0] - cohorts[1])]
+    found += [f"{dataset}: new cohort {name}" for name in sorted(cohorts[1] - cohorts[0])]
+    before, after = (_flat(_of_cohorts(side.config, cohorts)) for side in (old, new))
     return found + [
         f"{dataset}: {key} {_short(before.get(key))} → {_short(after.get(key))}"
         for key in sorted({**before, **after})
         if before.get(key) != after.get(key)
     ]
+
+
+def _of_cohorts(config: Mapping[str, Any], cohorts: list[set[str]]) -> dict[str, Any]:
+    """A configuration without the cohorts that only one side has: their settings are no change."""
+    if "cohorts" not in config:
+        return dict(config)
+    both = cohorts[0] & cohorts[1]
+    kept = {name: own for name, own in config["cohorts"].items() if name in both}
+    return {**config, "cohorts": kept}
 
 
 def _flat(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
