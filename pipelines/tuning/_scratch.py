@@ -106,13 +106,15 @@ def make_model(tokenizer: PreTrainedTokenizerFast, *, width: int, layers: int, s
     from transformers import LlamaConfig, LlamaForCausalLM
 
     torch.manual_seed(seed)
-    model = LlamaForCausalLM(  # type: ignore[no-untyped-call]
+    model: Any = LlamaForCausalLM(  # type: ignore[no-untyped-call]
         LlamaConfig(
             vocab_size=len(tokenizer),
             hidden_size=width,
             intermediate_size=4 * width,
             num_hidden_layers=layers,
-            num_attention_heads=max(1, width // 32),
+            # Transformers wants a number of heads that divides the width.
+            num_attention_heads=max(n for n in range(1, max(1, width // 32) + 1) if width % n == 0),
+            head_dim=32,
             max_position_embeddings=CONTEXT,
             tie_word_embeddings=True,
             pad_token_id=tokenizer.pad_token_id,
@@ -122,7 +124,7 @@ def make_model(tokenizer: PreTrainedTokenizerFast, *, width: int, layers: int, s
             dtype="float32",
         )
     )
-    embeddings: torch.Tensor = model.get_input_embeddings().weight.data  # type: ignore[assignment]
+    embeddings = model.get_input_embeddings().weight.data
     embeddings *= _EMBEDDED / embeddings.std()
     _order_numbers(embeddings, tokenizer)
     return model

@@ -342,7 +342,7 @@ def _spans(segment: torch.Tensor, branch: torch.Tensor) -> list[list[list[int]]]
     for windows, lines in zip(segment, branch, strict=True):
         lengths = torch.unique_consecutive(windows, return_counts=True)[1].tolist()
         out.append([])
-        for part in lines.split(lengths):
+        for part in torch.split(lines, lengths):
             numbers, counts = torch.unique_consecutive(part, return_counts=True)
             out[-1].append([0] * int(numbers[0] > 0) + counts.tolist())
     return out
@@ -363,13 +363,10 @@ def _attend(
         found = []
         for (first, *lines), q, k, v in zip(windows, *parts, strict=True):
             if first:
+                start = [states[None, :, :first] for states in (q, k, v)]
                 found.append(
                     scaled_dot_product_attention(
-                        q[None, :, :first],
-                        k[None, :, :first],
-                        v[None, :, :first],
-                        is_causal=True,
-                        enable_gqa=gqa,
+                        start[0], start[1], start[2], is_causal=True, enable_gqa=gqa
                     )[0]
                 )
             if lines:
