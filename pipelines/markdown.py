@@ -120,8 +120,8 @@ def preview_markdown(frame: pl.DataFrame, rows: int = 10, *, cell: int = CELL) -
 _STYLE = (
     "body{font:15px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:100rem;padding:0 1rem;"
     "overflow-wrap:break-word}p,h1,h2,h3{max-width:75rem}"
-    "table{border-collapse:collapse;font-size:13px}td,th{border:1px solid #bbb;"
-    "padding:.25rem .5rem;text-align:left}td span{white-space:nowrap}"
+    "table{border-collapse:collapse;font-size:12px}td,th{border:1px solid #bbb;"
+    "padding:.25rem .35rem;text-align:left}td span{white-space:nowrap}"
     # On a narrow screen tables and pictures scroll sideways; the name of a row stays in view.
     ".wide,figure{overflow-x:auto}td:first-child,th:first-child{position:sticky;left:0;"
     "background:Canvas;box-shadow:inset 0 0 0 .5px #bbb}figure{margin:1rem 0}img{max-width:100%}"

@@ -20,6 +20,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.faults]
 
 RECIPE = Recipe(steps=24, batch=2, warmup=2, every=4, rate=1e-2, patience=9)
 KILLS = 10
+#: Longest wait behind a step before the kill: about one and a half of its steps (seconds).
+WAIT = 0.03
 
 
 def train_whole(folder, out, steps):
@@ -72,7 +74,7 @@ def test_killed_training_ends_with_equal_weights(server, tmp_path):
     # The moments behind a step cover the step itself, a look and the writing of a checkpoint.
     stops = np.sort(dice.integers(1, RECIPE.steps, size=KILLS))
     killed = [
-        run(server, tmp_path / "cut", tmp_path / "cut.safetensors", int(stop), dice.uniform(0, 0.2))
+        run(server, tmp_path / "cut", tmp_path / "cut.safetensors", int(stop), dice.uniform(0, WAIT))
         for stop in stops
     ]
     assert killed.count(-signal.SIGKILL) >= KILLS // 2
