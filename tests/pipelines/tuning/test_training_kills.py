@@ -74,7 +74,9 @@ def test_killed_training_ends_with_equal_weights(server, tmp_path):
     # The moments behind a step cover the step itself, a look and the writing of a checkpoint.
     stops = np.sort(dice.integers(1, RECIPE.steps, size=KILLS))
     killed = [
-        run(server, tmp_path / "cut", tmp_path / "cut.safetensors", int(stop), dice.uniform(0, WAIT))
+        run(
+            server, tmp_path / "cut", tmp_path / "cut.safetensors", int(stop), dice.uniform(0, WAIT)
+        )
         for stop in stops
     ]
     assert killed.count(-signal.SIGKILL) >= KILLS // 2
