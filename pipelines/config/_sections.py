@@ -582,7 +582,7 @@ class TuningSettings(Section):
     )
     width: int = Field(64, ge=16, le=512, multiple_of=16, description="Width of the model.")
     layers: int = Field(2, ge=1, le=12, description="Layers of the model (count).")
-    steps: int = Field(1_500, ge=1, description="Optimiser steps at most (count).")
+    steps: int = Field(4_000, ge=1, description="Optimiser steps at most (count).")
     batch: int = Field(4, ge=1, description="Rows of 1,024 tokens in a step (count).")
     rate: float = Field(3e-3, gt=0, description="Highest learning rate.")
     dropout: Share = Field(0.1, description="Of the embeddings and of the last states.")
