@@ -69,7 +69,7 @@ def asset_options(stage: Stage, settings: Settings) -> dict[str, Any]:
                 kinds=set(stage.kinds),
                 partitions_def=partitions_def,
                 description=stage.asset_description,
-                # What no release needs is made when asked for.
+                # Automation covers only tables that a release needs.
                 automation_condition=automation(
                     settings, all_cohorts=not by_cohort and not BY_COHORT.isdisjoint(upstream)
                 )

@@ -12,7 +12,7 @@ __all__ = ["REQUESTS", "Request", "request_of", "step_tags"]
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What the pod of a step is scheduled by.
+    """Resource request of a step's pod.
 
     Attributes
     ----------

@@ -55,7 +55,7 @@ def ledger_item(
 
 
 def surpluses(rows: Iterable[tuple[float, float | None, int]]) -> Iterator[str]:
-    """What stands behind each rating: the shrunken mean surplus over others' means up to there.
+    """Running surplus shown after each rating: shrunken mean over others' means so far.
 
     Parameters
     ----------

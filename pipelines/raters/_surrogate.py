@@ -339,7 +339,7 @@ class SurrogateModel:
         return int(self.items.factors.shape[1]) - 1
 
     def beats_floor(self, kind: str) -> bool:
-        """Whether the RMSE on held-out pairs of a kind is below its floor's, interval and all."""
+        """True if a kind's RMSE is below its floor's, with the 95 % interval of the difference."""
         rows = self.metadata.get("fidelity", ())
         found = [r for r in rows if (r["kind"], r["figure"]) == (kind, "rmse")]
         return bool(found) and found[0]["difference_high"] < 0
@@ -642,7 +642,7 @@ class BoundSurrogate(BoundRater):
     def surplus(
         self, personas: Ints, items: Ints, past: Ints, ratings: Floats, strength: float
     ) -> tuple[Floats, Floats]:
-        """What memories say: shrunken mean surplus, and along the items' factors, each (n,)."""
+        """Memory effects (n,): shrunken mean surplus, and the same along the items' factors."""
         return self._surplus(personas, items, past, ratings, strength)
 
     def locations(self, personas: Ints, items: Ints) -> tuple[Floats, Floats]:

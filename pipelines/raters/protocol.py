@@ -149,7 +149,7 @@ class Rater(Protocol):
 
 
 def asks_model(name: str) -> bool:
-    """Whether a rater of this name asks a language model, as far as the name says.
+    """True if the rater's name denotes a language model.
 
     >>> asks_model("llm:m"), asks_model("surrogate:llm:m"), asks_model("mean")
     (True, False, False)

@@ -50,7 +50,7 @@ def _stage(source: str, target: str, key: str, text: Callable[[pl.DataFrame], pl
 
 
 def _made_alike(table: Snapshot) -> bool:
-    """Whether equal texts get equal bytes now."""
+    """True if the table was encoded by the same code and instruction set."""
     made = table.manifest
     return (made.code_version, made.config.get("instructions")) == (
         embeddings.CODE_VERSION,

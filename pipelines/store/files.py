@@ -210,7 +210,7 @@ Change = Callable[[bytes | None], bytes | None]
 
 
 class Files(Protocol):
-    """What the store needs of the place that it is in.
+    """File operations of the store, on a folder or an object store.
 
     Paths are absolute, below ``root``. Every method raises StoreError if the place can't be read or
     written.
