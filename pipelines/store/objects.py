@@ -198,6 +198,9 @@ class ObjectFiles:
         import polars as pl
 
         options = {"aws_allow_http": "true"} if _plain_http() else {}
+        if endpoint := os.environ.get("AWS_ENDPOINT_URL"):
+            # Polars keeps clients by their options, and reads the environment for a new one only.
+            options["aws_endpoint_url"] = endpoint
         files = [str(path) for path in paths]
         return pl.scan_parquet(files, hive_partitioning=False, glob=False, storage_options=options)
 
@@ -207,7 +210,10 @@ class ObjectFiles:
         from obstore.fsspec import FsspecStore
         from pyarrow.fs import FSSpecHandler, PyFileSystem
 
-        files = FsspecStore("s3", client_options={"allow_http": _plain_http()})
+        # fsspec keeps instances by their arguments, and with them endpoint and credentials of then.
+        files = FsspecStore(
+            "s3", client_options={"allow_http": _plain_http()}, skip_instance_cache=True
+        )
         names = [str(path).removeprefix("s3://") for path in paths]
         return pads.dataset(names, format="parquet", filesystem=PyFileSystem(FSSpecHandler(files)))
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import polars as pl
 import pytest
-from support.object_store import BUCKET, objects_below
+from support.object_store import BUCKET, FaultProxy, objects_below
 
 from pipelines.errors import IntegrityError, LockedError, ReleaseError, StoreError
 from pipelines.paths import ObjectPath, home_path
@@ -290,6 +290,21 @@ class TestObjectStore(PlaceContract):
         assert open_release(f"{home}/releases/{release}.json").version == release.version
         with pytest.raises(ReleaseError, match=f"no releases match 'books@latest': {home}"):
             open_release(f"{home}/books@latest")
+
+    def test_rows_are_read_from_the_endpoint_of_now(
+        self, home: str, s3_endpoint: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        Store(home).commit(SPLITS, splits(1), code_version="1")
+        for _ in range(2):
+            with FaultProxy(s3_endpoint).running() as proxy:
+                monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.endpoint)
+                snapshot = Store(home).current(SPLITS)
+                before = len(proxy.requests)
+                assert snapshot.arrow(["split"]).num_rows == 1
+                assert len(proxy.requests) > before
+                before = len(proxy.requests)
+                assert snapshot.scan().collect().height == 1
+                assert len(proxy.requests) > before
 
     def test_a_missing_bucket_is_named(self, home: str) -> None:
         with pytest.raises(StoreError, match=r"NoSuchBucket\): s3://no-such-bucket-here/"):
