@@ -30,7 +30,7 @@ __all__ = [
 ]
 
 #: Bumped with every change of wording; the digest of the templates says the same to machines.
-DIALOGUE_PROMPT_VERSION = "7"
+DIALOGUE_PROMPT_VERSION = "8"
 _TEMPLATES = tuple(
     f"dialogue_{name}"
     for name in (

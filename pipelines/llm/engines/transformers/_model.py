@@ -7,7 +7,6 @@ import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,8 +16,8 @@ from pipelines.config import EngineSettings, ServingSettings
 from pipelines.errors import ConfigError, EngineError
 from pipelines.hints import first_line
 from pipelines.llm.engines.checkpoints import Checkpoint, no_progress_bars
-from pipelines.llm.engines.transformers._cache import attend
-from pipelines.llm.engines.transformers._trie import Ids, PrefixTrie
+from pipelines.llm.engines.transformers._attention import GROUPED, attention_on, mark_runs
+from pipelines.llm.engines.transformers._trie import Ids, PrefixTrie, Run, triangle
 
 if TYPE_CHECKING:
     import torch
@@ -32,8 +31,6 @@ KeysValues = list[tuple["torch.Tensor", "torch.Tensor"]]
 _MAX_LOGITS = 2**27
 #: Tokens of one forward pass over a prefix.
 _CHUNK = 2_048
-#: Name of the attention on a CPU.
-_GROUPED = "sdpa_grouped"
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +78,7 @@ class Model:
     @property
     def shares_prefixes(self) -> bool:
         """True if its attention takes prefixes that several rows have in common."""
-        return bool(self._model.config._attn_implementation == _GROUPED)
+        return bool(self._model.config._attn_implementation == GROUPED)
 
     @property
     def row_reads(self) -> int:
@@ -106,8 +103,13 @@ class Model:
             cache = DynamicCache(ddp_cache_data=kv)
             for start in range(0, len(ids), _CHUNK):
                 row = torch.from_numpy(ids[start : start + _CHUNK].astype(np.int64))
+                mask = None
+                if self.shares_prefixes:
+                    whole = [Run(0, len(row), ())]
+                    mask = self._bias(triangle(len(row)), cache.get_seq_length(), whole)
                 self._model(
                     input_ids=row[None].to(self.device),
+                    attention_mask=mask,
                     past_key_values=cache,
                     use_cache=True,
                     **self._keep([len(row) - 1]),
@@ -130,7 +132,7 @@ class Model:
             found = self._model(
                 input_ids=torch.tensor([trie.ids], device=self.device),
                 position_ids=torch.tensor([trie.positions], device=self.device),
-                attention_mask=self._bias(trie.mask(), trie.base),
+                attention_mask=self._bias(trie.mask(), trie.base, trie.runs()),
                 past_key_values=cache,
                 use_cache=cache is not None,
                 **self._keep(reads),
@@ -165,15 +167,17 @@ class Model:
                 stopping_criteria=[ended],
             )
 
-    def _bias(self, seen: npt.NDArray[np.bool_], base: int) -> torch.Tensor:
-        """A mask as numbers to add, every row seeing the whole base."""
+    def _bias(self, seen: npt.NDArray[np.bool_], base: int, runs: list[Run]) -> torch.Tensor:
+        """A mask as numbers to add, every token seeing the whole base; it knows its runs."""
         import torch
 
         size = len(seen)
         bias = torch.zeros((size, base + size), dtype=self.dtype, device=self.device)
         hidden = torch.from_numpy(~seen).to(self.device)
         bias[:, base:].masked_fill_(hidden, torch.finfo(self.dtype).min)
-        return bias[None, None]
+        mask = bias[None, None]
+        mark_runs(mask, runs)
+        return mask
 
     def _keep(self, reads: Sequence[int]) -> dict[str, Any]:
         import torch
@@ -230,7 +234,7 @@ def load_model(
                 local_files_only=True,
                 use_safetensors=True,
                 trust_remote_code=False,
-                attn_implementation=_attention(device),
+                attn_implementation=attention_on(device),
             )
         loaded = loaded.to(device).eval()
     except (OSError, ValueError, RuntimeError, ImportError, KeyError, SafetensorError) as error:
@@ -256,96 +260,6 @@ def _ends(loaded: Any) -> list[int]:
         if given is not None:
             return [int(t) for t in (given if isinstance(given, list) else [given])]
     return []
-
-
-@cache
-def _attention(device: str) -> str:
-    """Name of the attention implementation for a device.
-
-    On a CPU it differs from transformers' ``sdpa`` in three things. That one copies keys and values
-    for every query head of a group, given a mask; results are equal bit by bit. It reads the
-    keys of a single token, of 16 bits, several times as slowly as a matrix product does: there the
-    scores are rounded as transformers' ``eager`` rounds them. And prefixes that several rows have
-    in common are read once.
-    """
-    import torch
-    from transformers import AttentionInterface, AttentionMaskInterface
-    from transformers.integrations.sdpa_attention import sdpa_attention_forward
-    from transformers.masking_utils import sdpa_mask
-
-    if device != "cpu":
-        return "sdpa"
-
-    def grouped(
-        module: Any, query: Any, key: Any, value: Any, attention_mask: Any, **options: Any
-    ) -> tuple[Any, None]:
-        groups = getattr(module, "num_key_value_groups", 1)
-        if options.get("position_bias") is not None:
-            return sdpa_attention_forward(module, query, key, value, attention_mask, **options)
-        layer = getattr(key, "layer", None)
-        if layer is not None:
-            return attend(query, key, value, layer, options.get("scaling")), None
-        if query.shape[2] == 1 and query.dtype in (torch.bfloat16, torch.float16):
-            return _one_token(query, key, value, attention_mask, options.get("scaling")), None
-        if groups == 1 or attention_mask is None:
-            return sdpa_attention_forward(module, query, key, value, attention_mask, **options)
-        out = torch.nn.functional.scaled_dot_product_attention(
-            query,
-            key,
-            value,
-            attn_mask=attention_mask,
-            scale=options.get("scaling"),
-            enable_gqa=True,
-        )
-        return out.transpose(1, 2).contiguous(), None
-
-    AttentionInterface.register(_GROUPED, grouped)
-    AttentionMaskInterface.register(_GROUPED, sdpa_mask)
-    return _GROUPED
-
-
-def _one_token(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    mask: torch.Tensor | None,
-    scaling: float | None,
-) -> torch.Tensor:
-    """Attention of one token per row: (rows, heads, 1, size) to (rows, 1, heads, size).
-
-    ``key`` and ``value``: (rows, heads of them, tokens, size); ``mask``: None, or (rows, 1, 1,
-    tokens), boolean (True: seen) or to be added.
-    """
-    import torch
-
-    rows, heads, _, size = query.shape
-    held, tokens = key.shape[1:3]
-    scale = size**-0.5 if scaling is None else scaling
-    grouped = (query * scale).reshape(rows * held, heads // held, size)
-    found = torch.bmm(grouped, _room(key).transpose(1, 2))
-    scores = found.view(rows, held, heads // held, -1)[..., :tokens]
-    if mask is not None and mask.dtype == torch.bool:
-        scores = scores.masked_fill(~mask, torch.finfo(scores.dtype).min)
-    elif mask is not None:
-        scores = scores + mask
-    shares = torch.zeros_like(found)
-    shares.view(rows, held, heads // held, -1)[..., :tokens] = torch.softmax(
-        scores, dim=-1, dtype=torch.float32
-    )
-    return torch.bmm(shares, _room(value)).reshape(rows, 1, heads, size)
-
-
-def _room(held: torch.Tensor) -> torch.Tensor:
-    """Keys or values (rows, heads, tokens, size) as (rows * heads, room, size), with their room.
-
-    A matrix product copies its operands unless they are contiguous, as the whole room is; what
-    lies behind the tokens there is 0.
-    """
-    rows, heads, _, size = held.shape
-    room = held.stride(1) // size
-    if held.stride() != (heads * room * size, room * size, size, 1):
-        return held.reshape(rows * heads, -1, size)
-    return held.as_strided((rows * heads, room, size), (room * size, size, 1))
 
 
 def _device(wanted: str) -> str:

@@ -8,6 +8,7 @@ computes what a pass per prompt would.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -35,6 +36,18 @@ def common_prefix(one: Ids, other: Ids) -> int:
     size = min(len(one), len(other))
     differ = np.flatnonzero(one[:size] != other[:size])
     return int(differ[0]) if len(differ) else size
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Neighbouring tokens of a row, each behind the one before it.
+
+    `before` holds the parts of the row, ``(start, stop)``, that their prompt begins with.
+    """
+
+    start: int
+    stop: int
+    before: tuple[tuple[int, int], ...]
 
 
 @dataclass(slots=True)
@@ -107,6 +120,24 @@ class PrefixTrie:
         self._tokens_at[(place, token)] = at
         return at
 
+    def runs(self) -> list[Run]:
+        """Runs of the row, in order; together they are what :meth:`mask` says.
+
+        >>> trie = PrefixTrie()
+        >>> for prompt in ([7, 8, 9], [7, 8, 5, 6]):
+        ...     _ = trie.add(np.array(prompt, np.int32))
+        >>> [(run.start, run.stop, run.before) for run in trie.runs()]
+        [(0, 3, ()), (3, 5, ((0, 2),))]
+        """
+        found: list[Run] = []
+        for start, stop, behind in self._runs:
+            before: tuple[tuple[int, int], ...] = ()
+            if behind >= 0:
+                parent = found[bisect_right(found, behind, key=lambda run: run.start) - 1]
+                before = (*parent.before, (parent.start, behind + 1))
+            found.append(Run(start, stop, before))
+        return found
+
     def mask(self) -> npt.NDArray[np.bool_]:
         """Whether the token of a row sees the token of a column; shape (tokens, tokens)."""
         size = len(self.ids)
@@ -114,11 +145,12 @@ class PrefixTrie:
         for start, stop, before in self._runs:
             if before >= 0:
                 seen[start:stop, :start] = seen[before, :start]
-            seen[start:stop, start:stop] = _triangle(stop - start)
+            seen[start:stop, start:stop] = triangle(stop - start)
         return seen
 
 
-def _triangle(size: int) -> npt.NDArray[np.bool_]:
+def triangle(size: int) -> npt.NDArray[np.bool_]:
+    """The mask of one run: each token sees itself and those before it."""
     return np.tri(size, dtype=np.bool_)
 
 

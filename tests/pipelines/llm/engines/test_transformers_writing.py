@@ -16,7 +16,7 @@ from pipelines.llm.engines import GrammarConstraint, Message, Regex, Request, Sa
 from pipelines.llm.engines.constraints import obeys
 from pipelines.llm.engines.testing import CONSTRAINTS, question
 from pipelines.llm.engines.transformers import TransformersEngine
-from pipelines.llm.engines.transformers._model import Model, _one_token
+from pipelines.llm.engines.transformers._model import Model
 from pipelines.llm.engines.transformers._requests import PreparedRequest, _whole
 from pipelines.llm.engines.transformers._writing import draw_tokens
 
@@ -65,32 +65,6 @@ def test_greedy_answers_are_those_of_transformers_own_generate(
         spelled = tiny_engine._vocabulary.text(expected)
         assert answers[prompt].text == spelled
         assert answers[prompt].completion_tokens == len(expected)
-
-
-@pytest.mark.parametrize("room", [0, 5])
-@pytest.mark.parametrize("heads", [(4, 4), (6, 2), (3, 1)])
-@pytest.mark.parametrize("mask", ["none", "seen", "added"])
-def test_attention_of_one_token_in_16_bits_is_that_of_64(
-    room: int, heads: tuple[int, int], mask: str
-) -> None:
-    import torch
-
-    draw = torch.Generator().manual_seed(1)
-    query = torch.randn(3, heads[0], 1, 8, generator=draw).bfloat16()
-    # A slice of a larger room, as the growing cache holds it: zeros stand behind the tokens.
-    keys, values = (torch.zeros(3, heads[1], 9 + room, 8).bfloat16() for _ in range(2))
-    for held in (keys, values):
-        held[:, :, :9] = torch.randn(3, heads[1], 9, 8, generator=draw)
-    key, value = keys[:, :, :9], values[:, :, :9]
-    seen = torch.ones(3, 1, 1, 9, dtype=torch.bool)
-    if mask != "none":
-        seen[1, ..., :4] = False
-    given = {"none": None, "seen": seen, "added": torch.where(seen, 0.0, -1e38).bfloat16()}[mask]
-    wide = [x.double().repeat_interleave(heads[0] // heads[1], dim=1) for x in (key, value)]
-    exact = torch.nn.functional.scaled_dot_product_attention(query.double(), *wide, attn_mask=seen)
-    found = _one_token(query, key, value, given, None)
-    assert found.shape == (3, 1, heads[0], 8)
-    assert (found.double() - exact.transpose(1, 2)).abs().max() < 0.02
 
 
 def test_numbers_fall_on_tokens_as_often_as_they_are_probable() -> None:
