@@ -211,9 +211,8 @@ class ObjectFiles:
         from pyarrow.fs import FSSpecHandler, PyFileSystem
 
         # fsspec keeps instances by their arguments, and with them endpoint and credentials of then.
-        files = FsspecStore(
-            "s3", client_options={"allow_http": _plain_http()}, skip_instance_cache=True
-        )
+        options: dict[str, Any] = {"skip_instance_cache": True}
+        files = FsspecStore("s3", client_options={"allow_http": _plain_http()}, **options)
         names = [str(path).removeprefix("s3://") for path in paths]
         return pads.dataset(names, format="parquet", filesystem=PyFileSystem(FSSpecHandler(files)))
 
