@@ -27,7 +27,13 @@ from sim.stages import policies_stage
 __all__ = ["build_defs", "defs"]
 
 #: A step starts in a fork of a server that has done the slow imports once.
-_PRELOAD = ["orchestration.definitions", "polars", "pyarrow.parquet", "pandera.polars"]
+_PRELOAD = [
+    "orchestration.definitions",
+    "polars",
+    "pyarrow.parquet",
+    "pandera.polars",
+    "great_expectations.expectations",
+]
 
 
 def build_defs(
