@@ -23,6 +23,8 @@ from pipelines.store.files import whole_file
 __all__ = ["DAGSTER_YAML", "add_cohorts", "dagster_home", "end_dead_runs", "open_instance"]
 
 #: Pools hold one step unless the UI sets another limit: one process writes the DuckDB file.
+#: Runs of one domain's job wait for each other, those of a backfill too: each ends in a release,
+#: which is refused while another run has made some tables of its cohort and not yet the others.
 #: Slots of a run that ended or was cancelled are freed, or it would block the pool for ever.
 #: Only a run whose worker died is started again by itself; failed steps follow their own
 #: retry policy, which permanent faults opt out of.
@@ -37,6 +39,10 @@ concurrency:
     granularity: op
   runs:
     max_concurrent_runs: 4
+    tag_concurrency_limits:
+      - key: understudy/domain
+        value: {applyLimitPerUniqueValue: true}
+        limit: 1
 run_monitoring:
   enabled: true
   start_timeout_seconds: 180

@@ -96,7 +96,9 @@ domains = [
         selection=_of_domain(domain),
         description=f"The {domain.name}, from original files ({', '.join(domain.sources)} ...) "
         "to a published release.",
-        tags=_TAGS,
+        # Runs of one domain wait for each other (`DAGSTER_YAML`): a release is refused while
+        # another run is between a cohort's tables.
+        tags={**_TAGS, "understudy/domain": domain.name},
     )
     for domain in DOMAINS.values()
 ]

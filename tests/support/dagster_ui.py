@@ -12,6 +12,7 @@ import time
 import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -151,32 +152,82 @@ class Dagster:
         config: dict[str, Any] | None = None,
     ) -> tuple[str, str]:
         """Materialise assets, as the page's button does; id and status of the ended run."""
+        tags = [{"key": "dagster/partition", "value": partition}] if partition else []
+        selection = [{"path": key.split("/")} for key in keys]
+        job = {"pipelineName": "__ASSET_JOB", "assetSelection": selection}
+        return self.ended(self.submit(job, tags, config=config))
+
+    def submit(
+        self,
+        job: dict[str, Any],
+        tags: Sequence[dict[str, str]],
+        *,
+        config: dict[str, Any] | None = None,
+    ) -> str:
+        """Launch a run of a selected job; its id."""
         query = """mutation($params: ExecutionParams!) { launchPipelineExecution(
           executionParams: $params) { __typename
           ... on LaunchRunSuccess { run { runId } }
           ... on PythonError { message }
           ... on RunConfigValidationInvalid { errors { message } } } }"""
-        tags = [{"key": "dagster/partition", "value": partition}] if partition else []
         params = {
-            "selector": {
-                **_REPOSITORY,
-                "pipelineName": "__ASSET_JOB",
-                "assetSelection": [{"path": key.split("/")} for key in keys],
-            },
+            "selector": {**_REPOSITORY, **job},
             "runConfigData": config or {},
             "mode": "default",
             "executionMetadata": {"tags": tags},
         }
         launched = self.ask(query, params=params)["launchPipelineExecution"]
         assert launched["__typename"] == "LaunchRunSuccess", launched
-        return self.ended(launched["run"]["runId"])
+        return str(launched["run"]["runId"])
+
+    def tick(self, schedule: str, moment: datetime) -> list[dict[str, str]]:
+        """Evaluate a schedule as of a moment (*Test schedule*); tags of the requested run."""
+        query = """mutation($schedule: ScheduleSelector!, $at: Float) { scheduleDryRun(
+          selectorData: $schedule, timestamp: $at) { __typename ... on DryRunInstigationTick {
+          evaluationResult { error { message } runRequests { tags { key value } } } } } }"""
+        chosen = {**_REPOSITORY, "scheduleName": schedule}
+        found = self.ask(query, schedule=chosen, at=moment.timestamp())["scheduleDryRun"]
+        assert found["evaluationResult"]["error"] is None, found
+        (request,) = found["evaluationResult"]["runRequests"]
+        return list(request["tags"])
+
+    def backfill(self, keys: Sequence[str], partitions: Sequence[str]) -> tuple[str, list[str]]:
+        """Backfill partitions of assets, as the page does; its status and ids of its runs."""
+        query = """mutation($params: LaunchBackfillParams!) { launchPartitionBackfill(
+          backfillParams: $params) { __typename
+          ... on LaunchBackfillSuccess { backfillId } ... on PythonError { message } } }"""
+        params = {
+            "assetSelection": [{"path": key.split("/")} for key in keys],
+            "partitionNames": list(partitions),
+        }
+        launched = self.ask(query, params=params)["launchPartitionBackfill"]
+        assert launched["__typename"] == "LaunchBackfillSuccess", launched
+        query = """query($id: String!) { partitionBackfillOrError(backfillId: $id) {
+          ... on PartitionBackfill { status runs { id } } } }"""
+        until = time.monotonic() + PATIENCE
+        while time.monotonic() < until:
+            found = self.ask(query, id=launched["backfillId"])["partitionBackfillOrError"]
+            if found["status"] not in {"REQUESTED", "CANCELING", "FAILING"}:
+                return found["status"], [run["id"] for run in found["runs"]]
+            time.sleep(1)
+        raise AssertionError(f"backfill {launched['backfillId']} did not end")
+
+    def status(self, run: str) -> str:
+        """Status of a run."""
+        query = "query($id: ID!) { runOrError(runId: $id) { ... on Run { status } } }"
+        return str(self.ask(query, id=run)["runOrError"]["status"])
+
+    def terminate(self, run: str) -> None:
+        """Cancel a run."""
+        query = "mutation($id: String!) { terminateRun(runId: $id) { __typename } }"
+        found = self.ask(query, id=run)["terminateRun"]
+        assert found["__typename"] == "TerminateRunSuccess", found
 
     def ended(self, run: str) -> tuple[str, str]:
         """Wait for a run."""
         until = time.monotonic() + PATIENCE
-        query = "query($id: ID!) { runOrError(runId: $id) { ... on Run { status } } }"
         while time.monotonic() < until:
-            status = str(self.ask(query, id=run)["runOrError"]["status"])
+            status = self.status(run)
             if status in {"SUCCESS", "FAILURE", "CANCELED"}:
                 return run, status
             time.sleep(0.5)
