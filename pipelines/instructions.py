@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-__all__ = ["SWITCH", "VARIABLES", "fix", "identity", "portable"]
+__all__ = ["SWITCH", "VARIABLES", "capable", "fix", "foreign", "identity", "portable"]
 
 #: ``native`` leaves the libraries their own choice; the setting `runtime.instructions`.
 SWITCH: Final = "UNDERSTUDY_RUNTIME__INSTRUCTIONS"
@@ -34,7 +34,7 @@ def fix() -> None:
     No effect with ``native``, on a processor without AVX2 and FMA, on another system than Linux,
     and where NumPy has been loaded before.
     """
-    if os.environ.get(SWITCH) == "native" or "numpy" in sys.modules or not _capable():
+    if os.environ.get(SWITCH) == "native" or "numpy" in sys.modules or not capable():
         return
     for name, value in VARIABLES.items():
         os.environ.setdefault(name, value)
@@ -52,7 +52,13 @@ def identity() -> dict[str, str]:
     return {} if portable() else {"instructions": "native"}
 
 
-def _capable() -> bool:
+def foreign() -> dict[str, str]:
+    """Variables of the libraries that are set to another value than :func:`fix` gives them."""
+    return {n: os.environ[n] for n, v in VARIABLES.items() if os.environ.get(n, v) != v}
+
+
+def capable() -> bool:
+    """True on Linux on a processor with AVX2 and FMA."""
     try:
         words = set(Path("/proc/cpuinfo").read_text("utf-8").split())
     except OSError:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import typer
 
+from pipelines import instructions
 from pipelines.cli._status import stagings
 from pipelines.cli._terminal import human_bytes
 from pipelines.cli.options import (
@@ -59,9 +60,9 @@ def _ok(found: str) -> Finding:
 def check_python(_settings: Settings, _home: Path) -> Finding:
     """The interpreter is one the project supports."""
     found = f"{platform.python_version()} at {sys.executable}"
-    if (3, 11) <= sys.version_info[:2] <= (3, 12):
+    if (3, 11) <= sys.version_info[:2] <= (3, 13):
         return _ok(found)
-    return Finding("fail", found, "use Python 3.11 or 3.12")
+    return Finding("fail", found, "use Python 3.11, 3.12 or 3.13")
 
 
 def check_packages(_settings: Settings, _home: Path) -> Finding:
@@ -140,6 +141,22 @@ def check_duckdb(_settings: Settings, _home: Path) -> Finding:
     if row != (42,):
         return Finding("fail", f"select 6 * 7 gave {row}", "reinstall duckdb")
     return _ok(duckdb.__version__)
+
+
+def check_instructions(_settings: Settings, _home: Path) -> Finding:
+    """Whether tables made here have the versions that they have on other processors."""
+    if os.environ.get(instructions.SWITCH) == "native":
+        return _ok(f"native, as {instructions.SWITCH} says: versions are this processor's")
+    if set_here := instructions.foreign():
+        names = " and ".join(set_here)
+        return Finding(
+            "warn",
+            f"native: {', '.join(f'{n}={v}' for n, v in set_here.items())} in the environment",
+            f"unset {names} for builds with the same versions on other processors",
+        )
+    if not instructions.capable():
+        return _ok("native (no Linux, or no AVX2): versions are this processor's")
+    return _ok("portable: confined to AVX2, one thread in OpenBLAS")
 
 
 def check_model(settings: Settings, _home: Path) -> Finding:
@@ -290,6 +307,7 @@ CHECKS: dict[str, Callable[[Settings, Path], Finding]] = {
     "packages": check_packages,
     "dbt": check_dbt,
     "duckdb": check_duckdb,
+    "numeric libraries": check_instructions,
     "torch": check_torch,
     "gpu": check_gpu,
     "bundled model": check_model,

@@ -12,7 +12,7 @@ from pipelines.errors import ConfigError
 
 NAMES = (instructions.SWITCH, *instructions.VARIABLES)
 capable = pytest.mark.skipif(
-    not instructions._capable(), reason="not a Linux machine with AVX2 and FMA"
+    not instructions.capable(), reason="not a Linux machine with AVX2 and FMA"
 )
 
 
