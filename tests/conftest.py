@@ -15,7 +15,8 @@ from filelock import FileLock
 from hypothesis import settings as hypothesis_settings
 from support.fork_server import ForkServer
 from support.object_store import BUCKET, s3_server, use
-from support.running import published_options, run_understudy
+from support.rating_model import TRAINED
+from support.running import copy_tables, published_options, run_understudy
 from support.tiny_models import save_word_encoder, tiny_checkpoint
 
 from pipelines import instructions
@@ -152,6 +153,20 @@ def published_home(shared_folder: Path, understudy: Path, word_encoder: Path) ->
         (home / "run.json").write_text(result.stdout, encoding="utf-8")
 
     return _made_once(shared_folder / "published", publish)
+
+
+@pytest.fixture(scope="session")
+def rating_home(shared_folder: Path, understudy: Path, published_home: Path) -> Path:
+    """The published home with a rating model that was trained on its people; tests only read it."""
+
+    def train(home: Path) -> None:
+        copy_tables(published_home, home)
+        settings = (part for one in TRAINED for part in ("--set", one))
+        job = ("run", "--job", "train_rater", "--home", str(home), "--json")
+        result = run_understudy(understudy, *job, *settings)
+        assert result.returncode == 0, result.stdout + result.stderr
+
+    return _made_once(shared_folder / "rated", train)
 
 
 @pytest.fixture(scope="session")

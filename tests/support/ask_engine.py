@@ -2,7 +2,7 @@
 
     python ask_engine.py task.json
 
-The task names ``kind``, ``model``, ``home``, ``serving``, ``requests`` (messages, options and group)
+The task names ``kind``, ``model``, ``home``, ``serving``, ``requests`` (messages, options, group)
 and ``out``, the file of the answers: probabilities, mass, tokens, seconds by the clock and of CPU.
 """
 
