@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -45,9 +46,8 @@ print(json.dumps({
 """
 
 
-def build(home: Path, personas: int, items: int) -> None:
-    """Commit a table of scores, persona by persona, and pin it."""
-    store = Store(home)
+def cohort_frames(cohort: str, personas: int, items: int) -> Iterator[pl.DataFrame]:
+    """Scores of a cohort, some personas at a time."""
     schema = CONTRACTS[DATASET].polars_schema()
     rng = np.random.default_rng(0)
     names = sorted(f"ml:{n}" for n in range(1, items + 1))
@@ -71,14 +71,21 @@ def build(home: Path, personas: int, items: int) -> None:
         scale=pl.lit("1-10"),
         status=pl.lit("ok"),
     )
+    for first in range(0, personas, BATCH):
+        here = [f"persona:{cohort}:{n:07}" for n in range(first, min(personas, first + BATCH))]
+        frame = drawn.head(len(here) * items).with_columns(
+            persona_id=pl.Series(here).gather(np.repeat(np.arange(len(here)), items))
+        )
+        empty = [pl.lit(None, kind).alias(c) for c, kind in schema.items() if c not in frame]
+        yield frame.with_columns(empty).select(*schema).cast(dict(schema))
+
+
+def build(home: Path, personas: int, items: int) -> None:
+    """Commit a table of scores, persona by persona, and pin it."""
+    store = Store(home)
     with store.write(DATASET, code_version="benchmark") as writer:
-        for first in range(0, personas, BATCH):
-            here = [f"persona:default:{n:07}" for n in range(first, min(personas, first + BATCH))]
-            frame = drawn.head(len(here) * items).with_columns(
-                persona_id=pl.Series(here).gather(np.repeat(np.arange(len(here)), items))
-            )
-            empty = [pl.lit(None, kind).alias(c) for c, kind in schema.items() if c not in frame]
-            writer.append(frame.with_columns(empty).select(*schema).cast(dict(schema)))
+        for frame in cohort_frames("default", personas, items):
+            writer.append(frame)
     store.publish(
         "movies", {"preference_scores": writer.snapshot}, world="sample", required={}, card="# x\n",
         settings={},

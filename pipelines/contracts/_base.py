@@ -38,6 +38,9 @@ class Contract:
     #: Total order in which rows are written, so that equal content gives equal bytes; default: by
     #: the key.
     order: tuple[str, ...] = ()
+    #: Whether the rows of each cohort of personas are stored in files of their own; the order
+    #: begins with ``persona_id``.
+    by_cohort: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "order", self.order or self.key)
@@ -128,10 +131,14 @@ class Contract:
         return frame
 
 
+#: Tables that are built cohort by cohort, each beside the others.
+_BY_COHORT = {"personas", "score_plan", "preference_scores"}
+
+
 def contracts(family: str, **tables: tuple[Any, ...]) -> dict[str, Contract]:
     """Contracts by dataset name, each table given as its model and the columns of its key."""
     return {
-        f"{family}.{name}": Contract(name, model, tuple(key))
+        f"{family}.{name}": Contract(name, model, tuple(key), by_cohort=name in _BY_COHORT)
         for name, (model, *key) in tables.items()
     }
 

@@ -41,7 +41,7 @@ _WIDTHS = {name: scale.high - scale.low for name, scale in SCALES.items()}
 
 def _cohort() -> pl.Expr:
     """The cohort that a persona's id names, as a column of that name."""
-    from pipelines.raters import cohort_of
+    from pipelines.cohorts import cohort_of
 
     return cohort_of().alias("cohort")
 

@@ -20,7 +20,7 @@ from pipelines.raters._registry import (
 )
 from pipelines.raters._replay import ReplayRater
 from pipelines.raters._score import score_pairs
-from pipelines.raters._shards import Shard, Shards, cohort_of, in_cohort, shard_numbers
+from pipelines.raters._shards import Shard, Shards, shard_numbers
 from pipelines.raters._surrogate import (
     KINDS,
     BoundSurrogate,
@@ -155,7 +155,6 @@ __all__ = [
     "bind",
     "calibration_file",
     "choice_set_figures",
-    "cohort_of",
     "consistency",
     "consistency_markdown",
     "cuts_of",
@@ -165,7 +164,6 @@ __all__ = [
     "fit_exposure",
     "fit_rater",
     "fit_statistical",
-    "in_cohort",
     "judge_exposure",
     "layers",
     "needs_of",

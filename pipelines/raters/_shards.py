@@ -43,26 +43,6 @@ _SLICE = 4_096
 _FIRST = 100
 
 
-def cohort_of(column: str = "persona_id") -> pl.Expr:
-    """The cohort that a persona's id names.
-
-    >>> pl.DataFrame({"persona_id": ["persona:a-1:0000002"]}).select(c=cohort_of())["c"].item()
-    'a-1'
-    """
-    return pl.col(column).str.split_exact(":", 2).struct.field("field_1")
-
-
-def in_cohort(cohort: str, column: str = "persona_id") -> pl.Expr:
-    """Whether a persona is of a cohort, as a range of ids, so that readers skip the others.
-
-    >>> ids = pl.DataFrame({"persona_id": ["persona:a-1:0", "persona:a:0", "persona:ab:0"]})
-    >>> ids.filter(in_cohort("a"))["persona_id"].to_list()
-    ['persona:a:0']
-    """
-    # A semicolon is the character after the colon that ends a cohort's name.
-    return (pl.col(column) >= f"persona:{cohort}:") & (pl.col(column) < f"persona:{cohort};")
-
-
 def shard_numbers(items: pl.Series, shards: int) -> pl.Series:
     """The shard of each item, 0 to `shards` - 1: by hash, so that a new item moves no other."""
     return pl.Series("shard", (hash_ids(items) % np.uint64(shards)).astype(np.int64))
@@ -408,7 +388,7 @@ class Shards:
     def _held(self) -> Counter[int]:
         """Rows of the cohort in the last table, by shard of their item."""
         assert self.previous is not None
-        mine = self.previous.scan().filter(in_cohort(self.cohort))
+        mine = self.previous.of_cohort(self.cohort)
         counts = mine.group_by("item_id").agg(pairs=pl.len()).collect(engine="streaming")
         held: Counter[int] = Counter()
         for item, pairs in counts.iter_rows():
@@ -417,7 +397,7 @@ class Shards:
 
     def _kept(self, shards: list[Shard]) -> pl.LazyFrame:
         assert self.previous is not None
-        mine = self.previous.scan().filter(in_cohort(self.cohort))
+        mine = self.previous.of_cohort(self.cohort)
         numbers = {s.number for s in shards}
         items = [item for item, number in self._number_of.items() if number in numbers]
         return mine.filter(pl.col("item_id").is_in(items))

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-import polars as pl
-
 from pipelines.context import PipelineContext
-from pipelines.contracts import CONTRACTS
 from pipelines.domains import DOMAINS
 from pipelines.errors import LockedError
 from pipelines.llm.answers import USES, Uses, recorded_uses
 from pipelines.quality import CONTRACT_CHECK
-from pipelines.raters import cohort_of, in_cohort
 from pipelines.stages._stage import Inputs, Report, Stage
 from pipelines.store import Build, CheckRecord, Snapshot, Store, Table
 
@@ -105,17 +101,17 @@ def build(
         # outside of tables, so that `gc` never removes their answers.
         if stage.by_cohort:
             assert uses is not None
-            wanted, reused = _beside_others(stack, store, stage, read, wanted, report, uses)
+            snapshots, reused = _beside_others(stack, store, read, wanted, report, uses)
         else:
             reused = store.find(wanted) is not None
             if uses is not None:
                 wanted = replace(wanted, make=_noting(wanted, uses))
-        try:
-            snapshots = store.build(wanted, run_id=run_id)
-        except stage.absent_on as error:
-            for dataset in stage.datasets:
-                store.withdraw(dataset)
-            return Built(stage, report=report, reason=str(error), absent=True)
+            try:
+                snapshots = store.build(wanted, run_id=run_id)
+            except stage.absent_on as error:
+                for dataset in stage.datasets:
+                    store.withdraw(dataset)
+                return Built(stage, report=report, reason=str(error), absent=True)
         if stage.by_cohort:
             shutil.rmtree(read.scratch, ignore_errors=True)
     for dataset, snapshot in snapshots.items():
@@ -152,95 +148,74 @@ def _noting(build: Build, uses: Uses) -> Callable[[], Iterator[Table]]:
 
 
 def _beside_others(
-    stack: ExitStack,
-    store: Store,
-    stage: Stage,
-    inputs: Inputs,
-    own: Build,
-    report: Report,
-    uses: Uses,
-) -> tuple[Build, bool]:
-    """The build of a whole table from a cohort's rows and the other cohorts' committed ones.
+    stack: ExitStack, store: Store, inputs: Inputs, own: Build, report: Report, uses: Uses
+) -> tuple[dict[str, Snapshot], bool]:
+    """Commit a cohort's rows beside the other cohorts' committed ones; whether both were there.
 
-    The cohort's rows are made first; only then is the table locked, so that cohorts that are
-    built at the same time keep each other's rows.
+    The cohort's rows are made and written first; only then is the table locked, so that cohorts
+    that are built at the same time keep each other's rows.
     """
-    (dataset,) = stage.datasets
+    (dataset,) = own.datasets
     name = str(inputs.partition)
 
-    def joined(before: Snapshot | None, made: Iterable[Table]) -> Build:
-        kept = _kept_cohorts(before, inputs, name)
-        configs = before.manifest.config.get("cohorts", {}) if before else {}
-        config = {
-            "cohort": name,
-            "cohorts": {**{k: v for k, v in configs.items() if k in kept}, name: dict(own.config)},
-        }
+    def config(before: Snapshot | None, kept: set[str]) -> dict[str, Any]:
+        others = before.manifest.config.get("cohorts", {}) if before else {}
+        kept_configs = {cohort: c for cohort, c in others.items() if cohort in kept}
+        return {"cohort": name, "cohorts": {**kept_configs, name: dict(own.config)}}
 
-        def stats() -> dict[str, Any]:
-            found = dict(before.manifest.stats) if before else {}
-            found.update(report.stats)
-            for key, value in report.cohort_stats.items():
-                others = dict(found.get(key) or {})
-                found[key] = {**{k: v for k, v in others.items() if k in kept}, name: value}
-            earlier = found.pop(USES, {})
-            mine = uses.end()
-            if report.carried and inputs.previous is not None:
-                mine = [*inputs.previous.manifest.stats.get(USES, {}).get(name, ()), *mine]
-            asked = {k: v for k, v in {**earlier, name: mine}.items() if k in {*kept, name} and v}
-            return {**found, **({USES: asked} if asked else {})}
-
-        def table() -> Iterator[Table]:
-            (mine,) = made
-            yield Table(dataset, _rows(before, kept, name, mine.frames), stats)
-
-        return replace(own, make=table, config=config)
-
-    same = joined(inputs.previous, ())
+    same = replace(own, config=config(inputs.previous, _kept_cohorts(inputs.previous, inputs)))
     found = store.find(same)
     # An older version of the table has other rows of the other cohorts.
     if found and inputs.previous and found[dataset].version == inputs.previous.version:
-        return same, True
-    made = list(own.make())
-    stack.enter_context(_lock(store, dataset, dataset, _PATIENCE))
-    before = store.current(dataset) if store.has(dataset) else None
-    return replace(joined(before, made), reusable=False), False
+        return store.build(same, run_id=inputs.run_id), True
+    (made,) = own.make()
+    with store.write(
+        dataset,
+        code_version=own.code_version,
+        config=own.config,
+        inputs=own.inputs,
+        run_id=inputs.run_id,
+        allow_empty=made.allow_empty,
+    ) as writer:
+        take = writer.append if made.ordered else writer.append_unordered
+        for frame in made.frames:
+            take(frame)
+        # Held until the table is committed.
+        stack.enter_context(_lock(store, dataset, dataset, _PATIENCE))
+        before = store.current(dataset) if store.has(dataset) else None
+        kept = _kept_cohorts(before, inputs)
+        if before is not None:
+            writer.keep_cohorts(before, kept)
+        writer.identify(config(before, kept))
+        writer.note(**_stats_beside(before, kept, inputs, report, uses.end()))
+    return {dataset: writer.snapshot}, False
 
 
-def _kept_cohorts(before: Snapshot | None, inputs: Inputs, name: str) -> set[str]:
-    """Cohorts of the last version whose rows stay: those that are still among the personas."""
+def _stats_beside(
+    before: Snapshot | None, kept: set[str], inputs: Inputs, report: Report, asked: list[str]
+) -> dict[str, Any]:
+    """Facts of the table: the cohort's own beside those of the other cohorts."""
+    name = str(inputs.partition)
+    found = dict(before.manifest.stats) if before else {}
+    found.update(report.stats)
+    for key, value in report.cohort_stats.items():
+        others = dict(found.get(key) or {})
+        found[key] = {**{k: v for k, v in others.items() if k in kept}, name: value}
+    earlier = found.pop(USES, {})
+    if report.carried and inputs.previous is not None:
+        asked = [*inputs.previous.manifest.stats.get(USES, {}).get(name, ()), *asked]
+    uses = {k: v for k, v in {**earlier, name: asked}.items() if k in {*kept, name} and v}
+    return {**found, **({USES: uses} if uses else {})}
+
+
+def _kept_cohorts(before: Snapshot | None, inputs: Inputs) -> set[str]:
+    """Other cohorts of the last version whose rows stay: those still among the personas."""
     if before is None:
         return set()
-    cohorts = before.scan().select(cohort_of().alias("cohort")).unique().collect()["cohort"]
-    kept = set(cohorts)
+    kept = before.cohorts()
     if "personas" in inputs:
-        there = inputs["personas"].scan().select(pl.col("cohort").unique()).collect()["cohort"]
-        kept &= set(there)
-    return kept - {name}
-
-
-def _rows(
-    before: Snapshot | None, kept: set[str], name: str, frames: Iterable[Any]
-) -> Iterator[Any]:
-    """The rows of all cohorts in the order of ids."""
-    # As a text, `a` comes before `a-b` only with the colon that follows it in an id.
-    for cohort in sorted({*kept, name}, key=lambda c: f"{c}:"):
-        if cohort == name:
-            yield from frames
-        else:
-            assert before is not None
-            for frame in (
-                before.scan().filter(in_cohort(cohort)).collect_batches(maintain_order=True)
-            ):
-                yield _current(before.manifest.dataset, frame)
-
-
-def _current(dataset: str, frame: pl.DataFrame) -> pl.DataFrame:
-    """Rows of an older version with the columns of today's contract, null where they are new."""
-    schema = CONTRACTS[dataset].polars_schema() if dataset in CONTRACTS else {}
-    absent = [
-        pl.lit(None, kind).alias(name) for name, kind in schema.items() if name not in frame.columns
-    ]
-    return frame.with_columns(absent).select(*schema) if absent else frame
+        kept &= inputs["personas"].cohorts()
+    return kept - {str(inputs.partition)}
 
 
 @contextmanager

@@ -322,7 +322,7 @@ def _names(scoring: ScoringSettings) -> set[str]:
 
 def _sets(inputs: Inputs) -> pl.DataFrame:
     """Choice sets that are planned as a whole: a model is asked about no others."""
-    mine = inputs["score_plan"].scan().filter(raters.in_cohort(str(inputs.partition)))
+    mine = inputs["score_plan"].of_cohort(str(inputs.partition))
     planned = mine.select(pl.col("item_id").unique()).collect(engine="streaming")["item_id"]
     return raters.planned_sets(inputs["choice_set_items"].read(), planned)
 
@@ -357,7 +357,7 @@ def _shards(
     cohort, scoring = str(inputs.partition), settings.scoring_of(inputs.domain)
     return raters.Shards(
         cohort,
-        inputs["score_plan"].scan().filter(raters.in_cohort(cohort)).collect(),
+        inputs["score_plan"].of_cohort(cohort).collect(),
         people,
         items,
         _rated_by(inputs, settings),

@@ -106,18 +106,18 @@ def collect_garbage(
     ):
         needed = _needed(files, layout)
         before = datetime.now(UTC) - grace
-        unneeded, kept, kept_bytes = [], 0, 0
+        found: dict[bool, list[tuple[str, str]]] = {True: [], False: []}
         stats: dict[bool, list[Mapping[str, Any]]] = {True: [], False: []}
         for dataset, version in _versions(files, layout):
             folder = layout.snapshot(dataset, version)
-            size = sum(f.stat().st_size for f in folder.iterdir() if f.is_file())
             keep = (dataset, version) in needed or _recent(files, layout, dataset, folder, before)
             if before_removal is not None:
                 stats[keep].append(_stats(files, folder, kept=keep))
-            if keep:
-                kept, kept_bytes = kept + 1, kept_bytes + size
-            else:
-                unneeded.append((dataset, version, size))
+            found[keep].append((dataset, version))
+        # A file that several versions share is counted once, as one that is kept if any is.
+        counted: set[int] = set()
+        kept_bytes = sum(_own_bytes(layout.snapshot(*one), counted) for one in found[True])
+        unneeded = [(*one, _own_bytes(layout.snapshot(*one), counted)) for one in found[False]]
         if before_removal is not None:
             before_removal(stats[True], stats[False])
         if not dry_run and unneeded:
@@ -133,7 +133,15 @@ def collect_garbage(
                     files.remove(layout.checks(dataset, version))
             finally:
                 staging.drop()
-    return Garbage(tuple(unneeded), kept, kept_bytes, removed=not dry_run)
+    return Garbage(tuple(unneeded), len(found[True]), kept_bytes, removed=not dry_run)
+
+
+def _own_bytes(folder: Path, counted: set[int]) -> int:
+    """Size of a version's files without those counted before, by inode."""
+    own = {s.st_ino: s.st_size for s in (f.stat() for f in folder.iterdir() if f.is_file())}
+    size = sum(n for inode, n in own.items() if inode not in counted)
+    counted.update(own)
+    return size
 
 
 def _stats(files: LocalFiles, folder: Path, *, kept: bool) -> Mapping[str, Any]:
@@ -182,6 +190,7 @@ def backup(
 
         def add_file(path: Path) -> None:
             nonlocal count, size
+            # A part that an earlier member holds already becomes a link to it.
             member = archive.gettarinfo(path, str(path.relative_to(home)))
             with path.open("rb") as file:
                 archive.addfile(member, file)
@@ -255,7 +264,7 @@ def restore(
         try:
             with tarfile.open(archive, "r:") as file:
                 for member in file:
-                    if not member.isreg():
+                    if not (member.isreg() or member.islnk()):
                         raise StoreError(
                             "not a backup of a home", where=f"{archive}: {member.name}"
                         )

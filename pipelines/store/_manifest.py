@@ -23,6 +23,8 @@ _Bytes: TypeAlias = bytes
 #: Name of a fact in ``stats`` that keeps a version from becoming the current one: the reason.
 WITHHELD = "withheld"
 
+#: A part that holds rows of one cohort. As texts, such names are in the order of persona ids.
+_COHORT_PART = re.compile(r"part-([a-z0-9][a-z0-9-]*)_\d{5,}\.parquet")
 _DATASET = re.compile(r"[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)*")
 
 
@@ -37,6 +39,16 @@ class FileEntry:
     sha256: str
     bytes: int
     rows: int
+
+    @property
+    def cohort(self) -> str | None:
+        """The cohort that all its rows are of, or None if its name tells none.
+
+        >>> FileEntry("part-books-2_00000.parquet", "", 0, 1).cohort
+        'books-2'
+        """
+        found = _COHORT_PART.fullmatch(self.name)
+        return found[1] if found else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,7 +42,28 @@ class Snapshot:
 
     def files(self) -> list[Path]:
         """Its Parquet files, in row order; plain files beside them are in `path`."""
-        return [self.path / f.name for f in self.manifest.files if f.name.endswith(".parquet")]
+        entries = (f for f in self.manifest.files if f.name.endswith(".parquet"))
+        return [self.place.part(self.path, entry) for entry in entries]
+
+    def cohorts(self) -> set[str]:
+        """Cohorts of personas that it has rows of."""
+        from pipelines.cohorts import cohort_of
+
+        named = {entry.cohort for entry in self.manifest.files}
+        if None not in named:
+            return {cohort for cohort in named if cohort is not None}
+        # Written before parts were named by cohort.
+        found = self.scan().select(cohort_of().alias("cohort")).unique().collect(engine="streaming")
+        return set(found["cohort"])
+
+    def of_cohort(self, cohort: str) -> pl.LazyFrame:
+        """A lazy frame of one cohort's rows, whose other files are not opened."""
+        from pipelines.cohorts import in_cohort
+
+        entries = [e for e in self.manifest.files if e.cohort in {None, cohort}]
+        entries = entries or list(self.manifest.files)
+        files = [self.place.part(self.path, e) for e in entries]
+        return self.place.scan(files).filter(in_cohort(cohort))
 
     def scan(self) -> pl.LazyFrame:
         """A lazy polars frame; nothing is read yet."""
@@ -68,13 +89,14 @@ class Snapshot:
 
     def check(self) -> None:
         """Check that every file is there with its size; IntegrityError names the first."""
-        sizes = self.place.sizes(self.path)
-        for entry in self.manifest.files:
-            size = sizes.get(entry.name)
+        places = [self.place.part(self.path, entry) for entry in self.manifest.files]
+        sizes = {folder: self.place.sizes(folder) for folder in {file.parent for file in places}}
+        for file, entry in zip(places, self.manifest.files, strict=True):
+            size = sizes[file.parent].get(file.name)
             if size is None:
-                raise self._damaged("a file is missing", self.path / entry.name)
+                raise self._damaged("a file is missing", file)
             if size != entry.bytes:
-                raise self._damaged(f"{size:,} bytes, not {entry.bytes:,}", self.path / entry.name)
+                raise self._damaged(f"{size:,} bytes, not {entry.bytes:,}", file)
 
     def verify(self) -> None:
         """Read every byte again and compare with the manifest.
@@ -101,7 +123,7 @@ class Snapshot:
         except StoreError as error:
             found.append(self._damaged(error.what, manifest))
         for entry in self.manifest.files:
-            file = self.path / entry.name
+            file = self.place.part(self.path, entry)
             try:
                 digest = self.place.digest(file)
             except StoreError as error:

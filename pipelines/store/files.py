@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     import polars as pl
     import pyarrow.dataset as pads
 
+    from pipelines.store._manifest import FileEntry
+
 __all__ = [
     "Files",
     "HashingSink",
@@ -65,6 +67,9 @@ _FULL_TEXTS = {
 }
 #: SQLite's text for any write that failed.
 _FAILED_WRITE = "disk I/O error"
+#: Reasons why a file can't get a second name: too many of them, another user's file, or a file
+#: system without links.
+_UNLINKABLE = {errno.EMLINK, errno.EPERM, errno.EXDEV, errno.ENOTSUP, errno.EOPNOTSUPP}
 _FORBIDDEN = {errno.EACCES, errno.EPERM, errno.EROFS}
 _OWNER = "_owner.json"
 #: Names this module gives to what it puts into ``_staging/``; anything else there is not ours.
@@ -238,6 +243,9 @@ class Files(Protocol):
     def digest(self, path: Path) -> str | None:
         """SHA-256 (hex) of a file, or None if there is none."""
 
+    def part(self, folder: Path, entry: FileEntry) -> Path:
+        """Place of a file of the version whose folder is given."""
+
     def scan(self, paths: Sequence[Path]) -> pl.LazyFrame:
         """A lazy frame over Parquet files, in this order."""
 
@@ -278,8 +286,14 @@ class Files(Protocol):
     def write_staged(self, path: Path, data: bytes) -> None:
         """Write a read-only file into a staging folder and sync it."""
 
-    def place(self, staged: Path, target: Path) -> bool:
-        """Give a written, synced folder its name unless that exists; whether it was given."""
+    def share(self, source: Path, staged: Path) -> None:
+        """Put a file of a version into a staging folder too, without writing its bytes again."""
+
+    def place(self, staged: Path, target: Path, entries: Sequence[FileEntry] = ()) -> bool:
+        """Give a written, synced folder its name unless that exists; whether it was given.
+
+        ``entries`` are the files in it, where some are shared by versions.
+        """
 
     def set_aside(self, folder: Path, staging: Staging) -> None:
         """Move a broken folder out of the way."""
@@ -350,6 +364,10 @@ class LocalFiles:
         except OSError as error:
             raise StoreError(f"it can't be read ({error.strerror})", where=str(path)) from error
 
+    def part(self, folder: Path, entry: FileEntry) -> Path:
+        """Place of a file of the version whose folder is given: in that folder."""
+        return folder / entry.name
+
     def scan(self, paths: Sequence[Path]) -> pl.LazyFrame:
         """A lazy frame over Parquet files, in this order."""
         import polars as pl
@@ -417,7 +435,21 @@ class LocalFiles:
             finally:
                 os.close(descriptor)
 
-    def place(self, staged: Path, target: Path) -> bool:
+    def share(self, source: Path, staged: Path) -> None:
+        """Link a file of a version into a staging folder; copy it where it can't be linked."""
+        with storage_errors(staged):
+            try:
+                os.link(source, staged)
+            except OSError as error:
+                if error.errno not in _UNLINKABLE:
+                    raise
+                with source.open("rb") as old, staged.open("xb") as new:
+                    shutil.copyfileobj(old, new, 1 << 20)
+                    os.fchmod(new.fileno(), 0o444)
+                    new.flush()
+                    os.fsync(new.fileno())
+
+    def place(self, staged: Path, target: Path, entries: Sequence[FileEntry] = ()) -> bool:  # noqa: ARG002
         """Give a written, synced folder its name unless that exists; whether it was given."""
         with storage_errors(target):
             self.make_folder(target.parent)

@@ -1,8 +1,9 @@
 """Files on an object store: conditional writes in place of ``rename`` and ``link``, and leases.
 
 A table's parts are uploaded first and its manifest last, by a put that refuses to replace: without
-a manifest a version does not exist. Pointers move by compare-and-swap on the entity tag. Rows are
-written on this machine before they are uploaded.
+a manifest a version does not exist. Parts of one cohort lie under their hash, beside the versions
+that share them. Pointers move by compare-and-swap on the entity tag. Rows are written on this
+machine before they are uploaded.
 
 Credentials, region and endpoint are the ``AWS_*`` environment variables. Texts of the server are
 not shown, because they may repeat a key or a token.
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
     import polars as pl
     import pyarrow.dataset as pads
 
+    from pipelines.store._manifest import FileEntry
+
 __all__ = ["Lease", "ObjectFiles", "open_files"]
 
 #: How long a lock outlives the last sign of its holder (seconds).
@@ -48,6 +51,8 @@ SKEW = 5.0
 
 #: Interval at which a waiting process looks again (seconds).
 _POLL = 0.2
+#: Folder of a dataset's parts that versions share.
+PARTS = "parts"
 #: Further tries of a conditional write whose answer did not arrive.
 _TRIES = 3
 #: Entry of an object's metadata that says which write it is from.
@@ -193,6 +198,12 @@ class ObjectFiles:
             return None
         return digest.hexdigest()
 
+    def part(self, folder: Path, entry: FileEntry) -> Path:
+        """Place of a file of a version: that of one cohort's part is its hash."""
+        if entry.cohort is None:
+            return folder / entry.name
+        return folder.parent / PARTS / f"{entry.sha256}.parquet"
+
     def scan(self, paths: Sequence[Path]) -> pl.LazyFrame:
         """A lazy frame over Parquet objects: filters and columns are pushed into ranged reads."""
         import polars as pl
@@ -283,25 +294,35 @@ class ObjectFiles:
         """Write a read-only file into a staging folder and sync it."""
         self._local.write_staged(path, data)
 
-    def place(self, staged: Path, target: Path) -> bool:
+    def share(self, source: Path, staged: Path) -> None:
+        """Do nothing: the object stays where its hash says."""
+
+    def place(self, staged: Path, target: Path, entries: Sequence[FileEntry] = ()) -> bool:
         """Upload a written folder, its manifest last, unless there is one; whether it was created.
 
         Parts that a dead process left are replaced by the same bytes: the target's name is their
-        hash.
+        hash. Parts of one cohort that are there under their hash are not uploaded again.
         """
         import obstore
 
         if self.read(target / MANIFEST) is not None:
             return False
         self._probe()
+        shared = {e.name: e for e in entries if e.cohort is not None}
+        there = self.sizes(target.parent / PARTS) if shared else {}
         for name in self._local.names(staged):
+            path, entry = target / name, shared.get(name)
+            if entry is not None:
+                path = self.part(target, entry)
+                if there.get(path.name) == entry.bytes:
+                    continue
             if name != MANIFEST:
-                with storage_errors(staged / name), _object_errors(target / name):
-                    obstore.put(self._client, _key(target / name), staged / name)
+                with storage_errors(staged / name), _object_errors(path):
+                    obstore.put(self._client, _key(path), staged / name)
         return self.put_new(target / MANIFEST, (staged / MANIFEST).read_bytes())
 
     def set_aside(self, folder: Path, staging: Staging) -> None:  # noqa: ARG002
-        """Delete a broken version, its manifest first."""
+        """Delete a broken version, its manifest first; parts under their hash stay."""
         self.remove(folder / MANIFEST)
         for name in self.names(folder):
             self.remove(folder / name)

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from pipelines.cohorts import in_cohort
 from pipelines.config import ServingSettings
 from pipelines.contracts import CONTRACTS
 from pipelines.errors import ContractError, EngineError
@@ -22,7 +23,6 @@ from pipelines.raters import (
     LLMRater,
     RatingBatch,
     Shards,
-    in_cohort,
     prompt_examples,
     score_pairs,
     scoring_facts,

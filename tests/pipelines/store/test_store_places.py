@@ -217,6 +217,25 @@ class PlaceContract:
         rows = context.store.current(PLAN).read()
         assert rows["persona_id"].to_list() == ["persona:a:1", "persona:b:1"]
 
+    def test_a_table_of_shared_parts_is_one_table(self, home: str) -> None:
+        context = PipelineContext({"runtime": {"home": home}})
+        for cohort in ("b", "a"):
+            build(plan_stage(), context, cohort=cohort)
+        table = context.store.current(PLAN)
+        assert [f.cohort for f in table.manifest.files] == ["a", "b"]
+        assert table.arrow(["persona_id"])["persona_id"].to_pylist() == [
+            "persona:a:1",
+            "persona:b:1",
+        ]
+        assert table.of_cohort("b").collect()["persona_id"].to_list() == ["persona:b:1"]
+        table.verify()
+        older = context.store.versions(PLAN)[0]
+        context.store.get(PLAN, older).verify()
+        shared = table.files()[1]
+        context.store._files.remove(shared)
+        with pytest.raises(IntegrityError, match=f"a file is missing: .*{shared.name}"):
+            context.store.current(PLAN)
+
     def test_a_second_driver_of_a_cohort_is_refused(self, home: str) -> None:
         context = PipelineContext({"runtime": {"home": home}})
 
@@ -279,6 +298,29 @@ class TestObjectStore(PlaceContract):
             f"releases/{release}.md",
         ]
         assert [p for p in tmp_path.rglob("*") if p.is_file()] == []
+
+    def test_parts_of_other_cohorts_are_not_uploaded_again(
+        self, home: str, s3_endpoint: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        context = PipelineContext({"runtime": {"home": home}})
+        build(plan_stage(), context, cohort="a")
+        with FaultProxy(s3_endpoint).running() as proxy:
+            monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.endpoint)
+            other = PipelineContext({"runtime": {"home": home}})
+            build(plan_stage(), other, cohort="b")
+        puts = [r.path for r in proxy.requests if r.method == "PUT" and r.path.endswith("parquet")]
+        first, second = context.store.current(PLAN).files()
+        assert [path.rpartition("/")[2] for path in puts] == [second.name]
+        assert not any(r.method == "GET" and first.name in r.path for r in proxy.requests)
+
+    def test_a_mended_version_leaves_shared_parts(self, home: str) -> None:
+        context = PipelineContext({"runtime": {"home": home}})
+        first = build(plan_stage(), context, cohort="a").snapshots[PLAN]
+        second = build(plan_stage(), context, cohort="b").snapshots[PLAN]
+        files, staging = context.store._files, context.store._files.stage(holder_record())
+        files.set_aside(first.path, staging)
+        staging.drop()
+        second.verify()
 
     def test_a_release_is_opened_by_its_address(self, home: str) -> None:
         release = publish(Store(home), 1)

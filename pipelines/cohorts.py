@@ -1,0 +1,30 @@
+"""Cohorts of personas as their ids name them: ``persona:<cohort>:<number>``."""
+
+from __future__ import annotations
+
+import polars as pl
+
+__all__ = ["BLOCK", "cohort_of", "in_cohort"]
+
+#: Personas of a cohort whose rows are stored, planned and scored together at most (count).
+BLOCK = 100_000
+
+
+def cohort_of(column: str = "persona_id") -> pl.Expr:
+    """The cohort that a persona's id names.
+
+    >>> pl.DataFrame({"persona_id": ["persona:a-1:0000002"]}).select(c=cohort_of())["c"].item()
+    'a-1'
+    """
+    return pl.col(column).str.split_exact(":", 2).struct.field("field_1")
+
+
+def in_cohort(cohort: str, column: str = "persona_id") -> pl.Expr:
+    """Whether a persona is of a cohort, as a range of ids, so that readers skip the others.
+
+    >>> ids = pl.DataFrame({"persona_id": ["persona:a-1:0", "persona:a:0", "persona:ab:0"]})
+    >>> ids.filter(in_cohort("a"))["persona_id"].to_list()
+    ['persona:a:0']
+    """
+    # A semicolon is the character after the colon that ends a cohort's name.
+    return (pl.col(column) >= f"persona:{cohort}:") & (pl.col(column) < f"persona:{cohort};")
