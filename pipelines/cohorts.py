@@ -4,10 +4,27 @@ from __future__ import annotations
 
 import polars as pl
 
-__all__ = ["BLOCK", "cohort_of", "in_cohort"]
+__all__ = ["BLOCK", "PAIRS", "block_size", "cohort_of", "in_cohort"]
 
 #: Personas of a cohort whose rows are stored, planned and scored together at most (count).
 BLOCK = 100_000
+#: Pairs of a cohort that are planned and scored together, unless one persona has more (count):
+#: a row of a plan takes about 100 bytes of memory, and twice that while it is cut into shards.
+PAIRS = 4_194_304
+
+
+def block_size(pairs: int) -> int:
+    """Personas that are planned and scored together, each with this many pairs (counts).
+
+    It is halved as often as need be, so that a few more items move no persona to another block.
+
+    >>> block_size(10), block_size(200), block_size(220), block_size(10_000_000)
+    (100000, 12500, 12500, 1)
+    """
+    size = BLOCK
+    while size > 1 and size * pairs > PAIRS:
+        size //= 2
+    return size
 
 
 def cohort_of(column: str = "persona_id") -> pl.Expr:

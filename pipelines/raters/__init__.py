@@ -8,8 +8,19 @@ Importing this loads no torch.
 from pipelines.prompts import scale_report
 from pipelines.raters._ensemble import EnsembleBatch, EnsembleRater, at_temperature, total_variation
 from pipelines.raters._exposure import ExposureModel, fit_exposure, judge_exposure
-from pipelines.raters._facts import prompt_examples, scoring_facts
-from pipelines.raters._plan import STRATA, plan_choice_sets, plan_pairs, planned_sets
+from pipelines.raters._facts import (
+    example_pairs,
+    persona_readings,
+    prompt_examples,
+    scoring_facts,
+)
+from pipelines.raters._plan import (
+    STRATA,
+    pairs_each,
+    plan_choice_sets,
+    plan_pairs,
+    planned_sets,
+)
 from pipelines.raters._registry import (
     CALIBRATION,
     OPENED,
@@ -43,6 +54,7 @@ from pipelines.raters.protocol import (
     RatingBatch,
     all_pairs,
     bind,
+    for_personas,
     layers,
 )
 from pipelines.raters.report import (
@@ -159,17 +171,21 @@ __all__ = [
     "consistency_markdown",
     "cuts_of",
     "evaluate",
+    "example_pairs",
     "find_surrogate",
     "fit_calibration",
     "fit_exposure",
     "fit_rater",
     "fit_statistical",
+    "for_personas",
     "judge_exposure",
     "layers",
     "needs_of",
     "open_rater",
     "ordinal",
     "paired_difference",
+    "pairs_each",
+    "persona_readings",
     "persona_rows",
     "plan_choice_sets",
     "plan_pairs",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
@@ -12,7 +13,15 @@ import numpy.typing as npt
 import polars as pl
 
 from pipelines.errors import ConfigError
-from pipelines.raters.protocol import OK, Floats, Rater, RatingBatch, all_pairs, asks_model
+from pipelines.raters.protocol import (
+    OK,
+    Floats,
+    Rater,
+    RatingBatch,
+    all_pairs,
+    asks_model,
+    for_personas,
+)
 from pipelines.scales import RatingScale
 
 
@@ -84,6 +93,12 @@ class EnsembleRater:
     def language_model(self) -> bool:
         """True if a member asks a language model."""
         return any(getattr(r, "language_model", asks_model(r.name)) for r in self._raters)
+
+    def for_personas(self, persona_embeddings: pl.DataFrame) -> EnsembleRater:
+        """Its members with the vectors of other personas; its counts go on."""
+        made = copy(self)
+        made._raters = tuple(for_personas(rater, persona_embeddings) for rater in self._raters)
+        return made
 
     @property
     def raters(self) -> tuple[Rater, ...]:

@@ -45,8 +45,31 @@ def asked_of(rater: Rater) -> Counter[str]:
     return asked
 
 
-def scoring_facts(rater: Rater, shards: Shards) -> dict[str, Any]:
+def persona_readings(
+    rater: Rater, personas: pl.DataFrame, items: pl.DataFrame, *, max_texts: int = 100
+) -> dict[str, int]:
+    """:func:`pipelines.personas.reading_counts` where the statistical rater rates, else empty."""
+    members = rater.raters if isinstance(rater, EnsembleRater) else (rater,)
+    reads = any(isinstance(member, StatisticalRater) for member in members)
+    if not (reads and personas.height and "likes" in personas.columns):
+        return {}
+    genres = items["genres"].explode().drop_nulls().unique().sort().to_list()
+    return reading_counts(personas, genres, max_texts=max_texts)
+
+
+def scoring_facts(
+    rater: Rater, shards: Shards, *, readings: Mapping[str, int] | None = None
+) -> dict[str, Any]:
     """Counts of a run, ready for JSON.
+
+    Parameters
+    ----------
+    rater
+        The rater.
+    shards
+        The last block's; its counts are the cohort's.
+    readings
+        Sum of :func:`persona_readings` over all blocks; default: of this block's personas.
 
     Returns
     -------
@@ -62,7 +85,7 @@ def scoring_facts(rater: Rater, shards: Shards) -> dict[str, Any]:
     """
     seconds = max(shards.seconds, 1e-9)
     facts: dict[str, Any] = {
-        "pairs": shards.plan.height,
+        "pairs": shards.planned,
         "scored_now": shards.scored,
         "statuses": dict(sorted(shards.statuses.items())),
         "seconds": round(shards.seconds, 3),
@@ -73,11 +96,10 @@ def scoring_facts(rater: Rater, shards: Shards) -> dict[str, Any]:
         apart = rater.metadata()["disagreement"]
         facts["disagreement"] = apart["mean_total_variation"]
         facts["spread"] = apart["mean_spread"]
-    members = rater.raters if isinstance(rater, EnsembleRater) else (rater,)
-    reads = any(isinstance(member, StatisticalRater) for member in members)
-    if reads and shards.personas.height and "likes" in shards.personas.columns:
-        genres = shards.items["genres"].explode().drop_nulls().unique().sort().to_list()
-        facts["personas"] = reading_counts(shards.personas, genres, max_texts=100)
+    if readings is None:
+        readings = persona_readings(rater, shards.personas, shards.items)
+    if readings:
+        facts["personas"] = dict(readings)
     models = models_of(rater)
     if not models:
         return facts
@@ -112,12 +134,11 @@ def prompt_examples(
 ) -> list[dict[str, Any]]:
     """A few prompts (``count`` per model) with their scores; empty for raters without prompts.
 
-    Which of ``scores`` (rows of `preference_scores`) is decided by hashes of the pairs and the
-    seed. Rows ``model, persona_id, item_id, prompt`` (messages in order), ``status, probabilities,
-    expected, note``, ready for JSON.
+    Which of ``scores`` (rows of `preference_scores`), :func:`example_pairs` says. Rows ``model,
+    persona_id, item_id, prompt`` (messages in order), ``status, probabilities, expected, note``,
+    ready for JSON.
     """
-    draw = combine(seed, hash_ids(scores["persona_id"]), hash_ids(scores["item_id"]))
-    few = scores[np.argsort(draw, kind="stable")[:count]]
+    few = example_pairs(scores, count=count, seed=seed)
     return [
         {
             "model": model.name,
@@ -134,6 +155,12 @@ def prompt_examples(
             histories,
         )
     ]
+
+
+def example_pairs(scores: pl.DataFrame, *, count: int = 3, seed: int = 0) -> pl.DataFrame:
+    """A few rows of `preference_scores`, chosen by hashes of the pairs and the seed."""
+    draw = combine(seed, hash_ids(scores["persona_id"]), hash_ids(scores["item_id"]))
+    return scores[np.argsort(draw, kind="stable")[:count]]
 
 
 def _answer(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -24,12 +24,19 @@ _START = 7
 Exposure: TypeAlias = Callable[..., Floats]
 
 
+def pairs_each(personas: int, items: int, settings: ScoringSettings) -> int:
+    """Items of each persona in a plan of so many personas and items (counts); 0 is too few."""
+    return min(settings.max_pairs // max(personas, 1), items)
+
+
 def plan_pairs(
     personas: pl.DataFrame,
     items: pl.DataFrame,
     item_stats: pl.DataFrame,
     settings: ScoringSettings,
     exposure: Exposure | None = None,
+    *,
+    cohort: int | None = None,
 ) -> pl.DataFrame:
     """All personas with all items, or equally many items for each persona.
 
@@ -49,6 +56,8 @@ def plan_pairs(
     exposure
         P(watch) of persona ids with item ids, or with those at places of shape (personas, places);
         None where no model can be fitted.
+    cohort
+        Personas of the whole cohort (count), if these are a block of it.
 
     Returns
     -------
@@ -65,10 +74,11 @@ def plan_pairs(
         raise ContractError("there is nothing to score", where="personas or items: no rows")
     people = personas["persona_id"].sort()
     films = items["item_id"].sort()
-    share = min(settings.max_pairs // len(people), len(films))
+    count = len(people) if cohort is None else cohort
+    share = pairs_each(count, len(films), settings)
     if share < 1:
         raise ConfigError(
-            f"scoring.max_pairs is {settings.max_pairs} for {len(people)} personas",
+            f"scoring.max_pairs is {settings.max_pairs} for {count} personas",
             where="scoring.max_pairs",
             hint="at least one pair per persona",
         )
@@ -119,7 +129,11 @@ def plan_pairs(
 
 
 def plan_choice_sets(
-    personas: pl.DataFrame, choice_set_items: pl.DataFrame, settings: ScoringSettings
+    personas: pl.DataFrame,
+    choice_set_items: pl.DataFrame,
+    settings: ScoringSettings,
+    *,
+    cohort: int | None = None,
 ) -> pl.DataFrame:
     """All personas with all products of choice sets: of every set, or of as many as fit.
 
@@ -133,6 +147,8 @@ def plan_choice_sets(
         Tables of those names (of the latter ``category_id, item_id``).
     settings
         ``max_pairs`` and ``seed``.
+    cohort
+        Personas of the whole cohort (count), if these are a block of it.
 
     Returns
     -------
@@ -148,6 +164,7 @@ def plan_choice_sets(
     if not personas.height or not choice_set_items.height:
         raise ContractError("there is nothing to score", where="personas or choice sets: no rows")
     people = personas["persona_id"].sort()
+    count = len(people) if cohort is None else cohort
     sets = choice_set_items["category_id"].unique().sort()
     order = sets.gather(np.argsort(combine(settings.seed, hash_ids(sets)), kind="stable"))
     ranked = pl.DataFrame({"category_id": order}).with_row_index("rank")
@@ -159,10 +176,10 @@ def plan_choice_sets(
         .sort("rank")
     )
     size = np.cumsum(np.bincount(new["rank"].to_numpy(), minlength=len(sets)))
-    taken = int((size * len(people) <= settings.max_pairs).sum())
+    taken = int((size * count <= settings.max_pairs).sum())
     if not taken:
         raise ConfigError(
-            f"product_scoring.max_pairs is {settings.max_pairs} for {len(people)} personas and a "
+            f"product_scoring.max_pairs is {settings.max_pairs} for {count} personas and a "
             f"choice set of {size[0]} products",
             where="product_scoring.max_pairs",
             hint="at least all personas with one choice set",

@@ -1,5 +1,7 @@
 """Scores of a cohort in resumable pieces: shards of items, each known by what decides it.
 
+A large cohort is scored block by block: some personas, with the shards of their pairs.
+
 A shard's key is a hash of its pairs, of the rows of the personas and items in them, and of
 everything that decides the rater. A shard that was scored before under the same key is taken
 from the table, or from the part that a killed run left; only the others are asked for.
@@ -78,12 +80,13 @@ class _Scoring:
 
 @dataclass
 class Shards:
-    """Scores of a cohort, shard by shard; one process at a time combines them.
+    """Scores of a cohort or of a block of it, shard by shard; one process at a time combines them.
 
     Parameters
     ----------
     plan
-        The cohort's rows of `score_plan`, in its order.
+        The rows of `score_plan`, in its order: the cohort's, or those of some personas who follow
+        each other in it.
     personas, items
         Tables with everybody and everything in the plan (else ContractError).
     decides
@@ -100,6 +103,8 @@ class Shards:
         ``item_id``) decide the scores of just that one's pairs.
     answers
         Answers of the scale (count): rows are put in order so many at a time as memory allows.
+    number
+        Number of the block, from 0; those of its shards follow from it.
 
     Attributes
     ----------
@@ -109,6 +114,10 @@ class Shards:
         What models were asked for them (counts), as of :func:`asked_of`.
     seconds, cpu_seconds
         Duration of the scoring: on the clock, and in CPU time of the processes that scored.
+    planned
+        Pairs (count).
+
+    Those of the blocks before are counted as well (:meth:`follow`).
     """
 
     cohort: str
@@ -121,16 +130,19 @@ class Shards:
     previous: Snapshot | None = None
     about: Mapping[str, pl.DataFrame] = field(default_factory=dict)
     answers: int = 10
+    number: int = 0
     statuses: Counter[str] = field(default_factory=Counter)
     asked: Counter[str] = field(default_factory=Counter)
     scored: int = 0
     seconds: float = 0.0
     cpu_seconds: float = 0.0
+    planned: int = 0
 
     def __post_init__(self) -> None:
         if not self.plan.height:
             raise ContractError("there is nothing to score", where=f"cohort {self.cohort}")
         self._failed: set[int] = set()
+        self.planned = self.plan.height
         person = places(self.plan, self.personas, "persona_id")
         item = places(self.plan, self.items, "item_id")
         of_item = shard_numbers(self.items["item_id"], self.count).to_numpy()
@@ -143,10 +155,17 @@ class Shards:
             (item, *self._known("item_id", self.items)),
         ]
         self.shards = [
-            Shard(n, rows, self._key(rows, sides))
+            Shard(self.number * self.count + n, rows, self._key(rows, sides))
             for n in range(self.count)
             if len(rows := order[starts[n] : starts[n + 1]])
         ]
+
+    def follow(self, before: Shards) -> None:
+        """Count on from the block before."""
+        self.statuses, self.asked = before.statuses, before.asked
+        self.scored, self.seconds = before.scored, before.seconds
+        self.cpu_seconds = before.cpu_seconds
+        self.planned += before.planned
 
     @property
     def keys(self) -> dict[str, str]:
@@ -387,20 +406,25 @@ class Shards:
     @cached_property
     def _held(self) -> Counter[int]:
         """Rows of the cohort in the last table, by shard of their item."""
-        assert self.previous is not None
-        mine = self.previous.of_cohort(self.cohort)
+        mine = self._before()
         counts = mine.group_by("item_id").agg(pairs=pl.len()).collect(engine="streaming")
         held: Counter[int] = Counter()
         for item, pairs in counts.iter_rows():
-            held[self._number_of.get(item, -1)] += pairs
+            held[self.number * self.count + self._number_of.get(item, -1)] += pairs
         return held
 
     def _kept(self, shards: list[Shard]) -> pl.LazyFrame:
-        assert self.previous is not None
-        mine = self.previous.of_cohort(self.cohort)
-        numbers = {s.number for s in shards}
+        numbers = {s.number - self.number * self.count for s in shards}
         items = [item for item, number in self._number_of.items() if number in numbers]
-        return mine.filter(pl.col("item_id").is_in(items))
+        return self._before().filter(pl.col("item_id").is_in(items))
+
+    def _before(self) -> pl.LazyFrame:
+        """Rows of these personas in the last table."""
+        assert self.previous is not None
+        ids = self.plan["persona_id"]
+        return self.previous.of_cohort(self.cohort).filter(
+            pl.col("persona_id").is_between(pl.lit(ids.min()), pl.lit(ids.max()))
+        )
 
     def _part(self, shard: Shard, *, failed: bool = False) -> Path:
         # A part with failed calls is good for the table at hand, not for a later run.

@@ -485,6 +485,16 @@ class SurrogateRater:
         self.model = model
         self._tables = item_stats, item_embeddings, persona_embeddings
 
+    def for_personas(self, persona_embeddings: pl.DataFrame) -> SurrogateRater:
+        """The same model with the vectors of other personas."""
+        item_stats, item_embeddings, _ = self._tables
+        return SurrogateRater(
+            self.model,
+            item_stats=item_stats,
+            item_embeddings=item_embeddings,
+            persona_embeddings=persona_embeddings,
+        )
+
     @property
     def name(self) -> str:
         """``surrogate:`` and the teacher's name."""

@@ -25,6 +25,7 @@ __all__ = [
     "all_pairs",
     "asks_model",
     "bind",
+    "for_personas",
     "layers",
 ]
 
@@ -105,7 +106,8 @@ class Rater(Protocol):
     that its tests inherit. It may also have ``bind(personas, items)``, which returns a
     :class:`BoundRater` that is faster than the general one, ``needs`` and ``uses`` (names of
     tables that it must be given, and that it reads where there are any), ``explain``
-    (:class:`Explainer`) and ``close()``.
+    (:class:`Explainer`), ``close()``, and ``for_personas(persona_embeddings)``
+    (:func:`for_personas`).
     """
 
     @property
@@ -311,3 +313,15 @@ def layers(values: Ints) -> Ints:
     out = np.empty(len(values), np.int64)
     out[order] = np.arange(len(values)) - first
     return out
+
+
+def for_personas(rater: Rater, persona_embeddings: pl.DataFrame) -> Rater:
+    """The rater with the vectors of other personas; what it learned and counted stays.
+
+    A rater without a method of this name needs no vectors, or has those of everybody.
+    """
+    method = getattr(rater, "for_personas", None)
+    if method is None:
+        return rater
+    made: Rater = method(persona_embeddings)
+    return made

@@ -13,6 +13,7 @@ from pipelines.context import PipelineContext
 from pipelines.domains import DOMAINS
 from pipelines.errors import LockedError
 from pipelines.llm.answers import USES, Uses, recorded_uses
+from pipelines.plugins import closing
 from pipelines.quality import CONTRACT_CHECK
 from pipelines.stages._stage import Inputs, Report, Stage
 from pipelines.store import Build, CheckRecord, Snapshot, Store, Table
@@ -178,8 +179,9 @@ def _beside_others(
         allow_empty=made.allow_empty,
     ) as writer:
         take = writer.append if made.ordered else writer.append_unordered
-        for frame in made.frames:
-            take(frame)
+        with closing(iter(made.frames)) as frames:
+            for frame in frames:
+                take(frame)
         # Held until the table is committed.
         stack.enter_context(_lock(store, dataset, dataset, _PATIENCE))
         before = store.current(dataset) if store.has(dataset) else None

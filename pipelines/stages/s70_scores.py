@@ -5,8 +5,11 @@ Of the products, whole choice sets are planned and scored, on 0-100 (BIEL, secti
 
 from __future__ import annotations
 
+import itertools
 import uuid
+from collections import Counter
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -17,6 +20,7 @@ import orjson
 import polars as pl
 
 from pipelines import instructions, raters
+from pipelines.cohorts import block_size
 from pipelines.config import ScoringSettings, Settings, load_settings
 from pipelines.context import PipelineContext
 from pipelines.domains import DOMAINS, cohort_domain
@@ -39,6 +43,8 @@ _MODELS = ("llm", "listwise")
 _OWN = {"products": ("choice_set_items", "facets")}
 #: Probabilities at most, of pairs of whole personas, that the summary of a table is about (count).
 _SUMMARISED = 10_000_000
+#: Personas that the comparison of replicates draws from (count): more than it takes.
+_CONSISTENT = 100
 #: Pairs of a scale of ten answers that are rated at once (counts): models take longer.
 _BATCH, _BATCH_OF_MODELS = 65_536, 16_384
 
@@ -51,59 +57,64 @@ class _Learned(TypedDict):
     splits: pl.LazyFrame
 
 
-def score_plan(inputs: Inputs, settings: Settings, report: Report) -> list[pl.DataFrame]:
+def score_plan(inputs: Inputs, settings: Settings, report: Report) -> Iterator[pl.DataFrame]:
     """Choose the pairs of one cohort, beside those of the others, with their exposure."""
-    people, scoring = _people(inputs), settings.scoring_of(inputs.domain)
+    scoring, ids = settings.scoring_of(inputs.domain), _ids(inputs)
     learned: dict[str, Any] = {
         "interactions": inputs["interactions"].scan(),
         "splits": inputs["splits"].scan(),
     }
-    exposure = None
+    items, item_stats = inputs["items"].read(["item_id"]), inputs["item_stats"].read()
+    rater = model = None
     if not learned["splits"].filter(pl.col("split") == "train").head(1).collect().is_empty():
         rater = raters.fit_statistical(
             scale=raters.scale_named(scoring.scale),
             items=inputs["items"].read(),
-            item_stats=inputs["item_stats"].read(),
+            item_stats=item_stats,
             item_embeddings=inputs["item_embeddings"].read(),
             seed=scoring.seed,
             taste=scoring.taste,
             **learned,
         )
         model = raters.fit_exposure(rater, **learned, seed=scoring.seed)
-        exposure = model.of(people["persona_id"], rater.persona_tastes(people))
         report.stats["exposure"] = model.metadata
-    plan = raters.plan_pairs(
-        people, inputs["items"].read(["item_id"]), inputs["item_stats"].read(), scoring, exposure
-    )
-    report.cohort_stats["pairs"] = plan.height
-    return [plan]
+    report.cohort_stats["pairs"] = 0
+    size = block_size(raters.pairs_each(len(ids), items.height, scoring))
+    for block in _blocks(ids, size):
+        people, exposure = _people(inputs, block), None
+        if rater is not None and model is not None:
+            exposure = model.of(people["persona_id"], rater.persona_tastes(people))
+        plan = raters.plan_pairs(people, items, item_stats, scoring, exposure, cohort=len(ids))
+        report.cohort_stats["pairs"] += plan.height
+        yield plan
 
 
-def choice_plan(inputs: Inputs, settings: Settings, report: Report) -> list[pl.DataFrame]:
+def choice_plan(inputs: Inputs, settings: Settings, report: Report) -> Iterator[pl.DataFrame]:
     """Plan whole choice sets for every persona of one cohort, beside those of the others."""
     sets = inputs["choice_set_items"].read(["category_id", "item_id"])
-    scoring = settings.scoring_of(inputs.domain)
-    plan = raters.plan_choice_sets(_people(inputs), sets, scoring)
-    planned = raters.planned_sets(sets, plan["item_id"].unique())
-    report.cohort_stats["pairs"] = plan.height
+    scoring, ids = settings.scoring_of(inputs.domain), _ids(inputs)
+    report.cohort_stats["pairs"] = 0
+    size = block_size(raters.pairs_each(len(ids), sets["item_id"].n_unique(), scoring))
+    planned = sets.head(0)
+    for block in _blocks(ids, size):
+        plan = raters.plan_choice_sets(_people(inputs, block), sets, scoring, cohort=len(ids))
+        report.cohort_stats["pairs"] += plan.height
+        planned = raters.planned_sets(sets, plan["item_id"].unique())
+        yield plan
     report.cohort_stats["choice_sets"] = {
         "planned": planned["category_id"].n_unique(),
         "of": sets["category_id"].n_unique(),
     }
-    return [plan]
 
 
 def preference_scores(inputs: Inputs, settings: Settings, report: Report) -> Iterator[pl.DataFrame]:
     """Ask the configured rater what each persona of a cohort would give each planned item.
 
-    The cohort is scored in shards. Those that the last version holds are kept, and those that a
-    killed run finished are in the scratch folder.
+    The cohort is scored in shards, block by block. Those that the last version holds are kept, and
+    those that a killed run finished are in the scratch folder.
     """
     cohort, scoring = str(inputs.partition), settings.scoring_of(inputs.domain)
-    seed, answers = scoring.seed, len(raters.scale_named(scoring.scale))
-    people, items = _people(inputs), inputs["items"].read()
-    shards = _shards(inputs, settings, people, items)
-    report.carried = shards.carried or "replay" in _names(scoring)
+    ids, items = _ids(inputs), inputs["items"].read()
     own = report.cohort_stats
     if inputs.previous is not None:
         noted = inputs.previous.manifest.stats
@@ -114,43 +125,127 @@ def preference_scores(inputs: Inputs, settings: Settings, report: Report) -> Ite
                 if cohort in noted.get(k, ())
             }
         )
-    if shards.missing():
-        learned = _learned(inputs)
-        with closing(_open_rater(inputs, settings, people, items, learned)) as rater:
-            work = _ShardWork(_Opened(inputs, settings, shards, rater))
-            with closing(open_executor(settings.execution)) as executor:
-                shards.run(
-                    work,
-                    executor,
-                    rounds=settings.execution.max_rounds,
-                    error_budget=settings.serving.error_budget,
-                    progress=report.advance(f"{inputs.domain}: score pairs of {cohort}"),
-                )
-            some = _sampled_rows(shards, seed, answers)
+    planned = inputs["score_plan"].of_cohort(cohort).select(pl.len()).collect().item()
+    blocks = _blocks(ids, block_size(-(-planned // max(len(ids), 1))))
+    drawn = _drawn(ids, scoring.seed)
+    answers = len(raters.scale_named(scoring.scale))
+    sample = drawn[: max(1, _SUMMARISED // answers * len(ids) // max(planned, 1))].implode()
+    own["shards"] = {"count": scoring.shards, "keys": {}, "failed": []}
+    report.carried = "replay" in _names(scoring)
+    readings: Counter[str] = Counter()
+    sampled: list[pl.DataFrame] = []
+    shards: raters.Shards | None = None
+    with ExitStack() as stack:
+        rater: raters.Rater | None = None
+        learned: _Learned | None = None
+        for block in blocks:
+            people = _people(inputs, block)
+            shards, before = _shards(inputs, settings, people, items, block), shards
+            if before is not None:
+                shards.follow(before)
+            report.carried |= shards.carried
+            if shards.missing():
+                if rater is None:
+                    learned = _learned(inputs)
+                    opened = _open_rater(inputs, settings, people, items, learned)
+                    rater = stack.enter_context(closing(opened))
+                elif block.number:
+                    rater = _for_block(rater, inputs, people)
+                _score(_Opened(inputs, settings, shards, rater, block), planned, report)
+            if rater is not None:
+                few = max(1, 100 // len(blocks))
+                readings.update(raters.persona_readings(rater, people, items, max_texts=few))
+            own["shards"]["keys"].update(shards.keys)
+            own["shards"]["failed"] += shards.failed
+            for frame in shards.rows():
+                sampled.append(frame.filter(pl.col("persona_id").is_in(sample)))
+                yield frame
+        if rater is not None and learned is not None and shards is not None:
+            some = pl.concat(sampled)
             by_set = DOMAINS[inputs.domain].choice_sets
             if not by_set and (some["status"] == raters.OK).any():
                 quality = raters.quality_summary(
                     some,
                     rater=rater,
-                    seed=seed,
+                    seed=scoring.seed,
                     item_stats=learned["item_stats"],
                     interactions=learned["interactions"],
                 )
                 report.stats["quality"] = {"cohort": cohort, **quality}
-            own["scoring"] = raters.scoring_facts(rater, shards)
-            own["examples"] = raters.prompt_examples(rater, some, people, items)
+            own["scoring"] = raters.scoring_facts(rater, shards, readings=readings)
+            examples = raters.example_pairs(some)
+            people = _people_named(inputs, examples["persona_id"])
+            own["examples"] = raters.prompt_examples(rater, examples, people, items)
             if by_set:
+                # A superset of those that the check draws, by the same hashes.
+                people = _people_named(inputs, drawn[:_CONSISTENT])
                 own["consistency"] = raters.consistency(
-                    rater, people, items, _sets(inputs), seed=seed
+                    _for_block(rater, inputs, people),
+                    people,
+                    items,
+                    _sets(inputs),
+                    seed=scoring.seed,
                 )
     if "consistency" in own:
         report.texts["consistency"] = raters.consistency_markdown(own["consistency"])
-    own["shards"] = {"count": shards.count, "keys": shards.keys, "failed": shards.failed}
-    report.shown["scored_now"] = shards.scored
+    report.shown["scored_now"] = 0 if shards is None else shards.scored
     # Figures of this cohort beside the table's, each an entry of its own to be plotted.
     facts = own.get("scoring", {})
     report.shown.update({name: v for name, v in facts.items() if isinstance(v, int | float)})
-    return shards.rows()
+
+
+def _score(opened: _Opened, planned: int, report: Report) -> None:
+    """Score the missing shards of a block; `planned` are the cohort's pairs (count)."""
+    inputs, settings, shards = opened.inputs, opened.settings, opened.shards
+    earlier, later = shards.scored, max(planned - shards.planned, 0)
+    show = report.advance(f"{inputs.domain}: score pairs of {inputs.partition}")
+    with closing(open_executor(settings.execution)) as executor:
+        shards.run(
+            _ShardWork(opened),
+            executor,
+            rounds=settings.execution.max_rounds,
+            error_budget=settings.serving.error_budget,
+            # Of later blocks it is not known yet how many pairs are kept.
+            progress=lambda done, total: show(earlier + done, earlier + total + later),
+        )
+
+
+@dataclass(frozen=True)
+class _Block:
+    """Personas who are scored together: from one id up to the next block's first (None: open)."""
+
+    number: int = 0
+    first: str | None = None
+    end: str | None = None
+
+    def rows(self, column: str = "persona_id") -> pl.Expr:
+        """Whether a row is of them."""
+        chosen = pl.lit(value=True)
+        if self.first is not None:
+            chosen &= pl.col(column) >= self.first
+        return chosen if self.end is None else chosen & (pl.col(column) < self.end)
+
+
+def _blocks(ids: pl.Series, size: int) -> list[_Block]:
+    """All personas in blocks of so many; at least one block."""
+    # The ends are open: somebody in the plan who is not among the personas is found.
+    edges = [None, *ids.gather_every(size)[1:], None]
+    return [_Block(n, first, end) for n, (first, end) in enumerate(itertools.pairwise(edges))]
+
+
+def _ids(inputs: Inputs) -> pl.Series:
+    """Ids of the cohort's personas, ascending."""
+    mine = inputs["personas"].of_cohort(str(inputs.partition))
+    return mine.select("persona_id").collect()["persona_id"].sort()
+
+
+def _drawn(ids: pl.Series, seed: int) -> pl.Series:
+    """The ids in the order of their hashes."""
+    return ids.gather(np.argsort(combine(seed, hash_ids(ids)), kind="stable"))
+
+
+def _for_block(rater: raters.Rater, inputs: Inputs, people: pl.DataFrame) -> raters.Rater:
+    return raters.for_personas(rater, _of_personas(inputs["persona_embeddings"], people))
 
 
 @dataclass(frozen=True)
@@ -161,6 +256,7 @@ class _Opened:
     settings: Settings
     shards: raters.Shards
     rater: raters.Rater
+    block: _Block = _Block()
 
 
 class _ShardWork:
@@ -173,6 +269,7 @@ class _ShardWork:
     def __init__(self, opened: _Opened) -> None:
         inputs = opened.inputs
         self._opened: _Opened | None = opened
+        self._block = getattr(opened, "block", _Block())
         self._mark, mark = inputs.scratch / "mark", uuid.uuid4().hex
         with storage_errors(self._mark):
             inputs.scratch.mkdir(parents=True, exist_ok=True)
@@ -190,7 +287,7 @@ class _ShardWork:
         )
 
     def __call__(self, piece: Piece, advance: Advance) -> dict[str, Any]:
-        opened = self._opened or _reopened(self._job)
+        opened = self._opened or _reopened(self._job, self._block)
         scoring = opened.settings.scoring_of(opened.inputs.domain)
         if self._opened is not None:
             return self._scored(opened, scoring, piece, advance)
@@ -223,8 +320,8 @@ class _ShardWork:
 
 
 @lru_cache(maxsize=1)
-def _reopened(job: bytes) -> _Opened:
-    """State of a worker: opened for its first piece, kept for the rest."""
+def _reopened_rater(job: bytes) -> tuple[Inputs, Settings, dict[str, raters.Rater]]:
+    """State of a worker: opened for its first piece, kept for the rest; the rater comes later."""
     of = orjson.loads(job)
     settings = load_settings(overrides=of["settings"])
     store = Store(settings.runtime.home)
@@ -237,9 +334,20 @@ def _reopened(job: bytes) -> _Opened:
         Path(of["scratch"]),
         None,
     )
-    people, items = _people(inputs), inputs["items"].read()
-    rater = _open_rater(inputs, settings, people, items, _learned(inputs))
-    return _Opened(inputs, settings, _shards(inputs, settings, people, items), rater)
+    return inputs, settings, {}
+
+
+@lru_cache(maxsize=1)
+def _reopened(job: bytes, block: _Block) -> _Opened:
+    """State of a worker for the pieces of one block."""
+    inputs, settings, fitted = _reopened_rater(job)
+    people, items = _people(inputs, block), inputs["items"].read()
+    if "rater" in fitted:
+        fitted["rater"] = _for_block(fitted["rater"], inputs, people)
+    else:
+        fitted["rater"] = _open_rater(inputs, settings, people, items, _learned(inputs))
+    shards = _shards(inputs, settings, people, items, block)
+    return _Opened(inputs, settings, shards, fitted["rater"], block)
 
 
 def _identity(inputs: Inputs, settings: Settings) -> dict[str, Any]:
@@ -334,30 +442,21 @@ def _about(
     about = {}
     names = _names(scoring)
     if names & {"statistical", "text"}:
-        about["persona_embeddings"] = _of_cohort(inputs["persona_embeddings"], people)
+        about["persona_embeddings"] = _of_personas(inputs["persona_embeddings"], people)
     if "llm" in names:
         shown = ["train_ratings"] if scoring.layout == "ledger" else []
         about["item_stats"] = inputs["item_stats"].read(["item_id", "train_mean_rating", *shown])
     return about
 
 
-def _sampled_rows(shards: raters.Shards, seed: int, answers: int) -> pl.DataFrame:
-    """Scores of some personas, chosen by hash, that the summary is about."""
-    people = shards.plan["persona_id"].unique().sort()
-    count = max(1, _SUMMARISED // answers * len(people) // shards.plan.height)
-    order = np.argsort(combine(seed, hash_ids(people)), kind="stable")
-    chosen = people[np.sort(order[:count])].implode()
-    return pl.concat(frame.filter(pl.col("persona_id").is_in(chosen)) for frame in shards.rows())
-
-
 def _shards(
-    inputs: Inputs, settings: Settings, people: pl.DataFrame, items: pl.DataFrame
+    inputs: Inputs, settings: Settings, people: pl.DataFrame, items: pl.DataFrame, block: _Block
 ) -> raters.Shards:
-    """The cohort's plan in shards, some of them scored."""
+    """The plan of a block in shards, some of them scored."""
     cohort, scoring = str(inputs.partition), settings.scoring_of(inputs.domain)
     return raters.Shards(
         cohort,
-        inputs["score_plan"].of_cohort(cohort).collect(),
+        inputs["score_plan"].of_cohort(cohort).filter(block.rows()).collect(),
         people,
         items,
         _rated_by(inputs, settings),
@@ -366,6 +465,7 @@ def _shards(
         inputs.previous,
         _about(inputs, scoring, people),
         len(raters.scale_named(scoring.scale)),
+        block.number,
     )
 
 
@@ -394,7 +494,7 @@ def _open_rater(
         settings,
         items=items,
         item_embeddings=inputs["item_embeddings"].read(),
-        persona_embeddings=_of_cohort(inputs["persona_embeddings"], people),
+        persona_embeddings=_vectors_for(inputs, settings, people),
         preference_scores=None if replayed is None else replayed.read(),
         domain=inputs.domain,
         store=AnswerStore(settings.runtime.home, settings.serving) if names & {*_MODELS} else None,
@@ -411,13 +511,31 @@ def _open_rater(
     return rater
 
 
-def _people(inputs: Inputs) -> pl.DataFrame:
-    return inputs["personas"].scan().filter(pl.col("cohort") == inputs.partition).collect()
+def _people(inputs: Inputs, block: _Block) -> pl.DataFrame:
+    """The cohort's personas of a block."""
+    mine = inputs["personas"].of_cohort(str(inputs.partition))
+    return mine.filter(block.rows()).collect().sort("persona_id")
 
 
-def _of_cohort(vectors: Snapshot, people: pl.DataFrame) -> pl.DataFrame:
+def _people_named(inputs: Inputs, ids: pl.Series) -> pl.DataFrame:
+    mine = inputs["personas"].of_cohort(str(inputs.partition))
+    return mine.filter(pl.col("persona_id").is_in(ids.unique().implode())).collect()
+
+
+def _vectors_for(inputs: Inputs, settings: Settings, people: pl.DataFrame) -> pl.DataFrame:
+    """Vectors that a rater is opened with: a block's, if it can take those of the next one."""
+    name = settings.scoring_of(inputs.domain).rater
+    if ":" in name and not hasattr(raters.rater_class(name), "for_personas"):
+        people = _ids(inputs).to_frame()
+    return _of_personas(inputs["persona_embeddings"], people)
+
+
+def _of_personas(vectors: Snapshot, people: pl.DataFrame) -> pl.DataFrame:
+    ids = people["persona_id"]
+    among = pl.col("persona_id").is_between(pl.lit(ids.min()), pl.lit(ids.max()))
     return (
         vectors.scan()
+        .filter(among)
         .join(people.lazy().select("persona_id"), on="persona_id", how="semi")
         .collect()
     )

@@ -9,6 +9,7 @@ has the mean of its scores in each.
 from __future__ import annotations
 
 import re
+from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -332,8 +333,7 @@ class TextRater(_ProductRater):
     ) -> None:
         super().__init__(ChoiceSets.read(choice_set_items), scale)
         sets = self._sets
-        self._people = persona_embeddings["persona_id"]
-        self._persona_vectors = people = _matrix(persona_embeddings["vector"])
+        people = _matrix(persona_embeddings["vector"])
         there = positions(sets.items, item_embeddings["item_id"])
         self._known = there >= 0
         vectors = _matrix(item_embeddings["vector"].gather(there[self._known]))
@@ -346,6 +346,18 @@ class TextRater(_ProductRater):
         self._vectors = np.zeros((len(sets.items), people.shape[1]), np.float32)
         if len(people):
             self._vectors[self._known] = vectors
+        self._compare(persona_embeddings["persona_id"], people)
+
+    def for_personas(self, persona_embeddings: pl.DataFrame) -> TextRater:
+        """The same products with the vectors of other personas."""
+        made = copy(self)
+        made._compare(persona_embeddings["persona_id"], _matrix(persona_embeddings["vector"]))
+        return made
+
+    def _compare(self, ids: pl.Series, people: npt.NDArray[np.float32]) -> None:
+        """Take the vectors of personas, and their similarities with each choice set."""
+        sets = self._sets
+        self._people, self._persona_vectors = ids, people
         of = sparse.csr_array(sets.of.multiply(self._known[:, None]))
         count = np.maximum(np.asarray(of.sum(axis=0)).ravel(), 1.0)
         size = (len(people), len(sets.categories))

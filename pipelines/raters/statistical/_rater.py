@@ -98,6 +98,10 @@ class StatisticalRater:
     needs: ClassVar = ("items", "item_stats", "interactions", "splits")
     uses: ClassVar = ("item_embeddings", "persona_embeddings")
 
+    def for_personas(self, persona_embeddings: pl.DataFrame) -> StatisticalRater:
+        """The same model with the vectors of other personas."""
+        return replace(self, persona_vectors=persona_embeddings)
+
     def bind(self, personas: pl.DataFrame, items: pl.DataFrame) -> BoundRater:
         """Its array form, without tables."""
         from pipelines.raters.statistical._live import LiveStatistical

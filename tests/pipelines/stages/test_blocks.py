@@ -1,0 +1,125 @@
+"""Plans and scores of a cohort in blocks of personas: any cut gives the same rows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from polars.testing import assert_frame_equal
+from support import small_release
+
+from pipelines import cohorts, raters
+from pipelines.errors import ContractError, EngineError
+from pipelines.stages import Built, PipelineContext, build, stage_of
+from pipelines.stages.s70_scores import _blocks
+from pipelines.store import Store
+
+PLAN, SCORES = "movies.score_plan", "movies.preference_scores"
+#: So that 6 personas with 24 items each are two blocks.
+PAIRS = 72
+
+
+def scored(home: Path, **scoring: Any) -> tuple[Built, Built]:
+    if not home.exists():
+        small_release.build(home)
+    overrides = {"runtime": {"home": str(home)}, "scoring": {"scale": "1-5", "seed": 7, **scoring}}
+    context = PipelineContext(overrides)
+    plan, scores = (build(stage_of(name), context, cohort="default") for name in (PLAN, SCORES))
+    return plan, scores
+
+
+@pytest.mark.parametrize(
+    "scoring",
+    [
+        {"rater": "statistical"},
+        {"rater": "mean", "max_pairs": 60},
+        {"rater": "ensemble", "ensemble": [{"rater": "statistical"}, {"rater": "mean"}]},
+    ],
+    ids=["statistical", "stratified", "ensemble"],
+)
+def test_blocks_decide_no_score(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scoring: dict[str, Any]
+) -> None:
+    plan, scores = scored(tmp_path / "whole", **scoring)
+    monkeypatch.setattr(cohorts, "PAIRS", PAIRS // 2 if "max_pairs" in scoring else PAIRS)
+    plan_too, scores_too = scored(tmp_path / "blocks", **scoring)
+    assert plan_too.snapshots[PLAN].version == plan.snapshots[PLAN].version
+    rows, rows_too = (b.snapshots[SCORES].read() for b in (scores, scores_too))
+    # A matrix product of other shape may end in other digits.
+    assert_frame_equal(rows_too, rows, rel_tol=1e-9, abs_tol=1e-9)
+    if scoring["rater"] == "mean":
+        assert rows_too.equals(rows)
+    whole, parts = (b.snapshots[SCORES].manifest.stats for b in (scores, scores_too))
+    timed = {"seconds", "cpu_seconds", "pairs_per_second"}
+    facts, too = ({k: v for k, v in s["scoring"]["default"].items() if k not in timed}
+                  for s in (whole, parts))  # fmt: skip
+    for name in ("disagreement", "spread"):
+        assert too.pop(name, 0) == pytest.approx(facts.pop(name, 0))
+    assert too == facts
+    count = parts["shards"]["default"]["count"]
+    assert {int(n) // count for n in parts["shards"]["default"]["keys"]} == {0, 1}
+    assert scores_too.report.shown["scored_now"] == scores.report.shown["scored_now"] > 0
+
+
+def test_other_blocks_are_kept_as_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cohorts, "PAIRS", PAIRS)
+    scored(tmp_path / "home", rater="mean")
+    store = Store(tmp_path / "home")
+    people = store.current("movies.personas").read()
+    last = pl.col("persona_id") == people["persona_id"].max()
+    store.commit(
+        "movies.personas",
+        people.with_columns(
+            description=pl.when(last)
+            .then(pl.lit("Another text of this persona, long enough to pass."))
+            .otherwise("description")
+        ),
+        code_version="2",
+    )
+    _, again = scored(tmp_path / "home", rater="mean")
+    assert again.report.shown["scored_now"] == PAIRS
+    assert again.report.carried
+
+
+def test_finished_blocks_outlive_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cohorts, "PAIRS", PAIRS)
+    rate, calls = raters.MeanRater.rate, []
+
+    def failing(self: Any, personas: pl.DataFrame, *args: Any, **more: Any) -> Any:
+        calls.append(personas["persona_id"].max())
+        if len(set(calls)) > 1:
+            raise EngineError("no more")
+        return rate(self, personas, *args, **more)
+
+    monkeypatch.setattr(raters.MeanRater, "rate", failing)
+    with pytest.raises(EngineError, match="no more"):
+        scored(tmp_path / "home", rater="mean")
+    monkeypatch.setattr(raters.MeanRater, "rate", rate)
+    _, done = scored(tmp_path / "home", rater="mean")
+    assert done.report.shown["scored_now"] == PAIRS
+    assert done.snapshots[SCORES].rows == 2 * PAIRS
+
+
+def test_somebody_planned_who_is_no_persona_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cohorts, "PAIRS", PAIRS)
+    scored(tmp_path / "home", rater="mean")
+    store = Store(tmp_path / "home")
+    people = store.current("movies.personas").read().sort("persona_id")
+    store.commit("movies.personas", people.head(5), code_version="2")
+    context = PipelineContext(
+        {"runtime": {"home": str(tmp_path / "home")}, "scoring": {"scale": "1-5", "rater": "mean"}}
+    )
+    with pytest.raises(ContractError, match="1 unknown persona"):
+        build(stage_of(SCORES), context, cohort="default")
+
+
+def test_blocks_cover_everybody() -> None:
+    ids = pl.Series("persona_id", ["a", "b", "c", "d", "e"])
+    everyone = ids.to_frame()
+    cut = [everyone.filter(block.rows())["persona_id"].to_list() for block in _blocks(ids, 2)]
+    assert cut == [["a", "b"], ["c", "d"], ["e"]]
+    assert [everyone.filter(b.rows()).height for b in _blocks(ids.head(0), 2)] == [5]
