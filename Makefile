@@ -76,16 +76,24 @@ soak: $(STAMP)  ## kill runs at named steps and random moments for MINUTES (30),
 LOWEST := .venv-lowest
 
 # PyTorch has one version that is both lowest and tested: it is linked, not downloaded again.
-test-lowest: $(STAMP)  ## the oldest packages that the metadata of core, env and train allow, resolved by uv
+LOWEST_INSTALL = $(BIN)/uv pip install --quiet --python $(LOWEST)/bin/python --resolution lowest-direct \
+                 --overrides <(echo "torch; sys_platform == 'never'")
+LOWEST_TESTS := "fsspec>=2024.2" "networkx>=3.6" "sympy>=1.13.3" "hypothesis>=6.170" "pandera>=0.35" \
+                "pytest>=9.2" "pytest-timeout>=2.4"
+
+test-lowest: $(STAMP)  ## the oldest packages that the metadata of core, env, train, pipeline and agents allow, resolved by uv
 	@$(BIN)/uv venv --quiet --clear --python $(BIN)/python $(LOWEST)
-	@$(BIN)/uv pip install --quiet --python $(LOWEST)/bin/python --resolution lowest-direct -e ".[train]" \
-	  --overrides <(echo "torch; sys_platform == 'never'") "fsspec>=2024.2" "networkx>=3.6" "sympy>=1.13.3" \
-	  "hypothesis>=6.170" "pandera>=0.35" "pytest>=9.2" "pytest-timeout>=2.4"
+	@$(LOWEST_INSTALL) -e ".[train]" $(LOWEST_TESTS)
 	@ln -s $(CURDIR)/$(VENV)/lib/python*/site-packages/{torch,torchgen,functorch} $(LOWEST)/lib/python*/site-packages/
 	@OMP_NUM_THREADS=1 $(LOWEST)/bin/python -m pytest -q -p no:cacheprovider tests/pipelines/config \
 	  tests/pipelines/store/test_store_releases.py tests/sim/test_sim_episode.py tests/sim/test_sim_release.py \
 	  tests/sim/test_sim_environment.py
 	@OMP_NUM_THREADS=1 $(LOWEST)/bin/python -m pytest -q -p no:cacheprovider -m "not slow" tests/sim/training
+	@$(LOWEST_INSTALL) -e ".[train,pipeline,agents]" $(LOWEST_TESTS)
+	@OMP_NUM_THREADS=1 $(LOWEST)/bin/python -m pytest -q -p no:cacheprovider -m "not slow" \
+	  tests/orchestration/test_definitions.py tests/pipelines/stages \
+	  tests/pipelines/quality/test_quality_expectations.py tests/sim/agents tests/sim/recommenders/test_collaborative.py \
+	  tests/sim/test_sim_episodes.py
 
 test-ui: $(STAMP)  ## the browser test alone (needs chromium and its driver)
 	@$(BIN)/python -m pytest -q -m ui

@@ -17,6 +17,11 @@ from sim.environment import RecommendationEnv, RecommendationVectorEnv
 if TYPE_CHECKING:
     from gymnasium import spaces
 
+    _VectorWrapper = VectorWrapper[Any, Any, Any, Any, Any]
+else:
+    # Generic since Gymnasium 1.4.
+    _VectorWrapper = VectorWrapper
+
 _Array = npt.NDArray[Any]
 
 #: Kept keys of a step's information.
@@ -187,7 +192,7 @@ class EpisodeRecorder(gymnasium.Wrapper[Any, Any, Any, Any]):
         self._open = None
 
 
-class VectorEpisodeRecorder(VectorWrapper[Any, Any, Any, Any, Any]):
+class VectorEpisodeRecorder(_VectorWrapper):
     """Writes down the episodes of a :class:`RecommendationVectorEnv`.
 
     Episodes enter ``log`` in the order in which they end (of those that end at once, by
