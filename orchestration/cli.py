@@ -235,6 +235,8 @@ def plan_jobs(job: str, tree: Settings, progress: Any = None) -> Plan:
     from pipelines.worlds import prepare_world
 
     known = ("everything", *DOMAINS, "personas", *REPORTS)
+    if job == "train_surrogate":
+        return _surrogates(tree)
     if job in REPORTS:
         return Plan([JobRun(job)], [], [])
     if job not in known:
@@ -266,6 +268,24 @@ def plan_jobs(job: str, tree: Settings, progress: Any = None) -> Plan:
     runs = [JobRun(name, cohorts.get(name)) for name in there]
     left_out = [name for name in wanted if name not in there]
     return Plan([*before, *runs], there, left_out, world.unread, world.unused)
+
+
+def _surrogates(tree: Settings) -> Plan:
+    """A surrogate of each domain whose scores are stored."""
+    from orchestration.headless import JobRun
+    from orchestration.naming import asset_key
+    from pipelines.contracts import SURROGATE_DOMAINS
+    from pipelines.store import Store
+
+    store = Store(tree.runtime.home)
+    there = [d for d in SURROGATE_DOMAINS if store.has(f"{d}.preference_scores")]
+    made = [
+        asset_key(f"{domain}.{table}").to_user_string()
+        # Without any, the run says what is missing.
+        for domain in there or SURROGATE_DOMAINS
+        for table in ("rating_surrogate", "surrogate_fidelity")
+    ]
+    return Plan([JobRun("train_surrogate", select=tuple(made))], [], [])
 
 
 def _selected(names: Sequence[str], tree: Settings) -> list[JobRun]:

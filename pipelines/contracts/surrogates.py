@@ -11,7 +11,7 @@ from pipelines.contracts.tuning import RatingModel
 __all__ = ["SURROGATES", "SURROGATE_DOMAINS"]
 
 #: Domains whose scores a surrogate is learned from.
-SURROGATE_DOMAINS = ("movies",)
+SURROGATE_DOMAINS = ("movies", "books", "games")
 
 
 class RatingSurrogate(RatingModel):
