@@ -1,12 +1,16 @@
 """Surrogates of several teachers on the current tables of a home: cost, fidelity, speed, learning.
 
     python benchmarks/surrogates/measure.py --home HOME fidelity --teacher statistical ensemble
+    python benchmarks/surrogates/measure.py --home HOME bound
     python benchmarks/surrogates/measure.py --home HOME learning --steps 40000 --seed 0 1 2
 
 Parts: `fidelity` (a surrogate per teacher; `mean-taste` is the statistical rater without draws of
-taste, `ensemble` the mean of it with draws and of the rater `mean`; `shuffled` is the statistical
-teacher's with the facts of personas and items exchanged), `learning` (A2C on the current surrogate
-and on its teacher, both judged by the teacher, beside random and popular items).
+taste, `ensemble` the mean of it with draws and of the rater `mean`, `rating-model` the stored
+rating model through transformers; `shuffled` is the statistical teacher's with the facts of
+personas and items exchanged), `bound` (error of the best possible guess of the statistical
+teacher's ratings from a persona's facts: its mean over other ids with the same facts), `learning`
+(A2C on the current surrogate and on its teacher, both judged by the teacher, beside random and
+popular items).
 """
 
 from __future__ import annotations
@@ -24,6 +28,7 @@ import polars as pl
 
 from pipelines import raters, surrogates
 from pipelines.config import Settings, SurrogateSettings
+from pipelines.seeding import hash_ids, uniform
 from pipelines.store import Store
 
 _READ = ("personas", "items", "item_stats", "item_embeddings", "persona_embeddings")
@@ -39,6 +44,80 @@ def shuffled(frame: pl.DataFrame, key: str, seed: int) -> pl.DataFrame:
     """The same ids with each other's facts."""
     order = np.random.default_rng(seed).permutation(frame.height).tolist()
     return frame.select(key).hstack(frame.drop(key)[order])
+
+
+def pairs_of(scores: pl.DataFrame, tables: dict[str, pl.DataFrame]) -> Any:
+    """Row numbers of scored personas and items, of shape (pairs, 2)."""
+    return np.column_stack(
+        [
+            scores.select(key).join(
+                tables[side].select(key).with_row_index("row"), on=key, how="left",
+                maintain_order="left",
+            )["row"].to_numpy()
+            for key, side in (("persona_id", "personas"), ("item_id", "items"))
+        ]
+    ).astype(np.int64)  # fmt: skip
+
+
+def rating_model(home: Path, tables: dict[str, Any]) -> raters.Rater:
+    """The current rating model, calibrated, through transformers."""
+    from pipelines.context import PipelineContext
+
+    settings = PipelineContext(
+        {
+            "runtime": {"home": str(home)},
+            "scoring": {"rater": "llm", "layout": "ledger", "calibration": "model"},
+            "engine": {"kind": "transformers", "model": "movies.rating_model@latest"},
+            "serving": {"device": "cpu"},
+        }
+    ).settings
+    return raters.open_rater(settings, **tables)
+
+
+def bound(args: argparse.Namespace) -> None:
+    """Error of the teacher's mean over its draws, which is all that facts can tell."""
+    store = Store(args.home)
+    tables = {name: store.current(f"movies.{name}").read() for name in _READ}
+    learned: dict[str, Any] = {
+        t: store.current(f"movies.{t}").scan() for t in ("interactions", "splits")
+    }
+    stored = store.current("movies.preference_scores").read()
+    people = tables["personas"].join(stored, on="persona_id", how="semi").sort("persona_id")
+    # Those that no surrogate with the default settings learns from.
+    own = SurrogateSettings()
+    order = np.argsort(uniform(own.seed, hash_ids(people["persona_id"]), 1), kind="stable")
+    people = people[order[: round(own.hold_out_personas * len(order))].tolist()]
+    stored = stored.join(people, on="persona_id", how="semi")
+    pairs = pairs_of(stored, {**tables, "personas": people})
+
+    def renamed(frame: pl.DataFrame, copy: int) -> pl.DataFrame:
+        return frame.with_columns(persona_id=pl.format("{}#{}", "persona_id", pl.lit(copy)))
+
+    vectors = tables["persona_embeddings"].filter(
+        pl.col("persona_id").is_in(people["persona_id"].implode())
+    )
+    copies = range(args.draws)
+    known = {k: v for k, v in tables.items() if k not in ("personas", "persona_embeddings")}
+    rater = raters.fit_rater(
+        "statistical", scale="1-10", seed=11, taste="drawn", **known, **learned,
+        persona_embeddings=pl.concat([vectors, *(renamed(vectors, n) for n in copies)]),
+    )  # fmt: skip
+    truth = rater.rate(people, tables["items"], pairs=pairs).expected
+    total = np.zeros(len(pairs))
+    for n in copies:
+        total += rater.rate(renamed(people, n), tables["items"], pairs=pairs).expected
+    # The mean of finitely many draws has an error of its own.
+    square = (total / args.draws - truth) ** 2 / (1 + 1 / args.draws)
+    sums = np.bincount(pairs[:, 0], square), np.bincount(pairs[:, 0])
+    rng = np.random.default_rng(0)
+    drawn = rng.integers(people.height, size=(1_000, people.height))
+    low, high = np.quantile(np.sqrt(sums[0][drawn].sum(1) / sums[1][drawn].sum(1)), (0.025, 0.975))
+    same = float(np.abs(truth - stored["expected"].to_numpy()).max())
+    print(
+        f"{len(pairs):,} pairs of {people.height} personas, {args.draws} draws: RMSE of their mean "
+        f"{np.sqrt(square.mean()):.3f} [{low:.3f}, {high:.3f}]; "
+        f"from the stored scores at most {same:.0e}"
+    )
 
 
 def scores_by(
@@ -57,18 +136,14 @@ def scores_by(
     def fitted(kind: str, taste: str) -> raters.Rater:
         return raters.fit_rater(kind, scale="1-10", seed=11, taste=taste, **known, **learned)
 
-    rater: raters.Rater = fitted("statistical", "mean")
+    rater: raters.Rater
+    if name == "rating-model":
+        rater = rating_model(store.home, {**known, **learned})
+    else:
+        rater = fitted("statistical", "mean")
     if name == "ensemble":
         rater = raters.EnsembleRater([fitted("statistical", "drawn"), fitted("mean", "drawn")])
-    pairs = np.column_stack(
-        [
-            stored.select(key).join(
-                tables[side].select(key).with_row_index("row"), on=key, how="left",
-                maintain_order="left",
-            )["row"].to_numpy()
-            for key, side in (("persona_id", "personas"), ("item_id", "items"))
-        ]
-    ).astype(np.int64)  # fmt: skip
+    pairs = pairs_of(stored, tables)
     parts = [
         rater.rate(tables["personas"], tables["items"], pairs=pairs[start : start + 65_536])
         for start in range(0, len(pairs), 65_536)
@@ -151,6 +226,9 @@ def main() -> None:
     one.add_argument("--pairs", type=int, default=10_000_000, help="sampled at most (count)")
     one.add_argument("--sweeps", type=int, default=Settings().surrogate.sweeps)
     one.set_defaults(call=fidelity)
+    three = parts.add_parser("bound")
+    three.add_argument("--draws", type=int, default=40)
+    three.set_defaults(call=bound)
     two = parts.add_parser("learning")
     two.add_argument("--release", default="movies@latest")
     two.add_argument("--steps", type=int, default=40_000)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -135,10 +136,14 @@ class Contract:
 _BY_COHORT = {"personas", "score_plan", "preference_scores"}
 
 
-def contracts(family: str, **tables: tuple[Any, ...]) -> dict[str, Contract]:
-    """Contracts by dataset name, each table given as its model and the columns of its key."""
+def contracts(families: str | Sequence[str], **tables: tuple[Any, ...]) -> dict[str, Contract]:
+    """Contracts by dataset name, each table given as its model and the columns of its key.
+
+    Several families, such as domains, have the same tables each.
+    """
     return {
         f"{family}.{name}": Contract(name, model, tuple(key), by_cohort=name in _BY_COHORT)
+        for family in ([families] if isinstance(families, str) else families)
         for name, (model, *key) in tables.items()
     }
 

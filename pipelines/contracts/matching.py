@@ -140,15 +140,11 @@ class PersonaCandidates(Model):
 
 
 #: The tables by dataset name.
-MATCHING: dict[str, Contract] = {
-    name: contract
-    for domain in MATCHED_DOMAINS
-    for name, contract in contracts(
-        domain,
-        matched_personas=(MatchedPersonas, "persona_id"),
-        persona_candidates=(PersonaCandidates, "user_id", "candidate"),
-    ).items()
-}
+MATCHING: dict[str, Contract] = contracts(
+    MATCHED_DOMAINS,
+    matched_personas=(MatchedPersonas, "persona_id"),
+    persona_candidates=(PersonaCandidates, "user_id", "candidate"),
+)
 
 #: Traits that a matched persona takes over from the table `training_traits`, in its order.
 TRAITS: tuple[str, ...] = tuple(n for n in TrainingTraits.to_schema().columns if n != "user_id")

@@ -48,12 +48,8 @@ class SurrogateFidelity(Model):
 
 
 #: The tables by dataset name.
-SURROGATES: dict[str, Contract] = {
-    name: contract
-    for domain in SURROGATE_DOMAINS
-    for name, contract in contracts(
-        domain,
-        rating_surrogate=(RatingSurrogate, "file"),
-        surrogate_fidelity=(SurrogateFidelity, "kind", "figure"),
-    ).items()
-}
+SURROGATES: dict[str, Contract] = contracts(
+    SURROGATE_DOMAINS,
+    rating_surrogate=(RatingSurrogate, "file"),
+    surrogate_fidelity=(SurrogateFidelity, "kind", "figure"),
+)

@@ -62,12 +62,8 @@ class RatingModel(Model):
 
 
 #: The tables by dataset name.
-TUNING: dict[str, Contract] = {
-    name: contract
-    for domain in TUNED_DOMAINS
-    for name, contract in contracts(
-        domain,
-        rating_examples=(RatingExamples, "window", "position"),
-        rating_model=(RatingModel, "file"),
-    ).items()
-}
+TUNING: dict[str, Contract] = contracts(
+    TUNED_DOMAINS,
+    rating_examples=(RatingExamples, "window", "position"),
+    rating_model=(RatingModel, "file"),
+)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -18,6 +18,15 @@ from pipelines.domains import DOMAINS
 from pipelines.downloads import Progress, no_progress
 from pipelines.errors import UnderstudyError
 from pipelines.store import Build, CheckRecord, Snapshot, Table
+from pipelines.store.files import sha256_of
+
+
+def files_table(dataset: str, files: Sequence[Path], report: Report) -> Table:
+    """A list of files as a table, which they lie beside."""
+    rows = pl.DataFrame(
+        [{"file": f.name, "bytes": f.stat().st_size, "sha256": sha256_of(f)} for f in files]
+    )
+    return Table(dataset, [rows], lambda: report.stats, ordered=False, files=lambda: files)
 
 
 def tables(domain: str, *names: str) -> dict[str, str]:

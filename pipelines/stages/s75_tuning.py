@@ -13,9 +13,8 @@ from pipelines.config import Settings, identity_hash
 from pipelines.contracts import TUNED_DOMAINS
 from pipelines.llm.engines.checkpoints import Checkpoint, find_checkpoint
 from pipelines.prompts import PromptStyle, rating_prompt_digest
-from pipelines.stages._stage import Check, Inputs, Report, Stage, tables
+from pipelines.stages._stage import Check, Inputs, Report, Stage, files_table, tables
 from pipelines.store import CheckRecord, Table
-from pipelines.store.files import sha256_of
 
 __all__ = ["STAGES"]
 
@@ -114,16 +113,7 @@ def rating_model(inputs: Inputs, settings: Settings, report: Report) -> Iterable
     )
     if withheld is not None:
         report.stats["withheld"] = withheld
-    rows = pl.DataFrame(
-        [{"file": f.name, "bytes": f.stat().st_size, "sha256": sha256_of(f)} for f in files]
-    )
-    yield Table(
-        f"{inputs.domain}.rating_model",
-        [rows],
-        lambda: report.stats,
-        ordered=False,
-        files=lambda: files,
-    )
+    yield files_table(f"{inputs.domain}.rating_model", files, report)
 
 
 def _held_out(inputs: Inputs, settings: Settings) -> tuning.HeldOut:

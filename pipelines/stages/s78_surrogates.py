@@ -11,9 +11,8 @@ import polars as pl
 from pipelines import raters, surrogates
 from pipelines.config import Settings
 from pipelines.contracts import SURROGATE_DOMAINS
-from pipelines.stages._stage import Inputs, Report, Stage, tables
+from pipelines.stages._stage import Inputs, Report, Stage, files_table, tables
 from pipelines.store import Table
-from pipelines.store.files import sha256_of
 
 __all__ = ["STAGES"]
 
@@ -47,16 +46,7 @@ def rating_surrogate(inputs: Inputs, settings: Settings, report: Report) -> Iter
     made = taught.model.metadata
     report.stats.update(teacher=made["teacher"], **made["counts"], loss=taught.course)
     report.texts["fidelity"] = taught.markdown()
-    rows = pl.DataFrame(
-        [{"file": f.name, "bytes": f.stat().st_size, "sha256": sha256_of(f)} for f in files]
-    )
-    yield Table(
-        f"{domain}.rating_surrogate",
-        [rows],
-        lambda: report.stats,
-        ordered=False,
-        files=lambda: files,
-    )
+    yield files_table(f"{domain}.rating_surrogate", files, report)
     yield Table(
         f"{domain}.surrogate_fidelity",
         [taught.fidelity],
