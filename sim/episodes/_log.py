@@ -219,7 +219,7 @@ class VectorEpisodeRecorder(_VectorWrapper):
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """Step all environments, and record the steps unless they raise."""
         observations, rewards, terminated, truncated, infos = super().step(actions)
-        last = infos.get("final_obs", observations)
+        last: Any = infos.get("final_obs", observations)
         for n, open_one in enumerate(self._open):
             assert open_one is not None
             end = bool(terminated[n]), bool(truncated[n])
