@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import shlex
 import shutil
 import sys
 import threading
@@ -32,7 +33,8 @@ from pipelines.cli.options import (
     shown_outcomes,
     table,
 )
-from pipelines.paths import needs_folder
+from pipelines.config import load_settings
+from pipelines.paths import home_path, needs_folder
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -498,7 +500,8 @@ def _render(screen: Console, payload: dict[str, Any]) -> None:
     screen.print(
         f"Checks: {shown_outcomes(checks)}.  "
         f"Took {payload['seconds']:.0f} s.  "
-        f"Store: {payload['home']}"
+        f"Store: {payload['home']}",
+        soft_wrap=True,
     )
     for name in checks["warned"]:
         screen.print(f"  [yellow]![/] {name}")
@@ -506,11 +509,17 @@ def _render(screen: Console, payload: dict[str, Any]) -> None:
         screen.print(f"  - left out, no files: {', '.join(payload['left_out'])}")
     if payload["releases"]:
         program = _program()
+        # Commands of another home than the one that they take by themselves name it.
+        home = payload["home"]
+        own = home == str(home_path(load_settings().runtime.home))
+        of_home = "" if own else f" --home {shlex.quote(home)}"
+        argument = "" if own else f", home={home!r}"
+        first = payload["releases"][0]["domain"]
         lines = (
-            (f"{program} episode", "watch a simulated user rate what it is shown"),
-            (f"{program} release show", "what was published, and how it was checked"),
-            (f"{program} ui", f"the DAG in your browser: {payload['ui']}"),
-            (f"{program} run --data <folder>", "the same on real files (docs/data.md)"),
+            (f"{program} episode{of_home}", "watch a simulated user rate what it is shown"),
+            (f"{program} release show{of_home}", "what was published, and how it was checked"),
+            (f"{program} ui{of_home}", f"the DAG in your browser: {payload['ui']}"),
+            (f"{program} run --data <folder>{of_home}", "the same on real files (docs/data.md)"),
         )
         width = max(len(command) for command, _ in lines)
         screen.print(
@@ -518,7 +527,7 @@ def _render(screen: Console, payload: dict[str, Any]) -> None:
             + "".join(f"  {command:{width}}  {what}\n" for command, what in lines)
             + "\n"
             "  from sim import open_release\n"
-            f"  open_release('{payload['releases'][0]['domain']}@latest')['items'].polars()",
+            f"  open_release('{first}@latest'{argument})['items'].polars()",
             soft_wrap=True,
             highlight=False,
             markup=False,
