@@ -22,6 +22,9 @@ from support.rating_model import (
 )
 from support.running import copy_tables
 
+from pipelines.context import PipelineContext
+from pipelines.raters import SurrogateModel, SurrogateRater
+from pipelines.stages import build, stage_of
 from pipelines.store import Store
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(900)]
@@ -71,11 +74,26 @@ def _checked(home: Path) -> tuple[Any, ...]:
     version = store.current("movies.rating_model").version
     assert set(rows["rater"]) == {f"llm:movies.rating_model@{version}"}
     assert set(rows["status"]) == {"ok"}
-    assert rows.height == 100
+    assert rows.height == 400
     report = store.current("movies.rater_report").read()
     own = report.filter(pl.col("predictor").str.starts_with("llm:"), pl.col("metric") == "rmse")
     assert own.height
     return scores.version, answers_of(home)
+
+
+def test_surrogate_of_the_rating_model_says_that_its_teacher_is_a_language_model(
+    scored: Path, forked: ForkServer
+) -> None:
+    """It is none itself; 400 answers are too few for figures."""
+    assert score(forked, scored, "transformers")[0] == 0
+    context = PipelineContext({"runtime": {"home": str(scored)}})
+    built = build(stage_of("movies.rating_surrogate"), context)
+    rater = SurrogateRater(SurrogateModel.load(built.snapshots["movies.rating_surrogate"].path))
+    teacher = rater.metadata()["teacher"]
+    assert rater.name == f"surrogate:{teacher['rater']}"
+    assert teacher["rater"].startswith("llm:movies.rating_model@")
+    assert teacher["language_model"]
+    assert not rater.language_model
 
 
 @pytest.fixture(scope="module")

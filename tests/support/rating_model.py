@@ -41,7 +41,7 @@ def score(
         "scoring.rater": "llm",
         "scoring.layout": "ledger",
         "scoring.calibration": "model",
-        "scoring.max_pairs": "100",
+        "scoring.max_pairs": "400",
         "scoring.judged": "20",
         "engine.kind": kind,
         "engine.model": MODEL,
