@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import polars as pl
 
-__all__ = ["BLOCK", "PAIRS", "block_size", "cohort_of", "in_cohort"]
+__all__ = ["BLOCK", "PAIRS", "PERSONAS", "block_size", "cohort_of", "in_cohort"]
 
-#: Personas of a cohort whose rows are stored, planned and scored together at most (count).
+#: Personas of a cohort whose rows are stored in the same files at most (count).
 BLOCK = 100_000
-#: Pairs of a cohort that are planned and scored together, unless one persona has more (count):
-#: a row of a plan takes about 100 bytes of memory, and twice that while it is cut into shards.
-PAIRS = 4_194_304
+#: Personas, and pairs unless one persona has more, that are planned and scored together at most
+#: (counts): what of them is in memory stays far below 2 GB (benchmarks/scale).
+PERSONAS, PAIRS = 50_000, 2_097_152
 
 
 def block_size(pairs: int) -> int:
@@ -19,9 +19,9 @@ def block_size(pairs: int) -> int:
     It is halved as often as need be, so that a few more items move no persona to another block.
 
     >>> block_size(10), block_size(200), block_size(220), block_size(10_000_000)
-    (100000, 12500, 12500, 1)
+    (50000, 6250, 6250, 1)
     """
-    size = BLOCK
+    size = PERSONAS
     while size > 1 and size * pairs > PAIRS:
         size //= 2
     return size

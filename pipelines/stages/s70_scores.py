@@ -10,6 +10,7 @@ import uuid
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
+from copy import copy
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -42,7 +43,7 @@ _MODELS = ("llm", "listwise")
 #: Tables of one domain that raters may read beside what all domains have.
 _OWN = {"products": ("choice_set_items", "facets")}
 #: Probabilities at most, of pairs of whole personas, that the summary of a table is about (count).
-_SUMMARISED = 10_000_000
+_SUMMARISED = 4_000_000
 #: Personas that the comparison of replicates draws from (count): more than it takes.
 _CONSISTENT = 100
 #: Pairs of a scale of ten answers that are rated at once (counts): models take longer.
@@ -135,6 +136,7 @@ def preference_scores(inputs: Inputs, settings: Settings, report: Report) -> Ite
     readings: Counter[str] = Counter()
     sampled: list[pl.DataFrame] = []
     shards: raters.Shards | None = None
+    work: _ShardWork | None = None
     with ExitStack() as stack:
         rater: raters.Rater | None = None
         learned: _Learned | None = None
@@ -151,7 +153,9 @@ def preference_scores(inputs: Inputs, settings: Settings, report: Report) -> Ite
                     rater = stack.enter_context(closing(opened))
                 elif block.number:
                     rater = _for_block(rater, inputs, people)
-                _score(_Opened(inputs, settings, shards, rater, block), planned, report)
+                now = _Opened(inputs, settings, shards, rater, block)
+                work = _ShardWork(now) if work is None else work.of_block(now)
+                _score(work, now, planned, report)
             if rater is not None:
                 few = max(1, 100 // len(blocks))
                 readings.update(raters.persona_readings(rater, people, items, max_texts=few))
@@ -194,14 +198,14 @@ def preference_scores(inputs: Inputs, settings: Settings, report: Report) -> Ite
     report.shown.update({name: v for name, v in facts.items() if isinstance(v, int | float)})
 
 
-def _score(opened: _Opened, planned: int, report: Report) -> None:
+def _score(work: _ShardWork, opened: _Opened, planned: int, report: Report) -> None:
     """Score the missing shards of a block; `planned` are the cohort's pairs (count)."""
     inputs, settings, shards = opened.inputs, opened.settings, opened.shards
     earlier, later = shards.scored, max(planned - shards.planned, 0)
     show = report.advance(f"{inputs.domain}: score pairs of {inputs.partition}")
     with closing(open_executor(settings.execution)) as executor:
         shards.run(
-            _ShardWork(opened),
+            work,
             executor,
             rounds=settings.execution.max_rounds,
             error_budget=settings.serving.error_budget,
@@ -285,6 +289,12 @@ class _ShardWork:
                 "scratch": str(inputs.scratch),
             }
         )
+
+    def of_block(self, opened: _Opened) -> _ShardWork:
+        """The same work on another block: a worker keeps what it fitted."""
+        made = copy(self)
+        made._opened, made._block = opened, opened.block
+        return made
 
     def __call__(self, piece: Piece, advance: Advance) -> dict[str, Any]:
         opened = self._opened or _reopened(self._job, self._block)

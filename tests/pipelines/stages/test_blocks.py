@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,8 @@ from support import small_release
 
 from pipelines import cohorts, raters
 from pipelines.errors import ContractError, EngineError
-from pipelines.stages import Built, PipelineContext, build, stage_of
+from pipelines.execution import Advance, Done, LocalExecutor, Piece, Work
+from pipelines.stages import Built, PipelineContext, build, s70_scores, stage_of
 from pipelines.stages.s70_scores import _blocks
 from pipelines.store import Store
 
@@ -81,6 +84,33 @@ def test_other_blocks_are_kept_as_they_are(tmp_path: Path, monkeypatch: pytest.M
     _, again = scored(tmp_path / "home", rater="mean")
     assert again.report.shown["scored_now"] == PAIRS
     assert again.report.carried
+
+
+class Worker(LocalExecutor):
+    """Gets its work as another process would."""
+
+    def map(self, work: Work, pieces: Sequence[Piece], advance: Advance) -> Iterator[Done]:
+        return super().map(pickle.loads(pickle.dumps(work)), pieces, advance)
+
+
+@pytest.mark.parametrize("rater", ["statistical", "mean"])
+def test_a_worker_opens_each_block_and_fits_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rater: str
+) -> None:
+    monkeypatch.setattr(cohorts, "PAIRS", PAIRS)
+    _, here = scored(tmp_path / "here", rater=rater)
+    opened, open_rater = [], raters.open_rater
+
+    def counting(*args: Any, **tables: Any) -> Any:
+        opened.append(tables["persona_embeddings"].height)
+        return open_rater(*args, **tables)
+
+    monkeypatch.setattr(raters, "open_rater", counting)
+    monkeypatch.setattr(s70_scores, "open_executor", Worker)
+    _, there = scored(tmp_path / "there", rater=rater)
+    assert there.snapshots[SCORES].version == here.snapshots[SCORES].version
+    # By the driver and by the worker, each with the vectors of the first block.
+    assert opened == [3, 3]
 
 
 def test_finished_blocks_outlive_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,114 @@
+"""Peak memory and time of planning and scoring a large cohort by the statistical rater.
+
+python benchmarks/scale/cohort.py [--personas 100000 400000] [--home FOLDER]
+
+Items and people are those of the tests' small release, the personas copies of its six; vectors of
+personas and items have 384 random numbers. Each size is measured in a process of its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+WIDTH = 384
+
+
+def vectors(key: str, ids: pl.Series) -> pl.DataFrame:
+    """Random unit vectors."""
+    raw = np.random.default_rng(0).standard_normal((len(ids), WIDTH), dtype=np.float32)
+    raw /= np.linalg.norm(raw, axis=1, keepdims=True)
+    return pl.DataFrame(
+        {
+            key: ids,
+            "model": ["random"] * len(ids),
+            "text_sha256": ["0" * 64] * len(ids),
+            "vector": pl.Series(raw).arr.to_list(),
+        }
+    )
+
+
+def prepare(home: Path, count: int) -> None:
+    """Commit the tables that scores are made from."""
+    # A folder of the tests has the name of the package.
+    sys.path[:0] = [str(REPOSITORY), str(REPOSITORY / "tests")]
+    from support import small_release
+
+    from pipelines.store import Store
+
+    frames = small_release.frames()
+    six = small_release.conform("movies.personas", frames["movies.personas"])
+    ids = pl.Series("persona_id", [f"persona:default:{n:07}" for n in range(count)])
+    people = six[np.arange(count) % six.height].with_columns(ids)
+    small_release.build(home)
+    store = Store(home)
+    for dataset, frame in (
+        ("movies.personas", people),
+        ("movies.persona_embeddings", vectors("persona_id", ids)),
+        ("movies.item_embeddings", vectors("item_id", frames["movies.items"]["item_id"])),
+    ):
+        conformed = small_release.conform(dataset, frame)
+        store.commit(dataset, conformed, code_version="benchmark")
+
+
+def score(home: Path) -> None:
+    """Plan and score the cohort; print what it took as JSON."""
+    from pipelines.context import PipelineContext
+    from pipelines.stages import build, stage_of
+
+    chosen = {"scale": "1-5", "max_pairs": 100_000_000, "rater": "statistical", "seed": 7}
+    context = PipelineContext({"runtime": {"home": str(home)}, "scoring": chosen})
+    took = {}
+    for name in ("score_plan", "preference_scores"):
+        begun = time.process_time()
+        built = build(stage_of(f"movies.{name}"), context, cohort="default")
+        took[name] = time.process_time() - begun
+        rows = built.snapshots[f"movies.{name}"].rows
+        took[f"{name}_mb"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    print(json.dumps({**took, "rows": rows}))
+
+
+def main() -> None:
+    """Measure each size, and print a table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--personas", type=int, nargs="+", default=[100_000, 400_000])
+    parser.add_argument("--home", type=Path)
+    parser.add_argument("--step", choices=["prepare", "score"], help=argparse.SUPPRESS)
+    asked = parser.parse_args()
+    home = asked.home or Path(tempfile.mkdtemp(prefix="understudy-cohort-"))
+    if asked.step == "prepare":
+        prepare(home, asked.personas[0])
+    elif asked.step == "score":
+        score(home)
+    else:
+        print("| personas | pairs | plan, CPU s | scores, CPU s | plan, MiB | scores, MiB | load |")
+        print("|--:|--:|--:|--:|--:|--:|--:|")
+        for count in asked.personas:
+            here = str(home / str(count))
+            command = [sys.executable, __file__, "--home", here, "--personas", str(count), "--step"]
+            if not Path(here).exists():
+                subprocess.run([*command, "prepare"], check=True)
+            done = subprocess.run([*command, "score"], check=True, capture_output=True, text=True)
+            found = json.loads(done.stdout.splitlines()[-1])
+            print(
+                f"| {count:,} | {found['rows']:,} | {found['score_plan']:.0f} | "
+                f"{found['preference_scores']:.0f} | {found['score_plan_mb']:,.0f} | "
+                f"{found['preference_scores_mb']:,.0f} | "
+                f"{os.getloadavg()[0]:.1f} |",
+                flush=True,
+            )
+
+
+if __name__ == "__main__":
+    main()
