@@ -130,12 +130,12 @@ def test_the_asset_graph_shows_every_stage(browser: WebDriver, dagster_ui: str) 
     browser.get(f"{dagster_ui}/asset-groups")
     for group in ("shared", "movies", "books", "games", "products", "ablations", "training"):
         _see(browser, group)
-    _picture(browser, "asset_groups")
-    ActionChains(browser).key_down(Keys.ALT).send_keys("e").key_up(Keys.ALT).perform()
-    _see_nodes(browser)
     WebDriverWait(browser, PATIENCE).until(
         lambda page: "fetching" not in page.find_element(By.TAG_NAME, "body").text.lower()
     )
+    _picture(browser, "asset_groups")
+    ActionChains(browser).key_down(Keys.ALT).send_keys("e").key_up(Keys.ALT).perform()
+    _see_nodes(browser)
     time.sleep(3)  # the layout is animated; only the picture needs this
     _picture(browser, "asset_graph")
 
