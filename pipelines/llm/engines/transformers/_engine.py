@@ -210,7 +210,8 @@ def _packing_error(model: Model) -> float:
 
     dice = np.random.default_rng(0)
     size = min(model.embeddings, model.vocabulary)
-    length = min(16, model.context // 2)
+    # Long enough for a row that is read by runs.
+    length = min(32, model.context // 2)
     shared = length // 4
     prompts = dice.integers(size, size=(4, length)).astype(np.int32)
     prompts[:, :shared] = prompts[0, :shared]

@@ -17,6 +17,7 @@ from pipelines.llm.engines.testing import question
 from pipelines.llm.engines.transformers import TransformersEngine
 from pipelines.llm.engines.transformers._engine import _packer
 from pipelines.llm.engines.transformers._model import Model
+from pipelines.llm.engines.transformers._trie import Run, triangle
 
 STARS = Choice(("1", "2", "3", "4", "5"))
 
@@ -205,16 +206,17 @@ def test_a_model_that_cannot_be_packed_is_refused(one_thread: None) -> None:
     assert _packer(Model(recurrent, 128), ServingSettings(prefix_reuse=False)) is None
 
 
+@pytest.mark.parametrize("wrong", ["mask", "runs"])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_a_row_that_sees_other_prompts_is_refused(
-    tiny_model: Path, monkeypatch: pytest.MonkeyPatch, dtype: str, one_thread: None
+    tiny_model: Path, monkeypatch: pytest.MonkeyPatch, dtype: str, wrong: str, one_thread: None
 ) -> None:
-    import torch
+    bias = Model._bias
 
-    def causal(model: Model, seen: Any, base: int) -> torch.Tensor:
-        size = len(seen)
-        bias = torch.full((size, base + size), torch.finfo(model.dtype).min, dtype=model.dtype)
-        return bias.triu(base + 1)[None, None]
+    def causal(model: Model, seen: Any, base: int, runs: list[Run]) -> Any:
+        if wrong == "mask":
+            return bias(model, triangle(len(seen)), base, [])
+        return bias(model, seen, base, [Run(0, len(seen), ())])
 
     _open(tiny_model, dtype=dtype)
     monkeypatch.setattr(Model, "_bias", causal)
