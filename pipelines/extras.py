@@ -24,19 +24,22 @@ _JOINED = frozenset({"all", "dev", "ui"})
 
 @cache
 def _extras() -> dict[str, str]:
-    """The first extra of each optional distribution, by normalised name."""
+    """The first extra of each distribution that the core does without, by normalised name."""
     try:
         lines = requires("understudy") or []
     except PackageNotFoundError:  # run from a checkout that is not installed
         lines = []
     found: dict[str, str] = {}
+    core = set()
     for line in lines:
         name, _, marker = line.partition(";")
         extra = re.search(r"""extra == ['"]([\w-]+)['"]""", marker)
         distribution = re.match(r"[\w.-]+", name.strip())
         if extra and distribution and extra[1] not in _JOINED and distribution[0] != "understudy":
             found.setdefault(_normalised(distribution[0]), extra[1])
-    return found
+        elif distribution and not extra:
+            core.add(_normalised(distribution[0]))
+    return {name: extra for name, extra in found.items() if name not in core}
 
 
 def _normalised(name: str) -> str:

@@ -15,7 +15,6 @@ from filelock import FileLock
 from hypothesis import settings as hypothesis_settings
 from support.fork_server import ForkServer
 from support.object_store import BUCKET, s3_server, use
-from support.rating_model import TRAINED
 from support.running import copy_tables, published_options, run_understudy
 from support.tiny_models import save_word_encoder, tiny_checkpoint
 
@@ -158,6 +157,7 @@ def published_home(shared_folder: Path, understudy: Path, word_encoder: Path) ->
 @pytest.fixture(scope="session")
 def rating_home(shared_folder: Path, understudy: Path, published_home: Path) -> Path:
     """The published home with a rating model that was trained on its people; tests only read it."""
+    from support.rating_model import TRAINED  # it loads NumPy, which must come after `fix`
 
     def train(home: Path) -> None:
         copy_tables(published_home, home)

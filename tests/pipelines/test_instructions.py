@@ -58,6 +58,11 @@ print(*{(p["architecture"], p["num_threads"]) for p in blas}, features["X86_V4"]
     assert " ".join(fresh("-c", code)) == "('Haswell', 1) False"
 
 
+@capable
+def test_tests_themselves_run_with_fixed_instructions():
+    assert instructions.portable()
+
+
 def test_native_is_part_of_every_identity(monkeypatch):
     for name, value in instructions.VARIABLES.items():
         monkeypatch.setenv(name, value)
