@@ -144,7 +144,7 @@ def check_duckdb(_settings: Settings, _home: Path) -> Finding:
 
 
 def check_instructions(_settings: Settings, _home: Path) -> Finding:
-    """Whether tables made here have the versions that they have on other processors."""
+    """Check whether tables made here are byte-identical to those of other x86-64 processors."""
     if os.environ.get(instructions.SWITCH) == "native":
         return _ok(f"native, as {instructions.SWITCH} says: versions are this processor's")
     if set_here := instructions.foreign():

@@ -39,7 +39,7 @@ class Contract:
     #: Total order in which rows are written, so that equal content gives equal bytes; default: by
     #: the key.
     order: tuple[str, ...] = ()
-    #: Whether the rows of each cohort of personas are stored in files of their own; the order
+    #: True if each cohort of personas has Parquet files of its own; the order
     #: begins with ``persona_id``.
     by_cohort: bool = False
 

@@ -223,7 +223,7 @@ class _Block:
     end: str | None = None
 
     def rows(self, column: str = "persona_id") -> pl.Expr:
-        """Whether a row is of them."""
+        """Filter of the rows of the block's personas."""
         chosen = pl.lit(value=True)
         if self.first is not None:
             chosen &= pl.col(column) >= self.first

@@ -192,7 +192,7 @@ def test_card_and_command_count_checks_alike(published_home: Path, forked: ForkS
 def test_films_alone_without_avx512_are_the_films_of_a_run_of_everything(
     published_home: Path, word_encoder: Path, understudy: Path, tmp_path: Path
 ) -> None:
-    # What the C library and OpenBLAS choose by the processor, and threads, decide no byte.
+    # Other kernels of the C library, and other numbers of threads, must give the same bytes.
     other = {
         "GLIBC_TUNABLES": "glibc.cpu.hwcaps=-AVX512F,-AVX512VL,-AVX512BW",
         "OMP_NUM_THREADS": "3",

@@ -54,7 +54,7 @@ def ask(task: dict[str, Any]) -> dict[str, Any]:
     )
     found: list[Any] = [None] * len(requests)
     try:
-        # What is made at the first question is no part of a rate.
+        # The first request compiles and allocates: it is left out of the rate.
         list(engine.submit(requests[:1]))
         clock, cpu = time.monotonic(), time.process_time()
         for answer in engine.submit(requests[1:]):
