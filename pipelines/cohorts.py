@@ -37,7 +37,7 @@ def cohort_of(column: str = "persona_id") -> pl.Expr:
 
 
 def in_cohort(cohort: str, column: str = "persona_id") -> pl.Expr:
-    """Filter of one cohort's rows, as a range of persona ids, so that readers skip other row groups.
+    """Filter of one cohort's rows: a range of persona ids, so that readers skip row groups.
 
     >>> ids = pl.DataFrame({"persona_id": ["persona:a-1:0", "persona:a:0", "persona:ab:0"]})
     >>> ids.filter(in_cohort("a"))["persona_id"].to_list()

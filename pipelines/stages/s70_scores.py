@@ -273,7 +273,7 @@ class _ShardWork:
     def __init__(self, opened: _Opened) -> None:
         inputs = opened.inputs
         self._opened: _Opened | None = opened
-        self._block = getattr(opened, "block", _Block())
+        self._block = opened.block
         self._mark, mark = inputs.scratch / "mark", uuid.uuid4().hex
         with storage_errors(self._mark):
             inputs.scratch.mkdir(parents=True, exist_ok=True)
