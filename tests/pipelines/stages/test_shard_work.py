@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from pipelines.config import load_settings
-from pipelines.stages.s70_scores import _ShardWork
+from pipelines.stages.s70_scores import _Block, _ShardWork
 
 
 class Tables(dict):
@@ -23,7 +23,8 @@ class Tables(dict):
 @pytest.fixture
 def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> _ShardWork:
     monkeypatch.setenv("UNDERSTUDY_SERVING__API_KEY", "correct-horse")
-    opened = SimpleNamespace(inputs=Tables(tmp_path / "parts"), settings=load_settings())
+    tables = Tables(tmp_path / "parts")
+    opened = SimpleNamespace(inputs=tables, settings=load_settings(), block=_Block())
     return _ShardWork(opened)  # type: ignore[arg-type]
 
 
