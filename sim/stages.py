@@ -126,7 +126,12 @@ _POLICIES = Stage(
 
 
 def scores_stage(
-    domain: str, *, grid: str = "small", seeds: int = 3, models: Sequence[str] = ()
+    domain: str,
+    *,
+    grid: str = "small",
+    seeds: int = 3,
+    cases: int | None = None,
+    models: Sequence[str] = (),
 ) -> Stage:
     """The stage of the scores of a suite's configurations on the latest release of a domain.
 
@@ -138,6 +143,8 @@ def scores_stage(
         `small` (one option changed at a time) or `full`.
     seeds
         Independent seeds (count).
+    cases
+        Cases of each test and seed that are asked at most (count); None: all.
     models
         Models of the configured engine that are judged beside the raters without one; the
         configured one is judged anyway if `scoring.rater` is `llm`.
@@ -172,6 +179,7 @@ def scores_stage(
                 domain,
                 settings,
                 answer_store=answers,
+                sample=cases,
                 run_id=inputs.run_id,
             )
 
@@ -194,7 +202,7 @@ def scores_stage(
                 (dataset,),
                 make,
                 version,
-                {"grid": grid, "seeds": seeds, "models": list(models)},
+                {"grid": grid, "seeds": seeds, "cases": cases, "models": list(models)},
                 {s.dataset: s.version for s in suite.cases.values()},
                 # Cells are kept one by one, under all that decides them.
                 reusable=False,

@@ -25,6 +25,8 @@ class SuiteConfig(dg.Config):
         `small` (one option changed at a time) or `full`.
     seeds
         Independent seeds (count).
+    cases
+        Cases of each test and seed that are asked at most (count); None: all.
     models
         Models of the configured engine that are judged beside the raters without one; the
         configured one is judged anyway if `scoring.rater` is `llm`.
@@ -32,6 +34,7 @@ class SuiteConfig(dg.Config):
 
     grid: str = "small"
     seeds: int = 3
+    cases: int | None = None
     models: list[str] = Field(default_factory=list)
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from pipelines.scales import RatingScale, rescale, scale_named
+from pipelines.seeding import hash_text, uniform
 
 if TYPE_CHECKING:
     import polars as pl
@@ -74,6 +75,35 @@ class Cases:
         named = "user" if "user" in self.personas.columns else "persona_id"
         ids = self.personas[named].to_list()
         return [ids[p] for p in self.person]
+
+    def sample(self, count: int | None) -> Cases:
+        """At most `count` of the cases, evenly over users and wants; all of them for None.
+
+        The same cases in every wording. Within a user and want they are drawn by hash.
+        """
+        if count is None or count >= len(self):
+            return self
+        luck = uniform(0, hash_text(self.test), 0, np.arange(len(self)))
+        _, user = np.unique(self.users, return_inverse=True)
+        order = np.lexsort((luck, self.want, user))
+        first = np.empty(len(self), dtype=np.int64)
+        # Cases of a user and want stand together: the turn of each is its place behind the first.
+        apart = np.flatnonzero(
+            np.diff(user[order], prepend=-1).astype(bool)
+            | np.diff(self.want[order], prepend=-2).astype(bool)
+        )
+        starts = np.repeat(apart, np.diff(apart, append=len(self)))
+        first[order] = np.arange(len(self)) - starts
+        kept = np.sort(np.lexsort((luck, first))[:count])
+        return replace(
+            self,
+            person=self.person[kept],
+            item=self.item[kept],
+            want=self.want[kept],
+            group=[self.group[n] for n in kept],
+            history=self.history[kept],
+            ratings=self.ratings[kept],
+        )
 
 
 @dataclass(frozen=True)

@@ -241,6 +241,8 @@ class SuiteContext:
     raters: RaterCache
     results: ResultCache
     k: int = RETRIEVED
+    #: Cases of each test that are asked (count; None: all of them).
+    sample: int | None = None
     max_block: int = BLOCK
     _retrievers: dict[str, Any] = field(default_factory=dict)
     _loaded: dict[tuple[str, int, str], Cases] = field(default_factory=dict)
@@ -258,6 +260,7 @@ class SuiteContext:
         answer_store: AnswerStore | None = None,
         engines: Callable[[EngineSettings], Engine] | None = None,
         k: int = RETRIEVED,
+        sample: int | None = None,
         max_block: int = BLOCK,
         run_id: str | None = None,
     ) -> SuiteContext:
@@ -300,16 +303,17 @@ class SuiteContext:
             opened,
             ResultCache(store.home, "ablations"),
             k,
+            sample,
             max_block,
         )
 
     def questions(self, test: str, draw: int, wording: str = "own") -> Cases:
-        """The cases of a test under one draw, with hand-made personas in this wording."""
+        """The asked cases of a test under one draw, with hand-made personas in this wording."""
         key = (test, *_drawn_and_worded(test, draw, wording))
         if key not in self._loaded:
             self._loaded[key] = load_cases(
                 test, key[1], self.cases, self.suite, self.raters.frame, key[2]
-            )
+            ).sample(self.sample)
         return self._loaded[key]
 
     @property
@@ -332,6 +336,7 @@ class SuiteContext:
         worded = {"wording": wording, "texts": wording_digest(wording)}
         return {
             **(worded if wording != "own" else {}),
+            **({"sample": self.sample} if self.sample is not None else {}),
             "code": CODE_VERSION,
             "test": test,
             "rater": self.raters.identity(spec, options.scale, *options.prompt),

@@ -170,6 +170,12 @@ def _introduction(result: SuiteResult) -> list[str]:
         + f" over all seeds; {found} of {result.wanted_series} series"
         + (f" ({', '.join(ways)})." if ways else "."),
     ]
+    if result.sample is not None:
+        lines += [
+            "",
+            f"A sample: at most {result.sample:,} cases of each test and seed, spread evenly over "
+            "users and over what is a success, the same for every row.",
+        ]
     empty = _without_cases(result, result.configurations[0])
     if empty:
         lines += [

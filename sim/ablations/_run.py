@@ -90,6 +90,8 @@ class SuiteResult:
     wanted_series: int
     reused: int
     made: int
+    #: Cases asked of each test and draw at most (count); None: all of them.
+    sample: int | None = None
 
     def baseline(self, rater: str) -> Configuration:
         """The first configuration of a rater."""
@@ -165,7 +167,7 @@ def run_suite(
     wanted = int(context.cases["series"].manifest.stats["wanted_series"])
     return SuiteResult(
         context.suite, str(context.release), tuple(seeds), made, asked, counts, wanted,
-        reused, total - reused,
+        reused, total - reused, context.sample,
     )  # fmt: skip
 
 

@@ -60,6 +60,16 @@ def ablate(
     seeds: Annotated[
         int, typer.Option("--seeds", min=1, help="Independent seeds (count), from 0 on.")
     ] = 3,
+    cases: Annotated[
+        int | None,
+        typer.Option(
+            "--cases",
+            min=1,
+            show_default=False,
+            help="Ask at most so many cases of each test and seed (count), spread evenly over "
+            "users; a model's full grid takes hours. Default: all.",
+        ),
+    ] = None,
     sealed: Annotated[
         bool,
         typer.Option(
@@ -89,8 +99,8 @@ def ablate(
     Every cell is kept in the home: a run that was stopped goes on where it was, and the same
     run again only writes the report.
 
-    JSON: {"suite", "release", "seeds", "cells", "reused", "counts", "files": {...}, "rows":
-    [{"rater", the options, per test "score", "low", "high", ...}]}.
+    JSON: {"suite", "release", "seeds", "sample", "cells", "reused", "counts", "files": {...},
+    "rows": [{"rater", the options, per test "score", "low", "high", ...}]}.
     """
     tree = open_settings(None, config, overrides_of(home, settings))
     instructions.fix()  # before NumPy is loaded
@@ -102,6 +112,7 @@ def ablate(
         release or f"{suite}@latest",
         grid=grid,
         seeds=tuple(range(seeds)),
+        cases=cases,
         sealed=sealed,
         retrieved=retrieved,
         out=out,
@@ -140,6 +151,7 @@ def _run(
     *,
     grid: Any,
     seeds: tuple[int, ...],
+    cases: int | None,
     sealed: bool,
     retrieved: int,
     out: Path | None,
@@ -156,7 +168,13 @@ def _run(
     answers = AnswerStore(home, settings.serving) if asking else None
     try:
         context = SuiteContext.open(
-            store, store.release(release), suite, settings, answer_store=answers, k=retrieved
+            store,
+            store.release(release),
+            suite,
+            settings,
+            answer_store=answers,
+            k=retrieved,
+            sample=cases,
         )
         with progress_bar(f"suite {suite}", disable=quiet) as advance:
             result = run_suite(
@@ -182,6 +200,7 @@ def _payload(result: SuiteResult, files: dict[str, Path]) -> dict[str, Any]:
         "suite": result.suite.domain,
         "release": result.release,
         "seeds": list(result.seeds),
+        "sample": result.sample,
         "cells": result.made + result.reused,
         "reused": result.reused,
         "counts": result.counts,

@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from support.ablation_release import Opened, settings_of
 
 from pipelines.ablations import WORDINGS
@@ -23,13 +25,32 @@ from pipelines.raters import OK, RatingBatch
 from pipelines.scales import SCALES
 from pipelines.store import Store
 from sim.ablations import Options, RaterSpec, comparisons, markdown, run_suite, scores_frame, table
-from sim.ablations._cases import TESTS
+from sim.ablations._cases import TESTS, Cases
 from sim.ablations._context import answers, blocks, recall
 from sim.ablations._raters import system_text
 
 BASE = Options("1-10", "-", "-", "embedding", "none")
 STATISTICAL = RaterSpec("statistical")
 LLM = RaterSpec("llm", EngineSettings(kind="scripted", model="rule"))
+
+
+N = st.integers(1, 50)
+
+
+def _questions(cases: list[tuple[int, int]]) -> Cases:
+    """Cases of (person, want), each about an item of its own, without histories."""
+    count = len(cases)
+    return Cases(
+        "genres",
+        pl.DataFrame({"persona_id": [f"p{n}" for n in range(5)]}),
+        np.array([person for person, _ in cases], dtype=np.int64),
+        np.arange(count),
+        np.array([want for _, want in cases], dtype=np.int64),
+        ["comedy"] * count,
+        np.empty((count, 0), dtype=np.int64),
+        np.empty((count, 0)),
+        SCALES["1-10"],
+    )
 
 
 class Witness:
@@ -330,6 +351,55 @@ def test_a_second_run_makes_nothing_and_gives_the_same(
     assert scores_frame(again).equals(scores_frame(first))
     more = run_suite(opened(where), [], seeds=(0, 1, 2))
     assert more.made == len(more.configurations), "one new cell per configuration for the new seed"
+
+
+def test_a_sample_is_spread_over_users_and_wants_and_is_the_same_in_every_wording(
+    opened: Opened,
+) -> None:
+    shop, whole = opened(sample=64), opened()
+    found = shop.questions("genres", 0)
+    assert len(found) == 64 < len(whole.questions("genres", 0))
+    every = whole.questions("genres", 0)
+    assert set(zip(found.users, found.want.tolist(), strict=True)) == set(
+        zip(every.users, every.want.tolist(), strict=True)
+    )
+    assert set(zip(found.users, found.item.tolist(), strict=True)) <= set(
+        zip(every.users, every.item.tolist(), strict=True)
+    )
+    other = shop.questions("genres", 0, "open-text")
+    assert other.users == found.users
+    assert other.item.tolist() == found.item.tolist()
+
+
+@given(cases=st.lists(st.tuples(st.integers(0, 4), st.integers(-1, 1)), max_size=40), count=N)
+def test_no_user_has_two_cases_more_than_another_that_has_cases_left(
+    cases: list[tuple[int, int]], count: int
+) -> None:
+    questions = _questions(cases)
+    kept = questions.sample(count)
+    assert len(kept) == min(count, len(cases))
+    left, asked = (
+        Counter(cases),
+        Counter(zip(kept.person.tolist(), kept.want.tolist(), strict=True)),
+    )
+    fewest = [asked[k] for k in left if asked[k] < left[k]]
+    assert all(n <= min(fewest, default=n) + 1 for n in asked.values())
+    assert set(kept.item.tolist()) <= set(questions.item.tolist())
+    assert len(set(kept.item.tolist())) == len(kept)
+
+
+def test_a_report_of_a_sample_says_so_and_shares_no_cell_with_the_whole(
+    opened: Opened, tmp_path: Path, home: Path
+) -> None:
+    where = shutil.copytree(home, tmp_path / "h")
+    few = run_suite(opened(where, sample=8), [], seeds=(0,))
+    assert "at most 8 cases of each test and seed" in markdown(few)
+    assert {c.scores["genres"].cases for c in few.configurations} == {8}
+    again = run_suite(opened(where, sample=8), [], seeds=(0,))
+    assert again.reused == few.made + few.reused
+    whole = run_suite(opened(where), [], seeds=(0,))
+    assert (whole.reused, whole.sample) == (0, None)
+    assert "at most" not in markdown(whole).split("\n\n")[2]
 
 
 def test_progress_goes_from_nothing_to_all_cells_and_never_back(
