@@ -77,7 +77,7 @@ def shuffled(text: str, rng: np.random.Generator) -> str:
 
 
 def written(
-    models: Path, count: int, chosen: str
+    models: Path, count: int, chosen: str, dtype: str
 ) -> Iterator[tuple[str, list[str], list[dict[str, Any]]]]:
     """Texts of the model per way of drawing in the chosen style, each drawn once."""
     from pipelines.personas import load_writer
@@ -86,7 +86,7 @@ def written(
         if style != chosen:
             continue
         settings = Settings(
-            engine={"kind": "transformers", "model": MODEL, "dtype": "bfloat16"},
+            engine={"kind": "transformers", "model": MODEL, "dtype": dtype},
             serving={"models": models, "batch_tokens": 65_536},
             personas={
                 "writer": "model",
@@ -113,6 +113,7 @@ def main() -> None:
     parser.add_argument("--write", type=int, default=0, help="texts of the model per setting")
     parser.add_argument("--every", type=int, default=1, help="judge every n-th known text only")
     parser.add_argument("--style", choices=("free", "slots"), default="slots", help="of --write")
+    parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32")
     given = parser.parse_args()
     nats = None
     if given.models:
@@ -136,7 +137,7 @@ def main() -> None:
         report("written by a large model for others", gates, [p["PERSONA"] for p in people], about)
     if given.write:
         quotes = []
-        for name, texts, rows in written(given.models, given.write, given.style):
+        for name, texts, rows in written(given.models, given.write, given.style, given.dtype):
             judge = plain if ", slots" in name else gates
             faults = report(name, judge, texts, rows)
             quotes += [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -91,4 +92,40 @@ def compare(
         value = float(np.mean([d.value for d in used]))
         users = sum(d.users for d in used)
         out.append(Difference("aggregate", value, float(low), float(high), float("nan"), users))
+    return out
+
+
+def mean_effect(
+    pairs: Sequence[tuple[pl.DataFrame, pl.DataFrame]], *, seed: int = 0
+) -> list[Difference]:
+    """Mean of left minus right over pairs of configurations, in probabilities of success.
+
+    Rows are those of :func:`compare`; cases that both sides of a pair rated count. The similarity
+    has no success and is left out. Intervals and p are over users, each with all of its cases and
+    pairs.
+    """
+    import polars as pl
+
+    key, judged = ["test", "seed", "case"], pl.col("chance").is_not_null()
+    parts = [
+        left.filter(judged)
+        .join(right.filter(judged).select(*key, other="chance"), on=key)
+        .select("test", "user", "chance", "other")
+        for left, right in pairs
+    ]
+    sums = (
+        pl.concat(parts)
+        .group_by("test", "user", maintain_order=True)
+        .agg(pl.col("chance", "other").sum(), cases=pl.len())
+        .sort("test", "user")
+    )
+    out = []
+    for (test,), users in sums.group_by("test", maintain_order=True):
+        left, right, cases = (users[name].to_numpy() for name in ("chance", "other", "cases"))
+        weights = user_weights(len(cases), RESAMPLES, seed)
+        draws = weights @ (left - right) / (weights @ cases)
+        low, high = np.quantile(draws, [0.025, 0.975])
+        value = float((left - right).sum() / cases.sum())
+        p = paired_permutation(left, right, seed)
+        out.append(Difference(str(test), value, float(low), float(high), p, len(cases)))
     return out

@@ -14,6 +14,7 @@ from pipelines.scales import SCALES
 from sim.ablations import aggregate, compare, configurations, kernel, score_of, seen
 from sim.ablations._cases import Cases, Human
 from sim.ablations._cells import STRENGTH, common_scale, scored, successes
+from sim.ablations._compare import mean_effect
 from sim.ablations._grid import Options
 from sim.environment.noise import perturb
 
@@ -310,6 +311,23 @@ def test_pairing_sees_what_separate_intervals_do_not() -> None:
     genres, _ = compare(frame(left), frame(right), (None, None), ("genres",))
     assert genres.low > 0
     assert genres.p < 0.01
+
+
+def test_an_effect_is_the_mean_over_pairs_of_configurations_by_hand() -> None:
+    # Two users, one with two cases; the option gains 0.5 in one pair and nothing in the other.
+    plain = frame({"a": [False, False], "b": [False]}).with_columns(chance=pl.lit(0.2))
+    better = plain.with_columns(chance=pl.lit(0.7))
+    (genres,) = mean_effect([(better, plain), (plain, plain)])
+    assert genres.value == pytest.approx(0.25)
+    assert (genres.low, genres.high) == (pytest.approx(0.25), pytest.approx(0.25))
+    assert (genres.users, genres.p) == (2, pytest.approx(0.5))
+
+
+def test_an_effect_counts_cases_that_both_sides_rated() -> None:
+    left = frame({"a": [True, True]}).with_columns(chance=pl.Series([0.9, None]))
+    right = frame({"a": [True, True]}).with_columns(chance=pl.Series([0.4, 0.1]))
+    (genres,) = mean_effect([(left, right)])
+    assert genres.value == pytest.approx(0.5)
 
 
 # -- the grid -----------------------------------------------------------------------------------

@@ -28,6 +28,7 @@ from sim.ablations import Options, RaterSpec, comparisons, markdown, run_suite, 
 from sim.ablations._cases import TESTS, Cases
 from sim.ablations._context import answers, blocks, recall
 from sim.ablations._raters import system_text
+from sim.ablations._report import option_effects
 
 BASE = Options("1-10", "-", "-", "embedding", "none")
 STATISTICAL = RaterSpec("statistical")
@@ -400,6 +401,25 @@ def test_a_report_of_a_sample_says_so_and_shares_no_cell_with_the_whole(
     whole = run_suite(opened(where), [], seeds=(0,))
     assert (whole.reused, whole.sample) == (0, None)
     assert "at most" not in markdown(whole).split("\n\n")[2]
+
+
+def test_a_full_grid_reports_what_each_option_is_worth_over_the_others(
+    opened: Opened, tmp_path: Path, home: Path
+) -> None:
+    where = shutil.copytree(home, tmp_path / "h")
+    full = run_suite(opened(where, sample=8), [], seeds=(0,), grid="full")
+    found = option_effects(full)
+    own = found.filter(pl.col("rater") == "statistical")
+    assert own.filter(pl.col("option") == "retrieval")["test"].unique().to_list() == ["collections"]
+    # Each of four other retrievals under each of three kinds of noise.
+    pairs = own.group_by("option", "value").agg(pl.col("pairs").first()).sort("option", "value")
+    assert pairs.rows() == [
+        ("perturbation", "gaussian", 5), ("perturbation", "greedy", 5),
+        ("retrieval", "features", 3), ("retrieval", "graph", 3),
+        ("retrieval", "none", 3), ("retrieval", "recent", 3),
+    ]  # fmt: skip
+    assert "## Options over the whole grid" in markdown(full)
+    assert not option_effects(run_suite(opened(where, sample=8), [], seeds=(0,))).height
 
 
 def test_progress_goes_from_nothing_to_all_cells_and_never_back(
