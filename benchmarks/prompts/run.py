@@ -3,8 +3,9 @@
     python benchmarks/prompts/run.py --home HOME --models MODELS --rows plain,1-5,8,0
 
 HOME is one that `understudy run` made from ml-latest-small; MODELS holds the checkpoint. A row is
-layout, scale, past ratings, worked examples. Answers are kept in HOME: rows that were measured
-cost no call, and a stopped run goes on. Test ratings are not read.
+layout, scale, past ratings, worked examples, and perhaps `item-first`: the film before the person
+(of the plain layout; such prompts share no beginning, and are not kept). Answers are kept in
+HOME: rows that were measured cost no call, and a stopped run goes on. Test ratings are not read.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import argparse
 import os
 import time
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +22,7 @@ import numpy as np
 
 from pipelines.config import EngineSettings, ServingSettings
 from pipelines.llm.answers import AnswerStore
-from pipelines.llm.engines import load_engine
+from pipelines.llm.engines import Answer, Engine, Request, load_engine
 from pipelines.llm.engines.tokens import model_tokenizer
 from pipelines.raters import LLMRater, fit_rater
 from pipelines.raters.report._calibrate import fit_calibration
@@ -33,6 +35,27 @@ from pipelines.store import Store
 ROWS = ("letter,1-10,10,0", "letter,1-5,10,0", "plain,1-10,8,0", "plain,1-5,8,0")
 _FOLDS = 5
 _SHOWN = ("rmse", "pairwise", "ece", "similarity")
+
+
+class ItemFirst:
+    """An engine that is asked with the item's block before the person's."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine, self.identity = engine, engine.identity
+        self.metadata, self.close = engine.metadata, engine.close
+
+    def submit(self, requests: Iterable[Request]) -> Iterator[Answer]:
+        """Answers of the changed prompts."""
+        return self._engine.submit(map(self._changed, requests))
+
+    @staticmethod
+    def _changed(request: Request) -> Request:
+        user = max(n for n, message in enumerate(request.messages) if message.role == "user")
+        *person, item, question = request.messages[user].content.split("\n\n")
+        text = "\n\n".join([item, *person, question])
+        messages = list(request.messages)
+        messages[user] = replace(messages[user], content=text)
+        return replace(request, messages=tuple(messages))
 
 
 def sample(people: People, users: int, each: int) -> People:
@@ -103,11 +126,14 @@ def main() -> None:
     loaded, tokenizer = load_engine(engine, serving), model_tokenizer(engine, serving)
     answers = AnswerStore(given.home, serving)
     for row in given.rows:
-        layout, scale, history, shots = row.split(",")
+        layout, scale, history, shots, *order = row.split(",")
+        if order not in ([], ["item-first"]) or (order and layout != "plain"):
+            parser.error(f"no such order of blocks: {row}")
         rater = LLMRater(
-            loaded, SCALES[scale], layout=layout, shots=int(shots), history=int(history),
-            store=answers, serving=serving, catalogue=tables["items"], item_stats=stats,
-            tokenizer=tokenizer,
+            ItemFirst(loaded) if order else loaded,
+            SCALES[scale], layout=layout, shots=int(shots), history=int(history),
+            store=None if order else answers, serving=serving,
+            catalogue=tables["items"], item_stats=stats, tokenizer=tokenizer,
         )  # fmt: skip
         modes: list[int] = []
         asked = rater.rate
