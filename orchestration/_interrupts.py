@@ -1,18 +1,24 @@
-"""Bounded end of a process after Ctrl-C or SIGTERM, even while it waits."""
+"""Ends of processes: after Ctrl-C or SIGTERM, even while they wait, and of workers."""
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from multiprocessing import forkserver, resource_tracker
+from multiprocessing.connection import wait
+from multiprocessing.process import BaseProcess
 
 import psutil
 
 #: Exit code of an interrupted command.
 INTERRUPTED = 130
+#: Time for a worker without a parent to end before it is killed (seconds).
+ORPHAN_GRACE = 5.0
 
 
 @contextmanager
@@ -74,3 +80,37 @@ def kill_descendants() -> None:
     for process in psutil.Process().children(recursive=True):
         with suppress(psutil.NoSuchProcess):
             process.kill()
+
+
+def start_fork_server(preload: Sequence[str]) -> None:
+    """Start multiprocessing's fork server, if none runs yet, with these modules imported.
+
+    Its processes hold interrupts back until :func:`follow_parent`: Ctrl-C at a terminal would
+    otherwise end a worker that has no handler yet.
+    """
+    multiprocessing.set_forkserver_preload(list(preload))
+    resource_tracker.ensure_running()  # it would lift the block
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    try:
+        forkserver.ensure_running()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+
+def follow_parent(parent: BaseProcess) -> None:
+    """Let this worker be interrupted by its parent alone, and end silently when that is gone."""
+    # Ctrl-C at a terminal goes to the parent's group; the parent passes it on once.
+    os.setpgid(0, 0)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
+
+    def watch() -> None:
+        wait([parent.sentinel])
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, 1)
+        os.dup2(nowhere, 2)
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(ORPHAN_GRACE)
+        kill_descendants()
+        os._exit(INTERRUPTED)
+
+    threading.Thread(target=watch, name="parent-watch", daemon=True).start()

@@ -94,6 +94,8 @@ def asset_options(stage: Stage, settings: Settings) -> dict[str, Any]:
         "can_subset": stage.left_out is not None,
         "pool": stage.pool,
         "retry_policy": transient_retry if stage.retry else None,
+        # A backfill of several cohorts is one run, whose steps write them one after the other.
+        "backfill_policy": dg.BackfillPolicy.single_run() if by_cohort else None,
         "op_tags": step_tags(stage.name),
     }
 
@@ -136,14 +138,18 @@ def run_stage(
     stage: Stage, context: dg.AssetExecutionContext, workbench: PipelineContext
 ) -> Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult]:
     """Build a stage in a step of Dagster."""
-    cohort = context.partition_key if context.has_partition_key else None
+    cohorts: list[str | None] = list(context.partition_keys) if stage.by_cohort else [None]
 
     def make() -> list[dg.MaterializeResult[Any]]:
-        own = cohort if stage.by_cohort else None
-        built = build(stage, workbench, cohort=own, run_id=context.run.run_id)
+        builds = [
+            build(stage, workbench, cohort=cohort, run_id=context.run.run_id) for cohort in cohorts
+        ]
+        # Each snapshot holds the cohorts of the one before it: the last is that of all.
+        built = next((one for one in reversed(builds) if one.snapshots), builds[-1])
         if built.reason is not None and not built.absent:
             context.log.warning(f"{stage.datasets[0]} is left out: {built.reason}")
-        results = results_of(built, workbench, **({"cohort": own} if own else {}))
+        own = {"cohort": ", ".join(map(str, cohorts))} if stage.by_cohort else {}
+        results = results_of(built, workbench, **own)
         # Of a run with other settings than the code location's: it is stale against those.
         tags = {"dagster/code_version": stage.version(workbench.settings)}
         return [result._replace(tags=tags) for result in results]

@@ -105,7 +105,7 @@ def run(
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Materialise the whole DAG in this process and publish a release of each domain.
+    """Materialise the whole DAG and publish a release of each domain.
 
     Without options it generates the sample world and runs everything on it. What did not
     change since the last run is reused, byte for byte. Domains without original files are
@@ -265,7 +265,7 @@ def plan_jobs(job: str, tree: Settings, progress: Any = None) -> Plan:
         table = asset_key(f"{imported}.personas")
         before = [
             JobRun("personas", "imported", select=(table.to_user_string(),)),
-            JobRun("everything", select=tuple(files), last=True),
+            JobRun("everything", select=tuple(files)),
         ]
     runs = [JobRun(name, cohorts.get(name)) for name in there]
     left_out = [name for name in wanted if name not in there]

@@ -17,6 +17,7 @@ from orchestration.defs.releases import release_assets
 from orchestration.defs.sensors import original_files, sensors
 from orchestration.defs.warehouse import configured_models, dbt_resource
 from orchestration.launchpad import workbench_resource
+from orchestration.resources import MODEL_TAG
 from pipelines.config import Settings
 from pipelines.context import PipelineContext
 from pipelines.downloads import Progress
@@ -24,10 +25,10 @@ from pipelines.extras import missing_package
 from pipelines.stages import STAGES
 from sim.stages import policies_stage
 
-__all__ = ["build_defs", "defs"]
+__all__ = ["PRELOAD", "build_defs", "defs"]
 
 #: A step starts in a fork of a server that has done the slow imports once.
-_PRELOAD = [
+PRELOAD = [
     "orchestration.definitions",
     "polars",
     "pyarrow.parquet",
@@ -51,8 +52,7 @@ def build_defs(
     home
         The store's folder; default: settings.
     executor
-        Default: that of ``runtime.executor``; `multiprocess` runs as many steps as there are cores,
-        in processes started from a fork server.
+        Default: that of ``runtime.executor`` for runs of Dagster's daemon and UI.
     overrides
         Settings that win over file and environment, nested.
     config
@@ -87,9 +87,18 @@ def build_defs(
 
 
 def _step_executor(settings: Settings) -> dg.ExecutorDefinition:
-    if settings.runtime.executor == "multiprocess":
+    """Executor of the steps; `auto` is `multiprocess` here, and `understudy run`'s choice there."""
+    if settings.runtime.executor == "in_process":
+        return dg.in_process_executor
+    if settings.runtime.executor != "k8s":
         return dg.multiprocess_executor.configured(
-            {"max_concurrent": 0, "start_method": {"forkserver": {"preload_modules": _PRELOAD}}}
+            {
+                "max_concurrent": settings.runtime.processes,
+                "start_method": {"forkserver": {"preload_modules": PRELOAD}},
+                "tag_concurrency_limits": [{"key": MODEL_TAG, "limit": 1}]
+                if _asks_model(settings)
+                else [],
+            }
         )
     try:
         from dagster_k8s import k8s_job_executor
@@ -97,6 +106,14 @@ def _step_executor(settings: Settings) -> dg.ExecutorDefinition:
         raise missing_package(error, where="runtime.executor=k8s", extra="cluster") from error
     # Left open to a run's configuration, where `per_step_k8s_config` wins over the steps' tags.
     return k8s_job_executor
+
+
+def _asks_model(settings: Settings) -> bool:
+    """Return True if steps load a language model, which each process would do for itself."""
+    asked: set[str] = {settings.personas.writer}
+    for scoring in (settings.scoring, settings.product_scoring):
+        asked |= {scoring.rater, *(member.rater for member in scoring.ensemble)}
+    return not asked.isdisjoint({"model", "llm", "listwise"})
 
 
 @dg.definitions

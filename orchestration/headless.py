@@ -1,9 +1,12 @@
-"""Runs of jobs in this process, with progress on the terminal."""
+"""Runs of jobs by Dagster, with progress on the terminal."""
 
 from __future__ import annotations
 
+import difflib
 import functools
+import json
 import logging
+import multiprocessing
 import operator
 import os
 import sys
@@ -13,13 +16,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import dagster as dg
+from dagster._core.execution.api import execute_run_iterator
+from dagster._core.executor.child_process_executor import ChildProcessCrashException
+from dagster._core.storage.tags import PARTITION_NAME_TAG
 
-from orchestration._lanes import Send, open_lanes
-from orchestration._planning import JobRun, PlannedRun, job_name, plan_runs
-from orchestration.definitions import build_defs
+from orchestration._interrupts import follow_parent, start_fork_server
+from orchestration.definitions import PRELOAD, build_defs
 from orchestration.instance import end_dead_runs, open_instance
 from pipelines import errors
 from pipelines.config import Settings, load_settings
@@ -30,7 +35,29 @@ from pipelines.store.files import full_disk_error, full_disk_errors
 __all__ = ["JobRun", "RunReport", "StepReport", "run_job", "run_jobs"]
 
 #: ``observe(event, step, seconds, detail)``; event is start, done, failed or check.
-Observer = Callable[[str, str, float, str], None]
+Observer: TypeAlias = Callable[[str, str, float, str], None]
+
+
+@dataclass(frozen=True)
+class JobRun:
+    """A job to run."""
+
+    #: Name of the job.
+    job: str
+    #: Cohort that it is run for; None is the configured one.
+    cohort: str | None = None
+    #: Asset keys such as ``movies/items``: run only these steps of the job, on what the home
+    #: already holds upstream of them. Empty: all of them.
+    select: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """Assets and cohort of a run."""
+
+    job: str
+    cohort: str
+    steps: tuple[dg.AssetKey, ...]
 
 
 @dataclass
@@ -83,13 +110,13 @@ def run_jobs(
 ) -> RunReport:
     """Materialise jobs; each run is recorded in the home's Dagster instance.
 
-    Steps that two jobs share run in the first of them alone: a step is not repeated for the same
-    cohort. Several jobs go side by side, in processes of their own, as far as they do not wait
-    for each other (:func:`lanes_of`).
+    Each job is a run of its own, because a run has one cohort. The runs follow each other; steps
+    that two of them share run in the first alone, so that none is repeated for the same cohort.
+    ``runtime.executor`` says where the steps run: in this process, or in several.
 
     Overrides and configuration are as for `build_defs`; of Dagster's own log, ``log_level`` reaches
     the terminal, and all of it is kept for the UI. ``observe`` is called as steps start and end,
-    ``progress`` as slow steps advance.
+    ``progress`` as slow steps advance, if they run in this process.
 
     Raises
     ------
@@ -98,36 +125,41 @@ def run_jobs(
     LockedError
         If another headless run works on the same home.
     UnderstudyError
-        The first fault of a run, as the class that it was raised as; runs beside it end, no
-        other one is started.
+        The first fault of a run, as the class that it was raised as. Steps that do not need the
+        failed one end; no other run is started.
     """
     settings = load_settings(config, overrides)
     store = Store(settings.runtime.home)
     jobs = [replace(run, cohort=run.cohort or _cohort(run.job, settings)) for run in jobs]
     cohorts = tuple(sorted({str(run.cohort) for run in jobs}))
-    own = settings.personas.domain
-    work = functools.partial(_runs, dict(overrides), config, log_level, store.home, cohorts, own)
+    workers = settings.runtime.executor == "multiprocess"
+    # An interrupt that meets the closing of a connection would be logged with its traceback.
+    logging.getLogger("sqlalchemy.pool").setLevel(logging.CRITICAL)
     began = time.perf_counter()
-
-    def on_event(kind: str, *content: Any) -> None:
-        if kind == "step":
-            observe(*content)
-        elif progress is not None:
-            progress(*content)
-
-    with store.run_lock():
-        lanes = lanes_of(settings) if len(jobs) > 1 else 1
-        if lanes == 1:
-            _recover(store.home, cohorts, own)
-            with work(on_event) as do:
-                tasks = plan_runs(_definitions(overrides, config), jobs, split=False)
-                reports = [do(task.payload) for task in tasks]
-        else:
-            with open_lanes(work, lanes) as workers:
-                # Lanes wait for their first task: one process makes a new home's event log.
-                _recover(store.home, cohorts, own)
-                tasks = plan_runs(_definitions(overrides, config), jobs, split=True)
-                reports = workers.run(tasks, on_event=on_event)
+    with (
+        store.run_lock(),
+        _own_stdout(),
+        full_disk_errors(store.home),
+        open_instance(
+            store.home, *cohorts, domain=settings.personas.domain, pools=workers
+        ) as instance,
+    ):
+        end_dead_runs(instance)
+        defs = build_defs(
+            executor=dg.in_process_executor,
+            overrides=overrides,
+            config=config,
+            progress=progress,
+        )
+        planned = plan_runs(defs, jobs)
+        source = None
+        if workers:
+            start_fork_server(PRELOAD)
+            source = (json.dumps(overrides, default=str), str(config) if config else None)
+        reports = [
+            _run(defs, run, instance, store.home, log_level, observe, source=source)
+            for run in planned
+        ]
     return replace(functools.reduce(operator.add, reports), seconds=time.perf_counter() - began)
 
 
@@ -137,56 +169,44 @@ def _cohort(job: str, settings: Settings) -> str:
     return DOMAINS[job].cohort(default) if job in DOMAINS else default
 
 
-def _recover(home: Path, cohorts: Sequence[str], domain: str) -> None:
-    """Clear Dagster's records of runs that were killed; the run lock must be held."""
-    with open_instance(home, *cohorts, domain=domain) as instance:
-        end_dead_runs(instance)
+def plan_runs(defs: dg.Definitions, jobs: Sequence[JobRun]) -> list[PlannedRun]:
+    """One run per job, of the steps that no earlier one runs for the same cohort.
 
-
-def lanes_of(settings: Settings) -> int:
-    """Number of runs side by side (``runtime.lanes``).
-
-    By itself two, on two cores or more, unless a model is loaded in process: each lane would
-    load its own.
+    Raises :class:`ConfigError` if a ``select`` names an asset that is not in the job.
     """
-    if settings.runtime.lanes:
-        return settings.runtime.lanes
-    asked: set[str] = {settings.personas.writer}
-    for scoring in (settings.scoring, settings.product_scoring):
-        asked |= {scoring.rater, *(member.rater for member in scoring.ensemble)}
-    return 2 if (os.cpu_count() or 1) > 1 and not asked & {"model", "llm", "listwise"} else 1
+    planned: list[PlannedRun] = []
+    done: set[tuple[dg.AssetKey, str | None]] = set()
+    for run in jobs:
+        job = defs.resolve_job_def(_job_name(run.job))
+        graph = job.asset_layer.asset_graph
+        wanted = _selected(job, run.select) if run.select else job.asset_layer.selected_asset_keys
+        places = {key: run.cohort if graph.get(key).is_partitioned else None for key in wanted}
+        steps = tuple(sorted(key for key, cohort in places.items() if (key, cohort) not in done))
+        done.update(places.items())
+        if steps:
+            planned.append(PlannedRun(run.job, str(run.cohort), steps))
+    return planned
 
 
-def _definitions(overrides: Mapping[str, Any], config: Path | None) -> dg.Definitions:
-    return build_defs(executor=dg.in_process_executor, overrides=overrides, config=config)
+def _job_name(name: str) -> str:
+    """Dagster's name of a job of the command line.
+
+    Assets of several domains have different partitions, which only its own job of all may have.
+    """
+    return "__ASSET_JOB" if name in ("everything", "personas") else name
 
 
-@contextmanager
-def _runs(
-    overrides: dict[str, Any],
-    config: Path | None,
-    log_level: str,
-    home: Path,
-    cohorts: tuple[str, ...],
-    domain: str,
-    send: Send,
-) -> Iterator[Callable[[PlannedRun], RunReport]]:
-    """Do planned runs in this process."""
-    defs = build_defs(
-        executor=dg.in_process_executor,
-        overrides=overrides,
-        config=config,
-        progress=functools.partial(send, "progress"),
-    )
-    # An interrupt that meets the closing of a connection would be logged with its traceback.
-    logging.getLogger("sqlalchemy.pool").setLevel(logging.CRITICAL)
-    with _own_stdout(), open_instance(home, *cohorts, domain=domain) as instance:
-
-        def do(run: PlannedRun) -> RunReport:
-            with full_disk_errors(home):
-                return _run(defs, run, instance, home, log_level, functools.partial(send, "step"))
-
-        yield do
+def _selected(job: dg.JobDefinition, names: Sequence[str]) -> list[dg.AssetKey]:
+    known = {key.to_user_string(): key for key in job.asset_layer.selected_asset_keys}
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        near = difflib.get_close_matches(unknown[0], list(known), n=1)
+        raise errors.ConfigError(
+            f"no such asset in the job {job.name}",
+            where=unknown[0],
+            hint=f"did you mean {near[0]}?" if near else f"such as {min(known)}",
+        )
+    return [known[name] for name in names]
 
 
 def _run(
@@ -196,26 +216,75 @@ def _run(
     home: Path,
     log_level: str,
     observe: Observer,
+    *,
+    source: tuple[str, str | None] | None = None,
 ) -> RunReport:
-    job = defs.resolve_job_def(job_name(planned.job))
+    """Do a planned run; with a ``source`` of :func:`worker_job`, its steps in other processes."""
+    job = defs.resolve_job_def(_job_name(planned.job))
     partitioned = any(job.asset_layer.get(key).is_partitioned for key in planned.steps)
     whole = len(planned.steps) == len(job.asset_layer.selected_asset_keys)
-    run_id = str(uuid.uuid4())
-    report = RunReport(run_id, 0.0)
+    cohort = planned.cohort if partitioned else None
+    selection = None if whole else list(planned.steps)
+    run_config = {"loggers": {"console": {"config": {"log_level": log_level}}}}
+    report = RunReport(str(uuid.uuid4()), 0.0)
+    watch = _Watch(observe, report)
     began = time.perf_counter()
-    instance.add_event_listener(run_id, _Watch(observe, report))
-    result = job.execute_in_process(
-        instance=instance,
-        run_id=run_id,
-        partition_key=planned.cohort if partitioned else None,
-        run_config={"loggers": {"console": {"config": {"log_level": log_level}}}},
-        asset_selection=None if whole else list(planned.steps),
-        raise_on_error=False,
-    )
+    if source is None:
+        instance.add_event_listener(report.run_id, watch.listen)
+        result = job.execute_in_process(
+            instance=instance,
+            run_id=report.run_id,
+            partition_key=cohort,
+            run_config=run_config,
+            asset_selection=selection,
+            raise_on_error=False,
+        )
+        events: Sequence[dg.DagsterEvent] = result.all_events
+    else:
+        events = _run_in_workers(
+            (job.name, *source), cohort, run_config, selection, instance, watch
+        )
     report.seconds = time.perf_counter() - began
-    if not result.success:
-        raise _first_fault(result, report, home)
+    if not any(event.event_type_value == "PIPELINE_SUCCESS" for event in events):
+        raise _first_fault(events, report, home)
     return report
+
+
+def _run_in_workers(
+    origin: tuple[str, str, str | None],
+    cohort: str | None,
+    run_config: Mapping[str, Any],
+    selection: Sequence[dg.AssetKey] | None,
+    instance: dg.DagsterInstance,
+    watch: _Watch,
+) -> list[dg.DagsterEvent]:
+    """Execute a job by its multiprocess executor; the events of the whole run."""
+    job = dg.build_reconstructable_job(__name__, worker_job.__name__, origin)
+    chosen = None if selection is None else frozenset(selection)
+    subset = job if chosen is None else job.get_subset(asset_selection=chosen)
+    definition = subset.get_definition()
+    run = instance.create_run_for_job(
+        definition,
+        run_id=watch.report.run_id,
+        run_config=run_config,
+        tags={**definition.run_tags, **({PARTITION_NAME_TAG: cohort} if cohort else {})},
+        asset_selection=chosen,
+    )
+    events = []
+    # The instance's listeners hear only of what this process logs; the executor passes on all.
+    for event in execute_run_iterator(job, run, instance):
+        events.append(event)
+        watch(event)
+    return events
+
+
+def worker_job(name: str, overrides: str, config: str | None) -> dg.JobDefinition:
+    """A job as each worker process of a run builds it again; ``overrides`` are JSON."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        follow_parent(parent)
+    defs = build_defs(overrides=json.loads(overrides), config=Path(config) if config else None)
+    return defs.resolve_job_def(name)
 
 
 @contextmanager
@@ -240,7 +309,7 @@ def _own_stdout() -> Iterator[None]:
 
 
 class _Watch:
-    """Enters the events of Dagster's log into a report, as they happen."""
+    """Enters the events of a run into a report, as they happen."""
 
     def __init__(self, observe: Observer, report: RunReport) -> None:
         self.observe = observe
@@ -248,30 +317,41 @@ class _Watch:
         self.steps: dict[str, StepReport] = {}
         self.began: dict[str, float] = {}
 
-    def __call__(self, entry: Any, _cursor: Any = None) -> None:
+    def listen(self, entry: Any, _cursor: Any = None) -> None:
+        """Take an entry of Dagster's log, in the process that executes its step."""
         event = entry.dagster_event
-        if event is None or event.step_key is None:
+        if event is None:
+            return
+        self(event)
+        if event.is_step_up_for_retry and _interrupted(event.step_retry_data.error):
+            # Dagster tries an interrupted step again if the step has a retry policy.
+            raise KeyboardInterrupt
+
+    def __call__(self, event: dg.DagsterEvent) -> None:
+        if event.step_key is None:
             return
         name = event.step_key
         if event.is_step_start:
             self.began[name] = time.perf_counter()
-            if name not in self.steps:
-                self.steps[name] = StepReport(name)
-                self.report.steps.append(self.steps[name])
+            self._step(name)
             self.observe("start", name, 0.0, "")
         elif event.is_step_success or event.is_step_failure:
-            step = self.steps[name]
+            step = self._step(name)
             step.seconds = time.perf_counter() - self.began.get(name, time.perf_counter())
             detail = f"{step.rows:,} rows" if step.rows else ""
             self.observe("done" if event.is_step_success else "failed", name, step.seconds, detail)
-        elif event.is_step_up_for_retry and _interrupted(event.step_retry_data.error):
-            # Dagster tries an interrupted step again if the step has a retry policy.
-            raise KeyboardInterrupt
         elif event.is_step_materialization:
             rows = event.step_materialization_data.materialization.metadata.get("dagster/row_count")
-            self.steps[name].rows += int(rows.value) if rows else 0
+            self._step(name).rows += int(str(rows.value)) if rows else 0
         elif event.event_type_value == "ASSET_CHECK_EVALUATION":
             self._check(event.asset_check_evaluation_data)
+
+    def _step(self, name: str) -> StepReport:
+        """Report of a step, which may fail before it starts: its process died."""
+        if name not in self.steps:
+            self.steps[name] = StepReport(name)
+            self.report.steps.append(self.steps[name])
+        return self.steps[name]
 
     def _check(self, check: Any) -> None:
         title = f"{check.asset_key.to_user_string()}: {check.check_name}"
@@ -298,10 +378,10 @@ def _interrupted(error: Any) -> bool:
 
 
 def _first_fault(
-    result: dg.ExecuteInProcessResult, report: RunReport, home: Path
+    events: Sequence[dg.DagsterEvent], report: RunReport, home: Path
 ) -> errors.UnderstudyError:
     hint = "the run is in the Dagster UI: `understudy ui`"
-    for event in result.all_events:
+    for event in events:
         if event.is_job_failure and _interrupted(event.job_failure_data.error):
             raise KeyboardInterrupt
         if not event.is_step_failure:
@@ -321,6 +401,12 @@ def _first_fault(
             return fault
         if _interrupted(data.error):
             raise KeyboardInterrupt
+        if data.error and data.error.cls_name == ChildProcessCrashException.__name__:
+            return errors.UnderstudyError(
+                f"the process that ran it {_death(events, str(event.step_key))}",
+                where=str(event.step_key),
+                hint="what it had committed stays; run again (was it short of memory?)",
+            )
         if report.checks_failed:
             break
         if data.error and (full := full_disk_error(data.error.to_string(), home)):
@@ -334,3 +420,11 @@ def _first_fault(
         hint=hint,
         details={"checks": report.checks_failed, "run_id": report.run_id},
     )
+
+
+def _death(events: Sequence[dg.DagsterEvent], step: str) -> str:
+    """How the process of a step ended: Dagster says it in an event of the run."""
+    for event in events:
+        if event.step_key == step and event.is_engine_event and event.engine_event_data.error:
+            return str(event.message).partition(f"for step {step} ")[2].partition(".")[0]
+    return "died"

@@ -75,18 +75,19 @@ def dagster_home(home: Path) -> Path:
 
 @contextmanager
 def open_instance(
-    home: Path, *cohorts: str, domain: str = "movies"
+    home: Path, *cohorts: str, domain: str = "movies", pools: bool = False
 ) -> Iterator[dg.DagsterInstance]:
     """The home's instance, with the cohorts' partitions known to it (:func:`add_cohorts`).
 
-    Runs executed through it take no slots of pools. A slot outlives a killed process, and while
-    a step waits for one Dagster holds interrupts back and polls without a pause. Steps that touch
-    the DuckDB file wait for its lock instead, which ends with its holder.
+    Without ``pools`` runs executed through it take no slots of pools. A slot outlives a killed
+    process, and while a step waits for one in process Dagster holds interrupts back and polls
+    without a pause. Steps that touch the DuckDB file wait for its lock instead, which ends with
+    its holder.
     """
     folder = dagster_home(home)
     os.environ["DAGSTER_HOME"] = str(folder)
     without_pools = {"concurrency": {"pools": {"granularity": "run"}}}
-    ref = InstanceRef.from_dir(str(folder), overrides=without_pools)
+    ref = InstanceRef.from_dir(str(folder), overrides={} if pools else without_pools)
     with _rare_syncs(), dg.DagsterInstance.from_ref(ref) as instance:
         add_cohorts(instance, cohorts, domain)
         yield instance

@@ -1,4 +1,4 @@
-"""Cores and memory that a step asks of Kubernetes, as the tag that Dagster's step pods read."""
+"""Tags of steps: cores and memory of their pods on Kubernetes, and who may load a model."""
 
 from __future__ import annotations
 
@@ -7,7 +7,12 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
 
-__all__ = ["REQUESTS", "Request", "request_of", "step_tags"]
+__all__ = ["MODEL_TAG", "REQUESTS", "Request", "request_of", "step_tags"]
+
+#: Tag of steps that may load a model into their process. Where one is asked, the executor
+#: `multiprocess` runs one of them at a time.
+MODEL_TAG = "understudy/model"
+_MAY_LOAD = ("*_personas", "*_embeddings", "*_preference_scores")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +67,13 @@ def request_of(step: str) -> Request:
 
 
 def step_tags(step: str) -> Mapping[str, Any]:
-    """Tags of a step's op; only the executor `k8s` reads them.
+    """Tags of a step's op, which executors read: :data:`MODEL_TAG`, and the request of its pod.
 
     >>> step_tags("release_books")["dagster-k8s/config"]["container_config"]["resources"]["limits"]
     {'memory': '2048Mi'}
+    >>> MODEL_TAG in step_tags("books_personas"), MODEL_TAG in step_tags("release_books")
+    (True, False)
     """
-    return {"dagster-k8s/config": {"container_config": {"resources": request_of(step).container()}}}
+    resources = {"container_config": {"resources": request_of(step).container()}}
+    model = {MODEL_TAG: "true"} if any(fnmatchcase(step, name) for name in _MAY_LOAD) else {}
+    return {"dagster-k8s/config": resources, **model}

@@ -90,7 +90,7 @@ class Soak:
 
     def at_random(self, number: int, home: Path, understudy: Path, seconds: float) -> None:
         """Kill the program with parallel work, at any moment; every third time a rerun."""
-        words = [*self.options, "--set", "runtime.lanes=2"]
+        words = [*self.options, "--set", "runtime.executor=multiprocess"]
         # Settings change between cycles so that each run has steps to build.
         words += ["--set", f"personas.seed={number // 12}"]
         home.parent.mkdir(exist_ok=True)

@@ -729,18 +729,19 @@ class RuntimeSettings(Section):
         4096, ge=256, description="DuckDB's memory limit (MiB); it spills to disk above it."
     )
     threads: int = Field(0, ge=0, le=1024, description="Worker threads; 0 takes every core.")
-    lanes: int = Field(
+    executor: Literal["auto", "in_process", "multiprocess", "k8s"] = Field(
+        "auto",
+        description="Where the steps of a run are executed: `in_process` (one after the other), "
+        "`multiprocess` (a process each on one machine, `processes` at once) or `k8s` (a pod each; "
+        "needs the extra `cluster`). `auto`: `in_process` for `understudy run`, `multiprocess` for "
+        "runs of Dagster's daemon and UI. Under `k8s`, `understudy run` executes in process too.",
+    )
+    processes: int = Field(
         0,
         ge=0,
-        le=16,
-        description="Runs of jobs that `understudy run` makes side by side (count), each in a "
-        "process of its own; 0: two, or one on a single core or where a language model is asked.",
-    )
-    executor: Literal["multiprocess", "k8s"] = Field(
-        "multiprocess",
-        description="Where runs of Dagster's daemon and UI run their steps: `multiprocess` (on one "
-        "machine), or `k8s` (a pod each; needs the extra `cluster`). `understudy run` does not "
-        "read it.",
+        le=1024,
+        description="Steps that the executor `multiprocess` runs at the same time (count); 0: as "
+        "many as there are cores. Where a language model is asked, one step at a time loads it.",
     )
     instructions: Literal["portable", "native"] = Field(
         "portable",

@@ -56,6 +56,8 @@ from pipelines.paths import scratch_of
 ENV_PREFIX = "UNDERSTUDY_"
 #: Variables with the prefix that are not settings keys.
 _ENV_ALIASES = {"UNDERSTUDY_HOME", "UNDERSTUDY_CONFIG"}
+#: Settings of earlier versions, and what to set instead.
+_REPLACED = {"runtime.lanes": "runtime.executor=multiprocess and runtime.processes"}
 
 
 class Settings(BaseSettings):
@@ -325,10 +327,17 @@ def _reject_unknown(
         here = (*prefix, str(key))
         field = model.model_fields.get(str(key))
         if field is None:
+            name = ".".join(here)
+            if name in _REPLACED:
+                raise ConfigError(
+                    f"{name} is no longer a setting",
+                    where=_origin_of(here, origin),
+                    hint=f"set {_REPLACED[name]} instead",
+                )
             near = difflib.get_close_matches(str(key), list(model.model_fields), n=1, cutoff=0.5)
             known = ".".join((*prefix, near[0])) if near else ""
             raise ConfigError(
-                f"unknown setting {'.'.join(here)}",
+                f"unknown setting {name}",
                 where=_origin_of(here, origin),
                 hint=f"did you mean {known}?" if near else "see docs/reference/settings.md",
             )

@@ -31,7 +31,7 @@ def home(
     result = forked.run(
         *("run", "--home", str(home), "--data", str(shared_data), "--json"),
         *("--set", "personas.count=12", "--set", "scoring.max_pairs=2400"),
-        *("--set", f"embedding.model={word_encoder}", "--set", "runtime.lanes=1"),
+        *("--set", f"embedding.model={word_encoder}"),
     )
     assert result.returncode == 0, result.stdout + result.stderr
     (home / "run.json").write_text(result.stdout, encoding="utf-8")

@@ -22,7 +22,7 @@ __all__ = ["SMALL", "StartedRun", "kill_at_step", "run_small", "start_run", "ste
 
 #: Options of a run that makes every table of one domain from few rows.
 SMALL = (
-    *("--job", "movies", "--set", "personas.count=20", "--set", "runtime.lanes=1"),
+    *("--job", "movies", "--set", "personas.count=20"),
     *("--set", "world.sample.films=60", "--set", "world.sample.users=40"),
     *("--set", "world.sample.ratings=2000"),
 )

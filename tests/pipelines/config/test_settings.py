@@ -64,6 +64,15 @@ def test_an_unknown_key_is_an_error_that_suggests_the_nearest(
     assert str(caught.value) == message
 
 
+def test_replaced_setting_is_an_error_that_names_its_successor() -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_settings(environ={"UNDERSTUDY_RUNTIME__LANES": "2"})
+    assert str(caught.value) == (
+        "runtime.lanes is no longer a setting: environment "
+        "(set runtime.executor=multiprocess and runtime.processes instead)"
+    )
+
+
 def test_an_unknown_key_in_a_file_names_the_file(tmp_path: Path) -> None:
     file = tmp_path / "mine.yaml"
     file.write_text("personas: {cont: 5}\n", encoding="utf-8")
