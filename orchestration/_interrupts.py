@@ -86,28 +86,31 @@ def start_fork_server(preload: Sequence[str]) -> None:
     """Start multiprocessing's fork server, if none runs yet, with these modules imported.
 
     Its processes hold interrupts back until :func:`follow_parent`: Ctrl-C at a terminal would
-    otherwise end a worker that has no handler yet.
+    otherwise end a worker that has no handler yet. They write nothing to standard error, where
+    Dagster reports the start of each; what a step prints, Dagster keeps.
     """
     multiprocessing.set_forkserver_preload(list(preload))
     resource_tracker.ensure_running()  # it would lift the block
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    screen, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
     try:
+        os.dup2(nowhere, 2)
         forkserver.ensure_running()
     finally:
+        os.dup2(screen, 2)
+        os.close(screen)
+        os.close(nowhere)
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
 def follow_parent(parent: BaseProcess) -> None:
-    """Let this worker be interrupted by its parent alone, and end silently when that is gone."""
+    """Let this worker be interrupted by its parent alone, and end when that is gone."""
     # Ctrl-C at a terminal goes to the parent's group; the parent passes it on once.
     os.setpgid(0, 0)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
 
     def watch() -> None:
         wait([parent.sentinel])
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, 1)
-        os.dup2(nowhere, 2)
         os.kill(os.getpid(), signal.SIGINT)
         time.sleep(ORPHAN_GRACE)
         kill_descendants()

@@ -116,7 +116,7 @@ def run_jobs(
 
     Overrides and configuration are as for `build_defs`; of Dagster's own log, ``log_level`` reaches
     the terminal, and all of it is kept for the UI. ``observe`` is called as steps start and end,
-    ``progress`` as slow steps advance, if they run in this process.
+    ``progress`` as slow steps advance. Of steps in other processes neither log nor advance is seen.
 
     Raises
     ------
