@@ -39,7 +39,10 @@ def test_ctrl_c_at_terminal_ends_parallel_work(tmp_path: Path, understudy: Path)
     # The terminal is the program's controlling one: Ctrl-C reaches its foreground group.
     command = ["setsid", "--ctty", "--wait", understudy, "run", "--home", home]
     process = subprocess.Popen(
-        [*command, *TINY, "--set", "runtime.lanes=2"], stdin=theirs, stdout=theirs, stderr=theirs
+        [*command, *TINY, "--set", "runtime.executor=multiprocess"],
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
     )
     os.close(theirs)
     shown = b""
@@ -62,7 +65,7 @@ def test_ctrl_c_at_terminal_ends_parallel_work(tmp_path: Path, understudy: Path)
     while len(workers) < 2 or not any(s.startswith(("ingest_", "dbt_")) for s in steps_of(home)):
         assert not read(deadline), shown.decode(errors="replace")
         started = psutil.Process(process.pid).children(recursive=True)
-        workers = [p for p in started if "multiprocessing.spawn" in command_line(p)]
+        workers = [p for p in started if "multiprocessing.forkserver" in command_line(p)]
     os.write(ours, b"\x03")
     deadline = time.monotonic() + GRACE
     while not read(deadline):

@@ -96,6 +96,13 @@ FAULTS = (
         ),
     ),
     Fault(
+        "SIGKILL of a process that runs a step",
+        "a run in several processes",
+        "One error that names the step; its pool's slot is free; a rerun does only the rest. "
+        "Workers end with a killed run.",
+        ("faults/test_worker_processes.py",),
+    ),
+    Fault(
         "SIGKILL at any file operation",
         "the store: commit, checks, publish",
         "The same; no half file under a visible name.",
