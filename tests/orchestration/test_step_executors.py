@@ -1,0 +1,43 @@
+"""Executors of steps by `runtime.executor`, and what they do not run at the same time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from orchestration.definitions import build_defs
+from orchestration.resources import MODEL_TAG
+
+
+def job(home: Path, **settings: Any) -> dg.JobDefinition:
+    defs = build_defs(home, overrides=settings)
+    return defs.resolve_job_def("movies")
+
+
+@pytest.mark.parametrize(
+    ("setting", "executor"),
+    [("auto", "multiprocess"), ("multiprocess", "multiprocess"), ("in_process", "in_process")],
+)
+def test_setting_names_the_executor_of_launched_runs(
+    tmp_path: Path, setting: str, executor: str
+) -> None:
+    found = job(tmp_path, runtime={"executor": setting})
+    assert found.executor_def.name == executor
+    dg.validate_run_config(found)
+
+
+@pytest.mark.parametrize(("rater", "limits"), [("statistical", 0), ("llm", 1)])
+def test_steps_that_load_a_model_run_one_at_a_time(tmp_path: Path, rater: str, limits: int) -> None:
+    found = job(tmp_path, runtime={"processes": 3}, scoring={"rater": rater})
+    resolved = found.executor_def.apply_config({"config": {}}).value
+    assert resolved is not None
+    assert resolved["max_concurrent"] == 3
+    assert len(resolved["tag_concurrency_limits"]) == limits
+    tagged = {node.name for node in found.nodes if MODEL_TAG in node.definition.tags}
+    assert tagged == {
+        *("movies_personas", "movies_item_embeddings", "movies_persona_embeddings"),
+        "movies_preference_scores",
+    }
