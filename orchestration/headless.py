@@ -19,6 +19,8 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import dagster as dg
+from dagster._core.code_pointer import CustomPointer, ModuleCodePointer
+from dagster._core.definitions.reconstruct import ReconstructableRepository
 from dagster._core.execution.api import execute_run_iterator
 from dagster._core.executor.child_process_executor import ChildProcessCrashException
 from dagster._core.storage.tags import PARTITION_NAME_TAG
@@ -219,7 +221,7 @@ def _run(
     *,
     source: tuple[str, str | None] | None = None,
 ) -> RunReport:
-    """Do a planned run; with a ``source`` of :func:`worker_job`, its steps in other processes."""
+    """Do a planned run; with a ``source`` of :func:`worker_defs`, its steps in other processes."""
     job = defs.resolve_job_def(_job_name(planned.job))
     partitioned = any(job.asset_layer.get(key).is_partitioned for key in planned.steps)
     whole = len(planned.steps) == len(job.asset_layer.selected_asset_keys)
@@ -259,7 +261,9 @@ def _run_in_workers(
     watch: _Watch,
 ) -> list[dg.DagsterEvent]:
     """Execute a job by its multiprocess executor; the events of the whole run."""
-    job = dg.build_reconstructable_job(__name__, worker_job.__name__, origin)
+    name, *source = origin
+    pointer = CustomPointer(ModuleCodePointer(__name__, worker_defs.__name__), source, [])
+    job = ReconstructableRepository(pointer).get_reconstructable_job(name)
     chosen = None if selection is None else frozenset(selection)
     subset = job if chosen is None else job.get_subset(asset_selection=chosen)
     definition = subset.get_definition()
@@ -278,13 +282,12 @@ def _run_in_workers(
     return events
 
 
-def worker_job(name: str, overrides: str, config: str | None) -> dg.JobDefinition:
-    """A job as each worker process of a run builds it again; ``overrides`` are JSON."""
+def worker_defs(overrides: str, config: str | None) -> dg.Definitions:
+    """Definitions as each worker process of a run builds them again; ``overrides`` are JSON."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         follow_parent(parent)
-    defs = build_defs(overrides=json.loads(overrides), config=Path(config) if config else None)
-    return defs.resolve_job_def(name)
+    return build_defs(overrides=json.loads(overrides), config=Path(config) if config else None)
 
 
 @contextmanager

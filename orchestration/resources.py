@@ -75,5 +75,5 @@ def step_tags(step: str) -> Mapping[str, Any]:
     (True, False)
     """
     resources = {"container_config": {"resources": request_of(step).container()}}
-    model = {MODEL_TAG: "true"} if any(fnmatchcase(step, name) for name in _MAY_LOAD) else {}
-    return {"dagster-k8s/config": resources, **model}
+    loads = any(fnmatchcase(step, name) for name in _MAY_LOAD) and not step.startswith("expect_")
+    return {"dagster-k8s/config": resources, **({MODEL_TAG: "true"} if loads else {})}

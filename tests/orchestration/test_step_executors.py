@@ -32,8 +32,7 @@ def test_setting_names_the_executor_of_launched_runs(
 @pytest.mark.parametrize(("rater", "limits"), [("statistical", 0), ("llm", 1)])
 def test_steps_that_load_a_model_run_one_at_a_time(tmp_path: Path, rater: str, limits: int) -> None:
     found = job(tmp_path, runtime={"processes": 3}, scoring={"rater": rater})
-    resolved = found.executor_def.apply_config({"config": {}}).value
-    assert resolved is not None
+    resolved = found.executor_def.apply_config_mapping({"config": {}}).value["config"]
     assert resolved["max_concurrent"] == 3
     assert len(resolved["tag_concurrency_limits"]) == limits
     tagged = {node.name for node in found.nodes if MODEL_TAG in node.definition.tags}
