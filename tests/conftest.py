@@ -37,14 +37,28 @@ if threading.current_thread() is threading.main_thread():
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Files that take minutes go first, or one worker would end long after the other.
 
-    With xdist this is the order of its queue (``--dist loadfile --no-loadscope-reorder``).
+    With xdist this is the order of its queue (``--dist loadfile --no-loadscope-reorder``). The
+    first file makes the published home. Others that need it come after the files that do not, or
+    the second worker would wait for it.
     """
-    weight: dict[Path, int] = {}
+    cost: dict[Path, tuple[float, int]] = {}
+    need: dict[Path, bool] = {}
     for item in items:
         marks = {mark.name for mark in item.iter_markers()}
+        limit = item.get_closest_marker("timeout")
+        seconds = float(limit.args[0]) if limit else 0.0
         heavy = 2 * ("integration" in marks) + ("slow" in marks)
-        weight[item.path] = max(weight.get(item.path, 0), heavy)
-    items.sort(key=lambda item: -weight[item.path])
+        found = (seconds * bool(heavy), heavy)
+        cost[item.path] = max(cost.get(item.path, found), found)
+        fixtures = getattr(item, "fixturenames", ())
+        need[item.path] = need.get(item.path, False) or "published_home" in fixtures
+    first = max((path for path in cost if need[path]), key=cost.__getitem__, default=None)
+
+    def place(item: pytest.Item) -> tuple[bool, bool, bool, float, int]:
+        seconds, heavy = cost[item.path]
+        return (item.path != first, not heavy, need[item.path], -seconds, -heavy)
+
+    items.sort(key=place)
 
 
 def _shared_data_folder() -> Path:
