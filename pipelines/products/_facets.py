@@ -15,7 +15,6 @@ from importlib.resources import files
 
 import polars as pl
 import yaml
-from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
 
 from pipelines.products._choice_sets import row_keys
 
@@ -258,6 +257,9 @@ def _words(of_set: pl.DataFrame, words: pl.DataFrame) -> pl.DataFrame:
 @cache
 def _other_words() -> list[str]:
     """Words that say nothing, or that a vocabulary asks about."""
+    # Here: it loads scikit-learn and a part of SciPy, and every process imports this module.
+    from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
+
     stated = (
         part
         for facet in vocabularies().values()
