@@ -33,7 +33,6 @@ class Step:
 @cache
 def steps_of_job(job: str = "everything") -> dict[str, Step]:
     """The steps of a job by name, each after those that it needs."""
-    from orchestration.definitions import build_defs
     from pipelines.domains import DOMAINS
 
     found: dict[str, Step] = {}
@@ -43,7 +42,7 @@ def steps_of_job(job: str = "everything") -> dict[str, Step]:
                 before = found.get(key, Step(key, frozenset(), frozenset()))
                 found[key] = Step(key, before.needs | step.needs, before.assets | step.assets)
         return found
-    resolved = build_defs(executor=dg.in_process_executor).resolve_job_def(job)
+    resolved = _definitions().resolve_job_def(job)
     for step in create_execution_plan(resolved).get_all_steps_in_topo_order():
         keys = resolved.asset_layer.get_selected_entity_keys_for_node(step.node_handle)
         assets = {k.asset_key if isinstance(k, dg.AssetCheckKey) else k for k in keys}
@@ -53,6 +52,13 @@ def steps_of_job(job: str = "everything") -> dict[str, Step]:
             frozenset(key.to_user_string() for key in assets),
         )
     return found
+
+
+@cache
+def _definitions() -> dg.Definitions:
+    from orchestration.definitions import build_defs
+
+    return build_defs(executor=dg.in_process_executor)
 
 
 def upstream(steps: dict[str, Step], name: str) -> set[str]:

@@ -24,9 +24,19 @@ KILLS = 10
 WAIT = 0.03
 
 
-def train_whole(folder, out, steps):
+def train_whole(made, folder, out, steps):
     """Train to the end, report each step, and write the final weights."""
     torch.set_num_threads(1)
+    tokenizer, data, validation = made
+    model = tiny(tokenizer)
+    train(model, data, validation, RECIPE, folder, progress=lambda step, _: steps.send(step))
+    weights = {n: p.detach().clone() for n, p in model.named_parameters()}
+    save_file(weights, out)
+
+
+@pytest.fixture(scope="module")
+def made():
+    """Tokenizer, packed training and validation rows of a world of noise."""
     rows = examples(world(110, 150, 56, noise))
     tokenizer = tokenizer_of(rows)
     encoder = Encoder(tokenizer)
@@ -37,24 +47,27 @@ def train_whole(folder, out, steps):
             rows.filter(pl.col("split") != "train").head(200),
         )
     )
-    model = tiny(tokenizer)
-    train(model, data, validation, RECIPE, folder, progress=lambda step, _: steps.send(step))
-    weights = {n: p.detach().clone() for n, p in model.named_parameters()}
-    save_file(weights, out)
+    return tokenizer, data, validation
 
 
 @pytest.fixture(scope="module")
 def server():
     """Processes that have imported what training needs."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["tests.pipelines.tuning.test_training_kills"])
+    context.set_forkserver_preload(
+        [
+            "tests.pipelines.tuning.test_training_kills",
+            "transformers.models.llama.modeling_llama",
+            "transformers.trainer",
+        ]
+    )
     return context
 
 
-def run(server, folder: Path, out: Path, stop: int | None = None, wait: float = 0.0) -> int:
+def run(server, made, folder: Path, out: Path, stop: int | None = None, wait: float = 0.0) -> int:
     """Exit code of a training, killed a moment after the step `stop`."""
     seen, steps = server.Pipe(duplex=False)
-    child = server.Process(target=train_whole, args=(folder, out, steps))
+    child = server.Process(target=train_whole, args=(made, folder, out, steps))
     child.start()
     steps.close()
     try:
@@ -68,19 +81,20 @@ def run(server, folder: Path, out: Path, stop: int | None = None, wait: float = 
     return child.exitcode
 
 
-def test_killed_training_ends_with_equal_weights(server, tmp_path):
-    assert run(server, tmp_path / "whole", tmp_path / "whole.safetensors") == 0
+def test_killed_training_ends_with_equal_weights(server, made, tmp_path):
+    assert run(server, made, tmp_path / "whole", tmp_path / "whole.safetensors") == 0
     dice = np.random.default_rng(0)
     # The moments behind a step cover the step itself, a look and the writing of a checkpoint.
     stops = np.sort(dice.integers(1, RECIPE.steps, size=KILLS))
     killed = [
         run(
-            server, tmp_path / "cut", tmp_path / "cut.safetensors", int(stop), dice.uniform(0, WAIT)
+            *(server, made, tmp_path / "cut", tmp_path / "cut.safetensors"),
+            *(int(stop), dice.uniform(0, WAIT)),
         )
         for stop in stops
     ]
     assert killed.count(-signal.SIGKILL) >= KILLS // 2
-    assert run(server, tmp_path / "cut", tmp_path / "cut.safetensors") == 0
+    assert run(server, made, tmp_path / "cut", tmp_path / "cut.safetensors") == 0
     whole, cut = (load_file(tmp_path / f"{name}.safetensors") for name in ("whole", "cut"))
     assert whole.keys() == cut.keys()
     assert all(torch.equal(whole[name], cut[name]) for name in whole)
