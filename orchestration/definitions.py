@@ -34,6 +34,11 @@ PRELOAD = [
     "pyarrow.parquet",
     "pandera.polars",
     "great_expectations.expectations",
+    "matplotlib.pyplot",
+    # What an instance opens by name; each takes SQLAlchemy and Alembic.
+    "dagster._core.storage.event_log",
+    "dagster._core.storage.runs",
+    "dagster._core.storage.schedules",
 ]
 
 
