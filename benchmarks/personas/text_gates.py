@@ -2,7 +2,8 @@
 
 python benchmarks/personas/text_gates.py --personas llm_written_personas.jsonl.gz
 python benchmarks/personas/text_gates.py --models .understudy/models --write 200 --style free
-python benchmarks/personas/text_gates.py --models .understudy/models --write 60 --style slots
+python benchmarks/personas/text_gates.py --models .understudy/models --write 40 --style slots
+python benchmarks/personas/text_gates.py --models .understudy/models --write 60 --first 100 --best
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ WAYS = (
     ("slots", 0.6, 0.1, 1.1),
     ("slots", 0.8, 0.1, 1.1),
 )
+#: The way that is the default of models that `understudy models get` fetched.
+BEST = ("slots", 0.6, 0.1, 1.1)
 MODEL = "smollm2-135m"
 _GENDERS = {"Female": "female", "Male": "male"}
 
@@ -77,13 +80,13 @@ def shuffled(text: str, rng: np.random.Generator) -> str:
 
 
 def written(
-    models: Path, count: int, chosen: str, dtype: str
+    models: Path, people: range, chosen: str, dtype: str, best: bool
 ) -> Iterator[tuple[str, list[str], list[dict[str, Any]]]]:
     """Texts of the model per way of drawing in the chosen style, each drawn once."""
     from pipelines.personas import load_writer
 
     for style, temperature, least, penalty in WAYS:
-        if style != chosen:
+        if style != chosen or (best and (style, temperature, least, penalty) != BEST):
             continue
         settings = Settings(
             engine={"kind": "transformers", "model": MODEL, "dtype": dtype},
@@ -97,7 +100,7 @@ def written(
                 "gates": "none",
             },
         )
-        rows = sample_attributes(7, "slots", np.arange(count))
+        rows = sample_attributes(7, "slots", np.array(people))
         with load_writer("model", settings) as writer:  # type: ignore[attr-defined]
             texts = writer.write(rows)["description"].to_list()
         pairs = [(t, r) for t, r in zip(texts, rows.to_dicts(), strict=True) if t]
@@ -111,6 +114,8 @@ def main() -> None:
     parser.add_argument("--personas", type=Path, help="JSON lines with PERSONA, gzipped")
     parser.add_argument("--models", type=Path, help="folder with smollm2-135m: measure perplexity")
     parser.add_argument("--write", type=int, default=0, help="texts of the model per setting")
+    parser.add_argument("--first", type=int, default=0, help="number of the first persona")
+    parser.add_argument("--best", action="store_true", help="the default way only")
     parser.add_argument("--every", type=int, default=1, help="judge every n-th known text only")
     parser.add_argument("--style", choices=("free", "slots"), default="slots", help="of --write")
     parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32")
@@ -137,7 +142,10 @@ def main() -> None:
         report("written by a large model for others", gates, [p["PERSONA"] for p in people], about)
     if given.write:
         quotes = []
-        for name, texts, rows in written(given.models, given.write, given.style, given.dtype):
+        people = range(given.first, given.first + given.write)
+        for name, texts, rows in written(
+            given.models, people, given.style, given.dtype, given.best
+        ):
             judge = plain if ", slots" in name else gates
             faults = report(name, judge, texts, rows)
             quotes += [

@@ -18,9 +18,14 @@ from pipelines.prompts import DOMAIN_WORDS, rating_habits, render_template
 __all__ = ["SLOTS_VERSION", "introduction", "slots_grammar", "slots_messages", "slots_plan"]
 
 #: Bumped with every change of plan, examples or blanks.
-SLOTS_VERSION = "1"
+SLOTS_VERSION = "2"
 _SYSTEM = "personas_slots"
 _WORDS = (4, 16)
+#: The third person is kept by the grammar: *they make you laugh* is most of what the gates refused.
+_PERSONS = (
+    *("i", "me", "my", "mine", "myself", "u", "we", "our", "ours", "us"),
+    *("you", "your", "yours", "yourself"),
+)
 _PRONOUNS = {"female": ("she", "her", "her"), "male": ("he", "him", "his")}
 _LIKES = (
     "{They} likes {genre} because ",
@@ -75,9 +80,9 @@ def slots_plan(row: Mapping[str, Any]) -> list[str | Blank]:
     parts: list[str | Blank] = [
         introduction(row["name"], row["age"], row["job"]).removesuffix(" and "),
         f". On most days {they} ",
-        Blank("routine", _WORDS),
+        _blank("routine"),
         ". " + _HOBBIES[seed % len(_HOBBIES)].format_map(words),
-        Blank("hobby", _WORDS),
+        _blank("hobby"),
     ]
     for side, frames in (("likes", _LIKES), ("dislikes", _DISLIKES)):
         for n, genre in enumerate(row[side]):
@@ -85,13 +90,13 @@ def slots_plan(row: Mapping[str, Any]) -> list[str | Blank]:
             phrase = genre_phrase(genre, domain)
             parts += [
                 f". {frame.format_map(words | {'genre': phrase})}",
-                Blank(f"{side}{n}", _WORDS),
+                _blank(f"{side}{n}"),
             ]
     activity, critic, habits = rating_habits(row)
     use = f"{opened(they)} {DOMAIN_WORDS[domain].use} {activity}. " if activity else ""
     parts += [
         f". {use}In {article(_ITEMS[domain])} {they} looks for ",
-        Blank("quality", (3, 16)),
+        _blank("quality", fewest=3),
         ".",
     ]
     if critic:
@@ -99,6 +104,10 @@ def slots_plan(row: Mapping[str, Any]) -> list[str | Blank]:
     if habits:
         parts.append(f" {opened(they)} {' and '.join(habits)}.")
     return parts
+
+
+def _blank(name: str, fewest: int = _WORDS[0]) -> Blank:
+    return Blank(name, (fewest, _WORDS[1]), _PERSONS)
 
 
 def slots_grammar(row: Mapping[str, Any]) -> Grammar:

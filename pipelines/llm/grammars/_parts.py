@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from string import ascii_lowercase
 from typing import TYPE_CHECKING
 
 from pipelines.errors import ConfigError
@@ -60,10 +61,13 @@ class Blank:
         By which the words are read back.
     words
         Fewest and most words (count).
+    without
+        Words that can't be written, nor their contractions (*you* forbids *you're*).
     """
 
     name: str
     words: tuple[int, int] = (3, 12)
+    without: tuple[str, ...] = ()
 
 
 def literal(value: str) -> GrammarNode:
@@ -115,13 +119,35 @@ def integer(low: int, high: int) -> GrammarNode:
     return enumeration([str(value) for value in range(low, high + 1)])
 
 
-def blank(limits: tuple[int, int]) -> GrammarNode:
-    """Words in small letters, with single spaces between them."""
-    from guidance._ast import RegexNode, RepeatNode
+def blank(limits: tuple[int, int], without: Sequence[str] = ()) -> GrammarNode:
+    """Words in small letters, with single spaces between them, none of them in `without`."""
+    from guidance._ast import RepeatNode
 
-    word = join(RegexNode("[a-z]"), RepeatNode(RegexNode("[a-z'-]"), 0, _LONGEST_WORD - 1))
+    word = _other_word([*without], _LONGEST_WORD)
     low, high = limits
     return join(word, RepeatNode(join(" ", word), low - 1, high - 1))
+
+
+def _other_word(words: Sequence[str], letters: int, *, first: bool = True) -> GrammarNode:
+    """A word of at most so many letters that is none of `words` and no contraction of one.
+
+    With ``first`` unset: what may follow the letters before it, of which `words` are the rests;
+    nothing at all is left to the caller.
+    """
+    from guidance._ast import RegexNode, RepeatNode, SelectNode
+
+    tails: dict[str, list[str]] = {}
+    for word in words:
+        if word:
+            tails.setdefault(word[0], []).append(word[1:])
+    marks = "" if first else "-" if "" in words else "'-"
+    others = "".join(c for c in ascii_lowercase if c not in tails) + marks
+    rest = RepeatNode(RegexNode("[a-z'-]"), 0, letters - 1)
+    ways = [join(RegexNode(f"[{others}]"), rest)]
+    for letter, left in sorted(tails.items()):
+        more = _other_word(left, letters - 1, first=False)
+        ways.append(join(letter, more if "" in left else RepeatNode(more, 0, 1)))
+    return SelectNode(tuple(ways)) if len(ways) > 1 else ways[0]
 
 
 def text(

@@ -226,7 +226,7 @@ def sentence_plan(parts: Sequence[str | Blank], *, name: str = "plan") -> Gramma
     True
     """
     nodes = (
-        captured(part.name, blank(part.words)) if isinstance(part, Blank) else part
+        captured(part.name, blank(part.words, part.without)) if isinstance(part, Blank) else part
         for part in parts
     )
     return Grammar(name, join(*nodes))

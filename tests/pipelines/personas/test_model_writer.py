@@ -30,6 +30,7 @@ from pipelines.personas import (
     sample_attributes,
 )
 from pipelines.personas._gates import TextGates
+from pipelines.personas._slots import slots_grammar
 from pipelines.personas.testing import WriterContract
 from pipelines.prompts import persona_prompt_digest
 
@@ -195,6 +196,17 @@ def test_a_plan_states_every_attribute_and_leaves_the_reasons(domain: str) -> No
     assert "Odile Farrow, 41, works as a bus driver. On most days she knows every" in (
         asked[0].messages[2].content
     )
+
+
+@pytest.mark.parametrize("word", ["i", "my", "we", "us", "you", "your", "yourself", "you're"])
+def test_a_plan_leaves_no_room_for_the_first_or_second_person(word: str) -> None:
+    row = sample_attributes(5, "contract", np.arange(1)).to_dicts()[0]
+    grammar = slots_grammar(row)
+    text = grammar.sample(3)
+    routine = grammar.parse(text)["routine"]
+    assert grammar.parse(text.replace(routine, f"walks {word} dog home", 1)) is None
+    # Words that only begin like it are free.
+    assert grammar.parse(text.replace(routine, "walks youthful users in myrtle", 1))
 
 
 def test_a_text_that_fails_a_gate_is_drawn_again() -> None:
