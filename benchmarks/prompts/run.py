@@ -45,8 +45,17 @@ class ItemFirst:
         self.metadata, self.close = engine.metadata, engine.close
 
     def submit(self, requests: Iterable[Request]) -> Iterator[Answer]:
-        """Answers of the changed prompts."""
-        return self._engine.submit(map(self._changed, requests))
+        """Answers of the changed prompts, as if to the given ones."""
+        asked: dict[int, tuple[Request, Request]] = {}
+
+        def changed() -> Iterator[Request]:
+            for request in requests:
+                other = self._changed(request)
+                asked[id(other)] = request, other
+                yield other
+
+        for answer in self._engine.submit(changed()):
+            yield replace(answer, request=asked.pop(id(answer.request))[0])
 
     @staticmethod
     def _changed(request: Request) -> Request:

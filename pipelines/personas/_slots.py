@@ -21,11 +21,9 @@ __all__ = ["SLOTS_VERSION", "introduction", "slots_grammar", "slots_messages", "
 SLOTS_VERSION = "2"
 _SYSTEM = "personas_slots"
 _WORDS = (4, 16)
-#: The third person is kept by the grammar: *they make you laugh* is most of what the gates refused.
-_PERSONS = (
-    *("i", "me", "my", "mine", "myself", "u", "we", "our", "ours", "us"),
-    *("you", "your", "yours", "yourself"),
-)
+#: Beginnings of words that are kept out of blanks: *they make you laugh* is most of what the gates
+#: refused of a small model.
+_NOT_WRITTEN = ("you",)
 _PRONOUNS = {"female": ("she", "her", "her"), "male": ("he", "him", "his")}
 _LIKES = (
     "{They} likes {genre} because ",
@@ -107,7 +105,7 @@ def slots_plan(row: Mapping[str, Any]) -> list[str | Blank]:
 
 
 def _blank(name: str, fewest: int = _WORDS[0]) -> Blank:
-    return Blank(name, (fewest, _WORDS[1]), _PERSONS)
+    return Blank(name, (fewest, _WORDS[1]), _NOT_WRITTEN)
 
 
 def slots_grammar(row: Mapping[str, Any]) -> Grammar:

@@ -62,7 +62,8 @@ class Blank:
     words
         Fewest and most words (count).
     without
-        Words that can't be written, nor their contractions (*you* forbids *you're*).
+        Beginnings of words that can't be written: *you* forbids *your* and *young*, too. Were only
+        the word itself forbidden, a model would write *you* and glue the next word to it.
     """
 
     name: str
@@ -120,33 +121,29 @@ def integer(low: int, high: int) -> GrammarNode:
 
 
 def blank(limits: tuple[int, int], without: Sequence[str] = ()) -> GrammarNode:
-    """Words in small letters, with single spaces between them, none of them in `without`."""
+    """Words in small letters with single spaces between them; none begins as `without` does."""
     from guidance._ast import RepeatNode
 
-    word = _other_word([*without], _LONGEST_WORD)
+    word = _word(without, _LONGEST_WORD)
     low, high = limits
     return join(word, RepeatNode(join(" ", word), low - 1, high - 1))
 
 
-def _other_word(words: Sequence[str], letters: int, *, first: bool = True) -> GrammarNode:
-    """A word of at most so many letters that is none of `words` and no contraction of one.
-
-    With ``first`` unset: what may follow the letters before it, of which `words` are the rests;
-    nothing at all is left to the caller.
-    """
+def _word(without: Sequence[str], letters: int, *, first: bool = True) -> GrammarNode:
+    """Letters, at most so many, that begin with none of `without`; one at least."""
     from guidance._ast import RegexNode, RepeatNode, SelectNode
 
     tails: dict[str, list[str]] = {}
-    for word in words:
-        if word:
-            tails.setdefault(word[0], []).append(word[1:])
-    marks = "" if first else "-" if "" in words else "'-"
-    others = "".join(c for c in ascii_lowercase if c not in tails) + marks
+    for beginning in without:
+        tails.setdefault(beginning[0], []).append(beginning[1:])
+    others = "".join(c for c in ascii_lowercase if c not in tails) + ("" if first else "'-")
     rest = RepeatNode(RegexNode("[a-z'-]"), 0, letters - 1)
     ways = [join(RegexNode(f"[{others}]"), rest)]
-    for letter, left in sorted(tails.items()):
-        more = _other_word(left, letters - 1, first=False)
-        ways.append(join(letter, more if "" in left else RepeatNode(more, 0, 1)))
+    ways += [
+        join(letter, RepeatNode(_word(left, letters - 1, first=False), 0, 1))
+        for letter, left in sorted(tails.items())
+        if "" not in left
+    ]
     return SelectNode(tuple(ways)) if len(ways) > 1 else ways[0]
 
 
