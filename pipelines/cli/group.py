@@ -139,7 +139,9 @@ def _line(text: str) -> None:
     from rich.text import Text
 
     screen = console(stderr=True)
-    screen.print(Text.assemble(("error: ", "bold red"), text), soft_wrap=True)
+    # Standard error may be a file on the disk that is full: the exit code must tell all the same.
+    with suppress(OSError):
+        screen.print(Text.assemble(("error: ", "bold red"), text), soft_wrap=True)
 
 
 def _json_error(body: dict[str, Any]) -> None:

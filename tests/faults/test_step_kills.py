@@ -45,10 +45,12 @@ class Chain:
 
     home: Path
     server: ForkServer
+    #: Folder of what the runs print; not on the disk that is filled up.
+    logs: Path
     done: set[str] = field(default_factory=set)
 
     def start(self, *options: str) -> StartedRun:
-        log = self.home.with_suffix(".log")
+        log = self.logs / "run.log"
         words = ["run", "--home", str(self.home), *TINY, *options]
         return StartedRun(self.server.start(words, log), self.home, log)
 
@@ -77,14 +79,14 @@ def chain(tmp_path_factory: pytest.TempPathFactory, forked: ForkServer) -> Itera
             folder = stack.enter_context(small_disk(folder / "disk", megabytes=200))
         with tarfile.open(old) as archive:
             archive.extractall(folder, filter="data")
-        yield Chain(folder / "home", forked)
+        yield Chain(folder / "home", forked, tmp_path_factory.mktemp("logs"))
 
 
 @pytest.fixture(scope="module")
 def small(tmp_path_factory: pytest.TempPathFactory, forked: ForkServer) -> Iterator[Chain]:
     """A fresh home on a disk of 60 MB."""
     with small_disk(tmp_path_factory.mktemp("full") / "disk", megabytes=60) as disk:
-        yield Chain(disk / "home", forked)
+        yield Chain(disk / "home", forked, tmp_path_factory.mktemp("logs"))
 
 
 def assert_whole(home: Path) -> None:

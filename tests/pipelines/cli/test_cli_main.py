@@ -208,6 +208,14 @@ def test_a_reader_that_goes_away_ends_it_quietly(words: list[str], popen: Popen)
     assert err == b""
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has a full device")
+def test_an_error_that_cant_be_printed_still_has_its_exit_code() -> None:
+    script = Path(sys.executable).parent / "understudy"
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run([script, "run", "--set", "nonsense=1"], stderr=full, check=False)
+    assert done.returncode == 2
+
+
 def test_completion_offers_commands_and_releases(understudy: Understudy, home: Path) -> None:
     done = understudy(
         _UNDERSTUDY_COMPLETE="complete_bash", COMP_WORDS="understudy st", COMP_CWORD="1"
