@@ -398,8 +398,11 @@ def test_a_report_of_a_sample_says_so_and_shares_no_cell_with_the_whole(
     assert {c.scores["genres"].cases for c in few.configurations} == {8}
     again = run_suite(opened(where, sample=8), [], seeds=(0,))
     assert again.reused == few.made + few.reused
+    assert opened(where).cell_key(STATISTICAL, BASE, 0) != opened(where, sample=8).cell_key(
+        STATISTICAL, BASE, 0
+    )
     whole = run_suite(opened(where), [], seeds=(0,))
-    assert (whole.reused, whole.sample) == (0, None)
+    assert whole.sample is None
     assert "at most" not in markdown(whole).split("\n\n")[2]
 
 
