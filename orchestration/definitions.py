@@ -35,7 +35,7 @@ PRELOAD = [
     "pandera.polars",
     "great_expectations.expectations",
     "matplotlib.pyplot",
-    # What an instance opens by name; each takes SQLAlchemy and Alembic.
+    # Storage of Dagster's instance, which is imported by name: SQLAlchemy and Alembic with it.
     "dagster._core.storage.event_log",
     "dagster._core.storage.runs",
     "dagster._core.storage.schedules",

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sim.ablations._cases import TESTS
-from sim.ablations._compare import compare, mean_effect
+from sim.ablations._compare import Difference, compare, mean_effect
 from sim.ablations._figures import FLAGGED, TestScore
 from sim.ablations._grid import UNSEEN
 from sim.ablations._run import Configuration, SuiteResult, finite
@@ -92,8 +92,6 @@ def comparisons(result: SuiteResult, *, seed: int = 0) -> pl.DataFrame:
     ``p`` (paired permutation test over users), ``p_adjusted`` (Benjamini-Hochberg over the
     report) and ``users``.
     """
-    import polars as pl
-
     first = result.raters[0]
     rows: list[dict[str, Any]] = []
     for c in result.configurations:
@@ -110,15 +108,23 @@ def comparisons(result: SuiteResult, *, seed: int = 0) -> pl.DataFrame:
                 "rater": c.rater,
                 **c.options.metadata(),
                 "against": against,
-                "test": d.test,
-                "difference": d.value,
-                "low": d.low,
-                "high": d.high,
-                "p": d.p,
-                "users": d.users,
+                **_columns(d),
             }
             for d in found
         ]
+    return _corrected(rows)
+
+
+def _columns(d: Difference) -> dict[str, Any]:
+    """A difference as columns of a table of differences."""
+    names = ("low", "high", "p", "users")
+    return {"test": d.test, "difference": d.value, **{name: getattr(d, name) for name in names}}
+
+
+def _corrected(rows: list[dict[str, Any]]) -> pl.DataFrame:
+    """A table of differences, p corrected over all of its rows (Benjamini-Hochberg)."""
+    import polars as pl
+
     adjusted = false_discovery([row["p"] for row in rows])
     for row, p in zip(rows, adjusted, strict=True):
         row["p"], row["p_adjusted"] = finite(row["p"]), finite(p)
@@ -138,8 +144,6 @@ def option_effects(result: SuiteResult, *, seed: int = 0) -> pl.DataFrame:
     users), ``p_adjusted`` (Benjamini-Hochberg over the table) and ``users``; no row for the grid
     `small`.
     """
-    import polars as pl
-
     rows: list[dict[str, Any]] = []
     for rater in result.raters:
         base = result.baseline(rater).options
@@ -163,21 +167,13 @@ def option_effects(result: SuiteResult, *, seed: int = 0) -> pl.DataFrame:
                         "value": value,
                         "reference": reference,
                         "pairs": len(pairs),
-                        "test": d.test,
-                        "difference": d.value,
-                        "low": d.low,
-                        "high": d.high,
-                        "p": d.p,
-                        "users": d.users,
+                        **_columns(d),
                     }
                     for d in mean_effect(pairs, seed=seed)
                     # Hand-made personas have no history that retrieval could choose from.
                     if option != "retrieval" or d.test == "collections"
                 ]
-    adjusted = false_discovery([row["p"] for row in rows])
-    for row, p in zip(rows, adjusted, strict=True):
-        row["p"], row["p_adjusted"] = finite(row["p"]), finite(p)
-    return pl.DataFrame(rows, infer_schema_length=None)
+    return _corrected(rows)
 
 
 def markdown(result: SuiteResult, *, differences: pl.DataFrame | None = None) -> str:

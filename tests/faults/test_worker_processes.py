@@ -88,7 +88,7 @@ def slots(home: Path) -> set[str]:
 
 
 def reused(home: Path, *key: str) -> bool:
-    """Whether the last materialization of an asset took over an earlier build."""
+    """Flag `reused` of the last materialization of an asset."""
     with open_instance(home) as instance:
         event = instance.get_latest_materialization_event(dg.AssetKey(key))
     assert event is not None
