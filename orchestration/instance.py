@@ -12,6 +12,7 @@ from typing import Any
 import dagster as dg
 import psutil
 from dagster._core.instance.ref import InstanceRef
+from filelock import FileLock
 from sqlalchemy import event
 from sqlalchemy.engine import Engine
 
@@ -88,9 +89,13 @@ def open_instance(
     os.environ["DAGSTER_HOME"] = str(folder)
     without_pools = {"concurrency": {"pools": {"granularity": "run"}}}
     ref = InstanceRef.from_dir(str(folder), overrides={} if pools else without_pools)
-    with _rare_syncs(), dg.DagsterInstance.from_ref(ref) as instance:
-        add_cohorts(instance, cohorts, domain)
-        yield instance
+    with _rare_syncs():
+        # Two processes that make its databases at once leave two versions of them in one table.
+        with FileLock(folder / "open.lock"):
+            opened = dg.DagsterInstance.from_ref(ref)
+        with opened as instance:
+            add_cohorts(instance, cohorts, domain)
+            yield instance
 
 
 def add_cohorts(
