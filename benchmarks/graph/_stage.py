@@ -1,6 +1,8 @@
 """A measurement in a process of its own; prints a JSON document as its last line.
 
 _stage.py bulk WORLD DATA THREADS     triples and similar items of all films
+_stage.py triples WORLD DATA FILE     triples as Parquet
+_stage.py similar FILE "" RATERS THREADS   similar items of such a file, of so many raters each
 _stage.py memory WORLD DATA           GraphMemory: open, retrieve, add, copy
 _stage.py many WORLD DATA             GraphMemory: many queries at once
 _stage.py networkx WORLD DATA ITEMS   path counts of some films, ours and NetworkX's
@@ -38,9 +40,10 @@ SETTINGS = GraphSettings()
 def main() -> None:
     """Run the measurement that the arguments name."""
     stage, world, data, *more = sys.argv[1:]
-    tables = load(world, Path(data) if data else None)
+    given: Any = world if stage == "similar" else load(world, Path(data) if data else None)
     before = _resident()
-    out = {"bulk": bulk, "memory": memory, "many": many, "networkx": networkx}[stage](tables, *more)
+    stages = (bulk, memory, many, networkx, triples, similar)
+    out = {one.__name__: one for one in stages}[stage](given, *more)
     out["before_mb"], out["peak_mb"] = (
         before,
         resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
@@ -69,6 +72,31 @@ def bulk(tables: dict[str, pl.DataFrame], threads: str) -> dict[str, Any]:
         "similarity_s": done - start,
         "instances": _instances(triples),
     }
+
+
+def triples(tables: dict[str, pl.DataFrame], file: str) -> dict[str, Any]:
+    """Write the triples, and vectors beside them."""
+    pl.concat(triple_batches("movies", tables, SETTINGS)).write_parquet(file)
+    embeddings_of(tables["items"]).write_parquet(f"{file}.vectors")
+    return {"interactions": tables["interactions"].height, "films": tables["items"].height}
+
+
+def similar(file: str, raters: str, threads: str) -> dict[str, Any]:
+    """Seconds of the table of similar items, as the stage makes it from files; ratings counted."""
+    scan = pl.scan_parquet(file)
+    settings = SETTINGS.model_copy(update={"raters_per_item": int(raters)})
+    start = time.perf_counter()
+    sampled = sum(
+        frame.filter(pl.col("basis") == "sampled paths")["item_id"].n_unique()
+        for frame in item_similarity(
+            scan, pl.read_parquet(f"{file}.vectors"), settings, threads=int(threads)
+        )
+    )
+    seconds = time.perf_counter() - start
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    rated = scan.filter(relation="rated", tail_type="Movie").group_by("tail").len()
+    counted = rated.select(pl.col("len").clip(upper_bound=int(raters)).sum()).collect().item()
+    return {"seconds": seconds, "counted": counted, "sampled": sampled, "similar_peak_mb": peak}
 
 
 def _instances(triples: pl.DataFrame) -> float:

@@ -4,8 +4,9 @@
     python benchmarks/graph/run.py --parts growth --sizes 1 4 16
 
 Without --data only generated worlds are measured. Parts: `bulk` (triples and similar items),
-`growth` (the same on 1, 4, 16 × 100,000 ratings), `memory` (GraphMemory), `many` (its queries
-at once), `networkx` (the same path counts by enumeration).
+`growth` (the same on 1, 4, 16 × 100,000 ratings), `raters` (similar items of the largest size, from
+files, with fewer raters per film counted), `memory` (GraphMemory), `many` (its queries at once),
+`networkx` (the same path counts by enumeration).
 """
 
 from __future__ import annotations
@@ -18,12 +19,13 @@ import platform
 import statistics
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
 import psutil
 
-PARTS = ("bulk", "growth", "memory", "many", "networkx")
+PARTS = ("bulk", "growth", "raters", "memory", "many", "networkx")
 
 
 def main() -> None:
@@ -46,6 +48,8 @@ def main() -> None:
     if "growth" in args.parts:
         report["growth"] = _bulk([f"generated-{n}" for n in args.sizes], args)
         _exponents(report["growth"])
+    if "raters" in args.parts:
+        report["raters"] = _raters(args)
     if "memory" in args.parts:
         report["memory"] = _memory([*real, "generated-1"], args)
     if "many" in args.parts:
@@ -81,6 +85,32 @@ def _bulk(worlds: list[str], args: argparse.Namespace) -> dict[str, Any]:
             f"| {found['similarity_s']:.2f} | {found['peak_mb']:,.0f} |",
             flush=True,
         )
+    return out
+
+
+def _raters(args: argparse.Namespace) -> dict[str, Any]:
+    print(
+        "\n| world | training ratings | raters per film at most | ratings counted "
+        "| films with sampled rows | similar items s | peak MiB |"
+        "\n|---|---:|---:|---:|---:|---:|---:|"
+    )
+    out = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for size in args.sizes[-2:]:
+            world, file = f"generated-{size}", str(Path(folder, f"{size}.parquet"))
+            _median(["triples", world, "", file], 1)
+            for limit in (1_000_000, 5_000, 1_000):
+                words = ["similar", file, "", str(limit), str(args.threads)]
+                found = _median(words, args.repeat)
+                out[f"{world}, {limit}"] = found
+                every = out[f"{world}, 1000000"]["counted"]
+                shown = "-" if limit == 1_000_000 else f"{limit:,}"
+                print(
+                    f"| {world} | {every:,.0f} | {shown} | {found['counted']:,.0f} "
+                    f"| {found['sampled']:,.0f} | {found['seconds']:.1f} "
+                    f"| {found['similar_peak_mb']:,.0f} |",
+                    flush=True,
+                )
     return out
 
 

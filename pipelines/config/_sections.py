@@ -358,6 +358,11 @@ class GraphSettings(Section):
     max_path_length: int = Field(
         4, ge=2, le=4, description="Relations of the longest meta-path that is used (SimUSER D)."
     )
+    raters_per_item: int = Field(
+        5000,
+        ge=1,
+        description="Raters of an item that count at most in the table of similar items (by hash).",
+    )
 
 
 class QualitySettings(Section):

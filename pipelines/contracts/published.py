@@ -265,8 +265,9 @@ class ItemSimilarity(Model):
     )
     path_counts: pl.List(pl.Int64) = column("Their instances (count).")
     basis: pl.String = column(
-        "`embedding` if no path joins the two, so that the cosine alone does.",
-        isin=["paths", "embedding"],
+        "`embedding` if no path joins the two, so that the cosine alone does; `sampled paths` if "
+        "one of the two has more than `graph.raters_per_item` raters: so many were counted.",
+        isin=["paths", "sampled paths", "embedding"],
     )
 
 

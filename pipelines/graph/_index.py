@@ -11,7 +11,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 import numpy as np
@@ -22,9 +22,12 @@ from scipy import sparse
 from pipelines.errors import ContractError
 from pipelines.graph._metapaths import MetaPath
 from pipelines.graph._schema import DomainSchema, EdgeType, Step, load_schema
+from pipelines.seeding import hash_ids
 
 Csr: TypeAlias = sparse.csr_array
 _EMPTY = pl.Series("id", [], dtype=pl.String)
+#: Origins of edges between users, or nodes of one user each, and items.
+_FROM_USERS = frozenset({"interactions", "ratings", "sentiments"})
 
 
 @dataclass(frozen=True)
@@ -40,6 +43,8 @@ class GraphIndex:
     #: Ids per node type, ascending.
     nodes: Mapping[str, pl.Series]
     _forward: Mapping[EdgeType, Csr]
+    #: Items of which only some raters' edges are here.
+    sampled: frozenset[str] = frozenset()
     _cache: dict[Step | tuple[Step, ...], Csr] = field(default_factory=dict, repr=False)
     _codes: dict[str, dict[str, int]] = field(default_factory=dict, repr=False)
 
@@ -50,13 +55,16 @@ class GraphIndex:
         domain: str,
         *,
         nodes: Mapping[str, Iterable[str]] | None = None,
+        raters: int | None = None,
     ) -> GraphIndex:
         """An index of a `graph_triples` table.
 
         Edges are read one edge type at a time, so a scan of a snapshot is never in memory as
         a whole.
 
-        ``nodes`` are further ids per type, for nodes that may have no edge.
+        ``nodes`` are further ids per type, for nodes that may have no edge. Of an item with more
+        than ``raters`` users (None: no limit) the edges of those whose ids have the lowest hashes
+        are kept: the same users of every such item, so that what two of them share is kept, too.
 
         Raises
         ------
@@ -71,11 +79,12 @@ class GraphIndex:
                 f"no triple fits the schema of {domain}", where=f"{domain}.graph_triples"
             )
         ids = {kind: _ids(kind, edges, (nodes or {}).get(kind, ())) for kind in schema.node_types}
+        sampled = _sample_raters(edges, schema, raters) if raters else frozenset()
         forward = {
             edge: _adjacency(edges.pop(edge), ids[edge.head_type], ids[edge.tail_type])
             for edge in schema.edges
         }
-        return cls(schema, ids, forward)
+        return cls(schema, ids, forward, sampled)
 
     @property
     def domain(self) -> str:
@@ -195,6 +204,42 @@ def _read(triples: pl.LazyFrame, edge: EdgeType) -> _Edges:
     )
     heads, tails = (frame[name].unique().sort().alias("id") for name in ("head", "tail"))
     return _Edges(heads, tails, _numbered(frame["head"], heads), _numbered(frame["tail"], tails))
+
+
+def _sample_raters(
+    edges: dict[EdgeType, _Edges], schema: DomainSchema, limit: int
+) -> frozenset[str]:
+    """Drop edges between items and users beyond the limit; the items that lost some."""
+    rated = [e for e in edges if e.origin in _FROM_USERS and e.tail_type == schema.item_type]
+    # Of every edge type the bound is its limit-th hash. That of all interactions is the lowest: it
+    # has the edges of the others (`liked`, a rating's node) among its own.
+    bounds: dict[str, int] = {}
+    for edge in rated:
+        part = edges[edge]
+        counts = np.bincount(part.tail, minlength=len(part.tails))
+        many = np.flatnonzero(counts > limit)
+        if not len(many):
+            continue
+        among = (counts > limit)[part.tail]
+        keys, tails = _user_hashes(edge, part)[part.head[among]], part.tail[among]
+        order = np.lexsort((keys, tails))
+        ends = np.cumsum(counts[many])
+        found = keys[order][ends - counts[many] + limit - 1]
+        for name, bound in zip(part.tails.gather(many), found.tolist(), strict=True):
+            bounds[name] = min(bound, bounds.get(name, bound))
+    for edge in rated if bounds else ():
+        part = edges[edge]
+        highest = np.iinfo(np.uint64).max
+        bound = np.array([bounds.get(name, highest) for name in part.tails], dtype=np.uint64)
+        kept = _user_hashes(edge, part)[part.head] <= bound[part.tail]
+        edges[edge] = replace(part, head=part.head[kept], tail=part.tail[kept])
+    return frozenset(bounds)
+
+
+def _user_hashes(edge: EdgeType, part: _Edges) -> npt.NDArray[np.uint64]:
+    """Hashes of the heads' users, of shape (heads,); a rating's node is `<node>:<user>:<label>`."""
+    users = part.heads if edge.origin == "interactions" else part.heads.str.extract(r"^[^:]*:(.*):")
+    return hash_ids(users)
 
 
 def _numbered(values: pl.Series, ids: pl.Series) -> npt.NDArray[np.uint32]:

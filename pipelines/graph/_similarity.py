@@ -60,6 +60,10 @@ def item_similarity(
     its embedding alone, and rows say so (`basis`); one that has neither, or no other item with
     a path to it where there are no embeddings, has no rows.
 
+    Of an item with more than ``settings.raters_per_item`` raters, those whose ids have the lowest
+    hashes count, and rows say so: memory would otherwise grow with the square of the ratings of
+    the best known items.
+
     Counts are exact whole numbers and ties are broken by id, so that neither the size of
     blocks nor the order of rows or threads changes the result.
 
@@ -80,7 +84,9 @@ def item_similarity(
     """
     vectors = _Vectors.of(embeddings)
     item_type = load_schema(domain).item_type
-    index = GraphIndex.from_triples(triples, domain, nodes={item_type: vectors.ids})
+    index = GraphIndex.from_triples(
+        triples, domain, nodes={item_type: vectors.ids}, raters=settings.raters_per_item
+    )
     chosen = paths or load_metapaths(domain, settings.max_path_length)
     job = _Job(PathSim(index, chosen), vectors.aligned(index.ids(item_type)), settings)
     yield from _blocks(job, block, max(1, threads), progress)
@@ -260,14 +266,21 @@ class _Job:
         frame = frame.with_columns(
             rank=pl.int_range(1, pl.len() + 1, dtype=pl.Int64).over("query")
         ).filter(pl.col("rank") <= self.settings.top_k)
+        sampled = pl.col("item_id", "neighbour_id").is_in(list(self.sim.index.sampled))
         basis = (
-            pl.when(pl.col("instances") > 0).then(pl.lit("paths")).otherwise(pl.lit("embedding"))
+            pl.when(pl.col("instances") == 0)
+            .then(pl.lit("embedding"))
+            .when(pl.any_horizontal(sampled))
+            .then(pl.lit("sampled paths"))
+            .otherwise(pl.lit("paths"))
         )
-        return frame.with_columns(
-            item_id=ids.gather(frame["query"]),
-            neighbour_id=ids.gather(frame["other"]),
-            basis=basis,
-        ).select(_COLUMNS)
+        return (
+            frame.with_columns(
+                item_id=ids.gather(frame["query"]), neighbour_id=ids.gather(frame["other"])
+            )
+            .with_columns(basis=basis)
+            .select(_COLUMNS)
+        )
 
     def _named(self, by_group: Floats) -> tuple[pl.Series, pl.Series]:
         """The paths that join each pair, the most instances first, and their instances."""

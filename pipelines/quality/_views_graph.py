@@ -216,7 +216,7 @@ def _mutual(evidence: Evidence) -> View:
 
 def _bases(evidence: Evidence) -> View:
     """One row per item: whether a path joins it to any of its neighbours."""
-    by_paths = (pl.col("basis") == "paths").any().cast(pl.Int64)
+    by_paths = (pl.col("basis") != "embedding").any().cast(pl.Int64)
     frame = evidence.snapshot.scan().group_by("item_id").agg(by_paths=by_paths)
     items = frame.sort("item_id").collect(engine="streaming")
     return View(items, facts={"items": items.height})

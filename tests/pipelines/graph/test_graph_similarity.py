@@ -10,9 +10,11 @@ from pipelines.contracts import CONTRACTS
 from pipelines.errors import ConfigError, ContractError
 from pipelines.graph import GraphIndex, MetaPaths, PathSim, item_similarity, load_metapaths
 from pipelines.graph import _similarity as bulk
+from pipelines.seeding import hash_text
 
 COLUMNS = ["head", "head_type", "relation", "tail", "tail_type"]
 MOVIES = load_metapaths("movies")
+USERS_RELATIONS = ("rated", "viewed", "liked")
 TWO = MetaPaths("movies", (MOVIES.items[0], MOVIES.items[4]), ())
 
 
@@ -209,3 +211,30 @@ def test_bad_input_is_refused():
         table(SMALL.clear())
     with pytest.raises(ConfigError, match="no graph schema for this domain: music"):
         list(item_similarity(SMALL, None, GraphSettings(), domain="music"))
+
+
+def test_popular_items_count_the_raters_with_the_lowest_hashes():
+    """A has five raters and B four, C two; with three at most, A and B keep the first three of
+    their own. A rater's edges stay or go together, whatever their relation."""
+    raters = sorted("abcde", key=hash_text)
+    rated = [(u, "A") for u in raters] + [(u, "B") for u in raters[1:]] + [("a", "C"), ("b", "C")]
+    kept = {"A": raters[:3], "B": raters[1:4], "C": ["a", "b"]}
+
+    def triples(pairs):
+        rows = [(u, "User", relation, m, "Movie") for u, m in pairs for relation in USERS_RELATIONS]
+        nodes = [(f"rating:{u}:4", "Rating", "given-to", m, "Movie") for u, m in pairs]
+        # What users give stays: it only counts on the way to an item.
+        gives = [(u, "User", "gives-rating", f"rating:{u}:4", "Rating") for u in raters]
+        return pl.DataFrame([*rows, *nodes, *gives], schema=COLUMNS, orient="row")
+
+    expected = table(triples([(u, m) for u, m in rated if u in kept[m]]))
+    found = table(triples(rated), raters_per_item=3)
+    same = [name for name in found.columns if name != "basis"]
+    assert_frame_equal(found.select(same), expected.select(same))
+    bases = {
+        (one, other): basis
+        for one, other, basis in found.select("item_id", "neighbour_id", "basis").iter_rows()
+    }
+    assert bases["A", "B"] == "sampled paths"
+    assert set(expected["basis"]) == {"paths"}
+    assert table(triples(rated), raters_per_item=5)["basis"].unique().to_list() == ["paths"]
