@@ -25,8 +25,8 @@ import orjson
 from pipelines.domains import DOMAINS
 from pipelines.errors import ContractError, StoreError
 from pipelines.paths import home_path
-from pipelines.warehouse._database import last_builds, open_warehouse
-from pipelines.warehouse._environment import dbt_vars
+from pipelines.warehouse._database import last_builds, moved_views, open_warehouse
+from pipelines.warehouse._environment import dbt_vars, sql_glob
 from pipelines.warehouse._layout import WarehouseLayout, read_record, write_record
 from pipelines.warehouse._links import linked_sources, read_links
 
@@ -569,9 +569,11 @@ def out_of_date_names(settings: Settings, manifest: Json, nodes: Iterable[str]) 
     known, linked = BuildRecords.load(layout.home), linked_sources(layout.home)
     now, variables = BuildRecords(Graph(manifest).entries(), known.records), dbt_vars(settings)
     built: Mapping[str, str] = {}
+    moved: set[str] = set()
     if layout.database.exists():
         with open_warehouse(layout, memory_limit_mb=settings.runtime.memory_limit_mb) as connection:
             built = last_builds(connection)
+            moved = moved_views(connection, sql_glob(layout.sources))
     wanted, old, stays = set(nodes), dict[str, None](), set[str]()
     for key in now.upstream(*sorted(wanted)):
         last = now.outcome(key)
@@ -579,6 +581,7 @@ def out_of_date_names(settings: Settings, manifest: Json, nodes: Iterable[str]) 
         holds = (
             last is not None
             and parents <= stays
+            and now.nodes[key]["name"] not in moved
             and last.get("made_from") == now.made_from(key, linked, variables)
             and built.get(key) == last["invocation"]
         )

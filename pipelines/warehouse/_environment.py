@@ -35,7 +35,7 @@ def dbt_environment(settings: Settings) -> dict[str, str]:
     return {
         "UNDERSTUDY_HOME": str(layout.home),
         "WAREHOUSE_FILE": str(layout.database),
-        "WAREHOUSE_SOURCES": _sql_glob(layout.sources),
+        "WAREHOUSE_SOURCES": sql_glob(layout.sources),
         "WAREHOUSE_TEMP": str(layout.spill),
         "WAREHOUSE_MEMORY_LIMIT": f"{settings.runtime.memory_limit_mb}MiB",
         "WAREHOUSE_THREADS": str(settings.runtime.threads or os.cpu_count() or 1),
@@ -73,10 +73,10 @@ def dbt_vars(settings: Settings) -> dict[str, Any]:
     }
 
 
-def _sql_glob(path: Path) -> str:
+def sql_glob(path: Path) -> str:
     """A folder's path as it must stand in a DuckDB glob within quotes.
 
-    >>> _sql_glob(Path("/o'h/a[1]*"))
+    >>> sql_glob(Path("/o'h/a[1]*"))
     "/o''h/a[[]1][*]"
     """
     return re.sub(r"[\[*?]", lambda m: f"[{m[0]}]", str(path)).replace("'", "''")

@@ -14,12 +14,21 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import orjson
 import pytest
 
+from pipelines.config import Settings
 from pipelines.errors import ContractError, StoreError
 from pipelines.store import Store
-from pipelines.warehouse import link_sources, linked_sources, mart_tests, record_dbt_run
+from pipelines.warehouse import (
+    WarehouseLayout,
+    link_sources,
+    linked_sources,
+    mart_tests,
+    out_of_date_names,
+    record_dbt_run,
+)
 from pipelines.warehouse._builds import (
     BuildRecords,
     MartEvidence,
@@ -454,3 +463,26 @@ def test_nothing_stands_with_another_variable_another_source_or_another_build(
     link_sources(raw_store)
     assert linked_sources(dbt.home) != versions
     assert dbt.standing() is None
+
+
+def test_views_of_a_moved_home_are_out_of_date(dbt: Dbt, tmp_path: Path) -> None:
+    invocation = dbt.run(A, TEST_A)
+    layout = WarehouseLayout(dbt.home)
+    with duckdb.connect(str(layout.database)) as database:
+        database.execute(
+            f"""
+            create view a as from read_parquet('{layout.sources}/tmdb_missing/*.parquet');
+            create schema understudy_meta;
+            create table understudy_meta.builds as
+                select '{A}' as model, '{invocation}' as invocation_id, now() as built_at;
+            """
+        )
+
+    def out_of_date(home: Path) -> list[str]:
+        settings = Settings(runtime={"home": home})
+        return out_of_date_names(settings, dbt.manifest, [A])
+
+    assert out_of_date(dbt.home) == []
+    moved = tmp_path / "moved"
+    dbt.home.rename(moved)
+    assert out_of_date(moved) == ["a", "a_ok"]

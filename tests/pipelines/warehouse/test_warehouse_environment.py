@@ -9,7 +9,7 @@ import pytest
 
 from pipelines.config import Settings, load_settings
 from pipelines.warehouse import dbt_environment, dbt_vars
-from pipelines.warehouse._environment import _sql_glob
+from pipelines.warehouse._environment import sql_glob
 
 PROJECT = Path(__file__).resolve().parents[3] / "dbt"
 
@@ -56,7 +56,7 @@ def test_any_home_can_be_read_through_a_glob(tmp_path: Path, name: str) -> None:
     for place, value in ((folder, 1), (tmp_path / "x", 2)):
         file = str(place / "0.parquet").replace("'", "''")
         duckdb.sql(f"copy (select {value} as n) to '{file}'")
-    found = duckdb.sql(f"from read_parquet('{_sql_glob(folder)}/*.parquet')").fetchall()
+    found = duckdb.sql(f"from read_parquet('{sql_glob(folder)}/*.parquet')").fetchall()
     assert found == [(1,)]
 
 
