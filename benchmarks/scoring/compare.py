@@ -6,6 +6,8 @@ Prompts are `LLMRater`'s, user after user. *loop* asks one after the other and r
 *transformers* and *vllm* are our engines. *vLLM generate* is what one writes without us: one call
 of `LLM.generate` for the whole list, prefix caching on, 20 log-probabilities per answer; with
 `block 32` it has the block of the cache that our engine chooses on a CPU (vLLM's own is 128).
+``--tool distilabel=PYTHON`` and ``--tool DataDesigner=PYTHON`` send the prompts as messages from
+another environment to vLLM's own server (float32, block 32), whose processor time is counted, too.
 Each path has a process of its own; figures are medians of --repeat runs over personas that no run
 saw before, after four pairs that are not counted. Ratios are by processor time, which other work
 on the machine moves less than the clock.
@@ -43,6 +45,7 @@ def main() -> None:
     )
     parser.add_argument("checkpoint", type=Path, help="folder of a Llama")
     parser.add_argument("--paths", nargs="+", choices=PATHS, default=PATHS)
+    parser.add_argument("--tool", action="append", default=[], metavar="NAME=PYTHON")
     parser.add_argument("--dtype", default="float32")
     parser.add_argument("--layout", default="plain", help="layout of the prompts")
     parser.add_argument("--scale", default="1-5")
@@ -65,6 +68,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as place:
         runs = [prompts(run, args) for run in range(args.repeat + 1)]
         rows = [_child(path, runs, Path(place)) for path in args.paths]
+        if args.tool:
+            rows += _tools(runs, Path(place), args)
     _print(rows, runs, args)
     if args.json:
         Path(args.json).write_text(json.dumps(rows, indent=1), encoding="utf-8")
@@ -98,7 +103,9 @@ def prompts(run: int, args: argparse.Namespace) -> list[Row]:
         tokens = request.tokens or render(tokenizer, request.messages)
         found.append(
             {"tokens": list(tokens), "options": list(options.options),
-             "ids": [i[0] for i in ids], "group": request.group}
+             "ids": [i[0] for i in ids], "group": request.group,
+             "messages": [{"role": m.role, "content": m.content} for m in request.messages
+                          if m.role != "assistant"]}
         )  # fmt: skip
     return found
 
@@ -121,6 +128,39 @@ def _child(path: str, runs: list[list[Row]], place: Path) -> Row:
     subprocess.run(words, env=environment, stdout=subprocess.DEVNULL, check=True)
     row: Row = json.loads(out.read_text(encoding="utf-8"))
     return row
+
+
+def _tools(runs: list[list[Row]], place: Path, args: argparse.Namespace) -> list[Row]:
+    """Figures of tools that ask vLLM's server; each has a server of its own."""
+    import psutil
+
+    sys.path.append(str(HERE.parent / "engines"))
+    from _stage import _server
+
+    os.environ |= {"OMP_NUM_THREADS": str(args.threads), "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
+    os.environ["TORCHDYNAMO_DISABLE"] = "1"
+    rows, out, file = [], place / "out.json", place / "task.json"
+    for path, _, python in (one.partition("=") for one in args.tool):
+        print(f"... {path}", file=sys.stderr, flush=True)
+        with _server({"model": str(args.checkpoint)}) as address:
+            [server] = psutil.Process().children()
+            task = {"path": path, "runs": runs, "out": str(out), "address": address}
+            file.write_text(json.dumps(task | {"server": server.pid}), encoding="utf-8")
+            words = [python, str(HERE / "_tools.py"), str(file)]
+            done = subprocess.run(
+                words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+            )
+        if done.returncode:
+            print(f"{path} failed:\n{done.stdout[-3_000:]}", file=sys.stderr)
+            continue
+        found = json.loads(out.read_text(encoding="utf-8"))
+        pairs_s, pairs_cpu_s = (
+            statistics.median(column) for column in zip(*found["figures"], strict=True)
+        )
+        rows.append(
+            {"path": path, "pairs_s": pairs_s, "pairs_cpu_s": pairs_cpu_s, "valid": found["valid"]}
+        )
+    return rows
 
 
 def measure(task: Row, args: argparse.Namespace) -> Row:
@@ -244,12 +284,14 @@ def _print(rows: list[Row], runs: list[list[Row]], args: argparse.Namespace) -> 
             f"{row['pairs_cpu_s'] / by[base]['pairs_cpu_s']:.2f}" if base in by else ""
             for base in ("loop", "vLLM generate")
         ]
-        print(
-            f"| {row['path']} | {row['pairs_s']:.1f} | {row['pairs_cpu_s']:.2f} "
-            f"| {row['tokens_cpu_s']:,.0f} | {row['computed']:.1%} | {ratios[0]} | {ratios[1]} "
-            f"| {row['share']:.0%} | {_difference(row, by['transformers']):.0e} |"
-        )
-    peaks = ", ".join(f"{row['peak'] / 1e9:.0f}" for row in rows)
+        cells = [f"{row['pairs_s']:.1f}", f"{row['pairs_cpu_s']:.2f}"]
+        if "share" in row:
+            cells += [f"{row['tokens_cpu_s']:,.0f}", f"{row['computed']:.1%}", *ratios]
+            cells += [f"{row['share']:.0%}", f"{_difference(row, by['transformers']):.0e}"]
+        else:
+            cells += ["", "", *ratios, "", f"{row['valid']:.0%} of answers are options"]
+        print(f"| {row['path']} | " + " | ".join(cells) + " |")
+    peaks = ", ".join(f"{row['peak'] / 1e9:.0f}" for row in rows if "peak" in row)
     print(f"\nMatrix products of 2,048 x 2,048: {peaks} GFLOP per CPU second, path by path.")
 
 
