@@ -90,9 +90,9 @@ def _bulk(worlds: list[str], args: argparse.Namespace) -> dict[str, Any]:
 
 def _raters(args: argparse.Namespace) -> dict[str, Any]:
     print(
-        "\n| world | training ratings | raters per film at most | ratings counted "
-        "| films with sampled rows | similar items s | peak MiB |"
-        "\n|---|---:|---:|---:|---:|---:|---:|"
+        "\n| world / raters per film at most | training ratings | counted "
+        "| films with sampled rows | seconds | peak memory (MiB) |"
+        "\n|---|---:|---:|---:|---:|---:|"
     )
     out = {}
     with tempfile.TemporaryDirectory() as folder:
@@ -104,9 +104,9 @@ def _raters(args: argparse.Namespace) -> dict[str, Any]:
                 found = _median(words, args.repeat)
                 out[f"{world}, {limit}"] = found
                 every = out[f"{world}, 1000000"]["counted"]
-                shown = "-" if limit == 1_000_000 else f"{limit:,}"
+                shown = "all" if limit == 1_000_000 else f"{limit:,}"
                 print(
-                    f"| {world} | {every:,.0f} | {shown} | {found['counted']:,.0f} "
+                    f"| {world} / {shown} | {every:,.0f} | {found['counted']:,.0f} "
                     f"| {found['sampled']:,.0f} | {found['seconds']:.1f} "
                     f"| {found['similar_peak_mb']:,.0f} |",
                     flush=True,

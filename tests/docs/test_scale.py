@@ -27,6 +27,8 @@ def test_estimates_follow_from_the_measured_figures(arithmetic) -> None:
     assert "6.1 core-hours, 1.7 TB" in rows["statistical scores"]
     # 395 TFLOP/s / (2 x 8 x 10^9 FLOP a token) / 50 tokens = 494 pairs/s.
     assert "494 pairs/s" in rows["model scores"]
+    # (1,100 - 650) MiB / (4,532,586 - 1,285,070) ratings = 145 B; x 5,000 x 10^6.
+    assert "5 billion ratings, 4 h and 726 GB" in rows["similar items"]
 
 
 def test_a_rewritten_benchmark_is_an_error_and_not_an_old_figure(arithmetic) -> None:
