@@ -127,10 +127,17 @@ def _choice_sets(scores: Snapshot, sets: Snapshot) -> dict[str, Any]:
 
 
 def _held_out(report: pl.DataFrame) -> list[dict[str, Any]]:
-    """Errors in the rater report of what is shown, best first."""
-    rows = report.filter(pl.col("predictor").is_in(_SHOWN), metric="rmse", split="user")
-    shown = rows.sort("value", "predictor").select("predictor", "low", "high", rmse="value")
-    return shown.to_dicts()
+    """Errors in the rater report of what is shown, best first.
+
+    Models are shown, too, and on how many ratings they were asked if on fewer than the others.
+    """
+    name = pl.col("predictor")
+    model = (pl.col("kind") == "rater") & ~name.str.starts_with("statistical")
+    rows = report.filter(name.is_in(_SHOWN) | model, metric="rmse", split="user")
+    few = pl.col("ratings") < pl.col("ratings").max()
+    named = pl.when(few).then(pl.format("{} ({} ratings)", name, "ratings")).otherwise(name)
+    shown = rows.with_columns(named.alias("predictor")).sort("value", "predictor")
+    return shown.select("predictor", "low", "high", rmse="value").to_dicts()
 
 
 #: Features of items that a reader asks for: column and what it is called.

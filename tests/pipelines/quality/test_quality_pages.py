@@ -472,6 +472,23 @@ def test_targets_are_shares() -> None:
     )
 
 
+def test_summary_shows_a_model_and_on_how_many_ratings_it_was_asked(world: Any) -> None:
+    common = {"metric": "rmse", "split": "user", "low": 0.7, "high": 1.3, "users": 5, "failed": 0}
+    rows = [
+        {"predictor": "llm:small", "kind": "rater", "value": 1.1, "ratings": 3},
+        {"predictor": "statistical, no votes", "kind": "rater", "value": 0.8, "ratings": 10},
+        {"predictor": "item mean", "kind": "baseline", "value": 0.9, "ratings": 10},
+        {"predictor": "random", "kind": "floor", "value": 1.2, "ratings": 10},
+    ]
+    report = pl.DataFrame([common | row | {"statistical": True} for row in rows])
+    snapshot = world.store.commit("movies.rater_report", report, code_version="1")
+    summary = release_summary(
+        world.store, {**_tables(world), "rater_report": snapshot}, raters=RATERS
+    )
+    shown = [row["predictor"] for row in summary["raters"]["held_out"]]
+    assert shown == ["item mean", "llm:small (3 ratings)"]
+
+
 def test_figures_of_summary_card_and_terminal_are_those_of_the_tables(world: Any) -> None:
     report = pl.DataFrame(
         [
