@@ -9,6 +9,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -37,9 +38,17 @@ def main() -> None:
 
 
 def processor_seconds(server: int) -> float:
-    """Processor time of this process and of the server's."""
-    fields = Path(f"/proc/{server}/stat").read_text(encoding="utf-8").rsplit(")", 1)[1].split()
-    return time.process_time() + (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    """Processor time of this process, the server's and its children's."""
+    stats = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):  # it has ended
+            fields = path.read_text(encoding="utf-8").rsplit(")", 1)[1].split()
+            stats[int(path.parent.name)] = int(fields[1]), int(fields[11]) + int(fields[12])
+    found = {server}
+    while more := {pid for pid, (parent, _) in stats.items() if parent in found} - found:
+        found |= more
+    ticks = sum(stats[pid][1] for pid in found if pid in stats)
+    return time.process_time() + ticks / os.sysconf("SC_CLK_TCK")
 
 
 def distilabel(task: Row, requests: list[Row]) -> list[str]:
