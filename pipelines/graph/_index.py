@@ -214,14 +214,16 @@ def _sample_raters(
     # Of every edge type the bound is its limit-th hash. That of all interactions is the lowest: it
     # has the edges of the others (`liked`, a rating's node) among its own.
     bounds: dict[str, int] = {}
+    hashes: dict[EdgeType, npt.NDArray[np.uint64]] = {}
     for edge in rated:
         part = edges[edge]
         counts = np.bincount(part.tail, minlength=len(part.tails))
         many = np.flatnonzero(counts > limit)
         if not len(many):
             continue
+        hashes[edge] = _user_hashes(edge, part)
         among = (counts > limit)[part.tail]
-        keys, tails = _user_hashes(edge, part)[part.head[among]], part.tail[among]
+        keys, tails = hashes[edge][part.head[among]], part.tail[among]
         order = np.lexsort((keys, tails))
         ends = np.cumsum(counts[many])
         found = keys[order][ends - counts[many] + limit - 1]
@@ -231,7 +233,8 @@ def _sample_raters(
         part = edges[edge]
         highest = np.iinfo(np.uint64).max
         bound = np.array([bounds.get(name, highest) for name in part.tails], dtype=np.uint64)
-        kept = _user_hashes(edge, part)[part.head] <= bound[part.tail]
+        users = hashes[edge] if edge in hashes else _user_hashes(edge, part)
+        kept = users[part.head] <= bound[part.tail]
         edges[edge] = replace(part, head=part.head[kept], tail=part.tail[kept])
     return frozenset(bounds)
 

@@ -61,8 +61,7 @@ def item_similarity(
     a path to it where there are no embeddings, has no rows.
 
     Of an item with more than ``settings.raters_per_item`` raters, those whose ids have the lowest
-    hashes count, and rows say so: memory would otherwise grow with the square of the ratings of
-    the best known items.
+    hashes count, and rows say so: memory grows with the ratings counted.
 
     Counts are exact whole numbers and ties are broken by id, so that neither the size of
     blocks nor the order of rows or threads changes the result.

@@ -223,7 +223,7 @@ def test_popular_items_count_the_raters_with_the_lowest_hashes():
     def triples(pairs):
         rows = [(u, "User", relation, m, "Movie") for u, m in pairs for relation in USERS_RELATIONS]
         nodes = [(f"rating:{u}:4", "Rating", "given-to", m, "Movie") for u, m in pairs]
-        # What users give stays: it only counts on the way to an item.
+        # Edges from users to their rating nodes stay: alone they reach no item.
         gives = [(u, "User", "gives-rating", f"rating:{u}:4", "Rating") for u in raters]
         return pl.DataFrame([*rows, *nodes, *gives], schema=COLUMNS, orient="row")
 
