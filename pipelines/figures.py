@@ -44,9 +44,13 @@ def canvas(
 
 def png(figure: Figure) -> bytes:
     """The figure as PNG bytes, the same for the same drawing."""
+    from PIL import Image
+
+    # `savefig` lays the figure out and draws it twice.
+    canvas: Any = figure.canvas
+    canvas.draw()
     buffer = io.BytesIO()
-    # The program's name and version would change the bytes with every update.
-    figure.savefig(buffer, format="png", metadata={"Software": None})
+    Image.frombuffer("RGBA", canvas.get_width_height(), canvas.buffer_rgba()).save(buffer, "png")
     return buffer.getvalue()
 
 

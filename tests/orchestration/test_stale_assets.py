@@ -1,20 +1,21 @@
-"""What the UI marks as stale is what must run: through the webserver of `understudy ui`."""
+"""What Dagster marks as stale is what must run: with the resolver that the UI's pages ask."""
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
-from support.dagster_ui import Dagster, dagster_ui
+from support.dagster_process import DagsterProcess
 from support.tiny_models import save_word_encoder
 
+from orchestration.instance import add_cohorts, open_instance
 from pipelines.store import Release, Store
 
-pytestmark = [pytest.mark.slow, pytest.mark.integration, pytest.mark.timeout(3600)]
+pytestmark = [pytest.mark.slow, pytest.mark.integration, pytest.mark.timeout(900)]
 
 #: Layers of the data, and one more for each table that dbt's models are joined from.
 MAX_WAVES = 14
@@ -25,25 +26,21 @@ TRAINING = {"steps": 512, "seeds": [0], "components": 4, "length_limit": 20, "ev
 
 @dataclass
 class Location:
-    """A home with its UI, the settings file and the original files."""
+    """A home with Dagster's definitions under settings that change."""
 
     home: Path
-    settings: Path
-    files: Path
-    ui: Dagster
-    keys: list[str]
-    sections: dict[str, object] = field(default_factory=dict)
+    dagster: DagsterProcess
+    keys: list[str] = field(default_factory=list)
+    settings: dict[str, Any] = field(default_factory=dict)
 
     def configure(self, **changes: object) -> None:
-        """Write the settings file, with further sections that stay, and load it again."""
-        self.sections |= {"world": {"folder": str(self.files)}, **changes}
-        self.settings.write_text(json.dumps(self.sections))
-        self.ui.reload()
+        """Change sections of the settings, which stay."""
+        self.settings |= changes
+        self.dagster.load(self.settings)
 
     def train(self) -> dict[str, str]:
         """Train the policy; every version that its figures come from."""
-        run, status = self.ui.launch([POLICY])
-        assert status == "SUCCESS", self.ui.failures(run)
+        assert self.dagster.launch([POLICY]).success
         lineage = Store(self.home).current("trained_policy").manifest.stats["lineage"]
         return dict(lineage)
 
@@ -51,14 +48,13 @@ class Location:
         """Launch what is marked stale until nothing is; assets that ran, and the release."""
         ran: set[str] = set()
         for _ in range(MAX_WAVES):
-            stale = self.ui.stale(self.keys)
+            stale = self.dagster.stale(self.keys)
             if not stale:
                 return ran, Store(self.home).release("movies@latest")
             loose = [key for key, cohort in stale if cohort is None]
             for cohort in sorted({c for _, c in stale if c is not None}) or [None]:
                 keys = [key for key, own in stale if own == cohort and cohort] + loose
-                run, status = self.ui.launch(sorted(keys), cohort)
-                assert status == "SUCCESS", self.ui.failures(run)
+                assert self.dagster.launch(sorted(keys), cohort).success
                 loose = []
             ran |= {key for key, _ in stale}
         raise AssertionError(f"still stale after {MAX_WAVES} waves: {sorted(map(str, stale))}")
@@ -68,28 +64,21 @@ class Location:
 def location(
     published_home: Path, word_encoder: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Location]:
-    folder = tmp_path_factory.mktemp("stale")
-    home, files, settings = folder / "home", folder / "files", folder / "understudy.yaml"
+    home = tmp_path_factory.mktemp("stale") / "home"
     shutil.copytree(published_home, home, symlinks=True)
-    (world,) = (home / "worlds").glob("sample-*")
-    shutil.copytree(world, files)
-    settings.write_text("{}\n")
-    with dagster_ui(home, "--config", str(settings)) as address:
-        ui = Dagster(address)
-        made = Location(home, settings, files, ui, ui.upstream("releases/movies"))
+    with open_instance(home) as instance:
+        made = Location(home, DagsterProcess(home, instance))
         made.configure(embedding={"model": str(word_encoder)}, training=TRAINING)
-        # Files elsewhere make everything stale: one run of all instead of one for each layer.
-        run, status = ui.launch(made.keys, "default")
-        assert status == "SUCCESS", ui.failures(run)
-        made.settle()
+        made.keys = made.dagster.upstream("releases/movies")
+        made.settle()  # the run that published it scored one cohort of two
         yield made
 
 
 def test_new_cohort_is_planned_scored_and_released(location: Location) -> None:
     before = Store(location.home).release("movies@latest")
     location.train()
-    assert not location.ui.stale([POLICY])
-    location.ui.add_partition("movies_cohorts", "2026-w48")
+    assert not location.dagster.stale([POLICY])
+    add_cohorts(location.dagster.instance, ["2026-w48"])
     ran, release = location.settle()
     assert ran == {
         "movies/personas", "movies/persona_embeddings", "movies/score_plan",
@@ -98,29 +87,32 @@ def test_new_cohort_is_planned_scored_and_released(location: Location) -> None:
     for table in ("personas", "persona_embeddings"):
         assert release.tables[table].rows == before.tables[table].rows + 100, table
     # Regenerated personas are another release, and that makes the policy stale.
-    assert location.ui.stale([POLICY]) == {(POLICY, None)}
+    assert location.dagster.stale([POLICY]) == {(POLICY, None)}
     assert location.train() == release.lineage
-    assert not location.ui.stale([POLICY])
+    assert not location.dagster.stale([POLICY])
     # A pinned release is read although a later one was published.
     location.configure(training={**TRAINING, "release": f"movies@{before.version}"})
-    assert location.ui.stale([POLICY]) == {(POLICY, None)}
+    assert location.dagster.stale([POLICY]) == {(POLICY, None)}
     assert location.train() == before.lineage
-    assert not location.ui.stale([POLICY])
+    assert not location.dagster.stale([POLICY])
 
 
 def test_new_setting_model_and_file_run_what_they_decide(
     location: Location, tmp_path: Path
 ) -> None:
-    # All at once: each wave is a run of its own, and takes the better part of a minute.
     before = Store(location.home).release("movies@latest")
     encoder = tmp_path / "other-encoder"
     save_word_encoder(encoder)
-    (ratings,) = location.files.rglob("ratings.csv")
+    (world,) = (location.home / "worlds").glob("sample-*")
+    files = shutil.copytree(world, tmp_path / "files")
+    (ratings,) = files.rglob("ratings.csv")
     with ratings.open("a") as file:
         # A user of the world rates the first film again, later.
         file.write("1,1,0.5,2000000000\n")
-    location.configure(graph={"alpha": 0.7}, embedding={"model": str(encoder)})
-    location.ui.observe("sources/original_files")
+    location.configure(
+        world={"folder": str(files)}, graph={"alpha": 0.7}, embedding={"model": str(encoder)}
+    )
+    location.dagster.launch(["sources/original_files"])
     ran, release = location.settle()
     assert {
         "sources/world_files", "raw/movielens_ratings", "movies/interactions",
