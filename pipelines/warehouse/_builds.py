@@ -562,8 +562,9 @@ def outcomes_on_record(
 def out_of_date_names(settings: Settings, manifest: Json, nodes: Iterable[str]) -> list[str]:
     """Names of models and tests whose last outcome no longer holds, by the order of the data.
 
-    ``nodes`` are dbt's unique ids of the models to look at; a test is named if it is of one of
-    those that are out of date, and if all that it reads is among them or up to date.
+    ``nodes`` are dbt's unique ids of the models to look at. Models of raw tables that are not
+    there yet are left out; a test is named if it is of a model that is out of date, and if all
+    that it reads is among those or up to date.
     """
     layout = WarehouseLayout(settings.runtime.home.expanduser().absolute())
     known, linked = BuildRecords.load(layout.home), linked_sources(layout.home)
@@ -577,7 +578,7 @@ def out_of_date_names(settings: Settings, manifest: Json, nodes: Iterable[str]) 
     wanted, old, stays = set(nodes), dict[str, None](), set[str]()
     for key in now.upstream(*sorted(wanted)):
         last = now.outcome(key)
-        parents = set(now.nodes[key]["parents"])
+        parents, sources = set(now.nodes[key]["parents"]), set(now.nodes[key]["sources"])
         holds = (
             last is not None
             and parents <= stays
@@ -587,7 +588,7 @@ def out_of_date_names(settings: Settings, manifest: Json, nodes: Iterable[str]) 
         )
         if holds:
             stays.add(key)
-        elif key in wanted and parents <= {*stays, *old}:
+        elif key in wanted and parents <= {*stays, *old} and linked.keys() >= sources:
             old[key] = None
     tests = (
         key

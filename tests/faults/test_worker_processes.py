@@ -14,28 +14,20 @@ import dagster as dg
 import psutil
 import pytest
 from support.fork_server import ForkServer
-from support.steps import PATIENCE, StartedRun, start_run
+from support.steps import FILMS, PATIENCE, StartedRun, start_run
 
 from orchestration.instance import open_instance
-from pipelines.sources import SOURCES
 from pipelines.store import Store
 from pipelines.warehouse import warehouse_lock
 
 pytestmark = [pytest.mark.faults, pytest.mark.slow, pytest.mark.timeout(1800)]
 
 POOL = "duckdb"
-#: The original files of the films, and a model of dbt that is made of them.
-FILES = tuple(
-    f"raw/{dataset.removeprefix('raw.')}"
-    for source in ("movielens", "tmdb")
-    for dataset in SOURCES[source].datasets
-)
-SELECTED = ("sources/world_files", *FILES, "staging/stg_movielens__ratings")
 OPTIONS = (
     *("--job", "movies", "--set", "runtime.executor=multiprocess"),
     *("--set", "world.sample.films=60", "--set", "world.sample.users=40"),
     *("--set", "world.sample.ratings=2000"),
-    *(word for asset in SELECTED for word in ("--select", asset)),
+    *FILMS,
 )
 
 

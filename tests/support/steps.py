@@ -18,13 +18,28 @@ from pathlib import Path
 import psutil
 from support.fork_server import ForkedProcess, ForkServer
 
-__all__ = ["SMALL", "StartedRun", "kill_at_step", "run_small", "start_run", "steps_of"]
+from pipelines.sources import SOURCES
+
+__all__ = ["FILMS", "SMALL", "StartedRun", "kill_at_step", "run_small", "start_run", "steps_of"]
 
 #: Options of a run that makes every table of one domain from few rows.
 SMALL = (
     *("--job", "movies", "--set", "personas.count=20"),
     *("--set", "world.sample.films=60", "--set", "world.sample.users=40"),
     *("--set", "world.sample.ratings=2000"),
+)
+#: Options that select the original files of the films, and a model of dbt that is made of them.
+FILMS = tuple(
+    f"--select={asset}"
+    for asset in (
+        "sources/world_files",
+        *(
+            f"raw/{d.removeprefix('raw.')}"
+            for n in ("movielens", "tmdb")
+            for d in SOURCES[n].datasets
+        ),
+        "staging/stg_movielens__ratings",
+    )
 )
 #: Longest wait for a step (seconds): a test that reaches it has failed.
 PATIENCE = 500.0

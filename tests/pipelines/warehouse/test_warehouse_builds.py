@@ -486,3 +486,13 @@ def test_views_of_a_moved_home_are_out_of_date(dbt: Dbt, tmp_path: Path) -> None
     moved = tmp_path / "moved"
     dbt.home.rename(moved)
     assert out_of_date(moved) == ["a", "a_ok"]
+
+
+def test_models_of_raw_tables_that_are_not_there_are_not_built_beside_others(
+    raw_store: Store,
+) -> None:
+    settings = Settings(runtime={"home": raw_store.home})
+    assert out_of_date_names(settings, MANIFEST, [A, B]) == []
+    link_sources(raw_store)
+    found = out_of_date_names(settings, MANIFEST, [A, B])
+    assert found == ["a", "b", "a_ok", "b_ok", "b_warn", "unit"]
