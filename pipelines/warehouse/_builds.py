@@ -498,7 +498,7 @@ def up_to_date_outcomes(
 ) -> dict[str, Outcome] | None:
     """The recorded outcomes of models and tests, if running them now could change nothing.
 
-    Same code, same variables, same linked sources, the very relations on record, and no test but
+    Same place, code, variables and linked sources, the very relations on record, and no test but
     those of severity ``warn`` that found anything. ``manifest`` is the project's as it is now,
     ``nodes`` are dbt's unique ids of the models and tests that would be run. Outcomes come by
     unique id, parents before children; None if anything has to be run.
@@ -509,6 +509,8 @@ def up_to_date_outcomes(
     try:
         with open_warehouse(layout, memory_limit_mb=settings.runtime.memory_limit_mb) as connection:
             built = last_builds(connection)
+            if moved_views(connection, sql_glob(layout.sources)):
+                return None
         return outcomes_on_record(
             BuildRecords.load(layout.home),
             manifest,

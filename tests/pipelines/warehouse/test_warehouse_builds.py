@@ -11,6 +11,7 @@ import copy
 import itertools
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from pipelines.warehouse import (
     mart_tests,
     out_of_date_names,
     record_dbt_run,
+    up_to_date_outcomes,
 )
 from pipelines.warehouse._builds import (
     BuildRecords,
@@ -466,6 +468,9 @@ def test_nothing_stands_with_another_variable_another_source_or_another_build(
 
 
 def test_views_of_a_moved_home_are_out_of_date(dbt: Dbt, tmp_path: Path) -> None:
+    # What is left has no variable, which no setting of ours would give.
+    dbt.manifest["nodes"] = {key: MANIFEST["nodes"][key] for key in (A, TEST_A)}
+    dbt.manifest["unit_tests"] = {}
     invocation = dbt.run(A, TEST_A)
     layout = WarehouseLayout(dbt.home)
     with duckdb.connect(str(layout.database)) as database:
@@ -483,9 +488,12 @@ def test_views_of_a_moved_home_are_out_of_date(dbt: Dbt, tmp_path: Path) -> None
         return out_of_date_names(settings, dbt.manifest, [A])
 
     assert out_of_date(dbt.home) == []
+    outcomes = partial(up_to_date_outcomes, manifest=dbt.manifest, nodes=[A])
+    assert outcomes(Settings(runtime={"home": dbt.home})) is not None
     moved = tmp_path / "moved"
     dbt.home.rename(moved)
     assert out_of_date(moved) == ["a", "a_ok"]
+    assert outcomes(Settings(runtime={"home": moved})) is None
 
 
 def test_models_of_raw_tables_that_are_not_there_are_not_built_beside_others(
