@@ -1,7 +1,12 @@
-"""What Dagster marks as stale is what must run: with the resolver that the UI's pages ask."""
+"""What the UI marks as stale is what must run: asked of the webserver, run in this process.
+
+A run that the webserver launches is a process that takes half a minute to start; such runs are
+what `test_cohorts_to_release.py` waits for.
+"""
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -10,9 +15,10 @@ from typing import Any
 
 import pytest
 from support.dagster_process import DagsterProcess
+from support.dagster_ui import Dagster, dagster_ui
 from support.tiny_models import save_word_encoder
 
-from orchestration.instance import add_cohorts, open_instance
+from orchestration.instance import open_instance
 from pipelines.store import Release, Store
 
 pytestmark = [pytest.mark.slow, pytest.mark.integration, pytest.mark.timeout(900)]
@@ -26,9 +32,11 @@ TRAINING = {"steps": 512, "seeds": [0], "components": 4, "length_limit": 20, "ev
 
 @dataclass
 class Location:
-    """A home with Dagster's definitions under settings that change."""
+    """A home with its UI, and with definitions in this process, under settings that change."""
 
     home: Path
+    file: Path
+    ui: Dagster
     dagster: DagsterProcess
     keys: list[str] = field(default_factory=list)
     settings: dict[str, Any] = field(default_factory=dict)
@@ -36,7 +44,9 @@ class Location:
     def configure(self, **changes: object) -> None:
         """Change sections of the settings, which stay."""
         self.settings |= changes
+        self.file.write_text(json.dumps(self.settings))
         self.dagster.load(self.settings)
+        self.ui.reload()
 
     def train(self) -> dict[str, str]:
         """Train the policy; every version that its figures come from."""
@@ -48,7 +58,7 @@ class Location:
         """Launch what is marked stale until nothing is; assets that ran, and the release."""
         ran: set[str] = set()
         for _ in range(MAX_WAVES):
-            stale = self.dagster.stale(self.keys)
+            stale = self.ui.stale(self.keys)
             if not stale:
                 return ran, Store(self.home).release("movies@latest")
             loose = [key for key, cohort in stale if cohort is None]
@@ -66,10 +76,12 @@ def location(
 ) -> Iterator[Location]:
     home = tmp_path_factory.mktemp("stale") / "home"
     shutil.copytree(published_home, home, symlinks=True)
-    with open_instance(home) as instance:
-        made = Location(home, DagsterProcess(home, instance))
+    file = home.with_name("understudy.yaml")
+    file.write_text("{}")
+    with dagster_ui(home, "--config", str(file)) as address, open_instance(home) as instance:
+        made = Location(home, file, Dagster(address), DagsterProcess(home, instance))
         made.configure(embedding={"model": str(word_encoder)}, training=TRAINING)
-        made.keys = made.dagster.upstream("releases/movies")
+        made.keys = made.ui.upstream("releases/movies")
         made.settle()  # the run that published it scored one cohort of two
         yield made
 
@@ -77,8 +89,8 @@ def location(
 def test_new_cohort_is_planned_scored_and_released(location: Location) -> None:
     before = Store(location.home).release("movies@latest")
     location.train()
-    assert not location.dagster.stale([POLICY])
-    add_cohorts(location.dagster.instance, ["2026-w48"])
+    assert not location.ui.stale([POLICY])
+    location.ui.add_partition("movies_cohorts", "2026-w48")
     ran, release = location.settle()
     assert ran == {
         "movies/personas", "movies/persona_embeddings", "movies/score_plan",
@@ -87,14 +99,14 @@ def test_new_cohort_is_planned_scored_and_released(location: Location) -> None:
     for table in ("personas", "persona_embeddings"):
         assert release.tables[table].rows == before.tables[table].rows + 100, table
     # Regenerated personas are another release, and that makes the policy stale.
-    assert location.dagster.stale([POLICY]) == {(POLICY, None)}
+    assert location.ui.stale([POLICY]) == {(POLICY, None)}
     assert location.train() == release.lineage
-    assert not location.dagster.stale([POLICY])
+    assert not location.ui.stale([POLICY])
     # A pinned release is read although a later one was published.
     location.configure(training={**TRAINING, "release": f"movies@{before.version}"})
-    assert location.dagster.stale([POLICY]) == {(POLICY, None)}
+    assert location.ui.stale([POLICY]) == {(POLICY, None)}
     assert location.train() == before.lineage
-    assert not location.dagster.stale([POLICY])
+    assert not location.ui.stale([POLICY])
 
 
 def test_new_setting_model_and_file_run_what_they_decide(
