@@ -22,10 +22,10 @@ RUN_ARGS := $(if $(DATA),--data "$(DATA)") $(if $(SOURCE),--source $(SOURCE)) \
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
 
-# uv installs in half a minute what takes pip five; it looks where pip is configured to look, and pip does what uv can't.
-PIP_SAYS = $$($(BIN)/python -m pip config list | sed -n "s/^[a-z:]*\.$(1)='\(.*\)'$$/\1/p" | tail -1)
-UV_INSTALL = index=$(call PIP_SAYS,index-url); test -z "$$index" || export UV_DEFAULT_INDEX="$$index"; \
-             UV_FIND_LINKS=$(call PIP_SAYS,find-links) $(BIN)/uv pip install --quiet
+# uv installs in half a minute what takes pip five minutes. It gets pip's index and links; where it fails, pip installs.
+PIP_OPTION = $$($(BIN)/python -m pip config list | sed -n "s/^[a-z:]*\.$(1)='\(.*\)'$$/\1/p" | tail -1)
+UV_INSTALL = index=$(call PIP_OPTION,index-url); test -z "$$index" || export UV_DEFAULT_INDEX="$$index"; \
+             UV_FIND_LINKS=$(call PIP_OPTION,find-links) $(BIN)/uv pip install --quiet
 
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(None if (3, 11) <= v < (3, 14) else f"Python 3.11 to 3.13 is needed, this is {v[0]}.{v[1]}: make PYTHON=/path/to/python3.11")'

@@ -13,8 +13,8 @@ import time
 
 __all__ = ["PARENT", "main"]
 
-#: Environment variable with the id of the process that starts dbt. A parent that was killed before
-#: this program could ask for its id would not be missed.
+#: Environment variable with the process id of the parent. `os.getppid` is that of another process
+#: if the parent is killed before this program asks.
 PARENT = "DBT_PROGRAM_PARENT"
 #: Interval between checks of the parent process (seconds).
 _POLL = 0.25

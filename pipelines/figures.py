@@ -47,10 +47,10 @@ def png(figure: Figure) -> bytes:
     from PIL import Image
 
     # `savefig` lays the figure out and draws it twice.
-    canvas: Any = figure.canvas
-    canvas.draw()
+    drawn: Any = figure.canvas
+    drawn.draw()
     buffer = io.BytesIO()
-    Image.frombuffer("RGBA", canvas.get_width_height(), canvas.buffer_rgba()).save(buffer, "png")
+    Image.frombuffer("RGBA", drawn.get_width_height(), drawn.buffer_rgba()).save(buffer, "png")
     return buffer.getvalue()
 
 

@@ -118,10 +118,11 @@ def bundled_model_folder() -> Path:
 
 
 def _state(folder: Path) -> tuple[tuple[str, int, int], ...] | None:
-    """Names, sizes and times of a local model's files; None for a model's name."""
+    """Names, sizes (bytes) and times (ns) of a local model's files; None for a model's name."""
+    if not folder.exists():
+        return None
     files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
-    found = tuple((str(f), f.stat().st_size, f.stat().st_mtime_ns) for f in files)
-    return found if folder.exists() else None
+    return tuple((str(f), f.stat().st_size, f.stat().st_mtime_ns) for f in files)
 
 
 @lru_cache(maxsize=1)  # the tables of a run are encoded by one

@@ -32,7 +32,7 @@ KILLS = 12
 
 def kill_at_random(models: Path, source: Path) -> None:
     """Fetch, killed ever later, and let the last one end; after each, whole models or none."""
-    get_model(models, "warm", origin=str(source))  # what it imports, the forks need not
+    get_model(models, "warm", origin=str(source))  # import its modules before the forks
     started = time.monotonic()
     assert os.waitpid(forked(lambda: get_model(models, "timed", origin=str(source))), 0)[1] == 0
     usual = time.monotonic() - started

@@ -32,7 +32,7 @@ TINY = (
     *("--set", "world.sample.users=40", "--set", "world.sample.ratings=700"),
 )
 #: A domain from files to release, and every source; the other domains are made by the same
-#: functions, and checks write the same records: the first and the last are killed.
+#: functions. Of the check steps, which share one function, the first and the last are killed.
 CHECKS = [name for name in steps_of_job("movies") if name.startswith("expect_")]
 STEPS = [
     *(n for n in steps_of_job("movies") if n not in CHECKS[1:-1]),

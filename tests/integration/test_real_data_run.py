@@ -8,7 +8,6 @@ from pathlib import Path
 import polars as pl
 import pytest
 from support.fork_server import ForkServer
-from support.step_graph import steps_of_job, upstream
 
 from pipelines.store import Store
 from sim import open_release
@@ -19,19 +18,6 @@ pytestmark = [
     pytest.mark.shared_data,
     pytest.mark.timeout(900),
 ]
-
-
-#: Tables of the domains that are built up to their counts: films go on to a release.
-COUNTED = ("items", "interactions", "human_users")
-
-
-def _options() -> list[str]:
-    """Options that select the steps of films, and of the others up to what is counted."""
-    steps = steps_of_job()
-    others = {f"{domain}_{t}" for domain in ("books", "games", "products") for t in COUNTED}
-    last = [*steps_of_job("movies"), *sorted(others), "products_choice_sets"]
-    names = {needed for name in last for needed in (name, *upstream(steps, name))}
-    return [f"--select={asset}" for name in sorted(names) for asset in steps[name].assets]
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +31,7 @@ def home(
     result = forked.run(
         *("run", "--home", str(home), "--data", str(shared_data), "--json"),
         *("--set", "personas.count=12", "--set", "scoring.max_pairs=2400"),
-        *("--set", f"embedding.model={word_encoder}", *_options()),
+        *("--set", f"embedding.model={word_encoder}"),
     )
     assert result.returncode == 0, result.stdout + result.stderr
     (home / "run.json").write_text(result.stdout, encoding="utf-8")
@@ -78,19 +64,18 @@ def test_the_counts_of_all_four_domains_are_those_of_the_readme(
 ) -> None:
     written = _counts_of_the_readme(repository)
     assert set(written) == {"movies", "books", "games", "products"}
-    store = Store(home)
     for domain, counts in written.items():
-        assert tuple(store.current(f"{domain}.{t}").rows for t in COUNTED) == counts, domain
+        release = open_release(f"{domain}@latest", home=home, verify=True)
+        tables = ("items", "interactions", "human_users")
+        assert tuple(release[table].rows for table in tables) == counts, domain
 
 
 def test_the_choice_sets_of_products_are_those_of_the_readme(home: Path, repository: Path) -> None:
-    store = Store(home)
-    sets, members, products = (
-        store.current(f"products.{t}").rows for t in ("categories", "product_category", "products")
-    )
+    release = open_release("products@latest", home=home)
+    sets, members = release["categories"].rows, release["product_category"].rows
     text = " ".join((repository / "README.md").read_text(encoding="utf-8").split())
-    assert f"{products:,} products in {sets} choice sets" in text
-    assert members >= products
+    assert f"{release['products'].rows:,} products in {sets} choice sets" in text
+    assert members >= release["products"].rows
 
 
 def test_plots_casts_and_directors_are_those_of_the_dump(home: Path) -> None:

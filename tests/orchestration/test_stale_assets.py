@@ -1,7 +1,7 @@
-"""What the UI marks as stale is what must run: asked of the webserver, run in this process.
+"""Materializing what the webserver reports as stale publishes a release.
 
-A run that the webserver launches is a process that takes half a minute to start; such runs are
-what `test_cohorts_to_release.py` waits for.
+Runs are executed in this process: one that the webserver launches takes half a minute to start
+(`test_cohorts_to_release.py` has such runs).
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ TRAINING = {"steps": 512, "seeds": [0], "components": 4, "length_limit": 20, "ev
 
 @dataclass
 class Location:
-    """A home with its UI, and with definitions in this process, under settings that change."""
+    """A home with its UI, and definitions in this process with the same settings."""
 
     home: Path
-    file: Path
+    config: Path
     ui: Dagster
     dagster: DagsterProcess
     keys: list[str] = field(default_factory=list)
@@ -44,7 +44,7 @@ class Location:
     def configure(self, **changes: object) -> None:
         """Change sections of the settings, which stay."""
         self.settings |= changes
-        self.file.write_text(json.dumps(self.settings))
+        self.config.write_text(json.dumps(self.settings))
         self.dagster.load(self.settings)
         self.ui.reload()
 
@@ -76,13 +76,13 @@ def location(
 ) -> Iterator[Location]:
     home = tmp_path_factory.mktemp("stale") / "home"
     shutil.copytree(published_home, home, symlinks=True)
-    file = home.with_name("understudy.yaml")
-    file.write_text("{}")
-    with dagster_ui(home, "--config", str(file)) as address, open_instance(home) as instance:
-        made = Location(home, file, Dagster(address), DagsterProcess(home, instance))
+    config = home.with_name("understudy.yaml")
+    config.write_text("{}")
+    with dagster_ui(home, "--config", str(config)) as address, open_instance(home) as instance:
+        made = Location(home, config, Dagster(address), DagsterProcess(home, instance))
         made.configure(embedding={"model": str(word_encoder)}, training=TRAINING)
         made.keys = made.ui.upstream("releases/movies")
-        made.settle()  # the run that published it scored one cohort of two
+        made.settle()  # the published run scored one cohort of two
         yield made
 
 

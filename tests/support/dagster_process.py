@@ -1,4 +1,4 @@
-"""Runs of a home in this process, which the UI would start another for."""
+"""Dagster runs of a home, executed in this process."""
 
 from __future__ import annotations
 

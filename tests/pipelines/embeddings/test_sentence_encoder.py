@@ -6,6 +6,8 @@ import sys
 
 import numpy as np
 import pytest
+from safetensors.numpy import load_file, save_file
+from support.tiny_models import save_word_encoder
 
 from pipelines.config import EmbeddingSettings, RuntimeSettings
 from pipelines.embeddings import (
@@ -85,6 +87,19 @@ def test_a_folder_is_a_model_named_after_its_weights(bundled, tmp_path):
     assert mine.name.startswith("my-encoder@")
     assert str(tmp_path) not in mine.name, "a version must not hang on a path"
     np.testing.assert_allclose(mine.encode(["film"]), bundled.encode(["film"]), atol=1e-6)
+
+
+def test_weights_that_changed_under_a_path_are_loaded_anew(tmp_path):
+    folder = tmp_path / "encoder"
+    save_word_encoder(folder)
+    first = SentenceTransformersEmbedder(str(folder))
+    assert SentenceTransformersEmbedder(str(folder)).name == first.name
+    (weights,) = folder.rglob("model.safetensors")
+    tensors = load_file(weights)
+    other = tmp_path / "other.safetensors"
+    save_file({name: 2 * tensor for name, tensor in tensors.items()}, other)
+    other.replace(weights)
+    assert SentenceTransformersEmbedder(str(folder)).name != first.name
 
 
 def test_a_model_that_is_not_there_is_our_error(tmp_path):

@@ -468,7 +468,7 @@ def test_nothing_stands_with_another_variable_another_source_or_another_build(
 
 
 def test_views_of_a_moved_home_are_out_of_date(dbt: Dbt, tmp_path: Path) -> None:
-    # What is left has no variable, which no setting of ours would give.
+    # Without the model that reads the variable `limit`, which the settings do not have.
     dbt.manifest["nodes"] = {key: MANIFEST["nodes"][key] for key in (A, TEST_A)}
     dbt.manifest["unit_tests"] = {}
     invocation = dbt.run(A, TEST_A)
