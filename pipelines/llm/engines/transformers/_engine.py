@@ -120,9 +120,10 @@ class TransformersEngine:
                         (to_write if prepared.tree is None else to_score).append(prepared)
             yield from score(packer, to_score)
             if to_write:
-                count = fitting(to_write, self._serving.batch_tokens)
+                budget = self._serving.batch_tokens
+                count = fitting(to_write, budget)
                 together, to_write = to_write[:count], to_write[count:]
-                yield from write(model, self._vocabulary, packer, together)
+                yield from write(model, self._vocabulary, packer, together, budget)
 
     def _plain_answers(self, requests: Iterator[Request], model: Model) -> Iterator[Answer]:
         """Answer requests singly, without sharing: to measure and to check against."""

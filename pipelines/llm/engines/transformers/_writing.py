@@ -9,8 +9,8 @@ goes on from their keys and values.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -24,6 +24,11 @@ from pipelines.llm.engines.transformers._requests import PreparedRequest, Vocabu
 
 if TYPE_CHECKING:
     import torch
+
+
+#: Tokens of an answer that a new batch has room for (count); a grammar's longest text is many
+#: times what a model writes, and batches by that would be of three or four answers.
+_EXPECTED = 256
 
 
 @dataclass(slots=True, eq=False)
@@ -129,53 +134,89 @@ class Sampler:
 
 
 def write(
-    model: Model, vocabulary: Vocabulary, packer: BatchPacker, requests: Sequence[PreparedRequest]
+    model: Model,
+    vocabulary: Vocabulary,
+    packer: BatchPacker,
+    requests: Sequence[PreparedRequest],
+    budget: int,
 ) -> Iterator[Answer]:
-    """Write answers together, their prompts read packed."""
+    """Write answers together, their prompts read packed.
+
+    When keys and values outgrow the budget (tokens), half of the answers wait for the others.
+    """
+    waiting = [_Sequence(prepared, prepared.dice()) for prepared in requests]
+    while waiting:
+        count = fitting([s.prepared for s in waiting], budget)
+        going, cache = _read(model, packer, waiting[:count])
+        late = yield from _generate(model, vocabulary, going, cache, budget)
+        waiting = [*waiting[count:], *late]
+
+
+def _read(
+    model: Model, packer: BatchPacker, sequences: Sequence[_Sequence]
+) -> tuple[list[_Sequence], Any]:
+    """Sequences in the order of their tokens, and the keys and values of what they have so far."""
+    prepared = [
+        replace(s.prepared, prompt=s.ids) if s.prepared.written else s.prepared for s in sequences
+    ]
     read, order = [], []
-    for row in packer.rows(requests, [0] * len(requests)):
+    for row in packer.rows(prepared, [0] * len(prepared)):
         found = row.run([row.ends[0][1]], keep=True)
         assert found.kv is not None
         base = np.arange(row.trie.base)
         for (number, _), path in zip(row.ends, row.paths, strict=True):
-            order.append(requests[number])
+            order.append(sequences[number])
             places = np.concatenate([base, len(base) + path])
-            read.append(ReadPrompt(requests[number].prompt, found.kv, places))
-    cache = writing_cache(read, share=model.shares_prefixes)
-    yield from _generate(model, vocabulary, order, cache)
+            read.append(ReadPrompt(prepared[number].prompt, found.kv, places))
+    return order, writing_cache(read, share=model.shares_prefixes)
 
 
 def write_plainly(model: Model, vocabulary: Vocabulary, prepared: PreparedRequest) -> Answer:
     """Write one answer by itself, nothing packed or padded."""
     prepared.began = time.perf_counter()
-    [answer] = _generate(model, vocabulary, [prepared], None)
+    sequence = _Sequence(prepared, prepared.dice())
+    [answer] = _generate(model, vocabulary, [sequence], None, 0)
     return answer
 
 
 def _generate(
-    model: Model, vocabulary: Vocabulary, requests: Sequence[PreparedRequest], cache: Any
-) -> Iterator[Answer]:
-    """Answers as they end, by halves of those that are left."""
-    going = [_Sequence(prepared, prepared.dice()) for prepared in requests]
+    model: Model,
+    vocabulary: Vocabulary,
+    going: list[_Sequence],
+    cache: Any,
+    budget: int,
+) -> Generator[Answer, None, list[_Sequence]]:
+    """Answers as they end, by halves of those that are left; returns those that must wait."""
+    waiting: list[_Sequence] = []
     while going:
-        sampler = Sampler(vocabulary, going)
         prompts = [s.ids for s in going]
+        longest = max(map(len, prompts))
         limit = max(s.prepared.limit - len(s.prepared.written) for s in going)
-        model.generate(prompts, cache, limit, sampler.process, sampler.ended)
-        yield from (s.answer for s in going if s.answer is not None)
+        if len(going) > 1:
+            limit = min(limit, budget // len(going) - longest)
+        if limit > 0:
+            sampler = Sampler(vocabulary, going)
+            model.generate(prompts, cache, limit, sampler.process, sampler.ended)
+            yield from (s.answer for s in going if s.answer is not None)
         rows = [n for n, s in enumerate(going) if s.answer is None]
+        kept = max((len(going[n].ids) for n in rows), default=0)
+        if limit <= 0 or (len(rows) > 1 and len(rows) * (kept + 1) > budget):
+            half = len(rows) // 2
+            waiting += [going[n] for n in rows[half:]]
+            rows = rows[:half]
         if rows:
-            longest = max(len(prompt) for prompt in prompts)
-            padding = longest - max(len(prompts[n]) for n in rows)
-            cache = rows_of(cache, rows, padding)
+            cache = rows_of(cache, rows, longest - max(len(prompts[n]) for n in rows))
         going = [going[n] for n in rows]
+    return waiting
 
 
 def fitting(requests: Sequence[PreparedRequest], budget: int) -> int:
-    """Number of first requests whose keys and values fit a budget (tokens) as a batch."""
+    """Number of first requests that begin as a batch, by a budget of keys and values (tokens)."""
     longest = 0
     for count, prepared in enumerate(requests):
-        longest = max(longest, len(prepared.prompt) + prepared.limit)
+        written = len(prepared.written)
+        more = min(prepared.limit - written, _EXPECTED)
+        longest = max(longest, len(prepared.prompt) + written + more)
         if count and longest * (count + 1) > budget:
             return count
     return len(requests)

@@ -15,7 +15,7 @@ from pipelines.config import EngineSettings, ServingSettings
 from pipelines.llm.engines import GrammarConstraint, Message, Regex, Request, Sampling
 from pipelines.llm.engines.constraints import obeys
 from pipelines.llm.engines.testing import CONSTRAINTS, question
-from pipelines.llm.engines.transformers import TransformersEngine
+from pipelines.llm.engines.transformers import TransformersEngine, _writing
 from pipelines.llm.engines.transformers._model import Model
 from pipelines.llm.engines.transformers._requests import PreparedRequest, _whole
 from pipelines.llm.engines.transformers._writing import draw_tokens
@@ -186,6 +186,32 @@ def test_answers_that_are_written_stay_within_the_token_budget(
     assert len(answers) == 40
     assert max(sizes) <= 300
     assert max(sizes) > 150, "the budget was not used"
+
+
+def test_answers_that_outgrow_the_budget_wait_and_stay_the_same(
+    tiny_model: Path, monkeypatch: pytest.MonkeyPatch, one_thread: None
+) -> None:
+    # Twelve begin together, by what answers are expected to take, and can't end together: 60 tokens
+    # each behind some ten of a prompt would be 840.
+    monkeypatch.setattr(_writing, "_EXPECTED", 8)
+    sizes: list[tuple[int, int]] = []
+    generate = Model.generate
+
+    def watched(self: Model, prompts: Any, cache: Any, *rest: Any) -> None:
+        generate(self, prompts, cache, *rest)
+        if cache is not None:
+            sizes.append((len(prompts), cache.layers[0].keys.shape[2]))
+
+    monkeypatch.setattr(Model, "generate", watched)
+    asked = [
+        question(f"Tell {n}", sampling=Sampling(temperature=1.0, max_tokens=60), seed=n)
+        for n in range(12)
+    ]
+    together = {a.request: a.text for a in _open(tiny_model, batch_tokens=300).submit(asked)}
+    alone = {a.request: a.text for a in _open(tiny_model, prefix_reuse=False).submit(asked)}
+    assert together == alone
+    assert sizes[0][0] == 12
+    assert max(rows * tokens for rows, tokens in sizes) <= 300
 
 
 def test_an_answer_that_the_context_cuts_is_truncated(tiny_model: Path, one_thread: None) -> None:
