@@ -134,7 +134,9 @@ def _written(
         writer = personas.load_writer(
             chosen.writer,
             settings,
-            progress=lambda tally: report.progress(f"replies for {name}", tally.answers, None),
+            progress=lambda tally: report.progress(
+                f"personas of {name}: replies", tally.answers, None
+            ),
         )
         step = settings.serving.window if chosen.writer == "model" else _STEP
         budget = settings.serving.error_budget

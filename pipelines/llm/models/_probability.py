@@ -57,11 +57,13 @@ class TextScorer:
             import torch
             from transformers import AutoModelForCausalLM
 
+            from pipelines.llm.engines.checkpoints import no_progress_bars
             from pipelines.llm.engines.tokens import load_tokenizer
 
             self.model.verify()
-            loaded: Any = AutoModelForCausalLM.from_pretrained(
-                self.model.folder, dtype=torch.float32, local_files_only=True
-            )
+            with no_progress_bars():
+                loaded: Any = AutoModelForCausalLM.from_pretrained(
+                    self.model.folder, dtype=torch.float32, local_files_only=True
+                )
             self._loaded = loaded.eval(), load_tokenizer(self.model.folder)
         return self._loaded
