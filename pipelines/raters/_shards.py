@@ -31,7 +31,7 @@ from pipelines.raters._facts import asked_of
 from pipelines.raters._score import places, score_pairs
 from pipelines.raters.protocol import OK, Ints, Rater
 from pipelines.seeding import U64, hash_ids
-from pipelines.store.files import storage_errors
+from pipelines.store.files import Files, LocalFiles, storage_errors
 
 if TYPE_CHECKING:
     from pipelines.store import Snapshot
@@ -95,7 +95,7 @@ class Shards:
     count
         Shards (count).
     folder
-        Folder of finished shards until the table is committed.
+        Place of finished shards until the table is committed, where all workers see it.
     previous
         The table's last version; None if there is none.
     about
@@ -105,6 +105,10 @@ class Shards:
         Answers of the scale (count): rows are put in order so many at a time as memory allows.
     number
         Number of the block, from 0; those of its shards follow from it.
+    files
+        File operations of that place; default: those of a folder of this machine.
+    making
+        Folder of this machine for shards that are being scored; default: ``folder``.
 
     Attributes
     ----------
@@ -131,6 +135,8 @@ class Shards:
     about: Mapping[str, pl.DataFrame] = field(default_factory=dict)
     answers: int = 10
     number: int = 0
+    files: Files = field(default_factory=lambda: LocalFiles(Path()))
+    making: Path | None = None
     statuses: Counter[str] = field(default_factory=Counter)
     asked: Counter[str] = field(default_factory=Counter)
     scored: int = 0
@@ -183,7 +189,8 @@ class Shards:
 
     def missing(self) -> list[Shard]:
         """Shards that neither the table nor a finished part holds."""
-        return [s for s in self.shards if not self._in_table(s) and not self._part(s).exists()]
+        there = {*self.files.names(self.folder)}
+        return [s for s in self.shards if not self._in_table(s) and self._part(s).name not in there]
 
     def score(
         self, rater: Rater, *, progress: Callable[[int, int], None] | None = None, **options: Any
@@ -226,9 +233,9 @@ class Shards:
             if progress is not None:
                 progress(done, total)
 
-        with storage_errors(self.folder):
-            self.folder.mkdir(parents=True, exist_ok=True)
-            _remove(self.folder.glob("*.making"))
+        making = self._making()
+        with storage_errors(making):
+            _remove(making.glob("*.making"))
         pieces = [Piece(shard.key, shard.number) for shard in missing]
         executor = executor or LocalExecutor()
         try:
@@ -279,8 +286,8 @@ class Shards:
         cpu, before = time.process_time(), asked_of(rater)
         counted: Counter[str] = Counter()
         part = self._part(shard)
-        if part.exists():
-            statuses = pl.scan_parquet(part).select("status").collect()["status"]
+        if self.files.has(part):
+            statuses = self.files.scan([part]).select("status").collect()["status"]
             counted.update(dict(statuses.value_counts().iter_rows()))
         else:
             frames = score_pairs(
@@ -293,14 +300,14 @@ class Shards:
                 batch=batch,
                 explain=explain,
             )
-            making = self.folder / f"{uuid.uuid4().hex}.making"
+            making = self._making() / f"{uuid.uuid4().hex}.making"
             try:
                 for frame in _written(frames, making):
                     counted.update(dict(frame["status"].value_counts().iter_rows()))
                     self._judge(self.statuses + counted, error_budget)
                     advance(frame.height)
-                with storage_errors(making):
-                    making.replace(self._part(shard, failed="engine_error" in counted))
+                failed = "engine_error" in counted
+                self.files.take(making, self._part(shard, failed=failed), replace=failed)
             finally:
                 making.unlink(missing_ok=True)
         return {
@@ -317,7 +324,7 @@ class Shards:
         if self.missing():
             raise ContractError("some shards are not scored", where=f"cohort {self.cohort}")
         kept = [s for s in self.shards if self._in_table(s)]
-        scans = [pl.scan_parquet(self._part(s)) for s in self.shards if not self._in_table(s)]
+        scans = [self.files.scan([self._part(s)]) for s in self.shards if not self._in_table(s)]
         if kept:
             scans.append(self._kept(kept))
         people = self.plan.group_by("persona_id").agg(pairs=pl.len()).sort("persona_id")
@@ -343,8 +350,15 @@ class Shards:
 
     def clear(self) -> None:
         """Remove the finished parts: the table holds them now."""
-        _remove(self.folder.glob("*.parquet"))
-        _remove(self.folder.glob("*.making"))
+        for name in self.files.names(self.folder):
+            if name.endswith((".parquet", ".making")):
+                self.files.remove(self.folder / name)
+
+    def _making(self) -> Path:
+        folder = self.folder if self.making is None else self.making
+        with storage_errors(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+        return folder
 
     def _take(self, done: Done) -> None:
         self.statuses.update(done.facts["statuses"])

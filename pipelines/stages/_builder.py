@@ -92,6 +92,7 @@ def build(
             cohort,
             store.current(first) if store.has(first) else None,
             store.scratch / "scratch" / first / (cohort or ""),
+            store.pieces(first, cohort or ""),
             run_id,
         )
         wanted = stack.enter_context(stage.opened(read, settings, report))
@@ -115,6 +116,8 @@ def build(
                 return Built(stage, report=report, reason=str(error), absent=True)
         if stage.by_cohort:
             shutil.rmtree(read.scratch, ignore_errors=True)
+            for name in store.files.names(read.pieces):
+                store.files.remove(read.pieces / name)
     for dataset, snapshot in snapshots.items():
         own = report.checks if dataset == first else []
         store.record_checks(dataset, snapshot.version, [contract_record(snapshot), *own])

@@ -55,6 +55,8 @@ class Inputs(Mapping[str, Snapshot]):
     #: Folder for work in progress of this partition, which a failed build leaves and a successful
     #: one removes. Not made yet.
     scratch: Path
+    #: Place of finished pieces of this partition, which every machine with the home sees.
+    pieces: Path
     #: The run that asks.
     run_id: str | None
 

@@ -13,7 +13,6 @@ from contextlib import ExitStack
 from copy import copy
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
 from typing import Any, TypedDict
 
 import numpy as np
@@ -34,7 +33,8 @@ from pipelines.prompts import list_prompt_digest, rating_prompt_digest
 from pipelines.seeding import combine, hash_ids
 from pipelines.stages._stage import Inputs, Report, Stage, tables
 from pipelines.store import Snapshot, Store
-from pipelines.store.files import sha256_of, storage_errors
+from pipelines.store.files import sha256_of
+from pipelines.store.objects import open_files
 
 __all__ = ["STAGES"]
 
@@ -267,17 +267,16 @@ class _ShardWork:
     """Scores shards of one cohort; a worker opens for itself what this process has open.
 
     Secrets don't travel: a worker has its own environment. Until the table is committed, a file
-    beside the parts tells workers apart that see another folder.
+    beside the parts tells workers apart that see another home.
     """
 
     def __init__(self, opened: _Opened) -> None:
         inputs = opened.inputs
         self._opened: _Opened | None = opened
         self._block = opened.block
-        self._mark, mark = inputs.scratch / "mark", uuid.uuid4().hex
-        with storage_errors(self._mark):
-            inputs.scratch.mkdir(parents=True, exist_ok=True)
-            self._mark.write_text(mark)
+        self._home = inputs.context.store.home
+        self._mark, mark = inputs.pieces / "mark", uuid.uuid4().hex
+        inputs.context.store.files.put(self._mark, mark.encode())
         self._job = orjson.dumps(
             {
                 "mark": mark,
@@ -286,7 +285,7 @@ class _ShardWork:
                 "previous": inputs.previous and (inputs.previous.dataset, inputs.previous.version),
                 "domain": inputs.domain,
                 "cohort": inputs.partition,
-                "scratch": str(inputs.scratch),
+                "table": inputs.pieces.parent.name,
             }
         )
 
@@ -322,8 +321,9 @@ class _ShardWork:
 
     def probe(self) -> dict[str, Any]:
         """Version of the code of raters, and what this machine has in the folder of parts."""
-        there = self._mark.read_text() if self._mark.exists() else "absent"
-        return {"raters.CODE_VERSION": raters.CODE_VERSION, str(self._mark): there}
+        there = open_files(self._home).read(self._mark)
+        mark = "absent" if there is None else there.decode()
+        return {"raters.CODE_VERSION": raters.CODE_VERSION, str(self._mark): mark}
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "_opened": None}
@@ -341,7 +341,8 @@ def _reopened_rater(job: bytes) -> tuple[Inputs, Settings, dict[str, raters.Rate
         of["domain"],
         of["cohort"],
         of["previous"] and store.get(*of["previous"]),
-        Path(of["scratch"]),
+        store.scratch / "scratch" / of["table"] / of["cohort"],
+        store.pieces(of["table"], of["cohort"]),
         None,
     )
     return inputs, settings, {}
@@ -471,11 +472,13 @@ def _shards(
         items,
         _rated_by(inputs, settings),
         scoring.shards,
-        inputs.scratch,
+        inputs.pieces,
         inputs.previous,
         _about(inputs, scoring, people),
         len(raters.scale_named(scoring.scale)),
         block.number,
+        inputs.context.store.files,
+        inputs.scratch,
     )
 
 

@@ -48,7 +48,7 @@ from pipelines.store._writer import (
     commit_together,
     contract_of,
 )
-from pipelines.store.files import LocalFiles
+from pipelines.store.files import Files, LocalFiles
 from pipelines.store.locks import PATIENCE
 from pipelines.store.objects import open_files
 
@@ -148,6 +148,20 @@ class Store:
     def scratch(self) -> Path:
         """Folder of this machine for files beside the tables: the home, unless it is an address."""
         return self._files.scratch
+
+    @property
+    def files(self) -> Files:
+        """File operations below the home."""
+        return self._files
+
+    def pieces(self, dataset: str, cohort: str) -> Path:
+        """Place of finished pieces of a cohort's table, which every machine with the home sees.
+
+        In a folder it is that of the table's work in progress.
+        """
+        if self.scratch == self.home:
+            return self.home / "scratch" / dataset / cohort
+        return self._layout.pieces(dataset, cohort)
 
     # -- writing snapshots -------------------------------------------------------------------
 

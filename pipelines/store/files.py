@@ -240,6 +240,9 @@ class Files(Protocol):
     def sizes(self, folder: Path) -> dict[str, int]:
         """Size (bytes) of each file in a folder by name; empty if it does not exist."""
 
+    def has(self, path: Path) -> bool:
+        """Whether there is a file."""
+
     def digest(self, path: Path) -> str | None:
         """SHA-256 (hex) of a file, or None if there is none."""
 
@@ -277,6 +280,13 @@ class Files(Protocol):
 
     def remove(self, path: Path) -> None:
         """Delete a small file durably; nothing happens if it does not exist."""
+
+    def take(self, made: Path, path: Path, *, replace: bool = False) -> bool:
+        """Take a whole, synced file of this machine over under a name of the home.
+
+        Unless ``replace``, one that is there stays; whether this call's file is there now. The
+        other is gone.
+        """
 
     # -- folders that appear whole
 
@@ -355,6 +365,10 @@ class LocalFiles:
                     found[name] = status.st_size
         return found
 
+    def has(self, path: Path) -> bool:
+        """Whether there is a file."""
+        return path.exists()
+
     def digest(self, path: Path) -> str | None:
         """SHA-256 (hex) of a file, or None if there is none; StoreError if it can't be read."""
         try:
@@ -412,6 +426,21 @@ class LocalFiles:
             path.unlink(missing_ok=True)
             if path.parent.exists():
                 sync_folder(path.parent)
+
+    def take(self, made: Path, path: Path, *, replace: bool = False) -> bool:
+        """Rename a whole file unless its new name is taken; whether this call did it."""
+        with storage_errors(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if replace:
+                made.replace(path)
+                return True
+            try:
+                os.link(made, path)
+            except FileExistsError:
+                return False
+            finally:
+                made.unlink()
+        return True
 
     def put_new(self, path: Path, data: bytes) -> bool:
         """Create a small read-only file unless it exists; whether this call created it."""

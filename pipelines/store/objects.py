@@ -185,6 +185,17 @@ class ObjectFiles:
         """Size (bytes) of each object below a prefix by name."""
         return {o["path"].rpartition("/")[2]: o["size"] for o in self._list(folder)["objects"]}
 
+    def has(self, path: Path) -> bool:
+        """Whether there is an object."""
+        import obstore
+
+        try:
+            with _object_errors(path):
+                obstore.head(self._client, _key(path))
+        except FileNotFoundError:
+            return False
+        return True
+
     def digest(self, path: Path) -> str | None:
         """SHA-256 (hex) of an object, or None if there is none."""
         import obstore
@@ -283,6 +294,28 @@ class ObjectFiles:
 
         with suppress(FileNotFoundError), _object_errors(path):
             obstore.delete(self._client, _key(path))
+
+    def take(self, made: Path, path: Path, *, replace: bool = False) -> bool:
+        """Upload a whole file unless there is such an object; whether this call did it."""
+        import obstore
+        from obstore.exceptions import AlreadyExistsError
+
+        self._probe()
+        created = True
+        with storage_errors(made), _object_errors(path):
+            try:
+                obstore.put(
+                    self._client,
+                    _key(path),
+                    made,
+                    mode="overwrite" if replace else "create",
+                    use_multipart=replace,  # a condition holds for one request only
+                )
+            except AlreadyExistsError:
+                # Also of this very call, if the answer to its first try was lost.
+                created = False
+        made.unlink()
+        return created
 
     # -- folders that appear whole ---------------------------------------------------------
 

@@ -1,17 +1,24 @@
-"""Scores of a cohort by two Ray nodes, one of which is killed, are those of one process."""
+"""Scores of a cohort by two Ray nodes, of which one after the other is killed, are those of one
+process: with the store in a folder, and on an object store."""
 
 from __future__ import annotations
 
+import random
+import re
 import shutil
 import threading
 import time
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support.object_store import FaultProxy, Request, objects_below, use
 
 from pipelines.config import load_settings
 from pipelines.context import PipelineContext
+from pipelines.paths import home_path
 from pipelines.stages import STAGES, build
 from pipelines.store import Store
 
@@ -19,57 +26,173 @@ pytestmark = [pytest.mark.slow, pytest.mark.integration, pytest.mark.faults]
 
 DATASET = "movies.preference_scores"
 #: Another seed than the published one: nothing is scored yet.
-SCORING = {"seed": 77, "shards": 24}
+SCORING = {"seed": 77, "shards": 40, "max_pairs": 50_000}
+#: Parts that are finished before each of the first five nodes is killed (count).
+KILLS = sorted(random.Random(5).sample(range(2, 30), 5))
 
 
-def scored(home: Path, **execution: Any) -> tuple[dict[str, bytes], dict[str, Any]]:
-    """Score the published plan; bytes of the table's files, and what was reported."""
+def stage(dataset: str) -> Any:
+    (found,) = (s for s in STAGES if s.datasets == (dataset,))
+    return found
+
+
+def scored(home: Path | str, **execution: Any) -> tuple[list[str], dict[str, Any]]:
+    """Score a plan; hashes of the table's files, and what was reported."""
     overrides = {"runtime": {"home": str(home)}, "scoring": SCORING, "execution": execution}
     context = PipelineContext.of(Store(home), load_settings(overrides=overrides))
-    (plan,) = (s for s in STAGES if s.datasets == ("movies.score_plan",))
-    (stage,) = (s for s in STAGES if s.datasets == (DATASET,))
-    build(plan, context, cohort="default")
-    built = build(stage, context, cohort="default")
-    parts = built.snapshots[DATASET].path.glob("*.parquet")
-    return {p.name: p.read_bytes() for p in sorted(parts)}, built.report.cohort_stats
+    build(stage("movies.score_plan"), context, cohort="default")
+    built = build(stage(DATASET), context, cohort="default")
+    files = built.snapshots[DATASET].manifest.files
+    return [entry.sha256 for entry in files], built.report.cohort_stats
 
 
 @pytest.fixture(scope="module")
-def alone(published_home: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+def alone(published_home: Path, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     home = tmp_path_factory.mktemp("alone") / "home"
     shutil.copytree(published_home, home)
     return scored(home)[0]
 
 
-def test_a_node_that_is_killed_while_it_scores_costs_no_pair_and_changes_no_byte(
-    published_home: Path, tmp_path: Path, alone: dict[str, bytes]
-) -> None:
+@pytest.fixture
+def cluster() -> Iterator[Any]:
+    """A Ray cluster whose nodes are added by the test; its head runs no piece."""
     pytest.importorskip("ray", reason="the extra `cluster` is not installed")
     from ray.cluster_utils import Cluster
 
+    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 0})
+    yield made
+    made.shutdown()
+
+
+class Killer(threading.Thread):
+    """Kills the first of two nodes whenever it is told to, and adds another."""
+
+    def __init__(self, cluster: Any) -> None:
+        super().__init__(daemon=True)
+        self.cluster, self.nodes = cluster, [cluster.add_node(num_cpus=1) for _ in range(2)]
+        self.killed: list[int] = []
+
+    def kill(self, finished: int) -> None:
+        """Kill a node when so many parts are there."""
+        self.cluster.remove_node(self.nodes.pop(0), allow_graceful=False)
+        self.killed.append(finished)
+        self.nodes.append(self.cluster.add_node(num_cpus=1))
+
+
+class FolderKiller(Killer):
+    def __init__(self, cluster: Any, folder: Path) -> None:
+        super().__init__(cluster)
+        self.folder = folder
+
+    def run(self) -> None:
+        for number in KILLS:
+            while (finished := len(list(self.folder.glob("*.parquet")))) < number:
+                time.sleep(0.005)
+            self.kill(finished)
+        # The last one while a part is written.
+        while not list(self.folder.glob("*.making")):
+            time.sleep(0.001)
+        self.kill(len(list(self.folder.glob("*.parquet"))))
+
+
+def test_nodes_that_are_killed_while_they_score_cost_no_pair_and_change_no_byte(
+    published_home: Path, tmp_path: Path, alone: list[str], cluster: Any
+) -> None:
     shutil.copytree(published_home, tmp_path / "home")
     scratch = tmp_path / "home" / "scratch" / DATASET / "default"
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
-    lost = cluster.add_node(num_cpus=1)
-    killed: list[int] = []
-
-    def kill() -> None:
-        # As soon as some parts are there and the others are not.
-        while len(parts := list(scratch.glob("*.parquet"))) < 4:
-            time.sleep(0.01)
-        cluster.remove_node(lost, allow_graceful=False)
-        killed.append(len(parts))
-
-    killer = threading.Thread(target=kill, daemon=True)
-    try:
-        killer.start()
-        files, told = scored(tmp_path / "home", executor="ray", address=cluster.address)
-        killer.join(60)
-    finally:
-        cluster.shutdown()
-    assert killed
-    assert killed[0] < SCORING["shards"]
-    assert files == alone
+    killer = FolderKiller(cluster, scratch)
+    killer.start()
+    hashes, told = scored(tmp_path / "home", executor="ray", address=cluster.address, max_rounds=12)
+    killer.join(60)
+    assert len(killer.killed) == 6
+    assert killer.killed[0] < SCORING["shards"]
+    assert hashes == alone
     assert told["scoring"]["statuses"] == {"ok": told["scoring"]["pairs"]}
     assert told["scoring"]["scored_now"] == told["scoring"]["pairs"]
     assert not scratch.exists()
+
+
+def uploaded(home: Path, address: str) -> None:
+    """Put the current tables of a home on an object store, as they are."""
+    here, there = Store(home), Store(address)
+    for dataset in here.datasets():
+        snapshot = here.current(dataset)
+        target = there.home / "data" / dataset / snapshot.version
+        for entry in snapshot.manifest.files:
+            source = here.files.part(snapshot.path, entry)
+            there.files.put(there.files.part(target, entry), source.read_bytes())
+        for path in (
+            snapshot.path / "_manifest.json",
+            home / "refs" / f"{dataset}.json",
+            home / "_format.json",
+        ):
+            there.files.put(there.home / path.relative_to(home), path.read_bytes())
+
+
+class ObjectKiller(Killer):
+    """Also watches the requests of pieces, and lets the object store be away for a while."""
+
+    def __init__(self, cluster: Any, proxy: FaultProxy) -> None:
+        super().__init__(cluster)
+        self.put: Counter[str] = Counter()
+        self.held, self.away_until = 0, 0.0
+        self.refused = 0
+        self.committing, self.go_on = threading.Event(), threading.Event()
+        proxy.fault = self.watch
+
+    def watch(self, request: Request) -> None:
+        if time.monotonic() < self.away_until:
+            request.refuse, self.refused = True, self.refused + 1
+            return
+        part = re.search(r"/pieces/.*/(\w+)\.parquet", request.path)
+        if request.method != "PUT" or part is None:
+            return
+        if len(self.killed) == len(KILLS) and not self.go_on.is_set():
+            # The last node is killed while both workers commit: the store has not got the part.
+            self.held += 1
+            if self.held == 2:
+                self.committing.set()
+            self.go_on.wait(100)
+        self.put[part[1]] += 1
+
+    def run(self) -> None:
+        for number in KILLS:
+            while (finished := len(self.put)) < number:
+                time.sleep(0.005)
+            self.kill(finished)
+            if number == KILLS[2]:
+                self.away_until = time.monotonic() + 3
+        assert self.committing.wait(100)
+        self.kill(len(self.put))
+        self.go_on.set()
+
+
+def test_the_same_on_an_object_store_that_is_away_for_a_while(
+    published_home: Path,
+    alone: list[str],
+    s3_home: str,
+    s3_endpoint: str,
+    monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
+) -> None:
+    uploaded(published_home, s3_home)
+    prefix = home_path(s3_home).key
+    before = objects_below(s3_endpoint, f"{prefix}/data")
+    with FaultProxy(s3_endpoint).running() as proxy:
+        # The nodes have the environment of the process that adds them.
+        use(proxy.endpoint, monkeypatch.setenv)
+        cluster = request.getfixturevalue("cluster")
+        killer = ObjectKiller(cluster, proxy)
+        killer.start()
+        hashes, told = scored(s3_home, executor="ray", address=cluster.address, max_rounds=12)
+        killer.join(60)
+    assert len(killer.killed) == 6
+    assert killer.refused
+    assert hashes == alone
+    assert told["scoring"]["statuses"] == {"ok": told["scoring"]["pairs"]}
+    # Every part was put, and none twice but by a worker that got no answer.
+    assert len(killer.put) == SCORING["shards"]
+    # Tables are kept, two are new, and no part is left outside of one.
+    after = objects_below(s3_endpoint, f"{prefix}/data")
+    assert {*before} < {*after}
+    assert not objects_below(s3_endpoint, f"{prefix}/pieces")

@@ -85,6 +85,8 @@ class Request:
     answer: tuple[int, bytes] | None = None
     #: Whether the server gets the request, but the client no answer.
     lose_answer: bool = False
+    #: Whether the connection is closed before the server gets the request.
+    refuse: bool = False
 
 
 @dataclass
@@ -128,6 +130,9 @@ class FaultProxy:
                 if request.answer is not None:
                     self._send(request.answer[0], {}, request.answer[1])
                     return
+                if request.refuse:
+                    self._hang_up()
+                    return
                 connection = http.client.HTTPConnection(host, timeout=60)
                 connection.request(request.method, request.path, body, request.headers)
                 answer = connection.getresponse()
@@ -135,10 +140,13 @@ class FaultProxy:
                 proxy.received += len(content)
                 connection.close()
                 if request.lose_answer:
-                    self.close_connection = True
-                    self.connection.shutdown(socket.SHUT_RDWR)
+                    self._hang_up()
                     return
                 self._send(answer.status, dict(answer.getheaders()), content)
+
+            def _hang_up(self) -> None:
+                self.close_connection = True
+                self.connection.shutdown(socket.SHUT_RDWR)
 
             def _send(self, status: int, headers: dict[str, str], content: bytes) -> None:
                 self.send_response(status)

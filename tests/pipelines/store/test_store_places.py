@@ -90,6 +90,29 @@ class PlaceContract:
         assert len(created) == 1
         assert files().read(path) == b"%d" % created[0]
 
+    def test_a_file_made_elsewhere_is_taken_over_once(
+        self, files: Callable[[], Files], tmp_path: Path
+    ) -> None:
+        place, path = files(), files().root / "pieces" / "a" / "1.parquet"
+        assert not place.has(path)
+        taken: list[int] = []
+
+        def offer(number: int) -> None:
+            made = tmp_path / f"{number}.making"
+            made.write_bytes(b"%d" % number)
+            if files().take(made, path):
+                taken.append(number)
+            assert not made.exists()
+
+        in_threads(offer, 4)
+        assert len(taken) == 1
+        assert place.has(path)
+        assert place.read(path) == b"%d" % taken[0]
+        later = tmp_path / "later"
+        later.write_bytes(b"later")
+        assert place.take(later, path, replace=True)
+        assert place.read(path) == b"later"
+
     def test_no_update_is_lost(self, files: Callable[[], Files]) -> None:
         place = files()
         path, lock = place.root / "checks" / "a.json", place.root / "_locks" / "a.lock"
