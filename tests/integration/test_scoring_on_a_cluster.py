@@ -54,11 +54,13 @@ def alone(published_home: Path, tmp_path_factory: pytest.TempPathFactory) -> lis
 
 
 @pytest.fixture
-def cluster() -> Iterator[Any]:
+def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """A Ray cluster whose nodes are added by the test; its head runs no piece."""
-    pytest.importorskip("ray", reason="the extra `cluster` is not installed")
+    ray = pytest.importorskip("ray", reason="the extra `cluster` is not installed")
     from ray.cluster_utils import Cluster
 
+    # Nodes are added by a thread, which may set no handler of a signal.
+    monkeypatch.setattr(ray._private.utils, "set_sigterm_handler", lambda _: None)
     made = Cluster(initialize_head=True, head_node_args={"num_cpus": 0})
     yield made
     made.shutdown()
@@ -71,6 +73,20 @@ class Killer(threading.Thread):
         super().__init__(daemon=True)
         self.cluster, self.nodes = cluster, [cluster.add_node(num_cpus=1) for _ in range(2)]
         self.killed: list[int] = []
+        self._kept = threading.Event()
+
+    def run(self) -> None:
+        self.kill_all()
+        # Ray's processes end with the thread that started them.
+        self._kept.wait()
+
+    def end(self) -> None:
+        """Let the nodes go."""
+        self._kept.set()
+        self.join(60)
+
+    def kill_all(self) -> None:
+        raise NotImplementedError
 
     def kill(self, finished: int) -> None:
         """Kill a node when so many parts are there."""
@@ -84,7 +100,7 @@ class FolderKiller(Killer):
         super().__init__(cluster)
         self.folder = folder
 
-    def run(self) -> None:
+    def kill_all(self) -> None:
         for number in KILLS:
             while (finished := len(list(self.folder.glob("*.parquet")))) < number:
                 time.sleep(0.005)
@@ -103,7 +119,7 @@ def test_nodes_that_are_killed_while_they_score_cost_no_pair_and_change_no_byte(
     killer = FolderKiller(cluster, scratch)
     killer.start()
     hashes, told = scored(tmp_path / "home", executor="ray", address=cluster.address, max_rounds=12)
-    killer.join(60)
+    killer.end()
     assert len(killer.killed) == 6
     assert killer.killed[0] < SCORING["shards"]
     assert hashes == alone
@@ -155,7 +171,7 @@ class ObjectKiller(Killer):
             self.go_on.wait(100)
         self.put[part[1]] += 1
 
-    def run(self) -> None:
+    def kill_all(self) -> None:
         for number in KILLS:
             while (finished := len(self.put)) < number:
                 time.sleep(0.005)
@@ -185,7 +201,7 @@ def test_the_same_on_an_object_store_that_is_away_for_a_while(
         killer = ObjectKiller(cluster, proxy)
         killer.start()
         hashes, told = scored(s3_home, executor="ray", address=cluster.address, max_rounds=12)
-        killer.join(60)
+        killer.end()
     assert len(killer.killed) == 6
     assert killer.refused
     assert hashes == alone
