@@ -53,8 +53,8 @@ LLM_HOME := .understudy-llm
 LLM_SET := engine.kind=$(if $(filter vllm,$(ENGINE)),vllm_server,$(ENGINE)) engine.model=smollm2-135m \
            engine.dtype=$(DTYPE) personas.count=20 personas.writer=model personas.style=slots \
            personas.gates=perplexity scoring.rater=llm scoring.layout=plain scoring.scale=one-ten \
-           scoring.history=4 scoring.max_pairs=2000 scoring.judged=200 scoring.explain=true \
-           scoring.explained=0.01
+           scoring.history=4 scoring.max_pairs=2000 scoring.shards=2 scoring.judged=200 \
+           scoring.explain=true scoring.explained=0.01
 
 run-llm: $(STAMP) $(if $(filter vllm,$(ENGINE)),.venv-vllm/.installed)  ## a small language model writes personas, rates and explains (ENGINE=vllm)
 	@$(BIN)/understudy models get smollm2-135m --home $(LLM_HOME)

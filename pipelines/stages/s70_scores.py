@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import uuid
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from copy import copy
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ from pipelines.context import PipelineContext
 from pipelines.domains import DOMAINS, cohort_domain
 from pipelines.errors import ConfigError
 from pipelines.execution import Advance, Piece, open_executor
-from pipelines.llm.answers import AnswerStore, recorded_uses
+from pipelines.llm.answers import AnswerStore, Tally, recorded_uses
 from pipelines.personas import is_matched
 from pipelines.plugins import closing
 from pipelines.prompts import list_prompt_digest, rating_prompt_digest
@@ -137,6 +137,7 @@ def preference_scores(inputs: Inputs, settings: Settings, report: Report) -> Ite
     sampled: list[pl.DataFrame] = []
     shards: raters.Shards | None = None
     work: _ShardWork | None = None
+    shown = _Progress(report.advance(f"{inputs.domain}: score pairs of {cohort}"))
     with ExitStack() as stack:
         rater: raters.Rater | None = None
         learned: _Learned | None = None
@@ -149,13 +150,13 @@ def preference_scores(inputs: Inputs, settings: Settings, report: Report) -> Ite
             if shards.missing():
                 if rater is None:
                     learned = _learned(inputs)
-                    opened = _open_rater(inputs, settings, people, items, learned)
+                    opened = _open_rater(inputs, settings, people, items, learned, shown.answered)
                     rater = stack.enter_context(closing(opened))
                 elif block.number:
                     rater = _for_block(rater, inputs, people)
                 now = _Opened(inputs, settings, shards, rater, block)
                 work = _ShardWork(now) if work is None else work.of_block(now)
-                _score(work, now, planned, report)
+                _score(work, now, planned, shown)
             if rater is not None:
                 few = max(1, 100 // len(blocks))
                 readings.update(raters.persona_readings(rater, people, items, max_texts=few))
@@ -198,11 +199,29 @@ def preference_scores(inputs: Inputs, settings: Settings, report: Report) -> Ite
     report.shown.update({name: v for name, v in facts.items() if isinstance(v, int | float)})
 
 
-def _score(work: _ShardWork, opened: _Opened, planned: int, report: Report) -> None:
+class _Progress:
+    """Pairs of a cohort that have a score: counted by a model's answers, else by shards."""
+
+    def __init__(self, show: Callable[[int, int], None]) -> None:
+        self._show, self._done, self._pairs = show, 0, 0
+
+    def scored(self, done: int, pairs: int) -> None:
+        """Pairs that are done, and all of them (counts)."""
+        self._pairs, self._done = pairs, max(self._done, done)
+        self._show(self._done, pairs)
+
+    def answered(self, tally: Tally) -> None:
+        """Answers of the run; some of them explain a rating."""
+        if self._done < (done := min(tally.answers, self._pairs)):
+            self.scored(done, self._pairs)
+
+
+def _score(work: _ShardWork, opened: _Opened, planned: int, shown: _Progress) -> None:
     """Score the missing shards of a block; `planned` are the cohort's pairs (count)."""
-    inputs, settings, shards = opened.inputs, opened.settings, opened.shards
+    settings, shards = opened.settings, opened.shards
     earlier, later = shards.scored, max(planned - shards.planned, 0)
-    show = report.advance(f"{inputs.domain}: score pairs of {inputs.partition}")
+    missing = sum(len(shard.rows) for shard in shards.missing())
+    shown.scored(earlier, earlier + missing + later)
     with closing(open_executor(settings.execution)) as executor:
         shards.run(
             work,
@@ -210,7 +229,7 @@ def _score(work: _ShardWork, opened: _Opened, planned: int, report: Report) -> N
             rounds=settings.execution.max_rounds,
             error_budget=settings.serving.error_budget,
             # Of later blocks it is not known yet how many pairs are kept.
-            progress=lambda done, total: show(earlier + done, earlier + total + later),
+            progress=lambda done, total: shown.scored(earlier + done, earlier + total + later),
         )
 
 
@@ -496,6 +515,7 @@ def _open_rater(
     people: pl.DataFrame,
     items: pl.DataFrame,
     learned: _Learned,
+    progress: Callable[[Tally], object] | None = None,
 ) -> raters.Rater:
     """The configured rater; closing it releases its model and commits its answers."""
     names = _names(settings.scoring_of(inputs.domain))
@@ -511,6 +531,7 @@ def _open_rater(
         preference_scores=None if replayed is None else replayed.read(),
         domain=inputs.domain,
         store=AnswerStore(settings.runtime.home, settings.serving) if names & {*_MODELS} else None,
+        progress=progress,
         **learned,
         **own,
     )
