@@ -10,20 +10,23 @@ import pytest
 
 from pipelines.config import load_settings
 from pipelines.stages.s70_scores import _Block, _ShardWork
+from pipelines.store import Store
 
 
 class Tables(dict):
     previous, domain, partition = None, "movies", "default"
 
-    def __init__(self, scratch: Path) -> None:
+    def __init__(self, home: Path) -> None:
         super().__init__(items_table=SimpleNamespace(dataset="movies.items", version="a1"))
-        self.scratch = scratch
+        store = Store(home)
+        self.context = SimpleNamespace(store=store)
+        self.pieces = store.pieces("movies.preference_scores", "default")
 
 
 @pytest.fixture
 def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> _ShardWork:
     monkeypatch.setenv("UNDERSTUDY_SERVING__API_KEY", "correct-horse")
-    tables = Tables(tmp_path / "parts")
+    tables = Tables(tmp_path)
     opened = SimpleNamespace(inputs=tables, settings=load_settings(), block=_Block())
     return _ShardWork(opened)  # type: ignore[arg-type]
 
@@ -32,7 +35,7 @@ def test_a_worker_is_told_apart_by_the_file_beside_the_parts(
     work: _ShardWork, tmp_path: Path
 ) -> None:
     there: _ShardWork = pickle.loads(pickle.dumps(work))
-    mark = tmp_path / "parts" / "mark"
+    mark = tmp_path / "scratch" / "movies.preference_scores" / "default" / "mark"
     assert there.probe() == work.probe()
     here = work.probe()
     mark.write_text("of another home at the same path")
