@@ -161,15 +161,15 @@ def _kept_engines() -> Iterator[None]:
             engines[url] = create_engine(url, **options)
         return engines[url]
 
-    storages = (sqlite_event_log, sqlite_run_storage)
-    before = [module.create_engine for module in storages]
+    name, storages = "create_engine", (sqlite_event_log, sqlite_run_storage)
+    before = [getattr(module, name) for module in storages]
     for module in storages:
-        module.create_engine = kept
+        setattr(module, name, kept)
     try:
         yield
     finally:
         for module, made in zip(storages, before, strict=True):
-            module.create_engine = made
+            setattr(module, name, made)
 
 
 def end_dead_runs(instance: dg.DagsterInstance) -> list[str]:
