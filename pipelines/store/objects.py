@@ -91,6 +91,24 @@ def _object_errors(path: Path) -> Iterator[None]:
         raise _store_error(str(error), path) from None
 
 
+def _again(call: Callable[[], bool]) -> bool:
+    """Repeat a request of a worker, for some ten seconds, while the server does not answer.
+
+    The client repeats answers such as 503, not connections that were closed: a server that is
+    restarted would end the whole scoring.
+    """
+    from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_exponential
+
+    return Retrying(
+        retry=retry_if_exception(
+            lambda e: isinstance(e, StoreError) and e.details.get("reason") == "no answer"
+        ),
+        wait=wait_exponential(0.2, max=3),
+        stop=stop_after_attempt(7),
+        reraise=True,
+    )(call)
+
+
 def _store_error(text: str, path: Path) -> StoreError:
     """The error behind an answer of the server, or of one that did not come."""
     code, status = _CODE.search(text), _STATUS.search(text)
@@ -189,12 +207,15 @@ class ObjectFiles:
         """Whether there is an object."""
         import obstore
 
-        try:
-            with _object_errors(path):
-                obstore.head(self._client, _key(path))
-        except FileNotFoundError:
-            return False
-        return True
+        def asked() -> bool:
+            try:
+                with _object_errors(path):
+                    obstore.head(self._client, _key(path))
+            except FileNotFoundError:
+                return False
+            return True
+
+        return _again(asked)
 
     def digest(self, path: Path) -> str | None:
         """SHA-256 (hex) of an object, or None if there is none."""
@@ -300,20 +321,23 @@ class ObjectFiles:
         import obstore
         from obstore.exceptions import AlreadyExistsError
 
+        def upload() -> bool:
+            with storage_errors(made), _object_errors(path):
+                try:
+                    obstore.put(
+                        self._client,
+                        _key(path),
+                        made,
+                        mode="overwrite" if replace else "create",
+                        use_multipart=replace,  # a condition holds for one request only
+                    )
+                except AlreadyExistsError:
+                    # Also of this very call, if the answer to an earlier try was lost.
+                    return False
+            return True
+
         self._probe()
-        created = True
-        with storage_errors(made), _object_errors(path):
-            try:
-                obstore.put(
-                    self._client,
-                    _key(path),
-                    made,
-                    mode="overwrite" if replace else "create",
-                    use_multipart=replace,  # a condition holds for one request only
-                )
-            except AlreadyExistsError:
-                # Also of this very call, if the answer to its first try was lost.
-                created = False
+        created = _again(upload)
         made.unlink()
         return created
 
