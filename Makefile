@@ -17,8 +17,8 @@ PYTEST := $(if $(SCRATCH),TMPDIR=$(SCRATCH)) OMP_NUM_THREADS=1 $(BIN)/python -m 
 RUN_ARGS := $(if $(DATA),--data "$(DATA)") $(if $(SOURCE),--source $(SOURCE)) \
             $(if $(HOME_DIR),--home "$(HOME_DIR)") $(ARGS)
 
-# Containers often set it. Each of the many processes would compile what it imports anew (10 to 30 s);
-# uv, other than pip, leaves that to the first import.
+# Containers often set it, and uv, other than pip, compiles nothing: each of the many processes would
+# compile what it imports anew.
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help install run run-llm ui test test-lowest test-fast coverage soak test-ui vllm test-vllm test-vllm-engine lint types imports format docs site bench clean

@@ -307,7 +307,7 @@ class Shards:
                     self._judge(self.statuses + counted, error_budget)
                     advance(frame.height)
                 failed = "engine_error" in counted
-                self.files.take(making, self._part(shard, failed=failed), replace=failed)
+                self.files.place_file(making, self._part(shard, failed=failed), replace=failed)
             finally:
                 making.unlink(missing_ok=True)
         return {

@@ -137,7 +137,8 @@ def preference_scores(inputs: Inputs, settings: Settings, report: Report) -> Ite
     sampled: list[pl.DataFrame] = []
     shards: raters.Shards | None = None
     work: _ShardWork | None = None
-    shown = _Progress(report.advance(f"{inputs.domain}: score pairs of {cohort}"))
+    asked = 1 + (scoring.explained if scoring.explain else 0.0)
+    shown = _Progress(report.advance(f"{inputs.domain}: score pairs of {cohort}"), asked)
     with ExitStack() as stack:
         rater: raters.Rater | None = None
         learned: _Learned | None = None
@@ -200,19 +201,23 @@ def preference_scores(inputs: Inputs, settings: Settings, report: Report) -> Ite
 
 
 class _Progress:
-    """Pairs of a cohort that have a score: counted by a model's answers, else by shards."""
+    """Progress in pairs, by a model's answers between finished shards.
 
-    def __init__(self, show: Callable[[int, int], None]) -> None:
-        self._show, self._done, self._pairs = show, 0, 0
+    ``asked``: questions per pair, a rating and a share of explanations.
+    """
+
+    def __init__(self, show: Callable[[int, int], None], asked: float) -> None:
+        self._show, self._asked, self._done, self._pairs = show, asked, 0, 0
 
     def scored(self, done: int, pairs: int) -> None:
-        """Pairs that are done, and all of them (counts)."""
+        """Report pairs that are done, and all of them (counts)."""
         self._pairs, self._done = pairs, max(self._done, done)
         self._show(self._done, pairs)
 
     def answered(self, tally: Tally) -> None:
-        """Answers of the run; some of them explain a rating."""
-        if self._done < (done := min(tally.answers, self._pairs)):
+        """Report a model's answers of this run."""
+        done = min(int(tally.answers / self._asked), self._pairs)
+        if self._done < done:
             self.scored(done, self._pairs)
 
 

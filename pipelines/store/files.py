@@ -241,7 +241,7 @@ class Files(Protocol):
         """Size (bytes) of each file in a folder by name; empty if it does not exist."""
 
     def has(self, path: Path) -> bool:
-        """Whether there is a file."""
+        """Return True if the file exists."""
 
     def digest(self, path: Path) -> str | None:
         """SHA-256 (hex) of a file, or None if there is none."""
@@ -281,11 +281,11 @@ class Files(Protocol):
     def remove(self, path: Path) -> None:
         """Delete a small file durably; nothing happens if it does not exist."""
 
-    def take(self, made: Path, path: Path, *, replace: bool = False) -> bool:
-        """Take a whole, synced file of this machine over under a name of the home.
+    def place_file(self, made: Path, path: Path, *, replace: bool = False) -> bool:
+        """Move a finished, synced local file to ``path``.
 
-        Unless ``replace``, one that is there stays; whether this call's file is there now. The
-        other is gone.
+        An existing file stays unless ``replace``; ``made`` is removed all the same. Returns True
+        if this call's file is at ``path``.
         """
 
     # -- folders that appear whole
@@ -366,7 +366,7 @@ class LocalFiles:
         return found
 
     def has(self, path: Path) -> bool:
-        """Whether there is a file."""
+        """Return True if the file exists."""
         return path.exists()
 
     def digest(self, path: Path) -> str | None:
@@ -427,8 +427,8 @@ class LocalFiles:
             if path.parent.exists():
                 sync_folder(path.parent)
 
-    def take(self, made: Path, path: Path, *, replace: bool = False) -> bool:
-        """Rename a whole file unless its new name is taken; whether this call did it."""
+    def place_file(self, made: Path, path: Path, *, replace: bool = False) -> bool:
+        """Rename a finished file; see :meth:`Files.place_file`."""
         with storage_errors(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             if replace:

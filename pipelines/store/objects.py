@@ -91,11 +91,10 @@ def _object_errors(path: Path) -> Iterator[None]:
         raise _store_error(str(error), path) from None
 
 
-def _again(call: Callable[[], bool]) -> bool:
-    """Repeat a request of a worker, for some ten seconds, while the server does not answer.
+def _retried(call: Callable[[], bool]) -> bool:
+    """Retry a request for about ten seconds while the server closes connections unanswered.
 
-    The client repeats answers such as 503, not connections that were closed: a server that is
-    restarted would end the whole scoring.
+    The client itself retries answers such as 503 only.
     """
     from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_exponential
 
@@ -204,7 +203,7 @@ class ObjectFiles:
         return {o["path"].rpartition("/")[2]: o["size"] for o in self._list(folder)["objects"]}
 
     def has(self, path: Path) -> bool:
-        """Whether there is an object."""
+        """Return True if the object exists."""
         import obstore
 
         def asked() -> bool:
@@ -215,7 +214,7 @@ class ObjectFiles:
                 return False
             return True
 
-        return _again(asked)
+        return _retried(asked)
 
     def digest(self, path: Path) -> str | None:
         """SHA-256 (hex) of an object, or None if there is none."""
@@ -316,8 +315,8 @@ class ObjectFiles:
         with suppress(FileNotFoundError), _object_errors(path):
             obstore.delete(self._client, _key(path))
 
-    def take(self, made: Path, path: Path, *, replace: bool = False) -> bool:
-        """Upload a whole file unless there is such an object; whether this call did it."""
+    def place_file(self, made: Path, path: Path, *, replace: bool = False) -> bool:
+        """Upload a finished file; see :meth:`Files.place_file`."""
         import obstore
         from obstore.exceptions import AlreadyExistsError
 
@@ -337,7 +336,7 @@ class ObjectFiles:
             return True
 
         self._probe()
-        created = _again(upload)
+        created = _retried(upload)
         made.unlink()
         return created
 

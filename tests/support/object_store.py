@@ -85,7 +85,7 @@ class Request:
     answer: tuple[int, bytes] | None = None
     #: Whether the server gets the request, but the client no answer.
     lose_answer: bool = False
-    #: Whether the connection is closed before the server gets the request.
+    #: Close the connection without passing the request on.
     refuse: bool = False
 
 

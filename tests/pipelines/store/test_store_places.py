@@ -90,7 +90,7 @@ class PlaceContract:
         assert len(created) == 1
         assert files().read(path) == b"%d" % created[0]
 
-    def test_a_file_made_elsewhere_is_taken_over_once(
+    def test_a_finished_file_is_placed_once(
         self, files: Callable[[], Files], tmp_path: Path
     ) -> None:
         place, path = files(), files().root / "pieces" / "a" / "1.parquet"
@@ -100,7 +100,7 @@ class PlaceContract:
         def offer(number: int) -> None:
             made = tmp_path / f"{number}.making"
             made.write_bytes(b"%d" % number)
-            if files().take(made, path):
+            if files().place_file(made, path):
                 taken.append(number)
             assert not made.exists()
 
@@ -110,7 +110,7 @@ class PlaceContract:
         assert place.read(path) == b"%d" % taken[0]
         later = tmp_path / "later"
         later.write_bytes(b"later")
-        assert place.take(later, path, replace=True)
+        assert place.place_file(later, path, replace=True)
         assert place.read(path) == b"later"
 
     def test_no_update_is_lost(self, files: Callable[[], Files]) -> None:
