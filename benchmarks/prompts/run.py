@@ -3,9 +3,10 @@
     python benchmarks/prompts/run.py --home HOME --models MODELS --rows plain,1-5,8,0
 
 HOME is one that `understudy run` made from ml-latest-small; MODELS holds the checkpoint. A row is
-layout, scale, past ratings, worked examples, and perhaps `item-first`: the film before the person
-(of the plain layout; such prompts share no beginning, and are not kept). Answers are kept in
-HOME: rows that were measured cost no call, and a stopped run goes on. Test ratings are not read.
+layout, scale, past ratings, worked examples, and perhaps another order of a plain prompt's blocks:
+`item-first` (the film before the person; such prompts share no beginning) or `question-first` (the
+question before the film). Answers are kept in HOME, but not those of another order: rows that
+were measured cost no call, and a stopped run goes on. Test ratings are not read.
 """
 
 from __future__ import annotations
@@ -37,11 +38,14 @@ _FOLDS = 5
 _SHOWN = ("rmse", "pairwise", "ece", "similarity")
 
 
-class ItemFirst:
-    """An engine that is asked with the item's block before the person's."""
+ORDERS = ("item-first", "question-first")
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine, self.identity = engine, engine.identity
+
+class Reordered:
+    """An engine that is asked with the blocks of plain prompts in another order."""
+
+    def __init__(self, engine: Engine, order: str) -> None:
+        self._engine, self.identity, self._order = engine, engine.identity, order
         self.metadata, self.close = engine.metadata, engine.close
 
     def submit(self, requests: Iterable[Request]) -> Iterator[Answer]:
@@ -57,11 +61,13 @@ class ItemFirst:
         for answer in self._engine.submit(changed()):
             yield replace(answer, request=asked.pop(id(answer.request))[0])
 
-    @staticmethod
-    def _changed(request: Request) -> Request:
+    def _changed(self, request: Request) -> Request:
         user = max(n for n, message in enumerate(request.messages) if message.role == "user")
         *person, item, question = request.messages[user].content.split("\n\n")
-        text = "\n\n".join([item, *person, question])
+        blocks = [item, *person, question]
+        if self._order == "question-first":
+            blocks = [*person, question.replace(" this film", " the film below"), item]
+        text = "\n\n".join(blocks)
         messages = list(request.messages)
         messages[user] = replace(messages[user], content=text)
         return replace(request, messages=tuple(messages))
@@ -136,10 +142,10 @@ def main() -> None:
     answers = AnswerStore(given.home, serving)
     for row in given.rows:
         layout, scale, history, shots, *order = row.split(",")
-        if order not in ([], ["item-first"]) or (order and layout != "plain"):
+        if len(order) > 1 or not {*order} <= {*ORDERS} or (order and layout != "plain"):
             parser.error(f"no such order of blocks: {row}")
         rater = LLMRater(
-            ItemFirst(loaded) if order else loaded,
+            Reordered(loaded, *order) if order else loaded,
             SCALES[scale], layout=layout, shots=int(shots), history=int(history),
             store=None if order else answers, serving=serving,
             catalogue=tables["items"], item_stats=stats, tokenizer=tokenizer,

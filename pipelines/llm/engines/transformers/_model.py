@@ -55,7 +55,7 @@ class Model:
         self.dtype = model.dtype
         config = model.config.get_text_config(decoder=True)
         self.layers = int(config.num_hidden_layers)
-        self.vocabulary = int(model.get_output_embeddings().weight.shape[0])
+        self.vocabulary = int(model.get_output_embeddings().out_features)
         self.embeddings = int(model.get_input_embeddings().weight.shape[0])
         self._keeps = "logits_to_keep" in inspect.signature(model.forward).parameters
 
@@ -224,6 +224,8 @@ def load_model(
     from safetensors import SafetensorError
     from transformers import AutoModelForCausalLM, GenerationConfig
 
+    from pipelines.llm.engines.transformers._linear import can_pack, pack_linear_layers
+
     device = _device(serving.device)
     dtype = _dtype(engine.dtype, device)
     try:
@@ -245,6 +247,8 @@ def load_model(
             hint="engine.model takes the folder of a causal language model in safetensors",
         ) from error
     _check_quantisation(loaded.config, engine.quantisation)
+    if can_pack(loaded):
+        pack_linear_layers(loaded)
     ends = _ends(loaded)
     # Penalties and temperatures of the checkpoint would change what is drawn from.
     loaded.generation_config = GenerationConfig(  # type: ignore[no-untyped-call]
