@@ -21,6 +21,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -71,12 +72,19 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--warm", type=int, default=1, help="runs before that are not counted")
+    parser.add_argument(
+        "--mapped", action="store_true", help="map blocks of a MiB anew, as during an ingest"
+    )
     parser.add_argument("--json", help="also write the figures here")
     args = parser.parse_args()
     import torch
 
+    from pipelines.sources._ingest import large_blocks_given_back
+
     torch.set_num_threads(args.threads)
-    with tempfile.TemporaryDirectory() as place:
+    with tempfile.TemporaryDirectory() as place, ExitStack() as during:
+        if args.mapped:
+            during.enter_context(large_blocks_given_back())
         model = args.checkpoint or make_model(Path(place) / f"llama-{args.shape}", args)
         rows = measure(model, args)
     print(f"{os.cpu_count()} cores, {args.threads} threads, {args.device}, load "

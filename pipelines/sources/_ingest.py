@@ -48,7 +48,7 @@ def large_blocks_given_back() -> Iterator[bool]:
     time and concerns this process only.
 
     Afterwards the size is 32 MiB. Left at 1 MiB, the system maps pages anew for each product of a
-    model that runs in this process: SmolLM2-135M scored 6.8 pairs a second instead of 10.0.
+    model that runs in this process: SmolLM2-135M scored 6 pairs a second instead of 8 to 9.
 
     Yields
     ------
