@@ -1,4 +1,4 @@
-"""What a model's linear layers cost on this CPU: torch's own and those packed for oneDNN.
+"""Time of a model's linear layers on a CPU: torch's own, and the same packed for oneDNN.
 
     python benchmarks/scoring/kernels.py FOLDER
 
