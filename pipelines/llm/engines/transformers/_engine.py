@@ -22,9 +22,9 @@ from pipelines.llm.engines.transformers._writing import fitting, write, write_pl
 
 #: Bumped when the same request on the same model gets another answer from this code.
 _RULES = 1
-#: Tokens of a packed row, by kind of device. On a CPU 1,024 was fastest of 512 to 2,048: with 134M
-#: parameters, 100 prompts per user and 40 tokens of their own each, 9.4 a second (8.4 with 512).
-_ROW_TOKENS = {"cpu": 1_024, "cuda": 4_096}
+#: Tokens of a packed row, by kind of device. A row's attention grows with its square: on a CPU
+#: 512 was fastest of 256 to 2,048 (15M parameters, prompts of 1,056 tokens, 40 per user).
+_ROW_TOKENS = {"cpu": 512, "cuda": 4_096}
 
 
 class TransformersEngine:
