@@ -132,7 +132,8 @@ def _build(
     workbench: PipelineContext,
 ) -> Iterator[Any]:
     settings, store = workbench.settings, workbench.store
-    command = ["build", "--vars", json.dumps(warehouse.dbt_vars(settings))]
+    command = ["build", "--exclude-resource-type", "unit_test"]
+    command += ["--vars", json.dumps(warehouse.dbt_vars(settings))]
     # Tests between this group and those before it run here; those with later ones wait.
     command += ["--indirect-selection", "buildable"]
     with (

@@ -38,7 +38,8 @@ Json = dict[str, Any]
 
 #: ``var('name'`` in a model's or macro's code.
 _VARIABLE = re.compile(r"""\bvar\(\s*['"](\w+)['"]""")
-_KINDS = {"model", "test", "unit_test"}
+#: Unit tests judge code and read none of the rows: CI runs them, and no build depends on them.
+_KINDS = {"model", "test"}
 
 
 def read_artefact(folder: Path, name: str) -> Json:
@@ -63,9 +64,8 @@ class Graph:
     """The models and tests of a manifest, and how they hang together."""
 
     def __init__(self, manifest: Json) -> None:
-        nodes = {**manifest["nodes"], **manifest.get("unit_tests", {})}
         self._nodes: dict[str, Json] = {
-            key: node for key, node in nodes.items() if node["resource_type"] in _KINDS
+            key: node for key, node in manifest["nodes"].items() if node["resource_type"] in _KINDS
         }
         self._sources: dict[str, Json] = manifest["sources"]
         self._macros: dict[str, Json] = manifest["macros"]
@@ -136,10 +136,6 @@ class Graph:
             "columns": [
                 [name, column.get("data_type")] for name, column in node.get("columns", {}).items()
             ],
-            # Unit tests have their cases in place of SQL; generic tests have arguments.
-            "given": node.get("given"),
-            "expect": node.get("expect"),
-            "overrides": node.get("overrides"),
             "arguments": (node.get("test_metadata") or {}).get("kwargs"),
         }
         return hashlib.sha256(orjson.dumps(parts, option=orjson.OPT_SORT_KEYS)).hexdigest()[:16]
@@ -178,8 +174,6 @@ class MartTest:
     name: str
     description: str
     severity: Severity
-    #: ``test`` (on data) or ``unit_test`` (on code).
-    kind: str
     #: dbt's word: ``pass``, ``fail``, ``warn``, ``error``, ``skipped``; ``never run``; or ``out of
     #: date`` if what it tested has been built again since.
     status: str
@@ -274,7 +268,7 @@ class BuildRecords:
         )
 
     def tests(self) -> Iterator[tuple[str, Json]]:
-        """Every test and unit test."""
+        """Every test."""
         return ((k, n) for k, n in self.nodes.items() if n["kind"] != "model")
 
     def outcome(self, key: str) -> Json | None:
@@ -454,16 +448,16 @@ def _merge(
         if not is_model:
             outcome |= {"failures": result.get("failures"), "message": result.get("message")}
         on_record = all(records.outcome(parent) for parent in node["parents"])
-        # A unit test reads no data, and a failed one stays failed until it is run again.
+        # A failed test stays failed until it is run again.
         failed = not is_model and result["status"] not in ("pass", "warn")
         rebuilt = is_model and (node["table"] or key not in outcomes)
-        if on_record or failed or node["kind"] == "unit_test":
+        if on_record or failed:
             outcomes[key] = outcome
         else:
             outcomes.pop(key, None)
         for name, test in records.tests() if rebuilt else ():
             found = records.outcome(name) if key in test["parents"] and name not in ran else None
-            if found and test["kind"] == "test" and found["status"] in ("pass", "warn"):
+            if found and found["status"] in ("pass", "warn"):
                 found["status"] = "out of date"
 
 
@@ -547,7 +541,7 @@ def outcomes_on_record(
     for domain in now.domains(made_from):
         now.check(domain, linked, variables)
     now.check_models(made_from, in_database)
-    # Tests that are no asset checks (unit tests) belong to what they test all the same.
+    # Tests belong to what they test, asked for or not.
     wanted |= {
         key
         for key, node in now.tests()
@@ -687,7 +681,6 @@ def _tests(records: BuildRecords, key: str) -> list[MartTest]:
                     name=test["name"],
                     description=test["description"],
                     severity="warn" if test["severity"] == "warn" else "error",
-                    kind=test["kind"],
                     status=str(last["status"]),
                     failures=last.get("failures"),
                     relation=test["relation"],

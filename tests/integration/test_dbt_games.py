@@ -12,7 +12,7 @@ from pathlib import Path
 import duckdb
 import polars as pl
 import pytest
-from support.marts import export_mart
+from support.marts import NO_UNIT_TESTS, export_mart
 
 from pipelines.config import Settings
 from pipelines.contracts import CONTRACTS
@@ -86,7 +86,7 @@ def dbt(home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     settings = settings_of(home)
     command = [str(DBT), *arguments, "--project-dir", str(PROJECT), "--profiles-dir", str(PROJECT)]
     command += ["--vars", json.dumps(dbt_vars(settings)), "--select", "tag:games"]
-    environment = {**os.environ, **dbt_environment(settings)}
+    environment = {**os.environ, **dbt_environment(settings), **NO_UNIT_TESTS}
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
 
 

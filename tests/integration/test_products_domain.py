@@ -14,7 +14,6 @@ from pipelines.personas import imported_batches
 from pipelines.sample_world import SampleWorld
 from pipelines.sample_world._amazon import PRODUCT_SHELVES
 from pipelines.store import Store
-from pipelines.warehouse import mart_tests
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
@@ -29,11 +28,6 @@ def made(published_home: Path) -> tuple[Store, Settings, SampleWorld]:
     key = SampleWorld.read(world)
     assert key is not None
     return Store(published_home), Settings(runtime={"home": published_home}), key  # type: ignore[arg-type]
-
-
-def test_unit_test_of_product_paths_has_passed(published_home: Path) -> None:
-    tests = {test.name: test.status for test in mart_tests(published_home, "products_items")}
-    assert tests["product_paths_end_at_the_first_entry_that_is_no_name"] == "pass"
 
 
 def test_every_record_and_review_is_published_or_counted(

@@ -1,10 +1,13 @@
-"""Marts of the warehouse exported into the store."""
+"""Marts of the warehouse built as runs build them, and exported into the store."""
 
 from __future__ import annotations
 
 from pipelines.config import Settings
 from pipelines.store import Snapshot, Store
 from pipelines.warehouse import mart_build
+
+#: For dbt's environment: unit tests have a test of their own (`test_dbt_unit_tests.py`).
+NO_UNIT_TESTS = {"DBT_EXCLUDE_RESOURCE_TYPES": "unit_test"}
 
 
 def export_mart(

@@ -85,7 +85,7 @@ MANIFEST: Json = {
         "macro.dbt.ref": {"package_name": "dbt", "macro_sql": "x", "depends_on": {"macros": []}},
     },
 }
-ALL = (A, B, TEST_A, TEST_B, WARN, UNIT)
+ALL = (A, B, TEST_A, TEST_B, WARN)
 
 
 class Dbt:
@@ -187,7 +187,6 @@ def test_a_whole_build_is_evidence(dbt: Dbt) -> None:
         ("a_ok", False),
         ("b_ok", True),
         ("b_warn", True),
-        ("unit", True),
     ]
 
 
@@ -200,7 +199,7 @@ def test_recording_twice_changes_nothing(dbt: Dbt) -> None:
 
 def test_invocations_of_parts_add_up(dbt: Dbt) -> None:
     dbt.run(A, TEST_A)
-    dbt.run(UNIT, B)
+    dbt.run(B)
     with pytest.raises(ContractError, match=r"1 blocking tests did not pass: b_ok \(never run\)"):
         dbt.evidence()
     dbt.run(TEST_B)
@@ -230,7 +229,6 @@ def test_rebuilding_a_table_puts_its_tests_out_of_date(dbt: Dbt) -> None:
         "a_ok": "pass",
         "b_ok": "out of date",
         "b_warn": "out of date",
-        "unit": "pass",
     }
 
 
@@ -247,7 +245,7 @@ def test_an_edited_parent_makes_the_mart_stale(dbt: Dbt) -> None:
     dbt.run(A, TEST_A)
     with pytest.raises(StoreError, match=r"dbt has not built this model .*: b"):
         dbt.evidence()
-    dbt.run(B, TEST_B, UNIT)
+    dbt.run(B, TEST_B)
     assert dbt.evidence().code != before
 
 
@@ -268,7 +266,7 @@ def test_a_failed_test_of_an_older_build_still_blocks(dbt: Dbt) -> None:
     dbt.run(*ALL)
     dbt.manifest["nodes"][B]["raw_code"] = "select something else"
     dbt.run(TEST_A, a_ok="fail")
-    dbt.run(A, B, TEST_B, UNIT)
+    dbt.run(A, B, TEST_B)
     with pytest.raises(ContractError, match=r"a_ok \(fail, 2 rows\)"):
         dbt.evidence()
 
@@ -304,7 +302,7 @@ def test_descriptions_and_dbt_s_own_macros_are_not(dbt: Dbt) -> None:
 def test_an_edited_test_must_run_again(dbt: Dbt) -> None:
     dbt.run(*ALL)
     dbt.manifest["nodes"][TEST_A]["raw_code"] = "a stricter test"
-    dbt.run(A, B, TEST_B, UNIT)
+    dbt.run(A, B, TEST_B)
     assert statuses(dbt)["a_ok"] == "never run"
     with pytest.raises(ContractError, match=r"a_ok \(never run\)"):
         dbt.evidence()
@@ -314,7 +312,7 @@ def test_a_new_test_must_run_first_and_a_removed_one_is_forgotten(dbt: Dbt) -> N
     dbt.run(*ALL, a_ok="fail")
     dbt.manifest["nodes"]["test.p.new"] = node("test", "new", B)
     del dbt.manifest["nodes"][TEST_A]
-    dbt.run(A, B, TEST_B, UNIT)
+    dbt.run(A, B, TEST_B)
     with pytest.raises(ContractError, match=r"1 blocking tests did not pass: new \(never run\)"):
         dbt.evidence()
 
@@ -330,7 +328,7 @@ def test_other_sources_or_settings_than_now_are_refused(dbt: Dbt, raw_store: Sto
     link_sources(raw_store)
     with pytest.raises(StoreError, match=rf"but {new} is linked now"):
         dbt.evidence()
-    dbt.run(B, TEST_B, UNIT, WARN)
+    dbt.run(B, TEST_B, WARN)
     # Its parents hold the old rows: the table is not entered.
     with pytest.raises(StoreError, match=r"dbt has not built this model .*: a"):
         dbt.evidence()
@@ -353,7 +351,7 @@ def test_a_build_that_was_never_recorded_is_refused(dbt: Dbt) -> None:
 
 
 def test_a_model_that_was_never_built_is_refused(dbt: Dbt) -> None:
-    dbt.run(B, TEST_B, UNIT)
+    dbt.run(B, TEST_B)
     with pytest.raises(StoreError, match=r"dbt has not built this model .*: a"):
         dbt.evidence()
     with pytest.raises(StoreError, match="dbt has not built this mart: c"):
@@ -400,7 +398,6 @@ def test_what_was_built_and_passed_stands_parents_first(dbt: Dbt) -> None:
         TEST_A: ("pass", 0),
         TEST_B: ("pass", 0),
         WARN: ("warn", 2),
-        UNIT: ("pass", 0),
     }
     places = list(standing)
     assert places.index(A) < places.index(B) < places.index(TEST_B)
@@ -418,9 +415,12 @@ def test_a_test_that_did_not_pass_is_run_again(dbt: Dbt, status: str) -> None:
     assert dbt.standing() is None
 
 
-def test_a_unit_test_that_was_never_run_is_run_though_it_is_no_asset(dbt: Dbt) -> None:
-    dbt.run(A, B, TEST_A, TEST_B, WARN)
-    assert dbt.standing() is None
+def test_a_unit_test_is_no_part_of_a_build(dbt: Dbt) -> None:
+    dbt.run(*ALL, UNIT, unit="fail")
+    assert set(dbt.standing() or ()) == {*ALL}
+    assert "unit" not in statuses(dbt)
+    dbt.manifest["unit_tests"][UNIT].update(given=[2])
+    assert dbt.standing() is not None
 
 
 def test_a_rebuilt_table_has_its_tests_run_again(dbt: Dbt) -> None:
@@ -435,12 +435,11 @@ def test_a_rebuilt_table_has_its_tests_run_again(dbt: Dbt) -> None:
         lambda m: m["nodes"][A].update(raw_code="select other"),
         lambda m: m["nodes"][TEST_B].update(raw_code="select other"),
         lambda m: m["nodes"][WARN]["config"].update(severity="ERROR"),
-        lambda m: m["unit_tests"][UNIT].update(given=[2]),
         lambda m: m["macros"]["macro.p.inner"].update(macro_sql="other"),
         lambda m: m["nodes"].update({"test.p.new": node("test", "new", B)}),
         lambda m: m["nodes"].pop(A),
     ],
-    ids=["parent", "test", "severity", "unit test", "macro", "new test", "no parent"],
+    ids=["parent", "test", "severity", "macro", "new test", "no parent"],
 )
 def test_nothing_stands_after_an_edit(dbt: Dbt, edit: Callable[[Json], Any]) -> None:
     dbt.run(*ALL)
@@ -470,7 +469,6 @@ def test_nothing_stands_with_another_variable_another_source_or_another_build(
 def test_views_of_a_moved_home_are_out_of_date(dbt: Dbt, tmp_path: Path) -> None:
     # Without the model that reads the variable `limit`, which the settings do not have.
     dbt.manifest["nodes"] = {key: MANIFEST["nodes"][key] for key in (A, TEST_A)}
-    dbt.manifest["unit_tests"] = {}
     invocation = dbt.run(A, TEST_A)
     layout = WarehouseLayout(dbt.home)
     with duckdb.connect(str(layout.database)) as database:
@@ -503,4 +501,4 @@ def test_models_of_raw_tables_that_are_not_there_are_not_built_beside_others(
     assert out_of_date_names(settings, MANIFEST, [A, B]) == []
     link_sources(raw_store)
     found = out_of_date_names(settings, MANIFEST, [A, B])
-    assert found == ["a", "b", "a_ok", "b_ok", "b_warn", "unit"]
+    assert found == ["a", "b", "a_ok", "b_ok", "b_warn"]
