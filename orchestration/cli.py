@@ -34,7 +34,7 @@ from pipelines.cli.options import (
     table,
 )
 from pipelines.config import load_settings
-from pipelines.paths import home_path, needs_folder
+from pipelines.paths import home_path
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -113,14 +113,13 @@ def run(
     """
     overrides = _overrides(home, settings, data, source, variant)
     tree = open_settings(None, config, overrides)
-    needs_folder(tree.runtime.home, "a run")
     shown = _Steps(quiet=as_json)
     from pipelines.store.files import full_disk_errors
 
     with (
         bounded_end(END_AFTER, "error: interrupted"),
         shown,
-        full_disk_errors(tree.runtime.home),
+        full_disk_errors(tree.runtime.folder),
     ):
         from orchestration.headless import run_jobs
 
@@ -164,13 +163,12 @@ def ui(
 
     overrides = _overrides(home, None, data, source, variant)
     tree = open_settings(None, config, overrides)
-    needs_folder(tree.runtime.home, "Dagster")
-    folder = tree.runtime.home.resolve()
+    folder = tree.runtime.folder.resolve()
     own = tree.personas.domain
     cohorts = [domain.cohort(tree.personas.cohort) for domain in DOMAINS.values()]
     with full_disk_errors(folder), open_instance(folder, *cohorts, domain=own):
         pass  # made, so that webserver and daemon find it
-    env = os.environ | {"UNDERSTUDY_HOME": str(folder)}
+    env = os.environ | {"UNDERSTUDY_HOME": str(tree.runtime.home.resolve())}
     if config:
         env["UNDERSTUDY_CONFIG"] = str(config.resolve())
     if data:

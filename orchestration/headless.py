@@ -131,7 +131,7 @@ def run_jobs(
         failed one end; no other run is started.
     """
     settings = load_settings(config, overrides)
-    store = Store(settings.runtime.home)
+    store, folder = Store(settings.runtime.home), settings.runtime.folder
     jobs = [replace(run, cohort=run.cohort or _cohort(run.job, settings)) for run in jobs]
     cohorts = tuple(sorted({str(run.cohort) for run in jobs}))
     workers = settings.runtime.executor == "multiprocess"
@@ -141,10 +141,8 @@ def run_jobs(
     with (
         store.run_lock(),
         _own_stdout(),
-        full_disk_errors(store.home),
-        open_instance(
-            store.home, *cohorts, domain=settings.personas.domain, pools=workers
-        ) as instance,
+        full_disk_errors(folder),
+        open_instance(folder, *cohorts, domain=settings.personas.domain, pools=workers) as instance,
     ):
         end_dead_runs(instance)
         defs = build_defs(
@@ -159,8 +157,7 @@ def run_jobs(
             start_fork_server(PRELOAD)
             source = (json.dumps(overrides, default=str), str(config) if config else None)
         reports = [
-            _run(defs, run, instance, store.home, log_level, observe, source=source)
-            for run in planned
+            _run(defs, run, instance, folder, log_level, observe, source=source) for run in planned
         ]
     return replace(functools.reduce(operator.add, reports), seconds=time.perf_counter() - began)
 

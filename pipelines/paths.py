@@ -65,8 +65,7 @@ def needs_folder(home: Path, what: str) -> None:
         raise StoreError(
             f"{what} needs a folder on this machine",
             where=str(home),
-            hint="only tables and releases can be on an object store; set UNDERSTUDY_HOME to a "
-            "folder for this command",
+            hint="set UNDERSTUDY_HOME to a folder for this command",
         )
 
 

@@ -62,7 +62,7 @@ def _sample(settings: Settings, progress: Progress) -> Path:
 
     sample = settings.world.sample
     digest = identity_hash({"settings": sample.model_dump(mode="json"), "code": CODE_VERSION})
-    worlds = settings.runtime.home.expanduser().absolute() / "worlds"
+    worlds = settings.runtime.folder / "worlds"
     target = worlds / f"sample-{digest[:12]}"
     write_sample_world(target, sample, progress=progress)
     return target

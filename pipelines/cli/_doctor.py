@@ -32,7 +32,8 @@ from pipelines.cli.options import (
     progress_bar,
     table,
 )
-from pipelines.errors import UnderstudyError
+from pipelines.errors import StoreError, UnderstudyError
+from pipelines.paths import ObjectPath
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -183,8 +184,16 @@ def check_model(settings: Settings, _home: Path) -> Finding:
     return _ok(found)
 
 
-def check_home(_settings: Settings, home: Path) -> Finding:
-    """The store's folder can be written."""
+def check_home(settings: Settings, home: Path) -> Finding:
+    """The home can be written."""
+    if isinstance(settings.runtime.home, ObjectPath):
+        from pipelines.store.objects import ObjectFiles
+
+        try:
+            ObjectFiles(settings.runtime.home).probe()
+        except StoreError as error:
+            return Finding("fail", error.what, error.hint or "")
+        return _ok(f"{settings.runtime.home}, with conditional writes; all else in {home}")
     folder = _existing(home)
     probe = folder / f".understudy-probe-{uuid.uuid4().hex}"
     try:
@@ -311,7 +320,7 @@ CHECKS: dict[str, Callable[[Settings, Path], Finding]] = {
     "torch": check_torch,
     "gpu": check_gpu,
     "bundled model": check_model,
-    "store folder": check_home,
+    "home": check_home,
     "disk space": check_space,
     "unfinished writes": check_stagings,
     "TMDB token": check_token,
@@ -517,7 +526,7 @@ def doctor(
     with progress_bar("checking", total=len(checks) + 1, unit="checks", disable=as_json) as advance:
         for name, check in checks.items():
             advance(0, text=name)
-            note(name, check(settings, settings.runtime.home))
+            note(name, check(settings, settings.runtime.folder))
             advance()
         advance(0, text="language model")
         for name, finding in model_findings(settings):

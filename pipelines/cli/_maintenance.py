@@ -20,6 +20,7 @@ from pipelines.cli.options import (
     progress_bar,
     table,
 )
+from pipelines.paths import needs_folder
 
 Facts = Mapping[str, Any]
 
@@ -55,6 +56,7 @@ def gc(
     from pipelines.store import Store
 
     settings = open_settings(home, config)
+    needs_folder(settings.runtime.home, "gc")
     store = Store(settings.runtime.home)
     answers = UnusedReport(0, 0, 0)
 
@@ -116,7 +118,9 @@ def backup(
     """
     from pipelines.store import Store
 
-    store = Store(open_settings(home, config).runtime.home)
+    source = open_settings(home, config).runtime.home
+    needs_folder(source, "backup")
+    store = Store(source)
     with progress_bar("writing", unit="bytes", disable=as_json) as advance:
         done = store.backup(target, advance)
     payload = {"file": str(target), **asdict(done)}

@@ -21,10 +21,12 @@ from pipelines.cli.options import (
     table,
 )
 from pipelines.errors import ReleaseError, StoreError
+from pipelines.paths import home_path
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from pipelines.config import RuntimeSettings
     from pipelines.store import Store
 
 
@@ -41,36 +43,43 @@ def status(
     JSON: {"home", "exists", "snapshots": [{"dataset", "version", "rows",
     "bytes", "created_at", "problem"}], "releases": [{"name", "version",
     "world", "created_at", "tables", "problem"}], "unfinished": [{"path",
-    "bytes", "modified_at", "in_progress"}], "disk": {"total", "folders"}}.
+    "bytes", "modified_at", "in_progress"}], "disk": {"folder", "total",
+    "folders"}}, of this machine.
     If "problem" reports damage, the rest is null. With
     --releases "snapshots" is empty.
     """
     settings = open_settings(home, config)
-    payload = _collect(settings.runtime.home, tables=not releases)
+    payload = _collect(settings.runtime, tables=not releases)
     emit(payload, lambda screen: _render(payload, screen, tables=not releases), as_json=as_json)
 
 
-def _collect(home: Path, *, tables: bool) -> dict[str, Any]:
+def _collect(runtime: RuntimeSettings, *, tables: bool) -> dict[str, Any]:
+    from pipelines.store.objects import open_files
+
+    home, folder = home_path(runtime.home), runtime.folder
     out: dict[str, Any] = {
-        "home": str(home.absolute()),
-        "exists": home.is_dir(),
+        "home": str(home),
+        "exists": home.is_dir() if home == folder else bool(open_files(home).names(home)),
         "snapshots": [],
         "releases": [],
         "unfinished": [],
-        "disk": {"total": 0, "folders": {}},
+        "disk": {"folder": str(folder), "total": 0, "folders": {}},
     }
-    if not home.is_dir():
+    if not out["exists"]:
         return out
     from pipelines.store import Store
 
     store = Store(home)
     if tables:
         out["snapshots"] = [_snapshot(store, dataset) for dataset in sorted(store.datasets())]
-    pointers = (home / "refs" / "releases").glob("*.json")
-    out["releases"] = [_release(store, name) for name in sorted(p.stem for p in pointers)]
-    out["unfinished"] = stagings(home)
-    folders = disk_use(home)
-    out["disk"] = {"total": sum(folders.values()), "folders": folders}
+    pointers = store.files.sizes(home / "refs" / "releases")
+    names = sorted(name.removesuffix(".json") for name in pointers if name.endswith(".json"))
+    out["releases"] = [_release(store, name) for name in names]
+    if not folder.is_dir():
+        return out
+    out["unfinished"] = stagings(folder)
+    folders = disk_use(folder)
+    out["disk"] |= {"total": sum(folders.values()), "folders": folders}
     return out
 
 
@@ -165,7 +174,9 @@ def _render(payload: dict[str, Any], screen: Console, *, tables: bool) -> None:
     if not payload["exists"]:
         screen.print("It does not exist yet: `understudy run` makes it.")
         return
-    screen.print(f"disk  {human_bytes(payload['disk']['total'])}")
+    folder, used = payload["disk"]["folder"], human_bytes(payload["disk"]["total"])
+    beside = "" if folder == payload["home"] else f" in {folder}"
+    screen.print(f"disk  {used}{beside}", markup=False, soft_wrap=True)
     screen.print()
     if payload["releases"]:
         grid = table(

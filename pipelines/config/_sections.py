@@ -15,6 +15,7 @@ from pydantic import AfterValidator, Field, SecretStr, model_validator
 
 from pipelines.config._base import Home, Section, Share
 from pipelines.config._models import EngineSettings
+from pipelines.paths import home_path, scratch_of
 
 
 class SampleSettings(Section):
@@ -728,7 +729,8 @@ class RuntimeSettings(Section):
     home: Home = Field(
         Path(".understudy"),
         description="The store's folder (UNDERSTUDY_HOME is read too), or an address "
-        "s3://<bucket>/<prefix> for tables and releases.",
+        "s3://<bucket>/<prefix> of tables and releases; all else is then in a folder below "
+        "~/.cache/understudy/homes (XDG_CACHE_HOME).",
     )
     memory_limit_mb: int = Field(
         4096, ge=256, description="DuckDB's memory limit (MiB); it spills to disk above it."
@@ -772,6 +774,11 @@ class RuntimeSettings(Section):
         description="Address that Dagster's daemon posts a JSON to when a run has failed, from the "
         "environment only: UNDERSTUDY_RUNTIME__FAILURE_WEBHOOK.",
     )
+
+    @property
+    def folder(self) -> Path:
+        """Folder of this machine for all but tables and releases: the home, if it is a folder."""
+        return scratch_of(home_path(self.home))
 
 
 class ExecutionSettings(Section):

@@ -55,11 +55,10 @@ def _located(name: str, settings: Settings, progress: Progress) -> Path:
         raise ConfigError("the address names no file", where=name)
     # A folder per address, so that files of one name don't stand for each other.
     place = hashlib.sha256(name.encode()).hexdigest()[:12]
-    home = settings.runtime.home.expanduser().absolute()
     query = f"?{address.query}" if address.query else ""
     return fetch(
         Download(base, f"{address.path.lstrip('/')}{query}", "sha256", ""),
-        home / "downloads" / "given" / place,
+        settings.runtime.folder / "downloads" / "given" / place,
         base_url=f"{address.scheme}://{address.netloc}",
         progress=progress,
     )

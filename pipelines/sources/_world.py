@@ -143,6 +143,6 @@ def download_folder(
         raise ConfigError(f"unknown dataset {name}", where="world.source", hint=f"known: {known}")
     download = ARCHIVES[name]
     # A folder each, so that one world never sees the archive of another.
-    folder = settings.runtime.home.expanduser().absolute() / "downloads" / name
+    folder = settings.runtime.folder / "downloads" / name
     fetch(download, folder / "movielens", base_url=base_url, progress=progress)
     return folder, f"{base_url.rstrip('/')}/{download.path}"

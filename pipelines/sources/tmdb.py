@@ -416,7 +416,7 @@ class TmdbSource(Source):
 
     def __init__(self, settings: Settings, *, progress: Progress = no_progress) -> None:
         super().__init__(settings, progress=progress)
-        self.cache = TmdbCache(settings.runtime.home / "cache" / "tmdb")
+        self.cache = TmdbCache(settings.runtime.folder / "cache" / "tmdb")
 
     def feeds(self, folder: Path) -> frozenset[str]:  # noqa: ARG002 - records alone are no domain
         """None: it adds to the films of another source."""

@@ -17,7 +17,7 @@ import resource
 import shutil
 import stat
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import lru_cache
 from pathlib import Path
@@ -38,6 +38,7 @@ __all__ = [
     "HashingSink",
     "LocalFiles",
     "Staging",
+    "copied",
     "full_disk_error",
     "full_disk_errors",
     "full_disk_now",
@@ -246,6 +247,9 @@ class Files(Protocol):
     def digest(self, path: Path) -> str | None:
         """SHA-256 (hex) of a file, or None if there is none."""
 
+    def copy(self, path: Path, made: Path) -> str:
+        """Copy a file to a new, read-only, synced one of this machine; its SHA-256 (hex)."""
+
     def part(self, folder: Path, entry: FileEntry) -> Path:
         """Place of a file of the version whose folder is given."""
 
@@ -377,6 +381,14 @@ class LocalFiles:
             return None
         except OSError as error:
             raise StoreError(f"it can't be read ({error.strerror})", where=str(path)) from error
+
+    def copy(self, path: Path, made: Path) -> str:
+        """Copy a file; see :meth:`Files.copy`."""
+        try:
+            with path.open("rb") as file:
+                return copied(iter(lambda: file.read(1 << 20), b""), made)
+        except FileNotFoundError as error:
+            raise StoreError("a file is missing", where=str(path)) from error
 
     def part(self, folder: Path, entry: FileEntry) -> Path:
         """Place of a file of the version whose folder is given: in that folder."""
@@ -701,6 +713,20 @@ def sync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def copied(chunks: Iterable[bytes], made: Path) -> str:
+    """Write a new, read-only, synced file; its SHA-256 (hex). Nothing is left of one that fails."""
+    with storage_errors(made):
+        sink = HashingSink(made)
+        try:
+            for chunk in chunks:
+                sink.write(chunk)
+            return sink.finish()
+        except BaseException:
+            sink.discard()
+            made.unlink()
+            raise
 
 
 class HashingSink:

@@ -32,7 +32,7 @@ from pipelines.extras import missing_package
 from pipelines.paths import ObjectPath, scratch_of
 from pipelines.store._layout import Layout
 from pipelines.store._manifest import MANIFEST
-from pipelines.store.files import Change, Files, LocalFiles, Staging, storage_errors
+from pipelines.store.files import Change, Files, LocalFiles, Staging, copied, storage_errors
 from pipelines.store.locks import holder_record
 
 if TYPE_CHECKING:
@@ -229,6 +229,17 @@ class ObjectFiles:
             return None
         return digest.hexdigest()
 
+    def copy(self, path: Path, made: Path) -> str:
+        """Download an object; see :meth:`Files.copy`."""
+        import obstore
+
+        try:
+            with _object_errors(path):
+                stream = obstore.get(self._client, _key(path)).stream()
+                return copied((bytes(chunk) for chunk in stream), made)
+        except FileNotFoundError:
+            raise StoreError("a file is missing", where=str(path)) from None
+
     def part(self, folder: Path, entry: FileEntry) -> Path:
         """Place of a file of a version: that of one cohort's part is its hash."""
         if entry.cohort is None:
@@ -335,7 +346,7 @@ class ObjectFiles:
                     return False
             return True
 
-        self._probe()
+        self.probe()
         created = _retried(upload)
         made.unlink()
         return created
@@ -363,7 +374,7 @@ class ObjectFiles:
 
         if self.read(target / MANIFEST) is not None:
             return False
-        self._probe()
+        self.probe()
         shared = {e.name: e for e in entries if e.cohort is not None}
         there = self.sizes(target.parent / PARTS) if shared else {}
         for name in self._local.names(staged):
@@ -422,7 +433,7 @@ class ObjectFiles:
     def _put(self, path: Path, data: bytes, mode: _Mode) -> str | None:
         """Write a small object; its new entity tag, or None if the condition does not hold."""
         if (str(self.root), os.environ.get("AWS_ENDPOINT_URL")) not in _probed:
-            self._probe()
+            self.probe()
         return self._write(path, data, mode)
 
     def _write(self, path: Path, data: bytes, mode: _Mode) -> str | None:
@@ -482,8 +493,8 @@ class ObjectFiles:
             for name in self.sizes(folder):
                 self.move(folder / name, lambda data: data)
 
-    def _probe(self) -> None:
-        """Make sure that the server has conditional writes."""
+    def probe(self) -> None:
+        """Make sure that the server has conditional writes; StoreError if not."""
         known = (str(self.root), os.environ.get("AWS_ENDPOINT_URL"))
         if known in _probed:
             return

@@ -497,7 +497,7 @@ def up_to_date_outcomes(
     ``nodes`` are dbt's unique ids of the models and tests that would be run. Outcomes come by
     unique id, parents before children; None if anything has to be run.
     """
-    layout = WarehouseLayout(settings.runtime.home.expanduser().absolute())
+    layout = WarehouseLayout(settings.runtime.folder)
     if not layout.database.exists():
         return None
     try:
@@ -564,7 +564,7 @@ def out_of_date_names(settings: Settings, manifest: Json, nodes: Iterable[str]) 
     there yet are left out; a test is named if it is of a model that is out of date, and if all
     that it reads is among those or up to date.
     """
-    layout = WarehouseLayout(settings.runtime.home.expanduser().absolute())
+    layout = WarehouseLayout(settings.runtime.folder)
     known, linked = BuildRecords.load(layout.home), linked_sources(layout.home)
     now, variables = BuildRecords(Graph(manifest).entries(), known.records), dbt_vars(settings)
     built: Mapping[str, str] = {}

@@ -29,7 +29,7 @@ def dbt_environment(settings: Settings) -> dict[str, str]:
         and where dbt puts artefacts and logs (``DBT_TARGET_PATH``, ``DBT_LOG_PATH``). The
         folders exist when this returns.
     """
-    layout = WarehouseLayout(settings.runtime.home.expanduser().absolute())
+    layout = WarehouseLayout(settings.runtime.folder)
     for folder in (layout.folder, layout.spill, layout.target, layout.logs):
         folder.mkdir(parents=True, exist_ok=True)
     return {

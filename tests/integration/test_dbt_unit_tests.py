@@ -37,5 +37,6 @@ def test_every_unit_test_passes(published_home: Path, tmp_path: Path) -> None:
         for file in PROJECT.glob("models/**/*.yml")
         for unit in yaml.safe_load(file.read_text(encoding="utf-8")).get("unit_tests", [])
     }
-    assert {result["unique_id"].split(".")[-1] for result in results} == declared
-    assert {result["status"] for result in results} == {"pass"}
+    units = [r["unique_id"] for r in results if r["unique_id"].startswith("unit_test.")]
+    assert {unit.split(".")[-1] for unit in units} == declared
+    assert {result["status"] for result in results} <= {"pass", "success"}

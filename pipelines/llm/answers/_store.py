@@ -35,7 +35,7 @@ from pipelines.llm.answers._rules import budget
 from pipelines.llm.answers._stats import AnswerStats, Figures
 from pipelines.llm.answers._uses import UnusedReport, unused_keys, words
 from pipelines.llm.engines import Answer, EngineIdentity, Status
-from pipelines.paths import home_path
+from pipelines.paths import home_path, scratch_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -89,7 +89,7 @@ class AnswerStore:
     """
 
     def __init__(self, home: Path | str, serving: ServingSettings | None = None) -> None:
-        self.home = home_path(home)
+        self.home = scratch_of(home_path(home))
         self._lock = threading.RLock()
         self._catalogue = Catalogue(self.home)
         self._committer = Committer(self._catalogue, self._lock)

@@ -78,6 +78,28 @@ class PlaceContract:
         place.remove(path)
         assert place.read(path) is None
 
+    def test_a_copy_is_a_read_only_file_of_this_machine(
+        self, files: Callable[[], Files], tmp_path: Path
+    ) -> None:
+        place = files()
+        path, made = place.root / "refs" / "a.json", tmp_path / "copy"
+        place.put(path, b"22")
+        assert place.copy(path, made) == place.digest(path)
+        assert made.read_bytes() == b"22"
+        assert made.stat().st_mode & 0o222 == 0
+        with pytest.raises(StoreError, match=r"a file is missing: .*absent\.json"):
+            place.copy(path.with_name("absent.json"), tmp_path / "other")
+        assert not (tmp_path / "other").exists()
+
+    def test_a_copy_of_a_version_is_whole_or_not_there(self, store: Store, tmp_path: Path) -> None:
+        snapshot = store.commit(SPLITS, splits(1, 2), code_version="1")
+        snapshot.copy_to(tmp_path / "copy")
+        assert pl.read_parquet(tmp_path / "copy" / "*.parquet").equals(snapshot.read())
+        store.files.put(snapshot.files()[0], b"damage")
+        with pytest.raises(IntegrityError, match="the content is not what was committed"):
+            snapshot.copy_to(tmp_path / "damaged")
+        assert [path.name for path in tmp_path.glob("*damaged*")] == []
+
     def test_first_of_many_creators_wins(self, files: Callable[[], Files]) -> None:
         path = files().root / "refs" / "a.json"
         created: list[int] = []
