@@ -26,7 +26,7 @@ from pipelines.context import PipelineContext
 from pipelines.domains import DOMAINS, cohort_domain
 from pipelines.errors import ConfigError
 from pipelines.execution import Advance, Piece, open_executor
-from pipelines.llm.answers import AnswerStore, Tally, recorded_uses
+from pipelines.llm.answers import AnswerStore, Scope, Tally, recorded_uses
 from pipelines.personas import is_matched
 from pipelines.plugins import closing
 from pipelines.prompts import list_prompt_digest, rating_prompt_digest
@@ -142,6 +142,7 @@ def preference_scores(inputs: Inputs, settings: Settings, report: Report) -> Ite
     with ExitStack() as stack:
         rater: raters.Rater | None = None
         learned: _Learned | None = None
+        stored = _answers(settings, inputs.domain)
         for block in blocks:
             people = _people(inputs, block)
             shards, before = _shards(inputs, settings, people, items, block), shards
@@ -151,10 +152,14 @@ def preference_scores(inputs: Inputs, settings: Settings, report: Report) -> Ite
             if shards.missing():
                 if rater is None:
                     learned = _learned(inputs)
-                    opened = _open_rater(inputs, settings, people, items, learned, shown.answered)
+                    opened = _open_rater(
+                        inputs, settings, people, items, learned, stored, shown.answered
+                    )
                     rater = stack.enter_context(closing(opened))
                 elif block.number:
                     rater = _for_block(rater, inputs, people)
+                if stored is not None:
+                    stored.enter(_scope(inputs, block))
                 now = _Opened(inputs, settings, shards, rater, block)
                 work = _ShardWork(now) if work is None else work.of_block(now)
                 _score(work, now, planned, shown)
@@ -185,6 +190,8 @@ def preference_scores(inputs: Inputs, settings: Settings, report: Report) -> Ite
             if by_set:
                 # A superset of those that the check draws, by the same hashes.
                 people = _people_named(inputs, drawn[:_CONSISTENT])
+                if stored is not None:
+                    stored.enter(_scope(inputs, _Block()))
                 own["consistency"] = raters.consistency(
                     _for_block(rater, inputs, people),
                     people,
@@ -354,7 +361,9 @@ class _ShardWork:
 
 
 @lru_cache(maxsize=1)
-def _reopened_rater(job: bytes) -> tuple[Inputs, Settings, dict[str, raters.Rater]]:
+def _reopened_rater(
+    job: bytes,
+) -> tuple[Inputs, Settings, AnswerStore | None, dict[str, raters.Rater]]:
     """State of a worker: opened for its first piece, kept for the rest; the rater comes later."""
     of = orjson.loads(job)
     settings = load_settings(overrides=of["settings"])
@@ -369,18 +378,20 @@ def _reopened_rater(job: bytes) -> tuple[Inputs, Settings, dict[str, raters.Rate
         store.pieces(of["table"], of["cohort"]),
         None,
     )
-    return inputs, settings, {}
+    return inputs, settings, _answers(settings, inputs.domain), {}
 
 
 @lru_cache(maxsize=1)
 def _reopened(job: bytes, block: _Block) -> _Opened:
     """State of a worker for the pieces of one block."""
-    inputs, settings, fitted = _reopened_rater(job)
+    inputs, settings, answers, fitted = _reopened_rater(job)
     people, items = _people(inputs, block), inputs["items"].read()
     if "rater" in fitted:
         fitted["rater"] = _for_block(fitted["rater"], inputs, people)
     else:
-        fitted["rater"] = _open_rater(inputs, settings, people, items, _learned(inputs))
+        fitted["rater"] = _open_rater(inputs, settings, people, items, _learned(inputs), answers)
+    if answers is not None:
+        answers.enter(_scope(inputs, block))
     shards = _shards(inputs, settings, people, items, block)
     return _Opened(inputs, settings, shards, fitted["rater"], block)
 
@@ -514,12 +525,26 @@ def _learned(inputs: Inputs) -> _Learned:
     )
 
 
+def _answers(settings: Settings, domain: str) -> AnswerStore | None:
+    """The stored answers, if a model is asked."""
+    if not _names(settings.scoring_of(domain)) & {*_MODELS}:
+        return None
+    return AnswerStore(settings.runtime.home, settings.serving)
+
+
+def _scope(inputs: Inputs, block: _Block) -> Scope:
+    """Where answers about a block's personas are stored."""
+    table = f"{inputs.domain}.preference_scores"
+    return Scope.of(table, str(inputs.partition)).between(block.first, block.end)
+
+
 def _open_rater(
     inputs: Inputs,
     settings: Settings,
     people: pl.DataFrame,
     items: pl.DataFrame,
     learned: _Learned,
+    answers: AnswerStore | None,
     progress: Callable[[Tally], object] | None = None,
 ) -> raters.Rater:
     """The configured rater; closing it releases its model and commits its answers."""
@@ -535,7 +560,7 @@ def _open_rater(
         persona_embeddings=_vectors_for(inputs, settings, people),
         preference_scores=None if replayed is None else replayed.read(),
         domain=inputs.domain,
-        store=AnswerStore(settings.runtime.home, settings.serving) if names & {*_MODELS} else None,
+        store=answers,
         progress=progress,
         **learned,
         **own,

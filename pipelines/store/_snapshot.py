@@ -55,7 +55,10 @@ class Snapshot:
             made.mkdir()
             for entry in self.manifest.files:
                 file = self.place.part(self.path, entry)
-                if self.place.copy(file, made / entry.name) != entry.sha256:
+                digest = self.place.copy(file, made / entry.name)
+                if digest is None:
+                    raise self._damaged("a file is missing", file)
+                if digest != entry.sha256:
                     raise self._damaged("the content is not what was committed", file)
 
     def cohorts(self) -> set[str]:

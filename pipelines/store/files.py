@@ -247,8 +247,11 @@ class Files(Protocol):
     def digest(self, path: Path) -> str | None:
         """SHA-256 (hex) of a file, or None if there is none."""
 
-    def copy(self, path: Path, made: Path) -> str:
-        """Copy a file to a new, read-only, synced one of this machine; its SHA-256 (hex)."""
+    def copy(self, path: Path, made: Path) -> str | None:
+        """Copy a file to a new, read-only, synced one of this machine.
+
+        Returns its SHA-256 (hex), or None if there is no such file.
+        """
 
     def part(self, folder: Path, entry: FileEntry) -> Path:
         """Place of a file of the version whose folder is given."""
@@ -382,13 +385,13 @@ class LocalFiles:
         except OSError as error:
             raise StoreError(f"it can't be read ({error.strerror})", where=str(path)) from error
 
-    def copy(self, path: Path, made: Path) -> str:
+    def copy(self, path: Path, made: Path) -> str | None:
         """Copy a file; see :meth:`Files.copy`."""
         try:
             with path.open("rb") as file:
                 return copied(iter(lambda: file.read(1 << 20), b""), made)
-        except FileNotFoundError as error:
-            raise StoreError("a file is missing", where=str(path)) from error
+        except FileNotFoundError:
+            return None
 
     def part(self, folder: Path, entry: FileEntry) -> Path:
         """Place of a file of the version whose folder is given: in that folder."""

@@ -229,7 +229,7 @@ class ObjectFiles:
             return None
         return digest.hexdigest()
 
-    def copy(self, path: Path, made: Path) -> str:
+    def copy(self, path: Path, made: Path) -> str | None:
         """Download an object; see :meth:`Files.copy`."""
         import obstore
 
@@ -238,7 +238,7 @@ class ObjectFiles:
                 stream = obstore.get(self._client, _key(path)).stream()
                 return copied((bytes(chunk) for chunk in stream), made)
         except FileNotFoundError:
-            raise StoreError("a file is missing", where=str(path)) from None
+            return None
 
     def part(self, folder: Path, entry: FileEntry) -> Path:
         """Place of a file of a version: that of one cohort's part is its hash."""

@@ -27,6 +27,7 @@ from pipelines.llm.answers._key import (
     canonical_request,
 )
 from pipelines.llm.answers._merge import GcReport
+from pipelines.llm.answers._places import Scope
 from pipelines.llm.answers._record import StoredAnswer
 from pipelines.llm.answers._rules import serves
 from pipelines.llm.answers._stats import AnswerStats, ModelStats
@@ -46,6 +47,7 @@ __all__ = [
     "ModelStats",
     "Problem",
     "Row",
+    "Scope",
     "StoredAnswer",
     "Tally",
     "UnusedReport",

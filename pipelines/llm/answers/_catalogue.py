@@ -7,8 +7,8 @@ import logging
 import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -17,16 +17,15 @@ import numpy as np
 from pipelines.errors import StoreError
 from pipelines.llm.answers._index import Entries, Index
 from pipelines.llm.answers._parts import CorruptPartError, Part, read_entries
+from pipelines.llm.answers._places import PartFiles, Scope
 from pipelines.llm.answers._record import schema
 from pipelines.llm.answers._rules import first_of_each, preference, serving
-from pipelines.store.files import LocalFiles
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
 _log = logging.getLogger(__name__)
-_PREFIX, _SUFFIX = "part-", ".parquet"
 #: Parts are merged while others read: how often a look-up starts again before it gives up.
 _TRIES = 50
 #: Threads that read parts (count): Arrow decodes outside of Python's lock.
@@ -39,6 +38,7 @@ class Problem:
 
     part: str
     reason: str
+    path: Path = field(repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +53,11 @@ class Found:
 
 
 class Catalogue:
-    """The parts of one store, below ``<home>/answers``, as this process knows them."""
+    """The parts of a scope (None: all) of one store, as this process knows them."""
 
-    def __init__(self, home: Path) -> None:
-        self.files = LocalFiles(home)
-        self.folder = home / "answers"
-        self.locks = home / "_locks"
+    def __init__(self, home: Path, scope: Scope | None = None) -> None:
+        self.files = PartFiles(home)
+        self.scope = scope
         self.index = Index()
         self.parts: dict[int, Part] = {}
         self.problems: dict[str, Problem] = {}
@@ -67,14 +66,17 @@ class Catalogue:
         self._next = 0
 
     @property
-    def swap_lock(self) -> Path:
-        """Held while parts take the place of others."""
-        return self.locks / "answers-swap.lock"
+    def folder(self) -> Path:
+        """Folder of new parts."""
+        return self.files.folder_of(self.scope)
 
-    @property
-    def compact_lock(self) -> Path:
-        """Held by the one process that merges parts."""
-        return self.locks / "answers-compact.lock"
+    def swapping(self) -> AbstractContextManager[object]:
+        """Lock to hold while parts take the place of others."""
+        return self.files.lock("answers-swap") if not self.files.shared else nullcontext()
+
+    def merging(self, timeout: float) -> AbstractContextManager[object]:
+        """Lock of the one process that merges parts; LockedError after ``timeout`` (s)."""
+        return self.files.lock("answers-compact", timeout=timeout)
 
     def ordered(self) -> list[tuple[int, Part]]:
         """Parts by age."""
@@ -95,6 +97,8 @@ class Catalogue:
             self.refresh()
             with ExitStack() as opened:
                 try:
+                    for _, part in self.ordered():
+                        self.files.fetch(part.path)
                     files: list[tuple[Part, BinaryIO]] = [
                         (part, opened.enter_context(part.path.open("rb")))
                         for _, part in self.ordered()
@@ -108,21 +112,21 @@ class Catalogue:
     def _refresh(self) -> bool:
         """Look once; False if a part had gone before it could be opened."""
         with self._no_swap():
-            there = {
-                name
-                for name in self.files.names(self.folder)
-                if name.startswith(_PREFIX) and name.endswith(_SUFFIX)
-            }
-        self._drop(self._numbers.keys() - there)
+            there = self.files.listed(self.scope)
+        gone = self._numbers.keys() - there.keys()
+        if self.files.shared:
+            self.files.forget([self.parts[self._numbers[name]].path for name in gone])
+        self._drop(gone)
         self.problems = {n: p for n, p in self.problems.items() if n in there}
-        self.replaced &= there
-        new = sorted(there - self._numbers.keys() - self.problems.keys() - self.replaced)
+        self.replaced &= there.keys()
+        new = sorted(there.keys() - self._numbers.keys() - self.problems.keys() - self.replaced)
         pieces: list[Entries] = []
         complete = True
         with ThreadPoolExecutor(_READERS) as pool:
-            for name, found in zip(new, pool.map(self._open, new), strict=True):
+            opened = pool.map(self._open, (there[name] for name in new))
+            for name, found in zip(new, opened, strict=True):
                 if isinstance(found, CorruptPartError):
-                    self.report(name, found)
+                    self.report(there[name], found)
                 elif found is None:
                     complete = False
                 else:
@@ -134,9 +138,10 @@ class Catalogue:
         self._drop(self.replaced & self._numbers.keys())
         return complete
 
-    def _open(self, name: str) -> tuple[Part, Entries] | CorruptPartError | None:
+    def _open(self, path: Path) -> tuple[Part, Entries] | CorruptPartError | None:
         try:
-            return read_entries(self.folder / name)
+            self.files.fetch(path)
+            return read_entries(path)
         except FileNotFoundError:
             return None  # merged since it was listed
         except CorruptPartError as error:
@@ -147,19 +152,17 @@ class Catalogue:
         self.index.add([entries.numbered(self._next)])
         self._take(part)
 
-    def report(self, name: str, error: Exception) -> None:
+    def report(self, path: Path, error: Exception) -> None:
         """Leave a part out and say so."""
         reason = " ".join(str(error).split())
-        self.problems[name] = Problem(name, reason)
-        _log.warning(
-            "corrupt part of the answer store ignored: %s (%s)", self.folder / name, reason
-        )
-        self._drop({name} & self._numbers.keys())
+        self.problems[path.name] = Problem(path.name, reason, path)
+        _log.warning("corrupt part of the answer store ignored: %s (%s)", path, reason)
+        self._drop({path.name} & self._numbers.keys())
 
     def _too_fast(self) -> StoreError:
         return StoreError(
             "the parts of the answer store change faster than they can be read",
-            where=str(self.folder),
+            where=str(self.files.place),
             hint="is something deleting them? look for processes that write there",
         )
 
@@ -175,18 +178,26 @@ class Catalogue:
             for number in numbers:
                 del self.parts[number]
 
+    def enter(self, scope: Scope | None) -> None:
+        """Look into another scope from the next look-up on."""
+        self.scope = scope
+
     @contextmanager
     def _no_swap(self) -> Iterator[None]:
         """Keep others from swapping parts: a listing must not fall between new and old names."""
+        if self.files.shared:
+            # A listing of one answer of the server is of one moment; of several, answers that are
+            # merged just then may be missed, and are asked again.
+            yield
+            return
+        lock = self.files.local.root / "_locks" / "answers-swap.lock"
         try:
-            descriptor = os.open(self.swap_lock, os.O_RDONLY | os.O_CLOEXEC)
+            descriptor = os.open(lock, os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
             yield  # nobody has ever merged here
             return
         except OSError as error:
-            raise StoreError(
-                f"can't be read ({error.strerror})", where=str(self.swap_lock)
-            ) from error
+            raise StoreError(f"can't be read ({error.strerror})", where=str(lock)) from error
         try:
             fcntl.flock(descriptor, fcntl.LOCK_SH)
             yield
@@ -250,6 +261,7 @@ class Catalogue:
             if pending is not None and number == self._next:
                 return pending.select(list(columns)).take(rows)
             try:
+                self.files.fetch(self.parts[number].path)
                 return self.parts[number].read(rows, columns).cast(want)
             except (FileNotFoundError, CorruptPartError) as error:
                 return error
@@ -263,7 +275,7 @@ class Catalogue:
         ]
         for number, fault in faults:
             if isinstance(fault, CorruptPartError):
-                self.report(self.parts[number].name, fault)
+                self.report(self.parts[number].path, fault)
         if faults:
             return None
         return pa.concat_tables(tables) if tables else want.empty_table()

@@ -29,8 +29,7 @@ from pipelines.llm.answers._record import STATUS_CODE, schema
 from pipelines.llm.answers._rules import keep
 from pipelines.llm.answers._uses import words
 from pipelines.llm.engines import Status
-from pipelines.store.files import storage_errors, sync_folder
-from pipelines.store.locks import holder_record, mutex
+from pipelines.store.locks import holder_record
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -85,7 +84,7 @@ def merge_due(catalogue: Catalogue) -> None:
     if _due(catalogue) is None:
         return
     try:
-        with mutex(catalogue.compact_lock, timeout=0):
+        with catalogue.merging(timeout=0):
             catalogue.refresh()
             _remove_replaced(catalogue)
             while (plan := _due(catalogue)) is not None:
@@ -106,7 +105,7 @@ def collect(
 
     With ``unused``, only rows with one of these keys that were stored after ``since`` are dropped.
     """
-    with mutex(catalogue.compact_lock, timeout=30.0):
+    with catalogue.merging(timeout=30.0):
         catalogue.refresh()
         entries = catalogue.index.all()
         dropped = 0
@@ -165,11 +164,12 @@ def unneeded(
 
 
 def _due(catalogue: Catalogue) -> _Plan | None:
-    """Parts of the smallest class that has too many."""
-    classes: dict[int, _Plan] = {}
+    """Parts of the smallest class of a folder that has too many."""
+    classes: dict[tuple[int, Path], _Plan] = {}
     for number, part in catalogue.ordered():
         if part.rows < LARGEST // 2:
-            classes.setdefault(_size_class(part.rows), []).append((number, part))
+            place = _size_class(part.rows), part.path.parent
+            classes.setdefault(place, []).append((number, part))
     for _, members in sorted(classes.items()):
         if len(members) >= FAN_IN:
             plan: _Plan = []
@@ -187,15 +187,16 @@ def _size_class(rows: int) -> int:
 
 
 def _batches(parts: _Plan, deleted: dict[int, NDArray[Any]]) -> list[_Plan]:
-    """Parts to rewrite together, in order of age; what is large and clean is left alone."""
+    """Parts of a folder to rewrite together, by age; what is large and clean is left alone."""
     out: list[_Plan] = []
     batch: _Plan = []
     rows = 0
-    for number, part in parts:
+    for number, part in sorted(parts, key=lambda one: (one[1].path.parent, one[1].name)):
         kept = part.rows - int(deleted[number].sum())
         if part.rows >= LARGEST // 2 and kept == part.rows:
             continue
-        if batch and rows + kept > LARGEST:
+        moved = batch and batch[-1][1].path.parent != part.path.parent
+        if moved or (batch and rows + kept > LARGEST):
             out.append(batch)
             batch, rows = [], 0
         batch.append((number, part))
@@ -217,9 +218,9 @@ def _rewrite(catalogue: Catalogue, plan: _Plan, deleted: dict[int, NDArray[Any]]
     names = [part.name for _, part in plan]
     oldest = int(names[0].split("-")[1])
     files = catalogue.files
-    staging = files.stage(holder_record())
+    staging = files.local.stage(holder_record())
     try:
-        target = catalogue.folder / part_name(oldest)
+        target = plan[0][1].path.with_name(part_name(oldest))
         file = PartFile(staging.path / target.name, names)
         try:
             rows = 0
@@ -227,7 +228,7 @@ def _rewrite(catalogue: Catalogue, plan: _Plan, deleted: dict[int, NDArray[Any]]
                 try:
                     rows += _copy(part, file, deleted[number] if deleted else None)
                 except CorruptPartError as error:
-                    catalogue.report(part.name, error)
+                    catalogue.report(part.path, error)
                     raise IntegrityError(
                         "a part can't be read",
                         where=str(part.path),
@@ -237,10 +238,10 @@ def _rewrite(catalogue: Catalogue, plan: _Plan, deleted: dict[int, NDArray[Any]]
         except BaseException:
             file.abort()
             raise
-        with mutex(catalogue.swap_lock):
+        with catalogue.swapping():
             if rows:
-                files.place(file.path, target)
-            _remove(catalogue.folder, names)
+                files.place_merged(file.path, target)
+            _remove(catalogue, [part.path for _, part in plan])
     finally:
         staging.drop()
     catalogue.refresh()
@@ -265,27 +266,19 @@ def _copy(part: Part, file: PartFile, deleted: NDArray[Any] | None) -> int:
 def _remove_replaced(catalogue: Catalogue) -> None:
     """Remove what a process that was killed had merged and not yet removed."""
     if catalogue.replaced:
-        with mutex(catalogue.swap_lock):
-            _remove(catalogue.folder, sorted(catalogue.replaced))
+        with catalogue.swapping():
+            there = catalogue.files.listed(catalogue.scope)
+            _remove(catalogue, [there[name] for name in sorted(catalogue.replaced & there.keys())])
         catalogue.refresh()
 
 
-def _remove(folder: Path, names: Sequence[str]) -> None:
-    with storage_errors(folder):
-        for name in names:
-            (folder / name).unlink(missing_ok=True)
-        sync_folder(folder)
+def _remove(catalogue: Catalogue, paths: Sequence[Path]) -> None:
+    catalogue.files.remove(paths)
 
 
 def _set_aside(catalogue: Catalogue, corrupt: Sequence[Problem]) -> None:
     """Move corrupt parts aside: they may be repaired."""
-    if not corrupt:
-        return
-    aside = catalogue.folder / "corrupt"
-    catalogue.files.make_folder(aside)
-    with storage_errors(aside):
-        for problem in corrupt:
-            (catalogue.folder / problem.part).rename(aside / problem.part)
-        sync_folder(aside)
-        sync_folder(catalogue.folder)
-    catalogue.refresh()
+    for problem in corrupt:
+        catalogue.files.set_aside(problem.path)
+    if corrupt:
+        catalogue.refresh()

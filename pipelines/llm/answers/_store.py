@@ -22,6 +22,7 @@ from pipelines.llm.answers._index import key_words
 from pipelines.llm.answers._key import answer_keys, canonical_request
 from pipelines.llm.answers._merge import GcReport, collect, merge_due, unneeded
 from pipelines.llm.answers._parts import CorruptPartError
+from pipelines.llm.answers._places import Scope
 from pipelines.llm.answers._record import (
     PAYLOAD,
     StoredAnswer,
@@ -33,7 +34,7 @@ from pipelines.llm.answers._record import (
 )
 from pipelines.llm.answers._rules import budget
 from pipelines.llm.answers._stats import AnswerStats, Figures
-from pipelines.llm.answers._uses import UnusedReport, unused_keys, words
+from pipelines.llm.answers._uses import UnusedReport, active_scope, unused_keys, words
 from pipelines.llm.engines import Answer, EngineIdentity, Status
 from pipelines.paths import home_path, scratch_of
 
@@ -89,9 +90,10 @@ class AnswerStore:
     """
 
     def __init__(self, home: Path | str, serving: ServingSettings | None = None) -> None:
+        #: Folder of this machine: the home, or of a home on an object store its folder here.
         self.home = scratch_of(home_path(home))
         self._lock = threading.RLock()
-        self._catalogue = Catalogue(self.home)
+        self._catalogue = Catalogue(home_path(home), active_scope(self.home))
         self._committer = Committer(self._catalogue, self._lock)
         self._identities: dict[EngineIdentity, str] = {}
         self._merging = True
@@ -112,8 +114,25 @@ class AnswerStore:
 
     @property
     def folder(self) -> Path:
-        """Folder of the parts."""
-        return self._catalogue.folder
+        """Place of the parts."""
+        return self._catalogue.files.place
+
+    @property
+    def scope(self) -> Scope | None:
+        """Scope that new answers are stored in, and that look-ups are limited to; None: no limit.
+
+        A store that is opened while a table is built begins with the scope of table and cohort.
+        """
+        return self._catalogue.scope
+
+    def enter(self, scope: Scope | None) -> None:
+        """Change the scope; what is waiting is committed to the one before.
+
+        Raises :class:`StoreError` if the disk is full or can't be written.
+        """
+        with self._lock:
+            self.flush()
+            self._catalogue.enter(scope)
 
     @property
     def committed(self) -> int:
@@ -288,7 +307,7 @@ class AnswerStore:
                     )
                 except CorruptPartError as error:
                     with self._lock:
-                        self._catalogue.report(part.name, error)
+                        self._catalogue.report(part.path, error)
 
     def stats(self) -> AnswerStats:
         """Figures over everything that is committed."""

@@ -19,12 +19,12 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
 
 import numpy as np
 import orjson
 
 from pipelines.errors import IntegrityError, StoreError
+from pipelines.llm.answers._places import Scope
 from pipelines.store.files import LocalFiles, storage_errors, sync_folder
 from pipelines.store.locks import PATIENCE, mutex
 
@@ -84,7 +84,7 @@ class Uses:
 @contextmanager
 def recorded_uses(home: Path, table: str, cohort: str = "") -> Iterator[Uses]:
     """Record what is asked in this block, in any thread, as asked for a table."""
-    uses = Uses(home, _folder(home) / quote(f"{table}:{cohort}", safe=":"))
+    uses = Uses(home, _folder(home) / Scope.of(table, cohort).name)
     with _lock:
         _active.append(uses)
     try:
@@ -92,6 +92,13 @@ def recorded_uses(home: Path, table: str, cohort: str = "") -> Iterator[Uses]:
     finally:
         with _lock:
             _active.remove(uses)
+
+
+def active_scope(home: Path) -> Scope | None:
+    """The scope of the table that is being built in this process, if one is."""
+    with _lock:
+        names = [uses.folder.name for uses in _active if uses.home == home]
+    return Scope(names[-1]) if names else None
 
 
 @contextmanager

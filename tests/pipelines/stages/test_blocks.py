@@ -11,10 +11,12 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 from support import small_release
+from support.tiny_models import tiny_checkpoint
 
 from pipelines import cohorts, raters
 from pipelines.errors import ContractError, EngineError
 from pipelines.execution import Advance, Done, LocalExecutor, Piece, Work
+from pipelines.llm.answers import AnswerStore
 from pipelines.stages import Built, PipelineContext, build, s70_scores, stage_of
 from pipelines.stages.s70_scores import _blocks
 from pipelines.store import Store
@@ -153,3 +155,39 @@ def test_blocks_cover_everybody() -> None:
     cut = [everyone.filter(block.rows())["persona_id"].to_list() for block in _blocks(ids, 2)]
     assert cut == [["a", "b"], ["c", "d"], ["e"]]
     assert [everyone.filter(b.rows()).height for b in _blocks(ids.head(0), 2)] == [5]
+
+
+def test_answers_are_stored_by_block_and_found_by_blocks_that_are_cut_otherwise(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = tiny_checkpoint(tmp_path / "model", shape={"max_position_embeddings": 4096})
+    home = tmp_path / "home"
+    small_release.build(home)
+
+    def scores(pairs: int, seed: int) -> Built:
+        monkeypatch.setattr(cohorts, "PAIRS", pairs)
+        context = PipelineContext(
+            {
+                "runtime": {"home": str(home)},
+                "engine": {"kind": "transformers", "model": str(model)},
+                "scoring": {"scale": "1-5", "rater": "llm", "seed": seed},
+            }
+        )
+        build(stage_of(PLAN), context, cohort="default")
+        return build(stage_of(SCORES), context, cohort="default")
+
+    first = scores(PAIRS, seed=1)
+    rows = first.snapshots[SCORES].read()
+    assert set(rows["status"]) == {"ok"}
+    middle = sorted(rows["persona_id"].unique())[3].replace("/", "%2F")
+    folder = home / "answers" / "tables" / f"{SCORES}:default"
+    assert {path.name for path in folder.iterdir()} == {f",{middle}", f"{middle},"}
+    with AnswerStore(home) as store:
+        asked = store.stats().answers
+    assert asked == rows.height
+    # Another seed draws other ratings from the same answers.
+    again = scores(PAIRS // 3, seed=2)
+    assert again.report.shown["scored_now"] == rows.height
+    assert again.snapshots[SCORES].read()["probabilities"].equals(rows["probabilities"])
+    with AnswerStore(home) as store:
+        assert store.stats().answers == asked

@@ -128,7 +128,7 @@ def test_who_can_not_merge_because_another_does_goes_on_writing(home: Path) -> N
             write(store, answer(request))
         assert len(parts(home)) == 5
         with pytest.raises(LockedError):
-            merging.mutex(home / "_locks" / "answers-compact.lock", timeout=0).__enter__()
+            mutex(home / "_locks" / "answers-compact.lock", timeout=0).__enter__()
     write(store, answer(question(5)))
     assert len(parts(home)) == 1
 
