@@ -15,8 +15,9 @@ ROOT = Path(__file__).parents[2]
 
 #: The run that is asked for (counts).
 PERSONAS, ITEMS, RATINGS = 100e6, 1e6, 15e9
-#: Raters of an item that count in the table of similar items (default of `graph.raters_per_item`).
-RATERS = 5_000
+#: Of the table of similar items: raters of an item that count (default of `graph.raters_per_item`),
+#: and items of a piece (`pipelines.stages.s60_graph`).
+RATERS, ITEMS_OF_A_PIECE = 5_000, 4_096
 #: Rated pairs: of each persona, of the statistical rater's run; of a run of a model.
 EACH, SAMPLE = 200, 100e6
 #: Pairs of a piece, and cores and GPUs that a stage is spread over (counts).
@@ -167,13 +168,15 @@ def _similar() -> tuple[str, str, str]:
     mib = cell(page, more, peak) - cell(page, less, peak)
     each = mib * 2**20 / (cell(page, more, "counted") - cell(page, less, "counted"))
     counted = min(RATINGS, ITEMS * RATERS)
+    pieces = math.ceil(ITEMS / ITEMS_OF_A_PIECE)
     hours = cell(page, many, seconds) * (counted / ratings) ** power / 3600
     return (
         "similar items",
         f"{ratings / 1e6:.1f} M ratings: {cell(page, many, seconds):.1f} s; seconds grow as "
         f"ratings^{power:.2f}; {each:.0f} B of memory per rating counted",
         f"of each item at most {RATERS:,} raters count (by hash): at most {counted / 1e9:.0f} "
-        f"billion ratings, {hours:.0f} h and {counted * each / 1e9:,.0f} GB on one node",
+        f"billion ratings; {hours:.0f} h of such a machine in {pieces} pieces, "
+        f"{counted * each / 1e9:,.0f} GB on each node",
     )
 
 

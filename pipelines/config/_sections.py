@@ -782,7 +782,7 @@ class RuntimeSettings(Section):
 
 
 class ExecutionSettings(Section):
-    """Executor of the scoring, in this process or on a cluster; never part of a version."""
+    """Executor of scores and similar items, in this process or on a cluster; in no version."""
 
     identity: ClassVar[bool] = False
 

@@ -26,7 +26,7 @@ from pipelines.graph._schema import (
     load_schema,
     schema_violations,
 )
-from pipelines.graph._similarity import item_similarity
+from pipelines.graph._similarity import SimilarItems, item_similarity, items_of
 
 #: Bumped whenever the same tables and settings give other triples or similarities.
 CODE_VERSION = "2"
@@ -44,6 +44,7 @@ __all__ = [
     "Parts",
     "PathSim",
     "RecboleFiles",
+    "SimilarItems",
     "Step",
     "combine",
     "domains",
@@ -51,6 +52,7 @@ __all__ = [
     "escaped",
     "half_matrix",
     "item_similarity",
+    "items_of",
     "leaked",
     "load_metapaths",
     "load_schema",

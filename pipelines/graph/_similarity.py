@@ -42,18 +42,8 @@ _PAIRS = 2048
 _BLOCK_BYTES, _BLOCK_ROWS = 128 * 2**20, 256
 
 
-def item_similarity(
-    triples: pl.DataFrame | pl.LazyFrame,
-    embeddings: pl.DataFrame | None,
-    settings: GraphSettings,
-    *,
-    domain: str = "movies",
-    paths: MetaPaths | None = None,
-    block: int | None = None,
-    threads: int = 1,
-    progress: Callable[[int, int], None] | None = None,
-) -> Iterator[pl.DataFrame]:
-    """The `settings.top_k` most similar items of each item.
+class SimilarItems:
+    """The `settings.top_k` most similar items of each item, by ranges of items.
 
     As there is no user, the score is ``alpha·s(x, y) + embedding_weight·cos(e_x, e_y)``. Items
     are those of the graph and of the embeddings. An item without an edge has neighbours by
@@ -68,31 +58,92 @@ def item_similarity(
 
     ``triples`` are of the `graph_triples` contract, frames or scans; without ``embeddings``
     (``item_id, vector``) paths alone count. Paths are all of the domain's up to
-    ``settings.max_path_length`` unless given. ``block`` items are worked on at once (default: as
-    many as fit 128 MiB per thread), ``threads`` blocks at the same time; ``progress`` is called
-    with the items done and of all.
-
-    Yields
-    ------
-    The `item_similarity` contract, in its order, one frame per block; there may be empty ones.
+    ``settings.max_path_length`` unless given.
 
     Raises
     ------
     ContractError
         If no triple fits the domain's schema or the vectors' lengths differ.
     """
-    vectors = _Vectors.of(embeddings)
-    item_type = load_schema(domain).item_type
-    index = GraphIndex.from_triples(
-        triples, domain, nodes={item_type: vectors.ids}, raters=settings.raters_per_item
+
+    def __init__(
+        self,
+        triples: pl.DataFrame | pl.LazyFrame,
+        embeddings: pl.DataFrame | None,
+        settings: GraphSettings,
+        *,
+        domain: str = "movies",
+        paths: MetaPaths | None = None,
+    ) -> None:
+        vectors = _Vectors.of(embeddings)
+        item_type = load_schema(domain).item_type
+        index = GraphIndex.from_triples(
+            triples, domain, nodes={item_type: vectors.ids}, raters=settings.raters_per_item
+        )
+        chosen = paths or load_metapaths(domain, settings.max_path_length)
+        self._job = _Job(PathSim(index, chosen), vectors.aligned(index.ids(item_type)), settings)
+
+    def __len__(self) -> int:
+        """Items (count)."""
+        return self._job.sim.items
+
+    def rows(
+        self,
+        first: int = 0,
+        end: int | None = None,
+        *,
+        block: int | None = None,
+        threads: int = 1,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> Iterator[pl.DataFrame]:
+        """Rows of the items from one up to another (None: the last), in ascending order of ids.
+
+        ``block`` items are worked on at once (default: as many as fit 128 MiB per thread),
+        ``threads`` blocks at the same time; ``progress`` is called with the number of the item
+        that is done and that of the end.
+
+        Yields
+        ------
+        The `item_similarity` contract, in its order, one frame per block; there may be empty ones.
+        """
+        last = len(self) if end is None else min(end, len(self))
+        yield from _blocks(self._job, first, last, block, max(1, threads), progress)
+
+
+def item_similarity(
+    triples: pl.DataFrame | pl.LazyFrame,
+    embeddings: pl.DataFrame | None,
+    settings: GraphSettings,
+    *,
+    domain: str = "movies",
+    paths: MetaPaths | None = None,
+    block: int | None = None,
+    threads: int = 1,
+    progress: Callable[[int, int], None] | None = None,
+) -> Iterator[pl.DataFrame]:
+    """The most similar items of all items; see :class:`SimilarItems`."""
+    found = SimilarItems(triples, embeddings, settings, domain=domain, paths=paths)
+    yield from found.rows(block=block, threads=threads, progress=progress)
+
+
+def items_of(triples: pl.LazyFrame, embeddings: pl.LazyFrame, domain: str) -> int:
+    """Items of a graph and of embeddings (count), without an index of them."""
+    kind = load_schema(domain).item_type
+    ids = (
+        triples.filter(pl.col(f"{side}_type") == kind).select(pl.col(side).alias("id"))
+        for side in ("head", "tail")
     )
-    chosen = paths or load_metapaths(domain, settings.max_path_length)
-    job = _Job(PathSim(index, chosen), vectors.aligned(index.ids(item_type)), settings)
-    yield from _blocks(job, block, max(1, threads), progress)
+    every = pl.concat([*ids, embeddings.select(pl.col("item_id").alias("id"))])
+    return int(every.select(pl.col("id").n_unique()).collect(engine="streaming").item())
 
 
 def _blocks(
-    job: _Job, block: int | None, threads: int, progress: Callable[[int, int], None] | None
+    job: _Job,
+    first: int,
+    last: int,
+    block: int | None,
+    threads: int,
+    progress: Callable[[int, int], None] | None,
 ) -> Iterator[pl.DataFrame]:
     total = job.sim.items
     size = block or job.rows_that_fit(_BLOCK_BYTES)
@@ -108,12 +159,12 @@ def _blocks(
         finally:
             spaces.put(space)
 
-    ends = ((start, min(start + size, total)) for start in range(0, total, size))
+    ends = ((start, min(start + size, last)) for start in range(first, last, size))
     if threads == 1:
         for start, end in ends:
             frame = work(start, end)
             if progress:
-                progress(end, total)
+                progress(end, last)
             yield frame
         return
     with ThreadPoolExecutor(threads) as pool:
@@ -121,9 +172,9 @@ def _blocks(
         for start, end in ends:
             waiting.append((end, pool.submit(work, start, end)))
             if len(waiting) > threads:
-                yield _next(waiting, total, progress)
+                yield _next(waiting, last, progress)
         while waiting:
-            yield _next(waiting, total, progress)
+            yield _next(waiting, last, progress)
 
 
 def _next(

@@ -6,7 +6,6 @@ Of the products, whole choice sets are planned and scored, on 0-100 (BIEL, secti
 from __future__ import annotations
 
 import itertools
-import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -16,13 +15,11 @@ from functools import lru_cache
 from typing import Any, TypedDict
 
 import numpy as np
-import orjson
 import polars as pl
 
 from pipelines import instructions, raters
 from pipelines.cohorts import block_size
-from pipelines.config import ScoringSettings, Settings, load_settings
-from pipelines.context import PipelineContext
+from pipelines.config import ScoringSettings, Settings
 from pipelines.domains import DOMAINS, cohort_domain
 from pipelines.errors import ConfigError
 from pipelines.execution import Advance, Piece, open_executor
@@ -32,9 +29,9 @@ from pipelines.plugins import closing
 from pipelines.prompts import list_prompt_digest, rating_prompt_digest
 from pipelines.seeding import combine, hash_ids
 from pipelines.stages._stage import Inputs, Report, Stage, tables
-from pipelines.store import Snapshot, Store
+from pipelines.stages._work import StageWork, reopened
+from pipelines.store import Snapshot
 from pipelines.store.files import sha256_of
-from pipelines.store.objects import open_files
 
 __all__ = ["STAGES"]
 
@@ -294,31 +291,15 @@ class _Opened:
     block: _Block = _Block()
 
 
-class _ShardWork:
-    """Scores shards of one cohort; a worker opens for itself what this process has open.
-
-    Secrets don't travel: a worker has its own environment. Until the table is committed, a file
-    beside the parts tells workers apart that see another home.
-    """
+class _ShardWork(StageWork):
+    """Scores shards of one cohort; a worker keeps what it fitted."""
 
     def __init__(self, opened: _Opened) -> None:
-        inputs = opened.inputs
+        table = f"{opened.inputs.domain}.preference_scores"
+        code = {"raters.CODE_VERSION": raters.CODE_VERSION}
+        super().__init__(opened.inputs, opened.settings, table, code)
         self._opened: _Opened | None = opened
         self._block = opened.block
-        self._home = inputs.context.store.home
-        self._mark, mark = inputs.pieces / "mark", uuid.uuid4().hex
-        inputs.context.store.files.put(self._mark, mark.encode())
-        self._job = orjson.dumps(
-            {
-                "mark": mark,
-                "settings": opened.settings.without_secrets(),
-                "tables": {name: (s.dataset, s.version) for name, s in inputs.items()},
-                "previous": inputs.previous and (inputs.previous.dataset, inputs.previous.version),
-                "domain": inputs.domain,
-                "cohort": inputs.partition,
-                "table": inputs.pieces.parent.name,
-            }
-        )
 
     def of_block(self, opened: _Opened) -> _ShardWork:
         """The same work on another block: a worker keeps what it fitted."""
@@ -327,7 +308,7 @@ class _ShardWork:
         return made
 
     def __call__(self, piece: Piece, advance: Advance) -> dict[str, Any]:
-        opened = self._opened or _reopened(self._job, self._block)
+        opened = self._opened or _reopened(self.job, self._block)
         scoring = opened.settings.scoring_of(opened.inputs.domain)
         if self._opened is not None:
             return self._scored(opened, scoring, piece, advance)
@@ -350,14 +331,8 @@ class _ShardWork:
             advance=advance,
         )
 
-    def probe(self) -> dict[str, Any]:
-        """Version of the code of raters, and what this machine has in the folder of parts."""
-        there = open_files(self._home).read(self._mark)
-        mark = "absent" if there is None else there.decode()
-        return {"raters.CODE_VERSION": raters.CODE_VERSION, str(self._mark): mark}
-
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_opened": None}
+        return {**super().__getstate__(), "_opened": None}
 
 
 @lru_cache(maxsize=1)
@@ -365,19 +340,7 @@ def _reopened_rater(
     job: bytes,
 ) -> tuple[Inputs, Settings, AnswerStore | None, dict[str, raters.Rater]]:
     """State of a worker: opened for its first piece, kept for the rest; the rater comes later."""
-    of = orjson.loads(job)
-    settings = load_settings(overrides=of["settings"])
-    store = Store(settings.runtime.home)
-    inputs = Inputs(
-        PipelineContext.of(store, settings),
-        {name: store.get(*table) for name, table in of["tables"].items()},
-        of["domain"],
-        of["cohort"],
-        of["previous"] and store.get(*of["previous"]),
-        store.scratch / "scratch" / of["table"] / of["cohort"],
-        store.pieces(of["table"], of["cohort"]),
-        None,
-    )
+    inputs, settings = reopened(job)
     return inputs, settings, _answers(settings, inputs.domain), {}
 
 

@@ -1,4 +1,4 @@
-"""Agents played by a real small model: two of them for two pages."""
+"""An agent played by a real small model for two pages; several at once: `test_model_brain.py`."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from tests.sim.agents.test_model_brain import Encoder
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1_800)]
 
-AGENTS, PAGES = 2, 2
+AGENTS, PAGES = 1, 2
 
 
 @pytest.fixture(scope="module")
 def played(matched, small_model: Path, tmp_path_factory: pytest.TempPathFactory):
-    """The brain and the tables of two visits of two pages, and of the same visits once more."""
+    """The brain and the tables of a visit of two pages, and of the same visit once more."""
     world = AgentWorld.open(matched, pages=PAGES)
     settings = load_settings(
         overrides={
