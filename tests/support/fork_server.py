@@ -127,7 +127,7 @@ class ForkServer:
         return ForkedProcess(self, answer["pid"])
 
     def run(
-        self, *words: str, env: Mapping[str, str] | None = None, timeout: float = 900
+        self, *words: str, env: Mapping[str, str] | None = None, timeout: float = 1800
     ) -> subprocess.CompletedProcess[str]:
         """Run ``understudy`` to its end, as :func:`subprocess.run` does."""
         with tempfile.TemporaryDirectory() as folder:
