@@ -109,7 +109,9 @@ def _in_pieces(
             progress(min(done * ITEMS_PER_PIECE, count), count)
     parts = [inputs.pieces / f"{piece.key}.parquet" for piece in pieces]
     for part in parts:
-        yield files.scan([part]).collect()
+        with files.reading(inputs.pieces):
+            frame = files.scan([part]).collect()
+        yield frame
     for name in files.names(inputs.pieces):
         files.remove(inputs.pieces / name)
 
