@@ -86,6 +86,24 @@ def test_busy_server_is_asked_again(
     assert kinds(objects_below(s3_endpoint, s3_home.rpartition("/")[2])) == WHOLE
 
 
+def test_rows_are_read_from_a_server_that_is_busy_for_a_while(
+    proxy: FaultProxy, s3_home: str
+) -> None:
+    publish(s3_home, 1)
+    table = Store(s3_home).current("movies.splits")
+    refused: Counter[tuple[str, str]] = Counter()
+
+    def busy_four_times(request: Request) -> None:
+        refused[request.method, request.path] += 1
+        if refused[request.method, request.path] <= 4:
+            request.answer = error_answer(503, "SlowDown")
+
+    proxy.fault = busy_four_times
+    assert table.read().height == 1
+    assert table.arrow().num_rows == 1
+    assert min(refused.values()) > 4
+
+
 def test_lost_answer_of_a_write_that_succeeded_is_found_again(
     proxy: FaultProxy, s3_home: str, s3_endpoint: str
 ) -> None:
