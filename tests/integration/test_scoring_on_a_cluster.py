@@ -49,11 +49,26 @@ def scored(home: Path | str, **execution: Any) -> tuple[list[str], dict[str, Any
     return [entry.sha256 for entry in files], built.report.cohort_stats
 
 
+def similar(home: Path, **execution: Any) -> str:
+    """Version of a table of fewer similar items than the published one."""
+    overrides = {"runtime": {"home": str(home)}, "graph": {"top_k": 7}, "execution": execution}
+    context = PipelineContext.of(Store(home), load_settings(overrides=overrides))
+    built = build(stage("movies.item_similarity"), context)
+    assert not built.reused
+    return built.snapshots["movies.item_similarity"].version
+
+
 @pytest.fixture(scope="module")
-def alone(published_home: Path, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+def home_alone(published_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A home whose tables are made in this process."""
     home = tmp_path_factory.mktemp("alone") / "home"
     shutil.copytree(published_home, home)
-    return scored(home)[0]
+    return home
+
+
+@pytest.fixture(scope="module")
+def alone(home_alone: Path) -> list[str]:
+    return scored(home_alone)[0]
 
 
 @pytest.fixture
@@ -135,15 +150,18 @@ class FolderKiller(Killer):
 
 
 def test_nodes_that_are_killed_while_they_score_cost_no_pair_and_change_no_byte(
-    published_home: Path, tmp_path: Path, alone: list[str], cluster: Any
+    published_home: Path, home_alone: Path, tmp_path: Path, alone: list[str], cluster: Any
 ) -> None:
     shutil.copytree(published_home, tmp_path / "home")
     scratch = tmp_path / "home" / "scratch" / DATASET / "default"
     killer = FolderKiller(cluster, scratch)
     killer.start()
-    hashes, told = scored(tmp_path / "home", executor="ray", address=cluster.address, max_rounds=12)
+    nodes = {"executor": "ray", "address": cluster.address, "max_rounds": 12}
+    hashes, told = scored(tmp_path / "home", **nodes)
+    version = similar(tmp_path / "home", **nodes)
     killer.end()
     assert len(killer.killed) == 2
+    assert version == similar(home_alone)
     assert hashes == alone
     assert told["scoring"]["statuses"] == {"ok": told["scoring"]["pairs"]}
     assert told["scoring"]["scored_now"] == told["scoring"]["pairs"]
