@@ -11,7 +11,7 @@ WORKERS ?= 2
 # Tests write and sync many small files: in memory, where a folder for it has 8 GB to spare.
 SCRATCH := $(shell df -Pk /dev/shm 2>/dev/null | awk 'NR == 2 && $$4 > 8000000 {print "/dev/shm"}')
 PYTEST := $(if $(SCRATCH),TMPDIR=$(SCRATCH)) OMP_NUM_THREADS=1 $(BIN)/python -m pytest \
-          -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+          -n $(WORKERS) --dist loadfile --no-loadscope-reorder --max-worker-restart 0
 
 # make run DATA=<folder> | SOURCE=ml-latest-small | HOME_DIR=<store folder> | ARGS="--json"
 RUN_ARGS := $(if $(DATA),--data "$(DATA)") $(if $(SOURCE),--source $(SOURCE)) \

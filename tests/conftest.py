@@ -16,10 +16,12 @@ from hypothesis import settings as hypothesis_settings
 from support.fork_server import ForkServer
 from support.object_store import BUCKET, s3_server, use
 from support.running import copy_tables, published_options, run_understudy
+from support.stable_environment import keep_arrays
 from support.tiny_models import save_word_encoder, tiny_checkpoint
 
 from pipelines import instructions
 
+keep_arrays()  # before threads are started
 instructions.fix()  # as the pipeline's processes do, before NumPy is loaded
 
 # Hypothesis times each example by default; no test here asserts wall time.

@@ -226,7 +226,7 @@ class TestObjectStore(ScopesContract):
             if "/part-" in n
         )
         store = AnswerStore(home)
-        damaged = home_path(home) / Path(name).with_name(Path(name).name.replace("0", "1"))
+        damaged = home_path(home) / Path(name).with_name(f"part-{9:016}-{'a' * 12}.parquet")
         store._catalogue.files._files.put(damaged, b"no parquet")
         assert found(home, EARLY, questions(2)) == [0, 1]
         report = store.gc()
