@@ -496,7 +496,7 @@ def _answers(settings: Settings, domain: str) -> AnswerStore | None:
 
 
 def _scope(inputs: Inputs, block: _Block) -> Scope:
-    """Where answers about a block's personas are stored."""
+    """Scope of the answers about a block's personas."""
     table = f"{inputs.domain}.preference_scores"
     return Scope.of(table, str(inputs.partition)).between(block.first, block.end)
 

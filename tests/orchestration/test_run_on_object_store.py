@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.integration]
 def ran(
     forked: ForkServer, home: str, cache: Path, *options: str, encoder: Path
 ) -> Mapping[str, Any]:
-    """What a run on a machine with this cache folder prints."""
+    """JSON output of `understudy run` with a given cache folder."""
     env = {k: v for k, v in os.environ.items() if k.startswith("AWS_")}
     words = ("run", "--home", home, "--json", "--set", f"embedding.model={encoder}", *options)
     done = forked.run(*words, env={**env, "XDG_CACHE_HOME": str(cache)})
@@ -50,7 +50,7 @@ def test_run_publishes_on_object_store_and_another_machine_finds_its_tables(
     release = store.release("movies@latest")
     assert first["releases"][0]["release"] == f"movies@{release.version}"
     assert store.verify(release, lineage=True).problems == ()
-    # What belongs to a machine is no object, and what was published is no file of it.
+    # Local state is not uploaded, and published tables are not in the local folder.
     names = objects_below(s3_endpoint, s3_home.removeprefix(f"s3://{BUCKET}/"))
     assert {name.split("/")[0] for name in names} == {
         "_format.json", "_locks", "builds", "checks", "data", "refs", "releases",

@@ -178,10 +178,6 @@ class Catalogue:
             for number in numbers:
                 del self.parts[number]
 
-    def enter(self, scope: Scope | None) -> None:
-        """Look into another scope from the next look-up on."""
-        self.scope = scope
-
     @contextmanager
     def _no_swap(self) -> Iterator[None]:
         """Keep others from swapping parts: a listing must not fall between new and old names."""

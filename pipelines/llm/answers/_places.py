@@ -54,7 +54,7 @@ class Scope:
         return Path(self.name, ",".join(ends))
 
     def meets(self, folder: str) -> bool:
-        """Whether a folder of this table and cohort may hold answers about the same personas."""
+        """Return True if the range of persona ids that a folder is named by overlaps this one."""
         first, _, end = map(unquote, folder.partition(","))
         return (not end or (self.first or "") < end) and (self.end is None or first < self.end)
 
@@ -69,7 +69,7 @@ class PartFiles:
 
     @property
     def shared(self) -> bool:
-        """Whether the parts are on an object store."""
+        """True if the home is on an object store."""
         return self._files.scratch != self._files.root
 
     @property
@@ -151,13 +151,9 @@ class PartFiles:
         if self.shared:
             self._files.remove(self._of(path))
 
-    def lock(
-        self, name: str, *, timeout: float = 60.0, shared: bool = False
-    ) -> AbstractContextManager[object]:
+    def lock(self, name: str, *, timeout: float = 60.0) -> AbstractContextManager[object]:
         """Mutual exclusion of all processes that use the home."""
-        return self._files.lock(
-            self._files.root / "_locks" / f"{name}.lock", timeout=timeout, shared=shared
-        )
+        return self._files.lock(self._files.root / "_locks" / f"{name}.lock", timeout=timeout)
 
     def _of(self, path: Path) -> Path:
         return self._files.root / path.relative_to(self.local.root)

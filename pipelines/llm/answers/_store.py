@@ -132,7 +132,7 @@ class AnswerStore:
         """
         with self._lock:
             self.flush()
-            self._catalogue.enter(scope)
+            self._catalogue.scope = scope
 
     @property
     def committed(self) -> int:

@@ -51,7 +51,7 @@ def indexed(home: str, scope: Scope | None) -> int:
 
 
 class ScopesContract:
-    """What scopes promise wherever the answers are."""
+    """Contract of scopes, in a folder or on an object store."""
 
     @pytest.fixture
     def home(self) -> str:
