@@ -117,6 +117,7 @@ def forked() -> Iterator[ForkServer]:
 @pytest.fixture(scope="session")
 def s3_endpoint() -> Iterator[str]:
     """An object store with an empty bucket: a server process of this worker."""
+    pytest.importorskip("moto", reason="moto serves the object store: make install")
     with s3_server() as endpoint:
         yield endpoint
 
