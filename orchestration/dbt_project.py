@@ -7,8 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ from orchestration.naming import OWNERS, SHARED, asset_key, domain_of
 from pipelines.domains import DOMAINS
 from pipelines.errors import ConfigError
 
-__all__ = ["PROJECT", "ModelNames", "dbt_executable", "environment", "manifest_path"]
+__all__ = ["PROJECT", "ModelNames", "dbt_executable", "manifest_path"]
 
 _INSTALLED = Path(__file__).resolve().with_name("dbt")
 #: The dbt project: beside this file in a wheel, at the root in a checkout.
@@ -39,21 +38,6 @@ def dbt_executable() -> str:
             "dbt is not installed", where=str(beside.parent), hint="run `make install` again"
         )
     return found
-
-
-@contextmanager
-def environment(values: Mapping[str, str]) -> Iterator[None]:
-    """Set environment variables for the block only: dbt is configured through them."""
-    before = {key: os.environ.get(key) for key in values}
-    os.environ.update(values)
-    try:
-        yield
-    finally:
-        for key, value in before.items():
-            if value is None:
-                os.environ.pop(key, None)
-            else:
-                os.environ[key] = value
 
 
 def manifest_path() -> Path:

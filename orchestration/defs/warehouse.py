@@ -3,8 +3,6 @@
 # No postponed annotations here: Dagster reads the types of a step when it is defined.
 
 import json
-import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -20,7 +18,7 @@ from packaging.version import Version
 
 from orchestration import dbt_program
 from orchestration.assets import automation
-from orchestration.dbt_project import PROJECT, ModelNames, environment, manifest_path
+from orchestration.dbt_project import PROJECT, ModelNames, manifest_path
 from orchestration.resources import step_tags
 from orchestration.results import failure_of, table, transient_retry
 from pipelines import warehouse
@@ -136,10 +134,7 @@ def _build(
     command += ["--vars", json.dumps(warehouse.dbt_vars(settings))]
     # Tests between this group and those before it run here; those with later ones wait.
     command += ["--indirect-selection", "buildable"]
-    with (
-        environment(warehouse.dbt_environment(settings) | {dbt_program.PARENT: str(os.getpid())}),
-        held_warehouse(workbench),
-    ):
+    with held_warehouse(workbench):
         linked = warehouse.link_sources(store)
         context.log.info(f"dbt reads {json.dumps(linked)}")
         up_to_date = _up_to_date(context, workbench)
@@ -152,7 +147,10 @@ def _build(
             # the DuckDB file is never of two states, and dbt starts once, not once per layer.
             names = _out_of_date(group, settings)
             command += ["--select", " ".join(names)] if names else []
-        invocation = dbt.cli(command, context=context, raise_on_error=False)
+        target = dbt_program.prepared(
+            warehouse.dbt_environment(settings), f"{group}-{context.run.run_id[:7]}"
+        )
+        invocation = dbt.cli(command, context=context, raise_on_error=False, target_path=target)
         # Rows and counts can be read once dbt has let go of the DuckDB file; checks wait with
         # the tables, or Dagster would take them for checks of the tables' last versions.
         events = _streamed(invocation)
@@ -162,7 +160,6 @@ def _build(
             # dbt broke off before it could say how it went.
             full = _disk_fault(invocation, store.scratch) or full_disk_now(store.scratch)
             raise failure_of(full or error) from error
-        _keep_parse(invocation)
         asked = context.op_execution_context.selected_output_names
         events = [e for e in events if _asked(e, asked)]
         yield from _with_rows(events, workbench)
@@ -182,20 +179,6 @@ def _out_of_date(group: str, settings: Settings) -> list[str]:
     specs = model_assets()[group].specs
     ids = [str(spec.metadata["dagster_dbt/unique_id"]) for spec in specs]
     return warehouse.out_of_date_names(settings, _manifest(), ids)
-
-
-def _keep_parse(invocation: DbtCliInvocation) -> None:
-    """Store dbt's parse where dagster-dbt takes it from for the home's next invocation.
-
-    dbt checks itself what of it still holds; with variables and a path of their own, two homes
-    share no parse.
-    """
-    name = "partial_parse.msgpack"
-    made = invocation.target_path / name
-    if made.exists():
-        temporary = made.with_name(f"{name}.tmp")
-        shutil.copyfile(made, temporary)
-        temporary.replace(invocation.target_path.parent / name)
 
 
 def _disk_fault(invocation: DbtCliInvocation, home: Path) -> StoreError | None:

@@ -1,29 +1,57 @@
-"""The dbt program ends with the process that started it."""
+"""The dbt program gets its variables by a file and ends with the process that started it."""
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from orchestration import dbt_program
 
-COMMAND = [sys.executable, "-P", "-m", dbt_program.__name__, "--version"]
+
+def _version(target: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-P", "-m", dbt_program.__name__, "--version"]
+    env = os.environ | {"DBT_TARGET_PATH": str(target)}
+    return subprocess.run(
+        command, env=env, capture_output=True, text=True, check=False, timeout=300
+    )
+
+
+def _variables(folder: Path, **others: str) -> dict[str, str]:
+    return {"DBT_TARGET_PATH": str(folder), "DBT_LOG_PATH": str(folder), **others}
 
 
 @pytest.mark.faults
-def test_dbt_whose_parent_was_killed_before_it_asked_is_killed() -> None:
+def test_dbt_whose_parent_was_killed_before_it_asked_is_killed(tmp_path: Path) -> None:
+    target = dbt_program.prepared(_variables(tmp_path), "killed")
     # Another process is the parent by now, as after the adoption of an orphan.
-    env = os.environ | {dbt_program.PARENT: str(os.getppid())}
-    done = subprocess.run(COMMAND, env=env, capture_output=True, check=False, timeout=300)
-    assert done.returncode == -signal.SIGKILL
+    given = target / dbt_program.VARIABLES
+    given.write_text(json.dumps({dbt_program.PARENT: str(os.getppid())}))
+    assert _version(target).returncode == -signal.SIGKILL
 
 
-def test_dbt_of_a_living_parent_runs() -> None:
-    env = os.environ | {dbt_program.PARENT: str(os.getpid())}
-    done = subprocess.run(COMMAND, env=env, capture_output=True, text=True, check=False)
-    assert done.returncode == 0
+def test_dbt_of_a_living_parent_runs(tmp_path: Path) -> None:
+    done = _version(dbt_program.prepared(_variables(tmp_path), "living"))
+    assert done.returncode == 0, done.stderr
     assert "duckdb" in done.stdout
+
+
+def test_variables_are_those_of_the_invocation_and_not_of_the_process_that_starts_it(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "partial_parse.msgpack").write_bytes(b"parsed")
+    before = dict(os.environ)
+    one, two = (
+        dbt_program.prepared(_variables(tmp_path, WAREHOUSE_JOBS=jobs), "movies") for jobs in "12"
+    )
+    assert dict(os.environ) == before
+    assert one.parent == two.parent == tmp_path
+    assert (one / "partial_parse.msgpack").read_bytes() == b"parsed"
+    for target, jobs in ((one, "1"), (two, "2")):
+        given = json.loads((target / dbt_program.VARIABLES).read_text())
+        assert given == {"WAREHOUSE_JOBS": jobs, dbt_program.PARENT: str(os.getpid())}

@@ -8,9 +8,7 @@ from typing import Any
 
 import dagster as dg
 import polars as pl
-import pytest
 
-from orchestration.dbt_project import environment
 from orchestration.naming import asset_key
 from orchestration.results import contract_spec, materialize, reported
 from pipelines.errors import ContractError, SourceUnavailableError, UnderstudyError
@@ -69,15 +67,3 @@ def test_rows_that_break_a_contract_fail_its_check_and_commit_nothing(tmp_path: 
 def test_a_fault_of_the_moment_is_retried() -> None:
     calls, _ = _runs_of(SourceUnavailableError("try later"))
     assert calls == 3
-
-
-def test_the_environment_is_restored_even_after_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
-    import os
-
-    monkeypatch.setenv("KEPT", "old")
-    with environment({"KEPT": "new", "ADDED": "1"}):
-        assert (os.environ["KEPT"], os.environ["ADDED"]) == ("new", "1")
-    with pytest.raises(OSError, match="x"), environment({"KEPT": "new", "ADDED": "1"}):
-        raise OSError("x")
-    assert os.environ["KEPT"] == "old"
-    assert "ADDED" not in os.environ

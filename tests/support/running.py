@@ -11,7 +11,7 @@ __all__ = ["copy_tables", "published_options", "run_understudy"]
 
 
 def run_understudy(
-    program: Path, *args: str, env: dict[str, str] | None = None, timeout: float = 900
+    program: Path, *args: str, env: dict[str, str] | None = None, timeout: float = 1800
 ) -> subprocess.CompletedProcess[str]:
     """Run the console script as a user would, from a folder that is not the checkout."""
     clean = {k: v for k, v in os.environ.items() if not k.startswith(("UNDERSTUDY_", "TMDB_"))}
