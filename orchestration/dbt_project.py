@@ -72,6 +72,8 @@ def manifest_path() -> Path:
                     hint=" ".join(lines[-3:])[:400],
                 )
             os.utime(manifest)
+        # dagster-dbt would copy it to every invocation; a home has its own, with its variables.
+        (target / "partial_parse.msgpack").unlink(missing_ok=True)
     return manifest
 
 
