@@ -196,13 +196,14 @@ users as (
 
 item_genres as (
 
-    select {{ item }} as trait_item, unnest(genres) as genre from {{ items }}
+    select {{ item }} as trait_item, unnest(list_distinct(genres)) as genre from {{ items }}
 
 ),
 
 genre_counts as (
 
-    select trait_user, genre, count(distinct trait_item) as rated_items
+    -- A user rates an item once (tests `*_interactions_unique`), so that rows are items.
+    select trait_user, genre, count(*) as rated_items
     from rated
     inner join item_genres using (trait_item)
     group by trait_user, genre
