@@ -1,7 +1,8 @@
 """The dbt program, ended when the process that started it ends, however that went.
 
-Run as ``python -P -m orchestration.dbt_program <arguments of dbt>``. A dbt that outlives a killed
-run would hold the DuckDB file, and the next run could not build.
+A step starts it as ``python -P -m orchestration.dbt_program <arguments of dbt>``, with a target
+folder (``DBT_TARGET_PATH``) that :func:`prepared` made. A dbt that outlives a killed run would hold
+the DuckDB file, and the next run could not build.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ __all__ = ["main", "prepared"]
 #: Process id of the parent, in the file of variables. `os.getppid` is that of another process if
 #: the parent is killed before this program asks.
 PARENT = "DBT_PROGRAM_PARENT"
-#: File in dbt's target folder with the environment variables of one invocation. They are not set
-#: in the process that starts dbt: its other threads (Polars has some) may read the environment,
-#: and to change it frees what they read.
+#: File in dbt's target folder with the environment variables of one invocation. Setting them in the
+#: process that starts dbt would free memory that other threads of it (those of Polars) may be
+#: reading the environment from.
 VARIABLES = "environment.json"
 #: Interval between checks of the parent process (seconds).
 _POLL = 0.25
@@ -43,6 +44,7 @@ def prepared(variables: Mapping[str, str], name: str) -> Path:
     common = Path(variables["DBT_TARGET_PATH"])
     target = common / f"{name}-{uuid4().hex[:7]}"
     target.mkdir(parents=True)
+    # dagster-dbt does this where the variable is set in its own process, which it is not here.
     parsed = common / "partial_parse.msgpack"
     if parsed.exists():
         shutil.copyfile(parsed, target / parsed.name)

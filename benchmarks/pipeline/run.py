@@ -62,7 +62,7 @@ def main() -> None:
     parser.add_argument("--world", choices=["sample", "folder", "ml-25m-sized"], default="sample")
     parser.add_argument("--data", help="the folder, for --world folder")
     parser.add_argument(
-        "--times", type=int, default=1, help="users and ratings of ml-25m, so often"
+        "--times", type=int, default=1, help="multiple of ml-25m's users and ratings"
     )
     parser.add_argument("--stages", choices=list(PARTS), default="all")
     parser.add_argument("--repeat", type=int, default=1)
@@ -71,6 +71,8 @@ def main() -> None:
     parser.add_argument("--memory-limit-mb", type=int, default=4096, help="DuckDB's limit")
     parser.add_argument("--json", help="also write the figures here")
     args = parser.parse_args()
+    if args.home and args.repeat > 1:
+        parser.error("a second sequence in one --home would find the tables of the first")
     runs = [_sequence(args) for _ in range(args.repeat)]
     rows = [
         {
