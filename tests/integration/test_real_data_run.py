@@ -16,7 +16,7 @@ pytestmark = [
     pytest.mark.integration,
     pytest.mark.slow,
     pytest.mark.shared_data,
-    pytest.mark.timeout(900),
+    pytest.mark.timeout(3_600),
 ]
 
 

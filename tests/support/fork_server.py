@@ -70,6 +70,7 @@ class ForkServer:
     """A context manager around the server process, which starts with the first command."""
 
     _process: subprocess.Popen[str] | None = None
+    _asked = 0
 
     def __enter__(self) -> Self:
         return self
@@ -141,26 +142,41 @@ class ForkServer:
                 ["understudy", *words], code, out.read_text("utf-8"), errors.read_text("utf-8")
             )
 
-    def _ask(self, **question: Any) -> dict[str, Any]:
+    def _send(self, **question: Any) -> subprocess.Popen[str]:
         self._process = self._process or self._start()
         assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps(question) + "\n")
+        self._asked += 1
+        self._process.stdin.write(json.dumps(question | {"number": self._asked}) + "\n")
         self._process.stdin.flush()
-        answer: dict[str, Any] = json.loads(self._process.stdout.readline())
-        return answer
+        return self._process
+
+    def _ask(self, **question: Any) -> dict[str, Any]:
+        process = self._send(**question)
+        assert process.stdout is not None
+        while True:
+            answer: dict[str, Any] = json.loads(process.stdout.readline())
+            # A test that its time limit ended may have left an answer unread.
+            if answer.pop("number") == self._asked:
+                return answer
 
 
 def _serve() -> None:
     for name in _PRELOAD:
         importlib.import_module(name)
+    codes: dict[int, int] = {}  # the system tells a code once; the answer may be left unread
     for line in sys.stdin:
         question = json.loads(line)
+        answer: dict[str, Any] = {"number": question["number"]}
         if "words" in question:
-            answer = {"pid": _fork(question)}
+            answer["pid"] = _fork(question)
+            codes.pop(answer["pid"], None)
         else:
-            pid, status = os.waitpid(question["poll"], os.WNOHANG)
-            answer = {"code": os.waitstatus_to_exitcode(status) if pid else None}
+            asked = question["poll"]
+            if asked not in codes:
+                pid, status = os.waitpid(asked, os.WNOHANG)
+                if pid:
+                    codes[pid] = os.waitstatus_to_exitcode(status)
+            answer["code"] = codes.get(asked)
         print(json.dumps(answer), flush=True)
 
 

@@ -17,7 +17,7 @@ from sim.agents._model import ModelBrain
 from sim.recommenders import open_recommender
 from tests.sim.agents.test_model_brain import Encoder
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1_800)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(3_600)]
 
 AGENTS, PAGES = 1, 2
 
