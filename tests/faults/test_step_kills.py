@@ -107,7 +107,7 @@ def test_kill_at_step_leaves_whole_tables(chain: Chain, step: str) -> None:
 
 def test_plain_rerun_after_all_kills_publishes(chain: Chain) -> None:
     run = chain.start("--job", "movies", "--json")
-    assert run.process.wait(300) == 0, run.output()[-3000:]
+    assert run.process.wait(1_800) == 0, run.output()[-3000:]
     store = Store(chain.home)
     output = run.output()
     (published,) = json.loads(output[output.index("{\n") :])["releases"]
@@ -129,7 +129,7 @@ def test_disk_that_fills_up_ends_run_with_exit_5(small: Chain, megabytes: float)
         os.posix_fallocate(stream.fileno(), 0, space)
     try:
         run = small.start("--job", "movies")
-        assert run.process.wait(300) == 5, run.output()
+        assert run.process.wait(1_800) == 5, run.output()
     finally:
         filler.unlink()
     last = run.output().splitlines()[-1]
@@ -142,7 +142,7 @@ def test_disk_that_fills_up_ends_run_with_exit_5(small: Chain, megabytes: float)
 
 def test_run_after_space_was_made_publishes_on_60_mb(small: Chain) -> None:
     run = small.start("--job", "movies")
-    assert run.process.wait(300) == 0, run.output()[-3000:]
+    assert run.process.wait(1_800) == 0, run.output()[-3000:]
     assert Store(small.home).verify("movies@latest", lineage=True).problems == ()
     assert not list((small.home / "_staging").iterdir())
 

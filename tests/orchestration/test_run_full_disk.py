@@ -173,6 +173,6 @@ def test_run_under_a_file_size_limit_ends_with_the_code_of_the_store(
     built = ("raw/", "staging/", "intermediate/", "marts/")
     chosen = (part for key in keys if key.startswith(built) for part in ("--select", key))
     run = start_run(forked, tmp_path / "home", *SMALL, *chosen, file_size=limit)
-    assert run.process.wait(300) == 5
+    assert run.process.wait(1_800) == 5
     assert f"error: {where}the file size limit is reached" in run.output()
     assert "Traceback" not in run.output()

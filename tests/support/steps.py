@@ -42,7 +42,7 @@ FILMS = tuple(
     )
 )
 #: Longest wait for a step (seconds): a test that reaches it has failed.
-PATIENCE = 500.0
+PATIENCE = 1_800.0
 
 
 class StartedRun:
