@@ -43,7 +43,7 @@ unpivot (dropped for dataset in (interactions, human_users)) as t
 {% macro user_splits(interactions, user='user_id', item='item_id') %}
 with ratings as (
 
-    select {{ user }}, {{ item }}, rating, rated_at from {{ interactions }}
+    select {{ user }}, {{ item }}, rating, scale, rated_at from {{ interactions }}
 
 ),
 
@@ -72,9 +72,7 @@ sizes as (
 numbered as (
 
     select
-        {{ user }},
-        {{ item }},
-        rating,
+        *,
         row_number() over (partition by {{ user }} order by rated_at desc, {{ item }} desc) as from_latest
     from ratings
 
@@ -84,6 +82,8 @@ select
     numbered.{{ user }},
     numbered.{{ item }},
     numbered.rating,
+    numbered.scale,
+    numbered.rated_at,
     case
         when numbered.from_latest <= sizes.test_size then 'test'
         when numbered.from_latest <= sizes.test_size + sizes.validation_size then 'validation'
@@ -148,25 +148,19 @@ left join {{ people }} as people using (user_id)
 
 {# The interactions of the training split, as a relation to be read from. `splits` comes from
    `user_splits`. #}
-{% macro training_interactions(interactions, splits, user='user_id', item='item_id') -%}
-(
-    select kept.*
-    from {{ interactions }} as kept
-    semi join (select {{ user }}, {{ item }} from {{ splits }} where split = 'train') as train
-        using ({{ user }}, {{ item }})
-)
+{% macro training_interactions(splits) -%}
+(select * from {{ splits }} where split = 'train')
 {%- endmacro %}
 
 {# Traits of each user by the formulas of Agent4Rec (section 2.1.1; SimUSER, section 3.2.1, has the
    same) and SimUSER's pickiness. Ratings are taken to 1-5 first. Tiers end at quantiles of all
    users: a value that is equal to a quantile is still in the tier below it. `diversity_80` is the
    count of Agent4Rec's code: the most frequent genres while their cumulative share is at most 0.8,
-   ties in the order of their names. #}
-{% macro user_traits(interactions, items, user='user_id', item='item_id') %}
+   ties in the order of their names. `key` makes the published key of `trait_user`, which is `user`. #}
+{% macro user_traits(interactions, items, user='user_id', item='item_id', key='trait_user') %}
 with rated as (
 
     select
-        user_id,
         {{ user }} as trait_user,
         {{ item }} as trait_item,
         {{ on_five('rating', 'scale') }} as rating
@@ -184,7 +178,6 @@ users as (
 
     select
         trait_user,
-        any_value(user_id) as user_id,
         count(*) as activity,
         {{ stable('avg((rating - item_mean) * (rating - item_mean))') }} as conformity,
         {{ stable('avg(rating)') }} as mean_rating
@@ -260,7 +253,7 @@ bounds as (
 )
 
 select
-    traits.user_id,
+    {{ key }} as user_id,
     traits.activity,
     {{ _tier('activity', 'low', 'high') }} as activity_tier,
     traits.conformity,

@@ -1,16 +1,15 @@
 {# No interaction of a later part is older than one of an earlier part of the same user (ties in
-   time may be on both sides). `times` has the times. Fails with one row per user. #}
-{% test in_time_order(model, times, key) %}
+   time may be on both sides). Fails with one row per user. #}
+{% test in_time_order(model, user) %}
 with parts as (
     select
-        {{ key[0] }},
+        {{ user }},
         max(rated_at) filter (where split = 'train') as train_last,
         min(rated_at) filter (where split = 'validation') as validation_first,
         max(rated_at) filter (where split = 'validation') as validation_last,
         min(rated_at) filter (where split = 'test') as test_first
     from {{ model }}
-    inner join {{ times }} using ({{ key | join(', ') }})
-    group by {{ key[0] }}
+    group by {{ user }}
 )
 select *
 from parts

@@ -48,6 +48,22 @@ def test_every_dbt_variable_has_the_default_of_the_settings() -> None:
     assert project["vars"] == dbt_vars(Settings())
 
 
+@pytest.mark.parametrize(("megabytes", "jobs"), [(0, "4"), (255, "4"), (257, "1")])
+def test_models_are_built_one_by_one_where_one_would_fill_the_memory(
+    tmp_path: Path, megabytes: int, jobs: str
+) -> None:
+    """A join takes four times the Parquet files' bytes: 256 MiB of files fill a limit of 1 GiB."""
+    table = tmp_path / "version"
+    table.mkdir()
+    with (table / "part.parquet").open("wb") as file:
+        file.truncate(megabytes << 20)
+    sources = tmp_path / "home" / "warehouse" / "sources"
+    sources.mkdir(parents=True)
+    (sources / "movielens_ratings").symlink_to(table)
+    settings = Settings(runtime={"home": tmp_path / "home", "memory_limit_mb": 1024})
+    assert dbt_environment(settings)["WAREHOUSE_JOBS"] == jobs
+
+
 @pytest.mark.parametrize("name", ["plain", "a b", "o'h", "[x]", "a*b?", "{y}", "(z)"])
 def test_any_home_can_be_read_through_a_glob(tmp_path: Path, name: str) -> None:
     folder = tmp_path / name
