@@ -49,8 +49,7 @@ def dbt_environment(settings: Settings) -> dict[str, str]:
 
 
 def _jobs(layout: WarehouseLayout, limit: int) -> int:
-    """One model or test at a time where one alone would fill the memory (MiB), and spill if it had
-    a share."""
+    """Models and tests at a time: one where it would fill the memory (``limit``, MiB) by itself."""
     files = (p for folder in layout.sources.glob("*") for p in folder.glob("**/*.parquet"))
     size = sum(file.stat().st_size for file in files)
     return 1 if size * _SPREAD > limit << 20 else _JOBS
