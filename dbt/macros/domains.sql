@@ -83,7 +83,6 @@ select
     numbered.{{ item }},
     numbered.rating,
     numbered.scale,
-    numbered.rated_at,
     case
         when numbered.from_latest <= sizes.test_size then 'test'
         when numbered.from_latest <= sizes.test_size + sizes.validation_size then 'validation'

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 #: Models and tests in flight at once; DuckDB's own threads come on top.
 _JOBS = 4
-#: Bytes in memory of a join or window over all ratings, per byte of the sources' Parquet files
-#: (250 million ratings of the pipeline benchmark: 15 GB for 4 GB of files).
+#: Bytes in memory of a join or window over all ratings, per byte of the sources' Parquet files: an
+#: estimate, some 60 bytes of keys and pointers for a rating that takes 16 in its file.
 _SPREAD = 4
 
 

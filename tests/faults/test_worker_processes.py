@@ -143,7 +143,7 @@ def test_interrupt_ends_every_worker(run: StartedRun, home: Path) -> None:
         started = run.processes()
         assert sum("forkserver" in " ".join(p.cmdline()) for p in started) >= 2
         run.process.send_signal(signal.SIGINT)
-        assert run.process.wait(600) == 130, run.output()
+        assert run.process.wait(60) == 130, run.output()
     assert run.output().rstrip().endswith("error: interrupted")
     assert "Traceback" not in run.output()
     _, alive = psutil.wait_procs(started, timeout=30)

@@ -475,10 +475,10 @@ DAMAGE = {
         "movies_interactions_complete"
     ],
     # The oldest rating of user 1 into test, the latest into train; user 2 has too few for a test.
-    "update intermediate.int_movies__user_splits set split = case movie_id when 1 then 'test' else "
-    "'train' end where user_number = 1": ["movies_splits_in_time_order"],
-    "update marts.movies_splits set split = 'validation' where user_id = 'ml-user:1'": [
-        "movies_item_stats_count_train"
+    "update marts.movies_splits set split = case item_id when 'ml:1' then 'test' else 'train' end "
+    "where user_id = 'ml-user:1'": [
+        "movies_splits_in_time_order",
+        "movies_item_stats_count_train",
     ],
     "update marts.movies_splits set split = 'test' where user_id = 'ml-user:2'": [
         "movies_splits_shares"

@@ -108,7 +108,7 @@ def test_ctrl_c_ends_every_process_of_a_run_of_several_domains(
         workers = [c for c in started if "multiprocessing.forkserver" in " ".join(c.cmdline())]
         assert len(workers) >= 2
         run.process.send_signal(signal.SIGINT)
-        assert run.process.wait(600) == 130
+        assert run.process.wait(120) == 130
     finally:
         run.kill()
     assert "interrupted" in run.output()

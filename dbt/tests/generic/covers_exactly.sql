@@ -2,7 +2,8 @@
    nothing invented. Fails with the combinations that only one of them has, and which.
 
    Rows are compared where counts or sums of hashes under a value of the first column differ; a join
-   of everything with everything would need both tables in memory. #}
+   of everything with everything would need both tables in memory. A difference is missed only if two
+   sums of 64-bit hashes agree by chance. #}
 {% test covers_exactly(model, to, columns) %}
 {%- set names = columns | join(', ') %}
 with sums as (

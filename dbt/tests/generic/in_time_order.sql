@@ -1,15 +1,16 @@
 {# No interaction of a later part is older than one of an earlier part of the same user (ties in
-   time may be on both sides). Fails with one row per user. #}
-{% test in_time_order(model, user) %}
+   time may be on both sides). `times` has the times. Fails with one row per user. #}
+{% test in_time_order(model, times, key) %}
 with parts as (
     select
-        {{ user }},
+        {{ key[0] }},
         max(rated_at) filter (where split = 'train') as train_last,
         min(rated_at) filter (where split = 'validation') as validation_first,
         max(rated_at) filter (where split = 'validation') as validation_last,
         min(rated_at) filter (where split = 'test') as test_first
     from {{ model }}
-    group by {{ user }}
+    inner join {{ times }} using ({{ key | join(', ') }})
+    group by {{ key[0] }}
 )
 select *
 from parts
