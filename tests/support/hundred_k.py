@@ -16,7 +16,7 @@ import polars as pl
 from pipelines.config import Settings
 from pipelines.warehouse import dbt_vars
 
-__all__ = ["dbt_macros", "hundred_k_tables", "run_sql", "traits_by_dbt"]
+__all__ = ["dbt_macros", "hundred_k_tables", "run_sql", "splits_by_dbt", "traits_by_dbt"]
 
 GENRES = (
     "unknown", "Action", "Adventure", "Animation", "Children", "Comedy", "Crime", "Documentary",
@@ -49,14 +49,21 @@ def run_sql(query: str, **tables: pl.DataFrame) -> pl.DataFrame:
         return connection.sql(query).pl()
 
 
+def splits_by_dbt(repository: Path, ratings: pl.DataFrame) -> pl.DataFrame:
+    """Rows of ``user, item, rating, rated_at`` with the column `split` of dbt's macro."""
+    query = dbt_macros(repository).user_splits("rated_rows", "user", "item")
+    return run_sql(query, rated_rows=ratings.with_columns(scale=pl.lit("1-5")))
+
+
 def traits_by_dbt(
     repository: Path, interactions: pl.DataFrame, splits: pl.DataFrame, items: pl.DataFrame
 ) -> pl.DataFrame:
     """The table `training_traits`, made by the macros that the models call."""
     macros = dbt_macros(repository)
-    training = macros.training_interactions("rated_rows", "split_rows", "user_id", "item_id")
-    query = macros.user_traits(training, "item_rows", "user_id", "item_id")
-    return run_sql(query, rated_rows=interactions, split_rows=splits, item_rows=items)
+    query = macros.user_traits(macros.training_interactions("split_rows"), "item_rows")
+    # The models of splits keep what they split, ratings and scales.
+    rows = splits.join(interactions, on=["user_id", "item_id"], validate="1:1")
+    return run_sql(query, split_rows=rows, item_rows=items)
 
 
 def hundred_k_tables(archive: Path, repository: Path) -> Mapping[str, pl.DataFrame]:
@@ -82,8 +89,7 @@ def hundred_k_tables(archive: Path, repository: Path) -> Mapping[str, pl.DataFra
         scale=pl.lit("1-5"),
         rated_at=pl.from_epoch("rated_at").dt.replace_time_zone("UTC"),
     )
-    split_query = dbt_macros(repository).user_splits("rated_rows", "user", "item")
-    splits = run_sql(split_query, rated_rows=ratings).select(
+    splits = splits_by_dbt(repository, ratings).select(
         user_id=keys.user_id, item_id=keys.item_id, split="split"
     )
     flags = films.columns[5 : 5 + len(GENRES)]

@@ -8,10 +8,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from types import ModuleType
 
-import duckdb
-import jinja2
 import polars as pl
 import pytest
+from support.hundred_k import splits_by_dbt
 
 from sim import Release, open_release
 from sim.recommenders import OfflineRow, evaluate_offline, open_recommender
@@ -31,24 +30,6 @@ LIBRARIES = {
 }  # fmt: skip
 
 
-def split_by_dbt(repository: Path, ratings: pl.DataFrame) -> pl.DataFrame:
-    """Splits as dbt's macro makes them, run on DuckDB with the default settings."""
-    macros = repository / "dbt" / "macros"
-    text = "\n".join(
-        path.read_text()
-        for path in sorted(macros.glob("*.sql"))
-        if "macro user_splits" in path.read_text() or "macro part_size" in path.read_text()
-    )
-    shares = {"split_test": 0.1, "split_validation": 0.1}
-    names = ("ref", "config", "source", "adapter", "execute", "return")
-    globals_ = {"var": shares.__getitem__, **dict.fromkeys(names, lambda *_: "")}
-    module = jinja2.Environment(autoescape=False).from_string(text, globals=globals_).module
-    connection = duckdb.connect()
-    connection.register("ratings_of_users", ratings.to_arrow())
-    query = module.user_splits("ratings_of_users", user="user", item="item")  # type: ignore[attr-defined]
-    return connection.sql(query).pl()
-
-
 @pytest.fixture(scope="module")
 def hundred_k(
     shared_data: Path, repository: Path, small: ModuleType, tmp_path_factory: pytest.TempPathFactory
@@ -66,7 +47,7 @@ def hundred_k(
         "user_id": pl.format("ml-user:{}", "user"),
         "item_id": pl.format("ml:{}", "item"),
     }
-    splits = split_by_dbt(repository, raw).select(**ids, split="split")
+    splits = splits_by_dbt(repository, raw).select(**ids, split="split")
     assert dict(splits.group_by("split").len().iter_rows()) == {
         "train": 80_808, "validation": 9_596, "test": 9_596,
     }  # fmt: skip
