@@ -125,6 +125,14 @@ class ModelNames(DagsterDbtTranslator):
         own = super().get_tags(dbt_resource_props)
         return {**own, "domain": _domain(dbt_resource_props)}
 
+    def get_asset_check_spec(
+        self, asset_spec: dg.AssetSpec, manifest: Mapping[str, Any], unique_id: str, project: Any
+    ) -> dg.AssetCheckSpec | None:
+        """The test with its description, where dagster-dbt takes one from ``meta`` alone."""
+        spec = super().get_asset_check_spec(asset_spec, manifest, unique_id, project)
+        described = manifest["nodes"][unique_id].get("description") or None
+        return None if spec is None else spec._replace(description=described)
+
     def get_owners(self, dbt_resource_props: Mapping[str, Any]) -> list[str]:  # noqa: ARG002
         """The team."""
         return OWNERS

@@ -17,7 +17,7 @@ from pipelines.embeddings._sentence_transformers import (
 from pipelines.embeddings._table import embed_table, item_text, persona_text, text_sha256
 
 #: Bumped whenever the same rows and encoder give other texts or vectors.
-CODE_VERSION = "2"
+CODE_VERSION = "3"
 
 __all__ = [
     "BUNDLED",

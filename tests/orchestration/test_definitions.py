@@ -155,6 +155,12 @@ def test_dbt_tests_are_asset_checks(defs: dg.Definitions) -> None:
     assert {"staging", "marts"} <= checked
 
 
+def test_every_check_says_what_it_is_about(defs: dg.Definitions) -> None:
+    graph = defs.resolve_asset_graph()
+    silent = [k for k in graph.asset_check_keys if not graph.get(k).description]  # type: ignore[attr-defined]
+    assert not silent
+
+
 @pytest.mark.parametrize("domain", DOMAINS)
 def test_every_domain_has_a_weekly_schedule_of_its_job_that_is_off(
     defs: dg.Definitions, domain: str

@@ -21,6 +21,7 @@ from pipelines.embeddings import (
 from pipelines.embeddings._sentence_transformers import bundled_model_folder, verified
 from pipelines.embeddings.testing import EmbedderContract
 from pipelines.errors import EngineError, IntegrityError
+from pipelines.instructions import portable
 
 pytestmark = pytest.mark.slow
 
@@ -58,6 +59,19 @@ def test_a_vector_depends_on_its_text_alone(bundled):
     together = bundled.encode(texts)
     alone = [BundledEmbedder(threads=1).encode([text])[0] for text in texts]
     assert together.tobytes() == np.stack(alone).tobytes()
+
+
+def test_a_vector_depends_neither_on_the_order_of_texts_nor_on_their_lengths(bundled):
+    if not portable():
+        pytest.skip("without AVX2 and FMA texts are multiplied one by one")
+    text = "A space opera about robots, three bakers and one Ñandú. " * 30
+    # Every rest by the twelve rows of a kernel, up to beyond the window.
+    texts = [text[: 7 * n + 1] for n in range(180)]
+    order = np.random.default_rng(5).permutation(len(texts))
+    found = bundled.encode([texts[n] for n in order])
+    np.testing.assert_array_equal(found, bundled.encode(texts)[order])
+    for n in (0, 1, 90, 179):
+        np.testing.assert_array_equal(found[order == n], bundled.encode([texts[n]]))
 
 
 def test_meaning_shows_in_the_vectors(bundled):

@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 
 import duckdb
+import polars as pl
 import pytest
 
 from pipelines.config import Settings, load_settings
@@ -48,19 +49,20 @@ def test_every_dbt_variable_has_the_default_of_the_settings() -> None:
     assert project["vars"] == dbt_vars(Settings())
 
 
-@pytest.mark.parametrize(("megabytes", "jobs"), [(0, "4"), (255, "4"), (257, "1")])
+@pytest.mark.parametrize(("rows", "jobs"), [(0, "4"), (8_388_608, "4"), (8_388_609, "1")])
 def test_models_are_built_one_by_one_where_one_would_fill_the_memory(
-    tmp_path: Path, megabytes: int, jobs: str
+    tmp_path: Path, rows: int, jobs: str
 ) -> None:
-    """A join takes four times the Parquet files' bytes: 256 MiB of files fill a limit of 1 GiB."""
+    """A join takes 64 bytes a row: 8,388,608 of them fill a limit of 512 MiB."""
     table = tmp_path / "version"
     table.mkdir()
-    with (table / "part.parquet").open("wb") as file:
-        file.truncate(megabytes << 20)
+    for part, count in enumerate((rows // 2, rows - rows // 2)):
+        frame = pl.select(rating=pl.repeat(1, count, dtype=pl.Int8))
+        frame.write_parquet(table / f"part-{part}.parquet")
     sources = tmp_path / "home" / "warehouse" / "sources"
     sources.mkdir(parents=True)
     (sources / "movielens_ratings").symlink_to(table)
-    settings = Settings(runtime={"home": tmp_path / "home", "memory_limit_mb": 1024})
+    settings = Settings(runtime={"home": tmp_path / "home", "memory_limit_mb": 512})
     assert dbt_environment(settings)["WAREHOUSE_JOBS"] == jobs
 
 
