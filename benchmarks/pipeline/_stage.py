@@ -5,14 +5,12 @@ from __future__ import annotations
 import json
 import sys
 
-from orchestration.definitions import build_defs
+from orchestration.defs.warehouse import model_assets
 from orchestration.headless import run_job
 
 assets = sys.argv[1:]
 if assets == ["@dbt"]:
-    layers = {"staging", "intermediate", "marts"}
-    keys = build_defs().resolve_job_def("__ASSET_JOB").asset_layer.selected_asset_keys
-    assets = sorted(k.to_user_string() for k in keys if k.path[0] in layers)
+    assets = sorted(key.to_user_string() for key in model_assets()["movies"].keys)
 report = run_job("everything", overrides={}, select=assets)
 print(
     json.dumps(

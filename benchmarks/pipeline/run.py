@@ -35,7 +35,7 @@ STAGES: dict[str, list[str]] = {
         f"raw/movielens_{t}" for t in ("movies", "ratings", "links", "tags", "rejected")
     ],
     "ingest TMDB": [f"raw/tmdb_{t}" for t in ("movies", "missing", "rejected")],
-    "dbt build (models and tests)": ["@dbt"],
+    "dbt build (models and tests of the films)": ["@dbt"],
     "marts to snapshots": [
         f"movies/{t}" for t in ("items", "interactions", "splits", "item_stats", "human_users")
     ],
@@ -51,6 +51,7 @@ PARTS = {
     "tables": list(STAGES)[:5],
     "world": list(STAGES)[:1],
     "warehouse": list(STAGES)[1:5],
+    "marts": list(STAGES)[4:5],
 }
 
 
