@@ -28,7 +28,7 @@ from sim import open_release
 
 ENCODERS = ("NumPy (bundled)", "torch, batches of 64")
 DOMAINS = ("games", "movies")
-TEXTS = 192
+TEXTS = 96
 
 
 def measure(encoder: str, home: Path, repeat: int) -> dict[str, list[float]]:
