@@ -28,7 +28,7 @@ from sim import open_release
 
 ENCODERS = ("NumPy (bundled)", "torch, batches of 64")
 DOMAINS = ("games", "movies")
-TEXTS = 96
+TEXTS = 48
 
 
 def measure(encoder: str, home: Path, repeat: int) -> dict[str, list[float]]:
