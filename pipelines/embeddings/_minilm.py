@@ -29,7 +29,8 @@ _LAYERS, _HEADS, _WINDOW = 6, 12, 256
 _EPSILON = np.float32(1e-12)
 #: Texts that a thread takes at a time, and tokens that are multiplied at once.
 _TEXTS, _TOKENS = 16, 384
-#: OpenBLAS's AVX2 kernel rounds a row by its place among twelve: every text starts a new twelve.
+#: Rows that OpenBLAS's AVX2 kernel takes at a time; a row's rounding depends on its place among
+#: them, so that every text is padded to a multiple.
 _GROUP = 12
 
 
@@ -63,11 +64,11 @@ class _Layer(NamedTuple):
 
 
 class BundledEmbedder:
-    """all-MiniLM-L6-v2 on the CPU, in float32, each text by itself.
+    """all-MiniLM-L6-v2 on the CPU, in float32.
 
     Within 1e-6 of what sentence-transformers computes. Where `pipelines.instructions.portable`
-    holds, vectors are equal bytes on every x86-64 processor, with any number of threads and any
-    other texts.
+    holds, vectors are equal bytes on every x86-64 processor, with any number of threads, and
+    whatever other texts are encoded with them.
 
     Parameters
     ----------

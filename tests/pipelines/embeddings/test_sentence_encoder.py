@@ -70,7 +70,7 @@ def test_a_vector_depends_neither_on_the_order_of_texts_nor_on_their_lengths(bun
     order = np.random.default_rng(5).permutation(len(texts))
     found = bundled.encode([texts[n] for n in order])
     np.testing.assert_array_equal(found, bundled.encode(texts)[order])
-    for n in (0, 1, 90, 179):
+    for n in range(0, 180, 11):
         np.testing.assert_array_equal(found[order == n], bundled.encode([texts[n]]))
 
 
