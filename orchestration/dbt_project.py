@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from orchestration.naming import OWNERS, SHARED, asset_key, domain_of
 from pipelines.domains import DOMAINS
 from pipelines.errors import ConfigError
 
-__all__ = ["PROJECT", "ModelNames", "dbt_executable", "manifest_path"]
+__all__ = ["PROJECT", "ModelNames", "dbt_executable", "manifest_path", "parsed_path"]
 
 _INSTALLED = Path(__file__).resolve().with_name("dbt")
 #: The dbt project: beside this file in a wheel, at the root in a checkout.
@@ -41,7 +42,7 @@ def dbt_executable() -> str:
 
 
 def manifest_path() -> Path:
-    """The parsed project's manifest; parsed again only when a source file is newer.
+    """The parsed project's manifest; parsed again when a source file is newer or dbt another.
 
     Raises :class:`ConfigError` if dbt can't parse the project.
     """
@@ -71,10 +72,14 @@ def manifest_path() -> Path:
                     where=str(PROJECT),
                     hint=" ".join(lines[-3:])[:400],
                 )
-            os.utime(manifest)
-        # dagster-dbt would copy it to every invocation; a home has its own, with its variables.
-        (target / "partial_parse.msgpack").unlink(missing_ok=True)
+            # dagster-dbt would copy it to every invocation under its own name.
+            (target / "partial_parse.msgpack").replace(parsed_path())
     return manifest
+
+
+def parsed_path() -> Path:
+    """The parsed project as dbt's invocations load it; :func:`manifest_path` writes it."""
+    return _target() / f"parsed-{version('dbt-core')}.msgpack"
 
 
 def _target() -> Path:
@@ -88,9 +93,10 @@ def _target() -> Path:
 
 
 def _fresh(manifest: Path) -> bool:
-    if not manifest.exists():
+    made = (manifest, parsed_path())
+    if not all(path.exists() for path in made):
         return False
-    written = manifest.stat().st_mtime
+    written = min(path.stat().st_mtime for path in made)
     return all(
         path.stat().st_mtime <= written
         for path in PROJECT.rglob("*")

@@ -17,6 +17,7 @@ from dagster._core.storage.runs.sqlite import sqlite_run_storage
 from filelock import FileLock
 from sqlalchemy import create_engine, event
 from sqlalchemy.engine import Engine
+from sqlalchemy.pool import QueuePool
 
 from orchestration.assets import COHORTS
 from pipelines.domains import cohort_domain
@@ -94,7 +95,7 @@ def open_instance(
     os.environ["DAGSTER_HOME"] = str(folder)
     without_pools = {"concurrency": {"pools": {"granularity": "run"}}}
     ref = InstanceRef.from_dir(str(folder), overrides={} if pools else without_pools)
-    with _rare_syncs(), _kept_engines():
+    with _kept_connections():
         # Two processes that make its databases at once leave two versions of them in one table.
         with FileLock(folder / "open.lock"):
             opened = dg.DagsterInstance.from_ref(ref)
@@ -116,52 +117,35 @@ def add_cohorts(
 _CHECKPOINT = 100
 
 
+def _nothing(close: bool = True) -> None:
+    """Keep the connections of an engine."""
+
+
 @contextmanager
-def _rare_syncs() -> Iterator[None]:
-    """Let Dagster's SQLite files wait for the disk every 100 pages, not at every event.
+def _kept_connections() -> Iterator[None]:
+    """Let Dagster's SQLite storages keep their connections and wait for the disk rarely.
 
-    Dagster opens a connection for every event; the last one to close a file writes its log back
-    and syncs, which made 9,000 syncs of a run of one domain. One idle connection per file prevents
-    it. In WAL mode a killed process loses nothing, and a power cut the last events only
-    (sqlite.org, *PRAGMA synchronous*).
+    Dagster makes an engine and a connection for every event. Connections took a tenth of the time
+    of a run of small tables, and engines, which compile every statement again, as much; the last
+    connection of a file to be closed writes the file's log back and syncs, 9,000 times in a run of
+    one domain. Kept ones sync every 100 pages: in WAL mode a killed process loses nothing, and a
+    power cut the last events only (sqlite.org, *PRAGMA synchronous*).
     """
-    held: dict[str, sqlite3.Connection] = {}
+    engines: dict[str, Engine] = {}
 
-    def hold(connection: Any, _record: Any) -> None:
-        if not isinstance(connection, sqlite3.Connection):
-            return
+    def rare_syncs(connection: sqlite3.Connection, _record: Any) -> None:
         # A file that can't be opened is the error of what reads or writes it next.
         with suppress(sqlite3.Error):
             connection.execute("PRAGMA synchronous = NORMAL")
             connection.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT}")
-            path = connection.execute("PRAGMA database_list").fetchone()[2]
-            if path and path not in held:
-                held[path] = sqlite3.connect(path, check_same_thread=False)
-            if path:
-                # It joins the log when it reads; a new file has none at its first connection.
-                held[path].execute("PRAGMA schema_version").fetchone()
-
-    event.listen(Engine, "connect", hold)
-    try:
-        yield
-    finally:
-        event.remove(Engine, "connect", hold)
-        for connection in held.values():
-            connection.close()
-
-
-@contextmanager
-def _kept_engines() -> Iterator[None]:
-    """Let Dagster's SQLite storages make one SQLAlchemy engine per file, not one per event.
-
-    A new engine compiles every statement again, a tenth of the time of a run of small tables. Their
-    connections are still opened for each event and closed after it.
-    """
-    engines: dict[str, Engine] = {}
 
     def kept(url: str, **options: Any) -> Engine:
         if url not in engines:
-            engines[url] = create_engine(url, **options)
+            engine = create_engine(url, **{**options, "poolclass": QueuePool})
+            event.listen(engine, "connect", rare_syncs)
+            # Dagster disposes of the engine after each use.
+            engine.dispose = _nothing  # type: ignore[method-assign]
+            engines[url] = engine
         return engines[url]
 
     name, storages = "create_engine", (sqlite_event_log, sqlite_run_storage)
@@ -173,6 +157,8 @@ def _kept_engines() -> Iterator[None]:
     finally:
         for module, made in zip(storages, before, strict=True):
             setattr(module, name, made)
+        for engine in engines.values():
+            Engine.dispose(engine)
 
 
 def end_dead_runs(instance: dg.DagsterInstance) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -61,6 +62,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         return (item.path != first, not heavy, need[item.path], -seconds, -heavy)
 
     items.sort(key=place)
+
+
+def pytest_collection_finish() -> None:
+    """Let no garbage collection walk through thousands of tests and the modules they import."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
 
 
 def _shared_data_folder() -> Path:

@@ -18,7 +18,7 @@ from packaging.version import Version
 
 from orchestration import dbt_program
 from orchestration.assets import automation
-from orchestration.dbt_project import PROJECT, ModelNames, manifest_path
+from orchestration.dbt_project import PROJECT, ModelNames, manifest_path, parsed_path
 from orchestration.resources import step_tags
 from orchestration.results import failure_of, table, transient_retry
 from pipelines import warehouse
@@ -147,15 +147,18 @@ def _build(
             # the DuckDB file is never of two states, and dbt starts once, not once per layer.
             names = _out_of_date(group, settings)
             command += ["--select", " ".join(names)] if names else []
+        project = _manifest()  # as dbt starts with it: its files may change while it runs
         target = dbt_program.prepared(
-            warehouse.dbt_environment(settings), f"{group}-{context.run.run_id[:7]}"
+            warehouse.dbt_environment(settings),
+            f"{group}-{context.run.run_id[:7]}",
+            parsed_path(),
         )
         invocation = dbt.cli(command, context=context, raise_on_error=False, target_path=target)
         # Rows and counts can be read once dbt has let go of the DuckDB file; checks wait with
         # the tables, or Dagster would take them for checks of the tables' last versions.
         events = _streamed(invocation)
         try:
-            warehouse.record_dbt_run(store.home, invocation.target_path)
+            warehouse.record_dbt_run(store.home, invocation.target_path, project)
         except StoreError as error:
             # dbt broke off before it could say how it went.
             full = _disk_fault(invocation, store.scratch) or full_disk_now(store.scratch)

@@ -11,9 +11,7 @@ That the DuckDB file holds these very builds is seen from its own log.
 from __future__ import annotations
 
 import hashlib
-import os
 import re
-import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -372,13 +370,22 @@ class BuildRecords:
                 )
 
 
-def record_dbt_run(home: Path | str, target_dir: Path | str | None = None) -> None:
+def record_dbt_run(
+    home: Path | str, target_dir: Path | str | None = None, manifest: Json | None = None
+) -> None:
     """Merge the artefacts of one dbt invocation into the build records.
 
     Call it after every invocation that runs models or tests, also when some of them failed, under
-    the same :func:`warehouse_lock`. Recording the same invocation twice changes nothing. The
-    artefacts ``run_results.json`` and ``manifest.json`` are in ``target_dir`` (default: that of
-    :func:`dbt_environment`).
+    the same :func:`warehouse_lock`. Recording the same invocation twice changes nothing.
+
+    Parameters
+    ----------
+    home
+        Home of the warehouse.
+    target_dir
+        Folder of ``run_results.json``; default: that of :func:`dbt_environment`.
+    manifest
+        The project as dbt built it; default: ``manifest.json`` beside the results.
 
     Raises
     ------
@@ -389,14 +396,15 @@ def record_dbt_run(home: Path | str, target_dir: Path | str | None = None) -> No
     layout = WarehouseLayout(home_path(home))
     folder = Path(target_dir) if target_dir else layout.target
     results = read_artefact(folder, "run_results.json")
-    manifest = read_artefact(folder, "manifest.json")
     invocation = results["metadata"]["invocation_id"]
-    if manifest["metadata"]["invocation_id"] != invocation:
-        raise StoreError(
-            "dbt's artefacts are of two invocations",
-            where=str(folder),
-            hint="its last invocation ran nothing; run dbt build again",
-        )
+    if manifest is None:
+        manifest = read_artefact(folder, "manifest.json")
+        if manifest["metadata"]["invocation_id"] != invocation:
+            raise StoreError(
+                "dbt's artefacts are of two invocations",
+                where=str(folder),
+                hint="its last invocation ran nothing; run dbt build again",
+            )
     links = read_links(layout)
     started = min((s for r in results["results"] if (s := _time(r, "started_at"))), default="")
     if started and not links["linked_at"] < started:
@@ -422,7 +430,6 @@ def record_dbt_run(home: Path | str, target_dir: Path | str | None = None) -> No
             records.records[domain] = {**key, "outcomes": kept}
     _merge(records, ran, invocation, lambda node: records.made_from(node, links["sources"], given))
     records.save(layout.home)
-    _keep_parsed(folder, layout.target)
 
 
 def _merge(
@@ -459,18 +466,6 @@ def _merge(
             found = records.outcome(name) if key in test["parents"] and name not in ran else None
             if found and found["status"] in ("pass", "warn"):
                 found["status"] = "out of date"
-
-
-def _keep_parsed(made: Path, kept: Path) -> None:
-    """Leave the parsed project where the next invocation starts from it instead of from SQL.
-
-    dbt itself sees whether it still fits (files, variables, profile), and parses anew if not.
-    """
-    parsed = made / "partial_parse.msgpack"
-    if made != kept and parsed.exists():
-        partial = kept / f".{parsed.name}.{os.getpid()}"
-        shutil.copyfile(parsed, partial)
-        partial.replace(kept / parsed.name)
 
 
 def _time(result: Json, name: str) -> str:

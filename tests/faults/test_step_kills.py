@@ -21,6 +21,7 @@ from support.fork_server import ForkServer
 from support.step_graph import steps_of_job, upstream
 from support.steps import StartedRun
 
+from pipelines import warehouse
 from pipelines.sources import SOURCES
 from pipelines.store import Store
 
@@ -32,10 +33,12 @@ TINY = (
     *("--set", "world.sample.users=40", "--set", "world.sample.ratings=700"),
 )
 #: A domain from files to release, and every source; the other domains are made by the same
-#: functions. Of the check steps, which share one function, the first and the last are killed.
+#: functions. Of the check steps and of the marts' steps, each of one function, the first and the
+#: last are killed.
 CHECKS = [name for name in steps_of_job("movies") if name.startswith("expect_")]
+MARTS = [name for name in steps_of_job("movies") if name.replace("_", ".", 1) in warehouse.MARTS]
 STEPS = [
-    *(n for n in steps_of_job("movies") if n not in CHECKS[1:-1]),
+    *(n for n in steps_of_job("movies") if n not in {*CHECKS[1:-1], *MARTS[1:-1]}),
     *(n for n in steps_of_job() if n.startswith("ingest_") and n not in steps_of_job("movies")),
 ]
 

@@ -12,6 +12,13 @@ from pathlib import Path
 import pytest
 
 from orchestration import dbt_program
+from orchestration.dbt_project import manifest_path, parsed_path
+
+
+@pytest.fixture(scope="module")
+def parsed() -> Path:
+    manifest_path()
+    return parsed_path()
 
 
 def _version(target: Path) -> subprocess.CompletedProcess[str]:
@@ -23,20 +30,24 @@ def _version(target: Path) -> subprocess.CompletedProcess[str]:
 
 
 def _variables(folder: Path, **others: str) -> dict[str, str]:
-    return {"DBT_TARGET_PATH": str(folder), "DBT_LOG_PATH": str(folder), **others}
+    sources = str(folder / "sources")
+    paths = {"DBT_TARGET_PATH": str(folder), "DBT_LOG_PATH": str(folder)}
+    return {**paths, "WAREHOUSE_SOURCES": sources, **others}
 
 
 @pytest.mark.faults
-def test_dbt_whose_parent_was_killed_before_it_asked_is_killed(tmp_path: Path) -> None:
-    target = dbt_program.prepared(_variables(tmp_path), "killed")
+def test_dbt_whose_parent_was_killed_before_it_asked_is_killed(
+    tmp_path: Path, parsed: Path
+) -> None:
+    target = dbt_program.prepared(_variables(tmp_path), "killed", parsed)
     # Another process is the parent by now, as after the adoption of an orphan.
     given = target / dbt_program.VARIABLES
     given.write_text(json.dumps({dbt_program.PARENT: str(os.getppid())}))
     assert _version(target).returncode == -signal.SIGKILL
 
 
-def test_dbt_of_a_living_parent_runs(tmp_path: Path) -> None:
-    done = _version(dbt_program.prepared(_variables(tmp_path), "living"))
+def test_dbt_of_a_living_parent_runs(tmp_path: Path, parsed: Path) -> None:
+    done = _version(dbt_program.prepared(_variables(tmp_path), "living", parsed))
     assert done.returncode == 0, done.stderr
     assert "duckdb" in done.stdout
 
@@ -44,14 +55,17 @@ def test_dbt_of_a_living_parent_runs(tmp_path: Path) -> None:
 def test_variables_are_those_of_the_invocation_and_not_of_the_process_that_starts_it(
     tmp_path: Path,
 ) -> None:
-    (tmp_path / "partial_parse.msgpack").write_bytes(b"parsed")
     before = dict(os.environ)
     one, two = (
-        dbt_program.prepared(_variables(tmp_path, WAREHOUSE_JOBS=jobs), "movies") for jobs in "12"
+        dbt_program.prepared(_variables(tmp_path, WAREHOUSE_JOBS=jobs), "movies", Path("parsed"))
+        for jobs in "12"
     )
     assert dict(os.environ) == before
     assert one.parent == two.parent == tmp_path
-    assert (one / "partial_parse.msgpack").read_bytes() == b"parsed"
     for target, jobs in ((one, "1"), (two, "2")):
-        given = json.loads((target / dbt_program.VARIABLES).read_text())
-        assert given == {"WAREHOUSE_JOBS": jobs, dbt_program.PARENT: str(os.getpid())}
+        assert json.loads((target / dbt_program.VARIABLES).read_text()) == {
+            "WAREHOUSE_JOBS": jobs,
+            "WAREHOUSE_SOURCES": str(tmp_path / "sources"),
+            dbt_program.PARENT: str(os.getpid()),
+            dbt_program.PARSED: "parsed",
+        }

@@ -117,7 +117,7 @@ class StartedRun:
             ended = self.process.poll()
             assert ended is None, f"ended ({ended}) before {what}: {self.output()[-2000:]}"
             assert time.monotonic() < deadline, f"{what} never started: {self.output()[-2000:]}"
-            time.sleep(0.02)
+            time.sleep(0.05)
 
 
 def start_run(
