@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import threading
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -37,31 +38,53 @@ if threading.current_thread() is threading.main_thread():
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files that take minutes go first, or one worker would end long after the other.
+def _is_heavy(item: pytest.Item) -> int:
+    """How heavy a test is by its marks; 0 for the quick ones."""
+    marks = {mark.name for mark in item.iter_markers()}
+    return 2 * bool(marks & {"integration", "ui"}) + ("slow" in marks)
 
-    With xdist this is the order of its queue (``--dist loadfile --no-loadscope-reorder``). The
-    first file makes the published home. Others that need it come after the files that do not, or
-    the second worker would wait for it.
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Quick files go first, then heavy ones, and of these faults last: what a limit cuts off.
+
+    With xdist this is the order of its queue (``--dist loadfile --no-loadscope-reorder``). The very
+    first file makes the published home, beside the quick ones; files that need it come after those
+    of their kind that do not. Heavy files go by their time limits, or one worker would end long
+    after the others.
     """
     cost: dict[Path, tuple[float, int]] = {}
     need: dict[Path, bool] = {}
+    faults: dict[Path, bool] = {}
     for item in items:
-        marks = {mark.name for mark in item.iter_markers()}
+        heavy = _is_heavy(item)
         limit = item.get_closest_marker("timeout")
         seconds = float(limit.args[0]) if limit else 0.0
-        heavy = 2 * ("integration" in marks) + ("slow" in marks)
         found = (seconds * bool(heavy), heavy)
         cost[item.path] = max(cost.get(item.path, found), found)
         fixtures = getattr(item, "fixturenames", ())
         need[item.path] = need.get(item.path, False) or "published_home" in fixtures
+        faults[item.path] = item.get_closest_marker("faults") is not None
     first = max((path for path in cost if need[path]), key=cost.__getitem__, default=None)
 
-    def place(item: pytest.Item) -> tuple[bool, bool, bool, float, int]:
-        seconds, heavy = cost[item.path]
-        return (item.path != first, not heavy, need[item.path], -seconds, -heavy)
+    def place(item: pytest.Item) -> tuple[bool, int, bool, float, int]:
+        path = item.path
+        seconds, heavy = cost[path]
+        kind = 0 if not heavy else 1 + faults[path]
+        return (path != first, kind, need[path], -seconds, -heavy)
 
     items.sort(key=place)
+
+
+#: When the time for heavy tests is over (seconds since 1970). `.ci/run` sets it, whose own time is
+#: limited and whose machine may be several times slower than another day.
+UNTIL = float(os.environ.get("TEST_UNTIL", "inf"))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip heavy tests after ``TEST_UNTIL``, with a reason that the summary counts."""
+    if time.time() > UNTIL and _is_heavy(item):
+        pytest.skip("CI's time was over: `make test` runs it")
 
 
 def pytest_collection_finish() -> None:
