@@ -134,7 +134,7 @@ def main() -> None:
             copy = home / f"{count}-{number}"
             shutil.copytree(here, copy)
             scored = [*words, "--home", str(copy), "--step", "score"]
-            done = subprocess.run(scored, check=True, capture_output=True, text=True)
+            done = subprocess.run(scored, check=True, stdout=subprocess.PIPE, text=True)
             shutil.rmtree(copy)
             found = json.loads(done.stdout.splitlines()[-1])
             print(
