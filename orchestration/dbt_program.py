@@ -82,6 +82,8 @@ def main() -> None:
     results: Any = done.result
     if hasattr(results, "write"):
         results.write(str(target / "run_results.json"))
+    if done.exception:
+        print(f"dbt: {done.exception}", file=sys.stderr)
     # dbt's own exit codes: 1 for failed nodes, 2 for what it could not run.
     sys.exit(0 if done.success else 2 if done.exception else 1)
 

@@ -171,7 +171,7 @@ def kill_at_random(home: str, folder: Path) -> dict[str, Any]:
         if not os.WIFSIGNALED(status):
             findings.append(f"kill {kill}: the driver had ended")
         in_child(lambda: end_leases(home), out)
-        if kill % 10 == 9:
+        if kill % 5 == 4:
             findings += in_child(lambda: problems(home), out)
     last = in_child(lambda: publish(home, KILLS * 1000), out)
     findings += in_child(lambda: problems(home), out)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestration import dbt_program
+from orchestration import dbt_program, dbt_project
 from orchestration.dbt_project import manifest_path, parsed_path
 
 
@@ -22,7 +22,11 @@ def parsed() -> Path:
 
 
 def _version(target: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-P", "-m", dbt_program.__name__, "--version"]
+    return _run(target, "--version")
+
+
+def _run(target: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-P", "-m", dbt_program.__name__, *words]
     env = os.environ | {"DBT_TARGET_PATH": str(target)}
     return subprocess.run(
         command, env=env, capture_output=True, text=True, check=False, timeout=300
@@ -69,3 +73,22 @@ def test_variables_are_those_of_the_invocation_and_not_of_the_process_that_start
             dbt_program.PARENT: str(os.getpid()),
             dbt_program.PARSED: "parsed",
         }
+
+
+def test_what_dbt_could_not_run_is_said(tmp_path: Path, parsed: Path) -> None:
+    target = dbt_program.prepared(_variables(tmp_path), "wrong", parsed)
+    done = _run(target, "buidl")
+    assert done.returncode == 2
+    assert "buidl" in done.stderr
+
+
+def test_project_without_its_parsed_file_is_parsed_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dbt_project, "_target", lambda: tmp_path)
+    manifest = manifest_path()
+    written = manifest.stat().st_mtime_ns
+    assert manifest_path().stat().st_mtime_ns == written
+    parsed_path().unlink()
+    assert manifest_path().stat().st_mtime_ns > written
+    assert parsed_path().exists()

@@ -1,4 +1,4 @@
-"""An agent played by a real small model for a page; several at once: `test_model_brain.py`."""
+"""An agent played by a real small model for two pages; several at once: `test_model_brain.py`."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from tests.sim.agents.test_model_brain import Encoder
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(3_600)]
 
-AGENTS, PAGES = 1, 1
+AGENTS, PAGES = 1, 2
 
 
 @pytest.fixture(scope="module")
 def played(matched, small_model: Path, tmp_path_factory: pytest.TempPathFactory):
-    """The brain and the tables of a visit of one page, and of the same visit once more."""
+    """The brain and the tables of a visit of two pages, and of the same visit once more."""
     world = AgentWorld.open(matched, pages=PAGES)
     settings = load_settings(
         overrides={
