@@ -24,8 +24,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import numpy as np
-import polars as pl
+from pipelines import instructions
+
+instructions.fix()  # as a Ray worker does, before NumPy is loaded
+
+import numpy as np  # noqa: E402
+import polars as pl  # noqa: E402
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 WIDTH = 384

@@ -168,9 +168,7 @@ class RayExecutor:
                 where="executor ray",
                 hint="install the same version of understudy on the cluster's nodes",
             ) from None
-        here = {**_versions(), **work.probe()}
-        if instructions.portable():  # builds of others claim nothing
-            here["instruction set"] = "portable"
+        here = _probe(work)
         for what in here:
             if there.get(what) != here[what]:
                 raise ConfigError(

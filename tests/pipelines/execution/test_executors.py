@@ -157,6 +157,16 @@ class TestRayExecutor(ExecutorContract):
             list(executor.map(Squares(tmp_path), pieces, lambda _: None))
         assert not list(tmp_path.iterdir())
 
+    def test_a_driver_of_another_instruction_set_is_refused_with_both_sides(
+        self, executor, pieces, tmp_path, monkeypatch
+    ):
+        # Its keys of parts would not be those of the workers.
+        monkeypatch.setenv("OPENBLAS_CORETYPE", "SkylakeX")
+        told = "instruction set is native here and portable on a worker"
+        with pytest.raises(ConfigError, match=told):
+            list(executor.map(Squares(tmp_path), pieces, lambda _: None))
+        assert not list(tmp_path.iterdir())
+
     def test_a_first_worker_that_dies_is_said_before_the_first_piece(
         self, executor, pieces, tmp_path
     ):
