@@ -74,7 +74,7 @@ VariantOption = Annotated[
     typer.Option(
         "--variant",
         show_default=False,
-        help="MovieLens archive of the folder to take, such as ml-100k.",
+        help="MovieLens archive in the data folder to use, such as ml-100k.",
     ),
 ]
 
@@ -87,8 +87,8 @@ def run(
         str,
         typer.Option(
             "--job",
-            help="everything; one domain: movies, books, games or products; personas; or a job of "
-            "the UI that makes no release, such as train_rater or train_policy.",
+            help="everything; one domain: movies, books, games or products; personas; or a UI job "
+            "that publishes no release, such as train_rater or train_policy.",
         ),
     ] = "everything",
     select: Annotated[
@@ -107,9 +107,9 @@ def run(
 ) -> None:
     """Materialise the whole DAG and publish a release of each domain.
 
-    Without options it generates the sample world and runs everything on it. What did not
-    change since the last run is reused, byte for byte. Domains without original files are
-    left out, and named.
+    Without options it generates the sample world and runs everything on it. Results that
+    did not change since the last run are reused, byte for byte. Domains without original
+    files are left out and listed.
     """
     overrides = _overrides(home, settings, data, source, variant)
     tree = open_settings(None, config, overrides)
@@ -156,7 +156,7 @@ def ui(
     home: HomeOption = None,
     config: ConfigOption = None,
 ) -> None:
-    """Start Dagster's webserver and daemon on the home; Ctrl-C stops both."""
+    """Start Dagster's webserver and daemon for the home; Ctrl-C stops both."""
     from orchestration.instance import open_instance
     from pipelines.domains import DOMAINS
     from pipelines.store.files import full_disk_errors
@@ -250,7 +250,7 @@ def plan_jobs(job: str, tree: Settings, progress: Any = None) -> Plan:
     there = [name for name in wanted if name in world.domains]
     if not there:
         raise ConfigError(
-            f"there are no files of the {job} here",
+            f"no files for the {job} here",
             where=str(world.folder),
             hint=f"found: {', '.join(sorted(world.domains))}; see docs/data.md",
         )
@@ -517,7 +517,10 @@ def _render(screen: Console, payload: dict[str, Any]) -> None:
             (f"{program} episode{of_home}", "watch a simulated user rate what it is shown"),
             (f"{program} release show{of_home}", "what was published, and how it was checked"),
             (f"{program} ui{of_home}", f"the DAG in your browser: {payload['ui']}"),
-            (f"{program} run --data <folder>{of_home}", "the same on real files (docs/data.md)"),
+            (
+                f"{program} run --data <folder>{of_home}",
+                "run the same on real files (docs/data.md)",
+            ),
         )
         width = max(len(command) for command, _ in lines)
         screen.print(

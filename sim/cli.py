@@ -48,8 +48,8 @@ def episode(
         Literal["random", "popular", "best"],
         typer.Option(
             "--policy",
-            help="Recommended items: any, the most rated, or those that the persona "
-            "would rate highest (an oracle).",
+            help="Recommended items: random, the most rated, or those that the persona would rate "
+            "highest (an oracle).",
         ),
     ] = "popular",
     persona: Annotated[
@@ -57,7 +57,7 @@ def episode(
         typer.Option(
             "--persona",
             show_default=False,
-            help="Persona id, such as persona:default:3; a sampled one is drawn if not given.",
+            help="Persona id, such as persona:default:3; default: a sampled persona is drawn.",
         ),
     ] = None,
     rater: RaterOption = "statistical",
@@ -106,13 +106,13 @@ def episodes(
     ] = 0,
     policy: Annotated[
         Literal["random", "popular"],
-        typer.Option("--policy", help="Recommended items: any unseen one, or the most rated."),
+        typer.Option("--policy", help="Recommended items: random unseen ones, or the most rated."),
     ] = "random",
     rater: RaterOption = "statistical",
     retriever: RetrieverOption = "recent",
     memory: Annotated[
         Literal["episode", "persistent"],
-        typer.Option("--memory", help="Whether memories outlast their episode."),
+        typer.Option("--memory", help="Whether memories last for one episode or persist."),
     ] = "episode",
     parquet: Annotated[
         Path | None,
@@ -128,18 +128,18 @@ def episodes(
         typer.Option(
             "--dataset",
             show_default=False,
-            help="Id of the Minari dataset; default understudy/<domain>-<policy>-v0.",
+            help="Id of the Minari dataset; default: understudy/<domain>-<policy>-v0.",
         ),
     ] = None,
     home: HomeOption = None,
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Play many episodes on a release and write them down.
+    """Play many episodes on a release and record them.
 
     JSON: {"release", "rater", "language_model", "scale", "policy", "seed", "episodes", "steps",
-    "mean_reward", "mean_length", "parquet", "minari"}; the paths are null where nothing was
-    asked for.
+    "mean_reward", "mean_length", "parquet", "minari"}; the paths are null unless
+    requested.
     """
     from sim import open_release
     from sim.environment import RecommendationVectorEnv

@@ -44,7 +44,7 @@ class Which(StrEnum):
 
 @answers_app.callback()
 def answers() -> None:
-    """The answer store: every model call made so far, found by what was asked."""
+    """The answer store: all model calls made so far, indexed by request."""
 
 
 @answers_app.command()
@@ -89,23 +89,23 @@ def stats(
 @answers_app.command()
 def show(
     key: Annotated[
-        str, typer.Argument(show_default=False, help="Key, or its first digits; none: any.")
+        str, typer.Argument(show_default=False, help="Key or its first digits; default: all.")
     ] = "",
     status: Annotated[
         list[Which] | None,
         typer.Option(show_default=False, help="Only this status; may be repeated."),
     ] = None,
     model: Annotated[
-        str, typer.Option(show_default=False, help="Only models whose name has this in it.")
+        str, typer.Option(show_default=False, help="Only models whose name contains this text.")
     ] = "",
-    limit: Annotated[int, typer.Option(min=1, help="Most answers shown.")] = 20,
+    limit: Annotated[int, typer.Option(min=1, help="Maximum number of answers shown.")] = 20,
     home: HomeOption = None,
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show stored answers, the newest first; one that is found alone, in full.
+    """Show stored answers, newest first; a single match is shown in full.
 
-    The question is shown where it was kept (serving.keep_requests).
+    The request is shown if it was stored (serving.keep_requests).
 
     JSON: {"answers": [{"key", "status", "text", "probabilities", "mass",
     "finish_reason", "prompt_tokens", "completion_tokens", "cached_tokens",
@@ -132,7 +132,7 @@ def show(
                 )
             screen.print(grid)
             if len(found) == limit:
-                screen.print(f"The newest {limit}; --limit shows more.", style="dim")
+                screen.print(f"The newest {limit} are shown; --limit shows more.", style="dim")
 
     emit(payload, render, as_json=as_json)
 
@@ -143,25 +143,25 @@ def gc(
         list[Which] | None,
         typer.Option(
             show_default=False,
-            help="Also drop all answers of this status, so that they are asked again; may be "
+            help="Also drop all answers with this status, so that the calls are repeated; may be "
             "repeated.",
         ),
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only say what would be dropped.")
+        bool, typer.Option("--dry-run", help="Only report what would be dropped.")
     ] = False,
     home: HomeOption = None,
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Drop what serves no call, merge small parts, and set corrupt parts aside.
+    """Drop unused answers, merge small parts, and move corrupt parts aside.
 
-    Dropped are failed calls, and answers that another one of the same key makes
-    useless. Others may read and write meanwhile.
+    Failed calls and answers superseded by another one with the same key are dropped.
+    Other processes may read and write meanwhile.
 
     JSON: {"answers", "superseded", "failed", "forgotten", "parts_before",
     "parts_after", "bytes_before", "bytes_after", "set_aside": [{"part",
-    "reason"}], "dry_run"}; after a dry run the counts say what would go.
+    "reason"}], "dry_run"}; in a dry run the counts are of what would be dropped.
     """
     store = _store(home, config)
     report = store.gc(forget=_statuses(forget), dry_run=dry_run)

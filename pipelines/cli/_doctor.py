@@ -205,7 +205,7 @@ def check_home(settings: Settings, home: Path) -> Finding:
             f"{home.absolute()}: {error.strerror}",
             "make it writable or set UNDERSTUDY_HOME to another folder",
         )
-    return _ok(f"{home.absolute()}" + ("" if home.is_dir() else " (will be made)"))
+    return _ok(f"{home.absolute()}" + ("" if home.is_dir() else " (will be created)"))
 
 
 def check_space(_settings: Settings, home: Path) -> Finding:
@@ -509,9 +509,9 @@ _STYLE = {"ok": "green", "warn": "yellow", "fail": "bold red"}
 def doctor(
     home: HomeOption = None, config: ConfigOption = None, as_json: JsonOption = False
 ) -> None:
-    """Check this installation, machine and language model; exit code 1 if a line fails.
+    """Check this installation, machine and language model; exit code 1 if a check fails.
 
-    If a language model is configured it is loaded and asked one question.
+    If a language model is configured, it is loaded and answers a test prompt.
 
     JSON: {"checks": [{"name", "status": "ok", "warn" or "fail", "found",
     "advice"}], "summary": {"ok", "warn", "fail"}}.

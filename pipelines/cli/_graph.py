@@ -43,7 +43,7 @@ class Format(StrEnum):
 
 @graph_app.callback()
 def graph() -> None:
-    """Export a release's knowledge graph, or see what is retrieved from it and why."""
+    """Export a release's knowledge graph, or show what is retrieved from it and why."""
 
 
 @graph_app.command()
@@ -68,7 +68,7 @@ def neighbours(
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show the items most like one, with the ratings a user goes by, and why.
+    """Show the items most similar to an item, their ratings for a user, and why.
 
     JSON: {"release", "item", "title", "user", "scale", "weights": {"pathsim",
     "user_similarity", "cosine"}, "neighbours": [{"item_id", "title", "year",
@@ -130,16 +130,19 @@ def export(
         Path,
         typer.Option("--out", help="Folder of the RecBole files, or the GraphML file."),
     ],
-    name: Annotated[str, typer.Option(help="RecBole: name of the data set.")] = "understudy",
+    name: Annotated[str, typer.Option(help="RecBole: name of the dataset.")] = "understudy",
     users: Annotated[
-        bool, typer.Option("--users", help="RecBole: also what users did and are.")
+        bool,
+        typer.Option("--users", help="RecBole: also export users' interactions and attributes."),
     ] = False,
     node: Annotated[
         str | None,
         typer.Option(show_default=False, help="GraphML: centre (default: the most rated item)."),
     ] = None,
-    hops: Annotated[int, typer.Option(min=1, help="GraphML: how far from the centre.")] = 1,
-    max_nodes: Annotated[int, typer.Option(min=1, help="GraphML: most nodes.")] = 200,
+    hops: Annotated[
+        int, typer.Option(min=1, help="GraphML: maximum distance from the centre (hops).")
+    ] = 1,
+    max_nodes: Annotated[int, typer.Option(min=1, help="GraphML: maximum number of nodes.")] = 200,
     without: Annotated[
         list[str] | None,
         typer.Option(
@@ -151,7 +154,7 @@ def export(
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Write a release's graph for other tools; hostile characters of names become %XX.
+    """Export a release's graph for other tools; special characters in names become %XX.
 
     JSON: {"release", "format", "files"} and for recbole {"triples", "links"},
     for graphml {"center", "nodes", "edges", "truncated"}.
@@ -189,7 +192,7 @@ def _recbole(
     from pipelines.graph import write_recbole
 
     if not name or name != Path(name).name or name.startswith("."):
-        raise ConfigError("not a name of a data set", where=f"--name {name}", hint="no slashes")
+        raise ConfigError("not a dataset name", where=f"--name {name}", hint="no slashes")
     made = write_recbole(triples, folder, name, domain=domain, users=users)
     files = [str(made.kg), str(made.link)]
     return {"files": files, "triples": made.triples, "links": made.links}

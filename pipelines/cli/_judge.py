@@ -29,7 +29,7 @@ judge_app = typer.Typer(no_args_is_help=True)
 
 @judge_app.callback()
 def judge() -> None:
-    """Let people judge ratings blindly: write questionnaires, aggregate what comes back."""
+    """Blind human judgement of ratings: write questionnaires, aggregate returned sheets."""
 
 
 @judge_app.command()
@@ -45,8 +45,12 @@ def export(
             "the raters of several releases on the pairs that all of them scored.",
         ),
     ] = None,
-    cases: Annotated[int, typer.Option("--n", min=1, help="Pairs of a persona and an item.")] = 10,
-    judges: Annotated[int, typer.Option("--judges", min=1, help="Questionnaires to write.")] = 1,
+    cases: Annotated[
+        int, typer.Option("--n", min=1, help="(Persona, item) pairs to judge (count).")
+    ] = 10,
+    judges: Annotated[
+        int, typer.Option("--judges", min=1, help="Questionnaires to write (count).")
+    ] = 1,
     seed: Annotated[int, typer.Option("--seed", help="Seed of the pairs and their orders.")] = 0,
     home: HomeOption = None,
     config: ConfigOption = None,
@@ -54,8 +58,8 @@ def export(
 ) -> None:
     """Write a blind questionnaire: a page and a sheet per judge, and the key for scoring.
 
-    A control that draws ratings at random is always among the raters. Keep key.json to
-    yourself, give each judge one page (it works offline in any browser) or one CSV sheet.
+    A control with random ratings is always among the raters. Keep key.json private and give
+    each judge one page (it works offline in any browser) or one CSV sheet.
 
     JSON: {"folder", "pages", "sheets", "key", "entries", "raters", "explained"}.
     """
@@ -105,7 +109,7 @@ def _render_export(screen: Console, payload: dict[str, Any]) -> None:
     screen.print(f"  {payload['entries']} entries each; raters: {', '.join(payload['raters'])}")
     if not payload["explained"]:
         screen.print("  Ratings are shown without explanations: not every rater gave them.")
-    screen.print(f"  Keep {payload['key']} to yourself; score with:")
+    screen.print(f"  Keep {payload['key']} private; score with:")
     screen.print(
         f"  understudy judge score {payload['folder']} <returned sheets>",
         soft_wrap=True,

@@ -34,20 +34,18 @@ def gc(
     ] = False,
     grace: Annotated[
         float,
-        typer.Option(
-            "--grace", min=0, help="Hours for which a version without a user is kept all the same."
-        ),
+        typer.Option("--grace", min=0, help="Hours for which an unused version is kept."),
     ] = 24.0,
     home: HomeOption = None,
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Remove what no release and no current table needs: versions, and answers of models.
+    """Remove table versions and model answers that no release or current table needs.
 
-    A version goes if no release pins it and no current table was made from
-    it. A stored answer goes with the last version that asked for it; one
-    without a record of who asked is kept and counted. Not while a run is
-    using the store. `understudy answers gc` drops failed answers.
+    A version is removed if no release pins it and no current table was made from
+    it. A stored answer is removed with the last version that used it; answers
+    without a record of their use are kept and counted. No run may be using the
+    store. `understudy answers gc` drops failed answers.
 
     JSON: {"removed", "versions": [{"dataset", "version", "bytes"}], "bytes",
     "kept", "kept_bytes", "answers": {"removed", "attributed", "unattributed"}}.
@@ -95,7 +93,7 @@ def gc(
         )
         screen.print(
             f"{answers.removed:,} answers {done}, {answers.attributed:,} kept for tables, "
-            f"{answers.unattributed:,} kept because no table is on record for them."
+            f"{answers.unattributed:,} kept because no table is recorded for them."
         )
 
     emit(payload, render, as_json=as_json)
@@ -109,10 +107,10 @@ def backup(
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Write releases, current tables, what they were made from, and answers to one file.
+    """Write releases, current tables, their upstream versions, and answers to one file.
 
-    Runs may go on. Worlds, downloads, dbt's scratch and Dagster's own
-    database are not in it.
+    Runs may continue meanwhile. Worlds, downloads, dbt's scratch files and
+    Dagster's database are not included.
 
     JSON: {"file", "releases", "versions", "files", "bytes"}.
     """

@@ -55,8 +55,8 @@ def match(
             "--personality",
             metavar="FILE",
             show_default=False,
-            help="personality-data.csv of Personality-2018, its ratings.csv beside it: judge the "
-            "Big Five of its users, and match nobody else.",
+            help="personality-data.csv of Personality-2018, with its ratings.csv in the same "
+            "folder: evaluate the Big Five traits of its users instead of matching.",
         ),
     ] = None,
     settings: SetOption = None,
@@ -64,13 +64,13 @@ def match(
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Match personas to real users from their training ratings, and judge them.
+    """Match personas to real users from their training ratings, and evaluate them.
 
     Writes the tables matched_personas and persona_candidates of the domain and the cohort of
     personas made from them; the same tables and settings give the same versions. The next
     `understudy run` puts them into the release. Figures compare matched ages and occupations with
-    those that the source tells, beside the majority class and the prior; intervals are 95 %, a
-    bootstrap over people.
+    those in the source, with the majority class and the prior as baselines; intervals are 95 %
+    (bootstrap over people).
 
     Examples:
       understudy match --domain movies --users 1000 --method statistical
@@ -108,7 +108,7 @@ def match(
         raise ContractError(
             f"{len(failed)} blocking checks failed",
             where=", ".join(failed),
-            hint="the personas are stored, but no release will take them",
+            hint="the personas are stored, but no release will include them",
         )
 
 
@@ -210,7 +210,7 @@ def _render_personality(screen: Console, payload: dict[str, Any]) -> None:
         )
     screen.print(shown)
     screen.print(
-        f"Mean absolute error on 0-1 (SimUSER, figure 11), 95 % intervals over people. "
-        f"{human_count(payload['people'])} people; {payload['repeated']} repeated ids left out. An "
-        "empty row tells no personality."
+        "Mean absolute error on 0-1 (SimUSER, figure 11), 95 % intervals over people. "
+        f"{human_count(payload['people'])} people; {payload['repeated']} repeated ids left out. "
+        "An empty row means that no personality was predicted."
     )

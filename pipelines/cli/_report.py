@@ -26,27 +26,25 @@ if TYPE_CHECKING:
 
 def report(
     release: RefArgument = "latest",
-    html: Annotated[
-        bool, typer.Option("--html", help="Write one page that needs no network.")
-    ] = False,
+    html: Annotated[bool, typer.Option("--html", help="Write a self-contained HTML page.")] = False,
     out: Annotated[
         Path | None,
         typer.Option(
             "--out",
             dir_okay=False,
             show_default=False,
-            help="File of the page; default <name>-<version>.html in the current folder.",
+            help="File of the page; default: <name>-<version>.html in the current folder.",
         ),
     ] = None,
     persona: Annotated[
         str | None,
-        typer.Option("--persona", show_default=False, help="Persona shown; default the first."),
+        typer.Option("--persona", show_default=False, help="Persona shown; default: the first."),
     ] = None,
     home: HomeOption = None,
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Report on a release: a persona, personas beside people, raters, checks, lineage, terms.
+    """Report on a release: a persona, personas versus people, raters, checks, lineage, terms.
 
     JSON: {"release", "world", "persona": {"persona_id", "description", "likes", "dislikes",
     "ratings": [{"item_id", "title", "expected", "probabilities", "why"}]},

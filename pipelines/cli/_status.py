@@ -44,9 +44,9 @@ def status(
     "bytes", "created_at", "problem"}], "releases": [{"name", "version",
     "world", "created_at", "tables", "problem"}], "unfinished": [{"path",
     "bytes", "modified_at", "in_progress"}], "disk": {"folder", "total",
-    "folders"}}, of this machine.
-    If "problem" reports damage, the rest is null. With
-    --releases "snapshots" is empty.
+    "folders"}}; disk use is that of this machine.
+    If "problem" reports damage, the other values are null. With
+    --releases, "snapshots" is empty.
     """
     settings = open_settings(home, config)
     payload = _collect(settings.runtime, tables=not releases)

@@ -28,7 +28,7 @@ __all__ = ["RootGroup", "debug_wanted", "root_app"]
 #: Exit codes of every command, in the order they are documented.
 EXIT_CODES: dict[int, str] = {
     0: "done",
-    1: "unexpected fault, or a failed `doctor` line",
+    1: "unexpected error, or a failed `doctor` check",
     2: "wrong usage or settings",
     3: "source files or services",
     4: "a contract or blocking check",

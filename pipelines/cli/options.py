@@ -129,7 +129,7 @@ SetOption = Annotated[
     ),
 ]
 #: Forms of a release's name, for the help of options and arguments.
-REF_HELP = "Release: NAME@latest, NAME@VERSION (or its start), NAME, latest, or a lock file."
+REF_HELP = "Release: NAME@latest, NAME@VERSION (a prefix is enough), NAME, latest, or a lock file."
 RefArgument = Annotated[str, typer.Argument(help=REF_HELP, autocompletion=complete_refs)]
 ReleaseOption = Annotated[
     str, typer.Option("--release", help=REF_HELP, autocompletion=complete_refs)

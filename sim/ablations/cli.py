@@ -42,7 +42,7 @@ def ablate(
             "--rater",
             show_default=False,
             help="llm: the engine of the settings (--set engine.kind=...). May be repeated. The "
-            "statistical, random and mean raters are judged in any case.",
+            "statistical, random and mean raters are always evaluated.",
         ),
     ] = None,
     model: Annotated[
@@ -50,7 +50,7 @@ def ablate(
         typer.Option(
             "--model",
             show_default=False,
-            help="With --rater llm: a model of that engine; may be repeated to compare several.",
+            help="With --rater llm: model of that engine; may be repeated to compare several.",
         ),
     ] = None,
     grid: Annotated[
@@ -58,7 +58,7 @@ def ablate(
         typer.Option("--grid", help="small: one option changed at a time; full: all of them."),
     ] = "small",
     seeds: Annotated[
-        int, typer.Option("--seeds", min=1, help="Independent seeds (count), from 0 on.")
+        int, typer.Option("--seeds", min=1, help="Independent seeds, from 0 (count).")
     ] = 3,
     cases: Annotated[
         int | None,
@@ -66,14 +66,14 @@ def ablate(
             "--cases",
             min=1,
             show_default=False,
-            help="Ask at most so many cases of each test and seed (count), spread evenly over "
-            "users; a model's full grid takes hours. Default: all.",
+            help="Maximum cases per test and seed (count), spread evenly over users; a model's "
+            "full grid takes hours. Default: all.",
         ),
     ] = None,
     sealed: Annotated[
         bool,
         typer.Option(
-            "--sealed", help="Ask the sealed half of the paraphrases too: for final runs only."
+            "--sealed", help="Also test the sealed half of the paraphrases; for final runs only."
         ),
     ] = False,
     retrieved: Annotated[
@@ -94,10 +94,10 @@ def ablate(
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Judge simulated users on hand-made tests, one configuration after the other.
+    """Evaluate simulated users on hand-made tests, one configuration at a time.
 
-    Every cell is kept in the home: a run that was stopped goes on where it was, and the same
-    run again only writes the report.
+    Every cell is cached in the home: an interrupted run resumes, and a repeated run only writes
+    the report.
 
     JSON: {"suite", "release", "seeds", "sample", "cells", "reused", "counts", "files": {...},
     "rows": [{"rater", the options, per test "score", "low", "high", ...}]}.
@@ -230,7 +230,7 @@ def _render(screen: Console, result: SuiteResult, files: dict[str, Path]) -> Non
         shown_table.add_row(*row)
     screen.print(shown_table)
     screen.print(
-        f"{result.made} cells made, {result.reused} were there. The statistical, random and mean "
+        f"{result.made} cells computed, {result.reused} reused. The statistical, random and mean "
         "raters use no language model.",
         markup=False,
     )
@@ -243,8 +243,8 @@ def _render(screen: Console, result: SuiteResult, files: dict[str, Path]) -> Non
     unreadable = sum(c.scores["aggregate"].unreadable for c in result.configurations)
     if unreadable:
         console(stderr=True).print(
-            f"{unreadable:,} replies could not be read; they are no ratings and left out. Rows "
-            "marked (!) have too many.",
+            f"{unreadable:,} replies could not be read and are left out. Rows marked (!) have too "
+            "many of them.",
             markup=False,
         )
     screen.print(f"Report: {files['html']}", markup=False)

@@ -30,7 +30,9 @@ if TYPE_CHECKING:
 
 __all__ = ["app", "brain_options"]
 
-app = typer.Typer(help="Agents that meet a recommender page by page.", invoke_without_command=True)
+app = typer.Typer(
+    help="Simulated users that visit a recommender page by page.", invoke_without_command=True
+)
 
 
 @app.callback()
@@ -38,7 +40,10 @@ def agents(
     context: typer.Context,
     cast: Annotated[
         Literal["matched", "personas"],
-        typer.Option("--cast", help="Personas of real users, with their history; or the others."),
+        typer.Option(
+            "--cast",
+            help="Personas matched to real users, with their history, or the other personas.",
+        ),
     ] = "matched",
     recommender: Annotated[
         str,
@@ -49,8 +54,10 @@ def agents(
         ),
     ] = "popular",
     number: Annotated[int, typer.Option("--agents", min=1, help="Agents (count).")] = 1_000,
-    pages: Annotated[int, typer.Option("--pages", min=1, help="Pages at most (count).")] = 5,
-    per_page: Annotated[int, typer.Option("--per-page", min=1, help="Items of a page.")] = 4,
+    pages: Annotated[
+        int, typer.Option("--pages", min=1, help="Maximum pages of a visit (count).")
+    ] = 5,
+    per_page: Annotated[int, typer.Option("--per-page", min=1, help="Items per page (count).")] = 4,
     brain: Annotated[
         str, typer.Option("--brain", help="statistical, model, random, always, or module:Class.")
     ] = "statistical",
@@ -88,9 +95,9 @@ def agents(
 ) -> None:
     """Let agents visit a recommender, and print the results.
 
-    Tables `agents`, `views`, `pages` and `memories` are written as Parquet. A run that was killed
-    goes on where it was; the same run again only prints. Where there are fewer people than agents,
-    they are played again with other seeds.
+    Tables `agents`, `views`, `pages` and `memories` are written as Parquet. A killed run resumes
+    where it stopped; a repeated run only prints. If there are fewer people than agents, people are
+    played again with other seeds.
 
     JSON: {"release", "brain", "recommender", "agents", "failed", "p_view": [value, low, high],
     "n_like", "p_like", "n_exit", "s_sat", "folder", "minari", "note", "assumed"}.

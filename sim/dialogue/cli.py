@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 __all__ = ["app"]
 
 app = typer.Typer(
-    help="Shopping dialogues: agents question a customer, sell one product, and meet the next.",
+    help="Shopping dialogues: an agent questions a customer and sells one product per episode.",
     no_args_is_help=True,
 )
 
@@ -136,15 +136,19 @@ def run(
         typer.Option(
             "--model-agent",
             show_default=False,
-            help="Agent that asks the language model of the section engine, as further rows of "
-            "the suites; may be repeated.",
+            help="Agent that asks the language model of the section engine, added to the suites "
+            "as further rows; may be repeated.",
         ),
     ] = None,
     model_seeds: Annotated[
-        int, typer.Option("--model-seeds", min=1, help="Their lifetimes per row (count).")
+        int,
+        typer.Option("--model-seeds", min=1, help="Lifetimes per row of --model-agent (count)."),
     ] = 2,
     model_episodes: Annotated[
-        int, typer.Option("--model-episodes", min=1, help="Episodes of these (count).")
+        int,
+        typer.Option(
+            "--model-episodes", min=1, help="Episodes per lifetime of --model-agent (count)."
+        ),
     ] = 3,
     out: RunOption = None,
     release: ReleaseOption = "products@latest",
@@ -155,8 +159,8 @@ def run(
 ) -> None:
     """Play lifetimes of dialogues, and write the tables and the report.
 
-    Equal seeds give every agent equal customers, choice sets and orders of products. Finished
-    lifetimes are kept in the home: the same run again plays only what is missing.
+    Every agent gets the same customers, choice sets and product orders for the same seeds.
+    Finished lifetimes are cached in the home: a repeated run plays only what is missing.
 
     Examples:
       understudy dialogue run --suite models
@@ -278,7 +282,7 @@ def _render(screen: Console, report: pl.DataFrame, payload: dict[str, Any]) -> N
             shown.add_row(str(name), *(_figure(found.get(metric)) for metric in _SHOWN))
         screen.print(shown)
     screen.print(
-        "\nMeans over lifetimes; intervals stand in the report. gap closed: 0 is random, 1 the "
+        "\nMeans over lifetimes; intervals are in the report. gap closed: 0 is random, 1 the "
         "oracle; slope: normalised regret per episode.",
         markup=False,
     )
@@ -342,7 +346,9 @@ def show(
     row: Annotated[
         str | None,
         typer.Option(
-            "--run", show_default=False, help="Start of the column `run`: agents may have several."
+            "--run",
+            show_default=False,
+            help="Prefix of the column `run`, as an agent may have several runs.",
         ),
     ] = None,
     out: RunOption = None,
@@ -453,10 +459,10 @@ def play(
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Be the agent: ask questions in your own words, then sell a product (BIEL, fig. 17).
+    """Play the agent: ask questions in your own words, then sell a product (BIEL, fig. 17).
 
-    A line is a question, a number alone sells that product, an empty line leaves. After the sale
-    you see the scores that agents never see.
+    Enter a question, the number of a product to sell it, or an empty line to quit. After the sale
+    you see the scores, which agents never see.
 
     JSON (the conversation goes to standard error): {"regrets": points of each episode,
     "mean_regret": null without one}.
@@ -553,8 +559,8 @@ def tasks(
 ) -> None:
     """Write tasks for post-training as JSON lines: a prompt, and an opaque `task`.
 
-    `sim.dialogue.ShoppingTools` plays them; by default customers and categories are seen ones, so
-    that the test customers stay unseen.
+    `sim.dialogue.ShoppingTools` plays them; by default customers and categories are drawn from
+    the seen ones, so that the test customers stay unseen.
 
     A line is {"prompt": [{"role", "content"}], "task"}. JSON: the list of these; with --out
     {"tasks": count, "file"}.

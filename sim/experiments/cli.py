@@ -44,8 +44,7 @@ def experiment(
         typer.Option(
             "--brain",
             show_default=False,
-            help="model, or module:Class; may be repeated. random and statistical are played in "
-            "any case.",
+            help="model, or module:Class; may be repeated. random and statistical always run.",
         ),
     ] = None,
     option: Annotated[
@@ -68,13 +67,18 @@ def experiment(
         ),
     ] = None,
     number: Annotated[int, typer.Option("--agents", min=1, help="Agents (count).")] = 1_000,
-    pages: Annotated[int, typer.Option("--pages", min=1, help="Pages at most (count).")] = 5,
-    per_page: Annotated[int, typer.Option("--per-page", min=1, help="Items of a page.")] = 4,
+    pages: Annotated[
+        int, typer.Option("--pages", min=1, help="Maximum pages of a visit (count).")
+    ] = 5,
+    per_page: Annotated[int, typer.Option("--per-page", min=1, help="Items per page (count).")] = 4,
     model_agents: Annotated[
         int, typer.Option("--model-agents", min=1, help="Agents played by a model (count).")
     ] = 20,
     model_pages: Annotated[
-        int, typer.Option("--model-pages", min=1, help="Their pages at most (count).")
+        int,
+        typer.Option(
+            "--model-pages", min=1, help="Maximum pages of a visit for these agents (count)."
+        ),
     ] = 2,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Seed.")] = 0,
     out: Annotated[
@@ -89,9 +93,9 @@ def experiment(
 ) -> None:
     """Run experiments on simulated users, with baselines and intervals.
 
-    `list` prints their questions. Visits and results are kept in the home: the same run again
+    `list` prints their questions. Visits and results are cached in the home: a repeated run
     computes only what is missing. Reports are Markdown, CSV and one HTML page with the figures.
-    Where too little is there for figures, the report says so; a single experiment then fails.
+    If there is too little data for figures, the report says so; a single experiment then fails.
 
     Examples:
       understudy experiment list
@@ -202,9 +206,9 @@ def _render(screen: Console, payload: dict[str, Any]) -> None:
         for note in one["notes"]:
             screen.print(note, markup=False)
     screen.print(
-        f"\nRelease {payload['release']}; {payload['made']} results computed, "
-        f"{payload['reused']} were there. Rows of source statistical and baseline use no language "
-        "model; intervals stand in the report.",
+        f"\nRelease {payload['release']}; {payload['made']} results computed, {payload['reused']} "
+        "reused. Rows of source statistical and baseline use no language model; intervals are in "
+        "the report.",
         markup=False,
     )
     screen.print(f"Report: {payload['files']['html']}", markup=False)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["app"]
 
 app = typer.Typer(
-    help="Fit recommenders on a release and judge them on held-out ratings of people.",
+    help="Fit recommenders on a release and evaluate them on people's held-out ratings.",
     no_args_is_help=True,
 )
 
@@ -53,20 +53,26 @@ def evaluate(
     release: ReleaseOption = "latest",
     split: Annotated[
         Literal["test", "validation"],
-        typer.Option("--split", help="Held-out split; choose settings on validation."),
+        typer.Option("--split", help="Held-out split; tune settings on validation."),
     ] = "test",
     k: Annotated[int, typer.Option("--k", min=1, help="Length of each list (items).")] = 20,
     against: Annotated[
-        str, typer.Option("--against", help="Recommender that differences are taken from.")
+        str, typer.Option("--against", help="Recommender that the others are compared with.")
     ] = "popular",
     users: Annotated[
         int | None,
         typer.Option(
-            "--users", min=1, show_default=False, help="People at most (count); default everybody."
+            "--users",
+            min=1,
+            show_default=False,
+            help="Maximum number of people (count); default: all.",
         ),
     ] = None,
     seed: Annotated[
-        int, typer.Option("--seed", min=0, help="Of models, of the draw of people, of intervals.")
+        int,
+        typer.Option(
+            "--seed", min=0, help="Seed of the models, the sample of people and the intervals."
+        ),
     ] = 0,
     option: Annotated[
         list[str] | None,
@@ -82,13 +88,13 @@ def evaluate(
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Judge recommenders on held-out ratings of people, beside baselines.
+    """Evaluate recommenders on people's held-out ratings, with baselines.
 
     Each recommender is fitted on the training split and asked for k items per person. Items
-    that the person rated in training (and in validation, when judged on test) are masked.
+    that the person rated in training (and in validation, when evaluated on test) are masked.
     Recall@k is the share of held-out items in the list; NDCG@k also counts how early they come.
-    Intervals are 95 %, a bootstrap over people; differences are paired by person, so an
-    interval that leaves 0 out is a difference.
+    Intervals are 95 % (bootstrap over people); differences are paired by person, so an
+    interval that excludes 0 shows a difference.
 
     Examples:
       understudy recommend evaluate --recommender ease --recommender als

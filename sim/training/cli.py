@@ -60,7 +60,11 @@ def train(
     users: Annotated[
         int | None,
         setting_option(
-            "--users", "training.users", "Personas evaluated on at most", unset="all", min=2
+            "--users",
+            "training.users",
+            "Maximum number of personas evaluated on",
+            unset="all",
+            min=2,
         ),
     ] = None,
     evaluate_every: Annotated[
@@ -68,7 +72,7 @@ def train(
         setting_option(
             "--evaluate-every",
             "training.evaluate_every",
-            "Steps between points of the curve",
+            "Steps between points of the evaluation curve",
             min=1,
         ),
     ] = None,
@@ -85,7 +89,7 @@ def train(
         ),
     ] = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on from the latest checkpoint of the folder.")
+        bool, typer.Option("--resume", help="Resume from the latest checkpoint in the folder.")
     ] = False,
     checkpoint: Annotated[
         Path | None,
@@ -93,7 +97,7 @@ def train(
             "--checkpoint",
             dir_okay=False,
             show_default=False,
-            help="Go on from this checkpoint (.pt) instead.",
+            help="Resume from this checkpoint (.pt) instead.",
         ),
     ] = None,
     settings: SetOption = None,
@@ -103,9 +107,9 @@ def train(
 ) -> None:
     """Train recommendation policies on a release and compare them with baselines.
 
-    The table has the ceiling (an oracle that knows every expected rating), the best list that is
-    the same for everybody, and the share of the headroom between them that a policy earns.
-    Policies, checkpoints, TensorBoard logs, curves and pictures go to a folder. Ctrl-C writes a
+    The table has the ceiling (an oracle that knows every expected rating), the best common list
+    (the same for everybody), and the share of the headroom between them that a policy earns.
+    Policies, checkpoints, TensorBoard logs, curves and plots go to a folder. Ctrl-C writes a
     checkpoint that --resume continues from.
 
     JSON: {"release", "rater", "language_model", "note", "scale", "algo", "steps",
@@ -162,7 +166,7 @@ def train(
         except Stopped as stopped:
             console(stderr=True).print(
                 f"stopped at {stopped.steps:,} steps; the checkpoint is {stopped.path}; "
-                "the same command with --resume goes on",
+                "the same command with --resume continues",
                 markup=False,
                 soft_wrap=True,
             )
@@ -226,7 +230,7 @@ def _print(report: TrainingReport, folder: Path) -> None:
         screen.print()
     for line in report.sentences():
         screen.print(line, markup=False, soft_wrap=True)
-    screen.print(f"Policies, curves and pictures: {folder}", markup=False, soft_wrap=True)
+    screen.print(f"Policies, curves and plots: {folder}", markup=False, soft_wrap=True)
 
 
 def _shown(figure: Any) -> str:

@@ -51,7 +51,7 @@ def test_domains_without_files_are_left_out_of_the_plan_and_named(
 def test_a_domain_that_was_asked_for_by_name_is_an_error_that_says_what_is_there(
     steam_only: Path, tmp_path: Path
 ) -> None:
-    with pytest.raises(ConfigError, match=r"no files of the books here.*found: games"):
+    with pytest.raises(ConfigError, match=r"no files for the books here.*found: games"):
         plan_jobs("books", _settings(steam_only, tmp_path / "home"))
 
 

@@ -63,7 +63,7 @@ def test_people_too_alike_for_a_release_are_an_error_that_names_the_check(home: 
     shown = " ".join(result.output.split())
     assert "blocking checks failed: " in shown
     assert "descriptions_distinct" in shown
-    assert "no release will take them" in shown
+    assert "no release will include them" in shown
 
 
 def test_personality_is_judged_beside_the_constant_median(home: Path, tmp_path: Path) -> None:

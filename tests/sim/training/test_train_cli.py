@@ -108,7 +108,7 @@ def test_ctrl_c_leaves_a_checkpoint_that_resume_goes_on_from(home: Path, tmp_pat
     os.kill(process.pid, signal.SIGINT)
     _, printed = process.communicate(timeout=120)
     assert process.returncode == 130, printed
-    assert "--resume goes on" in printed
+    assert "--resume continues" in printed
     (kept,) = checkpoints(out / "seed-0" / "checkpoints")
     assert str(kept.path) in printed.replace("\n", "")
     wanted = ["--steps", str(kept.steps + 256), "--evaluate-every", "1000000", "--resume"]
