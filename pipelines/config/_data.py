@@ -18,11 +18,11 @@ class AmazonData(Section):
 
     edition: Literal["auto", "2018", "2023"] = Field(
         "auto",
-        description="Edition of the published files to read; `auto` reads what is there "
-        "(an item in both is taken from the later one).",
+        description="Edition of the published files to read; `auto` reads all that are there (an "
+        "item in both is taken from the later one).",
     )
     categories: tuple[str, ...] = Field(
-        (), description="Categories by file name, such as `Books`; none named: all that are there."
+        (), description="Categories by file name, such as `Books`; default: all that are there."
     )
     reviews: tuple[str, ...] = Field(
         (), description="Review files by path or URL, instead of the world's folder."
@@ -53,18 +53,18 @@ class TaxonomyData(Section):
 
 
 class DataSettings(Section):
-    """Variant and place of each source's original files (their contents are hashed, not these)."""
+    """Variant and location of each source's original files (only their contents are hashed)."""
 
     identity: ClassVar[bool] = False
 
     max_unpack_ratio: int = Field(
         200,
         ge=2,
-        description="Bytes that a byte of a compressed file may unpack to, from 64 MiB on; more "
-        "is refused as a decompression bomb (CSV and JSON pack about 4:1 to 15:1).",
+        description="Maximum compression ratio of a file that unpacks to over 64 MiB; more is "
+        "refused as a decompression bomb (CSV and JSON compress about 4:1 to 15:1).",
     )
     max_unpacked_gb: float = Field(
-        1000.0, gt=0, description="Size that a compressed file may unpack to (GB)."
+        1000.0, gt=0, description="Maximum unpacked size of a compressed file (GB)."
     )
     amazon: AmazonData = Field(default_factory=AmazonData, description="Amazon reviews.")
     steam: SteamData = Field(default_factory=SteamData, description="Steam games and reviews.")
@@ -85,7 +85,7 @@ class TraitSettings(Section):
     conformity: Ends = Field(
         (0.25, 0.8),
         description="Quantiles of the mean squared difference at which the high and the medium "
-        "tier of conformity end: small differences follow the others (as in Agent4Rec's code).",
+        "tier of conformity end: small differences mean high conformity (as in Agent4Rec's code).",
     )
     diversity: Ends = Field(
         (0.33, 0.66),
@@ -95,7 +95,7 @@ class TraitSettings(Section):
     pickiness: tuple[float, float] = Field(
         (3.5, 4.5),
         description="Mean ratings (on 1-5) from which a user is moderately picky and not picky; "
-        "below the first extremely picky (SimUSER, appendix A).",
+        "below the first, extremely picky (SimUSER, appendix A).",
     )
 
     @field_validator("activity", "conformity", "diversity", "pickiness")
@@ -119,8 +119,8 @@ class BooksSettings(Section):
     full_catalogue: int = Field(
         10_000,
         ge=1,
-        description="Books from which `min_category_size` is asked in full; in a catalogue of "
-        "fewer the demand shrinks in proportion (count). 1 asks it of every catalogue.",
+        description="Number of books from which `min_category_size` applies in full; in a smaller "
+        "catalogue it shrinks in proportion (count). 1 applies it to every catalogue.",
     )
 
 
@@ -134,23 +134,24 @@ class GamesSettings(Section):
 
     hours: tuple[float, float] = Field(
         (2.0, 20.0),
-        description="Hours played at which some and much time begin; up to the first Steam takes "
-        "a game back.",
+        description="Hours played at which `some` and `much` playtime begin; Steam refunds a game "
+        "up to the first.",
     )
     recommended: tuple[Stars, Stars, Stars] = Field(
         (3, 4, 5), description="Ratings of a recommended game (stars), by time played."
     )
     not_recommended: tuple[Stars, Stars, Stars] = Field(
         (1, 2, 2),
-        description="Ratings of a game that is not recommended (stars), by time played: who "
-        "played it for long and warns of it did not like it either.",
+        description="Ratings of a game that is not recommended (stars), by time played; a long "
+        "playtime does not make it a good rating.",
     )
     review_year: int | None = Field(
         None,
         ge=2003,
         le=2100,
-        description="Year of reviews whose date has none (`Posted July 3.`): Steam leaves out the "
-        "year in which the page was read. Not set: such reviews are left out, and counted.",
+        description="Year of reviews whose date has none (`Posted July 3.`), as Steam omits the "
+        "year in which the page was crawled. Default: such reviews are left out and "
+        "counted.",
     )
 
     @model_validator(mode="after")
@@ -170,40 +171,40 @@ class ProductsSettings(Section):
 
     excluded: tuple[str, ...] = Field(
         ("Books", "Kindle_Store", "Movies_and_TV"),
-        description="Amazon categories, by file name, that are no products here: books and films "
-        "are domains of their own.",
+        description="Amazon categories, by file name, that are not products here: books and films "
+        "are separate domains.",
     )
     sample: int = Field(
         100_000,
         ge=0,
-        description="Products drawn over all categories in proportion to their sizes (count; "
-        "BIEL draws 100 000); 0 takes every product.",
+        description="Products sampled over all categories in proportion to their sizes (count; "
+        "BIEL: 100 000); 0: every product.",
     )
-    seed: int = Field(13, ge=0, description="Seed of the draw.")
+    seed: int = Field(13, ge=0, description="Seed of the sample.")
     essential: tuple[Literal["title", "description", "features", "price", "brand"], ...] = Field(
         ("title", "description"),
         description="Fields without which a product is dropped; a field that no record of a file "
-        "has is not asked of that file, and this is reported.",
+        "has is not required of that file, which is reported.",
     )
     cut_levels: int = Field(
-        2, ge=0, le=10, description="Levels from the top of the tree that are no choice sets."
+        2, ge=0, le=10, description="Levels from the top of the tree that are not choice sets."
     )
     min_category_size: int = Field(
-        15, ge=1, description="Categories with fewer products are no choice sets (count)."
+        15, ge=1, description="Categories with fewer products are not choice sets (count)."
     )
     choice_set_size: int = Field(
         50,
         ge=2,
-        description="Products of a choice set that shoppers are shown at most (count; BIEL's "
-        "mean); of larger sets a seeded draw.",
+        description="Maximum products of a choice set shown to shoppers (count; BIEL's mean); "
+        "larger sets are sampled with the seed.",
     )
     min_similarity: Share = Field(
         0.5,
-        description="Least similarity of two names of which one has all words of the other, or "
+        description="Minimum similarity of two names of which one has all words of the other, or "
         "contains it (rapidfuzz's ratio, 0-1).",
     )
     bridge_first: bool = Field(
         True,
-        description="Whether a path may begin below the tree's top level, where exactly one "
-        "category fits its first level.",
+        description="Whether a path may begin below the tree's top level if exactly one category "
+        "matches its first level.",
     )

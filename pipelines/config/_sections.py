@@ -42,13 +42,13 @@ class WorldSettings(Section):
     )
     folder: Path | None = Field(
         None,
-        description="Folder with original files in the documented shape (docs/data.md); "
+        description="Folder with original files in the documented layout (docs/data.md); "
         "overrides `source`. Only the files' contents are hashed, never this path.",
     )
     variant: Literal["auto", "ml-latest-small", "ml-25m", "ml-32m", "ml-1m", "ml-100k"] = Field(
         "auto",
-        description="MovieLens archive to take from `folder`; `auto` takes the only one, "
-        "or ml-latest-small if there are several.",
+        description="MovieLens archive to use from `folder`; `auto`: the only one, or "
+        "ml-latest-small if there are several.",
     )
     sample: SampleSettings = Field(
         default_factory=SampleSettings, description="The sample world's size and seed."
@@ -97,8 +97,8 @@ class PersonaSettings(Section):
     )
     domain: Literal["movies", "books", "games", "products"] = Field(
         "movies",
-        description="Domain whose items the configured cohort likes, if its name begins "
-        "with no domain (`books-2026` says it itself).",
+        description="Domain whose items the configured cohort likes, unless the cohort's name "
+        "begins with one (such as `books-2026`).",
     )
     genres: Literal["sampled", "model"] = Field(
         "sampled",
@@ -107,9 +107,9 @@ class PersonaSettings(Section):
     )
     reader: Literal["statistical", "model"] = Field(
         "statistical",
-        description="Reader of the texts of imported personas: `statistical` by rules when they "
-        "are rated, `model` asks the engine of the section `engine` by closed choices and fills "
-        "their fields.",
+        description="Reader of the texts of imported personas: `statistical` applies rules at "
+        "rating time, `model` asks the engine of the section `engine` closed "
+        "questions and fills the personas' fields.",
     )
     style: Literal["free", "slots"] = Field(
         "free",
@@ -119,20 +119,23 @@ class PersonaSettings(Section):
     temperature: float | None = Field(
         None,
         ge=0,
-        description="Of a model's draw; 0 takes the most probable token throughout. Default of "
-        "this and the next three: what suits a model fetched by name, else 1, 1, 0 and 1.",
+        description="Sampling temperature; 0 is greedy decoding. Default of this and the next "
+        "three: recommended values of a model fetched by name, else 1, 1, 0 and 1.",
     )
     top_p: float | None = Field(
-        None, gt=0, le=1, description="Share of the probability that is drawn from."
+        None,
+        gt=0,
+        le=1,
+        description="Nucleus sampling: share of the probability that tokens are drawn from.",
     )
     min_p: float | None = Field(
         None,
         ge=0,
         le=1,
-        description="Least probability of a token, as a share of the most probable one's.",
+        description="Minimum probability of a token, relative to the most probable one.",
     )
     repetition_penalty: float | None = Field(
-        None, gt=0, description="Above 1: earlier tokens are drawn less often."
+        None, gt=0, description="Repetition penalty; above 1, earlier tokens are drawn less often."
     )
     gates: Literal["rules", "perplexity", "none"] = Field(
         "rules",
@@ -146,8 +149,8 @@ class PersonaSettings(Section):
     max_tokens: int | None = Field(
         None,
         ge=1,
-        description="Room for a model's reply (tokens); default: the longest legal reply. Less "
-        "is refused, so that no reply can be cut.",
+        description="Maximum length of a model's reply (tokens); default: the longest valid "
+        "reply. A smaller value is refused, so that no reply is truncated.",
     )
 
     @model_validator(mode="after")
@@ -201,17 +204,18 @@ class ScoringSettings(Section):
     rater: Annotated[str, AfterValidator(_rater)] = Field(
         "statistical",
         description="Rater of the scores: `statistical` needs no model, `llm` asks the engine of "
-        "the section `engine`, `ensemble` averages the raters of `ensemble`, `replay` repeats "
-        "stored scores, `surrogate` answers as the rater that it was learned from (section "
-        "`surrogate`); `random` and `mean` are baselines; `module:Class` is one of your own. Of "
-        "products in choice sets: `facets` reads stated tastes, `text` similarity of texts, "
-        "`words` the words of the description, `listwise` asks the engine about a whole set.",
+        "the section `engine`, `ensemble` averages the raters of `ensemble`, `replay` "
+        "repeats stored scores, `surrogate` is a model learned from a rater's scores "
+        "(section `surrogate`); `random` and `mean` are baselines; `module:Class` is "
+        "your own. For products in choice sets: `facets` uses stated tastes, `text` "
+        "the similarity of texts, `words` the words of the description, `listwise` "
+        "asks the engine about a whole set.",
     )
     taste: Literal["drawn", "mean"] = Field(
         "drawn",
         description="Taste of a persona for `rater: statistical`: `drawn` from the covariance of "
-        "people's tastes given what it states, fixed by its id and `seed`; `mean`, the mean of "
-        "these draws, which makes personas alike (for ablation).",
+        "people's tastes given the persona's stated ones, fixed by its id and `seed`; "
+        "`mean`, the mean of these draws, which makes personas alike (for ablation).",
     )
     scale: Literal["1-5", "1-10", "0-9", "one-ten", "0-100"] = Field(
         "1-10",
@@ -228,35 +232,35 @@ class ScoringSettings(Section):
     system: str | None = Field(
         None,
         min_length=1,
-        description="Role of the model, instead of the built-in text; the rules about scale "
-        "and reply follow it in any case.",
+        description="Role of the model, instead of the built-in text; the rules about scale and "
+        "reply always follow it.",
     )
     system_role: bool = Field(
         True,
-        description="Whether the model's chat template knows a system message; off puts its text "
-        "at the head of the first user message.",
+        description="Whether the model's chat template supports a system message; otherwise its "
+        "text starts the first user message.",
     )
     layout: Literal["letter", "plain", "ledger"] = Field(
         "letter",
         description="Layout of a model's prompt: `letter` with role, rules, tagged blocks and the "
-        "plot; `plain`, a few lines without these, for models too small for long instructions; "
-        "`ledger`, past ratings and the item as lines of one form (what a rating model is trained "
-        "on).",
+        "plot; `plain`, a few lines without these, for models too small for long "
+        "instructions; `ledger`, past ratings and the item as lines of the same form "
+        "(the training format of rating models).",
     )
     calibration: str = Field(
         "none",
         description="Calibration of the rater `llm`: `none`; `model`, the `calibration.json` "
-        "beside the model's files; or a JSON file of that form. Answers are stored as given.",
+        "beside the model's files; or a JSON file of that form. Answers are stored uncalibrated.",
     )
     history: int = Field(
         10,
         ge=0,
         le=10_000,
-        description="Past ratings in a model's prompt at most, the latest of those given (count).",
+        description="Maximum past ratings in a model's prompt, the latest of those given (count).",
     )
     explain: bool = Field(
         False,
-        description="Whether a model also writes why, in a call of its own beside each score.",
+        description="Whether a model also explains each score, in a separate call.",
     )
     explained: Share = Field(
         1.0,
@@ -267,16 +271,16 @@ class ScoringSettings(Section):
         2_000,
         ge=1,
         le=10_000_000,
-        description="Held-out human ratings at most that a rater which asks a model is judged on "
-        "in `rater_report` (count).",
+        description="Maximum held-out human ratings that a rater which asks a model is evaluated "
+        "on in `rater_report` (count).",
     )
     ensemble: tuple[EnsembleMember, ...] = Field(
         (), description="Raters that `rater: ensemble` averages, each with equal weight."
     )
     replay: str | None = Field(
         None,
-        description="Rater whose scores `rater: replay` repeats (the column `rater`); default: the "
-        "only ones.",
+        description="Rater whose scores `rater: replay` repeats (the column `rater`); default: "
+        "the only rater.",
     )
     max_pairs: int = Field(
         200_000,
@@ -287,13 +291,14 @@ class ScoringSettings(Section):
     plan: Literal["stratified", "exposure"] = Field(
         "stratified",
         description="Items of a persona above `max_pairs`: `stratified`, equal parts of popular, "
-        "less popular and rare items; `exposure`, drawn as people choose what they watch.",
+        "less popular and rare items; `exposure`, drawn by the model of what people "
+        "choose to watch.",
     )
     shards: int = Field(
         8,
         ge=1,
         le=4096,
-        description="Pieces that a cohort's pairs are scored and resumed in, by item (count).",
+        description="Shards in which a cohort's pairs are scored and resumed, by item (count).",
     )
     seed: int = Field(11, ge=0, description="Seed of the pair sample and of sampled ratings.")
 
@@ -337,13 +342,13 @@ class ProductScoringSettings(ScoringSettings):
 
 
 class GraphSettings(Section):
-    """Edges of the knowledge graph, and similarity read from it."""
+    """Edges of the knowledge graph, and similarity computed from it."""
 
     liked_from: float = Field(
-        4.0, ge=1, le=5, description="Ratings from here up are `liked` (on a 1-5 scale; SimUSER D)."
+        4.0, ge=1, le=5, description="Minimum rating for `liked` (on a 1-5 scale; SimUSER D)."
     )
     disliked_to: float = Field(
-        2.0, ge=1, le=5, description="Ratings up to here are `disliked` (on a 1-5 scale)."
+        2.0, ge=1, le=5, description="Maximum rating for `disliked` (on a 1-5 scale)."
     )
     alpha: Share = Field(
         0.8,
@@ -357,42 +362,43 @@ class GraphSettings(Section):
         50, ge=1, le=1000, description="Neighbours per item in the table of similar items (count)."
     )
     max_path_length: int = Field(
-        4, ge=2, le=4, description="Relations of the longest meta-path that is used (SimUSER D)."
+        4, ge=2, le=4, description="Maximum length of a meta-path (relations; SimUSER D)."
     )
     raters_per_item: int = Field(
         5000,
         ge=1,
-        description="Raters of an item that count at most in the table of similar items (by hash).",
+        description="Maximum raters per item counted in the table of similar items (sampled by "
+        "hash).",
     )
 
 
 class QualitySettings(Section):
-    """Bounds of the checks on whole datasets."""
+    """Thresholds of the checks on whole datasets."""
 
     min_tmdb_coverage: Share = Field(
-        0.4, description="Least share of items with a plot text before publishing is blocked."
+        0.4, description="Minimum share of items with a plot text; below it, publishing is blocked."
     )
     max_row_drop: Share = Field(
         0.5,
-        description="Largest share of rows a table may lose against the last release of the "
-        "same world before publishing is blocked.",
+        description="Maximum share of rows that a table may lose against the last release of the "
+        "same world; above it, publishing is blocked.",
     )
     max_drift: Share = Field(
         0.2,
-        description="Largest total variation distance of the rating histogram against the last "
-        "release of the same world before publishing is blocked.",
+        description="Maximum total variation distance of the rating histogram from the last "
+        "release of the same world; above it, publishing is blocked.",
     )
     max_near_duplicates: Share = Field(
         0.02,
-        description="Largest share of personas whose description another one nearly repeats "
-        "(embedding cosine of 0.97 or more) before publishing is blocked.",
+        description="Maximum share of personas with a near-duplicate description (embedding "
+        "cosine of 0.97 or more); above it, publishing is blocked.",
     )
     max_taste_ratio: float = Field(
         2.0,
         ge=1,
-        description="Largest factor between personas and people in item x person share and "
-        "split-half covariance (the nearest value of its 95 % interval) before publishing is "
-        "blocked.",
+        description="Maximum factor between personas and people in item x person share and "
+        "split-half covariance (the nearest value of its 95 % interval); above it, "
+        "publishing is blocked.",
     )
 
 
@@ -412,9 +418,9 @@ class CaptionSettings(Section):
     captioner: str = Field(
         "statistical",
         min_length=1,
-        description="Captioner of posters: `statistical` (facts of the pixels), "
-        "`model` (the engine of the section `engine`, which must take images), or `module:Class` "
-        "of your own.",
+        description="Captioner of posters: `statistical` (pixel statistics), `model` (the engine "
+        "of the section `engine`, which must support images), or `module:Class` of "
+        "your own.",
     )
 
 
@@ -432,7 +438,7 @@ class MatchingSettings(Section):
         "model), `model` (the engine of the section `engine`), or `module:Class` of your own.",
     )
     users: int = Field(
-        1_000, ge=1, description="Users that are matched per domain, drawn by hash (count)."
+        1_000, ge=1, description="Users matched per domain, sampled by hash (count)."
     )
     candidates: int = Field(
         5,
@@ -444,7 +450,7 @@ class MatchingSettings(Section):
         50,
         ge=1,
         le=1_000,
-        description="Training items that candidates are read from (count; 25 in Agent4Rec).",
+        description="Training items that candidates are derived from (count; 25 in Agent4Rec).",
     )
     subsets: int = Field(
         3,
@@ -456,8 +462,7 @@ class MatchingSettings(Section):
         50,
         ge=1,
         le=1_000,
-        description="Items of a list (count); half of a user's items where there are fewer than "
-        "two lists of them.",
+        description="Items per list (count); half of a user's items if they do not fill two lists.",
     )
     others: int = Field(
         30,
@@ -469,13 +474,14 @@ class MatchingSettings(Section):
         1.0,
         ge=0,
         le=2,
-        description="Of a model's candidates and summaries; ratings are expectations.",
+        description="Sampling temperature of a model's candidates and summaries; ratings are "
+        "expectations.",
     )
     seed: int = Field(
-        17, ge=0, description="Seed of folds, lists, candidates and the draw of users."
+        17, ge=0, description="Seed of folds, lists, candidates and the sample of users."
     )
     scored: bool = Field(
-        False, description="Whether cohorts of matched personas enter `score_plan`, and are scored."
+        False, description="Whether cohorts of matched personas enter `score_plan` and are scored."
     )
 
 
@@ -496,9 +502,9 @@ class TrainingSettings(Section):
     )
     rater: Literal["statistical", "replay", "surrogate", "llm"] = Field(
         "statistical",
-        description="Rater of recommended items: `statistical` needs no language model, "
-        "`replay` draws from the release's stored scores, `surrogate` asks a model of them, "
-        "`llm` the engine of the section `engine`.",
+        description="Rater of recommended items: `statistical` needs no language model, `replay` "
+        "draws from the release's stored scores, `surrogate` uses a model learned "
+        "from them, `llm` asks the engine of the section `engine`.",
     )
     algo: Literal["a2c", "ppo", "trpo", "dqn"] = Field(
         "a2c", description="Algorithm (SUBER, appendix F); docs/training.md has its settings."
@@ -507,7 +513,7 @@ class TrainingSettings(Section):
         200_000,
         ge=1,
         le=1_000_000_000,
-        description="Steps of all environments together (count); SUBER trains for 1,600,000.",
+        description="Total steps over all environments (count); SUBER trains for 1,600,000.",
     )
     seeds: tuple[int, ...] = Field(
         (0, 1, 2),
@@ -518,23 +524,23 @@ class TrainingSettings(Section):
         None,
         ge=1,
         le=65_536,
-        description="Environments that are stepped together (count); default: 32.",
+        description="Environments stepped together (count); default: 32.",
     )
     gamma: Share = Field(
         0.0,
-        description="Discount factor. 0: what is recommended does not change how long a persona "
-        "stays, so that later ratings only add noise; SUBER has 0.975.",
+        description="Discount factor. 0 by default: recommendations do not change how long a "
+        "persona stays, so later ratings only add noise; SUBER has 0.975.",
     )
     components: int = Field(
         16,
         ge=1,
         le=4096,
-        description="Principal components of the text vectors among the features of items and "
-        "personas, at most (count).",
+        description="Maximum principal components of the text vectors among the features of items "
+        "and personas (count).",
     )
     length_limit: int = Field(200, ge=1, le=10_000, description="Longest episode (steps).")
     leave_probability: Share = Field(
-        0.025, description="That a persona leaves after a step (SUBER's code)."
+        0.025, description="Probability that a persona leaves after a step (SUBER's code)."
     )
     retriever: Literal["none", "recent", "features", "embedding", "graph"] = Field(
         "recent", description="How past items are selected for the rater."
@@ -542,8 +548,8 @@ class TrainingSettings(Section):
     retrieved: int = Field(10, ge=0, le=1_000, description="Past items selected (count).")
     scale_reward: bool = Field(
         True,
-        description="Give the learner rewards from -1 to 1 instead of ratings; the best policy is "
-        "the same, and the critic's errors don't drown the actor's gradients.",
+        description="Train on rewards from -1 to 1 instead of ratings; the best policy is the "
+        "same, but the critic's errors don't drown the actor's gradients.",
     )
     evaluate_every: int = Field(
         20_000, ge=1, description="Steps between two points of the evaluation curve (count)."
@@ -552,7 +558,7 @@ class TrainingSettings(Section):
     users: int | None = Field(
         None,
         ge=2,
-        description="Personas that policies are evaluated on at most (count); default: all of the "
+        description="Maximum personas that policies are evaluated on (count); default: all of the "
         "domain.",
     )
 
@@ -567,8 +573,8 @@ class TuningSettings(Section):
     base: str = Field(
         "none",
         min_length=1,
-        description="Model that is trained: `none`, a small one from random weights; else a folder "
-        "or the name of a fetched checkpoint, which is adapted by LoRA.",
+        description="Base model: `none` trains a small one from random weights; else a folder or "
+        "the name of a fetched checkpoint, which is adapted by LoRA.",
     )
     hold_out_users: Share = Field(
         0.1, description="Share of people, by hash, who are in no training row."
@@ -577,31 +583,36 @@ class TuningSettings(Section):
         0.05, description="Share of items, by hash, that are in no training row."
     )
     window: int = Field(
-        56, ge=2, le=80, description="Lines of a training window, and of a history (count)."
+        56, ge=2, le=80, description="Lines per training window and per history (count)."
     )
     cuts: int = Field(
         6,
         ge=1,
         le=64,
-        description="Cuts of the ratings into windows; each has every training rating once "
-        "(count).",
+        description="Passes that cut the ratings into windows at different positions; each has "
+        "every training rating once (count).",
     )
     width: int = Field(64, ge=16, le=512, multiple_of=16, description="Width of the model.")
     layers: int = Field(2, ge=1, le=12, description="Layers of the model (count).")
-    steps: int = Field(4_000, ge=1, description="Optimiser steps at most (count).")
-    batch: int = Field(4, ge=1, description="Rows of 1,024 tokens in a step (count).")
+    steps: int = Field(4_000, ge=1, description="Maximum optimiser steps (count).")
+    batch: int = Field(4, ge=1, description="Rows of 1,024 tokens per step (count).")
     rate: float = Field(3e-3, gt=0, description="Highest learning rate.")
-    dropout: Share = Field(0.1, description="Of the embeddings and of the last states.")
+    dropout: Share = Field(
+        0.1, description="Dropout of the embeddings and of the last hidden states."
+    )
     every: int = Field(
-        150, ge=1, description="Steps between two looks at the validation loss (count)."
+        150, ge=1, description="Steps between evaluations of the validation loss (count)."
     )
     looked_at: int = Field(
-        2_000, ge=1, description="Validation ratings of a look, of whole people (count, about)."
+        2_000,
+        ge=1,
+        description="Validation ratings per evaluation, all those of sampled people "
+        "(count, approximate).",
     )
     patience: int = Field(
-        4, ge=1, description="Looks without a lower loss after which training ends (count)."
+        4, ge=1, description="Evaluations without a lower loss after which training stops (count)."
     )
-    seed: int = Field(23, ge=0, description="Seed of cuts, weights, order and dropout.")
+    seed: int = Field(23, ge=0, description="Seed of windows, weights, order and dropout.")
 
 
 class SurrogateSettings(Section):
@@ -614,16 +625,15 @@ class SurrogateSettings(Section):
 
     teacher: str | None = Field(
         None,
-        description="Rater whose scores are learned from (the column `rater`); default: the only "
-        "ones.",
+        description="Rater whose scores are learned (the column `rater`); default: the only rater.",
     )
     rank: int = Field(32, ge=1, le=256, description="Factors of personas and items (count).")
-    sweeps: int = Field(15, ge=1, le=200, description="Passes over the pairs at most (count).")
+    sweeps: int = Field(15, ge=1, le=200, description="Maximum passes over the pairs (count).")
     hold_out_personas: Share = Field(
-        0.1, description="Share of personas, by hash, that are in no pair that is learned from."
+        0.1, description="Share of personas, by hash, whose pairs are all held out."
     )
     hold_out_items: Share = Field(
-        0.05, description="Share of items, by hash, that are in no pair that is learned from."
+        0.05, description="Share of items, by hash, whose pairs are all held out."
     )
     hold_out_pairs: Share = Field(
         0.05, description="Share of the other pairs that are held out, by hash."
@@ -632,13 +642,13 @@ class SurrogateSettings(Section):
         0,
         ge=0,
         le=10,
-        description="Rounds in which the teacher is asked, with histories, about states that a "
-        "policy visits (count); 0: memories change nothing.",
+        description="Rounds in which the teacher rates, with histories, states that a policy "
+        "visits (count); 0: memories have no effect.",
     )
     visited: int = Field(
-        5_000, ge=100, le=10_000_000, description="States that a round asks about (count, about)."
+        5_000, ge=100, le=10_000_000, description="States per round (count, approximate)."
     )
-    seed: int = Field(29, ge=0, description="Seed of what is held out and of visits.")
+    seed: int = Field(29, ge=0, description="Seed of the held-out sets and the visits.")
     snapshot: str = Field(
         "latest",
         pattern=r"^(latest|[0-9a-f]{16})$",
@@ -646,8 +656,8 @@ class SurrogateSettings(Section):
     )
     allow_below_floor: bool = Field(
         False,
-        description="Whether environments open a surrogate for kinds of pairs on which it is not "
-        "shown to be better than a mean; their episodes then carry a warning.",
+        description="Whether environments accept a surrogate for kinds of pairs on which it is "
+        "not shown to be better than a mean; their episodes then carry a warning.",
     )
 
 
@@ -662,30 +672,31 @@ class DialogueSettings(Section):
         40,
         ge=1,
         le=1_000_000,
-        description="Lifetimes per configuration (count; BIEL: 40, 60 of the suite `planning`).",
+        description="Lifetimes per configuration (count; BIEL: 40, and 60 for the suite "
+        "`planning`).",
     )
-    episodes: int = Field(10, ge=1, le=1_000, description="Episodes of a lifetime (count).")
+    episodes: int = Field(10, ge=1, le=1_000, description="Episodes per lifetime (count).")
     max_questions: int = Field(
-        20, ge=0, le=100, description="Questions of an episode at most (count)."
+        20, ge=0, le=100, description="Maximum questions per episode (count)."
     )
     min_best: float = Field(
         60.0,
         ge=0,
         le=100,
-        description="Best score below which a customer does not shop in a set (points).",
+        description="Minimum best score of a choice set that a customer shops in (points).",
     )
     tau: float = Field(
         10.0,
         ge=0,
         le=1_000,
-        description="Temperature of the statistical customer's answers (points); at 0 the most "
-        "probable one is given.",
+        description="Temperature of the statistical customer's answers (points); 0: the most "
+        "probable answer.",
     )
     delta: float = Field(
         5.0,
         ge=-100,
         le=100,
-        description="Points that *no preference* has above the mean value of a facet.",
+        description="Advantage of *no preference* over the mean value of a facet (points).",
     )
     unfaithful: Share = Field(
         0.0, description="Share of the statistical customer's answers that are wrong."
@@ -694,13 +705,13 @@ class DialogueSettings(Section):
         350,
         ge=1,
         le=100_000,
-        description="Train personas that a statistical agent's belief is over, at most (count).",
+        description="Maximum train personas in a statistical agent's belief (count).",
     )
     question_cost: float = Field(
         0.5,
         ge=0,
         le=100,
-        description="Expected gain below which `dp` asks no more (points).",
+        description="Expected gain below which `dp` stops asking (points).",
     )
 
 
@@ -716,9 +727,11 @@ class TmdbSettings(Section):
         "TMDB_TOKEN. A token in a file is refused.",
     )
     concurrency: int = Field(16, ge=1, le=64, description="Requests in flight (count).")
-    timeout: float = Field(20.0, gt=0, description="Limit for one request (seconds).")
-    retries: int = Field(5, ge=0, le=20, description="Further tries after a transient fault.")
-    max_wait: float = Field(60.0, gt=0, description="Longest honoured Retry-After (seconds).")
+    timeout: float = Field(20.0, gt=0, description="Timeout of a request (seconds).")
+    retries: int = Field(5, ge=0, le=20, description="Retries after a transient error (count).")
+    max_wait: float = Field(
+        60.0, gt=0, description="Maximum Retry-After that is honoured (seconds)."
+    )
 
 
 class RuntimeSettings(Section):
@@ -733,9 +746,9 @@ class RuntimeSettings(Section):
         "~/.cache/understudy/homes (XDG_CACHE_HOME).",
     )
     memory_limit_mb: int = Field(
-        4096, ge=256, description="DuckDB's memory limit (MiB); it spills to disk above it."
+        4096, ge=256, description="DuckDB's memory limit (MiB); above it, DuckDB spills to disk."
     )
-    threads: int = Field(0, ge=0, le=1024, description="Worker threads; 0 takes every core.")
+    threads: int = Field(0, ge=0, le=1024, description="Worker threads; 0: one per core.")
     executor: Literal["auto", "in_process", "multiprocess", "k8s"] = Field(
         "auto",
         description="Where the steps of a run are executed: `in_process` (one after the other), "
@@ -748,30 +761,31 @@ class RuntimeSettings(Section):
         ge=0,
         le=1024,
         description="Steps that the executor `multiprocess` runs at the same time (count); 0: as "
-        "many as there are cores. Where a language model is asked, one step at a time loads it.",
+        "many as there are cores. Only one step at a time loads a language model.",
     )
     instructions: Literal["portable", "native"] = Field(
         "portable",
         description="Instruction set of NumPy, SciPy and Arrow where tables are made: `portable` "
-        "(AVX2, BLAS on one thread) gives equal bytes on every x86-64 processor, `native` what the "
-        "processor has, as other builds. Read when a process starts, from the environment only: "
+        "(AVX2, BLAS on one thread) gives identical bytes on every x86-64 processor; "
+        "`native` uses all instructions of this processor, and its tables are "
+        "different builds. Read when a process starts, from the environment only: "
         "UNDERSTUDY_RUNTIME__INSTRUCTIONS.",
     )
     embed_batch: int = Field(
         64,
         ge=1,
-        description="Texts per batch (count) of encoders other than the bundled one, which takes "
-        "each text by itself.",
+        description="Texts per batch (count) for encoders other than the bundled one, which "
+        "encodes each text separately.",
     )
     ui_port: int = Field(3000, ge=1, le=65535, description="Port of the Dagster UI.")
     automation: bool = Field(
         False,
-        description="Whether Dagster's daemon makes what became stale by itself, once the checks "
-        "of what it is made from have passed.",
+        description="Whether Dagster's daemon automatically rebuilds stale assets once the checks "
+        "of their inputs have passed.",
     )
     failure_webhook: SecretStr | None = Field(
         None,
-        description="Address that Dagster's daemon posts a JSON to when a run has failed, from the "
+        description="URL that Dagster's daemon posts JSON to when a run fails, from the "
         "environment only: UNDERSTUDY_RUNTIME__FAILURE_WEBHOOK.",
     )
 
@@ -782,7 +796,7 @@ class RuntimeSettings(Section):
 
 
 class ExecutionSettings(Section):
-    """Executor of scores and similar items, in this process or on a cluster; in no version."""
+    """Executor of scores and similar items, local or on a cluster; never part of a version."""
 
     identity: ClassVar[bool] = False
 
@@ -793,10 +807,10 @@ class ExecutionSettings(Section):
     )
     address: str = Field(
         "",
-        description="Ray cluster: `host:port` of one that this machine is a node of, "
-        "`ray://host:10001`, or empty to start one of this machine's cores.",
+        description="Ray cluster: `host:port` of a cluster that this machine is a node of, "
+        "`ray://host:10001`, or empty to start a local one on this machine's cores.",
     )
-    cpus: float = Field(1.0, gt=0, description="Cores that a piece takes on a worker.")
+    cpus: float = Field(1.0, gt=0, description="CPU cores per piece on a worker.")
     max_rounds: int = Field(
-        3, ge=1, le=20, description="Times that a piece is run at most if its worker dies (count)."
+        3, ge=1, le=20, description="Maximum runs of a piece if its worker dies (count)."
     )
