@@ -53,12 +53,12 @@ def rating(low: float, high: float) -> Any:
 
 def scale(*names: str) -> Any:
     """The column that names each rating's scale, one of ``names``."""
-    return column("Scale of the source: lowest and highest rating.", isin=list(names))
+    return column("Rating scale of the source: lowest and highest rating.", isin=list(names))
 
 
 def rated_at() -> Any:
     """The column of a rating's time."""
-    return column("When (UTC).", unit="microseconds")
+    return column("Time of the rating (UTC).", unit="microseconds")
 
 
 def tier(description: str) -> Any:
@@ -67,11 +67,11 @@ def tier(description: str) -> Any:
 
 
 class Splits(Model):
-    """The per-user split of interactions by time: no later interaction is in an earlier part."""
+    """Per-user split of interactions by time: no later interaction is in an earlier split."""
 
     user_id: pl.String = column(USER)
     item_id: pl.String = column(ITEM)
-    split: pl.String = column("Part.", isin=["train", "validation", "test"])
+    split: pl.String = column("Split.", isin=["train", "validation", "test"])
 
 
 class ItemStats(Model):
@@ -81,16 +81,20 @@ class ItemStats(Model):
     ratings: pl.Int64 = column("Ratings (count).", ge=0)
     mean_rating: pl.Float64 = column("Mean rating.", null=True, ge=0.5, le=5, unit="stars")
     train_ratings: pl.Int64 = column("Ratings in the training split (count).", ge=0)
-    train_mean_rating: pl.Float64 = column("Their mean.", null=True, ge=0.5, le=5, unit="stars")
-    popularity_rank: pl.Int64 = column("1 is the most rated; ties by id.", ge=1)
+    train_mean_rating: pl.Float64 = column(
+        "Mean rating in the training split.", null=True, ge=0.5, le=5, unit="stars"
+    )
+    popularity_rank: pl.Int64 = column(
+        "Rank by number of ratings; 1 is the most rated, ties by id.", ge=1
+    )
 
 
 class HumanUsers(Model):
-    """The human users of the source; traits that the source lacks are null, never invented."""
+    """Human users of the source; attributes that the source lacks are null, never invented."""
 
     user_id: pl.String = column(USER, unique=True)
     ratings: pl.Int64 = column("Ratings given (count).", ge=1)
-    mean_rating: pl.Float64 = column("Mean of them.", ge=0.5, le=5, unit="stars")
+    mean_rating: pl.Float64 = column("Mean rating given.", ge=0.5, le=5, unit="stars")
     first_rated_at: TIME = column("First rating (UTC).")
     last_rated_at: TIME = column("Last rating (UTC).")
     age_band: pl.String = column("Age band of the source.", null=True)
@@ -99,42 +103,42 @@ class HumanUsers(Model):
 
 
 class UserTraits(Model):
-    """Habits of each human user (Agent4Rec 2.1.1, SimUSER 3.2.1); ratings are taken to 1-5 first.
+    """Habits of each human user (Agent4Rec 2.1.1, SimUSER 3.2.1), with ratings converted to 1-5.
 
     Thresholds of the tiers are quantiles of all users of the domain (settings ``traits``).
     """
 
     user_id: pl.String = column(USER, unique=True)
     activity: pl.Int64 = column("Interactions (count).", ge=1)
-    activity_tier: pl.String = tier("Its tier among the users of the domain.")
+    activity_tier: pl.String = tier("Tier among the users of the domain.")
     conformity: pl.Float64 = column(
-        "Mean squared difference of the ratings from the items' means: small for "
-        "those who rate as others do; 6 decimals.",
+        "Mean squared difference of the ratings from the items' means: small for users who rate "
+        "like others; 6 decimals.",
         ge=0,
         le=16,
         unit="stars squared",
         within="0-16",
     )
-    conformity_tier: pl.String = tier("Its tier; `high` is for the smallest differences.")
-    diversity: pl.Int64 = column("Different genres among the items (count).", ge=0)
-    diversity_tier: pl.String = tier("Its tier among the users of the domain.")
+    conformity_tier: pl.String = tier("Conformity tier; `high` is for the smallest differences.")
+    diversity: pl.Int64 = column("Distinct genres among the items (count).", ge=0)
+    diversity_tier: pl.String = tier("Tier among the users of the domain.")
     diversity_80: pl.Int64 = column(
-        "Most frequent genres while their cumulative share of the items' genres is at "
-        "most 0.8 (Agent4Rec's code; count); 0 where one genre has more.",
+        "Most frequent genres whose cumulative share of the items' genres is at most 0.8 "
+        "(Agent4Rec's code; count); 0 if one genre exceeds it.",
         ge=0,
     )
-    diversity_80_tier: pl.String = tier("Its tier among the users of the domain.")
+    diversity_80_tier: pl.String = tier("Tier among the users of the domain.")
     mean_rating: pl.Float64 = column(
         "Mean of the ratings; 6 decimals.", ge=1, le=5, unit="stars, 1-5"
     )
     pickiness: pl.String = column(
-        "By mean rating (SimUSER, appendix A).",
+        "Pickiness by mean rating (SimUSER, appendix A).",
         isin=["extremely_picky", "moderately_picky", "not_picky"],
     )
 
 
 class TrainingTraits(UserTraits):
-    """Habits of each human user in the training split alone: the traits of simulated users.
+    """Habits of each human user in the training split only: the traits of simulated users.
 
     Formulas, thresholds and columns are those of ``user_traits``; item means and counts are of
     training ratings, so that nothing of a held-out rating is in them.

@@ -12,17 +12,17 @@ class RaterReport(Model):
     """Figures of raters and baselines on held-out human ratings, with 95 % intervals."""
 
     split: pl.String = column(
-        "Held-out ratings: `user`, the latest tenth of each person's, the "
-        "earlier ones being its history; `cold`, the same with nothing known of the person; "
-        "`time`, those after one point in time for everybody.",
+        "Held-out ratings: `user`, the latest tenth of each person's ratings, with the earlier "
+        "ones as history; `cold`, the same without any information on the person; `time`, ratings "
+        "after one point in time for everybody.",
         isin=["user", "cold", "time"],
     )
     predictor: pl.String = column(
-        "Rater or baseline; `no votes`: fitted without the votes of others (TMDB's)."
+        "Rater or baseline; `no votes`: fitted without public votes (TMDB's)."
     )
     kind: pl.String = column(
-        "`rater`; `baseline`, fitted on the same people; `floor`, a rater that knows "
-        "nothing of the person.",
+        "`rater`; `baseline`, fitted on the same people; `floor`, a baseline that knows nothing "
+        "of the person.",
         isin=["rater", "baseline", "floor"],
     )
     metric: pl.String = column(
@@ -33,15 +33,15 @@ class RaterReport(Model):
         isin=["rmse", "mae", "ndcg@10", "pairwise", "ece", "similarity", "nll", "rmse_difference"],
     )
     # A log-likelihood of 21 nats per rating is that of a probability of one in a billion.
-    value: pl.Float64 = column("The figure.", ge=-5, le=21)
+    value: pl.Float64 = column("Value of the metric.", ge=-5, le=21)
     low: pl.Float64 = column("Lower end of its 95 % interval (bootstrap over users).", ge=-5, le=21)
     high: pl.Float64 = column("Upper end of its 95 % interval.", ge=-5, le=21)
     ratings: pl.Int64 = column("Held-out ratings predicted (count).", ge=1)
-    users: pl.Int64 = column("Users who gave them (count).", ge=1)
+    users: pl.Int64 = column("Users who gave these ratings (count).", ge=1)
     failed: pl.Int64 = column(
-        "Ratings that the rater gave no answer for; not in the figures (count).", ge=0
+        "Ratings without an answer of the rater, excluded from the figures (count).", ge=0
     )
-    statistical: pl.Boolean = column("Whether it needs no language model.")
+    statistical: pl.Boolean = column("Whether the predictor needs no language model.")
 
 
 #: The contract; a domain's dataset is ``<domain>.rater_report``.
@@ -49,18 +49,18 @@ RATER_REPORT = Contract("rater_report", RaterReport, ("split", "predictor", "met
 
 
 class Population(Model):
-    """Personas beside people on the same lists of items: figures with 95 % intervals."""
+    """Personas versus people on the same lists of items: figures with 95 % intervals."""
 
     figure: pl.String = column(
-        "Figure: shares of the variance of ratings (`item_person_share` is taste), "
-        "covariance of users' genre deviations between random halves of their ratings, liked minus "
-        "disliked genres, users' means and standard deviations with KS distances, slope on "
-        "popularity, 1 - total variation, agreement of the correlations between genres, and what "
-        "ten items earn: each persona's own best (`oracle`), the best common list, any; `headroom` "
-        "is the first minus the second. `watched` is the mean rating of what people watched, by "
-        "personas who would watch it (`_any`: by all alike), `choice_gap` people's mean above it; "
-        "`exposure_` figures are areas under the ROC curve of held-out choices, beside those of "
-        "popularity alone.",
+        "Figure: shares of the variance of ratings (`item_person_share` is taste), covariance of "
+        "users' genre deviations between random halves of their ratings, liked minus disliked "
+        "genres, users' means and standard deviations with KS distances, slope on popularity, 1 - "
+        "total variation, agreement of the correlations between genres, and the mean rating of "
+        "ten items: each persona's own best (`oracle`), the best common list, any; `headroom` is "
+        "the first minus the second. `watched` is the mean rating of what people watched, by "
+        "personas who would watch it (`_any`: by all equally), `choice_gap` people's mean minus "
+        "it; `exposure_` figures are areas under the ROC curve of held-out choices, next to those "
+        "of popularity alone.",
         isin=[
             "choice_gap",
             "choice_gap_any",
@@ -95,17 +95,17 @@ class Population(Model):
         ],
     )
     unit: pl.String = column(
-        "Unit; points are those of the scores' scale.",
+        "Unit; points are on the scores' scale.",
         isin=["share", "points", "points²", "distance", "correlation", "slope"],
     )
-    personas_value: pl.Float64 = column("Of personas.", null=True)
+    personas_value: pl.Float64 = column("Value for personas.", null=True)
     personas_low: pl.Float64 = column(
         "Lower end of its 95 % interval (bootstrap over personas).", null=True
     )
     personas_high: pl.Float64 = column("Upper end of that interval.", null=True)
     people_value: pl.Float64 = column(
-        "Of people; for distances, `similarity` and `genre_correlation` that of random "
-        "halves of the people.",
+        "Value for people; for distances, `similarity` and `genre_correlation`, the value between "
+        "random halves of the people.",
         null=True,
     )
     people_low: pl.Float64 = column(
@@ -113,7 +113,7 @@ class Population(Model):
     )
     people_high: pl.Float64 = column("Upper end of that interval.", null=True)
     ratio: pl.Float64 = column(
-        "Personas' over people's value, of the figures that are bounded.", null=True
+        "Personas' value divided by people's, for figures that a check bounds.", null=True
     )
     ratio_low: pl.Float64 = column("Lower end of its 95 % interval.", null=True)
     ratio_high: pl.Float64 = column("Upper end of its 95 % interval.", null=True)
@@ -122,7 +122,7 @@ class Population(Model):
     )
     personas: pl.Int64 = column("Personas compared (count).", ge=1)
     people: pl.Int64 = column("People compared (count).", ge=1)
-    ratings: pl.Int64 = column("Ratings on either side (count).", ge=1)
+    ratings: pl.Int64 = column("Ratings on each side (count).", ge=1)
 
 
 #: The contract; a domain's dataset is ``<domain>.population``.

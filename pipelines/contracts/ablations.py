@@ -19,14 +19,14 @@ _SERIES = "Name of the series, in lower case, such as `toy story`."
 
 
 class SuitePersonas(Personas):
-    """Hand-made test personas, with what each is for (SUBER, appendix C)."""
+    """Hand-made test personas, with the purpose of each (SUBER, appendix C)."""
 
     suite: pl.String = column(
         "Test that the persona is for: taste in genres, or rating everything alike.",
         isin=["genres", "raters"],
     )
     group: pl.String = column(
-        "The genre that it rates high and everything else low; or `high` or `low`."
+        "Genre that the persona rates high while it rates all else low; or `high` or `low`."
     )
 
 
@@ -48,7 +48,7 @@ class Series(Model):
     title: pl.String = column("Title of the item.", str_length={"min_value": 1})
     basis: pl.String = column("Basis of the series.", isin=["collection", "title", "keyword"])
     position: pl.Int64 = column("Place in the series by year, then id.", ge=1)
-    held_out: pl.Boolean = column("Whether it is the item that is asked about.")
+    held_out: pl.Boolean = column("Whether the item is held out for the question.")
 
 
 class SeriesCases(Model):
@@ -57,12 +57,12 @@ class SeriesCases(Model):
     draw: pl.Int64 = column(_DRAW, ge=0)
     series: pl.String = column(_SERIES)
     persona_id: pl.String = column(_PERSONA)
-    item_id: pl.String = column("The held-out item of the series, asked about.")
+    item_id: pl.String = column("Held-out item of the series, which the question is about.")
     history: pl.List(pl.String) = column(
-        "Items rated before, oldest first; never the one that is asked about."
+        "Items rated before, oldest first; never the one in question."
     )
     ratings: pl.List(pl.Float64) = column(
-        "Their ratings: the item's mean rounded, or null for items of the series, "
+        "Ratings of these items: the item's mean rounded, or null for items of the series, "
         "which are rated high in one question and low in the other.",
         unit="stars, on the suite's scale",
         within="1-10 (movies), 1-5 (books)",
@@ -87,10 +87,10 @@ class HumanCases(Model):
     rating: pl.Float64 = column("Rating by the person, on `scale`.", ge=0.5, le=5)
     scale: pl.String = column("Scale of the source.", isin=["0.5-5", "1-5"])
     history: pl.List(pl.String) = column(
-        "Items that the person rated in the training split, the latest, oldest first; "
-        "never empty and never the one that is asked about."
+        "Items that the person rated in the training split, the latest, oldest first; never empty "
+        "and never the one in question."
     )
-    ratings: pl.List(pl.Float64) = column("Their ratings, on `scale`.")
+    ratings: pl.List(pl.Float64) = column("Ratings of these items, on `scale`.")
 
 
 class Scores(Model):
@@ -99,7 +99,7 @@ class Scores(Model):
     cell: pl.String = column("Key of the configuration (hex).", str_length=64)
     rater: pl.String = column("Rater; `statistical` needs no language model.")
     scale: pl.String = column("Rating scale.")
-    shots: pl.String = column("Worked examples, or `-` if the rater sees none.")
+    shots: pl.String = column("Worked examples, or `-` if the rater uses none.")
     system: pl.String = column("`default` or `custom`, or `-`.")
     retrieval: pl.String = column("Retriever of past items, or `-`.")
     perturbation: pl.String = column("Noise on the rating.", isin=["none", "greedy", "gaussian"])
@@ -112,28 +112,28 @@ class Scores(Model):
     )
     score: pl.Float64 = column(
         "Share of drawn ratings that are a success, or 1 - total variation; mean over "
-        "seeds; null where there was no case with a rating.",
+        "seeds; null if no case has a rating.",
         null=True,
         ge=0,
         le=1,
     )
     low: pl.Float64 = column("Lower end of the 95 % interval over users (bootstrap).", null=True)
-    high: pl.Float64 = column("Its upper end.", null=True)
+    high: pl.Float64 = column("Upper end of that interval.", null=True)
     seeds_low: pl.Float64 = column(
         "Lower end of the 95 % interval over seeds (Student's t).", null=True
     )
-    seeds_high: pl.Float64 = column("Its upper end.", null=True)
+    seeds_high: pl.Float64 = column("Upper end of that interval.", null=True)
     expected: pl.Float64 = column(
-        "The score without the luck of the draw: mean probability of success, or the "
-        "similarity of the mean distribution.",
+        "Score without sampling noise: mean probability of success, or the similarity of the mean "
+        "distribution.",
         null=True,
         ge=0,
         le=1,
     )
     cases: pl.Int64 = column("Cases over all seeds (count).", ge=0)
-    users: pl.Int64 = column("Users that the interval is over (count).", ge=0)
+    users: pl.Int64 = column("Users in the interval (count).", ge=0)
     unreadable: pl.Int64 = column("Cases without a rating, left out of the score (count).", ge=0)
-    flagged: pl.Boolean = column("Whether so many that the score means little.")
+    flagged: pl.Boolean = column("Whether there are too many of these for a meaningful score.")
 
 
 def _of(domain: str) -> dict[str, Contract]:

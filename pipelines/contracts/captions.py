@@ -25,14 +25,14 @@ class Captions(Model):
         description="Caption, in one line; null unless `ok`.",
     )
     captioner: pl.String = pa.Field(
-        description="Captioner: `statistical` (facts of the pixels), a model's id, or a "
+        description="Captioner: `statistical` (pixel statistics), a model's id, or a "
         "plug-in's name."
     )
     image_sha256: pl.String = pa.Field(
         nullable=True,
         str_matches=r"^[0-9a-f]{64}$",
-        description="SHA-256 (hex) of the poster's file; null where there is none or it is too "
-        "large to be read.",
+        description="SHA-256 (hex) of the poster's file; null if there is none or it is too large "
+        "to read.",
     )
     status: pl.String = pa.Field(
         isin=list(CAPTION_STATUSES),

@@ -19,7 +19,7 @@ _RUN = "Configuration of the run (hex): agent, customer, setting, cell, feedback
 _SEED = "Seed of the lifetime."
 _EPISODE = "Episode of the lifetime, from 1."
 _POINTS = {"unit": "points, 0-100"}
-_STATED = "The same as a language model states it, in words; null for other agents."
+_STATED = "The same, stated by a language model in words; null for other agents."
 
 
 def _probability(description: str) -> Any:
@@ -40,7 +40,7 @@ class DialogueEpisodes(Model):
     feedback: pl.String = pa.Field(
         isin=["none", "regret", "stars", "text"], description="Form of feedback."
     )
-    memory: pl.Boolean = pa.Field(description="Whether the agent keeps past episodes.")
+    memory: pl.Boolean = pa.Field(description="Whether the agent remembers past episodes.")
     seed: pl.Int64 = pa.Field(ge=0, description=_SEED)
     episode: pl.Int64 = pa.Field(ge=1, description=_EPISODE)
     persona_id: pl.String = pa.Field(description="Persona of the customer.")
@@ -50,11 +50,15 @@ class DialogueEpisodes(Model):
         description="Customer and category: whether agents may use their scores.",
     )
     questions: pl.Int64 = pa.Field(ge=0, description="Questions asked (count).")
-    repeated: pl.Int64 = pa.Field(ge=0, description="Of them asked before in the episode (count).")
-    unmatched: pl.Int64 = pa.Field(ge=0, description="Of them without a facet (count).")
+    repeated: pl.Int64 = pa.Field(
+        ge=0, description="Questions already asked in the episode (count)."
+    )
+    unmatched: pl.Int64 = pa.Field(ge=0, description="Questions that match no facet (count).")
     item_id: pl.String = pa.Field(nullable=True, description=f"{ITEM} Null if it failed.")
     rank: pl.Int64 = pa.Field(
-        nullable=True, ge=1, description="One more than the number of better products."
+        nullable=True,
+        ge=1,
+        description="Rank of the sold product: one more than the number of better ones.",
     )
     score: pl.Float64 = pa.Field(
         nullable=True,
@@ -114,9 +118,9 @@ class DialogueTurns(Model):
         description="`probe`: what the agent would have sold after this many questions; it "
         "enters no history.",
     )
-    text: pl.String = pa.Field(nullable=True, description="Words; null where none were said.")
+    text: pl.String = pa.Field(nullable=True, description="Text; null if there is none.")
     facet_id: pl.String = pa.Field(
-        nullable=True, description="Facet that is asked about; null where it matches none."
+        nullable=True, description="Facet that is asked about; null if none matches."
     )
     value: pl.String = pa.Field(
         nullable=True, description="Value of the answer; null for no preference or none."
@@ -124,7 +128,7 @@ class DialogueTurns(Model):
     item_id: pl.String = pa.Field(
         nullable=True,
         description="Recommended or probed product; at a question, the one that would be sold; "
-        "null where the agent states none.",
+        "null if the agent states none.",
     )
     regret: pl.Float64 = pa.Field(
         nullable=True,
@@ -138,7 +142,8 @@ class DialogueTurns(Model):
         nullable=True,
         ge=0,
         le=100,
-        description="Regret of the product that the agent expects (4 decimals); null without.",
+        description="Regret that the agent expects of the product (4 decimals); null if it states "
+        "none.",
         metadata=_POINTS,
     )
     top_1: pl.Float64 = _probability("Probability of the best product, by the agent.")
@@ -154,7 +159,7 @@ class DialogueTurns(Model):
     stated_regret_20: pl.Float64 = _probability(_STATED)
     stated_regret_30: pl.Float64 = _probability(_STATED)
     status: pl.String = pa.Field(
-        isin=["ok", "failed", "leaked"], description="Of the reply behind the turn."
+        isin=["ok", "failed", "leaked"], description="Status of the reply behind the turn."
     )
     answer_key: pl.String = pa.Field(
         nullable=True,
@@ -169,10 +174,10 @@ class DialogueReport(Model):
     figure: pl.String = pa.Field(description="Figure, such as `models`; see docs/dialogue.md.")
     configuration: pl.String = pa.Field(description="Row of the figure: agent and settings.")
     x: pl.Float64 = pa.Field(
-        description="Place on the horizontal axis: an episode or a number of questions; 0 of a "
-        "value over all."
+        description="Position on the horizontal axis: an episode or a number of questions; 0 for "
+        "a value over all."
     )
-    metric: pl.String = pa.Field(description="Metric; its unit stands in docs/dialogue.md.")
+    metric: pl.String = pa.Field(description="Metric; docs/dialogue.md has its unit.")
     value: pl.Float64 = pa.Field(nullable=True, description="Mean over lifetimes; null if none.")
     low: pl.Float64 = pa.Field(nullable=True, description="Lower end of the 95 % interval.")
     high: pl.Float64 = pa.Field(nullable=True, description="Upper end of the 95 % interval.")
@@ -180,8 +185,8 @@ class DialogueReport(Model):
         nullable=True,
         ge=0,
         le=1,
-        description="Of the paired permutation test against the figure's reference, corrected by "
-        "Benjamini and Hochberg; null where nothing is compared.",
+        description="p-value of the paired permutation test against the figure's reference, with "
+        "the Benjamini-Hochberg correction; null if nothing is compared.",
     )
     lifetimes: pl.Int64 = pa.Field(ge=0, description="Lifetimes with a value (count).")
 

@@ -14,7 +14,7 @@ from pipelines.contracts._columns import Model
 __all__ = ["EXPERIMENTS"]
 
 _NAME = "Experiment, as on the command line."
-_FIGURE = "Figure; its meaning and unit stand in docs/experiments.md."
+_FIGURE = "Figure; docs/experiments.md has its meaning and unit."
 
 
 class ExperimentFigures(Model):
@@ -24,46 +24,44 @@ class ExperimentFigures(Model):
     row: pl.Int64 = pa.Field(ge=0, description="Row of the experiment's table, from 0.")
     source: pl.String = pa.Field(
         isin=["people", "baseline", "statistical", "model", "paper"],
-        description="Real users; rules that know little; brains without and with a language "
-        "model; published figures.",
+        description="Source of the row: real users, baselines, brains without and with a language "
+        "model, or published figures.",
     )
     labels: pl.String = pa.Field(description="Labels of the row, as `name: value; name: value`.")
     figure: pl.String = pa.Field(description=_FIGURE)
     value: pl.Float64 = pa.Field(
-        nullable=True, description="Mean over people; null where it can't be had."
+        nullable=True, description="Mean over people; null if not available."
     )
     low: pl.Float64 = pa.Field(
-        nullable=True, description="Lower end of the 95 % interval; null of a paper's."
+        nullable=True, description="Lower end of the 95 % interval; null for published figures."
     )
     high: pl.Float64 = pa.Field(
-        nullable=True, description="Upper end of the 95 % interval; null of a paper's."
+        nullable=True, description="Upper end of the 95 % interval; null for published figures."
     )
-    n: pl.Int64 = pa.Field(
-        nullable=True, ge=0, description="People (count); null where not stated."
-    )
-    note: pl.String = pa.Field(description="Remark on the row; empty where there is none.")
+    n: pl.Int64 = pa.Field(nullable=True, ge=0, description="People (count); null if not stated.")
+    note: pl.String = pa.Field(description="Note on the row; may be empty.")
 
 
 class ExperimentComparisons(Model):
     """Paired differences between rows of experiments on simulated users."""
 
     experiment: pl.String = pa.Field(description=_NAME)
-    left: pl.String = pa.Field(description="Labels of the row that is compared.")
-    right: pl.String = pa.Field(description="Labels of the row that it is compared with.")
+    left: pl.String = pa.Field(description="Labels of the left row.")
+    right: pl.String = pa.Field(description="Labels of the right row.")
     figure: pl.String = pa.Field(description=_FIGURE)
     difference: pl.Float64 = pa.Field(description="Left minus right over the same people.")
     low: pl.Float64 = pa.Field(description="Lower end of the 95 % interval.")
     high: pl.Float64 = pa.Field(description="Upper end of the 95 % interval.")
     p: pl.Float64 = pa.Field(
-        nullable=True, ge=0, le=1, description="Of the paired permutation test (two-sided)."
+        nullable=True, ge=0, le=1, description="p-value of the paired permutation test (two-sided)."
     )
     q: pl.Float64 = pa.Field(
         nullable=True,
         ge=0,
         le=1,
-        description="p after Benjamini and Hochberg's correction over the experiment.",
+        description="p-value after the Benjamini-Hochberg correction over the experiment.",
     )
-    n: pl.Int64 = pa.Field(ge=0, description="People on both sides (count).")
+    n: pl.Int64 = pa.Field(ge=0, description="People in both rows (count).")
 
 
 #: The tables by dataset name.

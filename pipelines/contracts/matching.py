@@ -30,8 +30,8 @@ class MatchedPersonas(Model):
     """
 
     persona_id: pl.String = column(
-        "Persona: `persona:<cohort>:<number>`; the number is the user's place among "
-        "the users of the domain.",
+        "Persona: `persona:<cohort>:<number>`; the number is the user's position among the users "
+        "of the domain.",
         unique=True,
         str_matches=r"^persona:[a-z0-9-]*matched:[0-9]+$",
     )
@@ -42,8 +42,8 @@ class MatchedPersonas(Model):
         "`model`, or a plug-in's name."
     )
     basis: pl.String = column(
-        "Basis of the attributes: `fitted` on other users whose source states "
-        "them, a language `model`, or `none`, then they are null.",
+        "Basis of the attributes: `fitted` on other users whose source states them, a language "
+        "`model`, or `none` (attributes are null).",
         isin=["fitted", "model", "none"],
     )
     age_band: pl.String = column("Age band (years).", null=True, isin=_AGES)
@@ -54,15 +54,15 @@ class MatchedPersonas(Model):
     agreeableness: pl.Int64 = _trait("Agreeableness")
     neuroticism: pl.Int64 = _trait("Neuroticism")
     score: pl.Float64 = column(
-        "s(p, u) of the chosen candidate: mean expected rating of the user's own lists "
-        "less that of other users' lists; 6 decimals; null without a candidate.",
+        "s(p, u) of the chosen candidate: mean expected rating of the user's own lists minus that "
+        "of other users' lists; 6 decimals; null without a candidate.",
         null=True,
         ge=-9,
         le=9,
         unit="rating, 1-10",
     )
     margin: pl.Float64 = column(
-        "Score above the second best candidate's; null with fewer than two.",
+        "Score minus the second-best candidate's; null with fewer than two candidates.",
         null=True,
         ge=0,
         le=18,
@@ -70,7 +70,7 @@ class MatchedPersonas(Model):
     )
     candidates: pl.Int64 = column("Candidates with a score (count).", ge=0)
     activity: pl.Int64 = column("Training interactions (count).", ge=1)
-    activity_tier: pl.String = tier("Its tier among the users of the domain.")
+    activity_tier: pl.String = tier("Tier among the users of the domain.")
     conformity: pl.Float64 = column(
         "Mean squared difference of the ratings from the items' training means.",
         ge=0,
@@ -78,16 +78,16 @@ class MatchedPersonas(Model):
         unit="stars squared",
         within="0-16",
     )
-    conformity_tier: pl.String = tier("Its tier; `high` is for the smallest differences.")
-    diversity: pl.Int64 = column("Different genres among the items (count).", ge=0)
-    diversity_tier: pl.String = tier("Its tier among the users of the domain.")
+    conformity_tier: pl.String = tier("Conformity tier; `high` is for the smallest differences.")
+    diversity: pl.Int64 = column("Distinct genres among the items (count).", ge=0)
+    diversity_tier: pl.String = tier("Tier among the users of the domain.")
     diversity_80: pl.Int64 = column(
-        "Most frequent genres within 0.8 of the items' genres (count).", ge=0
+        "Most frequent genres within a cumulative share of 0.8 of the items' genres (count).", ge=0
     )
-    diversity_80_tier: pl.String = tier("Its tier: the diversity of simulated users.")
+    diversity_80_tier: pl.String = tier("Tier of `diversity_80`: the diversity of simulated users.")
     mean_rating: pl.Float64 = column("Mean training rating.", ge=1, le=5, unit="stars, 1-5")
     pickiness: pl.String = column(
-        "By mean training rating (SimUSER, appendix A).",
+        "Pickiness by mean training rating (SimUSER, appendix A).",
         isin=["extremely_picky", "moderately_picky", "not_picky"],
     )
     likes: pl.List(pl.String) = column("Genres rated above expectation, alphabetical; statistical.")
@@ -110,9 +110,9 @@ class PersonaCandidates(Model):
     """Candidate personas of matched users, with their self-consistency scores."""
 
     user_id: pl.String = column(USER)
-    candidate: pl.Int64 = column("Number within the user, from 0.", ge=0)
+    candidate: pl.Int64 = column("Number of the candidate of the user, from 0.", ge=0)
     attributes: pl.String = column(
-        "JSON object of the attributes that were proposed; null where none was.", null=True
+        "JSON object of the proposed attributes; null if there are none.", null=True
     )
     own: pl.Float64 = column(
         "Mean expected rating of the user's own lists; 6 decimals.",
@@ -128,13 +128,13 @@ class PersonaCandidates(Model):
         le=10,
         unit="rating, 1-10",
     )
-    score: pl.Float64 = column("`own` less `others`; null unless `ok`.", null=True, ge=-9, le=9)
+    score: pl.Float64 = column("`own` minus `others`; null unless `ok`.", null=True, ge=-9, le=9)
     chosen: pl.Boolean = column(
-        "Whether it became the persona: the best score, ties to the lower number."
+        "Whether the candidate became the persona: best score, ties to the lower number."
     )
     status: pl.String = column(
-        "`ok`, or why there is no score; `none` where the source states nothing, so "
-        "that nothing is proposed.",
+        "`ok`, or why there is no score; `none` if the source states no attributes, so that none "
+        "are proposed.",
         isin=[*STATUSES, "none"],
     )
 

@@ -26,34 +26,34 @@ _PERSONA = "Persona, `persona:<cohort>:<n>`."
 
 
 class Items(Model):
-    """Items of the movie domain with the features of SUBER's table 6; unknown features are null."""
+    """Items of the movie domain with the features of SUBER's table 6; missing features are null."""
 
     item_id: pl.String = item_key("ml:[0-9]+")
-    title: pl.String = column("Title, article first.", str_length={"min_value": 1})
+    title: pl.String = column("Title, leading article first.", str_length={"min_value": 1})
     year: pl.Int64 = column("Year of release.", null=True, ge=1870, le=2100, unit="year")
     genres: pl.List(pl.String) = column("MovieLens genres, alphabetical; may be empty.")
     overview: pl.String = column("Story line (TMDB).", null=True)
     actors: pl.List(pl.String) = column("Cast in billing order (TMDB); may be empty.")
     directors: pl.List(pl.String) = column("Directors (TMDB); may be empty.")
     keywords: pl.List(pl.String) = column("Keywords (TMDB); may be empty.")
-    collection: pl.String = column("Series it belongs to (TMDB).", null=True)
-    original_title: pl.String = column("Title in its language (TMDB).", null=True)
-    original_language: pl.String = column("ISO 639-1 code (TMDB).", null=True)
-    release_date: pl.Date = column("First release (TMDB).", null=True)
-    runtime: pl.Int64 = column("Length (TMDB).", null=True, ge=1, unit="minutes")
+    collection: pl.String = column("Series of the film (TMDB).", null=True)
+    original_title: pl.String = column("Title in the original language (TMDB).", null=True)
+    original_language: pl.String = column("Original language, ISO 639-1 code (TMDB).", null=True)
+    release_date: pl.Date = column("Date of the first release (TMDB).", null=True)
+    runtime: pl.Int64 = column("Running time (TMDB).", null=True, ge=1, unit="minutes")
     budget: pl.Int64 = column("Budget (TMDB).", null=True, ge=1, unit="USD")
     revenue: pl.Int64 = column("Revenue (TMDB).", null=True, ge=1, unit="USD")
-    popularity: pl.Float64 = column("Popularity figure (TMDB).", null=True, ge=0)
+    popularity: pl.Float64 = column("Popularity score (TMDB).", null=True, ge=0)
     vote_average: pl.Float64 = column("Mean vote (TMDB).", null=True, ge=0, le=10, within="0-10")
-    vote_count: pl.Int64 = column("Votes (TMDB; count).", null=True, ge=0)
-    poster_path: pl.String = column("Path on TMDB's image host.", null=True)
+    vote_count: pl.Int64 = column("Number of votes (TMDB; count).", null=True, ge=0)
+    poster_path: pl.String = column("Path of the poster on TMDB's image host.", null=True)
     tmdb_id: pl.Int64 = column("TMDB film id.", null=True)
     imdb_id: pl.String = column("IMDb id with `tt`.", null=True)
     has_tmdb: pl.Boolean = column("Whether a TMDB record was found.")
 
 
 class Interactions(Model):
-    """Human ratings, each on its source's scale."""
+    """Human ratings, each on the scale of its source."""
 
     user_id: pl.String = user_key("ml-user:[0-9]+")
     item_id: pl.String = item_key("ml:[0-9]+")
@@ -68,22 +68,24 @@ class Personas(Model):
     persona_id: pl.String = column(
         _PERSONA, unique=True, str_matches=r"^persona:[a-z0-9-]+:[0-9]+$"
     )
-    cohort: pl.String = column("Personas generated together share a cohort.")
+    cohort: pl.String = column("Cohort, shared by personas that were generated together.")
     domain: pl.String = column(
-        "Domain of the items that it rates.", isin=["movies", "books", "games", "products"]
+        "Domain of the items that the persona rates.", isin=["movies", "books", "games", "products"]
     )
-    origin: pl.String = column("Origin.", isin=["sampled", "matched", "imported", "handmade"])
+    origin: pl.String = column(
+        "Origin of the persona.", isin=["sampled", "matched", "imported", "handmade"]
+    )
     writer: pl.String = column(
         "Writer of the description: `statistical` (no model), a model's id, `people` "
         "for hand-made personas, or `unknown` if the file of an imported persona does not say."
     )
     name: pl.String = column(
-        "First name and surname; null if an imported persona has none.",
+        "First and last name; null if an imported persona has none.",
         null=True,
         str_length={"min_value": 1},
     )
     age: pl.Int64 = column(
-        "Age; null if an imported persona states none, or a band of ages only.",
+        "Age; null if an imported persona states none, or only an age band.",
         null=True,
         ge=4,
         le=100,
@@ -100,34 +102,35 @@ class Personas(Model):
     )
     hobby: pl.String = column("Hobby, by age group; null for imported personas.", null=True)
     likes: pl.List(pl.String) = column(
-        "Liked genres, or of products values of facets such as `material:wood`; alphabetical: "
-        "at least one, but none for imported personas of other domains and for hand-made ones who "
-        "rate everything alike."
+        "Liked genres (for products, facet values such as `material:wood`), alphabetical; at "
+        "least one, except for imported personas of other domains and hand-made ones who rate "
+        "everything alike."
     )
     dislikes: pl.List(pl.String) = column("Disliked genres, disjoint from `likes`.")
     leniency: pl.String = column(
-        "Level of its ratings beside others: lowest quarter of people, middle half or "
-        "highest quarter; null if an imported persona's fields don't say, and of matched personas.",
+        "Level of the persona's ratings relative to others: lowest quarter of people, middle half "
+        "or highest quarter; null if an imported persona's fields don't say, and for matched "
+        "personas.",
         null=True,
         isin=["harsh", "average", "generous"],
     )
     manner: pl.String = column(
-        "Use of the scale: quarter of people with the least varied ratings, "
-        "middle half or quarter with the most varied; `polar`: best ratings for liked genres, bad "
-        "ones for all others; `uniform`: everything alike. Null if an "
-        "imported persona's fields don't say, and of matched personas.",
+        "Use of the scale: quarter of people with the least varied ratings, middle half or "
+        "quarter with the most varied; `polar`: best ratings for liked genres, bad ones for all "
+        "others; `uniform`: everything alike. Null if an imported persona's fields don't say, and "
+        "for matched personas.",
         null=True,
         isin=["narrow", "average", "wide", "polar", "uniform"],
     )
     activity: pl.String = column(
-        "Number of its ratings beside others (60, 30 and 10 % of people); null of imported "
-        "and hand-made personas.",
+        "Number of the persona's ratings relative to others (60, 30 and 10 % of people); null for "
+        "imported and hand-made personas.",
         null=True,
         isin=["low", "medium", "high"],
     )
     conformity: pl.String = column(
-        "Closeness of its ratings to the items' means beside others (20, 55 and 25 % "
-        "of people); null of imported and hand-made personas.",
+        "Closeness of the persona's ratings to the items' means relative to others (20, 55 and 25 "
+        "% of people); null for imported and hand-made personas.",
         null=True,
         isin=["low", "medium", "high"],
     )
@@ -159,27 +162,27 @@ class ItemEmbeddings(Model):
 
 
 class ScorePlan(Model):
-    """Scored (persona, item) pairs, and the reason of their choice."""
+    """(Persona, item) pairs to score, and how each was selected."""
 
     persona_id: pl.String = column(_PERSONA)
     item_id: pl.String = column(ITEM)
     stratum: pl.String = column(
-        "`all`, `exposure` if pairs were drawn by it, `choice_set` where whole choice sets are "
-        "planned, or the popularity stratum the pair was sampled from.",
+        "`all`, `exposure` if pairs were drawn by exposure, `choice_set` if whole choice sets are "
+        "planned, or the popularity stratum that the pair was sampled from.",
         isin=["all", "choice_set", "exposure", "head", "torso", "tail"],
     )
     inclusion: pl.Float64 = column(
-        "Probability that the plan holds the pair: figures of the plan weighted by "
-        "its reciprocal are of all pairs; 6 digits; null in rows of earlier versions.",
+        "Inclusion probability of the pair in the plan; weighting by its reciprocal gives "
+        "estimates over all pairs; 6 digits; null in rows of earlier versions.",
         null=True,
         gt=0,
         le=1,
         within="0-1",
     )
     exposure: pl.Float64 = column(
-        "P(watch | persona, item): probability that a person of that taste is among "
-        "those who rated the item, by the selection model (docs/population.md); null in a domain "
-        "without training interactions and in choice sets, which are shown whole; 6 digits.",
+        "P(watch | persona, item): probability that a person of that taste is among those who "
+        "rated the item, from the selection model (docs/population.md); null in a domain without "
+        "training interactions and in choice sets, which are shown whole; 6 digits.",
         null=True,
         ge=0,
         le=1,
@@ -195,15 +198,17 @@ class PreferenceScores(Model):
     rater: pl.String = column("Rater; `statistical` needs no language model.")
     scale: pl.String = column("Rating scale.", isin=["1-5", "1-10", "0-9", "one-ten", "0-100"])
     probabilities: pl.List(pl.Float64) = column(
-        "Probability of each answer of the scale, ascending; null unless `ok`. On scales of more "
-        "than 10 answers in multiples of 0.0001.",
+        "Probability of each answer of the scale, in ascending order of answers; null unless "
+        "`ok`. Multiples of 0.0001 on scales of more than 10 answers.",
         null=True,
         within="0-1, sum 1",
     )
     expected: pl.Float64 = column("Expected rating.", null=True, ge=0, le=100, unit="on `scale`")
-    mode: pl.Int64 = column("Most probable.", null=True, ge=0, le=100, unit="on `scale`")
-    sample: pl.Int64 = column("Seeded draw.", null=True, ge=0, le=100, unit="on `scale`")
-    entropy: pl.Float64 = column("Entropy.", null=True, ge=0, unit="nats")
+    mode: pl.Int64 = column("Most probable rating.", null=True, ge=0, le=100, unit="on `scale`")
+    sample: pl.Int64 = column(
+        "Rating drawn with the seed.", null=True, ge=0, le=100, unit="on `scale`"
+    )
+    entropy: pl.Float64 = column("Entropy of the distribution.", null=True, ge=0, unit="nats")
     status: pl.String = column(
         "`ok`, or why there is no score. A failed answer is never a rating.",
         isin=list(STATUSES),
@@ -215,25 +220,24 @@ class PreferenceScores(Model):
         "Key of the stored answer; null for raters without a model.", null=True
     )
     note: pl.String = column(
-        "Note on this pair, such as what was left out of a prompt that "
-        "was too long, or why there is no score; null where nothing.",
+        "Note on the pair, such as what was cut from a prompt that was too long, or why there is "
+        "no score; else null.",
         null=True,
     )
     explanation: pl.String = column(
-        "Why the persona gives the rating `mode`, in the words of a model that was "
-        "asked for it (`scoring.explain`); else null.",
+        "Explanation of the rating `mode`, written by a model (`scoring.explain`); else null.",
         null=True,
     )
 
 
 class GraphTriples(Model):
-    """Edges of the knowledge graph; only training interactions enter (SimUSER, appendix D)."""
+    """Edges of the knowledge graph, built from training interactions only (SimUSER, appendix D)."""
 
     head: pl.String = column("Subject, such as `ml-user:1`.")
-    head_type: pl.String = column("Its type, such as `User`.")
+    head_type: pl.String = column("Type of the subject, such as `User`.")
     relation: pl.String = column("Relation, such as `liked`.")
     tail: pl.String = column("Object, such as `ml:862` or `genre:Drama`.")
-    tail_type: pl.String = column("Its type, such as `Movie`.")
+    tail_type: pl.String = column("Type of the object, such as `Movie`.")
 
 
 class ItemSimilarity(Model):
@@ -243,30 +247,33 @@ class ItemSimilarity(Model):
     """
 
     item_id: pl.String = column("Query item, such as `ml:862`.")
-    neighbour_id: pl.String = column("Another item.")
-    rank: pl.Int64 = column("1 is the most similar; ties by `neighbour_id`.", ge=1)
+    neighbour_id: pl.String = column("Similar item.")
+    rank: pl.Int64 = column(
+        "Rank of the neighbour; 1 is the most similar, ties by `neighbour_id`.", ge=1
+    )
     score: pl.Float64 = column("Ranking score; 6 decimals.")
     pathsim: pl.Float64 = column(
-        "s(x, y): twice the path instances between the two over those from each "
-        "back to itself; 6 decimals.",
+        "PathSim s(x, y): twice the path instances between the two items, divided by those from "
+        "each back to itself; 6 decimals.",
         ge=0,
         within="0-1",
     )
     cosine: pl.Float64 = column(
-        "Of the items' embeddings; null (0 in the score) if either has none; 6 decimals.",
+        "Cosine of the items' embeddings; null (0 in the score) if either has none; 6 decimals.",
         null=True,
         ge=-1,
         le=1,
         within="-1 to 1",
     )
-    instances: pl.Int64 = column("Path instances between the two (count).", ge=0)
+    instances: pl.Int64 = column("Path instances between the two items (count).", ge=0)
     paths: pl.List(pl.String) = column(
-        "Meta-paths that join the two, most instances first; empty if none does."
+        "Meta-paths between the two items, most instances first; may be empty."
     )
-    path_counts: pl.List(pl.Int64) = column("Their instances (count).")
+    path_counts: pl.List(pl.Int64) = column("Instances of each meta-path (count).")
     basis: pl.String = column(
-        "`embedding` if no path joins the two, so that the cosine alone does; `sampled paths` if "
-        "one of the two has more than `graph.raters_per_item` raters: so many were counted.",
+        "Basis of the score: `embedding` if no path joins the two items, so that only the cosine "
+        "counts; `sampled paths` if one has more than `graph.raters_per_item` raters, of which "
+        "that many were sampled.",
         isin=["paths", "sampled paths", "embedding"],
     )
 

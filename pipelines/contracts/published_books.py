@@ -24,7 +24,7 @@ _ASIN = "asin:[0-9A-Z]{10}"
 
 
 class Items(Model):
-    """Books as SUBER takes them (appendix B); what the source lacks is null or empty."""
+    """Books as selected by SUBER (appendix B); missing features are null or empty."""
 
     item_id: pl.String = item_key(_ASIN)
     title: pl.String = column("Title.", str_length={"min_value": 1})
@@ -33,9 +33,7 @@ class Items(Model):
         "Categories with at least `books.min_category_size` books, alphabetical; "
         "empty only where the source has no categories."
     )
-    description: pl.String = column(
-        "Back cover; null only where the source has none at all.", null=True
-    )
+    description: pl.String = column("Back-cover text; null only if the source has none.", null=True)
     authors: pl.List(pl.String) = column("Authors; may be empty.")
     publisher: pl.String = column("Publishing house.", null=True)
     release_date: pl.Date = column("Day of publication.", null=True)
@@ -49,10 +47,14 @@ class Items(Model):
     category_path: pl.List(pl.String) = column(
         "Categories from the top down, as the record lists them; may be empty."
     )
-    also_bought: pl.List(pl.String) = column("Items that buyers bought too (2018); may be empty.")
-    also_viewed: pl.List(pl.String) = column("Items that viewers viewed too (2018); may be empty.")
+    also_bought: pl.List(pl.String) = column(
+        "Items that its buyers also bought (2018); may be empty."
+    )
+    also_viewed: pl.List(pl.String) = column(
+        "Items that its viewers also viewed (2018); may be empty."
+    )
     bought_together: pl.List(pl.String) = column(
-        "Items that are bought together with it (2023); may be empty."
+        "Items bought together with it (2023); may be empty."
     )
 
 
@@ -64,7 +66,7 @@ class Interactions(Model):
     rating: pl.Float64 = rating(1, 5)
     scale: pl.String = scale("1-5")
     rated_at: TIME = rated_at()
-    verified_purchase: pl.Boolean = column("Whether Amazon saw the purchase.", null=True)
+    verified_purchase: pl.Boolean = column("Whether Amazon verified the purchase.", null=True)
 
 
 #: Published tables of the domain by dataset name.

@@ -25,19 +25,19 @@ _USER = r"steam-user:[^\s/]+"
 
 
 class Items(Model):
-    """Games, extensions and programs of Steam's store; unknown features are null."""
+    """Games, extensions and programs of Steam's store; missing features are null."""
 
     item_id: pl.String = item_key(_GAME)
     title: pl.String = column("Title.", str_length={"min_value": 1})
     year: pl.Int64 = column("Year of release.", null=True, ge=1970, le=2100, unit="year")
     genres: pl.List(pl.String) = column("Steam genres, alphabetical; may be empty.")
-    tags: pl.List(pl.String) = column("Tags of the players, most used first; may be empty.")
+    tags: pl.List(pl.String) = column("Tags given by players, most used first; may be empty.")
     specs: pl.List(pl.String) = column("Features, such as `Single-player`; may be empty.")
     developer: pl.String = column("Developer; several are separated by commas.", null=True)
     publisher: pl.String = column("Publisher; several are separated by commas.", null=True)
     price: pl.Float64 = column("Price; 0 is free.", null=True, ge=0, unit="USD")
-    release_date: pl.Date = column("Release, if the day is known.", null=True)
-    early_access: pl.Boolean = column("Whether it is sold before it is finished.", null=True)
+    release_date: pl.Date = column("Release date, if the day is known.", null=True)
+    early_access: pl.Boolean = column("Whether it is in early access.", null=True)
     sentiment: pl.String = column(
         "The store's summary of its reviews, such as `Mostly Positive`.", null=True
     )
@@ -46,7 +46,7 @@ class Items(Model):
 
 
 class Interactions(Model):
-    """Reviews as ratings on 1-5: the recommendation, made finer by the time played.
+    """Reviews as ratings on 1-5: the recommendation, refined by the time played.
 
     The mapping is the settings' section ``games``.
     """
@@ -58,10 +58,10 @@ class Interactions(Model):
     rated_at: TIME = rated_at()
     recommended: pl.Boolean = column("Whether the user recommends the game.")
     playtime: pl.Int64 = column(
-        "Time played in all; null if not known.", null=True, ge=0, unit="minutes"
+        "Total time played; null if unknown.", null=True, ge=0, unit="minutes"
     )
     purchased: pl.Boolean = column(
-        "Whether the user's library has it; null without libraries.", null=True
+        "Whether the game is in the user's library; null without libraries.", null=True
     )
 
 

@@ -27,11 +27,11 @@ class MovielensRatings(Model):
         "Rating.", ge=0.5, le=5.0, unit="stars", within="0.5-5, step 0.5; 1-5 in ML-1M and ML-100K"
     )
     scale: pl.String = column("Lowest and highest rating of the variant.", isin=["0.5-5", "1-5"])
-    timestamp: pl.Int64 = column("When it was given.", ge=0, unit="seconds since 1970, UTC")
+    timestamp: pl.Int64 = column("Time of the rating.", ge=0, unit="seconds since 1970, UTC")
 
 
 class MovielensLinks(Model):
-    """Ids of the same film elsewhere (links.csv)."""
+    """Ids of the film in other databases (links.csv)."""
 
     movie_id: pl.Int64 = column("MovieLens film id.", ge=1, unique=True)
     imdb_id: pl.String = column("IMDb number without `tt`.", null=True)
@@ -44,7 +44,7 @@ class MovielensTags(Model):
     user_id: pl.Int64 = column("MovieLens user id.", ge=1)
     movie_id: pl.Int64 = column("MovieLens film id.", ge=1)
     tag: pl.String = column("The tag as typed.")
-    timestamp: pl.Int64 = column("When it was given.", ge=0, unit="seconds since 1970, UTC")
+    timestamp: pl.Int64 = column("Time of the tag.", ge=0, unit="seconds since 1970, UTC")
 
 
 class MovielensUsers(Model):
@@ -69,7 +69,7 @@ class TmdbMovies(Model):
     tmdb_id: pl.Int64 = column("TMDB film id.", ge=1, unique=True)
     imdb_id: pl.String = column("IMDb id with `tt`.", null=True)
     title: pl.String = column("English title.", null=True)
-    original_title: pl.String = column("Title in its language.", null=True)
+    original_title: pl.String = column("Title in the original language.", null=True)
     original_language: pl.String = column("ISO 639-1 code.", null=True)
     overview: pl.String = column("Story line.", null=True)
     genres: pl.List(pl.String) = column("TMDB genre names, in TMDB's order.")
@@ -88,9 +88,9 @@ class TmdbMovies(Model):
 
 
 class TmdbMissing(Model):
-    """Films that have a TMDB id but no usable TMDB record, with the reason."""
+    """Films with a TMDB id but no usable TMDB record, with the reason."""
 
-    tmdb_id: pl.Int64 = column("TMDB film id that was asked for.", ge=1, unique=True)
+    tmdb_id: pl.Int64 = column("TMDB film id that was requested.", ge=1, unique=True)
     reason: pl.String = column(
         "Why there is no record.",
         isin=[
@@ -104,7 +104,7 @@ class TmdbMissing(Model):
 
 
 class Rejected(Model):
-    """Rows of original files that could not be taken, each with its place and reason."""
+    """Rejected rows of original files, each with its location and reason."""
 
     file: pl.String = column("Name of the file, relative to the data folder.")
     line: pl.Int64 = column("Line in the file; the first line is 1.", ge=1)
@@ -112,12 +112,12 @@ class Rejected(Model):
         "Short code of the reason, such as `bad_rating`.", str_matches=r"^[a-z0-9_]+$"
     )
     text: pl.String = column(
-        "The row as read, cut to 500 characters; of a longer one the size follows."
+        "The row as read, cut to 500 characters, with the size of a longer row."
     )
 
 
 class Files(Model):
-    """The original files a world consists of."""
+    """Original files of a world."""
 
     file: pl.String = column("Name, relative to the data folder.", unique=True)
     sha256: pl.String = column("Checksum of the file (hex).", str_length=64)

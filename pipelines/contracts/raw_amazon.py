@@ -10,7 +10,7 @@ from pipelines.contracts.raw import Rejected
 
 __all__ = ["RAW_AMAZON"]
 
-_CATEGORY = "Category as the file's name has it, such as `Books`."
+_CATEGORY = "Category, as in the file's name, such as `Books`."
 _FILE = "File, relative to the data folder."
 _LINE = "Line in it; the first line is 1."
 _ASIN = "Product's ASIN (for most books the ISBN-10)."
@@ -27,13 +27,13 @@ class AmazonReviews2018(Model):
     asin: pl.String = column(_ASIN)
     overall: pl.Float64 = column("Rating.", ge=1, le=5, unit="stars", within="1-5, whole")
     unix_review_time: pl.Int64 = column(
-        "When; days, in fact.", ge=1, unit="seconds since 1970, UTC"
+        "Time of the review, to the day.", ge=1, unit="seconds since 1970, UTC"
     )
     verified: pl.Boolean = column("Whether the purchase is verified.", null=True)
-    vote: pl.String = column(f"Votes that it helped, {_JSON}", null=True)
+    vote: pl.String = column(f"Helpful votes, {_JSON}", null=True)
     summary: pl.String = column("The review's heading.", null=True)
     review_text: pl.String = column("The review.", null=True)
-    style: pl.String = column(f"Variant that was bought, such as the binding, {_JSON}", null=True)
+    style: pl.String = column(f"Variant bought, such as the binding, {_JSON}", null=True)
 
 
 class AmazonMeta2018(Model):
@@ -44,15 +44,15 @@ class AmazonMeta2018(Model):
     line: pl.Int64 = column(_LINE, ge=1)
     asin: pl.String = column(_ASIN)
     title: pl.String = column("Title; for many products a piece of a web page instead.", null=True)
-    brand: pl.String = column("Brand; of a book, its author.", null=True)
+    brand: pl.String = column("Brand; for a book, its author.", null=True)
     main_cat: pl.String = column("Department.", null=True)
     category_path: pl.List(pl.String) = column(
         "Categories from the top down (the record's `category`); may be empty."
     )
     description: pl.List(pl.String) = column("Paragraphs; may be empty.")
     feature: pl.List(pl.String) = column("Selling points; may be empty.")
-    also_buy: pl.List(pl.String) = column("ASINs that its buyers bought too; may be empty.")
-    also_view: pl.List(pl.String) = column("ASINs that its viewers viewed too; may be empty.")
+    also_buy: pl.List(pl.String) = column("ASINs that its buyers also bought; may be empty.")
+    also_view: pl.List(pl.String) = column("ASINs that its viewers also viewed; may be empty.")
     price: pl.String = column(f"Price, {_JSON}", null=True)
     date: pl.String = column(f"First listed, {_JSON}", null=True)
     rank: pl.String = column(f"Sales rank, {_JSON}", null=True)
@@ -69,9 +69,9 @@ class AmazonReviews2023(Model):
     parent_asin: pl.String = column("ASIN that all variants of a product share.")
     asin: pl.String = column("ASIN of the variant.", null=True)
     rating: pl.Float64 = column("Rating.", ge=1, le=5, unit="stars", within="1-5, whole")
-    timestamp: pl.Int64 = column("When.", ge=1, unit="milliseconds since 1970, UTC")
+    timestamp: pl.Int64 = column("Time of the review.", ge=1, unit="milliseconds since 1970, UTC")
     verified_purchase: pl.Boolean = column("Whether the purchase is verified.", null=True)
-    helpful_vote: pl.Int64 = column("Votes that it helped (count).", null=True)
+    helpful_vote: pl.Int64 = column("Helpful votes (count).", null=True)
     title: pl.String = column("The review's heading.", null=True)
     text: pl.String = column("The review.", null=True)
 
@@ -85,8 +85,8 @@ class AmazonMeta2023(Model):
     parent_asin: pl.String = column("ASIN that all variants of a product share.")
     main_category: pl.String = column("Department.", null=True)
     title: pl.String = column("Title.", null=True)
-    subtitle: pl.String = column("Of a book, binding and date.", null=True)
-    store: pl.String = column("Store; of a book, who wrote it.", null=True)
+    subtitle: pl.String = column("Binding and date of a book.", null=True)
+    store: pl.String = column("Store; for a book, its author.", null=True)
     author: pl.String = column(f"Author of a book, {_JSON}", null=True)
     average_rating: pl.Float64 = column(
         "Mean rating that the page showed.", null=True, unit="stars", within="1-5, whole"

@@ -51,9 +51,9 @@ class SteamReviews(Model):
     posted: pl.String = column(
         "`Posted November 5, 2011.` or `Posted 2011-11-05.`; the year may be absent.", null=True
     )
-    last_edited: pl.String = column("The same of the last change.", null=True)
-    funny: pl.String = column("Number of users who found it funny, as a text.", null=True)
-    helpful: pl.String = column("Number of users whom it helped, as a text.", null=True)
+    last_edited: pl.String = column("Date of the last edit, in the same form.", null=True)
+    funny: pl.String = column("Number of users who found it funny, as text.", null=True)
+    helpful: pl.String = column("Number of users who found it helpful, as text.", null=True)
     review: pl.String = column("The text; may be empty.", null=True)
 
 
@@ -64,9 +64,9 @@ class SteamPlaytime(Model):
     position: pl.Int64 = column("Number of the game in the user's list.", ge=1)
     user_id: pl.String = column(_USER, str_length={"min_value": 1})
     game_id: pl.Int64 = column(_ID, ge=1)
-    playtime_forever: pl.Int64 = column("Time played in all.", ge=0, unit="minutes")
+    playtime_forever: pl.Int64 = column("Total time played.", ge=0, unit="minutes")
     playtime_2weeks: pl.Int64 = column(
-        "In the two weeks before the file was made.", null=True, ge=0, unit="minutes"
+        "Time played in the two weeks before the file was made.", null=True, ge=0, unit="minutes"
     )
 
 

@@ -26,23 +26,24 @@ class SimulatedAgents(Model):
     agent: pl.Int64 = pa.Field(unique=True, ge=0, description=_AGENT)
     persona_id: pl.String = pa.Field(description="Persona that the agent plays.")
     user_id: pl.String = pa.Field(
-        nullable=True, description="Real user whose training history it has; null without one."
+        nullable=True,
+        description="Real user whose training history the agent has; null without one.",
     )
     brain: pl.String = pa.Field(description="Brain: `statistical`, a baseline, or a model.")
-    recommender: pl.String = pa.Field(description="Recommender that it visits.")
+    recommender: pl.String = pa.Field(description="Recommender that the agent visits.")
     exit_page: pl.Int64 = pa.Field(ge=1, description="Page on which the visit ended.")
     views: pl.Int64 = pa.Field(ge=1, description="Views of the visit (count).")
     exit_reason: pl.String = pa.Field(
         isin=["chosen", "limit", "failed"],
         description="`chosen` by the agent; `limit` of pages, or nothing left to show; `failed` "
-        "after two unusable replies: in no figure.",
+        "after two unusable replies, excluded from figures.",
     )
     satisfaction: pl.Float64 = pa.Field(
         nullable=True,
         ge=0,
         le=1,
-        description="With the recommendations at the end (6 decimals); null where the brain has "
-        "no such number, or failed.",
+        description="Satisfaction with the recommendations at the end (6 decimals); null if the "
+        "brain has no such number, or failed.",
     )
     interview: pl.Int64 = pa.Field(
         nullable=True, ge=1, le=10, description="Score of the interview; null if it failed."
@@ -56,33 +57,35 @@ class SimulatedViews(Model):
     agent: pl.Int64 = pa.Field(ge=0, description=_AGENT)
     view: pl.Int64 = pa.Field(ge=1, description=_VIEW)
     page: pl.Int64 = pa.Field(ge=1, description=_PAGE)
-    position: pl.Int64 = pa.Field(ge=0, description="Place on the page, from 0.")
+    position: pl.Int64 = pa.Field(ge=0, description="Position on the page, from 0.")
     item_id: pl.String = pa.Field(description=ITEM)
-    clicked: pl.Boolean = pa.Field(description="Whether it is judged by its long description.")
+    clicked: pl.Boolean = pa.Field(
+        description="Whether the agent clicked it and judged its long description."
+    )
     watched: pl.Boolean = pa.Field(description="Whether the agent watched it.")
-    reason: pl.String = pa.Field(nullable=True, description="Why, or why not.")
+    reason: pl.String = pa.Field(nullable=True, description="Reason for the decision.")
     rating: pl.Int64 = pa.Field(
         nullable=True,
         ge=1,
         le=5,
-        description="Rating; null where it was not watched.",
+        description="Rating; null unless watched.",
         metadata={"unit": "stars, 1-5"},
     )
     expected: pl.Float64 = pa.Field(
         nullable=True,
         ge=1,
         le=5,
-        description="Rating that the agent expected (6 decimals); null where the brain has none.",
+        description="Rating that the agent expected (6 decimals); null if the brain has none.",
         metadata={"unit": "stars, 1-5"},
     )
-    feeling: pl.String = pa.Field(nullable=True, description="About a watched item.")
+    feeling: pl.String = pa.Field(nullable=True, description="Feeling about a watched item.")
     valence: pl.String = pa.Field(
         nullable=True,
         isin=["negative", "neutral", "positive"],
-        description="Of the feeling; null where it was not watched.",
+        description="Valence of the feeling; null unless watched.",
     )
     status: pl.String = pa.Field(
-        isin=list(STATUSES), description="Of the last reply about the view."
+        isin=list(STATUSES), description="Status of the last reply about the view."
     )
     answer_key: pl.String = pa.Field(nullable=True, description=_KEY)
 
@@ -109,19 +112,19 @@ class SimulatedPages(Model):
     action: pl.String = pa.Field(
         nullable=True,
         isin=["NEXT", "PREVIOUS", "CLICK", "EXIT"],
-        description="Action of the agent; null where it failed before.",
+        description="Action of the agent; null if it failed before.",
     )
     target: pl.Int64 = pa.Field(nullable=True, ge=0, description="Position that was clicked.")
-    reason: pl.String = pa.Field(nullable=True, description="Why.")
+    reason: pl.String = pa.Field(nullable=True, description="Reason for the action.")
     flagged: pl.Boolean = pa.Field(
         nullable=True,
-        description="Whether the agent would leave rather when content and rested than when "
-        "neither; null where the counterfactual was not asked.",
+        description="Whether the agent would be more likely to leave when satisfied and rested "
+        "than when neither; null if the counterfactual was not asked.",
     )
     status: pl.String = pa.Field(
         isin=list(STATUSES),
-        description="Of the last reply about the decision, the reflection or the interview; "
-        "without a decision, of the view.",
+        description="Status of the last reply about the decision, the reflection or the "
+        "interview; without a decision, about the view.",
     )
     answer_key: pl.String = pa.Field(nullable=True, description=_KEY)
 
@@ -132,14 +135,14 @@ class SimulatedMemories(Model):
     agent: pl.Int64 = pa.Field(ge=0, description=_AGENT)
     entry: pl.Int64 = pa.Field(
         ge=0,
-        description="Number of the entry; the agent's training interactions, oldest first, are "
-        "the entries before and are not repeated here.",
+        description="Number of the entry; earlier numbers are the agent's training interactions, "
+        "oldest first, which are not repeated here.",
     )
     kind: pl.String = pa.Field(isin=["action", "reflection"], description="Kind of entry.")
-    item_id: pl.String = pa.Field(nullable=True, description=f"{ITEM} Null of a reflection.")
+    item_id: pl.String = pa.Field(nullable=True, description=f"{ITEM} Null for a reflection.")
     text: pl.String = pa.Field(description="Text of the memory.")
     evidence: pl.List(pl.Int64) = pa.Field(
-        description="Numbers of the entries that a reflection rests on; empty of an action."
+        description="Numbers of the entries that a reflection is based on; empty for an action."
     )
 
 

@@ -11,20 +11,20 @@ __all__ = ["TRAINING"]
 
 
 class TrainedPolicy(Model):
-    """Recommendation policies trained in the environment, one per seed, with how good they are."""
+    """Recommendation policies trained in the environment, one per seed, with their evaluation."""
 
     seed: pl.Int64 = column("Seed of the training.", unique=True, ge=0)
     algo: pl.String = column("Algorithm.", isin=["a2c", "ppo", "trpo", "dqn"])
-    steps: pl.Int64 = column("Steps that it was trained for (count).", ge=1)
-    release: pl.String = column("Release that it was trained on, `name@version`.")
-    rater: pl.String = column("Rater of its recommendations.")
-    language_model: pl.Boolean = column("Whether a language model rated.")
+    steps: pl.Int64 = column("Training steps (count).", ge=1)
+    release: pl.String = column("Release used for training, `name@version`.")
+    rater: pl.String = column("Rater of the recommended items.")
+    language_model: pl.Boolean = column("Whether the rater is a language model.")
     scale: pl.String = column("Scale of the ratings.")
     items_sha256: pl.String = column(
-        "Hash of the item ids in their order; it is of no use on others.", str_length=64
+        "Hash of the item ids in their order; the policy works with no others.", str_length=64
     )
     personas_sha256: pl.String = column("Hash of the persona ids in their order.", str_length=64)
-    users: pl.Int64 = column("Personas that it was evaluated on (count).", ge=1)
+    users: pl.Int64 = column("Personas in the evaluation (count).", ge=1)
     average_reward: pl.Float64 = column(
         "Mean rating of ten recommendations.", unit="rating, on `scale`"
     )

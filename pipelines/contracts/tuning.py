@@ -15,13 +15,13 @@ TUNED_DOMAINS = ("movies",)
 
 
 class RatingExamples(Model):
-    """Lines of ledgers that a rating model is trained on: targets, and what stands before them."""
+    """Ledger lines that a rating model is trained on: targets, and the context before them."""
 
     window: pl.String = pa.Field(
         description="Window of one person's consecutive ratings: `<cut>:<user>:<number>`, or "
         "`validation:<user>`."
     )
-    position: pl.Int64 = pa.Field(ge=0, description="Place in the window, from 0.")
+    position: pl.Int64 = pa.Field(ge=0, description="Position in the window, from 0.")
     user_id: pl.String = pa.Field(description="Human user who rated.")
     item_id: pl.String = pa.Field(description=ITEM)
     rating: pl.Float64 = pa.Field(
@@ -30,20 +30,20 @@ class RatingExamples(Model):
     split: pl.String = pa.Field(
         isin=["train", "validation", "context"],
         description="`train` and `validation` are targets; `context` is a training rating that "
-        "stands before validation targets.",
+        "precedes validation targets.",
     )
     shows: pl.String = pa.Field(
         isin=["both", "description", "history"],
-        description="What the window shows of its person.",
+        description="What the window shows about its person.",
     )
     votes: pl.Boolean = pa.Field(description="Whether public votes are shown.")
     description: pl.String = pa.Field(
-        description="Facts about the person, of ratings before the window; empty for none."
+        description="Facts about the person, from ratings before the window; may be empty."
     )
     line: pl.String = pa.Field(description="Facts about the item, up to where the rating goes.")
     after: pl.String = pa.Field(
-        description="What stands behind the rating: the person's mean surplus over others in the "
-        "lines shown up to there; empty where no line has a mean."
+        description="Text after the rating: the person's mean surplus over others in the lines "
+        "shown so far; empty if no line has a mean."
     )
     text_sha256: pl.String = pa.Field(
         str_matches=r"^[0-9a-f]{64}$",
@@ -52,7 +52,7 @@ class RatingExamples(Model):
 
 
 class RatingModel(Model):
-    """Files of a rating model, which lie beside the table: a checkpoint that engines open."""
+    """Files of a rating model, stored beside the table: a checkpoint that engines open."""
 
     file: pl.String = pa.Field(unique=True, description="Name of the file.")
     bytes: pl.Int64 = pa.Field(ge=0, description="Size (bytes).")

@@ -41,7 +41,7 @@ def test_columns_are_those_of_the_contract() -> None:
     assert column(found, "rated_at") == {
         "name": "rated_at",
         "data_type": "timestamp with time zone",
-        "description": "When (UTC).",
+        "description": "Time of the rating (UTC).",
     }
 
 
