@@ -405,7 +405,7 @@ def _first_fault(
             return errors.UnderstudyError(
                 f"the process that ran it {_death(events, str(event.step_key))}",
                 where=str(event.step_key),
-                hint="what it had committed stays; run again (was it short of memory?)",
+                hint="committed results are kept; run again (did it run out of memory?)",
             )
         if report.checks_failed:
             break

@@ -29,7 +29,7 @@ _MEANS = {
 
 
 class RunSettings(dg.Config):
-    """Settings that win over file and environment in this run, as ``--set`` does."""
+    """Settings that override file and environment in this run, like ``--set``."""
 
     cohort_size: int | None = Field(None, description="Personas in a generated cohort (count).")
     writer: str | None = Field(
@@ -37,12 +37,13 @@ class RunSettings(dg.Config):
     )
     seed: int | None = Field(None, description="Seed of a generated cohort.")
     domain: str | None = Field(
-        None, description="Domain of cohorts whose name begins with none: movies, books, games."
+        None,
+        description="Domain of cohorts whose name does not begin with one: movies, books, games.",
     )
     rater: str | None = Field(
         None, description="Rater of the scores: statistical, llm, ensemble, ... or module:Class."
     )
-    max_pairs: int | None = Field(None, description="Pairs of persona and item at most (count).")
+    max_pairs: int | None = Field(None, description="Maximum (persona, item) pairs (count).")
     max_tokens: int | None = Field(
         None, description="Tokens in and out after which a run that asks a model stops (count)."
     )
@@ -90,7 +91,7 @@ def workbench_resource(base: PipelineContext) -> dg.ResourceDefinition:
     return dg.ResourceDefinition(
         make,
         config_schema=_with_defaults(shown).to_config_schema(),
-        description="Settings of this run. What is left out is as in the settings file and the "
+        description="Settings of this run. Omitted ones are taken from the settings file and the "
         "environment.",
     )
 

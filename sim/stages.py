@@ -40,7 +40,7 @@ _POLICIES_VERSION = "2"
 
 @contextmanager
 def trained_policy(inputs: Inputs, settings: Settings, report: Report) -> Iterator[Build]:
-    """Train a policy per configured seed, and judge them beside the baselines.
+    """Train a policy per configured seed, and evaluate them with the baselines.
 
     A run that died goes on from its latest checkpoint; an equal one is not repeated.
     """
@@ -154,7 +154,7 @@ def scores_stage(
 
     @contextmanager
     def scores(inputs: Inputs, settings: Settings, report: Report) -> Iterator[Build]:
-        """Run every configuration that was not run yet on the latest release."""
+        """Run every configuration not yet run on the latest release."""
         from pipelines.llm.answers import AnswerStore
         from sim.ablations import (
             RaterSpec,
@@ -222,8 +222,8 @@ def scores_stage(
         checks=(
             Check(
                 _READABLE,
-                "No configuration has so many replies without a readable rating that its score "
-                "means little.",
+                "No configuration has too many replies without a readable rating for a meaningful "
+                "score.",
                 blocking=False,
             ),
             Check(
@@ -296,7 +296,7 @@ def simulation_stage(
 
     @contextmanager
     def simulated(inputs: Inputs, settings: Settings, report: Report) -> Iterator[Build]:
-        """Let agents visit every recommender; a run that died goes on where it was."""
+        """Let agents visit every recommender; a killed run resumes where it stopped."""
         store = inputs.context.store
         stored = store.release(f"{release_name(settings, domain)}@latest")
 
@@ -478,7 +478,7 @@ def dialogues_stage(
 
     @contextmanager
     def dialogues(inputs: Inputs, settings: Settings, report: Report) -> Iterator[Build]:
-        """Play suites of dialogues; lifetimes that are kept in the home are not played again."""
+        """Play suites of dialogues; lifetimes cached in the home are not played again."""
         store = inputs.context.store
         stored = store.release(f"{release_name(settings, 'products')}@latest")
 
@@ -534,9 +534,10 @@ def dialogues_stage(
             Check(_READABLE, "At most 5 % of a row's episodes have no regret.", blocking=False),
             Check("no_leaks", "No customer gave away a product, an id, an index or a score.",
                   blocking=False),
-            Check("asking_pays", "In most choice sets knowing the customer is worth 5 points.",
+            Check("asking_pays", "In most choice sets, knowing the customer is worth at least 5 "
+            "points.",
                   blocking=False),
-            Check("oracle_beats_floors", "The oracle's regret is below the floors', intervals "
-                  "included.", blocking=False),
+            Check("oracle_beats_floors", "The oracle's regret is below the baselines', intervals "
+            "included.", blocking=False),
         ),
     )  # fmt: skip

@@ -43,7 +43,7 @@ def _results(dataset: str, workbench: PipelineContext) -> list[dg.AssetCheckResu
     records = check(workbench, dataset)
     if records is None:
         return [
-            not_applicable(dataset, spec.name, "there is no such table", spec.severity)
+            not_applicable(dataset, spec.name, "no such table", spec.severity)
             for spec in quality.SUITES[dataset]
         ]
     return [check_result(dataset, record) for record in records]

@@ -20,38 +20,38 @@ _TAGS = {"dagster/max_retries": "1", "dagster/retry_on_asset_or_op_failure": "fa
 REPORTS = {
     "ablations": (
         "ablations",
-        "The ablation suites of films and books on the latest releases: case tables, then "
-        "every configuration that is not there yet.",
+        "Ablation suites of films and books on the latest releases: case tables, then every "
+        "configuration not yet scored.",
     ),
     "match_personas": (
         "matching",
         "Personas matched to real users of every domain (settings: `matching`), from its "
-        "published tables. The cohorts `matched`, `books-matched` and `games-matched` of "
-        "`personas` take them over.",
+        "published tables. They become the cohorts `matched`, `books-matched` and `games-matched` "
+        "of `personas`.",
     ),
     "caption_items": (
         "captions",
-        "Captions of the items' posters in the world's folder `posters` (settings: `captions`).",
+        "Captions of the item posters in the world's folder `posters` (settings: `captions`).",
     ),
     "train_policy": (
         "training",
         "Recommendation policies on the latest release of a domain (settings: `training`), "
-        "judged beside baselines.",
+        "evaluated with baselines.",
     ),
     "train_rater": (
         "tuning",
-        "A rating model trained on people's ratings (settings: `tuning`), calibrated and judged; "
-        "no release needs it.",
+        "A rating model trained on people's ratings (settings: `tuning`), calibrated and "
+        "evaluated; not part of any release.",
     ),
     "train_surrogate": (
         "surrogates",
-        "A small model of the rater whose scores are stored (settings: `surrogate`), and its "
-        "fidelity on held-out pairs; no release needs it.",
+        "A small model of the rater with stored scores (settings: `surrogate`), and its fidelity "
+        "on held-out pairs; not part of any release.",
     ),
     "simulate": (
         "agents",
-        "Agents that visit recommenders page by page on the latest release of a domain: "
-        "who left when, what they watched, rated, felt and remembered.",
+        "Agents that visit recommenders page by page on the latest release of a domain: exits, "
+        "watched items, ratings, feelings and memories.",
     ),
     "experiments": (
         "experiments",
@@ -61,7 +61,7 @@ REPORTS = {
     "dialogues": (
         "dialogue",
         "Shopping dialogues on the latest release of products (BIEL): suites of agents that "
-        "question customers, with floors, bounds and intervals (settings: `dialogue`).",
+        "question customers, with baselines, bounds and intervals (settings: `dialogue`).",
     ),
 }
 
@@ -71,7 +71,7 @@ ingest = dg.define_asset_job(
         asset_key("raw.world_files"),
         *(asset_key(dataset) for source in SOURCES.values() for dataset in source.datasets),
     ),
-    description="Original files of every source, read into raw tables.",
+    description="Original files of every source, loaded into raw tables.",
     tags=_TAGS,
 )
 
@@ -119,8 +119,8 @@ def _weekly(domain: Domain, job: Any) -> dg.ScheduleDefinition:
         job=job,
         execution_timezone="UTC",
         default_status=dg.DefaultScheduleStatus.STOPPED,
-        description=f"Every Monday at 04:00 UTC a new cohort of the {domain.name}, named after the "
-        "ISO week, and a release with it. Off until you switch it on.",
+        description=f"Every Monday at 04:00 UTC: a new cohort for the {domain.name}, named after "
+        "the ISO week, and a release with it. Off until you switch it on.",
     )
     def weekly(context: dg.ScheduleEvaluationContext) -> dg.RunRequest:
         year, week, _ = context.scheduled_execution_time.isocalendar()

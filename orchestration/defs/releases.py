@@ -41,9 +41,9 @@ def _release_asset(domain: Domain, settings: Settings) -> dg.AssetsDefinition:
                 deps=[asset_key(name) for name in domain.datasets()],
                 group_name=domain.name,
                 tags={"domain": domain.name},
-                description="Lock file over one version of every published table of the "
+                description="Lock file that pins one version of every published table of the "
                 f"{domain.name}, with its dataset card. `latest` moves only if every blocking "
-                "check of exactly these versions passed.",
+                "check of exactly these versions has passed.",
                 owners=OWNERS,
                 kinds={"release", "json"},
                 code_version=__version__,
@@ -56,7 +56,7 @@ def _release_asset(domain: Domain, settings: Settings) -> dg.AssetsDefinition:
                 "verified",
                 asset=key,
                 blocking=True,
-                description="Every file of the release was read back and has the committed hash.",
+                description="Every file of the release has the committed hash when read back.",
             )
         ],
     )

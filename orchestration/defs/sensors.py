@@ -25,8 +25,8 @@ warnings.filterwarnings("ignore", message=".*observable_source_asset", category=
     key=asset_key(ORIGINALS),
     group_name=SHARED,
     tags={"domain": SHARED},
-    description="The original files as they are on disk: names, sizes and times of change. "
-    "Observe it after you have added or replaced a file, or switch on the sensor `source_files`.",
+    description="Original files on disk: names, sizes and modification times. Observe this asset "
+    "after adding or replacing a file, or switch on the sensor `source_files`.",
 )
 def original_files(workbench: dg.ResourceParam[PipelineContext]) -> dg.DataVersion:
     """Fingerprint of the configured folder."""
@@ -36,8 +36,8 @@ def original_files(workbench: dg.ResourceParam[PipelineContext]) -> dg.DataVersi
 @dg.sensor(
     job=ingest,
     minimum_interval_seconds=60,
-    description="Reads the original files again when one was added, replaced or removed. "
-    "Off until you switch it on.",
+    description="Re-reads the original files when one was added, replaced or removed. Off until "
+    "you switch it on.",
 )
 def source_files(
     context: dg.SensorEvaluationContext, workbench: dg.ResourceParam[PipelineContext]
@@ -61,7 +61,7 @@ def sensors(settings: Settings) -> list[dg.SensorDefinition]:
                 "stale_assets",
                 target=dg.AssetSelection.all(),
                 default_status=dg.DefaultSensorStatus.RUNNING,
-                description="Makes what became stale (runtime.automation).",
+                description="Rebuilds stale assets (runtime.automation).",
             )
         )
     return made
@@ -75,8 +75,8 @@ def _failure_hook(settings: Settings) -> dg.SensorDefinition:
         default_status=dg.DefaultSensorStatus.RUNNING
         if address
         else dg.DefaultSensorStatus.STOPPED,
-        description="Posts job, run and error of a failed run as JSON to the address in "
-        "UNDERSTUDY_RUNTIME__FAILURE_WEBHOOK. Off where there is none.",
+        description="Posts job, run and error of a failed run as JSON to the URL in "
+        "UNDERSTUDY_RUNTIME__FAILURE_WEBHOOK. Off if it is not set.",
     )
     def hook(context: dg.RunFailureSensorContext) -> dg.SkipReason | None:
         if address is None:
@@ -97,7 +97,7 @@ def _failure_hook(settings: Settings) -> dg.SensorDefinition:
             context.log.error(f"the webhook answered {error.response.status_code}")
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             # The address is a secret, and messages of the library name it.
-            context.log.error(f"the webhook was not reached: {type(error).__name__}")
+            context.log.error(f"the webhook can't be reached: {type(error).__name__}")
         return None
 
     return hook

@@ -31,15 +31,17 @@ CASE_TABLES: dict[str, tuple[str, ...]] = {
 }
 #: Checks of each case table: name to what it says.
 CHECKS: dict[str, dict[str, str]] = {
-    "personas": {"pronouns_match": "No description speaks of the persona with wrong pronouns."},
-    "item_sets": {"items_are_known": "Every item is one of the domain's."},
-    "series": {"one_is_held_out": "Each series has three items at least, exactly one held out."},
+    "personas": {"pronouns_match": "No description uses wrong pronouns for the persona."},
+    "item_sets": {"items_are_known": "Every item is in the domain's catalogue."},
+    "series": {
+        "one_is_held_out": "Each series has at least three items, exactly one of them held out."
+    },
     "series_cases": {
-        "the_answer_is_not_shown": "No history holds the item that is asked about, or one twice.",
+        "the_answer_is_not_shown": "No history contains the item in question, or an item twice.",
         "histories_are_there": "Every history has items, each with a rating for either question.",
     },
     "human_cases": {
-        "the_answer_is_not_shown": "No history holds the item that is asked about, or one twice.",
+        "the_answer_is_not_shown": "No history contains the item in question, or an item twice.",
         "histories_are_there": "Every history has items, each with a rating.",
     },
 }

@@ -72,8 +72,8 @@ STAGES = [
         after=(ORIGINALS,),
         kinds=("file", "parquet"),
         # No retries of the step: the download has its own, which go on where it stopped.
-        asset_description="The original files this run starts from: generated (sample world), "
-        "given (a folder) or downloaded and verified; with checksums and terms.",
+        asset_description="Original files of this run: generated (sample world), given (a folder) "
+        "or downloaded and verified; with checksums and terms.",
     ),
     *map(_source, SOURCES),
 ]

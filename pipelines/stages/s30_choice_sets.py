@@ -27,7 +27,7 @@ _TEXTS = ("item_id", "title", "brand", "description", "features", "price")
 
 
 def choice_sets(inputs: Inputs, settings: Settings, report: Report) -> Iterator[Table]:
-    """Draw products, match their categories to the tree, cut what is too small.
+    """Sample products, match their categories to the tree, and drop categories that are too small.
 
     Each table's statistics are the facts of :class:`pipelines.products.ChoiceSets`, the match
     rate and a list of the commonest misses among them.

@@ -16,7 +16,7 @@ __all__ = ["STAGES"]
 
 
 def captioned(inputs: Inputs, settings: Settings, report: Report) -> pl.DataFrame:
-    """Describe the poster of every item of a domain, where the world has one."""
+    """Caption the poster of every item of a domain, if the world has one."""
     items = inputs["items"].read()["item_id"].to_list()
     captioner = captions.open_captioner(settings)
     try:

@@ -29,7 +29,7 @@ _STEP = 2_000
 
 @contextmanager
 def cohort(inputs: Inputs, settings: Settings, report: Report) -> Iterator[Build]:
-    """Generate one cohort and put it beside the others in a new version of the table.
+    """Generate one cohort and add it to a new version of the table.
 
     ``imported...`` takes the world's persona files, ``handmade...`` the personas of the test
     suites, ``matched`` and ``<domain>-matched`` the personas of matched users; any other name is

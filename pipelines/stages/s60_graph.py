@@ -35,7 +35,7 @@ def graph_triples(inputs: Inputs, settings: Settings, report: Report) -> Iterato
 
 
 def item_similarity(inputs: Inputs, settings: Settings, report: Report) -> Iterator[pl.DataFrame]:
-    """The most similar items of each item: PathSim over all meta-paths, and embeddings."""
+    """Find the most similar items of each item: PathSim over all meta-paths, and embeddings."""
     advance = report.advance(f"{inputs.domain}: similar items")
     if settings.execution.executor == "local":
         threads = settings.runtime.threads or os.cpu_count() or 1

@@ -56,7 +56,7 @@ class _Learned(TypedDict):
 
 
 def score_plan(inputs: Inputs, settings: Settings, report: Report) -> Iterator[pl.DataFrame]:
-    """Choose the pairs of one cohort, beside those of the others, with their exposure."""
+    """Select the pairs of one cohort to score, with their exposure; other cohorts are kept."""
     scoring, ids = settings.scoring_of(inputs.domain), _ids(inputs)
     learned: dict[str, Any] = {
         "interactions": inputs["interactions"].scan(),
@@ -88,7 +88,7 @@ def score_plan(inputs: Inputs, settings: Settings, report: Report) -> Iterator[p
 
 
 def choice_plan(inputs: Inputs, settings: Settings, report: Report) -> Iterator[pl.DataFrame]:
-    """Plan whole choice sets for every persona of one cohort, beside those of the others."""
+    """Plan whole choice sets for every persona of one cohort; other cohorts are kept."""
     sets = inputs["choice_set_items"].read(["category_id", "item_id"])
     scoring, ids = settings.scoring_of(inputs.domain), _ids(inputs)
     report.cohort_stats["pairs"] = 0
@@ -106,7 +106,7 @@ def choice_plan(inputs: Inputs, settings: Settings, report: Report) -> Iterator[
 
 
 def preference_scores(inputs: Inputs, settings: Settings, report: Report) -> Iterator[pl.DataFrame]:
-    """Ask the configured rater what each persona of a cohort would give each planned item.
+    """Ask the configured rater for each persona's rating of each planned item of a cohort.
 
     The cohort is scored in shards, block by block. Those that the last version holds are kept, and
     those that a killed run finished are in the scratch folder.

@@ -21,13 +21,13 @@ __all__ = ["STAGES"]
 #: Check that keeps a model from becoming the current one.
 BEATS_MEAN = Check(
     "beats_item_mean",
-    "On validation ratings the calibrated model's RMSE is not above the item mean's; else the "
-    "model is stored, and the pointer stays where it was.",
+    "The calibrated model's RMSE on validation ratings is at most the item mean's; otherwise the "
+    "model is stored but does not become the current version.",
 )
 
 
 def rating_examples(inputs: Inputs, settings: Settings, report: Report) -> pl.DataFrame:
-    """Put people's ratings into lines that a model can be trained on, without leaks."""
+    """Format people's ratings as training lines for a model, without leakage."""
     held = _held_out(inputs, settings)
     own = settings.tuning
     found = tuning.rating_examples(
@@ -51,7 +51,7 @@ def rating_examples(inputs: Inputs, settings: Settings, report: Report) -> pl.Da
 
 
 def rating_model(inputs: Inputs, settings: Settings, report: Report) -> Iterable[Table]:
-    """Train, calibrate and judge a rating model, and keep it as files that engines open."""
+    """Train, calibrate and evaluate a rating model, and store it as files that engines open."""
     style, held = _style(inputs, settings), _held_out(inputs, settings)
     examples = inputs["rating_examples"].read().sort("window", "position")
     key = f"{inputs['rating_examples'].version}-{identity_hash(_training(settings))[:16]}"

@@ -20,7 +20,7 @@ _ASKED_ON = ("interactions", "splits")
 
 
 def rating_surrogate(inputs: Inputs, settings: Settings, report: Report) -> Iterable[Table]:
-    """Learn a surrogate from stored scores, and judge it on held-out pairs beside its floors."""
+    """Learn a surrogate from stored scores, and evaluate it on held-out pairs with baselines."""
     own, domain = settings.surrogate, inputs.domain
     read = {
         name: inputs[name].read()

@@ -20,7 +20,7 @@ _ALWAYS = ("statistical", "mean", "random")
 
 
 def rater_report(inputs: Inputs, settings: Settings, report: Report) -> list[pl.DataFrame]:
-    """Judge raters and baselines on held-out human ratings, with intervals."""
+    """Evaluate raters and baselines on held-out human ratings, with intervals."""
     items = inputs["items"].read()
     learned: dict[str, Any] = {
         "item_stats": inputs["item_stats"].read(),
@@ -74,7 +74,7 @@ def _identity(settings: Settings) -> dict[str, Any]:
 
 
 def population(inputs: Inputs, settings: Settings, report: Report) -> list[pl.DataFrame]:
-    """Compare personas with people who rate the same lists of items, with intervals."""
+    """Compare personas with people who rated the same lists of items, with intervals."""
     scoring = settings.scoring
     items = inputs["items"].read()
     learned: dict[str, Any] = {
