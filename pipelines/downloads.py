@@ -29,7 +29,7 @@ _MAX_UNREACHABLE = 2
 _MAX_BYTES = 64 << 30
 #: Longest pause that a server may ask for (seconds).
 _MAX_WAIT = 120.0
-_BY_HAND = "download it by hand into <folder>/<source>/ and use --data <folder>"
+_BY_HAND = "download it manually into <folder>/<source>/ and use --data <folder>"
 
 
 class Progress(Protocol):
@@ -239,7 +239,7 @@ def _fetch_once(client: httpx.Client, part: _Part, progress: Progress) -> None:
         raise SourceUnavailableError(
             f"the download failed ({error or type(error).__name__})",
             where=part.url,
-            hint=f"try again later, it goes on where it stopped; or {part.download.by_hand}",
+            hint=f"try again later (the download resumes); or {part.download.by_hand}",
             details={
                 "unreachable": isinstance(
                     error, httpx.ConnectError | httpx.ConnectTimeout | httpx.ProxyError

@@ -56,7 +56,7 @@ def run_pieces(
     raise EngineError(
         f"{len(left)} of {len(pieces)} pieces failed {rounds} times: {faults[first.key]}",
         where=f"executor {executor.name}, pieces {numbers}{' ...' if len(more) >= _NAMED else ''}",
-        hint="the others are kept; run the same again: only these are computed",
+        hint="the others are kept; run again: only these are computed",
         details={
             "pieces": [
                 {"number": p.number, "key": p.key, "fault": str(faults[p.key])}

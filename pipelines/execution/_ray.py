@@ -125,7 +125,7 @@ class RayExecutor:
                     raise EngineError(
                         f"the cluster has had no {self._cpus:g} CPUs for {_PATIENCE:g} s",
                         where="executor ray",
-                        hint="finished pieces are kept; add nodes and run the same again",
+                        hint="finished pieces are kept; add nodes and run again",
                     )
         finally:
             for reference in running:
@@ -149,7 +149,7 @@ class RayExecutor:
             ray.cancel(asked, force=True)
             free = ray.available_resources().get("CPU", 0.0)  # type: ignore[no-untyped-call]
             raise EngineError(
-                f"no worker began within {_PATIENCE:g} s: {free:g} CPUs are free, a piece needs "
+                f"no worker started within {_PATIENCE:g} s: {free:g} CPUs are free, a piece needs "
                 f"{self._cpus:g}",
                 where="executor ray",
                 hint="wait for other jobs, add nodes, or lower execution.cpus",
@@ -164,7 +164,7 @@ class RayExecutor:
             ) from None
         except exceptions.RayTaskError as error:
             raise ConfigError(
-                f"a worker can't open the work ({_line(error.cause)})",
+                f"a worker can't load the work ({_line(error.cause)})",
                 where="executor ray",
                 hint="install the same version of understudy on the cluster's nodes",
             ) from None

@@ -152,7 +152,7 @@ def export_release(
             f"no export format {form!r}", hint=f"nearest: {near[0]}" if near else ", ".join(known)
         )
     if target.exists():
-        raise ConfigError("it is there already", where=str(target), hint="choose another folder")
+        raise ConfigError("already exists", where=str(target), hint="choose another folder")
     try:
         write = known[form]()
     except ModuleNotFoundError as error:
@@ -226,8 +226,8 @@ def _terms(export: Export) -> str:
         if table in export.ids:
             lines += [
                 "",
-                f"Left out of {table}, because its source does not let others pass it on: "
-                f"{', '.join(columns)}. Whoever has the source's files makes a release of them "
-                "(`understudy run`) and adds these columns with `python join_texts.py RELEASE`.",
+                f"Left out of {table}, because its source does not allow redistribution: "
+                f"{', '.join(columns)}. With the source's files, make a release (`understudy "
+                "run`) and add these columns with `python join_texts.py RELEASE`.",
             ]
     return "\n".join(lines) + "\n"

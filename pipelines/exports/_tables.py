@@ -151,12 +151,12 @@ def push_to_hub(folder: Path, repository: str, release: Release, *, permitted: b
     token = os.environ.get("HF_TOKEN")
     if not release.world.startswith("sample") and not permitted:
         raise ConfigError(
-            "the release holds rows of sources that may restrict passing them on",
+            "the release holds rows of sources that may restrict redistribution",
             where=", ".join(licences(release)),
-            hint="read TERMS.md; --may-redistribute says that you may",
+            hint="read TERMS.md; --may-redistribute confirms that you may",
         )
     if not token:
-        raise ConfigError("no token of the hub", where="HF_TOKEN", hint="set it in the environment")
+        raise ConfigError("no hub token", where="HF_TOKEN", hint="set it in the environment")
     try:
         from huggingface_hub import HfApi
         from huggingface_hub.errors import HfHubHTTPError
@@ -171,7 +171,7 @@ def push_to_hub(folder: Path, repository: str, release: Release, *, permitted: b
         )  # fmt: skip
     except (HfHubHTTPError, OSError) as error:
         raise SourceUnavailableError(
-            f"the hub did not take it ({error})", where=repository, hint="the export is on disk"
+            f"the hub rejected the upload ({error})", where=repository, hint="the export is on disk"
         ) from error
     return str(made)
 

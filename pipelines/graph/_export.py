@@ -75,7 +75,7 @@ def write_recbole(
     facts = _forward(triples, wanted).collect(engine="streaming")
     if not facts.height:
         raise ContractError(
-            "no facts to write", where=f"{domain}.graph_triples", hint="with users there may be"
+            "no facts to write", where=f"{domain}.graph_triples", hint="try with users (--users)"
         )
     edges = (
         facts.select(

@@ -596,7 +596,7 @@ class GraphMemory:
             raise ContractError(
                 f"the {self.domain} graph has no user {user!r}",
                 hint="ids are those of human users and personas of the release; "
-                "others are made known with add_user",
+                "add others with add_user",
                 details={"user": user},
             )
         return code

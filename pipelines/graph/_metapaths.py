@@ -122,7 +122,7 @@ def parse_metapaths(
     names = [path.name for path in items + users]
     doubled = sorted({name for name in names if names.count(name) > 1})
     if doubled:
-        raise ConfigError(f"two meta-paths are called {doubled[0]}", where=schema.domain)
+        raise ConfigError(f"two meta-paths are named {doubled[0]}", where=schema.domain)
     return MetaPaths(schema.domain, items, users)
 
 

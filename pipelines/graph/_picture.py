@@ -108,12 +108,12 @@ def _draw(
     axes.margins(x=0.12)
     axes.spines[["top", "right"]].set_visible(False)
     axes.tick_params(axis="x", labelsize=8)
-    axes.set_xlabel("score, divided among what it is owed to", fontsize=8)
+    axes.set_xlabel("score, by contribution", fontsize=8)
     who = f" for {user}" if user else ""
     title = f"Nearest to {memory.title(item)}{who}"
     axes.set_title(_plain("\n".join(textwrap.wrap(title, 80)[:2])), fontsize=11, loc="left")
     if not found:
-        axes.text(0.5, 0.5, "no path and no embedding leads anywhere", ha="center", va="center",
+        axes.text(0.5, 0.5, "no path or embedding leads to another item", ha="center", va="center",
                   transform=axes.transAxes)  # fmt: skip
     if seen:
         from matplotlib.patches import Patch

@@ -136,9 +136,7 @@ def _case(
     person = personas.filter(pl.col("persona_id") == pair["persona_id"])
     item = items.filter(pl.col("item_id") == pair["item_id"])
     if not person.height or not item.height:
-        raise ContractError(
-            "a scored pair names somebody or something unknown", where=f"{dict(pair)}"
-        )
+        raise ContractError("a scored pair has an unknown persona or item", where=f"{dict(pair)}")
     replies = []
     for rater, frame in scores.items():
         row = frame.filter(

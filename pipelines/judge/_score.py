@@ -150,7 +150,7 @@ def _key(path: Path) -> dict[str, dict[str, Any]]:
         entries: dict[str, dict[str, Any]] = content["entries"]
     except (OSError, orjson.JSONDecodeError, KeyError, TypeError):
         raise SourceError(
-            "this is no key of a questionnaire",
+            "not the key of a questionnaire",
             where=str(path),
             hint="give the key.json that `understudy judge export` wrote",
         ) from None
@@ -183,6 +183,6 @@ def _grade(path: Path, line: int, row: dict[str, Any]) -> int | None:
         return None
     if text not in {str(g) for g in GRADES}:
         raise SourceError(
-            "a grade is none of 1 to 5", where=f"{path}:{line}: {text[:40]}", hint="or empty"
+            "a grade is not 1 to 5", where=f"{path}:{line}: {text[:40]}", hint="or empty"
         )
     return int(text)

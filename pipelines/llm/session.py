@@ -66,7 +66,7 @@ class ModelSession(Asking):
         self._context: int | None = facts.get("context")
         self._template = read_template(settings.serving.chat_template)
         self._words = None if self._tokenizer is None else vocabulary(self._tokenizer)
-        #: Most tokens of a grammar's sentence; ConfigError if the tokenizer can't spell it.
+        #: Most tokens of a grammar's sentence; ConfigError if the tokenizer can't encode it.
         self.longest: Callable[[Grammar], int] = cache(self._longest)
 
     def close(self) -> None:

@@ -69,7 +69,7 @@ def match_users(
         else np.sort(history.numbers(users))
     )
     if not len(chosen):
-        raise ConfigError("there is nobody to match", where=f"{history.domain} matching.users")
+        raise ConfigError("there are no users to match", where=f"{history.domain} matching.users")
     found = _traits(traits, [history.users[n] for n in chosen], history.domain)
     scored = scored_candidates(history, matcher, settings, chosen, progress)
     rows = _candidate_rows(history, scored)

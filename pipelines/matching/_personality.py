@@ -163,7 +163,7 @@ def _history(
     rows = rows.join(items.select("item_id"), on="item_id", how="semi")
     if rows.is_empty():
         raise ContractError(
-            "nobody of the questionnaires has rated a film of the release",
+            "no respondent has rated a film of the release",
             where=str(place),
             hint="use a release of MovieLens films",
         )

@@ -157,7 +157,7 @@ def bootstrapped(values: Floats, *, seed: int = 0) -> Interval:
     Raises :class:`ContractError` if there is nobody.
     """
     if not len(values):
-        raise ContractError("there is nobody to take a mean over", where="bootstrap")
+        raise ContractError("there are no people to average over", where="bootstrap")
     return _interval(_weights(len(values), seed) @ values / len(values))
 
 
@@ -175,4 +175,4 @@ def report_text(
     if majority is not None and any(row.attribute == "occupation" for row in rows):
         write(f"The most frequent occupation has {majority:.3f} of the people before the mapping.")
     if not metadata.get("language_model", False):
-        write(f"No language model; what is assumed rather than fitted stands in {ASSUMED_FILE}.")
+        write(f"No language model; assumptions that are not fitted are in {ASSUMED_FILE}.")

@@ -40,7 +40,7 @@ def draw_trials(
     everybody = len(history.users)
     if everybody < 2:
         raise ContractError(
-            "one user has nobody to be compared with", where=f"{history.domain}.interactions"
+            "a single user can't be compared with others", where=f"{history.domain}.interactions"
         )
     own = [
         history.draw(users, list_sizes(history.counts[users], size), seed, _OWN, subset)

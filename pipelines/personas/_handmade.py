@@ -126,9 +126,9 @@ def paraphrases(half: str) -> tuple[dict[str, str], ...]:
     data = file.read_bytes()
     if hashlib.sha256(data).hexdigest() != PARAPHRASE_DIGESTS[half]:
         raise IntegrityError(
-            "the paraphrases are not those that the figures are of",
+            "the paraphrases differ from those behind the published figures",
             where=f"{half}.tsv",
-            hint="restore the file, or state its new digest and measure again",
+            hint="restore the file, or update its digest and measure again",
         )
     lines = data.decode("utf-8").splitlines()
     return tuple(csv.DictReader(lines, delimiter="\t", quoting=csv.QUOTE_NONE))

@@ -81,7 +81,7 @@ class ModelWriter(Asking):
     Raises
     ------
     ConfigError
-        If the tokenizer can't spell the grammar, or the model calls itself `statistical`.
+        If the tokenizer can't encode the grammar, or the model calls itself `statistical`.
 
     Examples
     --------

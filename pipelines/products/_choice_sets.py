@@ -406,7 +406,7 @@ def choice_sets(items: pl.LazyFrame, tree: CategoryTree, settings: ProductsSetti
             f"tree, but no category below level {settings.cut_levels} has "
             f"{settings.min_category_size}",
             where="products.categories",
-            hint="see products.cut_levels and products.min_category_size, or give a tree that "
+            hint="check products.cut_levels and products.min_category_size, or give a tree that "
             "fits the products (data.taxonomy.file)",
             details={"stats": stats},
         )

@@ -90,7 +90,7 @@ def run_expectations(
             )
         elif columns and not frame.height:
             outcomes[spec.name] = Outcome(
-                False, None, 0, 0, [], problem="there are no rows to judge"
+                False, None, 0, 0, [], problem="there are no rows to check"
             )
         else:
             runnable.append((spec, arguments))

@@ -216,7 +216,7 @@ def world_of(store: Store) -> str:
         raise StoreError(
             "the inventory of original files names no world",
             where=f"{_INVENTORY}@{manifest.version}",
-            hint="take the files in again: understudy run",
+            hint="ingest the files again: understudy run",
         )
     return world
 

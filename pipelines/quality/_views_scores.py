@@ -239,7 +239,7 @@ def _persona_spread(evidence: Evidence) -> View:
         .collect(engine="streaming")
     )
     if spread.is_empty():
-        return View.skip("no persona has two pairs, but of raters that are baselines")
+        return View.skip("no persona has two pairs, except from baseline raters")
     cohorts = spread.group_by("cohort").agg(
         personas=pl.len(), pairs=pl.col("planned").sum(), flat_share=pl.col("flat").mean()
     )
@@ -336,7 +336,7 @@ def _compared(figure: str) -> ViewFunction:
             if row[counted] < least:
                 return View.skip(f"{row[counted]:,} {counted}, judged from {least:,} on")
         if (row["people_low"] or 0.0) <= 0.0:
-            return View.skip("people's own value is not apart from chance")
+            return View.skip("people's own value can't be told from chance")
         scores = evidence.sibling("preference_scores")
         rated_by = (
             set()

@@ -69,7 +69,7 @@ class EnsembleRater:
 
     def __init__(self, raters: Sequence[Rater]) -> None:
         if len(raters) < 2:
-            raise ConfigError("an ensemble has at least two raters", where="scoring.ensemble")
+            raise ConfigError("an ensemble needs at least two raters", where="scoring.ensemble")
         scales = {rater.scale.name for rater in raters}
         if len(scales) > 1:
             raise ConfigError(
@@ -194,7 +194,7 @@ def at_temperature(probabilities: Floats, temperature: float) -> Floats:
     [[1.0, 0.0, 0.0]]
     """
     if not temperature >= 0:
-        raise ConfigError("a temperature is at least 0", where=f"{temperature}")
+        raise ConfigError("a temperature must be at least 0", where=f"{temperature}")
     p = np.asarray(probabilities, dtype=np.float64)
     if temperature == 1 or not p.size:
         return p.copy()

@@ -221,7 +221,7 @@ def _own(name: str, **there: Any) -> Rater:
     missing = [n for n, p in wanted.items() if p.default is p.empty and n not in there]
     if missing:
         raise ConfigError(
-            f"the rater needs {', '.join(missing)}, which can't be given",
+            f"the rater needs {', '.join(missing)}, which are not available",
             where=f"scoring.rater {name}",
             hint=f"its parameters may be {', '.join(there)}",
         )

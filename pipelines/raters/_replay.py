@@ -41,7 +41,7 @@ class ReplayRater:
         names = scores["rater"].unique().sort().to_list()
         if (rater is None and len(names) != 1) or (rater is not None and rater not in names):
             raise ConfigError(
-                "there are no scores to replay" if not names else "whose scores are replayed?",
+                "there are no scores to replay" if not names else "no single rater to replay",
                 where=f"rater {rater}",
                 hint=f"the table has {', '.join(names) or 'no rows'}",
             )
@@ -62,7 +62,7 @@ class ReplayRater:
         wrong = scores.filter(ok)["probabilities"].list.len().fill_null(0) != len(self._scale)
         if wrong.any():
             raise ContractError(
-                f"{int(wrong.sum())} distributions have not {len(self._scale)} answers",
+                f"{int(wrong.sum())} distributions do not have {len(self._scale)} answers",
                 where=f"preference_scores, scale {self._scale.name}",
             )
         self._probabilities = np.full((scores.height, len(self._scale)), np.nan)

@@ -378,7 +378,7 @@ class Shards:
             f"{failed} of {scored} pairs failed ({kinds}), more than the {budget:.0%} of "
             "serving.error_budget",
             where=f"cohort {self.cohort}",
-            hint="shards finished before are kept; run the same again: only the rest is asked",
+            hint="shards finished before are kept; run again: only the rest is requested",
         )
 
     def _known(self, key: str, table: pl.DataFrame) -> tuple[U64, npt.NDArray[np.uint8]]:

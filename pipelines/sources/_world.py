@@ -85,9 +85,9 @@ def open_world(
     if not domains:
         found = [name for name in files if files[name]]
         raise SourceError(
-            f"files of {', '.join(found)} alone make no domain"
+            f"files of {', '.join(found)} alone do not make a domain"
             if found
-            else "there are no files of any source here",
+            else "no files of any source",
             where=str(folder),
             hint=f"expected folders such as {', '.join(f'{name}/' for name in folders)}; "
             + (f"not read: {', '.join(left[:_SHOWN])}; " if left else "")

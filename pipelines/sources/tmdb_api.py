@@ -448,7 +448,7 @@ class TmdbClient:
         if self._token.get_secret_value().encode() in body:
             # A debugging proxy, or worse: nothing of it may reach a file.
             raise SourceError(
-                "the answer repeats the bearer token; nothing was kept", where=self._base
+                "the response contains the bearer token; it was discarded", where=self._base
             )
         try:
             record = orjson.loads(body)
@@ -466,7 +466,7 @@ class TmdbClient:
                 hint=f"set {TOKEN_VARIABLE} to the account's API read access token",
             )
         return SourceError(
-            f"TMDB answers HTTP {status}, which asking again can't change",
+            f"TMDB answers HTTP {status}, which a retry can't change",
             where=self._base,
             hint="check tmdb.base_url",
         )
@@ -604,5 +604,5 @@ def _checked_token(settings: TmdbSettings) -> SecretStr | None:
     token = settings.token.get_secret_value().strip() if settings.token else ""
     if token and not re.fullmatch(r"[\x21-\x7e]+", token):
         # Checked here because the HTTP library's own message would show the value.
-        raise ConfigError("the TMDB token has characters that no token has", where=TOKEN_VARIABLE)
+        raise ConfigError("the TMDB token contains invalid characters", where=TOKEN_VARIABLE)
     return SecretStr(token) if token else None

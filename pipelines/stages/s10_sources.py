@@ -41,7 +41,9 @@ def _source(name: str) -> Stage:
     def left_out(settings: Settings, _: str | None) -> str | None:
         folder = prepare_world(settings).folder
         return (
-            None if open_source(name, settings).present(folder) else f"no files of it in {folder}"
+            None
+            if open_source(name, settings).present(folder)
+            else f"no files of this source in {folder}"
         )
 
     return Stage(

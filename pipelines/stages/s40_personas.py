@@ -95,7 +95,7 @@ def _persona_files(inputs: Inputs, report: Report) -> Snapshot:
     world = prepare_world(settings)
     if not world.has("persona_files"):
         raise ConfigError(
-            "there are no persona files to import",
+            "no persona files to import",
             where=f"cohort {inputs.partition}",
             hint="put them into personas/ of the data folder, or set data.personas.files",
         )
@@ -178,7 +178,7 @@ def _read_by_model(
 def _stage(domain: str) -> Stage:
     def left_out(settings: Settings, name: str | None) -> str | None:
         own = cohort_domain(str(name), settings.personas.domain) == domain
-        return None if own else f"{name} is no cohort of the {domain}"
+        return None if own else f"{name} is not a cohort of the {domain}"
 
     return Stage(
         datasets=(f"{domain}.personas",),

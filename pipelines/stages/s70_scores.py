@@ -580,7 +580,7 @@ def _stages(domain: str) -> list[Stage]:
             return f"{cohort} is matched, and matching.scored is false"
         if cohort_domain(str(cohort), settings.personas.domain) == domain:
             return None
-        return f"{cohort} is no cohort of the {domain}"
+        return f"{cohort} is not a cohort of the {domain}"
 
     by_set = DOMAINS[domain].choice_sets
     planned = ("choice_set_items",) if by_set else ("items", *_LEARNED_FROM)

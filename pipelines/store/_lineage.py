@@ -120,4 +120,4 @@ def _contradictions(pinned: Mapping[str, str], alternatives: Alternatives) -> li
         if len(by_version) > 1:
             parts = (f"{v} ({', '.join(sorted(set(w)))})" for v, w in sorted(by_version.items()))
             lines.append(f"{name} has {len(by_version)} versions: {' and '.join(parts)}")
-    return lines or ["no choice among the recorded builds gives every dataset one version"]
+    return lines or ["no combination of the recorded builds gives every dataset one version"]

@@ -229,7 +229,7 @@ def _tar(target: Path) -> Iterator[tarfile.TarFile]:
     import tarfile
 
     if target.exists():
-        raise StoreError("it is there already", where=str(target), hint="choose another file")
+        raise StoreError("already exists", where=str(target), hint="choose another file")
     with (
         storage_errors(target),
         whole_file(target) as file,

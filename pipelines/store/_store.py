@@ -481,7 +481,7 @@ class Store:
             raise ReleaseError(
                 f"refused: {'; '.join(problems[:_SHOWN])}{more}",
                 where=name,
-                hint="latest stays where it was; mend the data or the check and run again",
+                hint="latest is unchanged; fix the data or the check and run again",
                 details={"problems": problems},
             )
         release = Release(

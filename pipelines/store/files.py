@@ -53,9 +53,9 @@ __all__ = [
 _FULL = {
     errno.ENOSPC: (
         "no space left on the disk",
-        "free some, or set UNDERSTUDY_HOME to a larger disk",
+        "free some space, or set UNDERSTUDY_HOME to a larger disk",
     ),
-    errno.EDQUOT: ("the disk quota is used up", "free some, or ask for a larger quota"),
+    errno.EDQUOT: ("the disk quota is used up", "free some space, or ask for a larger quota"),
     errno.EFBIG: ("the file size limit is reached", "raise it: ulimit -f unlimited"),
     errno.EIO: ("the disk reports an error", "check it, or set UNDERSTUDY_HOME to another disk"),
 }

@@ -612,7 +612,7 @@ class Lease:
     def lost_error(self) -> LockedError:
         """The error of a holder that lost the lease."""
         return LockedError(
-            "this process lost its lock, and publishes nothing",
+            "this process lost its lock and publishes nothing",
             where=str(self.path),
             hint=f"it was paused or cut off for longer than {LEASE:g} s; run again",
         )
@@ -662,7 +662,9 @@ def _lease_record(found: _Object, path: Path) -> dict[str, Any]:
         if isinstance(record, dict) and isinstance(record["fence"], int):
             return record
     raise StoreError(
-        "the lock is damaged", where=str(path), hint="restore it: without its number it is no lock"
+        "the lock is damaged",
+        where=str(path),
+        hint="restore it: without its number the lock is invalid",
     )
 
 

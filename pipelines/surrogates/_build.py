@@ -100,7 +100,7 @@ def teacher_of(scores: pl.DataFrame, *, rater: str | None, error_budget: float) 
     replay = ReplayRater(scores, rater=rater)
     if replay.of.startswith("surrogate"):
         raise ConfigError(
-            "a surrogate is no teacher of another one",
+            "a surrogate can't teach another one",
             where=f"rater {replay.of}",
             hint="score with another rater first, or name it in surrogate.teacher",
         )
@@ -322,7 +322,7 @@ def _rounds(
             raise ConfigError(
                 f"the settings open the rater {rater.name}, the scores are of {teacher.name}",
                 where="surrogate.rounds",
-                hint="set scoring as the scores were made, or surrogate.rounds=0",
+                hint="use the scoring settings of the scores, or surrogate.rounds=0",
             )
         answering = bind(rater, frames["personas"], frames["items"])
         people, things = np.unique(train.person), np.unique(train.item)

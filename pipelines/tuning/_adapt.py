@@ -58,9 +58,9 @@ class Base:
         found = [name for name in _ADAPTED if name in known]
         if not found:
             raise ConfigError(
-                f"no matrix of the model is called {', '.join(_ADAPTED)}",
+                f"the model has no matrix named {', '.join(_ADAPTED)}",
                 where=f"tuning.base is {self.checkpoint.folder}",
-                hint="take a model that is built as Llama is",
+                hint="use a model with the Llama architecture",
             )
         return get_peft_model(
             model, LoraConfig(r=RANK, lora_alpha=ALPHA, target_modules=found, task_type="CAUSAL_LM")
@@ -167,7 +167,7 @@ def open_base(checkpoint: Checkpoint, style: PromptStyle) -> Base:
         raise ConfigError(
             f"an answer is not one token ({reading.describe()})",
             where=f"{where}; scoring.scale is {style.scale.name}",
-            hint="take scoring.scale one-ten or 0-9",
+            hint="use scoring.scale one-ten or 0-9",
         )
     base = Base(checkpoint, tokenizer, tuple(a.tokens[0] for a in reading.answers), style)
     try:

@@ -190,7 +190,7 @@ def rating_examples(
         raise ContractError(
             f"{rows['rated_at'].null_count():,} training ratings have no time",
             where="interactions",
-            hint="what came before a rating can't be known",
+            hint="the history of a rating can't be determined",
         )
     stats = training_stats(items, rows)
     final = rows.join(

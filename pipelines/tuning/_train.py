@@ -487,7 +487,7 @@ def train(
                 except FloatingPointError as error:
                     if rate < 1.0:
                         raise EngineError(
-                            "the training loss is not finite, at half the rate neither",
+                            "the training loss is not finite, even at half the rate",
                             where=f"{error}; {folder}",
                             hint="lower tuning.rate",
                         ) from None
@@ -684,7 +684,9 @@ class _Averages:
         record = orjson.loads((folder / _AVERAGED).read_bytes())
         if record["recipe"] != asdict(self._recipe):
             raise ConfigError(
-                "the checkpoint is of other settings", where=str(folder), hint="remove the folder"
+                "the checkpoint was made with other settings",
+                where=str(folder),
+                hint="remove the folder",
             )
         self._looks, self._count = record["looks"], record["count"]
 

@@ -51,9 +51,9 @@ def read_artefact(folder: Path, name: str) -> Json:
         content["metadata"]["invocation_id"]
     except (OSError, orjson.JSONDecodeError, KeyError, TypeError):
         raise StoreError(
-            "dbt left no readable artefact",
+            "dbt wrote no readable artefact",
             where=str(path),
-            hint="dbt did not come so far as to run; its log says why",
+            hint="dbt stopped before running anything; see its log",
         ) from None
     return dict(content)
 
@@ -650,7 +650,7 @@ def mart_evidence(
         raise ContractError(
             f"{len(stopping)} blocking tests did not pass: {listed}{more}",
             where=model,
-            hint="mend what they found and run dbt build; failing_rows(home, test) has the rows",
+            hint="fix what they found and run dbt build; failing_rows(home, test) has the rows",
             details={"tests": [{"name": t.name, "status": t.status} for t in stopping]},
         )
     own = records.identity([key], linked, variables)

@@ -123,8 +123,8 @@ def markdown(runs: Sequence[Simulation], rows: Sequence[VisitRow]) -> str:
     return "\n\n".join(
         [
             "\n".join(f"| {' | '.join(line)} |" for line in lines),
-            f"Release {release}. Means over people with 95 % intervals over people; what is "
-            f"assumed rather than fitted stands in `{ASSUMED_FILE}`.",
+            f"Release {release}. Means over people with 95 % intervals over people; assumptions "
+            f"that are not fitted are in `{ASSUMED_FILE}`.",
             *notes,
         ]
     )

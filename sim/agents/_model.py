@@ -158,7 +158,7 @@ class ModelBrain(ModelSession):
     Raises
     ------
     ConfigError
-        If an option is unknown, or the model's tokenizer can't spell a grammar.
+        If an option is unknown, or the model's tokenizer can't encode a grammar.
     EngineError
         If the model can't be loaded.
     """

@@ -300,12 +300,12 @@ class DialogueEnv(DialogueViews, gymnasium.Env[Observation, Any]):
         """
         if not self.action_space.contains(action):
             raise ConfigError(
-                f"{action!r} is no action",
+                f"{action!r} is not an action",
                 where=type(self).__name__,
                 hint=f"a whole number from 0 to {ACTIONS - 1}",
             )
         if self.sessions.over[0]:
-            raise ConfigError("reset() comes before step()", where=type(self).__name__)
+            raise ConfigError("call reset() before step()", where=type(self).__name__)
         found = self._advance(_ONE, np.array([int(action)]))
         info = {
             name: values[0] if isinstance(values[0], np.ndarray) else _plain(values[0])

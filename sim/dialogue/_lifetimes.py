@@ -105,7 +105,7 @@ class Lifetimes:
                     f"lifetimes of {episodes} episodes need {needed} {what}, the cell {cell} has "
                     f"{len(found)}",
                     where=f"setting {setting}, {book.reference or 'book'}",
-                    hint="take fewer episodes, another cell, or a larger release",
+                    hint="use fewer episodes, another cell, or a larger release",
                 )
         numbers = np.asarray(seeds, np.int64)
         drawn = np.empty((2, len(numbers), episodes), np.int64)
@@ -130,7 +130,7 @@ class Lifetimes:
                     f"{cell}",
                     where=f"setting {setting}, seed {numbers[rows][lacking.argmax()]}, "
                     f"{book.reference or 'book'}",
-                    hint="take fewer episodes or another cell",
+                    hint="use fewer episodes or another cell",
                 )
             drawn[:, rows] = personas[found[0]], sets[found[1]]
         labels = np.zeros(episodes) if setting == "customer" else np.arange(episodes)

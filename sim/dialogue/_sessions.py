@@ -141,7 +141,7 @@ class Sessions:
             ):
                 if count > limit:
                     raise ReleaseError(
-                        f"a choice set has {count} {what}, dialogues take {limit}",
+                        f"a choice set has {count} {what}, dialogues allow {limit}",
                         where=f"{book.reference or 'book'}, category {found.category_id}",
                         hint="build the products again",
                     )
@@ -374,7 +374,7 @@ class Sessions:
         raise AnswerError(
             f"the customer's reply {STATUSES[int(status[bad])]}",
             where=f"lifetime {self.seed[row]}, episode {self.episode[row]}",
-            hint="reset, or take another customer",
+            hint="reset, or use another customer",
         )
 
 

@@ -121,10 +121,10 @@ question_cost
         """One action in every environment; infos as of :meth:`DialogueEnv.step`, with masks."""
         given = np.asarray(actions)
         if not self._generators:
-            raise ConfigError("reset() comes before step()", where=type(self).__name__)
+            raise ConfigError("call reset() before step()", where=type(self).__name__)
         if given.shape != (self.num_envs,) or not np.issubdtype(given.dtype, np.integer):
             raise ConfigError(
-                f"actions of shape {given.shape} and type {given.dtype} are no actions",
+                f"actions of shape {given.shape} and type {given.dtype} are not valid actions",
                 where=f"{type(self).__name__}.step",
                 hint=f"whole numbers from 0 to {ACTIONS - 1}, of shape {(self.num_envs,)}",
             )

@@ -273,7 +273,7 @@ class RecommendationEnv(WorldViews, gymnasium.Env[Observation, Any]):
             If the rating failed and ``on_unrated`` is ``"abort"``; nothing has changed then.
         """
         if self.core.persona[0] < 0:
-            raise ConfigError("reset() comes before step()", where=type(self).__name__)
+            raise ConfigError("call reset() before step()", where=type(self).__name__)
         shown = self._shown(action)
         # With several items shown, the met one is only known afterwards.
         before = self._before(shown) if self.explain else {}
@@ -340,7 +340,7 @@ class RecommendationEnv(WorldViews, gymnasium.Env[Observation, Any]):
         before the first reset.
         """
         if self.core.persona[0] < 0:
-            raise ConfigError("reset() comes before expected()", where=type(self).__name__)
+            raise ConfigError("call reset() before expected()", where=type(self).__name__)
         return self.core.expected(0)
 
     def state(self) -> dict[str, Any]:

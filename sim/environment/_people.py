@@ -102,7 +102,7 @@ def persona_traits(release: Release) -> pl.DataFrame:
     release.require("training_traits")
     people = release["training_traits"].polars().sort("user_id")
     if people.is_empty():
-        raise ReleaseError("nobody has traits to borrow", where=f"{release.ref}, training_traits")
+        raise ReleaseError("no user has traits to borrow", where=f"{release.ref}, training_traits")
     ids, users = Cast.read(release).ids, persona_users(release)
     borrowed = people["user_id"].gather((hash_ids(ids) % np.uint64(people.height)).astype(np.int64))
     matched = pl.Series(users, dtype=pl.String)

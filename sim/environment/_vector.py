@@ -205,7 +205,7 @@ history_length, on_unrated, watched
             If a rating failed and `on_unrated` is ``"abort"``; nothing has changed then.
         """
         if not self._started:
-            raise ConfigError("reset() comes before step()", where=type(self).__name__)
+            raise ConfigError("call reset() before step()", where=type(self).__name__)
         outcome = self.core.step(self._checked(actions))
         infos = self._infos(outcome)
         over = outcome.terminated | outcome.truncated
@@ -243,7 +243,7 @@ history_length, on_unrated, watched
         Agents can't see it: for oracles and reports. NaN where there is no rating.
         """
         if not self._started:
-            raise ConfigError("reset() comes before expected()", where=type(self).__name__)
+            raise ConfigError("call reset() before expected()", where=type(self).__name__)
         return self.core.expected(env)
 
     def action_masks(self) -> npt.NDArray[np.bool_]:

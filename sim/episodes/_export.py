@@ -199,5 +199,5 @@ def _fresh(log: EpisodeLog, path: Path | str) -> Path:
     if not len(log):
         raise ConfigError("there is no finished episode to write", where=str(target))
     if target.exists():
-        raise ConfigError("it is there already", where=str(target), hint="choose another name")
+        raise ConfigError("already exists", where=str(target), hint="choose another name")
     return target

@@ -61,7 +61,7 @@ def run_experiments(
         made = open_experiment(name)
         if made.name in opened:
             raise ConfigError(
-                f"two experiments are called {made.name}", where=name, hint="give one a new name"
+                f"two experiments are named {made.name}", where=name, hint="give one a new name"
             )
         opened[made.name] = made
     out: dict[str, tuple[Experiment, Outcome]] = {}

@@ -90,7 +90,7 @@ def evaluate(
         rated throughout.
     """
     if not runs or not len(runs[0].items):
-        raise ContractError("there is nobody to evaluate on", where="evaluate")
+        raise ContractError("there are no users to evaluate on", where="evaluate")
     users = len(runs[0].items)
     if any(len(run.items) != users for run in runs):
         raise ContractError("the runs are of different users", where="evaluate")
@@ -113,7 +113,7 @@ def evaluate(
 def _per_user(run: Played) -> dict[str, Floats]:
     complete = run.complete
     if not complete.any():
-        raise ContractError("nobody's recommendations were all rated", where="evaluate")
+        raise ContractError("no user's recommendations were all rated", where="evaluate")
     hits = relevant(run.ratings, run.scale)
     rated = {
         "average_reward": average_reward(run.ratings),

@@ -233,7 +233,7 @@ def evaluate_offline(
         )
     held = split_rows(release, (split,))
     if held.is_empty():
-        raise ReleaseError(f"nobody has an item in the split {split}", where=release.ref)
+        raise ReleaseError(f"no user has an item in the split {split}", where=release.ref)
     people = _drawn(sorted(held["user_id"].unique().to_list()), users, seed)
     view, items = people_release(release, people), Catalogue.read(release).ids
     truth = histories(held, people, items)

@@ -142,7 +142,7 @@ def checked_request(
     user or item is unknown.
     """
     if shape is None:
-        raise ConfigError("fit() comes before recommend()", where=name)
+        raise ConfigError("call fit() before recommend()", where=name)
     items, personas = shape
     who = np.asarray(users, np.int64).reshape(-1)
     past = np.zeros((len(who), 0), np.int64) if seen is None else np.asarray(seen, np.int64)

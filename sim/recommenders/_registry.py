@@ -132,7 +132,7 @@ class CheckedRecommender:
             If it raises, or a list is not k distinct unseen items of the release.
         """
         if self._personas is None:
-            raise ConfigError("fit() comes before recommend()", where=self.name)
+            raise ConfigError("call fit() before recommend()", where=self.name)
         shape = len(self._items), len(self._personas)
         who, past, _ = checked_request(self.name, shape, users, k, seen, ratings)
         try:

@@ -139,6 +139,6 @@ def load_policy(source: Path | bytes) -> PolicyRecommender:
         raise IntegrityError(
             f"the policy file is truncated or of another format ({type(error).__name__})",
             where=where,
-            hint="take the one of another checkpoint, or train again",
+            hint="use that of another checkpoint, or train again",
         ) from error
     return PolicyRecommender(network, metadata)

@@ -303,7 +303,7 @@ def _same_run(found: Checkpoint, metadata: dict[str, Any]) -> None:
     for key, what in (("items", "item set"), ("personas", "personas")):
         if saved.get(key) != metadata[key]:
             raise ReleaseError(
-                f"the checkpoint is of another {what} ({saved.get('release')}, "
+                f"the checkpoint belongs to another {what} ({saved.get('release')}, "
                 f"here {metadata['release']})",
                 where=str(found.path),
                 hint=f"--release {saved.get('release')}",

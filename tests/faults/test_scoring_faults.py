@@ -134,7 +134,7 @@ def test_over_the_error_budget_the_run_stops_with_a_summary_and_goes_on(
             then=lambda: server.break_where(down, *[raw(b"\x00 garbage")] * 500),
         )  # fmt: skip
     message = str(caught.value)
-    assert "run the same again" in message
+    assert "run again" in message
     assert "5%" in message
     for _, faults in server._where:
         faults.clear()

@@ -256,7 +256,7 @@ def test_without_a_network_the_error_says_how_to_go_on_by_hand(
     server: Server, get: Callable[[], Path]
 ) -> None:
     server.close()
-    with pytest.raises(SourceUnavailableError, match=r"by hand.*--data") as caught:
+    with pytest.raises(SourceUnavailableError, match=r"manually.*--data") as caught:
         get()
     assert not caught.value.permanent
 

@@ -312,7 +312,7 @@ def test_replay_gives_stored_distributions_and_reasons(release: Release, small: 
 
 @pytest.mark.parametrize(
     ("column", "value", "what"),
-    [("rater", "other", "whose scores"), ("probabilities", [1.0], "have not 5 answers")],
+    [("rater", "other", "no single rater"), ("probabilities", [1.0], "do not have 5 answers")],
 )
 def test_replay_refuses_scores_it_cannot_use(
     column: str, value: Any, what: str, small: ModuleType, tmp_path: Path

@@ -196,10 +196,10 @@ def test_nothing_is_overwritten_and_nothing_is_an_error(
     log: EpisodeLog, world: World, tmp_path: Path
 ) -> None:
     path = write_parquet(log, tmp_path / "a.parquet")
-    with pytest.raises(ConfigError, match="there already"):
+    with pytest.raises(ConfigError, match="already exists"):
         write_parquet(log, path)
     write_minari(log, tmp_path, "b-v0")
-    with pytest.raises(ConfigError, match="there already"):
+    with pytest.raises(ConfigError, match="already exists"):
         write_minari(log, tmp_path, "b-v0")
     with pytest.raises(ConfigError, match="not the id"):
         write_minari(log, tmp_path, "../b")

@@ -87,7 +87,7 @@ def test_scores_by_a_surrogate_carry_teacher_and_fidelity(small, tmp_path):
     assert "seen persona, seen item" in facts["fidelity"]
     version = built.snapshots["movies.rating_surrogate"].version
     assert version in str(snapshot.manifest.config)
-    with pytest.raises(ConfigError, match="a surrogate is no teacher"):
+    with pytest.raises(ConfigError, match="a surrogate can't teach"):
         build(stage_of("movies.rating_surrogate"), PipelineContext(overrides))
     overrides["scoring"]["scale"] = "1-10"
     with pytest.raises(ConfigError, match="answers on 1-5"):

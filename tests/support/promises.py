@@ -266,7 +266,7 @@ FAULTS = (
     Fault(
         "the key expires in the middle of a run",
         "engine `openai`",
-        "The run ends; what was answered is stored; with a new key only the rest is asked.",
+        "The run ends; what was answered is stored; with a new key only the rest is requested.",
         (
             f"{ENGINE}/test_openai_faults.py"
             "::test_a_key_that_expires_stops_the_run_and_a_new_key_asks_the_rest",

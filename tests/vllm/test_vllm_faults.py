@@ -39,7 +39,7 @@ def test_an_engine_that_dies_has_given_what_was_done_and_says_how_to_go_on(
         done.extend(engine.submit(_items(64)))
     assert "illegal memory access" in str(died.value)
     assert "\n" not in str(died.value)
-    assert "start again" in (died.value.hint or "")
+    assert "run again" in (died.value.hint or "")
     assert died.value.permanent
     with pytest.raises(EngineError, match="closed"):
         engine.submit(_items(1))

@@ -404,7 +404,7 @@ class _Run:
             key = self._keys.get(id(answer.request)) or answer_key(self._identity, answer.request)
             request = self._asked.pop(key, None)
             if request is None:
-                raise EngineError("the engine answered what it was not asked, or answered twice")
+                raise EngineError("the engine returned an unknown or a duplicate answer")
             del self._keys[id(request)]
             waiters = self._waiting.pop(key)
             stored = self._backend.add(self._identity, replace(answer, request=request), key)
@@ -468,7 +468,7 @@ class _Run:
         """The same error, with what is stored and how to go on."""
         self._flush()
         stored = self._stored_text(self._backend.place())
-        hint = f"{stored}; run the same again: only the rest is asked"
+        hint = f"{stored}; run again: only the rest is requested"
         return EngineError(
             one_line(error.what, self._backend.secrets),
             where=error.where,
@@ -480,7 +480,7 @@ class _Run:
         """The same error, with what is stored and how to go on."""
         self._count_stored()
         stored = f"{self._stored_text()}, {self._backend.waiting()} are not"
-        hint = f"{stored}; run the same again: only the rest is asked"
+        hint = f"{stored}; run again: only the rest is requested"
         return type(error)(
             error.what,
             where=error.where,
@@ -495,7 +495,7 @@ class _Run:
         kinds = ", ".join(f"{n} {status}" for status, n in stored.most_common() if n)
         text = f"{stored.total()} answers of this run are stored {place}".rstrip()
         text += f" ({kinds})" if stored.total() > stored["ok"] else ""
-        return text + (f"; {failed} failed calls are asked again" if failed else "")
+        return text + (f"; {failed} failed calls are repeated" if failed else "")
 
     def _flush(self) -> None:
         self._backend.flush()

@@ -232,7 +232,7 @@ def _rewrite(catalogue: Catalogue, plan: _Plan, deleted: dict[int, NDArray[Any]]
                     raise IntegrityError(
                         "a part can't be read",
                         where=str(part.path),
-                        hint="the others are whole; start again, and this one is left out",
+                        hint="the others are intact; run again, and this part is skipped",
                     ) from error
             file.close()
         except BaseException:

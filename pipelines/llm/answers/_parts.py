@@ -111,7 +111,7 @@ def read_entries(path: Path) -> tuple[Part, Entries]:
         _check_schema(file)
         counts = [file.metadata.row_group(n).num_rows for n in range(file.num_row_groups)]
         if sum(counts) != file.metadata.num_rows:
-            raise CorruptPartError("the footer contradicts itself about the number of rows")
+            raise CorruptPartError("the footer is inconsistent about the number of rows")
         table = pa.concat_tables(
             [_read_group(file, n, INDEX_COLUMNS) for n in range(len(counts))]
             or [schema().empty_table().select(list(INDEX_COLUMNS))]
@@ -176,10 +176,10 @@ def _read_group(file: pq.ParquetFile, number: int, columns: Sequence[str]) -> pa
     table = file.read_row_group(number, columns=list(columns)).select(list(columns))
     table.validate(full=True)
     if table.num_rows != file.metadata.row_group(number).num_rows:
-        raise CorruptPartError("a row group has another length than the footer says")
+        raise CorruptPartError("a row group's length differs from the footer")
     for field in schema():
         if field.name in columns and not field.nullable and table.column(field.name).null_count:
-            raise CorruptPartError(f"the column {field.name} has values that are missing")
+            raise CorruptPartError(f"the column {field.name} has missing values")
     return table
 
 

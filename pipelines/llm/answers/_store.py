@@ -275,9 +275,7 @@ class AnswerStore:
         of the model's name; no ``statuses`` takes all.
         """
         if not _START.fullmatch(key):
-            raise ConfigError(
-                "not the start of a key", where=key, hint="up to 64 digits of 0-9 and a-f"
-            )
+            raise ConfigError("not a key prefix", where=key, hint="up to 64 hexadecimal digits")
         out: list[StoredAnswer] = []
         for table in self.scan(newest_first=True):
             fitting = _fitting(table, key, statuses, model)

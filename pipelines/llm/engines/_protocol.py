@@ -241,7 +241,7 @@ class Engine(Protocol):
 
         Requests are drawn lazily: at most a window of them (a runtime setting) is in flight or
         waiting. A request that can't be served (no message, longer than the context, a
-        constraint that the model's tokenizer can't spell) is one `invalid` answer. Leaving the
+        constraint that the model's tokenizer can't encode) is one `invalid` answer. Leaving the
         iteration early stops the work.
 
         Raises

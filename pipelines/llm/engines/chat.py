@@ -170,7 +170,7 @@ def _cut(text: str, end: str) -> list[str]:
         place = text.rfind(part) if part else -1
         if place >= 0:
             return [text[:place], text[place:]]
-    raise AnswerError("the part that is to be cut apart is not in the prompt")
+    raise AnswerError("the part to split off is not in the prompt")
 
 
 def _encode_piece(tokenizer: Any, piece: str, *, plain: bool, first: bool) -> list[int]:

@@ -184,7 +184,7 @@ def _fetched(model: str, revision: str) -> Path:
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
         line = first_line(error)
         raise EngineError(
-            "the model is neither a folder nor to be had from the hub",
+            "the model is neither a folder nor available on the hub",
             where=f"{model}: {line}",
             hint="give the folder of a checkpoint as engine.model",
         ) from error

@@ -74,11 +74,11 @@ def answer_fault(answer: Answer) -> str:
     if not isinstance(constraint, Choice):
         return ""
     if answer.text not in constraint.options:
-        return "the engine chose what is no option"
+        return "the engine chose something that is not an option"
     if shares is None or len(shares) != len(constraint.options):
         return "the engine gave no distribution over the options"
     if not all(math.isfinite(p) and p >= 0 for p in shares):
-        return "the engine gave probabilities that are none"
+        return "the engine returned invalid probabilities"
     if abs(math.fsum(shares) - 1) > _TOLERANCE:
         return "the engine gave probabilities that don't add up to 1"
     if mass is not None and not 0.0 <= mass <= 1.0:

@@ -136,9 +136,9 @@ def request_fault(request: Request, *, images: bool = False) -> str:
         if message.role not in _ROLES:
             return f"unknown role {message.role}"
         if message.images and not images:
-            return "the engine takes no images"
+            return "the engine does not support images"
         if message.images and message.role == "assistant":
-            return "the beginning of an answer holds no images"
+            return "the prefix of an answer can't contain images"
         if any(not _MEDIA_TYPE.fullmatch(image.media_type) for image in message.images):
             return "an image is not of a type such as image/jpeg"
         if not all(image.data for image in message.images):

@@ -306,7 +306,7 @@ def read_scale(tokenizer: Any, answers: Sequence[str], context: str) -> ScaleRea
         if not tokens:
             raise EngineError("the tokenizer has no token for an answer", where=repr(answer))
     if len(set(cut.values())) < len(cut):
-        raise EngineError("the tokenizer reads two answers alike", where=", ".join(answers))
+        raise EngineError("the tokenizer encodes two answers identically", where=", ".join(answers))
     return ScaleReading(
         context,
         tuple(

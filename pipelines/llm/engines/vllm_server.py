@@ -150,9 +150,7 @@ class VllmServerEngine:
         raise EngineError(
             "vLLM's server ended" if ended else f"vLLM's server is not ready in {patience:g} s",
             where=f"{self._log}: {lines[-1][-200:]}",
-            hint="its log says more"
-            if ended
-            else "its log says more; or raise serving.start_seconds",
+            hint="its log says more" if ended else "see its log, or raise serving.start_seconds",
         )
 
     def _stop(self) -> None:

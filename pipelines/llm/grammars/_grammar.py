@@ -232,9 +232,7 @@ class Grammar:
         found = None if text is None else self.parse(text)
         if found is None:
             shown = "nothing" if text is None else repr(text[:_QUOTED])
-            raise AnswerError(
-                "the reply is no sentence of the grammar", where=self.name, hint=shown
-            )
+            raise AnswerError("the reply does not match the grammar", where=self.name, hint=shown)
         return found
 
     def longest(self, tokenizer: Any = None) -> int:
@@ -273,7 +271,7 @@ class Grammar:
                     missing.update(class_members(members))
             if missing:
                 raise ConfigError(
-                    "the tokenizer can't spell the grammar",
+                    "the tokenizer can't encode the grammar",
                     where=f"tokenizer {words.name}, grammar {self.name}",
                     hint=f"it has no tokens for {' '.join(map(repr, sorted(missing)))}",
                 )

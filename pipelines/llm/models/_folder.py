@@ -95,7 +95,7 @@ class ModelFolder:
         except FileNotFoundError:
             known = [p.parent.name for p in self.root.glob(f"*/{_RECORD}")]
             raise ConfigError(
-                f"no model is kept under the name {name}",
+                f"no model is stored under the name {name}",
                 where=str(self.root),
                 hint=nearest(name, known) if known else f"understudy models get {name}",
             ) from None
@@ -207,7 +207,7 @@ def check_name(name: str) -> str:
         raise ConfigError(
             "not a name for a model",
             where=name,
-            hint="small letters, digits, dots, hyphens and underscores, at most 64",
+            hint="lower-case letters, digits, dots, hyphens and underscores, at most 64",
         )
     return name
 
@@ -224,7 +224,7 @@ def storage_errors(where: Path) -> Iterator[None]:
         raise StoreError(
             "no space left on the disk" if full else f"the model can't be stored ({error})",
             where=str(where),
-            hint="free some, or move the store (UNDERSTUDY_HOME)"
+            hint="free some space, or move the store (UNDERSTUDY_HOME)"
             if full
             else "check the owner and mode of the folder",
         ) from error

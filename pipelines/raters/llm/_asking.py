@@ -137,7 +137,7 @@ class Asker:
                         "serving.error_budget",
                         where=f"{self.engine.identity.engine}:{self.engine.identity.model}",
                         hint=f"the last one: {answer.detail or answer.status}; answers so far are "
-                        "stored: run the same again",
+                        "stored: run again",
                         details={"tally": self.tally.to_dict()},
                     )
                 yield place, key, answer, _note(book, place, answer)

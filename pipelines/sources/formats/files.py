@@ -63,7 +63,7 @@ class UnpackLimits(NamedTuple):
         return SourceError(
             f"{packed:,} compressed bytes unpack to {unpacked:,} or more",
             where=name,
-            hint="no published file does; limits: data.max_unpack_ratio, data.max_unpacked_gb",
+            hint="published files never do; limits: data.max_unpack_ratio, data.max_unpacked_gb",
         )
 
 

@@ -136,7 +136,7 @@ class OracleAgent(_Seller):
             raise ConfigError(
                 "the oracle's rater is a member of the ensemble that made the scores",
                 where=f"agent oracle, rater {asked}, {book.reference or 'book'}",
-                hint=f"take a rater other than {', '.join(book.raters)}",
+                hint=f"use a rater other than {', '.join(book.raters)}",
             )
         tables = book.tables(needs_of(self._name))
         self._personas, self._items = tables.pop("personas"), tables["items"]

@@ -162,7 +162,7 @@ class ModelAgent(DialogueModel):
             raise ConfigError(
                 f"the model {model} scored the products: its oracle would know the answers",
                 where=book.reference or "book",
-                hint="take a model outside the ensemble of raters",
+                hint="use a model outside the ensemble of raters",
             )
         self._book, self._seed = book, seed
         self._summaries.clear()

@@ -39,7 +39,7 @@ def test_pieces_that_fail_in_every_round_are_listed_and_the_others_kept(tmp_path
     assert [p.number for p in pieces if (tmp_path / p.key).exists()] == [0, 1, 3, 4]
     assert str(caught.value) == (
         "1 of 5 pieces failed 3 times: somebody writes: piece 2: executor local, pieces 2 "
-        "(the others are kept; run the same again: only these are computed)"
+        "(the others are kept; run again: only these are computed)"
     )
     assert caught.value.exit_code == 7
     listed = {"number": 2, "key": "key-2", "fault": "somebody writes: piece 2"}
@@ -182,7 +182,7 @@ class TestRayExecutor(ExecutorContract):
         assert _ray._PATIENCE <= 60
         monkeypatch.setattr(_ray, "_PATIENCE", 1.0)
         monkeypatch.setattr(executor, "_cpus", 4096.0)
-        with pytest.raises(EngineError, match=r"no worker began .* a piece needs 4096"):
+        with pytest.raises(EngineError, match=r"no worker started .* a piece needs 4096"):
             list(executor.map(Squares(tmp_path), pieces, lambda _: None))
 
 

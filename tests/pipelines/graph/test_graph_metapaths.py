@@ -124,5 +124,5 @@ def test_walks_of_a_user_path_must_meet_at_one_type():
 
 def test_two_paths_of_one_name_are_refused():
     one = {"name": "x", "half": ["rated-by"]}
-    with pytest.raises(ConfigError, match="two meta-paths are called x: movies"):
+    with pytest.raises(ConfigError, match="two meta-paths are named x: movies"):
         parsed(one, one)

@@ -180,7 +180,7 @@ def test_a_foreign_sheet_is_named(tmp_path: Path, text: str, problem: str) -> No
 def test_a_grade_out_of_range_names_its_line(tmp_path: Path) -> None:
     made = export_questionnaire(_cases(), tmp_path / "q")
     _grade(made.sheets[0], made.key, {"a": "6", "b": "1"})
-    with pytest.raises(SourceError, match=r"none of 1 to 5.*sheet-01.csv:\d+: 6"):
+    with pytest.raises(SourceError, match=r"not 1 to 5.*sheet-01.csv:\d+: 6"):
         score_sheets(made.key, made.sheets)
 
 

@@ -82,5 +82,5 @@ def test_one_user_has_nobody_to_be_compared_with() -> None:
     tables = small_world(users=1)
     tables.pop("training_traits")
     history = History.read("movies", **tables)
-    with pytest.raises(ContractError, match=r"nobody to be compared with: movies.interactions"):
+    with pytest.raises(ContractError, match=r"can't be compared with others: movies.interactions"):
         draw_trials(history, np.array([0]), subsets=1, size=2, others=3, seed=1)

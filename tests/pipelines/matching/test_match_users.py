@@ -146,7 +146,7 @@ def test_no_candidates_and_no_users_are_refused(world) -> None:
     unchecked = SETTINGS.model_copy(update={"candidates": 0})
     with pytest.raises(ConfigError, match=r"a user needs a.* candidate: matching.candidates 0"):
         matched(world, unchecked)
-    with pytest.raises(ConfigError, match=r"nobody to match: movies matching.users"):
+    with pytest.raises(ConfigError, match=r"no users to match: movies matching.users"):
         matched(world, users=[])
 
 

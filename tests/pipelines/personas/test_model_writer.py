@@ -390,7 +390,7 @@ def test_an_engine_that_dies_half_way_loses_no_finished_row(tmp_path: Path) -> N
         with pytest.raises(EngineError) as caught:
             generate(settings(count=40), writer=model)
     assert "the device is gone" in str(caught.value)
-    assert "run the same again: only the rest is asked" in str(caught.value)
+    assert "run again: only the rest is requested" in str(caught.value)
     stored = caught.value.details["tally"]["stored"]
     assert 0 < stored <= 17
 
@@ -439,7 +439,7 @@ def test_without_a_limit_every_legal_reply_has_room() -> None:
 
 def test_a_tokenizer_that_cannot_spell_the_record_is_found_before() -> None:
     narrow = Vocabulary("narrow-model", frozenset(), frozenset("abcdefghijklmnopqrstuvwxyz .A"))
-    with pytest.raises(ConfigError, match=r"can't spell.*tokenizer narrow-model.*'{'"):
+    with pytest.raises(ConfigError, match=r"can't encode.*tokenizer narrow-model.*'{'"):
         writer(scripted(), settings(), tokenizer=narrow)
 
 

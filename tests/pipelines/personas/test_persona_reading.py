@@ -315,7 +315,7 @@ def test_paraphrases_are_split_by_hash_and_cover_every_register(half: str) -> No
 def test_changed_paraphrases_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(PARAPHRASE_DIGESTS, "open", "0" * 64)
     paraphrases.cache_clear()
-    with pytest.raises(IntegrityError, match="not those that the figures are of"):
+    with pytest.raises(IntegrityError, match="differ from those behind the published figures"):
         paraphrases("open")
 
 

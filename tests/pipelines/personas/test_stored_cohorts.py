@@ -70,7 +70,7 @@ def test_cohort_name_decides_the_domain(tmp_path: Path, cohort: str, domain: str
 def test_stage_of_another_domain_leaves_the_cohort_out(tmp_path: Path) -> None:
     context = PipelineContext.of(Store(tmp_path), Settings(runtime={"home": str(tmp_path)}))
     left_out = build(stage_of("games.personas"), context, cohort="books-pilot")
-    assert left_out.reason == "books-pilot is no cohort of the games"
+    assert left_out.reason == "books-pilot is not a cohort of the games"
     assert not context.store.has("games.personas")
 
 

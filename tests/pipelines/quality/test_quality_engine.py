@@ -93,7 +93,7 @@ def test_a_missing_value_is_a_failure_not_left_out(value: float | None) -> None:
 def test_no_rows_are_a_failure() -> None:
     frame = pl.DataFrame({"a": []}, schema={"a": pl.Float64})
     outcome = run_expectations(frame, [_between(min_value=0)], where="t")["n"]
-    assert (outcome.passed, outcome.problem) == (False, "there are no rows to judge")
+    assert (outcome.passed, outcome.problem) == (False, "there are no rows to check")
 
 
 def test_a_check_that_cannot_run_is_an_error_and_not_a_pass() -> None:

@@ -134,5 +134,5 @@ def test_what_cant_be_replayed_is_refused():
         ReplayRater(glad.clear())
     with pytest.raises(ContractError, match="2 rows score a pair"):
         ReplayRater(pl.concat([glad, glad[:1]]))
-    with pytest.raises(ContractError, match="have not 5 answers"):
+    with pytest.raises(ContractError, match="do not have 5 answers"):
         ReplayRater(glad.with_columns(probabilities=pl.lit([1.0]).cast(pl.List(pl.Float64))))

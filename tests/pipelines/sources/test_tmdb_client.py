@@ -183,7 +183,7 @@ def test_the_token_is_in_no_file_message_log_or_repr(
 
 def test_an_answer_that_repeats_the_token_is_not_kept(tmp_path: Path) -> None:
     with TmdbServer([make_record(101, overview=f"sent: {TOKEN}")]) as server:
-        with pytest.raises(SourceError, match="repeats the bearer token") as caught:
+        with pytest.raises(SourceError, match="contains the bearer token") as caught:
             TmdbClient(settings_for(server), tmp_path).fetch([101])
         assert TOKEN not in str(caught.value)
     assert list(tmp_path.iterdir()) == []

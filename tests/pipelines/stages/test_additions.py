@@ -152,8 +152,8 @@ def test_rater_is_one_class(package: Path, context: PipelineContext) -> None:
     ("name", "message"),
     [
         ("nowhere:Rater", "can't be imported"),
-        ("pipelines.raters:open_rater", "open_rater is no class but a function"),
-        ("pipelines.raters:ReplayRater", "needs scores, which can't be given"),
+        ("pipelines.raters:open_rater", "open_rater is not a class but a function"),
+        ("pipelines.raters:ReplayRater", "needs scores, which are not available"),
     ],
 )
 def test_class_that_is_no_rater_is_named(context: PipelineContext, name: str, message: str) -> None:

@@ -93,7 +93,7 @@ def test_frozen_driver_wakes_and_publishes_nothing(s3_home: str) -> None:
     refused = output.splitlines()
     assert len(refused) == 2
     for line, home in zip(refused, (taken, free), strict=True):
-        assert line.startswith(f"this process lost its lock, and publishes nothing: {home}/_locks")
+        assert line.startswith(f"this process lost its lock and publishes nothing: {home}/_locks")
     assert [Store(h).current("movies.splits") for h in (taken, free)] == before
 
 

@@ -214,7 +214,7 @@ def test_teacher_that_gives_one_answer_to_everything_is_refused(scores):
 
 def test_surrogate_is_no_teacher(scores):
     own = scores.with_columns(rater=pl.lit("surrogate:planted"))
-    with pytest.raises(ConfigError, match="no teacher"):
+    with pytest.raises(ConfigError, match="can't teach another"):
         teacher_of(own, rater=None, error_budget=0.0)
 
 

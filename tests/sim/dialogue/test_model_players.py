@@ -356,7 +356,7 @@ class TestAgentFaults:
                 made._store = store
                 return made.act(views(said=SAID, must_ask=True))
 
-        with pytest.raises(EngineError, match=r"model is gone.*run the same again"):
+        with pytest.raises(EngineError, match=r"model is gone.*run again"):
             play(2)
         whole = play(100)
         assert len(calls) == 3

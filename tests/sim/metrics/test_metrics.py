@@ -177,9 +177,9 @@ def test_a_user_without_a_rating_is_left_out_of_rated_figures_only() -> None:
 
 
 def test_nobody_to_evaluate_on_is_an_error() -> None:
-    with pytest.raises(ContractError, match="nobody to evaluate"):
+    with pytest.raises(ContractError, match="no users to evaluate"):
         evaluate([])
-    with pytest.raises(ContractError, match="nobody's recommendations"):
+    with pytest.raises(ContractError, match="no user's recommendations"):
         evaluate([played([[NAN] * 10])])
     with pytest.raises(ContractError, match="different users"):
         evaluate([played([[1] * 10]), played([[1] * 10] * 2)])

@@ -115,7 +115,7 @@ def test_a_baseline_names_the_table_it_lacks(small: ModuleType, tmp_path: Path) 
 
 def test_unfitted_and_unknown_recommenders_are_errors() -> None:
     for name in BASELINES:
-        with pytest.raises(ConfigError, match="comes before"):
+        with pytest.raises(ConfigError, match="before recommend"):
             open_recommender(name).recommend([0], 1)
     with pytest.raises(ConfigError, match="did you mean popular"):
         open_recommender("populr")

@@ -56,7 +56,7 @@ _BARE = "The sky is"
 _UNLIKELY = ("zq", "7", "K", "!", "Xv")
 _RANKS = (100, 20, 5)
 _BY_IDS = "logprob_token_ids"
-_IGNORED = "ignored without a word"
+_IGNORED = "silently ignored"
 _FIRST = Sampling(temperature=1.0, max_tokens=1)
 #: Tolerance of a log-probability between two equal requests (16-bit weights).
 _SAME = 0.5
@@ -239,9 +239,9 @@ class Capabilities:
         if server is not None:
             if await local.spell([_MIXED]) != await server.spell([_MIXED]):
                 raise ConfigError(
-                    "the tokenizer is not the one of the server's model",
+                    "the tokenizer does not belong to the server's model",
                     where=f"serving.tokenizer is {self._serving.tokenizer}",
-                    hint="give the tokenizer of the model, or leave it out to use the server's",
+                    hint="give the model's tokenizer, or unset it to use the server's",
                 )
             self.probed["tokenizer"] = "the same as the server's"
         return local

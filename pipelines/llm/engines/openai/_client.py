@@ -102,7 +102,7 @@ class Address:
             return
         if secret.encode() in content if isinstance(content, bytes) else secret in content:
             raise EngineError(
-                "the server's answer repeats the key; nothing of it was kept",
+                "the server's response contains the key; it was discarded",
                 where=self.api,
                 hint="check what answers at serving.base_url",
             )
@@ -139,7 +139,7 @@ def open_address(serving: ServingSettings) -> Address:
     key = serving.api_key.get_secret_value().strip() if serving.api_key else ""
     if key and not re.fullmatch(r"[\x21-\x7e]+", key):
         # Checked here because the HTTP library's own message would show the value.
-        raise ConfigError("the server's key has characters that no key has", where=KEY_VARIABLE)
+        raise ConfigError("the server's key contains invalid characters", where=KEY_VARIABLE)
     try:
         ip = ipaddress.ip_address(url.host)
         loopback, private = ip.is_loopback, ip.is_private
@@ -367,7 +367,7 @@ def classify_response(
             raise EngineError(
                 f"the account has no credit left ({detail})",
                 where=address.api,
-                hint="received answers are stored: run again when it has",
+                hint="received answers are stored: run again once it has credit",
             )
         exact = retry_after(headers.get("Retry-After-Ms"))
         wait = retry_after(headers.get("Retry-After")) if exact is None else exact / 1000.0
@@ -385,12 +385,12 @@ def _unusable(address: Address, code: int, detail: str) -> EngineError:
     if 300 <= code < 400:
         # Not followed: the key goes to no other host.
         what = f"the server redirects (HTTP {code})"
-        hint = "set serving.base_url to where it really is"
+        hint = "set serving.base_url to the final address"
     elif code in (401, 403):
         what = f"the server refuses the key (HTTP {code})"
-        hint = f"set {KEY_VARIABLE} to a key that it takes"
+        hint = f"set {KEY_VARIABLE} to a valid key"
     elif code in _UNKNOWN:
-        what = f"the server does not know what it is asked ({detail})"
+        what = f"the server does not know the endpoint or the model ({detail})"
         hint = "check serving.base_url and engine.model"
     return EngineError(what, where=address.api, hint=hint)
 

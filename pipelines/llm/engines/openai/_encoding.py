@@ -90,7 +90,7 @@ def unserved_sampling(server: str, sampling: Sampling) -> str:
     plain = sampling.min_p == 0 and sampling.repetition_penalty == 1
     if plain or server in _PENALTIES:
         return ""
-    return f"the server ({server}) takes no min_p or repetition penalty"
+    return f"the server ({server}) does not support min_p or a repetition penalty"
 
 
 def drawn_seed(seed: int, replicate: int) -> int:
@@ -353,7 +353,7 @@ class LlamaCppTokens(_ServerTokens):
             return Failure("engine_error", "the server's template gave no prompt")
         last = messages[-1]
         if last.role == "assistant" and not prompt.rstrip().endswith(last.content.rstrip()):
-            return Failure("invalid", "the server's template does not go on from a begun answer")
+            return Failure("invalid", "the server's template can't continue a partial answer")
         return await self.encode(prompt)
 
 

@@ -271,12 +271,12 @@ class OpenAIEngine:
             return Answer(request, "invalid", detail=detail)
         endpoint = can.choice_endpoint if choice else can.endpoint
         if ids and (can.tokens is None or (choice and endpoint == "chat")):
-            return Answer(request, "invalid", detail="the server takes no token ids")
+            return Answer(request, "invalid", detail="the server does not accept token ids")
         if not ids:
             if endpoint == "chat" or can.tokens is None:
                 if request.messages[-1].role != "assistant":
                     return Row(request, None)
-                detail = "the server's chat endpoint does not go on from a begun answer"
+                detail = "the server's chat endpoint can't continue a partial answer"
                 return Answer(request, "invalid", detail=detail)
             rendered = await can.tokens.render(request.messages)
             if isinstance(rendered, Failure):
@@ -295,7 +295,7 @@ class OpenAIEngine:
             kind = constraint_kind(constraint)
             encoding = await self._can.encoding(rows[0].endpoint, kind)
             if encoding is None and not choice:
-                detail = f"the server honours no way to give a constraint of this kind ({kind})"
+                detail = f"the server supports no constraint of this kind ({kind})"
                 return [Answer(row.request, "invalid", detail=detail) for row in rows]
             extra = encoding.fields(constraint) if encoding else {}
         serve = score if choice else write
@@ -331,4 +331,4 @@ def _result(future: Future[_Done]) -> _Done:
 
 
 def _closed() -> EngineError:
-    return EngineError("the engine was closed while it worked", hint="open it again")
+    return EngineError("the engine was closed while in use", hint="open it again")

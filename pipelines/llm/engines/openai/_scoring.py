@@ -62,8 +62,8 @@ async def score(
     """
     if capabilities.reading == "none":
         detail = (
-            "the server shows no probabilities: set engine.draws to estimate them from answers "
-            "drawn, or use a server that does"
+            "the server returns no probabilities: set engine.draws to estimate them from sampled "
+            "answers, or use a server that returns them"
         )
         return [Answer(row.request, "invalid", detail=detail) for row in rows]
     if capabilities.reading == "draws":
@@ -126,7 +126,7 @@ async def _read_token_ids(
                 cost += one.cost
         missing = any(t not in merged[n] for n, step in enumerate(tree.steps) for t in step)
         if missing and failure is None:
-            detail = "the server left out probabilities that it was asked for"
+            detail = "the server omitted requested probabilities"
             failure = Failure("engine_error", detail)
         found.append(failure or _Scores([*merged], 0.0, cost))
     return found
@@ -283,7 +283,7 @@ def _open(unseen: float) -> str:
 
 
 def _impossible(error: AnswerError) -> str:
-    return f"the server's log-probabilities can't be: {error}"
+    return f"the server's log-probabilities are invalid: {error}"
 
 
 def _invalid(request: Request, detail: str, cost: Cost, *, refused: bool = False) -> Answer:

@@ -85,7 +85,7 @@ class Vocabulary:
         spelled = [tuple(encode_on(self.tokenizer, o)) for o in options]
         for option, ids in zip(options, spelled, strict=True):
             if not ids or self._reader.decode_bytes(list(ids)) != option.encode():
-                raise AnswerError(f"the tokenizer can't spell the option {option!r}")
+                raise AnswerError(f"the tokenizer can't encode the option {option!r}")
         try:
             return OptionTree.of(spelled)
         except ValueError as error:
@@ -103,7 +103,7 @@ class Vocabulary:
             line = (matcher.get_error().strip().splitlines() or [""])[0][:160]
             raise AnswerError(f"the constraint can't be read: {line}")
         if not self.allowed([matcher]).any():
-            raise AnswerError("the tokenizer can't spell what the constraint asks for")
+            raise AnswerError("the tokenizer can't encode what the constraint requires")
         return matcher
 
     def allowed(self, matchers: Sequence[LLMatcher]) -> npt.NDArray[np.bool_]:

@@ -104,7 +104,7 @@ class Sampler:
             if matcher is None:
                 return _failed(prepared, "engine_error", "the model's logits are not numbers")
             return _failed(
-                prepared, "invalid", "the tokenizer can't spell what the grammar wants next"
+                prepared, "invalid", "the tokenizer can't encode what the grammar wants next"
             )
         if token in self._vocabulary.ends:
             return self._done(prepared, "stop")

@@ -210,7 +210,7 @@ def structured(constraint: Constraint) -> dict[str, str]:
         return {"json": json.dumps(schema, ensure_ascii=False)}
     if len(parts) == 1 and (lark := parts[0].get("lark_grammar")) is not None:
         return {"grammar": lark}
-    raise AnswerError("vLLM takes no grammar that is made of several")
+    raise AnswerError("vLLM does not support a grammar composed of several")
 
 
 def writing_params(request: Request, prompt: Sequence[int]) -> SamplingParams:
@@ -402,7 +402,7 @@ class VllmEngine:
                 self._spelled.clear()
             self._spelled[options] = known
         if isinstance(known, str):
-            raise AnswerError(f"the tokenizer can't spell the options: {known}")
+            raise AnswerError(f"the tokenizer can't encode the options: {known}")
         return known
 
     def _step(self) -> None:
@@ -414,7 +414,7 @@ class VllmEngine:
             raise EngineError(
                 f"vLLM died: {first_line(error)}",
                 where=f"vllm:{self._identity.model}",
-                hint="answers given before are complete; start again to go on with the rest",
+                hint="received answers are complete; run again to continue with the rest",
             ) from error
         for name, result in done:
             number = int(name.partition(".")[0])

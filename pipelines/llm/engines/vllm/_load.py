@@ -102,7 +102,7 @@ def open_driver(
             raise EngineError(
                 f"vLLM can't load the model: {first_line(error)}",
                 where=checkpoint.name,
-                hint="its own log above says more; serving.max_context and serving.gpu_memory "
+                hint="see its log above; serving.max_context and serving.gpu_memory "
                 "decide how much memory it needs",
             ) from error
         return driver

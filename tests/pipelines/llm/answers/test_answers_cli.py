@@ -136,7 +136,7 @@ def test_an_answer_alone_is_shown_in_full_with_its_question(filled: Path) -> Non
 def test_what_is_no_key_is_a_usage_error(filled: Path) -> None:
     result = call(filled, "show", "xyz")
     assert result.exit_code == 2
-    assert "not the start of a key: xyz" in result.output
+    assert "not a key prefix: xyz" in result.output
     assert call(filled, "show", "--limit", "0").exit_code == 2
     assert call(filled, "gc", "--forget", "maybe").exit_code == 2
 

@@ -212,12 +212,12 @@ def test_what_failed_has_no_distribution_and_no_text(home: Path) -> None:
     ("text", "shares", "detail"),
     [
         (None, (1.0, 0.0, 0.0), "no text"),
-        ("4", (1.0, 0.0, 0.0), "no option"),
+        ("4", (1.0, 0.0, 0.0), "not an option"),
         ("1", None, "no distribution"),
         ("1", (1.0, 0.0), "no distribution"),
         ("1", (0.5, 0.2, 0.2), "don't add up to 1"),
-        ("1", (1.5, -0.5, 0.0), "probabilities that are none"),
-        ("1", (float("nan"), 0.5, 0.5), "probabilities that are none"),
+        ("1", (1.5, -0.5, 0.0), "invalid probabilities"),
+        ("1", (float("nan"), 0.5, 0.5), "invalid probabilities"),
     ],
 )
 def test_a_broken_distribution_is_an_invalid_answer(

@@ -87,7 +87,7 @@ def test_no_distribution_is_read_about_a_picture(serve: Serve) -> None:
 def test_engines_that_take_no_pictures_say_so(tiny_engine: TransformersEngine) -> None:
     for engine in (tiny_engine, ScriptedEngine()):
         (answer,) = engine.submit([asking(png("red"))])
-        assert (answer.status, answer.detail) == ("invalid", "the engine takes no images")
+        assert (answer.status, answer.detail) == ("invalid", "the engine does not support images")
 
 
 @pytest.mark.parametrize(

@@ -213,7 +213,7 @@ def test_a_constraint_that_the_server_honours_in_no_way_is_invalid_and_free_text
     assert facts["constraints"]["json (chat)"] == "response_format"
     assert free.status in ("ok", "truncated")
     assert regex.status == "invalid"
-    assert "honours no way to give a constraint of this kind (regex)" in regex.detail
+    assert "supports no constraint of this kind (regex)" in regex.detail
     assert schema.status == "ok"
     assert json.loads(schema.text or "").keys() == {"genre", "liked"}
 
@@ -507,9 +507,9 @@ def test_a_key_that_expires_stops_the_run_and_a_new_key_asks_the_rest(
     assert 10 <= stored < 40
     text = str(caught.value)
     assert "refuses the key (HTTP 401)" in text
-    assert "set UNDERSTUDY_SERVING__API_KEY to a key that it takes" in text
+    assert "set UNDERSTUDY_SERVING__API_KEY to a valid key" in text
     assert f"{stored} answers of this run are stored in {store.folder}" in text
-    assert "run the same again: only the rest is asked" in text
+    assert "run again: only the rest is requested" in text
     with connect(server) as engine, AnswerStore(tmp_path) as store:
         before = len(server.asked())
         assert len(list(ask(engine, requests, store, serving=ServingSettings()))) == 40

@@ -227,7 +227,7 @@ def test_a_server_that_repeats_the_key_ends_the_run_and_nothing_of_it_is_kept(
     server = serve("hosted", key=KEY)
     with connect(server) as engine:
         server.break_next(_repeats(KEY)[place])
-        with pytest.raises(EngineError, match="repeats the key") as caught:
+        with pytest.raises(EngineError, match="contains the key") as caught:
             list(engine.submit([question("Well?", sampling=SHORT)]))
         trace = "".join(traceback.format_exception(caught.value))
         for text in (trace, str(caught.value.details), caplog.text, _everything(engine, [])):
@@ -329,7 +329,7 @@ def test_plain_http_is_fine_where_no_key_is_sent() -> None:
 
 @pytest.mark.parametrize("key", ["with space", "new\nline", "schlüssel"])
 def test_a_key_that_no_header_carries_is_refused_without_showing_it(key: str) -> None:
-    with pytest.raises(ConfigError, match="no key has") as caught:
+    with pytest.raises(ConfigError, match="invalid characters") as caught:
         _address("https://host/v1", key)
     assert key not in str(caught.value)
 
@@ -352,7 +352,7 @@ def test_the_configured_tokenizer_must_be_the_model_s(
     other = json.loads((tiny_model / "tokenizer.json").read_text())
     other["model"]["merges"] = other["model"]["merges"][:300]
     (tmp_path / "tokenizer.json").write_text(json.dumps(other))
-    with pytest.raises(ConfigError, match="not the one of the server's model"):
+    with pytest.raises(ConfigError, match="does not belong to the server's model"):
         connect(serve(), tokenizer=tmp_path / "tokenizer.json")
 
 

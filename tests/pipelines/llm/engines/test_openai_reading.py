@@ -153,7 +153,7 @@ def test_a_field_left_out_without_a_word_is_found_out_and_said(
     caplog.set_level(logging.INFO, logger="pipelines.llm.engines.openai")
     with connect(serve("llama.cpp")) as engine:
         probes = engine.metadata()["probes"]
-    assert probes["logprob_token_ids"] == "ignored without a word"
+    assert probes["logprob_token_ids"] == "silently ignored"
     assert probes["logprobs"] == "honoured (100 tokens)"
     loud = [r for r in caplog.records if r.levelno == logging.WARNING]
     assert ["most probable tokens" in r.getMessage() for r in loud] == [True]
@@ -247,7 +247,7 @@ def test_a_begun_answer_is_continued_where_prompts_are_token_ids(serve: Serve) -
     with connect(serve("hosted")) as engine:
         answer = _one(engine.submit([Request(begun, constraint=Choice(STARS))]))
     assert answer.status == "invalid"
-    assert "does not go on from a begun answer" in answer.detail
+    assert "can't continue a partial answer" in answer.detail
 
 
 def test_token_ids_of_the_caller_are_taken_as_they_are(serve: Serve) -> None:
@@ -260,7 +260,7 @@ def test_token_ids_of_the_caller_are_taken_as_they_are(serve: Serve) -> None:
     assert answer.mass == pytest.approx(mass, rel=1e-4)
     with connect(serve("hosted")) as engine:
         refused = _one(engine.submit([Request(tokens=prompt, constraint=Choice(STARS))]))
-    assert (refused.status, refused.detail) == ("invalid", "the server takes no token ids")
+    assert (refused.status, refused.detail) == ("invalid", "the server does not accept token ids")
 
 
 @pytest.mark.parametrize("kind", [VLLM, KINDS["llama.cpp"]], ids=["vllm", "llama.cpp"])
@@ -283,5 +283,5 @@ def test_sampling_that_a_server_does_not_have_is_invalid(serve: Serve) -> None:
         answer = _one(engine.submit([asked]))
     assert (answer.status, answer.detail) == (
         "invalid",
-        "the server (ollama) takes no min_p or repetition penalty",
+        "the server (ollama) does not support min_p or a repetition penalty",
     )

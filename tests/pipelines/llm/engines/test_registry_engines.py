@@ -50,7 +50,7 @@ def test_a_folder_is_named_by_its_own_name(tiny_model: Path) -> None:
 
 def test_a_name_that_is_not_cached_ends_in_our_terms(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    with pytest.raises(EngineError, match="neither a folder nor to be had"):
+    with pytest.raises(EngineError, match="neither a folder nor available"):
         find_checkpoint("no-such-maker/no-such-model")
 
 

