@@ -89,7 +89,7 @@ def _pinned(settings: Settings) -> str:
     own = release_name(settings, domain)
     if sign and name != own:
         raise ConfigError(
-            f"it is no release of the {domain}, whose releases are named {own}",
+            f"not a release of the {domain}; its releases are named {own}",
             where=f"training.release: {wanted}",
             hint="set training.domain too",
         )
@@ -532,7 +532,7 @@ def dialogues_stage(
         preview=False,
         checks=(
             Check(_READABLE, "At most 5 % of a row's episodes have no regret.", blocking=False),
-            Check("no_leaks", "No customer gave away a product, an id, an index or a score.",
+            Check("no_leaks", "No customer revealed a product, an id, an index or a score.",
                   blocking=False),
             Check("asking_pays", "In most choice sets, knowing the customer is worth at least 5 "
             "points.",

@@ -23,7 +23,8 @@ from pipelines.cli.group import root_app
 __all__ = ["app", "main"]
 
 app = root_app(
-    "understudy", "Simulated users for recommender systems, made and judged as versioned datasets."
+    "understudy",
+    "Simulated users for recommender systems, generated and evaluated as versioned datasets.",
 )
 
 

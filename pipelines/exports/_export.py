@@ -218,7 +218,7 @@ def _terms(export: Export) -> str:
             "invented. Terms of real sources do not apply to it.",
         ]
     else:
-        lines += ["Items and people's ratings come under the terms of these sources:", ""]
+        lines += ["Items and people's ratings are subject to the terms of these sources:", ""]
         for name, licence in licences(release).items():
             cite = f" Cite: {licence.citation}" if licence.citation else ""
             lines.append(f"- **{name}**: {licence.line}{cite}")

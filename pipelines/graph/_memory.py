@@ -434,7 +434,7 @@ class GraphMemory:
         """
         wanted = self._settings.k if k is None else k
         if wanted < 1:
-            raise ContractError("at least one neighbour must be asked for", where=f"k={wanted}")
+            raise ContractError("at least one neighbour must be requested", where=f"k={wanted}")
         code = self._item(item)
         reader = None if user is None else self._user(user)
         counts = None if reader is None else self._user_counts(reader)
@@ -488,7 +488,7 @@ class GraphMemory:
         """
         wanted = self._settings.k if k is None else k
         if wanted < 1:
-            raise ContractError("at least one neighbour must be asked for", where=f"k={wanted}")
+            raise ContractError("at least one neighbour must be requested", where=f"k={wanted}")
         readers, reader_of, codes = self._readers(users, items, memories)
         found, values = search_many(self._base, self._settings, readers, reader_of, codes, wanted)
         query, rank = np.nonzero(found >= 0)

@@ -114,9 +114,9 @@ def draw_cases(
     common = common.sort(keys)
     if common.height < count:
         raise ConfigError(
-            f"{common.height} pairs were scored by every rater, {count} are wanted",
+            f"{common.height} pairs were scored by every rater, {count} are requested",
             where=", ".join(usable),
-            hint="ask for fewer, or score the same plan with all raters",
+            hint="request fewer, or score the same plan with all raters",
         )
     draw = combine(seed, hash_ids(common["persona_id"]), hash_ids(common["item_id"]))
     chosen = common[np.argsort(draw)[:count].tolist()]

@@ -231,7 +231,7 @@ def recall_many(
         If `k` is below 1, an agent has no query, or the arguments differ in length.
     """
     if k < 1:
-        raise ContractError("at least one entry must be asked for", where=f"k={k}")
+        raise ContractError("at least one entry must be requested", where=f"k={k}")
     if len(memories) != len(queries):
         raise ContractError(
             "every memory needs its queries",

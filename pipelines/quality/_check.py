@@ -162,7 +162,7 @@ def _outcome(
         raise ContractError(
             f"the check could not be evaluated: {str(raised.get('exception_message'))[:300]}",
             where=f"{where}.{spec.name}",
-            hint="this is a fault of the check, not of the data",
+            hint="this is an error in the check, not in the data",
         )
     found = dict(result.result)
     failing = int(found.get("unexpected_count") or 0)
@@ -369,7 +369,7 @@ def _large_enough(view: View, counted: str, number: int, snapshot: Snapshot) -> 
     # An empty table is a fault at any size: its checks run, and fail.
     if found < number and snapshot.rows:
         unit = counted.replace("_", " ")
-        return View.skip(f"{found:,} {unit}, judged from {number:,} on")
+        return View.skip(f"{found:,} {unit}; at least {number:,} are needed")
     return replace(view, frame=kept)
 
 

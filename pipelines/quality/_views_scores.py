@@ -334,7 +334,7 @@ def _compared(figure: str) -> ViewFunction:
             ("personas", MIN_PERSONAS),
         ):
             if row[counted] < least:
-                return View.skip(f"{row[counted]:,} {counted}, judged from {least:,} on")
+                return View.skip(f"{row[counted]:,} {counted}; at least {least:,} are needed")
         if (row["people_low"] or 0.0) <= 0.0:
             return View.skip("people's own value can't be told from chance")
         scores = evidence.sibling("preference_scores")

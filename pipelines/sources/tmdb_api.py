@@ -553,7 +553,7 @@ class _Fetch:
     def _down(self) -> SourceUnavailableError:
         last = next(reversed(self._report.failed.values()))
         return SourceUnavailableError(
-            f"TMDB did not answer for {len(self._report.failed)} films (last fault: {last})",
+            f"TMDB did not answer for {len(self._report.failed)} films (last error: {last})",
             where=self._client._base,
             hint=self._resume_hint(),
             details={"failed": len(self._report.failed), "cached": self._report.settled},

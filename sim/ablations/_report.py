@@ -238,7 +238,7 @@ def _introduction(result: SuiteResult) -> list[str]:
             "only.",
         ]
     if missing:
-        lines += ["", f"Fewer liked items than asked for: {', '.join(missing)}."]
+        lines += ["", f"Fewer liked items than requested: {', '.join(missing)}."]
     collapsed = [
         f"{rater}: {asked} asked, {sum(c.rater == rater for c in result.configurations)} different"
         for rater, asked in result.asked.items()

@@ -82,8 +82,8 @@ _SLICES = (1, 5, 10)
 _LEGEND = (
     "Means over lifetimes with 95 % bootstrap intervals over lifetimes. Source `statistical` and "
     "`baseline`: agents without a language model. Statistical agents know the answer model of the "
-    "statistical customer, which a language model has to find out. Intervals of pictures with more "
-    "than eight curves stand in `report.csv` alone."
+    "statistical customer, which a language model has to find out. Intervals of plots with more "
+    "than eight curves are only in `report.csv`."
 )
 
 

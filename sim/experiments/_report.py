@@ -161,7 +161,7 @@ def markdown(experiment: Experiment, outcome: Outcome, *, release: str, level: i
         counted = ", ".join(f"{name} {count:,}" for name, count in outcome.counts.items())
         parts.append(f"Counts: {counted}.")
     if outcome.assumed and any(row.source == "statistical" for row in ours):
-        parts.append(f"The statistical brain's assumptions stand in `{ASSUMED_FILE}`.")
+        parts.append(f"The statistical brain's assumptions are in `{ASSUMED_FILE}`.")
     return "\n\n".join(parts) + "\n"
 
 

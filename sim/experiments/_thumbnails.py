@@ -227,7 +227,7 @@ class Thumbnails:
                 found=found,
                 needed=needed,
                 where=f"experiment {self.name}",
-                hint="posters lie as posters/<id>.jpg in the folder that `world.folder` names",
+                hint="put posters as posters/<id>.jpg into the folder that `world.folder` names",
             )
 
 

@@ -76,7 +76,7 @@ def test_unmet_row_counts_are_stored_as_not_applicable(
     assert not record.blocks
     assert "same value" in record.details["skipped"]
     share = release.checks["products.items"]["genre_share"]
-    assert share.details["skipped"] == "148 rows, judged from 1,000 on"
+    assert share.details["skipped"] == "148 rows; at least 1,000 are needed"
     stored = json.loads(release.path.read_text())["checks"]["products.user_traits"]
     assert stored["conformity_tiers"]["status"] == "not applicable"
     # Integrity is checked at any size.

@@ -118,7 +118,10 @@ def test_pinned_release_is_read_however_many_follow(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("release", "line"),
-    [("books@latest", "no release of the movies"), ("movies@0123456789abcdef", "0123456789abcdef")],
+    [
+        ("books@latest", "not a release of the movies"),
+        ("movies@0123456789abcdef", "0123456789abcdef"),
+    ],
 )
 def test_pin_that_fits_no_release_fails_in_one_line(home: Path, release: str, line: str) -> None:
     result = materialize(home, release=release)

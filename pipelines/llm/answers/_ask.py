@@ -345,7 +345,7 @@ class _Run:
                 yield from self._drain()
                 self._judge()
             if self._asked:
-                raise EngineError(f"the engine ended without {len(self._asked)} of its answers")
+                raise EngineError(f"the engine stopped without {len(self._asked)} of its answers")
         except EngineError as error:
             raise self._resumable(error) from error
         finally:

@@ -90,7 +90,7 @@ def merge_due(catalogue: Catalogue) -> None:
             while (plan := _due(catalogue)) is not None:
                 _rewrite(catalogue, plan, None)
     except LockedError as error:
-        _log.debug("not merging: %s", error)
+        _log.debug("not compacting: %s", error)
 
 
 def collect(

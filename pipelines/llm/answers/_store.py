@@ -209,7 +209,7 @@ class AnswerStore:
                     # The answers are safe, and a store of many parts is only slower: no reason
                     # to end a run. `gc` merges later and says what is wrong.
                     self._merging = False
-                    _log.warning("parts of the answer store are not merged: %s", error)
+                    _log.warning("the answer store was not compacted: %s", error)
             return count
 
     def close(self) -> None:

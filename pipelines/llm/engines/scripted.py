@@ -161,7 +161,7 @@ class ScriptedEngine:
             return _chosen(request, request.constraint.options, reply)
         if isinstance(reply, str):
             return _written(request, reply)
-        return Answer(request, "invalid", detail="the rule gave weights where a text was asked")
+        return Answer(request, "invalid", detail="the rule gave weights where a text was requested")
 
 
 def _find_rule(place: str) -> Rule:

@@ -277,7 +277,7 @@ class Grammar:
                 )
         if max_tokens is not None and (size := self.longest(tokenizer)) > max_tokens:
             raise ConfigError(
-                f"max_tokens is {max_tokens}, the longest legal reply takes {size}",
+                f"max_tokens is {max_tokens}, the longest valid reply needs {size}",
                 where=f"grammar {self.name}",
                 hint=f"set max_tokens to {size} or shorten the grammar's texts",
             )

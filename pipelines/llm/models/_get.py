@@ -496,7 +496,7 @@ def _no_weights(where: str) -> ConfigError:
     return ConfigError(
         "the checkpoint has no .safetensors file",
         where=where,
-        hint="pickled weights can run code when they are read and are not taken; convert them",
+        hint="pickled weights can run code when they are read and are not accepted; convert them",
     )
 
 

@@ -87,7 +87,7 @@ def test_the_same_seed_asks_the_same() -> None:
 def test_failed_answers_are_not_asked_about() -> None:
     scores = {"x": _scores(5, failed=10), "y": _scores(6)}
     assert len(draw_cases(scores, PEOPLE, ITEMS, count=2)) == 2
-    with pytest.raises(ConfigError, match="2 pairs were scored by every rater, 3 are wanted"):
+    with pytest.raises(ConfigError, match="2 pairs were scored by every rater, 3 are requested"):
         draw_cases(scores, PEOPLE, ITEMS, count=3)
 
 

@@ -420,7 +420,7 @@ def test_a_model_behind_http_writes_personas(tiny_model: Path) -> None:
 
 def test_a_reply_that_might_be_cut_is_refused_before_the_first_call() -> None:
     model = writer(scripted(), settings(max_tokens=200))
-    with pytest.raises(ConfigError, match=r"max_tokens is 200, the longest legal reply takes \d+"):
+    with pytest.raises(ConfigError, match=r"max_tokens is 200, the longest valid reply needs \d+"):
         model.write(attributes(3))
     assert model.tally.calls == 0
 

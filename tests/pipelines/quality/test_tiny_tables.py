@@ -59,7 +59,7 @@ def test_too_few_rows_are_named_with_the_number_asked_for(make_world: Callable[.
     records = check_dataset(table.dataset, table, store=world.store, settings=world.settings)
     record = next(r for r in records if r.name == "rating_mean")
     assert record.status == "not applicable"
-    assert record.details["skipped"] == "270 rows, judged from 1,000 on"
+    assert record.details["skipped"] == "270 rows; at least 1,000 are needed"
     assert record.details["message"] == (
-        "mean rating (stars): not applicable, 270 rows, judged from 1,000 on"
+        "mean rating (stars): not applicable, 270 rows; at least 1,000 are needed"
     )

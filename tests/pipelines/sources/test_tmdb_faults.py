@@ -224,7 +224,7 @@ def test_a_service_that_fails_every_second_film_stops_the_run(tmp_path: Path) ->
 def test_nobody_listening_is_unavailable_even_for_one_film(tmp_path: Path) -> None:
     with TmdbServer(records(1)) as server:
         client = client_for(server, tmp_path, retries=1)
-    with pytest.raises(SourceUnavailableError, match="last fault: connection"):
+    with pytest.raises(SourceUnavailableError, match="last error: connection"):
         client.fetch([1])
 
 

@@ -132,7 +132,7 @@ def open_address(serving: ServingSettings) -> Address:
         # The value is not shown: it may hold a secret.
         raise ConfigError(
             "serving.base_url must hold no credentials or query",
-            hint=f"a key goes to {KEY_VARIABLE}",
+            hint=f"put the key into {KEY_VARIABLE}",
         )
     if url.scheme not in ("http", "https") or not url.host:
         raise ConfigError("serving.base_url is not an http(s) address", where=serving.base_url)
@@ -402,7 +402,7 @@ def _not_json(headers: Mapping[str, str], body: bytes) -> str:
     if kind == "text/html" or body.lstrip()[:1] == b"<":
         return "the answer is an HTML page"
     if kind == "text/event-stream":
-        return "the answer is a stream of events, which was not asked for"
+        return "the answer is an event stream, which was not requested"
     return "the answer is not a JSON object"
 
 
@@ -453,7 +453,7 @@ def read_completions(body: dict[str, Any], count: int) -> list[Completion] | str
     if not isinstance(choices, list) or not all(isinstance(c, dict) for c in choices):
         return "the response has no answers"
     if len(choices) != count:
-        return f"the response has {len(choices)} answers where {count} were asked for"
+        return f"the response has {len(choices)} answers where {count} were requested"
     order = [c.get("index") for c in choices] if count > 1 else [0]
     if sorted(o for o in order if isinstance(o, int)) != list(range(count)):
         return "the response numbers its answers wrongly"
@@ -798,7 +798,7 @@ class Client:
             self.answered_by.add(model)
             if model != self.model:
                 _log.warning(
-                    "%s answers as %s, not as the model that is asked for (%s)",
+                    "%s answers as %s, not as the requested model (%s)",
                     self.address.api,
                     model,
                     self.model,

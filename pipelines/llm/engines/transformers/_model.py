@@ -289,7 +289,7 @@ def _dtype(wanted: str, device: str) -> Any:
     if device == "cpu" and wanted == "bfloat16" and not torch.cpu._is_avx512_bf16_supported():
         _log.warning(
             "this processor has no instructions for bfloat16: engine.dtype=float32 is several "
-            "times as fast here"
+            "times faster here"
         )
     return getattr(torch, wanted)
 

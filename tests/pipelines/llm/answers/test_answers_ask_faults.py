@@ -150,7 +150,7 @@ def test_an_engine_that_answers_too_little_twice_or_something_else_is_dead(
 
     for start, (odd, message) in enumerate(
         (
-            (Odd(lambda r: r[1:]), "ended without 1 of its answers"),
+            (Odd(lambda r: r[1:]), "stopped without 1 of its answers"),
             (Odd(lambda r: [*r, r[0]]), "unknown or a duplicate"),
             (Odd(lambda r: [question("other"), *r]), "unknown or a duplicate"),
         )
