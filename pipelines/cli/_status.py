@@ -44,7 +44,7 @@ def status(
     "bytes", "created_at", "problem"}], "releases": [{"name", "version",
     "world", "created_at", "tables", "problem"}], "unfinished": [{"path",
     "bytes", "modified_at", "in_progress"}], "disk": {"folder", "total",
-    "folders"}}; disk use is that of this machine.
+    "folders"}}; "unfinished" and "disk" cover this machine only.
     If "problem" reports damage, the other values are null. With
     --releases, "snapshots" is empty.
     """

@@ -267,8 +267,8 @@ def root_app(name: str, about: str) -> typer.Typer:
             bool,
             typer.Option(
                 "--debug",
-                help="Show tracebacks and details of errors (also UNDERSTUDY_DEBUG=1); "
-                "may stand anywhere.",
+                help="Show tracebacks and details of errors (also UNDERSTUDY_DEBUG=1); may be "
+                "given anywhere.",
             ),
         ] = False,
         version: Annotated[

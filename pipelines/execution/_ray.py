@@ -92,7 +92,7 @@ class RayExecutor:
             raise ConfigError(
                 " ".join(str(error).split()),  # both sides' versions, on lines of their own
                 where=f"execution.address {settings.address or 'of this machine'}",
-                hint="start cluster and driver from one image",
+                hint="start cluster and driver from the same image",
             ) from error
         finally:
             if threading.current_thread() is threading.main_thread():
@@ -174,7 +174,7 @@ class RayExecutor:
                 raise ConfigError(
                     f"{what} is {here[what]} here and {there.get(what)} on a worker",
                     where="executor ray",
-                    hint="start cluster and driver from one image, with one store",
+                    hint="start cluster and driver from the same image, with the same store",
                 )
 
 

@@ -84,7 +84,7 @@ def plan_pairs(
         )
     if settings.plan == "exposure" and exposure is None:
         raise ConfigError(
-            "there is no exposure to plan by: no training interaction",
+            "no exposure to plan by: there are no training interactions",
             where="scoring.plan",
             hint="scoring.plan=stratified",
         )

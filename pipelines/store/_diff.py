@@ -93,7 +93,7 @@ def diff_releases(
         raise ReleaseError(
             "the releases are of different domains",
             where=f"{a} and {b}",
-            hint="--force compares them all the same",
+            hint="--force compares them anyway",
         )
     reasons = causes(a, b)
     tables = {}

@@ -251,7 +251,7 @@ def _claim(files: LocalFiles, home: Path, identity: dict[str, Any]) -> None:
         differs = sorted(k for k in {*known, *identity} if known.get(k) != identity.get(k))
         if differs:
             raise ConfigError(
-                f"the folder holds another run (other {', '.join(differs)})",
+                f"the folder holds another run (different {', '.join(differs)})",
                 where=str(home),
                 hint="choose another folder",
             )

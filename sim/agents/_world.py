@@ -302,7 +302,7 @@ def _people(release: Release, matched: bool, traits: bool) -> pl.DataFrame:
     chosen = pl.col("user_id").is_not_null() == matched
     if frame.filter(chosen).is_empty():
         raise ConfigError(
-            "no persona stands for a real user" if matched else "every persona is a real user",
+            "no persona is matched to a real user" if matched else "every persona is a real user",
             where=f"{release.ref}, personas",
             hint="run the job match_personas and publish, or use the cast personas"
             if matched

@@ -178,7 +178,9 @@ def _render(screen: Console, run: Simulation, row: VisitRow, payload: dict[str, 
         interval = f"{figure.low:.3f} to {figure.high:.3f}"
         shown.add_row(name, f"{figure.value:.3f}", interval, FIGURES[name])
     screen.print(shown)
-    left = f", of which {row.failed:,} failed and are in no figure" if row.failed else ""
+    left = (
+        f", of which {row.failed:,} failed and are excluded from the figures" if row.failed else ""
+    )
     screen.print(
         f"{row.agents:,} agents{left}; brain {row.brain}, recommender {row.recommender}, release "
         f"{payload['release']}.",

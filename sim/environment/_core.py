@@ -454,7 +454,7 @@ class Core:
             f"no rating ({status[0]}{f', {note}' if note else ''})",
             where=f"{world.cast.ids[int(self.persona[rows[0]])]} for "
             f"{world.catalogue.ids[int(items[0])]}{more}",
-            hint='asked twice; on_unrated="truncate" ends the episode instead',
+            hint='requested twice; on_unrated="truncate" ends the episode instead',
             details={
                 "pairs": [
                     {

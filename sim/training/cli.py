@@ -201,7 +201,7 @@ def _interruptible() -> Iterator[Any]:
         if asked:
             raise KeyboardInterrupt
         asked = True
-        console(stderr=True).print("stopping after this rollout (again: at once)")
+        console(stderr=True).print("stopping after this rollout (repeat to stop at once)")
 
     before = {}
     for number in (signal.SIGINT, signal.SIGTERM):

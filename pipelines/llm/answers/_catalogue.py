@@ -163,7 +163,7 @@ class Catalogue:
         return StoreError(
             "the parts of the answer store change faster than they can be read",
             where=str(self.files.place),
-            hint="is something deleting them? look for processes that write there",
+            hint="check for processes that write to or delete them",
         )
 
     def _take(self, part: Part) -> None:

@@ -102,7 +102,7 @@ def test_finished_run_asks_nothing_again(world: AgentWorld, tmp_path: Path) -> N
 
 def test_folder_of_another_run_is_refused(world: AgentWorld, tmp_path: Path) -> None:
     run(world, tmp_path / "a")
-    with pytest.raises(ConfigError, match=r"another run \(other agents, seed\): .*a"):
+    with pytest.raises(ConfigError, match=r"another run \(different agents, seed\): .*a"):
         run(world, tmp_path / "a", agents=71, seed=4)
     (tmp_path / "b").mkdir()
     (tmp_path / "b" / "thesis.txt").write_text("mine")
