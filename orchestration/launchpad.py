@@ -38,7 +38,8 @@ class RunSettings(dg.Config):
     seed: int | None = Field(None, description="Seed of a generated cohort.")
     domain: str | None = Field(
         None,
-        description="Domain of cohorts whose name does not begin with one: movies, books, games.",
+        description="Domain of cohorts whose name does not begin with one: movies, books, games or "
+        "products.",
     )
     rater: str | None = Field(
         None, description="Rater of the scores: statistical, llm, ensemble, ... or module:Class."

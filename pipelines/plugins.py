@@ -108,7 +108,7 @@ def plugin_class(
         raise ConfigError(f"the module has no {attribute}", where=where, hint=hint)
     if not inspect.isclass(target):
         raise ConfigError(
-            f"{attribute} is not a class but a {type(target).__name__}",
+            f"{attribute} is not a class ({type(target).__name__})",
             where=where,
             hint=f"give module:Class; implement {implement}",
         )

@@ -3,7 +3,8 @@
     python benchmarks/training/learn.py --home HOME --out FOLDER --steps 1600000 --seed 0 1 2
 
 Trains on the release of HOME (see README.md), one algorithm after the other, one thread. Writes
-`FOLDER/<algo>/` as `sim train` does, `learning.json` and `learning.png`, and prints the table.
+`FOLDER/<algo>/` as `understudy train` does, `learning.json` and `learning.png`, and prints the
+table.
 An algorithm that is done is not trained again.
 """
 

@@ -38,8 +38,9 @@ def personas(
         typer.Option(
             "--cohort",
             show_default=False,
-            help="Name of the cohort; a name that begins with `books` or `games` selects that "
-            "domain, `imported` reads the world's persona files. Default: personas.cohort.",
+            help="Name of the cohort; a name that begins with `books`, `games` or `products` "
+            "selects that domain, `imported` reads the world's persona files. "
+            "Default: personas.cohort.",
         ),
     ] = None,
     count: Annotated[

@@ -29,6 +29,7 @@ class RaterReport(Model):
         "`rmse` and `mae` in stars; `ndcg@10` and `pairwise` (share of a user's "
         "pairs in the right order) by user; `ece`, the calibration error, of predictors with "
         "probabilities; `similarity`, 1 - total variation of the distributions; "
+        "`nll`, the mean negative log-likelihood (nats per rating); "
         "`rmse_difference`, the RMSE minus that of the user and item bias on the same ratings.",
         isin=["rmse", "mae", "ndcg@10", "pairwise", "ece", "similarity", "nll", "rmse_difference"],
     )

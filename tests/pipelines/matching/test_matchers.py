@@ -188,7 +188,7 @@ def test_unknown_matchers_are_named_with_the_nearest() -> None:
 def test_a_plug_in_that_is_no_class_is_named(tmp_path: Path) -> None:
     path = tmp_path / "none.py"
     path.write_text("Mine = 3\n\n\nclass Half:\n    pass\n")
-    with pytest.raises(ConfigError, match=r"Mine is not a class but a int: matcher .*none.py:Mine"):
+    with pytest.raises(ConfigError, match=r"Mine is not a class \(int\): matcher .*none.py:Mine"):
         open_matcher(Settings(), f"{path}:Mine")
     with pytest.raises(ConfigError, match=r"the class has no fit and no tastes .*none.py:Half"):
         open_matcher(Settings(), f"{path}:Half")

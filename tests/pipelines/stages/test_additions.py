@@ -152,7 +152,7 @@ def test_rater_is_one_class(package: Path, context: PipelineContext) -> None:
     ("name", "message"),
     [
         ("nowhere:Rater", "can't be imported"),
-        ("pipelines.raters:open_rater", "open_rater is not a class but a function"),
+        ("pipelines.raters:open_rater", r"open_rater is not a class \(function\)"),
         ("pipelines.raters:ReplayRater", "needs scores, which are not available"),
     ],
 )

@@ -120,5 +120,5 @@ def test_engine_that_dies_in_wave_seven_leaves_whole_shards(
 def test_plug_in_that_is_no_class_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "no_class.py"
     path.write_text("Brain = 7\n")
-    with pytest.raises(ConfigError, match="Brain is not a class but a int"):
+    with pytest.raises(ConfigError, match=r"Brain is not a class \(int\)"):
         open_brain(f"{path}:Brain")

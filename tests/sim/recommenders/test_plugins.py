@@ -84,7 +84,7 @@ def test_an_entry_point_is_opened_by_its_name(
         ("no_such_module:Mine", "can't be imported.*no_such_module"),
         ("no/such/file.py:Mine", "can't be imported.*no/such/file.py"),
         ("{file}:Mien", "has no Mien.*did you mean Mine"),
-        ("{file}:nothing", "nothing is not a class but a int"),
+        ("{file}:nothing", r"nothing is not a class \(int\)"),
         ("{file}:Idle", "has no recommend"),
         ("mine", "unknown recommender.*module:Class"),
     ],
