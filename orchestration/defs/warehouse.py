@@ -93,7 +93,7 @@ def _models(group: str) -> dg.AssetsDefinition:
     ) -> Iterator[Any]:
         world = prepare_world(workbench.settings)
         if group in DOMAINS and group not in world.domains:
-            context.log.warning(f"{group} are left out: no such files in {world.folder}")
+            context.log.warning(f"{group} are left out: no files for them in {world.folder}")
             return
         yield from _build(group, context, dbt, workbench)
 
