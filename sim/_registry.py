@@ -11,18 +11,12 @@ __all__ = ["ENVIRONMENTS", "Entry", "register_environments"]
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """Registration of an environment.
+    """Registration of an environment."""
 
-    Attributes
-    ----------
-    entry_point, vector_entry_point
-        Its class and that of its vector form, as ``module:name``.
-    kwargs
-        Arguments that its id stands for.
-    """
-
+    #: Its class and that of its vector form, as ``module:name``.
     entry_point: str
     vector_entry_point: str
+    #: Arguments that its id stands for.
     kwargs: dict[str, Any]
 
 

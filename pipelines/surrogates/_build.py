@@ -45,23 +45,15 @@ _HELD, _PAIR, _VISITOR, _JUDGED = 1, 2, 3, 0.2
 
 @dataclass(frozen=True)
 class Teacher:
-    """A teacher's usable answers, with its counts.
+    """A teacher's usable answers, with its counts."""
 
-    Attributes
-    ----------
-    name
-        Rater of the scores.
-    rater
-        Their scale and distributions.
-    rows
-        ``persona_id, item_id, place`` of the answers, sorted by ids.
-    metadata
-        Rater, language model or not, pairs and failures, ready for JSON.
-    """
-
+    #: Rater of the scores.
     name: str
+    #: Their scale and distributions.
     rater: ReplayRater
+    #: ``persona_id, item_id, place`` of the answers, sorted by ids.
     rows: pl.DataFrame
+    #: Rater, language model or not, pairs and failures, ready for JSON.
     metadata: dict[str, Any]
 
 

@@ -51,27 +51,18 @@ class Pairs:
 
 @dataclass
 class Fit:
-    """A fit: values of both sides (also of those without pairs) and regressions on facts.
+    """A fit: values of both sides (also of those without pairs) and regressions on facts."""
 
-    Attributes
-    ----------
-    people
-        Level, factors and log gaps of each persona, of shape (personas, 1 + rank + gaps).
-    things
-        Level and factors of each item, of shape (items, 1 + rank).
-    people_weights, things_weights
-        Of the same values on the facts and a constant, of shape (columns + 1, values).
-    anchor
-        Cutpoint in the middle.
-    course
-        Loss on the inner validation pairs after each sweep (nats).
-    """
-
+    #: Level, factors and log gaps of each persona, of shape (personas, 1 + rank + gaps).
     people: Floats
+    #: Level and factors of each item, of shape (items, 1 + rank).
     things: Floats
+    #: Of the same values on the facts and a constant, of shape (columns + 1, values).
     people_weights: Floats
     things_weights: Floats
+    #: Cutpoint in the middle.
     anchor: float
+    #: Loss on the inner validation pairs after each sweep (nats).
     course: list[float] = field(default_factory=list)
 
     @property

@@ -34,37 +34,26 @@ _AVERAGED = "averaged.json"
 
 @dataclass(frozen=True)
 class Recipe:
-    """How a model is trained.
+    """How a model is trained."""
 
-    Attributes
-    ----------
-    steps, batch
-        Optimiser steps at most, and rows of a step (count).
-    row
-        Tokens of a row.
-    rate, warmup, decay
-        Highest learning rate, steps until it is reached, weight decay.
-    dropout
-        Of the embeddings and of the last hidden states.
-    average
-        Decay of the moving average of the weights that is judged and kept.
-    every, patience
-        Steps between two looks at the validation loss, and looks without a better one after which
-        training ends (count).
-    seed
-        Of the order of windows and of dropout.
-    """
-
+    #: Optimiser steps at most, and rows of a step (count).
     steps: int = 1_500
     batch: int = 4
+    #: Tokens of a row.
     row: int = 1_024
+    #: Highest learning rate, steps until it is reached, weight decay.
     rate: float = 3e-3
     warmup: int = 100
     decay: float = 0.1
+    #: Of the embeddings and of the last hidden states.
     dropout: float = 0.1
+    #: Decay of the moving average of the weights that is judged and kept.
     average: float = 0.995
+    #: Steps between two looks at the validation loss, and looks without a better one after which
+    #: training ends (count).
     every: int = 100
     patience: int = 4
+    #: Of the order of windows and of dropout.
     seed: int = 0
 
 

@@ -34,36 +34,24 @@ _WANT = {"low": 0, "high": 1}
 
 @dataclass(frozen=True)
 class Cases:
-    """Questions of one test, each independent of the others.
+    """Questions of one test, each independent of the others."""
 
-    Attributes
-    ----------
-    test
-        Its name.
-    personas
-        Personas of the cases, rows like those of `personas`.
-    person, item
-        Row of `personas` and number of the item (in the order of the items' ids), (n,).
-    want
-        1 if a high rating is a success, 0 if a low one, -1 if neither, of shape (n,).
-    group
-        Group of the case: a genre, a series, ..., of shape (n,).
-    history
-        Items rated before, oldest first, -1 padding at the end, of shape (n, h); h may be 0.
-    ratings
-        Their ratings on `scale`, of shape (n, h).
-    scale
-        Of `ratings`.
-    """
-
+    #: Its name.
     test: str
+    #: Personas of the cases, rows like those of `personas`.
     personas: pl.DataFrame
+    #: Row of `personas` and number of the item (in the order of the items' ids), (n,).
     person: Ints
     item: Ints
+    #: 1 if a high rating is a success, 0 if a low one, -1 if neither, of shape (n,).
     want: Ints
+    #: Group of the case: a genre, a series, ..., of shape (n,).
     group: list[str]
+    #: Items rated before, oldest first, -1 padding at the end, of shape (n, h); h may be 0.
     history: Ints
+    #: Their ratings on `scale`, of shape (n, h).
     ratings: Floats
+    #: Of `ratings`.
     scale: RatingScale
 
     def __len__(self) -> int:

@@ -20,28 +20,19 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Difference:
-    """Difference of two configurations.
+    """Difference of two configurations."""
 
-    Attributes
-    ----------
-    test
-        A test, or ``aggregate``.
-    value
-        Difference of the scores on the cases that both rated.
-    low, high
-        95 % interval: a bootstrap that draws users with their cases on both sides.
-    p
-        Of the paired permutation test over users (two-sided); NaN for the similarity and the
-        aggregate, which have the interval only.
-    users
-        Users on both sides (count).
-    """
-
+    #: A test, or ``aggregate``.
     test: str
+    #: Difference of the scores on the cases that both rated.
     value: float
+    #: 95 % interval: a bootstrap that draws users with their cases on both sides.
     low: float
     high: float
+    #: Of the paired permutation test over users (two-sided); NaN for the similarity and the
+    #: aggregate, which have the interval only.
     p: float
+    #: Users on both sides (count).
     users: int
 
 

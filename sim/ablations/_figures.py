@@ -24,42 +24,30 @@ RESAMPLES = 2_000
 
 @dataclass(frozen=True)
 class TestScore:
-    """A configuration in one test, or over all of them.
-
-    Attributes
-    ----------
-    score
-        Mean over seeds; NaN where nothing was rated.
-    low, high
-        95 % interval over users: a bootstrap that draws users with all their cases.
-    seeds
-        Score of each seed.
-    seeds_low, seeds_high
-        95 % interval over seeds (Student's t); NaN for a single seed.
-    expected
-        The score without the luck of the draw.
-    cases, users, unreadable
-        Counts; `unreadable` cases are left out of everything else.
-    flagged
-        Whether more than :data:`FLAGGED` of the cases are unreadable.
-    resampled
-        Scores of the bootstrap, of shape (resamples,).
-    """
+    """A configuration in one test, or over all of them."""
 
     __test__ = False
 
     test: str
+    #: Mean over seeds; NaN where nothing was rated.
     score: float
+    #: 95 % interval over users: a bootstrap that draws users with all their cases.
     low: float
     high: float
+    #: Score of each seed.
     seeds: tuple[float, ...]
+    #: 95 % interval over seeds (Student's t); NaN for a single seed.
     seeds_low: float
     seeds_high: float
+    #: The score without the luck of the draw.
     expected: float
+    #: Counts; `unreadable` cases are left out of everything else.
     cases: int
     users: int
     unreadable: int
+    #: Whether more than :data:`FLAGGED` of the cases are unreadable.
     flagged: bool
+    #: Scores of the bootstrap, of shape (resamples,).
     resampled: Floats
 
 

@@ -30,64 +30,43 @@ Progress = Callable[[str, float, int], None]
 
 @dataclass(frozen=True)
 class Configuration:
-    """A rater with its options, scored.
+    """A rater with its options, scored."""
 
-    Attributes
-    ----------
-    key
-        Hash (hex) of what identifies it, seeds aside.
-    rater, kind
-        Name and kind of the rater.
-    options
-        Options that it can see.
-    scores
-        By test; the last is the aggregate.
-    cases
-        Rows of :func:`sim.ablations._cells.scored`, of all tests and seeds.
-    human
-        People's shares on the common scale; None without people.
-    metadata
-        Of the rater: what is fitted, on what, what is set by hand.
-    """
-
+    #: Hash (hex) of what identifies it, seeds aside.
     key: str
+    #: Name and kind of the rater.
     rater: str
     kind: str
+    #: Options that it can see.
     options: Options
+    #: By test; the last is the aggregate.
     scores: dict[str, TestScore]
+    #: Rows of :func:`sim.ablations._cells.scored`, of all tests and seeds.
     cases: pl.DataFrame
+    #: People's shares on the common scale; None without people.
     human: Any
+    #: Of the rater: what is fitted, on what, what is set by hand.
     metadata: dict[str, Any]
 
 
 @dataclass(frozen=True)
 class SuiteResult:
-    """Result of a suite on the release ``name@version``.
-
-    Attributes
-    ----------
-    seeds
-        Seeds, each with its own draw of users, histories and people's ratings.
-    configurations
-        In the order of the report: rater by rater, its baseline first.
-    asked
-        Configurations that were asked for, by rater, before those that a rater can't tell apart
-        became one.
-    counts
-        Contents of the case tables, by table.
-    wanted_series
-        Series that were asked for (count).
-    reused, made
-        Cells that were there, and that were made now (counts).
-    """
+    """Result of a suite on the release ``name@version``."""
 
     suite: Suite
     release: str
+    #: Seeds, each with its own draw of users, histories and people's ratings.
     seeds: tuple[int, ...]
+    #: In the order of the report: rater by rater, its baseline first.
     configurations: list[Configuration]
+    #: Configurations that were asked for, by rater, before those that a rater can't tell apart
+    #: became one.
     asked: dict[str, int]
+    #: Contents of the case tables, by table.
     counts: dict[str, dict[str, int]]
+    #: Series that were asked for (count).
     wanted_series: int
+    #: Cells that were there, and that were made now (counts).
     reused: int
     made: int
     #: Cases asked of each test and draw at most (count); None: all of them.

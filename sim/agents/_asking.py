@@ -35,19 +35,13 @@ _PHASE, _CLASSIFY = 17, 18
 
 @dataclass(frozen=True)
 class Asked:
-    """Judgements of pairs of a person and an item.
+    """Judgements of pairs of a person and an item."""
 
-    Attributes
-    ----------
-    frame
-        A row per pair, in the order of the call: ``person`` and ``item`` (numbers), ``watched``,
-        ``rating`` (1-5; null where not watched), ``expected`` (null where the brain has none),
-        ``feeling``, ``status``. Where the status is not ``ok`` the others are null.
-    tokens
-        Prompts and replies together (count).
-    """
-
+    #: A row per pair, in the order of the call: ``person`` and ``item`` (numbers), ``watched``,
+    #: ``rating`` (1-5; null where not watched), ``expected`` (null where the brain has none),
+    #: ``feeling``, ``status``. Where the status is not ``ok`` the others are null.
     frame: pl.DataFrame
+    #: Prompts and replies together (count).
     tokens: int
 
     @property
@@ -123,20 +117,13 @@ def judge_pairs(
 
 @dataclass(frozen=True)
 class Classified:
-    """Probabilities that people have interacted with items.
+    """Probabilities that people have interacted with items."""
 
-    Attributes
-    ----------
-    probabilities
-        Of shape (n, m), NaN where there is no item or no usable reply.
-    status
-        Of each reply, of shape (n,).
-    tokens
-        Prompts and replies together (count).
-    """
-
+    #: Of shape (n, m), NaN where there is no item or no usable reply.
     probabilities: Floats
+    #: Of each reply, of shape (n,).
     status: Texts
+    #: Prompts and replies together (count).
     tokens: int
 
 

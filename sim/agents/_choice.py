@@ -211,19 +211,13 @@ class Neighbours:
 
 @dataclass(frozen=True)
 class HeldOut:
-    """Held-out interactions with a negative of each kind; all of shape (n,).
+    """Held-out interactions with a negative of each kind; all of shape (n,)."""
 
-    Attributes
-    ----------
-    people, items
-        The interaction.
-    uniform, matched
-        An item without an interaction, drawn from all, and from those of about the same number
-        of training ratings.
-    """
-
+    #: The interaction.
     people: Ints
     items: Ints
+    #: An item without an interaction, drawn from all, and from those of about the same number of
+    #: training ratings.
     uniform: Ints
     matched: Ints
 
@@ -277,18 +271,12 @@ class HeldOut:
 
 @dataclass(frozen=True)
 class Fit:
-    """Fitted weights.
+    """Fitted weights."""
 
-    Attributes
-    ----------
-    weights
-        Intercept and weights of `FEATURES` by fold of the users that they were not fitted on;
-        the last row is fitted on all users; of shape (folds + 1, 6).
-    metadata
-        Data of the fit, weights with 95 % intervals and out-of-fold figures; JSON-ready.
-    """
-
+    #: Intercept and weights of `FEATURES` by fold of the users that they were not fitted on; the
+    #: last row is fitted on all users; of shape (folds + 1, 6).
     weights: Floats
+    #: Data of the fit, weights with 95 % intervals and out-of-fold figures; JSON-ready.
     metadata: dict[str, Any]
 
     @staticmethod

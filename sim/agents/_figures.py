@@ -29,22 +29,15 @@ FIGURES = {
 
 @dataclass(frozen=True)
 class VisitRow:
-    """Figures of the visits of one brain to one recommender.
+    """Figures of the visits of one brain to one recommender."""
 
-    Attributes
-    ----------
-    brain, recommender
-        Which.
-    agents, failed
-        Agents, and those that failed and are in no figure (counts).
-    figures
-        By name of `FIGURES`: mean over people, with its 95 % interval over people.
-    """
-
+    #: Which.
     brain: str
     recommender: str
+    #: Agents, and those that failed and are in no figure (counts).
     agents: int
     failed: int
+    #: By name of `FIGURES`: mean over people, with its 95 % interval over people.
     figures: dict[str, Figure]
 
     def as_json(self) -> dict[str, Any]:

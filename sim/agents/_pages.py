@@ -35,36 +35,24 @@ _AT_ONCE = 1_024
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """Texts of one item on a page. Foreign texts are one line each.
+    """Texts of one item on a page. Foreign texts are one line each."""
 
-    Attributes
-    ----------
-    position
-        Place on the page, from 0: an answer names it, never the title.
-    item_id, title
-        Which item; the title has its year.
-    mean_rating
-        Mean training rating on 1-5; None without one.
-    description
-        First sentence of the story, or after a click all of it; empty where there is none.
-    caption
-        Of its poster; empty where the release has none.
-    similar
-        Items like it with the agent's own rating, else that of others, on 1-5; None without one.
-    comment
-        Of somebody else who rated it (:class:`ItemTexts`); empty where none is shown.
-    reviews
-        Number of reviews (:class:`ItemTexts`); None where it is not shown.
-    """
-
+    #: Place on the page, from 0: an answer names it, never the title.
     position: int
+    #: Which item; the title has its year.
     item_id: str
     title: str
+    #: Mean training rating on 1-5; None without one.
     mean_rating: float | None
+    #: First sentence of the story, or after a click all of it; empty where there is none.
     description: str
+    #: Of its poster; empty where the release has none.
     caption: str
+    #: Items like it with the agent's own rating, else that of others, on 1-5; None without one.
     similar: tuple[tuple[str, float | None], ...]
+    #: Of somebody else who rated it (:class:`ItemTexts`); empty where none is shown.
     comment: str = ""
+    #: Number of reviews (:class:`ItemTexts`); None where it is not shown.
     reviews: int | None = None
 
 

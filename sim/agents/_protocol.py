@@ -70,27 +70,18 @@ MAX_CLICKS = 2
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """An entry that a visit added to an agent's episodic memory.
+    """An entry that a visit added to an agent's episodic memory."""
 
-    Attributes
-    ----------
-    number
-        Place in the agent's memory; training interactions have the numbers from 0 on, in the
-        order of `AgentWorld.history`, and the visit goes on from there.
-    kind
-        ``action`` or ``reflection``.
-    item_id
-        The item it is about; None for a reflection.
-    text
-        Text of the entry.
-    evidence
-        Numbers of the entries that a reflection rests on.
-    """
-
+    #: Place in the agent's memory; training interactions have the numbers from 0 on, in the order
+    #: of `AgentWorld.history`, and the visit goes on from there.
     number: int
+    #: ``action`` or ``reflection``.
     kind: str
+    #: The item it is about; None for a reflection.
     item_id: str | None
+    #: Text of the entry.
     text: str
+    #: Numbers of the entries that a reflection rests on.
     evidence: tuple[int, ...] = ()
 
 
@@ -99,71 +90,48 @@ class Past:
     """Views of each agent so far, the present one last; rows are those of the request.
 
     A view is what an agent sees at once: a page, or after a click one item of it.
-
-    Attributes
-    ----------
-    pages
-        Page of each view, from 1; 0 where there was no view, of shape (n, views).
-    clicked
-        Whether the view showed one clicked item of the page before it, of shape (n, views).
-    items
-        Item numbers by position, -1 where there was none, of shape (n, views, per_page).
-    judged, watched
-        Whether the agent judged and watched each, of the same shape.
-    ratings
-        On 1-5, NaN where there is none, of the same shape.
-    entries
-        Entries that row `i` of the request has added to its memory, oldest first.
     """
 
+    #: Page of each view, from 1; 0 where there was no view, of shape (n, views).
     pages: Ints
+    #: Whether the view showed one clicked item of the page before it, of shape (n, views).
     clicked: Bools
+    #: Item numbers by position, -1 where there was none, of shape (n, views, per_page).
     items: Ints
+    #: Whether the agent judged and watched each, of the same shape.
     judged: Bools
     watched: Bools
+    #: On 1-5, NaN where there is none, of the same shape.
     ratings: Floats
+    #: Entries that row `i` of the request has added to its memory, oldest first.
     entries: Callable[[int], list[Entry]] = field(repr=False)
 
 
 @dataclass(frozen=True)
 class Requests:
-    """A batch of agents and their states; every array is of shape (n,) unless stated.
+    """A batch of agents and their states; every array is of shape (n,) unless stated."""
 
-    Attributes
-    ----------
-    world
-        Items, people and pages.
-    agents
-        Numbers of the agents in the run. A brain uses them for nothing but names of its own:
-        randomness comes from `seeds`.
-    people
-        Row of each agent's person in ``world.people``.
-    views
-        Number of the view, from 1.
-    pages
-        Number of the page, from 1.
-    seeds
-        Seed of the request, from (run, agent, view, state, attempt).
-    attempts
-        0, or 1 where the first reply was not usable.
-    faults
-        Fault of the first reply; None at the first attempt.
-    memory
-        Entries in the agent's memory, training interactions included (count): the valid numbers
-        of evidence are those below it.
-    past
-        Views and actions so far.
-    """
-
+    #: Items, people and pages.
     world: AgentWorld
+    #: Numbers of the agents in the run. A brain uses them for nothing but names of its own:
+    #: randomness comes from `seeds`.
     agents: Ints
+    #: Row of each agent's person in ``world.people``.
     people: Ints
+    #: Number of the view, from 1.
     views: Ints
+    #: Number of the page, from 1.
     pages: Ints
+    #: Seed of the request, from (run, agent, view, state, attempt).
     seeds: U64
+    #: 0, or 1 where the first reply was not usable.
     attempts: Ints
+    #: Fault of the first reply; None at the first attempt.
     faults: Texts
+    #: Entries in the agent's memory, training interactions included (count): the valid numbers of
+    #: evidence are those below it.
     memory: Ints
+    #: Views and actions so far.
     past: Past
 
     def __len__(self) -> int:
@@ -172,45 +140,30 @@ class Requests:
 
 @dataclass(frozen=True)
 class JudgeRequests(Requests):
-    """A page each: which items are watched, and how they are rated.
+    """A page each: which items are watched, and how they are rated."""
 
-    Attributes
-    ----------
-    items
-        Item numbers by position, -1 where the page ends, of shape (n, per_page).
-    asked
-        Positions that are to be judged, of the same shape: all of a new page, those not watched
-        yet of a page that is seen again, one after a click.
-    detailed
-        Positions whose long description is shown, of the same shape.
-    cards
-        Texts of the asked positions of row `i`, in order of position, for brains that read.
-    experienced
-        Whether every asked item has been watched, so that each is rated and felt about
-        (SimUSER, section 4.3); an experiment asks so, a visit never does.
-    """
-
+    #: Item numbers by position, -1 where the page ends, of shape (n, per_page).
     items: Ints
+    #: Positions that are to be judged, of the same shape: all of a new page, those not watched yet
+    #: of a page that is seen again, one after a click.
     asked: Bools
+    #: Positions whose long description is shown, of the same shape.
     detailed: Bools
+    #: Texts of the asked positions of row `i`, in order of position, for brains that read.
     cards: Callable[[int], list[Card]] = field(repr=False)
+    #: Whether every asked item has been watched, so that each is rated and felt about (SimUSER,
+    #: section 4.3); an experiment asks so, a visit never does.
     experienced: bool = False
 
 
 @dataclass(frozen=True)
 class DecideRequests(Requests):
-    """Requests for an action after a page.
+    """Requests for an action after a page."""
 
-    Attributes
-    ----------
-    allowed
-        Actions that are possible, of shape (n, 4), in the order of `ACTIONS`. NEXT on the last
-        page ends the visit.
-    clickable
-        Positions that may be clicked, of shape (n, per_page).
-    """
-
+    #: Actions that are possible, of shape (n, 4), in the order of `ACTIONS`. NEXT on the last page
+    #: ends the visit.
     allowed: Bools
+    #: Positions that may be clicked, of shape (n, per_page).
     clickable: Bools
 
 
@@ -226,39 +179,25 @@ class InterviewRequests(Requests):
 
 @dataclass(frozen=True)
 class ClassifyRequests(Requests):
-    """Requests for the items that the agent has interacted with (SimUSER, appendix C.12).
+    """Requests for the items that the agent has interacted with (SimUSER, appendix C.12)."""
 
-    Attributes
-    ----------
-    items
-        Item numbers, -1 for none, of shape (n, m).
-    cards
-        Texts of the items of row `i`, in order.
-    """
-
+    #: Item numbers, -1 for none, of shape (n, m).
     items: Ints
+    #: Texts of the items of row `i`, in order.
     cards: Callable[[int], list[Card]] = field(repr=False)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Replies:
-    """Common fields of all replies; every array is of shape (n,).
+    """Common fields of all replies; every array is of shape (n,)."""
 
-    Attributes
-    ----------
-    status
-        One of `STATUSES` per request; where it is not ``ok``, the reply's values mean nothing.
-    faults
-        Fault of the reply, for the second attempt; None without one.
-    answer_keys
-        Keys of the stored answers; None without a model.
-    tokens
-        Prompt and reply together (count).
-    """
-
+    #: One of `STATUSES` per request; where it is not ``ok``, the reply's values mean nothing.
     status: Texts
+    #: Fault of the reply, for the second attempt; None without one.
     faults: Texts
+    #: Keys of the stored answers; None without a model.
     answer_keys: Texts
+    #: Prompt and reply together (count).
     tokens: Ints
 
     @staticmethod
@@ -275,75 +214,50 @@ class Replies:
 
 @dataclass(frozen=True, kw_only=True)
 class Judgements(Replies):
-    """Decisions on the items of pages; all of shape (n, per_page), read at asked positions.
+    """Decisions on the items of pages; all of shape (n, per_page), read at asked positions."""
 
-    Attributes
-    ----------
-    watched
-        Whether the item is watched.
-    ratings
-        A whole number from 1 to 5 where it is watched, else NaN.
-    expected
-        The rating that the agent expected, 1-5; NaN where the brain has none.
-    valence
-        Of the feeling: -1, 0 or 1; 0 where not watched.
-    feelings, reasons
-        Texts; None where there is none. A feeling belongs to a watched item.
-    """
-
+    #: Whether the item is watched.
     watched: Bools
+    #: A whole number from 1 to 5 where it is watched, else NaN.
     ratings: Floats
+    #: The rating that the agent expected, 1-5; NaN where the brain has none.
     expected: Floats
+    #: Of the feeling: -1, 0 or 1; 0 where not watched.
     valence: Ints
+    #: Texts; None where there is none. A feeling belongs to a watched item.
     feelings: Texts
     reasons: Texts
 
 
 @dataclass(frozen=True, kw_only=True)
 class Decisions(Replies):
-    """Next actions; all of shape (n,).
+    """Next actions; all of shape (n,)."""
 
-    Attributes
-    ----------
-    actions
-        Codes of `ACTIONS`.
-    targets
-        Position that is clicked; -1 for any other action.
-    moods, fatigue, emotions
-        Codes of `MOODS`, `FATIGUE` and `EMOTIONS`.
-    satisfaction
-        With the recommendations so far, 0-1; NaN where the brain has no such number.
-    reasons
-        Texts; None where there is none.
-    flagged
-        Whether the agent would leave rather when content and rested than when neither, None where
-        it was not asked; without the array nobody was asked.
-    """
-
+    #: Codes of `ACTIONS`.
     actions: Ints
+    #: Position that is clicked; -1 for any other action.
     targets: Ints
+    #: Codes of `MOODS`, `FATIGUE` and `EMOTIONS`.
     moods: Ints
     fatigue: Ints
     emotions: Ints
+    #: With the recommendations so far, 0-1; NaN where the brain has no such number.
     satisfaction: Floats
+    #: Texts; None where there is none.
     reasons: Texts
+    #: Whether the agent would leave rather when content and rested than when neither, None where it
+    #: was not asked; without the array nobody was asked.
     flagged: Texts | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Reflections(Replies):
-    """Insights of agents (SimUSER, appendix C.9).
+    """Insights of agents (SimUSER, appendix C.9)."""
 
-    Attributes
-    ----------
-    questions, insights
-        Texts of shape (n, 3), or (n, 0) of a brain that does not reflect.
-    evidence
-        Numbers of the entries that each insight rests on, of shape (n, 3, e), padded with -1.
-    """
-
+    #: Texts of shape (n, 3), or (n, 0) of a brain that does not reflect.
     questions: Texts
     insights: Texts
+    #: Numbers of the entries that each insight rests on, of shape (n, 3, e), padded with -1.
     evidence: Ints
 
 
@@ -370,20 +284,14 @@ class Brain(Protocol):
     get equal replies, whatever else is in the batch and in whichever order. Rows of a batch are
     independent of each other. ``sim.agents.testing.BrainContract`` is the class that an
     implementation's tests inherit.
-
-    Attributes
-    ----------
-    name
-        Value of the column ``brain``.
-    note
-        One sentence on what it is and what it was fitted on, for reports.
-    reads
-        Whether it reads texts: cards, similar items, entries. The loop grows each agent's graph
-        memory only for a brain that does.
     """
 
+    #: Value of the column ``brain``.
     name: str
+    #: One sentence on what it is and what it was fitted on, for reports.
     note: str
+    #: Whether it reads texts: cards, similar items, entries. The loop grows each agent's graph
+    #: memory only for a brain that does.
     reads: bool
 
     def open(self, world: AgentWorld) -> Self:

@@ -45,17 +45,11 @@ _GROUP = 131_072
 
 @dataclass(frozen=True)
 class Simulation:
-    """A finished run.
+    """A finished run."""
 
-    Attributes
-    ----------
-    folder
-        Folder of its tables, as Parquet files by short name.
-    identity
-        Determinants of its rows; JSON-ready.
-    """
-
+    #: Folder of its tables, as Parquet files by short name.
     folder: Path
+    #: Determinants of its rows; JSON-ready.
     identity: dict[str, Any]
 
     @classmethod

@@ -57,20 +57,13 @@ SCALE = scale_named("1-5")
 
 @dataclass(frozen=True)
 class History:
-    """Training interactions of people, person by person.
+    """Training interactions of people, person by person."""
 
-    Attributes
-    ----------
-    starts
-        First row of each person, and the end of the last, of shape (people + 1,).
-    items
-        Item numbers, oldest first, of shape (interactions,).
-    ratings
-        On 1-5, not rounded, of the same shape.
-    """
-
+    #: First row of each person, and the end of the last, of shape (people + 1,).
     starts: Ints
+    #: Item numbers, oldest first, of shape (interactions,).
     items: Ints
+    #: On 1-5, not rounded, of the same shape.
     ratings: Floats
 
     def of(self, person: int) -> tuple[Ints, Floats]:
@@ -86,21 +79,14 @@ class History:
 
 @dataclass(frozen=True)
 class ItemTexts:
-    """Texts on cards in the place of the release's, for experiments.
+    """Texts on cards in the place of the release's, for experiments."""
 
-    Attributes
-    ----------
-    captions
-        Caption by item id; an item without one has none. None: those of the release.
-    comments
-        Author and text of comments by item id, in the order of preference. An agent is never
-        shown its own: the author is an id in the graph, None for a text that is nobody's.
-    reviews
-        Reviews by item id (count); None: not shown.
-    """
-
+    #: Caption by item id; an item without one has none. None: those of the release.
     captions: Mapping[str, str] | None = None
+    #: Author and text of comments by item id, in the order of preference. An agent is never shown
+    #: its own: the author is an id in the graph, None for a text that is nobody's.
     comments: Mapping[str, Sequence[tuple[str | None, str]]] = field(default_factory=dict)
+    #: Reviews by item id (count); None: not shown.
     reviews: Mapping[str, int] | None = None
 
     def comment(self, item: str, user: str) -> str:
@@ -121,40 +107,28 @@ class ItemTexts:
 
 @dataclass(frozen=True)
 class AgentWorld:
-    """A release as agents and brains use it; opened with :meth:`open`.
+    """A release as agents and brains use it; opened with :meth:`open`."""
 
-    Attributes
-    ----------
-    release
-        The release.
-    cast
-        ``matched``: personas that stand for real users, with their training history; ``personas``:
-        the others, who have none.
-    catalogue
-        Items by number.
-    people
-        Possible agents, in an order that no other column predicts (a hash of the id):
-        ``persona_id``, ``user_id`` (null where nobody is matched), ``persona`` (row in the
-        release's cast), and the tiers of `TRAITS`.
-    history
-        Training interactions of `people`.
-    per_page, pages
-        Items of a page, and pages of a visit at most (counts).
-    traits, graph
-        Whether habits and the graph may be used; without, habits are those of `TRAITS`.
-    texts
-        In the place of the release's; None: the release's own, without comments.
-    """
-
+    #: The release.
     release: Release
+    #: ``matched``: personas that stand for real users, with their training history; ``personas``:
+    #: the others, who have none.
     cast: CastName
+    #: Items by number.
     catalogue: Catalogue
+    #: Possible agents, in an order that no other column predicts (a hash of the id):
+    #: ``persona_id``, ``user_id`` (null where nobody is matched), ``persona`` (row in the release's
+    #: cast), and the tiers of `TRAITS`.
     people: pl.DataFrame
+    #: Training interactions of `people`.
     history: History
+    #: Items of a page, and pages of a visit at most (counts).
     per_page: int
     pages: int
+    #: Whether habits and the graph may be used; without, habits are those of `TRAITS`.
     traits: bool
     graph: bool
+    #: In the place of the release's; None: the release's own, without comments.
     texts: ItemTexts | None = None
 
     @classmethod

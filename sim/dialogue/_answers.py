@@ -49,19 +49,13 @@ class AnswerModel:
 
     For a facet with means m_v of the scores of the products with value v,
     P(v) ∝ exp(m_v / tau) and P(no preference) ∝ exp((mean_v m_v + delta) / tau).
-
-    Attributes
-    ----------
-    tau
-        Temperature (points); 0 takes the most probable answer, the first of equal ones.
-    delta
-        Advantage over the mean that a value needs to be preferred (points).
-    unfaithful
-        Probability of another answer than the drawn one, all others alike (BIEL, appendix D).
     """
 
+    #: Temperature (points); 0 takes the most probable answer, the first of equal ones.
     tau: float = 10.0
+    #: Advantage over the mean that a value needs to be preferred (points).
     delta: float = 5.0
+    #: Probability of another answer than the drawn one, all others alike (BIEL, appendix D).
     unfaithful: float = 0.0
 
     def __post_init__(self) -> None:

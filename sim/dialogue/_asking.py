@@ -27,28 +27,19 @@ Fault = tuple[int, str]
 
 @dataclass(frozen=True)
 class Prompt:
-    """A prompt about one row of a batch.
+    """A prompt about one row of a batch."""
 
-    Attributes
-    ----------
-    row, name
-        Row of the batch, and the purpose of the prompt, unique within the row.
-    messages
-        Rendered conversation, given the fault of the last reply or None.
-    constraint
-        Grammar of the reply, or options whose distribution is read.
-    group, seed
-        Of the request.
-    fault
-        Check of a text's captures: a fault, or None.
-    """
-
+    #: Row of the batch, and the purpose of the prompt, unique within the row.
     row: int
     name: str
+    #: Rendered conversation, given the fault of the last reply or None.
     messages: Callable[[str | None], tuple[Message, ...]]
+    #: Grammar of the reply, or options whose distribution is read.
     constraint: Grammar | Choice
+    #: Of the request.
     group: str
     seed: int
+    #: Check of a text's captures: a fault, or None.
     fault: Callable[[dict[str, str]], Fault | None] = lambda _: None
 
 

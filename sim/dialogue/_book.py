@@ -32,63 +32,43 @@ MIN_BEST = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Facet:
-    """A property of the products of one choice set that can be asked about.
+    """A property of the products of one choice set that can be asked about."""
 
-    Attributes
-    ----------
-    facet_id
-        Id, unique within the choice set.
-    kind
-        Vocabulary, such as ``price``, ``brand`` or ``material``.
-    question
-        Question to the customer.
-    values
-        Two to six values.
-    of
-        Number of each product's value, -1 without one; int8 of shape (products,).
-    """
-
+    #: Id, unique within the choice set.
     facet_id: str
+    #: Vocabulary, such as ``price``, ``brand`` or ``material``.
     kind: str
+    #: Question to the customer.
     question: str
+    #: Two to six values.
     values: tuple[str, ...]
+    #: Number of each product's value, -1 without one; int8 of shape (products,).
     of: npt.NDArray[np.int8]
 
 
 @dataclass(frozen=True)
 class ChoiceSet:
-    """Interchangeable products of a category, of which a customer buys one.
+    """Interchangeable products of a category, of which a customer buys one."""
 
-    Attributes
-    ----------
-    category_id, name, path
-        Category, its name, and the names from the root to it.
-    item_ids, titles, texts
-        Products, in the set's own order.
-    price, rating
-        Price and mean rating; NaN where unknown, of shape (products,).
-    vectors
-        Text vectors of shape (products, dimensions); dimensions may be 0.
-    facets
-        At most 30.
-    y
-        Scores of shape (personas of the book, products), 0-100; NaN where the score failed or is
-        not disclosed.
-    seen
-        Whether its scores may be used by agents.
-    """
-
+    #: Category, its name, and the names from the root to it.
     category_id: str
     name: str
     path: str
+    #: Products, in the set's own order.
     item_ids: tuple[str, ...]
     titles: tuple[str, ...]
     texts: tuple[str, ...]
+    #: Price and mean rating; NaN where unknown, of shape (products,).
     price: Floats
     rating: Floats
+    #: Text vectors of shape (products, dimensions); dimensions may be 0.
     vectors: Floats
+    #: At most 30.
     facets: tuple[Facet, ...]
+    #: Scores of shape (personas of the book, products), 0-100; NaN where the score failed or is not
+    #: disclosed.
     y: Floats
+    #: Whether its scores may be used by agents.
     seen: bool = True
 
     def __len__(self) -> int:
@@ -126,33 +106,23 @@ class ChoiceSet:
 
 @dataclass(frozen=True)
 class Book:
-    """Customers and choice sets of a release.
+    """Customers and choice sets of a release."""
 
-    Attributes
-    ----------
-    sets
-        Choice sets, ordered by category id.
-    persona_ids, descriptions, attributes
-        Personas, their texts and stated attributes (such as ``age``), in the order of the rows of
-        the scores.
-    splits
-        Index of `SPLITS` for each persona, int8 of shape (personas,).
-    raters
-        Names of the raters whose mean the scores are.
-    reference
-        Release that it was opened from; empty for a generated book.
-    release
-        That release; None for a generated or disclosed book.
-    """
-
+    #: Choice sets, ordered by category id.
     sets: tuple[ChoiceSet, ...]
+    #: Personas, their texts and stated attributes (such as ``age``), in the order of the rows of
+    #: the scores.
     persona_ids: tuple[str, ...]
     descriptions: tuple[str, ...]
     attributes: tuple[Mapping[str, str], ...]
+    #: Index of `SPLITS` for each persona, int8 of shape (personas,).
     splits: npt.NDArray[np.int8]
+    #: Names of the raters whose mean the scores are.
     raters: tuple[str, ...] = ()
+    #: Release that it was opened from; empty for a generated book.
     reference: str = ""
     metadata: Mapping[str, Any] = field(default_factory=dict)
+    #: That release; None for a generated or disclosed book.
     release: Release | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:

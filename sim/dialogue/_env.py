@@ -34,20 +34,13 @@ _ASKED, _WASTED, _SOLD, _UNSOLD = range(4)
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Results of a step, one per dialogue; those of a sale are of the episode that it ended.
+    """Results of a step, one per dialogue; those of a sale are of the episode that it ended."""
 
-    Attributes
-    ----------
-    reward
-        -regret/100 of a sale, -question_cost/100 of a question.
-    terminated
-        Whether the lifetime is over.
-    infos
-        Arrays by name; with a mask of the rows that they are about, or None for all.
-    """
-
+    #: -regret/100 of a sale, -question_cost/100 of a question.
     reward: npt.NDArray[np.float64]
+    #: Whether the lifetime is over.
     terminated: npt.NDArray[np.bool_]
+    #: Arrays by name; with a mask of the rows that they are about, or None for all.
     infos: dict[str, tuple[npt.NDArray[Any], npt.NDArray[np.bool_] | None]]
 
 

@@ -51,17 +51,11 @@ def tone_of_text(text: str | None) -> int:
 
 @dataclass(frozen=True, slots=True)
 class FeedbackModel:
-    """Likelihoods of feedback given a type's scores.
+    """Likelihoods of feedback given a type's scores."""
 
-    Attributes
-    ----------
-    deviation
-        Standard deviation of a reported regret around the type's (points).
-    epsilon
-        Probability that stars or tone are any at random.
-    """
-
+    #: Standard deviation of a reported regret around the type's (points).
     deviation: float = 5.0
+    #: Probability that stars or tone are any at random.
     epsilon: float = 0.1
 
     def log_likelihood(self, y: Floats, outcomes: Outcomes, rows: Ints) -> Floats:

@@ -33,32 +33,22 @@ _DRAWN = 4_096
 
 @dataclass(frozen=True)
 class Lifetimes:
-    """Sequences of episodes; equal seeds give every agent equal customers, sets and orders.
+    """Sequences of episodes; equal seeds give every agent equal customers, sets and orders."""
 
-    Attributes
-    ----------
-    seeds
-        One per lifetime, of shape (lifetimes,).
-    setting, cell
-        Of `SETTINGS` and `CELLS`.
-    sets, personas
-        Numbers in the book, of shape (lifetimes, episodes).
-    customers
-        Label of the customer within the lifetime, from 0; of shape (lifetimes, episodes).
-    skipped
-        Pairs that were drawn and whose best score is below ``min_best``, or that lack a score; of
-        shape (lifetimes,).
-    min_best
-        Best score below which a persona does not shop in a category (points).
-    """
-
+    #: One per lifetime, of shape (lifetimes,).
     seeds: Ints
+    #: Of `SETTINGS` and `CELLS`.
     setting: Setting
     cell: Cell
+    #: Numbers in the book, of shape (lifetimes, episodes).
     sets: Ints
     personas: Ints
+    #: Label of the customer within the lifetime, from 0; of shape (lifetimes, episodes).
     customers: Ints
+    #: Pairs that were drawn and whose best score is below ``min_best``, or that lack a score; of
+    #: shape (lifetimes,).
     skipped: Ints
+    #: Best score below which a persona does not shop in a category (points).
     min_best: float = MIN_BEST
 
     def __len__(self) -> int:

@@ -62,20 +62,13 @@ _EXPRESSIONS: dict[str, pl.Expr] = {
 
 @dataclass(frozen=True)
 class Values:
-    """Values of a metric by lifetime and place on the horizontal axis.
+    """Values of a metric by lifetime and place on the horizontal axis."""
 
-    Attributes
-    ----------
-    seeds
-        Of the lifetimes, ascending, of shape (lifetimes,).
-    x
-        Episodes, or numbers of questions, of shape (places,).
-    values
-        Of shape (lifetimes, places); NaN where there is none.
-    """
-
+    #: Of the lifetimes, ascending, of shape (lifetimes,).
     seeds: Ints
+    #: Episodes, or numbers of questions, of shape (places,).
     x: Doubles
+    #: Of shape (lifetimes, places); NaN where there is none.
     values: Doubles
 
     def curve(self, *, draws: int = RESAMPLES, seed: int = 0) -> list[Figure]:

@@ -88,49 +88,34 @@ class PastEpisode:
 
 @dataclass(frozen=True, slots=True)
 class Views:
-    """Dialogues at an agent's turn. All arrays have one row per dialogue.
+    """Dialogues at an agent's turn. All arrays have one row per dialogue."""
 
-    Attributes
-    ----------
-    lifetime, episode, turn
-        Number of the lifetime, episode from 0, questions so far.
-    seeds
-        Of the agent's draws at this turn.
-    set
-        Choice set, as a number of ``Book.sets``.
-    customer
-        Label of the customer within the lifetime, from 0.
-    order
-        Product of the choice set at each number of the dialogue, -1 beyond its end; of shape
-        (n, largest set).
-    facets, answers
-        Of the questions so far, of shape (n, most questions): the facet, -1 for none; the number
-        of the value, `NO_PREFERENCE` or `UNMATCHED`. Beyond ``turn``: -1 and `UNMATCHED`.
-    questions_left
-        Questions that may still be asked; at 0 the agent must recommend.
-    must_ask
-        Recommendations are not allowed yet (planning protocol, section 5.2).
-    transcript
-        Questions and answers of a row's dialogue, as texts.
-    past
-        Past episodes of a row's lifetime, oldest first; empty with memory off.
-    persona
-        Persona of each dialogue, for agents that are `privileged`; else None.
-    """
-
+    #: Number of the lifetime, episode from 0, questions so far.
     lifetime: Ints
     episode: Ints
     turn: Ints
+    #: Of the agent's draws at this turn.
     seeds: U64
+    #: Choice set, as a number of ``Book.sets``.
     set: Ints
+    #: Label of the customer within the lifetime, from 0.
     customer: Ints
+    #: Product of the choice set at each number of the dialogue, -1 beyond its end; of shape (n,
+    #: largest set).
     order: Ints
+    #: Of the questions so far, of shape (n, most questions): the facet, -1 for none; the number of
+    #: the value, `NO_PREFERENCE` or `UNMATCHED`. Beyond ``turn``: -1 and `UNMATCHED`.
     facets: Ints
     answers: Codes
+    #: Questions that may still be asked; at 0 the agent must recommend.
     questions_left: Ints
+    #: Recommendations are not allowed yet (planning protocol, section 5.2).
     must_ask: Bools
+    #: Questions and answers of a row's dialogue, as texts.
     transcript: Callable[[int], list[tuple[str, str]]]
+    #: Past episodes of a row's lifetime, oldest first; empty with memory off.
     past: Callable[[int], list[PastEpisode]]
+    #: Persona of each dialogue, for agents that are `privileged`; else None.
     persona: Ints | None = None
 
     def __len__(self) -> int:
@@ -153,99 +138,68 @@ class Views:
 
 @dataclass(frozen=True, slots=True)
 class Actions:
-    """Questions and recommendations of a batch.
+    """Questions and recommendations of a batch."""
 
-    Attributes
-    ----------
-    ask
-        Whether the row asks; else it recommends.
-    facet
-        Facet that is asked about; -1 for a question of its own words.
-    product
-        Number in the dialogue of the recommended product; of a row that asks, of the product that
-        would be recommended now, or -1 if that is unknown.
-    text
-        Question in the agent's own words; None: the facet's. The whole argument may be None.
-    status
-        Codes of `STATUSES`; None: all are `OK`.
-    expected_regret, confidences
-        Of ``product`` by the agent's belief, of shapes (n,) and (n, 6), order of `CONFIDENCES`;
-        NaN or None where there is none.
-    stated
-        The same six as a language model states them in words, of shape (n, 6).
-    distribution
-        Probabilities of recommendations by number in the dialogue, of shape (n, largest set). No
-        table holds them: those of a model are found by ``answer_key`` in the answer store.
-    answer_key, tokens
-        Of the stored model answer, and its tokens; None without a model.
-    forgotten
-        Past episodes left out of the prompt because it was longer than the model's context, of
-        shape (n,); None without a model.
-    """
-
+    #: Whether the row asks; else it recommends.
     ask: Bools
+    #: Facet that is asked about; -1 for a question of its own words.
     facet: Ints
+    #: Number in the dialogue of the recommended product; of a row that asks, of the product that
+    #: would be recommended now, or -1 if that is unknown.
     product: Ints
+    #: Question in the agent's own words; None: the facet's. The whole argument may be None.
     text: Texts | None = None
+    #: Codes of `STATUSES`; None: all are `OK`.
     status: Codes | None = None
+    #: Of ``product`` by the agent's belief, of shapes (n,) and (n, 6), order of `CONFIDENCES`; NaN
+    #: or None where there is none.
     expected_regret: Floats | None = None
     confidences: Floats | None = None
+    #: The same six as a language model states them in words, of shape (n, 6).
     stated: Floats | None = None
+    #: Probabilities of recommendations by number in the dialogue, of shape (n, largest set). No
+    #: table holds them: those of a model are found by ``answer_key`` in the answer store.
     distribution: Floats | None = None
+    #: Of the stored model answer, and its tokens; None without a model.
     answer_key: Texts | None = None
     tokens: Ints | None = None
+    #: Past episodes left out of the prompt because it was longer than the model's context, of shape
+    #: (n,); None without a model.
     forgotten: Ints | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Outcomes:
-    """Ends of episodes, with no more than the form of feedback shows.
+    """Ends of episodes, with no more than the form of feedback shows."""
 
-    Attributes
-    ----------
-    views
-        The dialogues when the product was recommended.
-    product
-        Recommended product, as a number of the choice set; -1 of a failed episode.
-    regret
-        Points; None unless the feedback is `regret`.
-    stars
-        0-5; None unless the feedback is `stars`. -1 where there is none.
-    text
-        The customer's words; None unless the feedback is `text`.
-    """
-
+    #: The dialogues when the product was recommended.
     views: Views
+    #: Recommended product, as a number of the choice set; -1 of a failed episode.
     product: Ints
+    #: Points; None unless the feedback is `regret`.
     regret: Floats | None = None
+    #: 0-5; None unless the feedback is `stars`. -1 where there is none.
     stars: Ints | None = None
+    #: The customer's words; None unless the feedback is `text`.
     text: Texts | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Questions:
-    """Questions to customers; rows are dialogues of one turn.
+    """Questions to customers; rows are dialogues of one turn."""
 
-    Attributes
-    ----------
-    lifetime, episode, turn, seeds
-        As in `Views`; seeds are of the customer's draws.
-    set, persona
-        Numbers of ``Book.sets`` and of personas.
-    facet, text
-        Of the question: the facet or -1; its words, or None for those of the facet.
-    transcript
-        Earlier questions of a row's dialogue with the customer's answers.
-    """
-
+    #: As in `Views`; seeds are of the customer's draws.
     lifetime: Ints
     episode: Ints
     turn: Ints
     seeds: U64
+    #: Numbers of ``Book.sets`` and of personas.
     set: Ints
     persona: Ints
+    #: Of the question: the facet or -1; its words, or None for those of the facet.
     facet: Ints
     text: Texts | None
+    #: Earlier questions of a row's dialogue with the customer's answers.
     transcript: Callable[[int], list[tuple[str, str]]]
 
     def __len__(self) -> int:
@@ -254,23 +208,15 @@ class Questions:
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """Answers of customers.
+    """Answers of customers."""
 
-    Attributes
-    ----------
-    facet
-        Facet that the question was matched to, -1 for none.
-    value
-        Number of the facet's value, `NO_PREFERENCE`, or `UNMATCHED`.
-    text
-        Words of an answer; None: those of the value.
-    status, answer_key, tokens
-        As in `Actions`.
-    """
-
+    #: Facet that the question was matched to, -1 for none.
     facet: Ints
+    #: Number of the facet's value, `NO_PREFERENCE`, or `UNMATCHED`.
     value: Codes
+    #: Words of an answer; None: those of the value.
     text: Texts | None = None
+    #: As in `Actions`.
     status: Codes | None = None
     answer_key: Texts | None = None
     tokens: Ints | None = None

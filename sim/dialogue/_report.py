@@ -89,34 +89,23 @@ _LEGEND = (
 
 @dataclass(frozen=True)
 class DialogueRun:
-    """Outcome of suites.
+    """Outcome of suites."""
 
-    Attributes
-    ----------
-    key
-        Of the rows and the release (hex); name of the run's folder.
-    release
-        Reference.
-    episodes, turns, report
-        Tables ``dialogue.*``.
-    flagged
-        Sentences on rows with too many episodes without a regret.
-    seconds
-        Time of each suite.
-    results
-        Suites with their results, for the pages; empty of a run that was read.
-    not_played
-        Sentences on rows whose cell or setting has too few customers or choice sets.
-    """
-
+    #: Of the rows and the release (hex); name of the run's folder.
     key: str
+    #: Reference.
     release: str
+    #: Tables ``dialogue.*``.
     episodes: pl.DataFrame
     turns: pl.DataFrame
     report: pl.DataFrame
+    #: Sentences on rows with too many episodes without a regret.
     flagged: list[str]
+    #: Time of each suite.
     seconds: dict[str, float]
+    #: Suites with their results, for the pages; empty of a run that was read.
     results: Mapping[str, tuple[Any, Result]]
+    #: Sentences on rows whose cell or setting has too few customers or choice sets.
     not_played: list[str] = field(default_factory=list)
 
 

@@ -58,24 +58,16 @@ _INDIFFERENT = "I have no preference."
 
 @dataclass(frozen=True)
 class Options:
-    """Settings of a run that its rows depend on.
+    """Settings of a run that its rows depend on."""
 
-    Attributes
-    ----------
-    feedback, memory
-        Form of feedback; whether the agent keeps past episodes.
-    max_questions
-        Questions of an episode at most.
-    must_ask
-        Questions that are asked without stopping (planning protocol, section 5.2).
-    probes
-        Episodes, from 1, in which a recommendation is probed after each question.
-    """
-
+    #: Form of feedback; whether the agent keeps past episodes.
     feedback: Feedback = "text"
     memory: bool = True
+    #: Questions of an episode at most.
     max_questions: int = MAX_QUESTIONS
+    #: Questions that are asked without stopping (planning protocol, section 5.2).
     must_ask: int = 0
+    #: Episodes, from 1, in which a recommendation is probed after each question.
     probes: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
@@ -91,24 +83,16 @@ class Options:
 
 @dataclass(frozen=True)
 class Played:
-    """Tables of a run.
+    """Tables of a run."""
 
-    Attributes
-    ----------
-    run
-        Key of the configuration (hex); the column ``run``.
-    identity
-        Determinants of the rows other than the lifetimes' seeds, JSON-ready.
-    episodes, turns
-        Tables ``dialogue.episodes`` and ``dialogue.turns``; ``turns`` is None if not kept.
-    reused
-        Blocks that were read from the cache (count).
-    """
-
+    #: Key of the configuration (hex); the column ``run``.
     run: str
+    #: Determinants of the rows other than the lifetimes' seeds, JSON-ready.
     identity: dict[str, Any]
+    #: Tables ``dialogue.episodes`` and ``dialogue.turns``; ``turns`` is None if not kept.
     episodes: pl.DataFrame
     turns: pl.DataFrame | None
+    #: Blocks that were read from the cache (count).
     reused: int = 0
 
 

@@ -41,28 +41,19 @@ _ANSWER, _COMMENT = 301, 302
 
 @dataclass(frozen=True)
 class Rules:
-    """Settings of a lifetime; ConfigError if one is out of range.
+    """Settings of a lifetime; ConfigError if one is out of range."""
 
-    Attributes
-    ----------
-    setting, cell, episodes
-        As of ``Lifetimes.draw``.
-    feedback
-        One of `FEEDBACK`.
-    max_questions
-        Questions of an episode at most (count).
-    question_cost
-        Points per question in rewards; never in regret.
-    min_best
-        Best score below which a customer does not shop in a category (points).
-    """
-
+    #: As of ``Lifetimes.draw``.
     setting: Setting = "customer"
     cell: Cell = "unseen/seen"
     episodes: int = 1
+    #: One of `FEEDBACK`.
     feedback: Feedback = "text"
+    #: Questions of an episode at most (count).
     max_questions: int = MAX_QUESTIONS
+    #: Points per question in rewards; never in regret.
     question_cost: float = 0.0
+    #: Best score below which a customer does not shop in a category (points).
     min_best: float = MIN_BEST
 
     def __post_init__(self) -> None:
@@ -84,25 +75,17 @@ class Rules:
 
 @dataclass(frozen=True, slots=True)
 class Sold:
-    """Ends of episodes.
+    """Ends of episodes."""
 
-    Attributes
-    ----------
-    product
-        Number in the choice set; -1 where nothing was sold.
-    score, best
-        y of the product (0 where nothing was sold) and of the best one, 0-100.
-    feedback
-        As a number: regret (points), stars (0-5), or tone of the text (0 delighted, 3
-        disappointed); -1 without one.
-    text
-        Feedback in words; empty with `none`.
-    """
-
+    #: Number in the choice set; -1 where nothing was sold.
     product: Ints
+    #: y of the product (0 where nothing was sold) and of the best one, 0-100.
     score: Floats
     best: Floats
+    #: As a number: regret (points), stars (0-5), or tone of the text (0 delighted, 3 disappointed);
+    #: -1 without one.
     feedback: Floats
+    #: Feedback in words; empty with `none`.
     text: npt.NDArray[np.object_]
 
     @property

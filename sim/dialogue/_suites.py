@@ -40,33 +40,23 @@ _FORCED = 10
 
 @dataclass(frozen=True)
 class Configuration:
-    """A row of a figure.
+    """A row of a figure."""
 
-    Attributes
-    ----------
-    agent, options
-        Name of the agent and arguments of its class.
-    setting, feedback, memory, cell
-        Of the lifetimes and the run.
-    unfaithful
-        Share of the statistical customer's answers that are wrong; None: of the settings.
-    must_ask
-        Questions that are asked without stopping; the episode ends after them. 0: free.
-    probes
-        Episodes, from 1, in which recommendations are probed after each question.
-    model
-        Whether the agent asks a language model.
-    """
-
+    #: Name of the agent and arguments of its class.
     agent: str
     options: Mapping[str, Any] = field(default_factory=dict)
+    #: Of the lifetimes and the run.
     setting: Setting = "customer"
     feedback: Feedback = "text"
     memory: bool = True
     cell: Cell = "unseen/seen"
+    #: Share of the statistical customer's answers that are wrong; None: of the settings.
     unfaithful: float | None = None
+    #: Questions that are asked without stopping; the episode ends after them. 0: free.
     must_ask: int = 0
+    #: Episodes, from 1, in which recommendations are probed after each question.
     probes: tuple[int, ...] = ()
+    #: Whether the agent asks a language model.
     model: bool = False
 
     @property
@@ -92,32 +82,21 @@ class Configuration:
 
 @dataclass(frozen=True)
 class Suite:
-    """A figure of the paper, or one of ours.
+    """A figure of the paper, or one of ours."""
 
-    Attributes
-    ----------
-    question
-        One sentence.
-    anchor
-        Figures of the paper.
-    paper
-        Findings of the paper, in words, as it publishes no numbers; empty where it has none.
-    rows
-        Configurations, given the agents that ask a language model.
-    varied
-        Labels that tell the rows apart.
-    reference
-        Label and value of the row that each one is tested against.
-    seeds
-        Lifetimes of a configuration where they differ from the settings' (count).
-    """
-
+    #: One sentence.
     question: str
+    #: Figures of the paper.
     anchor: str
+    #: Findings of the paper, in words, as it publishes no numbers; empty where it has none.
     paper: str
+    #: Configurations, given the agents that ask a language model.
     rows: Callable[[Sequence[str]], list[Configuration]]
+    #: Labels that tell the rows apart.
     varied: tuple[str, ...]
+    #: Label and value of the row that each one is tested against.
     reference: tuple[str, str]
+    #: Lifetimes of a configuration where they differ from the settings' (count).
     seeds: int | None = None
 
 
@@ -274,34 +253,25 @@ def chosen_suites(names: Sequence[str]) -> list[str]:
 
 @dataclass
 class DialogueContext:
-    """Book, settings and cache of runs; finished blocks of lifetimes are not played again.
+    """Book, settings and cache of runs; finished blocks of lifetimes are not played again."""
 
-    Attributes
-    ----------
-    book, settings, home
-        Choice sets and customers; settings of engine and section ``dialogue``; the store's folder.
-    customer, customer_options
-        Name and arguments of the customers' class.
-    seeds, first_seed, episodes
-        Lifetimes of a configuration (count), the first one's seed, and their episodes; None: of
-        the settings, and of the suite.
-    models, model_seeds, model_episodes
-        Agents that ask a language model, their lifetimes and episodes (count).
-    progress
-        Called with a text, lifetimes done and all lifetimes of a configuration.
-    """
-
+    #: Choice sets and customers; settings of engine and section ``dialogue``; the store's folder.
     book: Book
     settings: Settings
     home: Path
+    #: Name and arguments of the customers' class.
     customer: str = "statistical"
     customer_options: Mapping[str, Any] = field(default_factory=dict)
+    #: Lifetimes of a configuration (count), the first one's seed, and their episodes; None: of the
+    #: settings, and of the suite.
     seeds: int | None = None
     first_seed: int = 0
     episodes: int | None = None
+    #: Agents that ask a language model, their lifetimes and episodes (count).
     models: tuple[str, ...] = ()
     model_seeds: int = 2
     model_episodes: int = 3
+    #: Called with a text, lifetimes done and all lifetimes of a configuration.
     progress: Callable[[str, int, int], None] | None = None
 
     def draw(self, chosen: Configuration, *, seeds: int | None = None) -> Lifetimes:

@@ -20,15 +20,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Catalogue:
-    """The items that can be recommended; action ``n`` is row ``n``.
+    """The items that can be recommended; action ``n`` is row ``n``."""
 
-    Attributes
-    ----------
-    frame
-        ``item_id``, ``title``, ``year``, ``genres`` and ``popularity_rank`` (1 is the most
-        rated; null if the release has no ``item_stats``), ordered by ``item_id``.
-    """
-
+    #: ``item_id``, ``title``, ``year``, ``genres`` and ``popularity_rank`` (1 is the most rated;
+    #: null if the release has no ``item_stats``), ordered by ``item_id``.
     frame: pl.DataFrame
 
     @classmethod

@@ -103,37 +103,26 @@ _SWEPT = 4096
 
 @dataclass(frozen=True)
 class Outcome:
-    """Outcome of a step, each field of shape (n,) or (n, shown).
+    """Outcome of a step, each field of shape (n,) or (n, shown)."""
 
-    Attributes
-    ----------
-    place, item
-        Which of the shown items was met, and its number.
-    rating
-        As it is remembered, NaN where there is none.
-    answer, expected
-        Draw from the rater's distribution before any perturbation, and its mean; NaN likewise.
-    status
-        ``ok`` or why there is no rating.
-    times
-        Earlier meetings with this item (count).
-    steps
-        Steps of the episode so far (count).
-    reward
-        After shaping; 0 where there is no rating.
-    terminated, truncated
-        Why the episode is over, if it is.
-    """
-
+    #: Index among the shown items of the one that was met, and its number.
     place: _Ints
     item: _Ints
+    #: Rating as it is remembered, NaN where there is none.
     rating: _Floats
+    #: Draw from the rater's distribution before any perturbation, NaN likewise.
     answer: _Floats
+    #: ``ok`` or why there is no rating.
     status: npt.NDArray[np.object_]
+    #: Mean of the rater's distribution, NaN likewise.
     expected: _Floats
+    #: Earlier meetings with this item (count).
     times: _Ints
+    #: Steps of the episode so far (count).
     steps: _Ints
+    #: Reward after shaping; 0 where there is no rating.
     reward: _Floats
+    #: Why the episode is over, if it is.
     terminated: _Bools
     truncated: _Bools
 

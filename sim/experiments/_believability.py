@@ -50,24 +50,16 @@ _AT_ONCE = 1_024
 
 @dataclass(frozen=True)
 class BelievabilitySettings:
-    """Settings of ``believability``.
+    """Settings of ``believability``."""
 
-    Attributes
-    ----------
-    items
-        Items that are classified by an agent (count).
-    positives
-        Held-out interactions among them, by ratio (counts).
-    nearest
-        Unseen items nearest in training rank to a positive that a matched negative is drawn from
-        (count).
-    min_people
-        People with enough held-out interactions that figures need (count).
-    """
-
+    #: Items that are classified by an agent (count).
     items: int = 20
+    #: Held-out interactions among them, by ratio (counts).
     positives: tuple[int, ...] = (10, 7, 5, 2)
+    #: Unseen items nearest in training rank to a positive that a matched negative is drawn from
+    #: (count).
     nearest: int = 30
+    #: People with enough held-out interactions that figures need (count).
     min_people: int = 10
 
 
@@ -212,20 +204,13 @@ class Believability:
 
 @dataclass(frozen=True)
 class Tasks:
-    """Items to classify.
+    """Items to classify."""
 
-    Attributes
-    ----------
-    people
-        Rows of ``world.people``, of shape (n,).
-    items
-        Item numbers, of shape (n, items), in an order drawn by person and item.
-    positive
-        Which items are held-out interactions, of the same shape.
-    """
-
+    #: Rows of ``world.people``, of shape (n,).
     people: Ints
+    #: Item numbers, of shape (n, items), in an order drawn by person and item.
     items: Ints
+    #: Which items are held-out interactions, of the same shape.
     positive: Bools
 
     def first(self, number: int) -> Tasks:

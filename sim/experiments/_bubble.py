@@ -37,20 +37,13 @@ _FIGURES = {
 
 @dataclass(frozen=True)
 class BubbleSettings:
-    """Settings of ``bubble``.
+    """Settings of ``bubble``."""
 
-    Attributes
-    ----------
-    recommender
-        Name of the one that is retrained; ``als`` stands for Agent4Rec's MF.
-    rounds
-        Rounds, and parts of the items (count).
-    min_items
-        Items of a part that a round needs (count).
-    """
-
+    #: Name of the one that is retrained; ``als`` stands for Agent4Rec's MF.
     recommender: str = "als"
+    #: Rounds, and parts of the items (count).
     rounds: int = 4
+    #: Items of a part that a round needs (count).
     min_items: int = 20
 
 

@@ -43,26 +43,17 @@ _FIGURES = {
 
 @dataclass(frozen=True)
 class CausalSettings:
-    """Settings of ``causal``.
+    """Settings of ``causal``."""
 
-    Attributes
-    ----------
-    recommender
-        Name; ``als`` stands for Agent4Rec's MF.
-    min_ratings
-        Agents' ratings that an item needs for its mean (count).
-    min_items
-        Items with that many that a graph needs (count).
-    resamples
-        Bootstrap samples of items (count).
-    share
-        Share of the resamples from which a direction is claimed.
-    """
-
+    #: Name; ``als`` stands for Agent4Rec's MF.
     recommender: str = "als"
+    #: Agents' ratings that an item needs for its mean (count).
     min_ratings: int = 3
+    #: Items with that many that a graph needs (count).
     min_items: int = 50
+    #: Bootstrap samples of items (count).
     resamples: int = 100
+    #: Share of the resamples from which a direction is claimed.
     share: float = 0.95
 
 
@@ -264,65 +255,43 @@ def item_values(world: AgentWorld, run: Simulation, min_ratings: int) -> Floats:
 
 @dataclass(frozen=True)
 class Graph:
-    """Linear acyclic graph of some variables.
+    """Linear acyclic graph of some variables."""
 
-    Attributes
-    ----------
-    order
-        Variables, causes before effects.
-    weights
-        Effect of variable j on variable i at [i, j], of shape (variables, variables).
-    """
-
+    #: Variables, causes before effects.
     order: tuple[int, ...]
+    #: Effect of variable j on variable i at [i, j], of shape (variables, variables).
     weights: Floats
 
 
 @dataclass(frozen=True)
 class Edge:
-    """Directed edge between two variables.
+    """Directed edge between two variables."""
 
-    Attributes
-    ----------
-    source, target
-        Numbers of the variables.
-    weight, low, high
-        Effect, and its 95 % interval over the resamples.
-    share
-        Share of the resamples with this edge.
-    claimed
-        Whether its direction is claimed: `share` is large enough, and the residuals identify it
-        and don't contradict the model.
-    """
-
+    #: Numbers of the variables.
     source: int
     target: int
+    #: Effect, and its 95 % interval over the resamples.
     weight: float
     low: float
     high: float
+    #: Share of the resamples with this edge.
     share: float
+    #: Whether its direction is claimed: `share` is large enough, and the residuals identify it and
+    #: don't contradict the model.
     claimed: bool
 
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """Assumptions of LiNGAM, tested on the residuals of the graph.
+    """Assumptions of LiNGAM, tested on the residuals of the graph."""
 
-    Attributes
-    ----------
-    normal
-        p of each residual under a normal distribution (D'Agostino and Pearson).
-    dependent
-        Smallest p of the pairs of residuals under independence (HSIC), times the pairs.
-    identified
-        Whether at most one residual may be normal: else no direction is identified.
-    holds
-        Whether directions are identified and no dependence of the residuals contradicts them.
-    """
-
+    #: p of each residual under a normal distribution (D'Agostino and Pearson).
     normal: tuple[float, ...]
+    #: Smallest p of the pairs of residuals under independence (HSIC), times the pairs.
     dependent: float
+    #: Whether at most one residual may be normal: else no direction is identified.
     identified: bool
+    #: Whether directions are identified and no dependence of the residuals contradicts them.
     holds: bool
 
 

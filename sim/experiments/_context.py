@@ -48,43 +48,31 @@ class ExperimentContext:
 
     Whatever is opened or fitted is opened once. Visits are kept below ``home/simulations`` and
     cells below ``home/experiments``, under everything that decides them.
-
-    Attributes
-    ----------
-    release, settings, home
-        Release, settings (the engine of a brain that asks a model) and the store's folder.
-    agents, pages, per_page, seed
-        Agents (count), pages of a visit at most, items of a page, seed.
-    brains
-        Names of brains; ``random`` and ``statistical`` are always among them.
-    recommenders
-        Names of recommenders.
-    sample
-        Size of runs with brains that ask a model: ``model_agents`` and ``model_pages`` (counts).
-    brain_options
-        Arguments of brains by name.
-    progress
-        Called with a text, done and total.
-    made, reused
-        Cells computed and read (counts).
-    seconds
-        Time that each experiment took, set by `run_experiments`.
     """
 
+    #: Release, settings (the engine of a brain that asks a model) and the store's folder.
     release: Release
     settings: Settings
     home: Path
+    #: Agents (count), pages of a visit at most, items of a page, seed.
     agents: int = 1_000
     pages: int = 5
     per_page: int = 4
     seed: int = 0
+    #: Names of brains; ``random`` and ``statistical`` are always among them.
     brains: tuple[str, ...] = ("random", "statistical")
+    #: Names of recommenders.
     recommenders: tuple[str, ...] = ()
+    #: Size of runs with brains that ask a model: ``model_agents`` and ``model_pages`` (counts).
     sample: dict[str, int] = field(default_factory=dict)
+    #: Arguments of brains by name.
     brain_options: dict[str, dict[str, Any]] = field(default_factory=dict)
+    #: Called with a text, done and total.
     progress: Callable[[str, float, float], None] | None = None
+    #: Cells computed and read (counts).
     made: int = 0
     reused: int = 0
+    #: Time that each experiment took, set by `run_experiments`.
     seconds: dict[str, float] = field(default_factory=dict)
     _worlds: dict[Any, AgentWorld] = field(default_factory=dict, repr=False)
     _brains: dict[Any, Brain] = field(default_factory=dict, repr=False)

@@ -38,24 +38,16 @@ _FIGURES = {
 
 @dataclass(frozen=True)
 class CostSettings:
-    """Settings of ``cost``.
+    """Settings of ``cost``."""
 
-    Attributes
-    ----------
-    recommender
-        Recommender that is visited.
-    rounds
-        Timed runs, each with another seed (count); the sample of a model is divided among them.
-    min_agents
-        Agents that figures need (count).
-    input_price, output_price
-        Prices of a million tokens (USD) where the settings of the engine have none: those of
-        gpt-4o-mini, the model of SimUSER's appendix I.
-    """
-
+    #: Recommender that is visited.
     recommender: str = "popular"
+    #: Timed runs, each with another seed (count); the sample of a model is divided among them.
     rounds: int = 3
+    #: Agents that figures need (count).
     min_agents: int = 10
+    #: Prices of a million tokens (USD) where the settings of the engine have none: those of
+    #: gpt-4o-mini, the model of SimUSER's appendix I.
     input_price: float = 0.15
     output_price: float = 0.60
 

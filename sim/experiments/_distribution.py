@@ -39,17 +39,11 @@ _FIGURES = {
 
 @dataclass(frozen=True)
 class DistributionSettings:
-    """Settings of ``distribution``.
+    """Settings of ``distribution``."""
 
-    Attributes
-    ----------
-    min_people
-        People with a rating that figures need (count).
-    low
-        A rating up to this is a low one.
-    """
-
+    #: People with a rating that figures need (count).
     min_people: int = 10
+    #: A rating up to this is a low one.
     low: int = 2
 
 

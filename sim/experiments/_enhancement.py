@@ -50,20 +50,13 @@ _FIGURES = {
 
 @dataclass(frozen=True)
 class EnhancementSettings:
-    """Settings of ``enhancement``.
+    """Settings of ``enhancement``."""
 
-    Attributes
-    ----------
-    recommenders
-        Names of those that are retrained; ``als`` stands for the papers' MF.
-    k
-        Length of the offline lists (items).
-    min_people
-        People with a test item that figures need (count).
-    """
-
+    #: Names of those that are retrained; ``als`` stands for the papers' MF.
     recommenders: tuple[str, ...] = ("als", "ease")
+    #: Length of the offline lists (items).
     k: int = 20
+    #: People with a test item that figures need (count).
     min_people: int = 10
 
 

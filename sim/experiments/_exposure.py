@@ -49,30 +49,20 @@ _FIGURES = {
 
 @dataclass(frozen=True)
 class ExposureSettings:
-    """Settings of ``exposure``.
+    """Settings of ``exposure``."""
 
-    Attributes
-    ----------
-    genres
-        The only genres that the biased recommender shows, in small letters.
-    recommender
-        Name of the recommender that both arms see, with other items masked in the biased one.
-    pages
-        Pages after which films are rated, ascending (counts).
-    agents, films
-        Agents, and films that each is asked for (counts; SimUSER, appendix F.7).
-    model_films
-        Films where a model is asked (count).
-    min_agents
-        Agents with enough films to see that figures need (count).
-    """
-
+    #: The only genres that the biased recommender shows, in small letters.
     genres: tuple[str, ...] = ("action", "horror")
+    #: Name of the recommender that both arms see, with other items masked in the biased one.
     recommender: str = "random"
+    #: Pages after which films are rated, ascending (counts).
     pages: tuple[int, ...] = (5, 20, 50)
+    #: Agents, and films that each is asked for (counts; SimUSER, appendix F.7).
     agents: int = 50
     films: int = 500
+    #: Films where a model is asked (count).
     model_films: int = 20
+    #: Agents with enough films to see that figures need (count).
     min_agents: int = 10
 
 

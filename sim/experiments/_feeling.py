@@ -29,14 +29,9 @@ _FIGURES = {
 
 @dataclass(frozen=True)
 class FeelingSettings:
-    """Settings of ``feeling``.
+    """Settings of ``feeling``."""
 
-    Attributes
-    ----------
-    min_people
-        People with a rating and a text that figures need (count).
-    """
-
+    #: People with a rating and a text that figures need (count).
     min_people: int = 10
 
 

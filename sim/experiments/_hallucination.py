@@ -38,17 +38,11 @@ Bools = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class HallucinationSettings:
-    """Settings of ``hallucination``.
+    """Settings of ``hallucination``."""
 
-    Attributes
-    ----------
-    min_people
-        People with a test rating that figures need (count).
-    min_items
-        Items on either side of a division that errors need (count).
-    """
-
+    #: People with a test rating that figures need (count).
     min_people: int = 10
+    #: Items on either side of a division that errors need (count).
     min_items: int = 10
 
 

@@ -42,43 +42,28 @@ FEATURES = ("level", "spread", "off", "liked", "popular", "taste", "agrees")
 
 @dataclass(frozen=True)
 class JudgeSettings:
-    """Settings of ``judge``.
+    """Settings of ``judge``."""
 
-    Attributes
-    ----------
-    recommender
-        Visited by the agents.
-    least, most
-        Entries that a log needs, and at most has (counts).
-    history
-        Training interactions that stand before each log (count).
-    min_people
-        People with a log of every kind that figures need (count).
-    sheet_cases
-        People on the sheets for human judges (count).
-    """
-
+    #: Visited by the agents.
     recommender: str = "ease"
+    #: Entries that a log needs, and at most has (counts).
     least: int = 3
     most: int = 8
+    #: Training interactions that stand before each log (count).
     history: int = 6
+    #: People with a log of every kind that figures need (count).
     min_people: int = 10
+    #: People on the sheets for human judges (count).
     sheet_cases: int = 10
 
 
 @dataclass(frozen=True)
 class Logs:
-    """Logs of several sources for the same people, in one form.
+    """Logs of several sources for the same people, in one form."""
 
-    Attributes
-    ----------
-    world
-        Items and people.
-    entries
-        By source: ``person, place, item, rating``, ordered by person and place.
-    """
-
+    #: Items and people.
     world: AgentWorld
+    #: By source: ``person, place, item, rating``, ordered by person and place.
     entries: Mapping[str, pl.DataFrame]
 
     def people(self, source: str) -> Any:

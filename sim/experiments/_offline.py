@@ -47,26 +47,17 @@ _EXCHANGED = ", exchanged between people"
 
 @dataclass(frozen=True)
 class OfflineSettings:
-    """Settings of ``offline``.
+    """Settings of ``offline``."""
 
-    Attributes
-    ----------
-    k
-        Length of the lists (items).
-    systems
-        Names of recommenders; none: those of the context and all of ours that are installed.
-    min_systems
-        Systems that a rank correlation needs (count): of three, one order in six is the same.
-    min_people
-        People with a relevant item that figures need (count).
-    liked_above
-        A watched item with a rating above this is liked.
-    """
-
+    #: Length of the lists (items).
     k: int = 10
+    #: Names of recommenders; none: those of the context and all of ours that are installed.
     systems: tuple[str, ...] = ()
+    #: Systems that a rank correlation needs (count): of three, one order in six is the same.
     min_systems: int = 8
+    #: People with a relevant item that figures need (count).
     min_people: int = 10
+    #: A watched item with a rating above this is liked.
     liked_above: float = 3.0
 
 

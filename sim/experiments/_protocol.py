@@ -54,26 +54,17 @@ class TooFew(ReleaseError):  # noqa: N818
 
 @dataclass(frozen=True)
 class Row:
-    """A row of an experiment's table.
+    """A row of an experiment's table."""
 
-    Attributes
-    ----------
-    labels
-        Columns that identify the row, such as ``brain`` and ``recommender``.
-    source
-        One of `SOURCES`.
-    figures
-        By name: with an interval; a plain number of a paper; None where it can't be had.
-    n
-        People that the interval is over (count).
-    note
-        A sentence on the row.
-    """
-
+    #: Columns that identify the row, such as ``brain`` and ``recommender``.
     labels: dict[str, str]
+    #: One of `SOURCES`.
     source: str
+    #: By name: with an interval; a plain number of a paper; None where it can't be had.
     figures: dict[str, Figure | float | None]
+    #: People that the interval is over (count).
     n: int | None = None
+    #: A sentence on the row.
     note: str = ""
 
     def __post_init__(self) -> None:
@@ -100,28 +91,19 @@ class Row:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Paired difference of one figure between two rows.
+    """Paired difference of one figure between two rows."""
 
-    Attributes
-    ----------
-    left, right
-        Titles of the rows.
-    figure
-        Name of the figure.
-    difference
-        Left minus right over the same people.
-    p
-        Of the paired permutation test (two-sided). Reports add Benjamini and Hochberg's q over
-        the experiment.
-    n
-        People on both sides (count).
-    """
-
+    #: Titles of the rows.
     left: str
     right: str
+    #: Name of the figure.
     figure: str
+    #: Left minus right over the same people.
     difference: Figure
+    #: Of the paired permutation test (two-sided). Reports add Benjamini and Hochberg's q over the
+    #: experiment.
     p: float
+    #: People on both sides (count).
     n: int
 
     def as_json(self) -> dict[str, Any]:
@@ -139,35 +121,24 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Result:
-    """Outcome of an experiment.
+    """Outcome of an experiment."""
 
-    Attributes
-    ----------
-    rows
-        Of the table.
-    comparisons
-        Paired tests.
-    notes
-        Sentences: what was assumed, left out (counted) or missed, and how a null result reads.
-    pictures
-        PNG by name.
-    counts
-        Agents, failed ones, and those left out by reason.
-    legend
-        Sentence on the intervals.
-    assumed
-        Whether statistical rows rest on the assumptions of the statistical brain.
-    """
-
+    #: Of the table.
     rows: list[Row]
+    #: Paired tests.
     comparisons: list[Comparison] = field(default_factory=list)
+    #: Sentences: what was assumed, left out (counted) or missed, and how a null result reads.
     notes: list[str] = field(default_factory=list)
+    #: PNG by name.
     pictures: dict[str, bytes] = field(default_factory=dict)
+    #: Agents, failed ones, and those left out by reason.
     counts: dict[str, int] = field(default_factory=dict)
+    #: Sentence on the intervals.
     legend: str = (
         "Means over people with 95 % bootstrap intervals over people, unless a note says "
         "otherwise. Source `statistical` and `baseline`: no language model."
     )
+    #: Whether statistical rows rest on the assumptions of the statistical brain.
     assumed: bool = True
 
     def as_json(self) -> dict[str, Any]:
@@ -186,25 +157,17 @@ class Experiment(Protocol):
 
     ``sim.experiments.testing.ExperimentContract`` is the class that an implementation's tests
     inherit.
-
-    Attributes
-    ----------
-    name
-        As on the command line.
-    question
-        One sentence.
-    anchor
-        Tables and figures of the papers, such as ``Agent4Rec, Table 1; SimUSER, Table 1``.
-    figures
-        Meaning of each figure with unit and range, by name.
-    settings
-        A frozen dataclass; part of the identity of kept results.
     """
 
+    #: As on the command line.
     name: str
+    #: One sentence.
     question: str
+    #: Tables and figures of the papers, such as ``Agent4Rec, Table 1; SimUSER, Table 1``.
     anchor: str
+    #: Meaning of each figure with unit and range, by name.
     figures: dict[str, str]
+    #: A frozen dataclass; part of the identity of kept results.
     settings: Any
 
     def run(self, context: ExperimentContext) -> Result:

@@ -53,20 +53,13 @@ _Condition = tuple[str, bool, bool]
 
 @dataclass(frozen=True)
 class RatingSettings:
-    """Settings of ``rating``.
+    """Settings of ``rating``."""
 
-    Attributes
-    ----------
-    min_people
-        People with a test rating that figures need (count).
-    recommender
-        Visited before the items are rated, where the history is ``sim``.
-    item_shrinkage, user_shrinkage
-        Ratings of the mean that are added to each item's and user's bias (Koren 2010: 25 and 10).
-    """
-
+    #: People with a test rating that figures need (count).
     min_people: int = 10
+    #: Visited before the items are rated, where the history is ``sim``.
     recommender: str = "popular"
+    #: Ratings of the mean that are added to each item's and user's bias (Koren 2010: 25 and 10).
     item_shrinkage: float = 25.0
     user_shrinkage: float = 10.0
 

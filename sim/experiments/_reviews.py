@@ -28,23 +28,15 @@ CONDITIONS = ("none", "count", "negative", "positive")
 
 @dataclass(frozen=True)
 class ReviewsSettings:
-    """Settings of ``reviews``.
+    """Settings of ``reviews``."""
 
-    Attributes
-    ----------
-    recommender
-        That is visited.
-    min_items
-        Items with a negative and with a positive comment that figures need (count).
-    min_people
-        People whose visit did not fail that figures need (count).
-    negative, positive
-        A comment is negative up to the first rating and positive from the second on.
-    """
-
+    #: That is visited.
     recommender: str = "popular"
+    #: Items with a negative and with a positive comment that figures need (count).
     min_items: int = 10
+    #: People whose visit did not fail that figures need (count).
     min_people: int = 10
+    #: A comment is negative up to the first rating and positive from the second on.
     negative: float = 2.0
     positive: float = 4.0
 

@@ -31,17 +31,11 @@ _FIGURES = {
 
 @dataclass(frozen=True)
 class StrategiesSettings:
-    """Settings of ``strategies``.
+    """Settings of ``strategies``."""
 
-    Attributes
-    ----------
-    reference
-        Recommender that the others are compared with.
-    min_recommenders
-        Recommenders that a comparison needs (count).
-    """
-
+    #: Recommender that the others are compared with.
     reference: str = "popular"
+    #: Recommenders that a comparison needs (count).
     min_recommenders: int = 2
 
 

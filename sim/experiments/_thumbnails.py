@@ -36,22 +36,15 @@ _BLUE = 240.0
 
 @dataclass(frozen=True)
 class ThumbnailsSettings:
-    """Settings of ``thumbnails``.
+    """Settings of ``thumbnails``."""
 
-    Attributes
-    ----------
-    items, people
-        Items with a poster and agents at most (counts; SimUSER: 100 of each).
-    min_items, min_people
-        Items with a poster and people that figures need (counts).
-    hue, lightness, saturation
-        Strength of the blue filter (0-1; SimUSER: 30, 30, 30).
-    """
-
+    #: Items with a poster and agents at most (counts; SimUSER: 100 of each).
     items: int = 100
     people: int = 100
+    #: Items with a poster and people that figures need (counts).
     min_items: int = 10
     min_people: int = 10
+    #: Strength of the blue filter (0-1; SimUSER: 30, 30, 30).
     hue: float = 0.3
     lightness: float = 0.3
     saturation: float = 0.3

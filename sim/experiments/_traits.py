@@ -35,20 +35,13 @@ _FIGURES = {
 
 @dataclass(frozen=True)
 class TraitsSettings:
-    """Settings of ``traits``.
+    """Settings of ``traits``."""
 
-    Attributes
-    ----------
-    recommender
-        Name; ``als`` stands for Agent4Rec's MF.
-    items
-        Watched items that genres are expected among (count).
-    min_people
-        People that the figure of a tier needs (count).
-    """
-
+    #: Name; ``als`` stands for Agent4Rec's MF.
     recommender: str = "als"
+    #: Watched items that genres are expected among (count).
     items: int = 3
+    #: People that the figure of a tier needs (count).
     min_people: int = 10
 
 

@@ -31,25 +31,18 @@ Singles: TypeAlias = npt.NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Features:
-    """Features of a release's items and personas; every column has mean 0.
+    """Features of a release's items and personas; every column has mean 0."""
 
-    Attributes
-    ----------
-    items
-        Genres (0 or 1), year, damped mean and number (logarithm) of training ratings in standard
-        deviations, and principal components of the text vectors, of shape (items, features).
-        Tables that the release lacks give no columns.
-    personas
-        Liked and disliked genres, genders (0 or 1), age in standard deviations, principal
-        components of the text vectors, of shape (personas, features).
-    known
-        Training and test items of the users that personas are matched to, which training never
-        recommends, as it learns from the ratings of what it recommends: numbers of shape
-        (personas, h), padded with -1.
-    """
-
+    #: Genres (0 or 1), year, damped mean and number (logarithm) of training ratings in standard
+    #: deviations, and principal components of the text vectors, of shape (items, features). Tables
+    #: that the release lacks give no columns.
     items: Singles
+    #: Liked and disliked genres, genders (0 or 1), age in standard deviations, principal components
+    #: of the text vectors, of shape (personas, features).
     personas: Singles
+    #: Training and test items of the users that personas are matched to, which training never
+    #: recommends, as it learns from the ratings of what it recommends: numbers of shape (personas,
+    #: h), padded with -1.
     known: Ints
 
     @classmethod

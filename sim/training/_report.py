@@ -40,28 +40,19 @@ _FINAL = 1_000
 
 @dataclass(frozen=True)
 class TrainingReport:
-    """Figures of the trained policies beside the baselines and the ceiling.
+    """Figures of the trained policies beside the baselines and the ceiling."""
 
-    Attributes
-    ----------
-    metadata
-        Release, rater, whether a language model rated, algorithm, steps, seeds, users.
-    rows
-        Figures by recommender, the baselines first; see :func:`sim.metrics.evaluate` and
-        :func:`sim.metrics.headroom_share`. NaN where the headroom is not known.
-    notes
-        One sentence on each recommender.
-    unrated
-        Users left out of rated figures for an item without a rating, by recommender (count, over
-        all seeds).
-    runs
-        The trained policies, one per seed.
-    """
-
+    #: Release, rater, whether a language model rated, algorithm, steps, seeds, users.
     metadata: dict[str, Any]
+    #: Figures by recommender, the baselines first; see :func:`sim.metrics.evaluate` and
+    #: :func:`sim.metrics.headroom_share`. NaN where the headroom is not known.
     rows: dict[str, dict[str, Figure]]
+    #: One sentence on each recommender.
     notes: dict[str, str]
+    #: Users left out of rated figures for an item without a rating, by recommender (count, over all
+    #: seeds).
     unrated: dict[str, int]
+    #: The trained policies, one per seed.
     runs: list[Trained]
 
     def as_json(self) -> dict[str, Any]:

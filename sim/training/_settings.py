@@ -21,19 +21,11 @@ class RunSettings:
 
     The fields of :class:`pipelines.config.TrainingSettings` (steps of all environments together;
     whole rollouts are taken, so that a few more may be), and these:
-
-    Attributes
-    ----------
-    seed
-        Of networks, actions, batches and environments.
-    perturbation, perturbation_strength
-        Of the stored rating; see :class:`sim.environment.RecommendationEnv`.
-    reward_shaping
-        q of the reward's shaping, or None.
     """
 
     algo: str = "a2c"
     steps: int = 200_000
+    #: Of networks, actions, batches and environments.
     seed: int = 0
     envs: int | None = None
     gamma: float = 0.0
@@ -42,8 +34,10 @@ class RunSettings:
     leave_probability: float = 0.025
     retriever: str = "recent"
     retrieved: int = 10
+    #: Of the stored rating; see :class:`sim.environment.RecommendationEnv`.
     perturbation: str = "none"
     perturbation_strength: float = 0.0
+    #: q of the reward's shaping, or None.
     reward_shaping: float | None = None
     scale_reward: bool = True
     evaluate_every: int = 20_000
