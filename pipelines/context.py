@@ -17,20 +17,13 @@ __all__ = ["PipelineContext"]
 
 @dataclass(frozen=True)
 class PipelineContext:
-    """Settings and store that stages are built with.
+    """Settings and store that stages are built with."""
 
-    Attributes
-    ----------
-    overrides
-        Settings that win over file and environment, nested.
-    config
-        Settings file; default as `pipelines.config.load_settings` finds it.
-    progress
-        Called with (step, done, total or None) by slow steps.
-    """
-
+    #: Settings that win over file and environment, nested.
     overrides: Mapping[str, Any] = field(default_factory=dict)
+    #: Settings file; default as `pipelines.config.load_settings` finds it.
     config: Path | None = None
+    #: Called with (step, done, total or None) by slow steps.
     progress: Progress = no_progress
 
     @classmethod

@@ -15,27 +15,18 @@ __all__ = ["DOMAINS", "Domain", "cohort_domain"]
 
 @dataclass(frozen=True, slots=True)
 class Domain:
-    """A kind of item, with its own tables, graph and release.
+    """A kind of item, with its own tables, graph and release."""
 
-    Attributes
-    ----------
-    name
-        As in dataset names: ``movies``.
-    item
-        Word for one of its items.
-    sources
-        Sources that it can't do without.
-    choice_sets
-        Whether personas score whole choice sets (BIEL, section 4), and are not compared with people
-        who rated items.
-    optional
-        Published datasets that its release may lack, because not every source gives any row.
-    """
-
+    #: As in dataset names: ``movies``.
     name: str
+    #: Word for one of its items.
     item: str
+    #: Sources that it can't do without.
     sources: tuple[str, ...]
+    #: Whether personas score whole choice sets (BIEL, section 4), and are not compared with people
+    #: who rated items.
     choice_sets: bool = False
+    #: Published datasets that its release may lack, because not every source gives any row.
     optional: tuple[str, ...] = ()
 
     def datasets(self) -> tuple[str, ...]:

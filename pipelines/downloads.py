@@ -45,30 +45,20 @@ def no_progress(stage: str, done: int, total: int | None, /) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Download:
-    """A published file.
+    """A published file."""
 
-    Attributes
-    ----------
-    name
-        File name it gets.
-    path
-        Path below the publisher's address.
-    algorithm
-        Of the published checksum, such as ``md5``.
-    checksum
-        The published checksum (hex); empty if none is published. Then the file counts as whole
-        when it has the length that the server states.
-    by_hand
-        Remedy without the download, for error messages.
-    headers
-        Sent with every request; never shown or stored.
-    """
-
+    #: File name it gets.
     name: str
+    #: Path below the publisher's address.
     path: str
+    #: Of the published checksum, such as ``md5``.
     algorithm: str = ""
+    #: The published checksum (hex); empty if none is published. Then the file counts as whole when
+    #: it has the length that the server states.
     checksum: str = ""
+    #: Remedy without the download, for error messages.
     by_hand: str = _BY_HAND
+    #: Sent with every request; never shown or stored.
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 

@@ -9,23 +9,15 @@ __all__ = ["Licence"]
 
 @dataclass(frozen=True, slots=True)
 class Licence:
-    """The terms a source's files come under.
+    """The terms a source's files come under."""
 
-    Attributes
-    ----------
-    name
-        Short name, such as ``GroupLens research terms``.
-    url
-        Address of the terms.
-    terms
-        One or two sentences: what they allow and ask for.
-    citation
-        Citation of the data, or an empty string.
-    """
-
+    #: Short name, such as ``GroupLens research terms``.
     name: str
+    #: Address of the terms.
     url: str
+    #: One or two sentences: what they allow and ask for.
     terms: str
+    #: Citation of the data, or an empty string.
     citation: str = ""
 
     @property

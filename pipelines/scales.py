@@ -33,24 +33,16 @@ __all__ = [
 
 @dataclass(frozen=True)
 class RatingScale:
-    """A rating scale.
+    """A rating scale."""
 
-    Attributes
-    ----------
-    name
-        Such as ``1-10``; as stored in the ``scale`` column of tables.
-    low, high
-        Lowest and highest rating.
-    step
-        Distance between neighbouring ratings.
-    words
-        Spellings of the answers if not in digits, ascending.
-    """
-
+    #: Such as ``1-10``; as stored in the ``scale`` column of tables.
     name: str
+    #: Lowest and highest rating.
     low: float
     high: float
+    #: Distance between neighbouring ratings.
     step: float = 1.0
+    #: Spellings of the answers if not in digits, ascending.
     words: tuple[str, ...] = ()
 
     @cached_property

@@ -126,20 +126,13 @@ def series_cases(
 
 @dataclass(frozen=True)
 class HumanSample:
-    """Cases of people, and the distribution that they are drawn from.
+    """Cases of people, and the distribution that they are drawn from."""
 
-    Attributes
-    ----------
-    cases
-        Rows of `ablations.<domain>_human_cases`.
-    distribution
-        Share of each answer of `scale`: item uniform, then one of its ratings uniform.
-    scale
-        The source's.
-    """
-
+    #: Rows of `ablations.<domain>_human_cases`.
     cases: pl.DataFrame
+    #: Share of each answer of `scale`: item uniform, then one of its ratings uniform.
     distribution: dict[str, float]
+    #: The source's.
     scale: RatingScale
 
 

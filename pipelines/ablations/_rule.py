@@ -13,43 +13,29 @@ __all__ = ["CaseRule", "Suite", "suite_named"]
 
 @dataclass(frozen=True)
 class CaseRule:
-    """Sizes of the case tables (SUBER, appendix C), and the seed of their draws.
+    """Sizes of the case tables (SUBER, appendix C), and the seed of their draws."""
 
-    Attributes
-    ----------
-    liked, disliked
-        Items per persona and side of the genre test (count).
-    everything
-        Items per high or low rater (count).
-    series
-        Series at most (count); None is the suite's own number.
-    users
-        Users per series (count).
-    fillers
-        Other items in each history of a series (count).
-    people
-        Ratings of people per draw (count).
-    past
-        Training ratings of a person shown at most, the latest (count).
-    draws
-        Independent draws of users, histories and people's ratings (count).
-    least_ratings
-        Training ratings that an item needs to be asked about in the tests of hand-made personas
-        (count): of what nobody rated, nobody can say how well known it is.
-    seed
-        Of all draws.
-    """
-
+    #: Items per persona and side of the genre test (count).
     liked: int = 20
     disliked: int = 20
+    #: Items per high or low rater (count).
     everything: int = 160
+    #: Series at most (count); None is the suite's own number.
     series: int | None = None
+    #: Users per series (count).
     users: int = 100
+    #: Other items in each history of a series (count).
     fillers: int = 10
+    #: Ratings of people per draw (count).
     people: int = 2_000
+    #: Training ratings of a person shown at most, the latest (count).
     past: int = 50
+    #: Independent draws of users, histories and people's ratings (count).
     draws: int = 5
+    #: Training ratings that an item needs to be asked about in the tests of hand-made personas
+    #: (count): of what nobody rated, nobody can say how well known it is.
     least_ratings: int = 3
+    #: Of all draws.
     seed: int = 0
 
     def metadata(self) -> dict[str, Any]:
@@ -59,27 +45,18 @@ class CaseRule:
 
 @dataclass(frozen=True)
 class Suite:
-    """Scale, thresholds and aggregate of a domain's suite.
+    """Scale, thresholds and aggregate of a domain's suite."""
 
-    Attributes
-    ----------
-    domain
-        ``movies`` or ``books``.
-    scale
-        Scale that thresholds and histories are stated on.
-    series
-        Series that are asked for (count).
-    thresholds
-        By test: a rating of at least the first is high, of at most the second is low.
-    aggregate
-        Tests whose mean is the aggregate (SUBER, section 4.2 and appendix C: the books' leaves
-        the similarity out).
-    """
-
+    #: ``movies`` or ``books``.
     domain: str
+    #: Scale that thresholds and histories are stated on.
     scale: RatingScale
+    #: Series that are asked for (count).
     series: int
+    #: By test: a rating of at least the first is high, of at most the second is low.
     thresholds: dict[str, tuple[float, float]]
+    #: Tests whose mean is the aggregate (SUBER, section 4.2 and appendix C: the books' leaves the
+    #: similarity out).
     aggregate: tuple[str, ...]
 
 

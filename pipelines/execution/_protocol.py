@@ -14,35 +14,23 @@ Advance: TypeAlias = Callable[[int], None]
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A part of a job that one worker computes.
+    """A part of a job that one worker computes."""
 
-    Attributes
-    ----------
-    key
-        Hash of what decides its result (hex).
-    number
-        Which part of the job it is.
-    """
-
+    #: Hash of what decides its result (hex).
     key: str
+    #: Which part of the job it is.
     number: int
 
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """Outcome of a piece.
-
-    Attributes
-    ----------
-    facts
-        What the work returned (JSON); empty if there is a fault.
-    fault
-        Why there is no result, where another try may help: a temporary fault of the work, or the
-        loss of its worker.
-    """
+    """Outcome of a piece."""
 
     piece: Piece
+    #: What the work returned (JSON); empty if there is a fault.
     facts: Mapping[str, Any] = field(default_factory=dict)
+    #: Why there is no result, where another try may help: a temporary fault of the work, or the
+    #: loss of its worker.
     fault: UnderstudyError | None = None
 
 

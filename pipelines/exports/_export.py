@@ -47,24 +47,16 @@ _TEXTS: dict[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class ExportOptions:
-    """Options of an export.
+    """Options of an export."""
 
-    Attributes
-    ----------
-    users
-        Whose ratings the formats of recommender libraries hold; never both, so that simulated
-        and human ratings are not taken for one another.
-    rating
-        Column of the scores that is a persona's rating: a seeded draw, the mean or the mode.
-    texts
-        Whether texts that others may not pass on are included.
-    episodes, steps, seed
-        Of formats that hold played episodes: their number, longest length, and seed.
-    """
-
+    #: Whose ratings the formats of recommender libraries hold; never both, so that simulated and
+    #: human ratings are not taken for one another.
     users: Literal["personas", "people"] = "personas"
+    #: Column of the scores that is a persona's rating: a seeded draw, the mean or the mode.
     rating: Literal["sample", "expected", "mode"] = "sample"
+    #: Whether texts that others may not pass on are included.
     texts: bool = False
+    #: Of formats that hold played episodes: their number, longest length, and seed.
     episodes: int = 100
     steps: int = 50
     seed: int = 0
@@ -72,29 +64,19 @@ class ExportOptions:
 
 @dataclass
 class Export:
-    """An export that is being written.
+    """An export that is being written."""
 
-    Attributes
-    ----------
-    release
-        The release.
-    folder
-        Folder to write to; it takes its name when everything is written.
-    options
-        What goes into it.
-    left_out
-        Columns without their texts, by table.
-    ids
-        By table with texts left out: the file and column that hold its keys.
-    progress
-        Called with the number of rows of each part that was written.
-    """
-
+    #: The release.
     release: Release
+    #: Folder to write to; it takes its name when everything is written.
     folder: Path
+    #: What goes into it.
     options: ExportOptions
+    #: Columns without their texts, by table.
     left_out: Mapping[str, tuple[str, ...]]
+    #: Called with the number of rows of each part that was written.
     progress: Callable[[int], object]
+    #: By table with texts left out: the file and column that hold its keys.
     ids: dict[str, dict[str, str]] = field(default_factory=dict)
 
 

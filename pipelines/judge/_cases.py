@@ -22,46 +22,30 @@ _PROSE = 700
 
 @dataclass(frozen=True)
 class Reply:
-    """A rater's reply: a rating on a scale and, if given, an explanation; or a log of several.
+    """A rater's reply: a rating on a scale and, if given, an explanation; or a log of several."""
 
-    Attributes
-    ----------
-    rater
-        Name of the rater.
-    rating
-        On `scale`; None where there is a log.
-    scale
-        Name of the scale.
-    explanation
-        Why; None without one.
-    log
-        Lines of what was watched and rated, in their order.
-    """
-
+    #: Name of the rater.
     rater: str
+    #: On `scale`; None where there is a log.
     rating: int | None
+    #: Name of the scale.
     scale: str
+    #: Why; None without one.
     explanation: str | None = None
+    #: Lines of what was watched and rated, in their order.
     log: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Case:
-    """A persona, an item, and every rater's reply.
+    """A persona, an item, and every rater's reply."""
 
-    Attributes
-    ----------
-    key
-        Stable name of the pair.
-    person, item
-        Text about both, as a judge reads it.
-    replies
-        One per rater, the control included.
-    """
-
+    #: Stable name of the pair.
     key: str
+    #: Text about both, as a judge reads it.
     person: str
     item: str
+    #: One per rater, the control included.
     replies: tuple[Reply, ...]
 
 

@@ -36,24 +36,16 @@ GRADES = {
 
 @dataclass(frozen=True)
 class Questionnaire:
-    """Files of a questionnaire.
+    """Files of a questionnaire."""
 
-    Attributes
-    ----------
-    folder
-        Where.
-    pages, sheets
-        One HTML page and one CSV sheet per judge.
-    key
-        Which entry is whose reply: not for judges.
-    entries
-        Entries on each sheet (count).
-    """
-
+    #: Where.
     folder: Path
+    #: One HTML page and one CSV sheet per judge.
     pages: tuple[Path, ...]
     sheets: tuple[Path, ...]
+    #: Which entry is whose reply: not for judges.
     key: Path
+    #: Entries on each sheet (count).
     entries: int
 
 

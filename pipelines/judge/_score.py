@@ -22,21 +22,14 @@ _RESAMPLES = 2_000
 
 @dataclass(frozen=True)
 class Judgement:
-    """Judges' grades by rater, with their agreement.
+    """Judges' grades by rater, with their agreement."""
 
-    Attributes
-    ----------
-    raters
-        Rows ``rater, mean, low, high, deviation, grades``, best first; the interval is of 95 %.
-    alpha
-        Krippendorff's alpha for interval data: 1 is full agreement, 0 is chance; None if no
-        reply was graded by two judges.
-    judges, cases, ungraded
-        Sheets returned, cases graded, and entries left without a grade (counts).
-    """
-
+    #: Rows ``rater, mean, low, high, deviation, grades``, best first; the interval is of 95 %.
     raters: list[dict[str, Any]]
+    #: Krippendorff's alpha for interval data: 1 is full agreement, 0 is chance; None if no reply
+    #: was graded by two judges.
     alpha: float | None
+    #: Sheets returned, cases graded, and entries left without a grade (counts).
     judges: int
     cases: int
     ungraded: int

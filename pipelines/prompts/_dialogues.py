@@ -70,22 +70,15 @@ Exchange = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class ShelfProduct:
-    """A product as an agent's prompt lists it.
+    """A product as an agent's prompt lists it."""
 
-    Attributes
-    ----------
-    number
-        Its number in the dialogue, from 1.
-    title, text
-        Name, and a few words more ("" for none).
-    price, rating
-        US dollars, and mean stars of five; None where unknown.
-    """
-
+    #: Its number in the dialogue, from 1.
     number: int
     title: str
+    #: US dollars, and mean stars of five; None where unknown.
     price: float | None = None
     rating: float | None = None
+    #: A few words beside the title ("" for none).
     text: str = ""
 
 

@@ -46,24 +46,16 @@ _ACTIVITY = {"low": "rarely", "medium": "about once a week", "high": "almost eve
 
 @dataclass(frozen=True)
 class DomainWords:
-    """Words for a domain in prompts.
+    """Words for a domain in prompts."""
 
-    Attributes
-    ----------
-    audience, genres
-        Words for the users of its items, and for its genres: both plural.
-    use
-        Verb for the use of its items, third person.
-    taste
-        Content of the field about taste.
-    default
-        Its genres where no list is given, in the order in which they are asked.
-    """
-
+    #: Words for the users of its items, and for its genres: both plural.
     audience: str
     genres: str
+    #: Verb for the use of its items, third person.
     use: str
+    #: Content of the field about taste.
     taste: str
+    #: Its genres where no list is given, in the order in which they are asked.
     default: tuple[str, ...]
 
 

@@ -287,38 +287,26 @@ class Past:
 
 @dataclass(frozen=True)
 class PromptStyle:
-    """Properties that all prompts of a run share.
+    """Properties that all prompts of a run share."""
 
-    Attributes
-    ----------
-    domain
-        `movies`, `books`, `games` or `products` (else ConfigError).
-    scale
-        Scale of the answers.
-    shots
-        Worked examples: 0, 1 (rated high) or 2 (high and low); more are a ConfigError.
-    system
-        Role of the model, instead of our own text; the rules about scale and reply follow
-        it in any case.
-    begun
-        Whether the prompt ends in the beginning of the answer. Servers with nothing but a chat
-        endpoint can't go on from one.
-    system_role
-        Whether the chat template knows a system message; else its text opens the first user
-        message.
-    layout
-        ``letter``: the person, past ratings and the item in tagged blocks of their own, behind a
-        role and rules. ``plain``: a few untagged lines, without role, rules and plot. ``ledger``:
-        past ratings and the item as lines of one form, each ending with its rating; no plot, and
-        worked examples are a ConfigError, since every line is one.
-    """
-
+    #: `movies`, `books`, `games` or `products` (else ConfigError).
     domain: str
+    #: Scale of the answers.
     scale: RatingScale
+    #: Worked examples: 0, 1 (rated high) or 2 (high and low); more are a ConfigError.
     shots: int = 0
+    #: Role of the model, instead of our own text; the rules about scale and reply follow it in any
+    #: case.
     system: str | None = None
+    #: Whether the prompt ends in the beginning of the answer. Servers with nothing but a chat
+    #: endpoint can't go on from one.
     begun: bool = True
+    #: Whether the chat template knows a system message; else its text opens the first user message.
     system_role: bool = True
+    #: ``letter``: the person, past ratings and the item in tagged blocks of their own, behind a
+    #: role and rules. ``plain``: a few untagged lines, without role, rules and plot. ``ledger``:
+    #: past ratings and the item as lines of one form, each ending with its rating; no plot, and
+    #: worked examples are a ConfigError, since every line is one.
     layout: Layout = "letter"
 
     def __post_init__(self) -> None:

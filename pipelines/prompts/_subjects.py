@@ -86,27 +86,18 @@ class Field:
 
 @dataclass(frozen=True)
 class Subject:
-    """Words for a domain's items, and what is shown of them.
+    """Words for a domain's items, and what is shown of them."""
 
-    Attributes
-    ----------
-    item, items
-        Singular and plural.
-    occasion
-        Word for one use of an item.
-    fields
-        Attributes of an item, in order, without its mean rating.
-    plot
-        The columns of its long text, which may be cut where the context is too short.
-    short
-        Distinguishing columns in a list: their values are put in brackets after the title.
-    """
-
+    #: Singular and plural.
     item: str
     items: str
+    #: Word for one use of an item.
     occasion: str
+    #: Attributes of an item, in order, without its mean rating.
     fields: tuple[Field, ...]
+    #: The columns of its long text, which may be cut where the context is too short.
     plot: Field
+    #: Distinguishing columns in a list: their values are put in brackets after the title.
     short: tuple[Field, ...]
 
     def title(self, row: Row) -> str:

@@ -27,18 +27,12 @@ from pipelines.scales import RatingScale
 
 @dataclass(frozen=True)
 class EnsembleBatch(RatingBatch):
-    """A batch rated by several raters.
+    """A batch rated by several raters."""
 
-    Attributes
-    ----------
-    disagreement
-        Mean total variation between the distributions of two members, 0-1, of shape (pairs,);
-        NaN where there is no rating.
-    spread
-        Standard deviation of the members' expected ratings, on the scale, of shape (pairs,).
-    """
-
+    #: Mean total variation between the distributions of two members, 0-1, of shape (pairs,); NaN
+    #: where there is no rating.
     disagreement: Floats | None = None
+    #: Standard deviation of the members' expected ratings, on the scale, of shape (pairs,).
     spread: Floats | None = None
 
 

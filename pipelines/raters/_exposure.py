@@ -54,24 +54,16 @@ _DRAWS = 1_000
 
 @dataclass(frozen=True)
 class ExposureModel:
-    """Selection model over a catalogue.
+    """Selection model over a catalogue."""
 
-    Attributes
-    ----------
-    items
-        Row of each item id.
-    offsets
-        Log odds of each item for an average taste, of shape (items,).
-    columns
-        Log odds per unit of a person's weights over the taste columns, of shape
-        (items, 1 + features).
-    metadata
-        Data of the fit, and the weights with their 95 % intervals; ready for JSON.
-    """
-
+    #: Row of each item id.
     items: dict[str, int]
+    #: Log odds of each item for an average taste, of shape (items,).
     offsets: Floats
+    #: Log odds per unit of a person's weights over the taste columns, of shape (items, 1 +
+    #: features).
     columns: Floats
+    #: Data of the fit, and the weights with their 95 % intervals; ready for JSON.
     metadata: dict[str, Any]
 
     def probabilities(self, tastes: Floats, items: Ints | None = None) -> Floats:

@@ -82,66 +82,46 @@ class _Scoring:
 class Shards:
     """Scores of a cohort or of a block of it, shard by shard; one process at a time combines them.
 
-    Parameters
-    ----------
-    plan
-        The rows of `score_plan`, in its order: the cohort's, or those of some personas who follow
-        each other in it.
-    personas, items
-        Tables with everybody and everything in the plan (else ContractError).
-    decides
-        Further determinants of a score: settings, model, prompt, versions of what the rater learned
-        from. JSON-ready.
-    count
-        Shards (count).
-    folder
-        Place of finished shards until the table is committed, where all workers see it.
-    previous
-        The table's last version; None if there is none.
-    about
-        Further tables by name whose rows about a persona or an item (``persona_id`` or
-        ``item_id``) decide the scores of just that one's pairs.
-    answers
-        Answers of the scale (count): rows are put in order so many at a time as memory allows.
-    number
-        Number of the block, from 0; those of its shards follow from it.
-    files
-        File operations of that place; default: those of a folder of this machine.
-    making
-        Folder of this machine for shards that are being scored; default: ``folder``.
-
-    Attributes
-    ----------
-    statuses, scored
-        Pairs scored by this object, by status and in all (counts).
-    asked
-        What models were asked for them (counts), as of :func:`asked_of`.
-    seconds, cpu_seconds
-        Duration of the scoring: on the clock, and in CPU time of the processes that scored.
-    planned
-        Pairs (count).
-
-    Those of the blocks before are counted as well (:meth:`follow`).
+    Counts and durations include those of the blocks before (:meth:`follow`).
     """
 
     cohort: str
+    #: The rows of `score_plan`, in its order: the cohort's, or those of some personas who follow
+    #: each other in it.
     plan: pl.DataFrame
+    #: Tables with everybody and everything in the plan (else ContractError).
     personas: pl.DataFrame
     items: pl.DataFrame
+    #: Further determinants of a score: settings, model, prompt, versions of what the rater learned
+    #: from. JSON-ready.
     decides: Mapping[str, Any]
+    #: Shards (count).
     count: int
+    #: Place of finished shards until the table is committed, where all workers see it.
     folder: Path
+    #: The table's last version; None if there is none.
     previous: Snapshot | None = None
+    #: Further tables by name whose rows about a persona or an item (``persona_id`` or ``item_id``)
+    #: decide the scores of just that one's pairs.
     about: Mapping[str, pl.DataFrame] = field(default_factory=dict)
+    #: Answers of the scale (count): rows are put in order so many at a time as memory allows.
     answers: int = 10
+    #: Number of the block, from 0; those of its shards follow from it.
     number: int = 0
+    #: File operations of that place; default: those of a folder of this machine.
     files: Files = field(default_factory=lambda: LocalFiles(Path()))
+    #: Folder of this machine for shards that are being scored; default: ``folder``.
     making: Path | None = None
+    #: Pairs scored by this object, by status (counts).
     statuses: Counter[str] = field(default_factory=Counter)
+    #: What models were asked for them (counts), as of :func:`asked_of`.
     asked: Counter[str] = field(default_factory=Counter)
+    #: Pairs scored by this object in all (count).
     scored: int = 0
+    #: Duration of the scoring: on the clock, and in CPU time of the processes that scored.
     seconds: float = 0.0
     cpu_seconds: float = 0.0
+    #: Pairs (count).
     planned: int = 0
 
     def __post_init__(self) -> None:

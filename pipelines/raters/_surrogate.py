@@ -71,28 +71,19 @@ _TABLE, _CHUNK = 16_000_000, 65_536
 
 @dataclass(frozen=True)
 class Facts:
-    """Feature columns of personas or items: fitted on those of a teacher, applied to any.
+    """Feature columns of personas or items: fitted on those of a teacher, applied to any."""
 
-    Attributes
-    ----------
-    of
-        ``personas`` or ``items``.
-    genres
-        Genres with a column (of liked and of disliked ones for personas).
-    values
-        Categories by column; for items the mean of each numeric column and of ``rating``.
-    centre, components
-        Mean text vector (dimension,) and principal axes (dimension, components); of size 0 if the
-        teacher's table came without vectors.
-    mean, spread
-        Standardisation of the columns, each of shape (columns,).
-    """
-
+    #: ``personas`` or ``items``.
     of: str
+    #: Genres with a column (of liked and of disliked ones for personas).
     genres: tuple[str, ...]
+    #: Categories by column; for items the mean of each numeric column and of ``rating``.
     values: Mapping[str, Any]
+    #: Mean text vector (dimension,) and principal axes (dimension, components); of size 0 if the
+    #: teacher's table came without vectors.
     centre: Floats
     components: Floats
+    #: Standardisation of the columns, each of shape (columns,).
     mean: Floats
     spread: Floats
 
@@ -249,25 +240,17 @@ def _digests(of: str, frame: pl.DataFrame) -> U64:
 
 @dataclass(frozen=True)
 class Side:
-    """One side of the pairs: those that were taught, and the regression on facts for others.
+    """One side of the pairs: those that were taught, and the regression on facts for others."""
 
-    Attributes
-    ----------
-    facts
-        Their columns.
-    ids, digests
-        Taught ids and hashes of their facts, of shape (taught,).
-    factors
-        Level, factors, and for personas logarithms of the gaps between cutpoints, of shape
-        (taught, values).
-    weights
-        Of the same values on the columns and a constant, of shape (columns + 1, values).
-    """
-
+    #: Their columns.
     facts: Facts
+    #: Taught ids and hashes of their facts, of shape (taught,).
     ids: tuple[str, ...]
     digests: U64
+    #: Level, factors, and for personas logarithms of the gaps between cutpoints, of shape (taught,
+    #: values).
     factors: Floats
+    #: Of the same values on the columns and a constant, of shape (columns + 1, values).
     weights: Floats
 
     @classmethod
@@ -292,45 +275,30 @@ class Side:
 
 @dataclass(frozen=True)
 class Memory:
-    """Effect of remembered ratings, learned from a teacher that was asked with histories.
+    """Effect of remembered ratings, learned from a teacher that was asked with histories."""
 
-    Attributes
-    ----------
-    level, factors
-        Weights of the mean surplus of the remembered ratings over what is expected without them,
-        and of that surplus carried along the items' factors.
-    strength
-        Ratings that the surplus is shrunken by (count).
-    """
-
+    #: Weights of the mean surplus of the remembered ratings over what is expected without them, and
+    #: of that surplus carried along the items' factors.
     level: float
     factors: float
+    #: Ratings that the surplus is shrunken by (count).
     strength: float
 
 
 @dataclass(frozen=True)
 class SurrogateModel:
-    """A learned surrogate.
+    """A learned surrogate."""
 
-    Attributes
-    ----------
-    scale
-        The teacher's scale.
-    personas, items
-        The two sides.
-    anchor
-        Cutpoint in the middle, the same for all personas.
-    memory
-        None if the teacher was asked without histories.
-    metadata
-        Teacher, counts, settings and ``fidelity`` (rows of `surrogate_fidelity`), ready for JSON.
-    """
-
+    #: The teacher's scale.
     scale: RatingScale
+    #: The two sides.
     personas: Side
     items: Side
+    #: Cutpoint in the middle, the same for all personas.
     anchor: float
+    #: None if the teacher was asked without histories.
     memory: Memory | None = None
+    #: Teacher, counts, settings and ``fidelity`` (rows of `surrogate_fidelity`), ready for JSON.
     metadata: Mapping[str, Any] = field(default_factory=dict)
 
     @property

@@ -42,29 +42,19 @@ _SWEPT = 4096
 
 @dataclass(frozen=True)
 class RatingBatch:
-    """Rating distributions of a batch of pairs.
+    """Rating distributions of a batch of pairs."""
 
-    Attributes
-    ----------
-    scale
-        Scale of the probabilities.
-    probabilities
-        Shape (pairs, answers of the scale), rows sum to 1; NaN where the status is not `ok`.
-    status
-        One per pair: `ok`, `truncated`, `invalid`, `refused` or `engine_error`.
-    answer_keys
-        Key of the stored answer behind each pair; None for raters without a model.
-    notes
-        Notes on single pairs, such as the cause of a failure; None without one.
-    prompt_version
-        Version of the prompt that was asked; None for raters without prompts.
-    """
-
+    #: Scale of the probabilities.
     scale: RatingScale
+    #: Shape (pairs, answers of the scale), rows sum to 1; NaN where the status is not `ok`.
     probabilities: Floats
+    #: One per pair: `ok`, `truncated`, `invalid`, `refused` or `engine_error`.
     status: Sequence[str]
+    #: Key of the stored answer behind each pair; None for raters without a model.
     answer_keys: Sequence[str | None] | None = None
+    #: Notes on single pairs, such as the cause of a failure; None without one.
     notes: Sequence[str | None] | None = None
+    #: Version of the prompt that was asked; None for raters without prompts.
     prompt_version: str | None = None
 
     def __len__(self) -> int:

@@ -33,25 +33,17 @@ _PAIRS = 200_000
 
 @dataclass(frozen=True)
 class ItemFeatures:
-    """Attributes by which items are compared.
+    """Attributes by which items are compared."""
 
-    Attributes
-    ----------
-    genres
-        0 or 1, of shape (items, genres).
-    actors, makers
-        Numbers of the main actors, and of directors or authors, -1 where there is none, each of
-        shape (items, 2).
-    means
-        Mean ratings, NaN where unknown, of shape (items,).
-    reach
-        Highest minus lowest rating of their scale.
-    """
-
+    #: 0 or 1, of shape (items, genres).
     genres: npt.NDArray[np.float32]
+    #: Numbers of the main actors, and of directors or authors, -1 where there is none, each of
+    #: shape (items, 2).
     actors: Ints
     makers: Ints
+    #: Mean ratings, NaN where unknown, of shape (items,).
     means: Floats
+    #: Highest minus lowest rating of their scale.
     reach: float
 
     @classmethod

@@ -22,30 +22,20 @@ CheckKind = Literal["pandera", "dbt", "expectations", "lineage"]
 
 @dataclass(frozen=True, slots=True)
 class CheckRecord:
-    """Outcome of one check of one snapshot.
+    """Outcome of one check of one snapshot."""
 
-    Attributes
-    ----------
-    name
-        Unique among the checks of the dataset.
-    passed
-        Whether it passed; None if it does not apply to the snapshot (too few rows, nothing to
-        compare with).
-    severity
-        ``error`` blocks publishing if the check failed; ``warn`` is only shown.
-    kind
-        Which kind of check it is.
-    details
-        Counts, bounds, failing rows (JSON).
-    checked_at
-        When (ISO 8601, UTC).
-    """
-
+    #: Unique among the checks of the dataset.
     name: str
+    #: Whether it passed; None if it does not apply to the snapshot (too few rows, nothing to
+    #: compare with).
     passed: bool | None
+    #: ``error`` blocks publishing if the check failed; ``warn`` is only shown.
     severity: Severity = "error"
+    #: Which kind of check it is.
     kind: CheckKind = "pandera"
+    #: Counts, bounds, failing rows (JSON).
     details: dict[str, Any] = field(default_factory=dict)
+    #: When (ISO 8601, UTC).
     checked_at: str = field(default_factory=now)
 
     @property

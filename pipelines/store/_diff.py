@@ -23,44 +23,32 @@ _KINDS = ("added", "removed", "changed")
 
 @dataclass(frozen=True, slots=True)
 class TableDiff:
-    """Changes of one table.
-
-    Attributes
-    ----------
-    status
-        ``same`` (the very version), ``changed``, ``added`` or ``removed``.
-    before, after
-        Versions; None where the table is absent.
-    rows_before, rows_after
-        Rows (count).
-    columns_added, columns_removed, columns_retyped
-        Column names.
-    rows_added, rows_removed, rows_changed
-        Rows (count) by key: only after, only before, in both with another value in a column
-        that both have with the same type. None if the table has no key, or another key.
-    samples
-        Up to five keys per kind (``added``, ``removed``, ``changed``), smallest first.
-    shifts
-        Change of the distribution of each column that both have with the same type, and that is no
-        key, largest first.
-    causes
-        Changes furthest upstream that explain the other version.
-    """
+    """Changes of one table."""
 
     table: str
+    #: ``same`` (the very version), ``changed``, ``added`` or ``removed``.
     status: str
+    #: Versions; None where the table is absent.
     before: str | None
     after: str | None
+    #: Rows (count).
     rows_before: int
     rows_after: int
+    #: Column names.
     columns_added: tuple[str, ...] = ()
     columns_removed: tuple[str, ...] = ()
     columns_retyped: tuple[str, ...] = ()
+    #: Rows (count) by key: only after, only before, in both with another value in a column that
+    #: both have with the same type. None if the table has no key, or another key.
     rows_added: int | None = None
     rows_removed: int | None = None
     rows_changed: int | None = None
+    #: Up to five keys per kind (``added``, ``removed``, ``changed``), smallest first.
     samples: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    #: Change of the distribution of each column that both have with the same type, and that is no
+    #: key, largest first.
     shifts: tuple[ColumnShift, ...] = ()
+    #: Changes furthest upstream that explain the other version.
     causes: tuple[str, ...] = ()
 
 

@@ -53,43 +53,32 @@ class FileEntry:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """The record beside a snapshot's files.
+    """The record beside a snapshot's files."""
 
-    Attributes
-    ----------
-    dataset, version
-        Which table, and the first 16 hex digits of the SHA-256 over its canonical
-        (dataset, schema, files with hashes and rows).
-    rows, bytes
-        Totals over the files.
-    files
-        The files, in the order in which their rows are read.
-    schema
-        ``{"name", "type", "nullable"}`` per column, in order; types are Arrow's names.
-    code_version, config, inputs, build_key, created_at, run_id
-        The build that first made this content: its code version, identity configuration,
-        input versions (``dataset -> version`` or ``file:<name> -> sha256``), the key of
-        these three, the time (ISO 8601, UTC) and the run. Later builds that gave the
-        same content are in ``<home>/builds/<dataset>/``.
-    stats
-        Facts the builder noted (JSON).
-    key
-        Columns that identify a row; empty if the contract has none.
-    """
-
+    #: Which table, and the first 16 hex digits of the SHA-256 over its canonical (dataset, schema,
+    #: files with hashes and rows).
     dataset: str
     version: str
+    #: Totals over the files.
     rows: int
     bytes: int
+    #: The files, in the order in which their rows are read.
     files: tuple[FileEntry, ...]
+    #: ``{"name", "type", "nullable"}`` per column, in order; types are Arrow's names.
     schema: tuple[dict[str, Any], ...]
+    #: The build that first made this content: its code version, identity configuration, input
+    #: versions (``dataset -> version`` or ``file:<name> -> sha256``), the key of these three, the
+    #: time (ISO 8601, UTC) and the run. Later builds that gave the same content are in
+    #: ``<home>/builds/<dataset>/``.
     code_version: str
     config: dict[str, Any]
     inputs: dict[str, str]
     build_key: str
     created_at: str
     run_id: str | None = None
+    #: Facts the builder noted (JSON).
     stats: dict[str, Any] = field(default_factory=dict)
+    #: Columns that identify a row; empty if the contract has none.
     key: tuple[str, ...] = ()
 
     def to_json(self) -> _Bytes:

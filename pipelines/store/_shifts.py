@@ -29,30 +29,21 @@ _NUMBERS = ("int", "uint", "double", "float", "decimal", "halffloat")
 
 @dataclass(frozen=True, slots=True)
 class ColumnShift:
-    """Change of a column's distribution.
-
-    Attributes
-    ----------
-    psi
-        Population stability index: sum over bins of ``(after - before) * ln(after / before)`` of
-        their shares. Below 0.1 little, above 0.25 large, by convention. Bins are the deciles of
-        the earlier version, or values; nulls are one.
-    wasserstein
-        Mean absolute difference of the quantile functions, in the column's unit; None of text.
-    mean_before, mean_after
-        Of numbers; None of text.
-    bins
-        Name of each bin.
-    before, after
-        Share of the rows (of the elements, of lists) in each bin.
-    """
+    """Change of a column's distribution."""
 
     column: str
+    #: Population stability index: sum over bins of ``(after - before) * ln(after / before)`` of
+    #: their shares. Below 0.1 little, above 0.25 large, by convention. Bins are the deciles of the
+    #: earlier version, or values; nulls are one.
     psi: float
+    #: Mean absolute difference of the quantile functions, in the column's unit; None of text.
     wasserstein: float | None
+    #: Of numbers; None of text.
     mean_before: float | None
     mean_after: float | None
+    #: Name of each bin.
     bins: tuple[str, ...]
+    #: Share of the rows (of the elements, of lists) in each bin.
     before: tuple[float, ...]
     after: tuple[float, ...]
 

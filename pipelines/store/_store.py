@@ -98,24 +98,17 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Build:
-    """Identity of tables that are made together, and how they are made.
-
-    Attributes
-    ----------
-    make
-        Returns the tables one after another; not called if an equal build is found.
-    code_version, config, inputs
-        The three parts of the build key: code, identity settings (JSON), and versions
-        (``dataset -> version`` or ``file:<name> -> sha256``).
-    reusable
-        Whether the tables of an equal build may be used.
-    """
+    """Identity of tables that are made together, and how they are made."""
 
     datasets: tuple[str, ...]
+    #: Returns the tables one after another; not called if an equal build is found.
     make: Callable[[], Iterable[Table]]
+    #: The three parts of the build key: code, identity settings (JSON), and versions (``dataset ->
+    #: version`` or ``file:<name> -> sha256``).
     code_version: str
     config: Mapping[str, Any]
     inputs: Mapping[str, str]
+    #: Whether the tables of an equal build may be used.
     reusable: bool = True
 
     @property

@@ -18,27 +18,19 @@ from pipelines.store.objects import open_files
 
 @dataclass(frozen=True, slots=True)
 class VerifyReport:
-    """Outcome of a verification of the release ``name@version``.
-
-    Attributes
-    ----------
-    files, bytes
-        Amount read (count, bytes).
-    problems
-        One line for each thing that is not as published, naming its file; empty if all is well.
-    upstream
-        Snapshots that the tables were made from, directly or not, and that were read too
-        (count); 0 without ``lineage``.
-    originals
-        Original files in the lineage (count). They are outside the store: their hashes are part
-        of the release, but they are not read again.
-    """
+    """Outcome of a verification of the release ``name@version``."""
 
     release: str
+    #: Amount read (count, bytes).
     files: int
     bytes: int
+    #: One line for each thing that is not as published, naming its file; empty if all is well.
     problems: tuple[str, ...]
+    #: Snapshots that the tables were made from, directly or not, and that were read too (count); 0
+    #: without ``lineage``.
     upstream: int = 0
+    #: Original files in the lineage (count). They are outside the store: their hashes are part of
+    #: the release, but they are not read again.
     originals: int = 0
 
     @property

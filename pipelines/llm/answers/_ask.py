@@ -23,39 +23,27 @@ from pipelines.llm.engines import STATUSES, Answer, Engine, EngineIdentity, Requ
 
 @dataclass(slots=True)
 class Tally:
-    """Counts of a run of :func:`pipelines.llm.answers.ask`.
+    """Counts of a run of :func:`pipelines.llm.answers.ask`."""
 
-    Attributes
-    ----------
-    answers
-        Requests answered: the sum of the next three.
-    calls, hits, duplicates
-        Answered by the engine, from the store, or with the answer to an equal request of the run.
-    stored
-        Answers of this run that are committed, failed calls (`engine_error`) not among them.
-    statuses
-        Answers by status, hits and duplicates included.
-    failures
-        Calls by status, those that are not `ok`.
-    prompt_tokens, completion_tokens, cached_tokens
-        Tokens of the calls; hits and duplicates cost none.
-    latency
-        Sum of the calls' latencies (seconds).
-    seconds
-        Since the run began.
-    """
-
+    #: Requests answered: the sum of the next three.
     answers: int = 0
+    #: Answered by the engine, from the store, or with the answer to an equal request of the run.
     calls: int = 0
     hits: int = 0
     duplicates: int = 0
+    #: Answers of this run that are committed, failed calls (`engine_error`) not among them.
     stored: int = 0
+    #: Answers by status, hits and duplicates included.
     statuses: Counter[Status] = field(default_factory=Counter)
+    #: Calls by status, those that are not `ok`.
     failures: Counter[Status] = field(default_factory=Counter)
+    #: Tokens of the calls; hits and duplicates cost none.
     prompt_tokens: int = 0
     completion_tokens: int = 0
     cached_tokens: int = 0
+    #: Sum of the calls' latencies (seconds).
     latency: float = 0.0
+    #: Since the run began.
     seconds: float = 0.0
     _began: float = field(default_factory=time.perf_counter, repr=False)
 

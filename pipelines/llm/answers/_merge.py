@@ -46,36 +46,26 @@ _Plan = list[tuple[int, Part]]
 
 @dataclass(frozen=True, slots=True)
 class GcReport:
-    """Outcome of a collection, or of its dry run (then the figures after are those before).
+    """Outcome of a collection, or of its dry run (then the figures after are those before)."""
 
-    Attributes
-    ----------
-    answers
-        Rows before (count).
-    superseded
-        Rows dropped because another of their key serves every call that they serve.
-    failed
-        Rows of failed calls dropped: those are asked again anyway.
-    forgotten
-        Rows dropped because their status was named.
-    unused
-        Rows dropped because only removed tables had asked for them.
-    parts_before, parts_after, bytes_before, bytes_after
-        Parts (count) and their size.
-    set_aside
-        Corrupt parts, moved to ``answers/corrupt``.
-    """
-
+    #: Rows before (count).
     answers: int
+    #: Rows dropped because another of their key serves every call that they serve.
     superseded: int
+    #: Rows of failed calls dropped: those are asked again anyway.
     failed: int
+    #: Rows dropped because their status was named.
     forgotten: int
+    #: Rows dropped because only removed tables had asked for them.
     unused: int
+    #: Parts (count) and their size.
     parts_before: int
     parts_after: int
     bytes_before: int
     bytes_after: int
+    #: Corrupt parts, moved to ``answers/corrupt``.
     set_aside: tuple[Problem, ...]
+    #: Whether nothing was changed.
     dry_run: bool
 
 

@@ -67,22 +67,9 @@ def schema() -> pa.Schema:
 
 @dataclass(frozen=True, slots=True)
 class StoredAnswer:
-    """An answer as the store holds it: fields of :class:`pipelines.llm.engines.Answer`, and these.
+    """A stored answer: the fields of :class:`pipelines.llm.engines.Answer`, and these."""
 
-    Attributes
-    ----------
-    key
-        See :func:`pipelines.llm.answers.answer_key` (64 hexadecimal digits).
-    max_tokens
-        Budget of the call (tokens).
-    stored_at
-        When it was stored (UTC).
-    identity
-        The engine that answered.
-    request
-        The question as canonical JSON, where it was kept (``serving.keep_requests``).
-    """
-
+    #: See :func:`pipelines.llm.answers.answer_key` (64 hexadecimal digits).
     key: str
     status: Status
     text: str | None
@@ -94,9 +81,13 @@ class StoredAnswer:
     cached_tokens: int
     latency: float
     detail: str
+    #: Budget of the call (tokens).
     max_tokens: int
+    #: When it was stored (UTC).
     stored_at: datetime
+    #: The engine that answered.
     identity: EngineIdentity
+    #: The question as canonical JSON, where it was kept (``serving.keep_requests``).
     request: str | None = None
 
     def answer(self, request: Request) -> Answer:

@@ -45,32 +45,22 @@ class ModelStats:
 
 @dataclass(frozen=True, slots=True)
 class AnswerStats:
-    """Figures of a store.
+    """Figures of a store."""
 
-    Attributes
-    ----------
-    answers
-        Rows (count).
-    superseded, failed
-        Rows that `gc` would drop: useless beside another of their key; failed calls.
-    parts, size
-        Files, and bytes of them.
-    oldest, newest
-        Moments of the first and last row (UTC); None in an empty store.
-    models
-        By engine identity, most rows first.
-    problems
-        Corrupt parts, which are ignored.
-    """
-
+    #: Rows (count).
     answers: int
+    #: Rows that `gc` would drop: useless beside another of their key; failed calls.
     superseded: int
     failed: int
+    #: Files, and bytes of them.
     parts: int
     size: int
+    #: Moments of the first and last row (UTC); None in an empty store.
     oldest: datetime | None
     newest: datetime | None
+    #: By engine identity, most rows first.
     models: tuple[ModelStats, ...]
+    #: Corrupt parts, which are ignored.
     problems: tuple[Problem, ...]
 
     @property

@@ -128,21 +128,14 @@ def _record(home: Path, data: bytes) -> None:
 
 @dataclass(frozen=True, slots=True)
 class UnusedReport:
-    """Answers (count) that only removed tables had asked for, and those that are kept.
+    """Answers (count) that only removed tables had asked for, and those that are kept."""
 
-    Attributes
-    ----------
-    removed
-        Dropped, or in a dry run to be dropped.
-    attributed
-        Kept, because a kept table asked for them.
-    unattributed
-        Kept, because nothing says that they are not needed: asked for outside of the tables' steps
-        or before such records began.
-    """
-
+    #: Dropped, or in a dry run to be dropped.
     removed: int
+    #: Kept, because a kept table asked for them.
     attributed: int
+    #: Kept, because nothing says that they are not needed: asked for outside of the tables' steps
+    #: or before such records began.
     unattributed: int
 
 

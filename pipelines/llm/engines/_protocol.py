@@ -32,21 +32,14 @@ class Image:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A turn of a conversation.
+    """A turn of a conversation."""
 
-    Attributes
-    ----------
-    role
-        Speaker. An `assistant` message in last place is the beginning of the answer: the
-        model goes on from it.
-    content
-        The text, rendered; engines add nothing to it but the model's own chat template.
-    images
-        Pictures that follow the text. An engine that takes none answers `invalid`.
-    """
-
+    #: Speaker. An `assistant` message in last place is the beginning of the answer: the model goes
+    #: on from it.
     role: Role
+    #: The text, rendered; engines add nothing to it but the model's own chat template.
     content: str
+    #: Pictures that follow the text. An engine that takes none answers `invalid`.
     images: tuple[Image, ...] = ()
 
 
@@ -88,137 +81,94 @@ Constraint = Choice | JsonSchema | Regex | GrammarConstraint
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """Sampling of tokens.
+    """Sampling of tokens."""
 
-    Attributes
-    ----------
-    temperature
-        0 takes the most probable token; 1 draws from the model's distribution. Ignored for
-        `Choice`, whose distribution is always stored at temperature 1.
-    top_p
-        Nucleus of the distribution that is drawn from, in (0, 1].
-    max_tokens
-        Longest answer (tokens).
-    stop
-        Strings that end the answer; they are not part of it.
-    min_p
-        Least probability of a token that is drawn, as a share of the most probable one's, 0 to 1.
-        Applied after the temperature and before the nucleus.
-    repetition_penalty
-        Above 0: logits of tokens that the prompt or the answer so far holds are divided by it
-        where positive and multiplied where negative (Keskar et al., "CTRL", section 4.1, as
-        vLLM and transformers have it); 1 leaves them. Applied before the temperature. Like the
-        temperature it does not touch a `Choice`.
-    """
-
+    #: 0 takes the most probable token; 1 draws from the model's distribution. Ignored for `Choice`,
+    #: whose distribution is always stored at temperature 1.
     temperature: float = 1.0
+    #: Nucleus of the distribution that is drawn from, in (0, 1].
     top_p: float = 1.0
+    #: Longest answer (tokens).
     max_tokens: int = 256
+    #: Strings that end the answer; they are not part of it.
     stop: tuple[str, ...] = ()
+    #: Least probability of a token that is drawn, as a share of the most probable one's, 0 to 1.
+    #: Applied after the temperature and before the nucleus.
     min_p: float = 0.0
+    #: Above 0: logits of tokens that the prompt or the answer so far holds are divided by it where
+    #: positive and multiplied where negative (Keskar et al., "CTRL", section 4.1, as vLLM and
+    #: transformers have it); 1 leaves them. Applied before the temperature. Like the temperature it
+    #: does not touch a `Choice`.
     repetition_penalty: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A prompt to a model, with its constraint and sampling.
+    """A prompt to a model, with its constraint and sampling."""
 
-    Attributes
-    ----------
-    messages, tokens
-        The rendered conversation, or its token ids; exactly one of the two is given.
-    constraint
-        Constraint on the answer; None leaves it free.
-    sampling
-        Sampling of the answer.
-    seed
-        Seed of the draw: the same request gives the same answer on the same engine, whatever
-        it is batched with.
-    replicate
-        Number of this answer among several to the same question.
-    group
-        Requests of one group begin alike (one user's, say). Engines use it to share work; it
-        changes no answer and is not part of the answer's key.
-    tag
-        The caller's own name for the request; carried through, never hashed.
-    """
-
+    #: The rendered conversation, or its token ids; exactly one of the two is given.
     messages: tuple[Message, ...] = ()
     tokens: tuple[int, ...] = ()
+    #: Constraint on the answer; None leaves it free.
     constraint: Constraint | None = None
+    #: Sampling of the answer.
     sampling: Sampling = field(default_factory=Sampling)
+    #: Seed of the draw: the same request gives the same answer on the same engine, whatever it is
+    #: batched with.
     seed: int = 0
+    #: Number of this answer among several to the same question.
     replicate: int = 0
+    #: Requests of one group begin alike (one user's, say). Engines use it to share work; it changes
+    #: no answer and is not part of the answer's key.
     group: str | None = None
+    #: The caller's own name for the request; carried through, never hashed.
     tag: Any = field(default=None, hash=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The answer to a request.
+    """The answer to a request."""
 
-    Attributes
-    ----------
-    request
-        The request.
-    status
-        `ok`, or why the reply can't be used. `truncated`: cut by ``max_tokens``. `invalid`:
-        the request can't be served, or the reply breaks the constraint. `refused`: the server
-        or model declined. `engine_error`: the call failed for this row after its retries.
-    text
-        The reply; for `Choice` the most probable option. None unless `ok` or `truncated`.
-    probabilities
-        For `Choice`: one per option, in order, sum 1. None otherwise.
-    mass
-        For `Choice`: probability of all options together under the model, 0-1; None where the
-        engine can't tell.
-    finish_reason
-        In the engine's words: ``stop``, ``length`` ...
-    prompt_tokens, completion_tokens
-        Tokens in and out (count).
-    cached_tokens
-        Prompt tokens that were not computed anew, because their prefix was (count).
-    latency
-        Seconds from handing the request to the model to the reply.
-    detail
-        One line about a fault; never a secret.
-    """
-
+    #: The request.
     request: Request
+    #: `ok`, or why the reply can't be used. `truncated`: cut by ``max_tokens``. `invalid`: the
+    #: request can't be served, or the reply breaks the constraint. `refused`: the server or model
+    #: declined. `engine_error`: the call failed for this row after its retries.
     status: Status
+    #: The reply; for `Choice` the most probable option. None unless `ok` or `truncated`.
     text: str | None = None
+    #: For `Choice`: one per option, in order, sum 1. None otherwise.
     probabilities: tuple[float, ...] | None = None
+    #: For `Choice`: probability of all options together under the model, 0-1; None where the engine
+    #: can't tell.
     mass: float | None = None
+    #: In the engine's words: ``stop``, ``length`` ...
     finish_reason: str = ""
+    #: Tokens in and out (count).
     prompt_tokens: int = 0
     completion_tokens: int = 0
+    #: Prompt tokens that were not computed anew, because their prefix was (count).
     cached_tokens: int = 0
+    #: Seconds from handing the request to the model to the reply.
     latency: float = 0.0
+    #: One line about a fault; never a secret.
     detail: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class EngineIdentity:
-    """Identity of an answer apart from the request; part of every answer's key.
+    """Identity of an answer apart from the request; part of every answer's key."""
 
-    Attributes
-    ----------
-    engine, engine_version
-        Name of the engine (``transformers``) and version of what computes.
-    model, revision
-        Public name of the model, never a path of this machine; its commit or tag, or "".
-    weights, tokenizer
-        SHA-256 (hex) of the weight and tokenizer files; "" where a server does not show them.
-    dtype, quantisation
-        Such as ``float32`` and ``none``.
-    """
-
+    #: Name of the engine (``transformers``) and version of what computes.
     engine: str
     engine_version: str
+    #: Public name of the model, never a path of this machine; its commit or tag, or "".
     model: str
     revision: str = ""
+    #: SHA-256 (hex) of the weight and tokenizer files; "" where a server does not show them.
     weights: str = ""
     tokenizer: str = ""
+    #: Such as ``float32`` and ``none``.
     dtype: str = ""
     quantisation: str = "none"
 

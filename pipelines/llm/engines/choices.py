@@ -95,14 +95,6 @@ class OptionTree:
     options
         Token ids per option; each at least one token, no two alike.
 
-    Attributes
-    ----------
-    nodes
-        Proper beginnings of options, shortest first, beginning with the empty one: the places
-        at which the model's next-token distribution is needed.
-    steps
-        Per node, the tokens that some option has there.
-
     Raises
     ------
     ValueError
@@ -118,7 +110,10 @@ class OptionTree:
     """
 
     options: tuple[Tokens, ...]
+    #: Proper beginnings of options, shortest first, beginning with the empty one: the places at
+    #: which the model's next-token distribution is needed.
     nodes: tuple[Tokens, ...]
+    #: Per node, the tokens that some option has there.
     steps: tuple[Tokens, ...]
 
     @classmethod

@@ -95,22 +95,15 @@ class EngineContract(ABC):
 
     Set the class attributes to what the engine under test can do; what it can't do must be
     answered `invalid`, and that is tested instead.
-
-    Attributes
-    ----------
-    constraints
-        Kinds of :data:`CONSTRAINTS` that it serves.
-    tolerance
-        Tolerance of a probability when the request is batched otherwise.
-    samples
-        Whether it draws by seed and replicate.
-    secrets
-        Strings that must appear in no fact and no identity, such as an API key it was given.
     """
 
+    #: Kinds of :data:`CONSTRAINTS` that it serves.
     constraints: ClassVar[frozenset[str]] = frozenset(CONSTRAINTS)
+    #: Tolerance of a probability when the request is batched otherwise.
     tolerance: ClassVar[float] = 1e-4
+    #: Whether it draws by seed and replicate.
     samples: ClassVar[bool] = True
+    #: Strings that must appear in no fact and no identity, such as an API key it was given.
     secrets: ClassVar[tuple[str, ...]] = ()
 
     @abstractmethod

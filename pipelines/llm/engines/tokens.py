@@ -207,25 +207,17 @@ def _begins_with_space(tokenizer: Any) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class AnswerReading:
-    """Tokens of an answer behind a context.
-
-    Attributes
-    ----------
-    tokens
-        Token ids of the answer as it continues the context (at least one).
-    one_token
-        Whether it is a single token: its probability is that of the next token.
-    adds_up
-        Whether the context's tokens followed by these are the tokens of both together: the
-        model meets the answer as it would in running text.
-    begins
-        Other answers that go on from this one's tokens ("10" from "1").
-    """
+    """Tokens of an answer behind a context."""
 
     answer: str
+    #: Token ids of the answer as it continues the context (at least one).
     tokens: tuple[int, ...]
+    #: Whether it is a single token: its probability is that of the next token.
     one_token: bool
+    #: Whether the context's tokens followed by these are the tokens of both together: the model
+    #: meets the answer as it would in running text.
     adds_up: bool
+    #: Other answers that go on from this one's tokens ("10" from "1").
     begins: tuple[str, ...]
 
 

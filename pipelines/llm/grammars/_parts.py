@@ -54,20 +54,14 @@ class Blank:
 
     Names, numbers, quotes and full stops can't be written into it. The model ends it, once it has
     the fewest words, by going on with the text behind it.
-
-    Attributes
-    ----------
-    name
-        By which the words are read back.
-    words
-        Fewest and most words (count).
-    without
-        Beginnings of words that can't be written: *you* forbids *your* and *young*, too. Were only
-        the word itself forbidden, a model would write *you* and glue the next word to it.
     """
 
+    #: By which the words are read back.
     name: str
+    #: Fewest and most words (count).
     words: tuple[int, int] = (3, 12)
+    #: Beginnings of words that can't be written: *you* forbids *your* and *young*, too. Were only
+    #: the word itself forbidden, a model would write *you* and glue the next word to it.
     without: tuple[str, ...] = ()
 
 

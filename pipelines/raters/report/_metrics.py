@@ -39,20 +39,13 @@ _MOST_PAIRED = 500
 
 @dataclass(frozen=True)
 class HeldOut:
-    """Human ratings to predict.
+    """Human ratings to predict."""
 
-    Attributes
-    ----------
-    user
-        Number of the user of each rating, 0 to users - 1, of shape (n,).
-    rating
-        Ratings of the users, on `scale`, of shape (n,).
-    scale
-        The source's scale; errors are in its units.
-    """
-
+    #: Number of the user of each rating, 0 to users - 1, of shape (n,).
     user: Ints
+    #: Ratings of the users, on `scale`, of shape (n,).
     rating: Floats
+    #: The source's scale; errors are in its units.
     scale: RatingScale
 
     @property
@@ -63,21 +56,14 @@ class HeldOut:
 
 @dataclass(frozen=True)
 class Predictions:
-    """A predictor's predictions of each held-out rating.
+    """A predictor's predictions of each held-out rating."""
 
-    Attributes
-    ----------
-    name
-        Of the predictor.
-    expected
-        Predicted rating in the source's units, of shape (n,).
-    probabilities
-        Distribution over the answers of the source's scale, of shape (n, answers), or None
-        for a predictor that gives a number only: it has no calibration.
-    """
-
+    #: Of the predictor.
     name: str
+    #: Predicted rating in the source's units, of shape (n,).
     expected: Floats
+    #: Distribution over the answers of the source's scale, of shape (n, answers), or None for a
+    #: predictor that gives a number only: it has no calibration.
     probabilities: Floats | None = None
 
 

@@ -78,26 +78,18 @@ class Drawn:
 
 @dataclass(frozen=True)
 class Lists:
-    """Lists of rated items.
+    """Lists of rated items."""
 
-    Attributes
-    ----------
-    user, item, rating
-        List, item and rating of each row, of shape (ratings,).
-    rater
-        Rater of each list, of shape (lists,); a persona may rate several. Neighbouring lists
-        are of different raters.
-    weights
-        Number of draws of each group of raters, of shape (draws, groups).
-    group
-        Group of each list, of shape (lists,).
-    """
-
+    #: List, item and rating of each row, of shape (ratings,).
     user: Ints
     item: Ints
     rating: Floats
+    #: Rater of each list, of shape (lists,); a persona may rate several. Neighbouring lists are of
+    #: different raters.
     rater: Ints
+    #: Number of draws of each group of raters, of shape (draws, groups).
     weights: Floats
+    #: Group of each list, of shape (lists,).
     group: Ints
 
     @classmethod

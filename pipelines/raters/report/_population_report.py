@@ -95,17 +95,11 @@ _DRAWS = 200
 
 @dataclass(frozen=True)
 class PopulationReport:
-    """The report.
+    """The report."""
 
-    Attributes
-    ----------
-    table
-        The `population` contract, in its order.
-    metadata
-        Counts, statement and what the pictures show; ready for JSON.
-    """
-
+    #: The `population` contract, in its order.
     table: pl.DataFrame
+    #: Counts, statement and what the pictures show; ready for JSON.
     metadata: dict[str, Any]
 
 

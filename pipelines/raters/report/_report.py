@@ -55,20 +55,13 @@ _COLUMNS = ("rmse", DIFFERENCE, "mae", "ndcg@10", "pairwise", "nll", "ece", "sim
 
 @dataclass(frozen=True)
 class RaterReport:
-    """The report.
+    """The report."""
 
-    Attributes
-    ----------
-    table
-        The `rater_report` contract, in its order.
-    reliability
-        Rows ``predictor, bin, ratings, accuracy, confidence``.
-    metadata
-        Data of each fit, counts, and each rater's own metadata. Ready for JSON.
-    """
-
+    #: The `rater_report` contract, in its order.
     table: pl.DataFrame
+    #: Rows ``predictor, bin, ratings, accuracy, confidence``.
     reliability: list[dict[str, Any]]
+    #: Data of each fit, counts, and each rater's own metadata. Ready for JSON.
     metadata: dict[str, Any]
 
     def markdown(self) -> str:

@@ -54,54 +54,37 @@ _CHUNK = 4_096
 
 @dataclass(frozen=True)
 class StatementModel:
-    """Observation model of stated genres.
+    """Observation model of stated genres."""
 
-    Attributes
-    ----------
-    contrasts
-        Mean taste columns of each genre's rated items minus those of all rated items, of shape
-        (genres, 1 + features); the first column is 0.
-    liked, disliked
-        Observed affinity of a genre that is liked (disliked), in standard deviations of
-        people's affinities to it.
-    noise
-        Standard deviation of these observations, in the same unit.
-    """
-
+    #: Mean taste columns of each genre's rated items minus those of all rated items, of shape
+    #: (genres, 1 + features); the first column is 0.
     contrasts: Floats
+    #: Observed affinity of a genre that is liked (disliked), in standard deviations of people's
+    #: affinities to it.
     liked: float
     disliked: float
+    #: Standard deviation of these observations, in the same unit.
     noise: float
 
 
 @dataclass(frozen=True)
 class PersonaTastes:
-    """Tastes of personas, over the catalogue's taste columns, each of shape (n, 1 + features).
+    """Tastes of personas, over the catalogue's taste columns, each of shape (n, 1 + features)."""
 
-    Attributes
-    ----------
-    liked, disliked
-        Posterior mean that liked (disliked) genres contribute; their sum is the mean taste.
-    drawn
-        Draw around that mean; zero in expectation.
-    variance
-        Variance of the draw's surplus over a typical item, of shape (n,); 0 where nothing is drawn.
-    width
-        Factor of the width of each persona's distributions, of shape (n,); the mean of its
-        square over people is 1.
-    extremes
-        Log odds of the scale's end answers beside the average person's, and the variance of
-        such draws, of shape (n, 2).
-    level
-        Factor of the width of those about whom no more is known, before taste is drawn, (n,).
-    """
-
+    #: Posterior mean that liked (disliked) genres contribute; their sum is the mean taste.
     liked: Floats
     disliked: Floats
+    #: Draw around that mean; zero in expectation.
     drawn: Floats
+    #: Variance of the draw's surplus over a typical item, of shape (n,); 0 where nothing is drawn.
     variance: Floats
+    #: Factor of the width of each persona's distributions, of shape (n,); the mean of its square
+    #: over people is 1.
     width: Floats
+    #: Log odds of the scale's end answers beside the average person's, and the variance of such
+    #: draws, of shape (n, 2).
     extremes: Floats
+    #: Factor of the width of those about whom no more is known, before taste is drawn, (n,).
     level: Floats
 
 

@@ -238,16 +238,11 @@ class Settled:
 
     A row's result is the same to the last bit whatever stands in the other rows. Pairs name a
     memory by its number, which is the persona's own where every persona has one.
-
-    Attributes
-    ----------
-    rater
-        The bound rater.
-    taste, widths
-        Features and widths that memories teach, of shape (personas, features) and (personas,).
     """
 
+    #: The bound rater.
     rater: LiveStatistical
+    #: Features and widths that memories teach, of shape (personas, features) and (personas,).
     taste: Floats
     widths: Floats
     personas: Ints

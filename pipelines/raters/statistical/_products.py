@@ -94,20 +94,13 @@ def around(score: npt.ArrayLike, scale: RatingScale, spread: float = SPREAD) -> 
 
 @dataclass(frozen=True)
 class ChoiceSets:
-    """Choice sets as a matrix.
+    """Choice sets as a matrix."""
 
-    Attributes
-    ----------
-    items
-        Products in a set, ascending.
-    categories
-        Sets, ascending.
-    of
-        Of shape (products, sets): 1 where a product is in a set.
-    """
-
+    #: Products in a set, ascending.
     items: pl.Series
+    #: Sets, ascending.
     categories: pl.Series
+    #: Of shape (products, sets): 1 where a product is in a set.
     of: sparse.csr_array
 
     @classmethod

@@ -38,40 +38,27 @@ _DENSE_FACTOR = 8
 
 @dataclass(frozen=True)
 class Catalogue:
-    """Items.
+    """Items."""
 
-    Attributes
-    ----------
-    index
-        Row of each item id.
-    genres
-        Genre names, the columns of `shares`.
-    shares
-        Shape (items, genres): 1 / (number of the item's genres) for each it has, else 0.
-    quality
-        Relative to the mean rating, in the source's rating units; 0 until :meth:`judged`.
-    vectors
-        Unit vectors of shape (items, dimension); a row of zeros where there is none.
-    embedded
-        Whether each item has a vector, of shape (items,).
-    centre, spread
-        Mean (dimension,) and covariance (dimension, dimension) of the vectors.
-    basis, features
-        Basis of taste, and its features of the items, of shape (items, features).
-    taste
-        Columns that a person's weights belong to: 1, the features, the quality.
-    """
-
+    #: Row of each item id.
     index: dict[str, int]
+    #: Genre names, the columns of `shares`.
     genres: tuple[str, ...]
+    #: Shape (items, genres): 1 / (number of the item's genres) for each it has, else 0.
     shares: Singles
+    #: Relative to the mean rating, in the source's rating units; 0 until :meth:`judged`.
     quality: Floats
+    #: Unit vectors of shape (items, dimension); a row of zeros where there is none.
     vectors: Singles
+    #: Whether each item has a vector, of shape (items,).
     embedded: npt.NDArray[np.bool_]
+    #: Mean (dimension,) and covariance (dimension, dimension) of the vectors.
     centre: Singles
     spread: Singles
+    #: Basis of taste, and its features of the items, of shape (items, features).
     basis: Basis
     features: Floats
+    #: Columns that a person's weights belong to: 1, the features, the quality.
     taste: Floats
 
     @classmethod
@@ -139,20 +126,14 @@ class Catalogue:
 
 @dataclass(frozen=True)
 class Spoken:
-    """Statements of raters about their marks.
+    """Statements of raters about their marks."""
 
-    Attributes
-    ----------
-    praised, panned
-        Genres with stated good (bad) marks, of shape (n, genres), 0 or 1.
-    shifts
-        Their addition to the location, in logits, of shape (n, 4): for items with a praised
-        genre, with a panned one, with neither, and for all without a more definite statement.
-        0 without any.
-    """
-
+    #: Genres with stated good (bad) marks, of shape (n, genres), 0 or 1.
     praised: Singles
     panned: Singles
+    #: Their addition to the location, in logits, of shape (n, 4): for items with a praised genre,
+    #: with a panned one, with neither, and for all without a more definite statement. 0 without
+    #: any.
     shifts: Floats
 
     def of(self, person: Ints, praised: Singles | Floats, panned: Singles | Floats) -> Floats:
@@ -167,36 +148,25 @@ class Spoken:
 
 @dataclass(frozen=True)
 class Profiles:
-    """Those who rate.
+    """Those who rate."""
 
-    Attributes
-    ----------
-    leniency
-        Rating units above (below) what others would give, of shape (n,).
-    likes, dislikes
-        Shape (n, genres), 0 or 1.
-    vectors
-        Unit taste vectors of shape (n, dimension); zeros where unknown.
-    tastes
-        Rating units per unit of the catalogue's `taste` columns that a rating history taught,
-        of shape (n, columns); zeros without one. The first column is 0: it is in `leniency`.
-    variance
-        Unknown part of each one's surplus over a typical item, in squared rating units,
-        of shape (n,).
-    spoken
-        Statements about marks; None if there are none.
-    stated
-        Posterior of taste given likes and dislikes, and the draw from it; None where `likes` and
-        `dislikes` enter as shares of the item's genres.
-    """
-
+    #: Rating units above (below) what others would give, of shape (n,).
     leniency: Floats
+    #: Shape (n, genres), 0 or 1.
     likes: Singles
     dislikes: Singles
+    #: Unit taste vectors of shape (n, dimension); zeros where unknown.
     vectors: Singles
+    #: Rating units per unit of the catalogue's `taste` columns that a rating history taught, of
+    #: shape (n, columns); zeros without one. The first column is 0: it is in `leniency`.
     tastes: Floats
+    #: Unknown part of each one's surplus over a typical item, in squared rating units, of shape
+    #: (n,).
     variance: Floats
+    #: Statements about marks; None if there are none.
     spoken: Spoken | None = None
+    #: Posterior of taste given likes and dislikes, and the draw from it; None where `likes` and
+    #: `dislikes` enter as shares of the item's genres.
     stated: PersonaTastes | None = None
 
     def standard(self, catalogue: Catalogue) -> tuple[Singles, Singles]:

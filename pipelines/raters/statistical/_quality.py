@@ -19,25 +19,17 @@ _WEAKEST, _STRONGEST = 1.0, 100.0
 
 @dataclass(frozen=True)
 class QualityModel:
-    """Empirical-Bayes item means, in the source's rating units.
+    """Empirical-Bayes item means, in the source's rating units."""
 
-    Attributes
-    ----------
-    mean
-        Mean of all training ratings.
-    vote_weight, vote_mean
-        Rating units per point of TMDB vote above `vote_mean`, before any rating is seen; 0 in
-        a domain without votes.
-    weights
-        Rating units per unit of each other feature, of shape (features,).
-    strength
-        Pseudo-ratings that the prior counts for.
-    """
-
+    #: Mean of all training ratings.
     mean: float
+    #: Rating units per point of TMDB vote above `vote_mean`, before any rating is seen; 0 in a
+    #: domain without votes.
     vote_weight: float
     vote_mean: float
+    #: Rating units per unit of each other feature, of shape (features,).
     weights: Floats
+    #: Pseudo-ratings that the prior counts for.
     strength: float
 
     def prior(self, table: ItemTable, features: Floats) -> Floats:

@@ -38,22 +38,15 @@ _CHUNK = 1_000
 
 @dataclass(frozen=True)
 class Basis:
-    """From an item's attributes to the features of taste; fitted on the items' attributes only.
+    """From an item's attributes to the features of taste; fitted on the items' attributes only."""
 
-    Attributes
-    ----------
-    genres
-        Mean genre indicator (genres,).
-    centre, components
-        Mean (dimension,) and principal directions (dimension, components) of the vectors,
-        scaled to a variance of 1 on average.
-    year, popularity
-        Means of the year and of log(1 + training ratings).
-    """
-
+    #: Mean genre indicator (genres,).
     genres: Floats
+    #: Mean (dimension,) and principal directions (dimension, components) of the vectors, scaled to
+    #: a variance of 1 on average.
     centre: Floats
     components: Floats
+    #: Means of the year and of log(1 + training ratings).
     year: float
     popularity: float
 

@@ -132,24 +132,16 @@ def _whole(data: bytes) -> bytes:
 
 @dataclass(slots=True, eq=False)
 class PreparedRequest:
-    """A request that the model can serve.
-
-    Attributes
-    ----------
-    prompt
-        Token ids, at least one.
-    tree
-        For a choice, its options as tokens; else None.
-    matcher
-        For another constraint, where the answer stands in it; else None.
-    limit
-        Most tokens of the answer (count): ``max_tokens``, or what the context leaves.
-    """
+    """A request that the model can serve."""
 
     request: Request
+    #: Token ids, at least one.
     prompt: Ids
+    #: For a choice, its options as tokens; else None.
     tree: OptionTree | None = None
+    #: For another constraint, where the answer stands in it; else None.
     matcher: LLMatcher | None = None
+    #: Most tokens of the answer (count): ``max_tokens``, or what the context leaves.
     limit: int = 0
     written: list[int] = field(default_factory=list)
     cached: int = 0

@@ -44,33 +44,22 @@ class Run:
 
 @dataclass(slots=True)
 class Job:
-    """A request under way.
-
-    Attributes
-    ----------
-    run
-        The iteration that it belongs to.
-    prompt
-        Its length (tokens).
-    tree
-        The options of a `Choice`; None for a request that writes.
-    left
-        Names of vLLM's requests that are not back yet, with the place that each reads.
-    read
-        Log-probabilities by place of the tree, then by token.
-    cached
-        Prompt tokens that the prefix cache held when vLLM looked at the first of them.
-    began
-        When it was handed over (``time.perf_counter``).
-    """
+    """A request under way."""
 
     request: Request
+    #: The iteration that it belongs to.
     run: Run
+    #: Its length (tokens).
     prompt: int
+    #: The options of a `Choice`; None for a request that writes.
     tree: OptionTree | None
+    #: Names of vLLM's requests that are not back yet, with the place that each reads.
     left: dict[str, int]
+    #: Log-probabilities by place of the tree, then by token.
     read: list[dict[int, float]]
+    #: Prompt tokens that the prefix cache held when vLLM looked at the first of them.
     cached: int = 0
+    #: When it was handed over (``time.perf_counter``).
     began: float = field(default_factory=time.perf_counter)
 
     def take(self, name: str, result: RequestOutput | VLLMClientError) -> Answer | None:
