@@ -13,8 +13,6 @@ from pipelines.scales import RatingScale
 from sim._release import Release
 from sim.environment import RecommendationEnv
 
-__all__ = ["Player", "Policy"]
-
 Policy = Literal["random", "popular", "best"]
 
 #: Seeds of the policy and of the persona are kept apart from those of the environment.

@@ -6,8 +6,6 @@ import importlib.util
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["ENVIRONMENTS", "Entry", "register_environments"]
-
 
 @dataclass(frozen=True, slots=True)
 class Entry:

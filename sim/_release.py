@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from pipelines.store import Release as StoredRelease
     from pipelines.store import Snapshot
 
-__all__ = ["Release", "Table", "open_release"]
-
 
 class Table:
     """A table of a release, read lazily.

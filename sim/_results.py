@@ -14,8 +14,6 @@ from pipelines.errors import IntegrityError
 from pipelines.paths import home_path
 from pipelines.store.files import LocalFiles
 
-__all__ = ["ResultCache"]
-
 
 class ResultCache:
     """Frames and records below a folder of a home, each under a key (hex).

@@ -15,8 +15,6 @@ from pipelines.personas import HANDMADE_VERSION
 from pipelines.raters import source_scale
 from pipelines.store import CheckRecord, Snapshot
 
-__all__ = ["CASE_TABLES", "CHECKS", "CODE_VERSION", "check_cases", "make_cases", "needs"]
-
 #: Bumped whenever the same tables and rule give other cases.
 CODE_VERSION = f"2+{HANDMADE_VERSION}"
 

@@ -13,8 +13,6 @@ from pipelines.errors import ContractError
 from pipelines.scales import SCALES, RatingScale, to_answers
 from pipelines.seeding import hash_ids, hash_text, uniform
 
-__all__ = ["HumanSample", "extremes", "human_cases", "series_cases"]
-
 #: Largest distance from an end of the scale at which a rating counts as extreme (share of the
 #: scale's length; set by hand): 9 and 10, 1 and 2 of 1-10; 5 and 1 of 1-5.
 _END = 0.15

@@ -8,8 +8,6 @@ from typing import Any
 from pipelines.errors import ConfigError
 from pipelines.scales import SCALES, RatingScale
 
-__all__ = ["CaseRule", "Suite", "suite_named"]
-
 
 @dataclass(frozen=True)
 class CaseRule:

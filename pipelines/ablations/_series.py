@@ -10,8 +10,6 @@ import polars as pl
 from pipelines.ablations._rule import CaseRule, Suite
 from pipelines.seeding import hash_ids, uniform
 
-__all__ = ["LEAST", "find_series", "stem_of"]
-
 #: Items that make a series (count).
 LEAST = 3
 #: A keyword of more items than this names a subject, not a series (count).

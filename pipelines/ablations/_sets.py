@@ -16,15 +16,6 @@ from pipelines.personas import (
 )
 from pipelines.seeding import hash_ids, uniform
 
-__all__ = [
-    "OWN_WORDS",
-    "WORDINGS",
-    "item_sets",
-    "suite_personas",
-    "worded_personas",
-    "wording_digest",
-]
-
 #: Wordings of hand-made personas: our templates' words, or paraphrases of the open or the sealed
 #: half, each with the fields (liked and disliked genres, leniency, manner) or with the text only.
 WORDINGS = ("own", "own-text", "open", "open-text", "sealed", "sealed-text")

@@ -13,8 +13,6 @@ from pipelines.captions._protocol import Captioner
 from pipelines.errors import ContractError
 from pipelines.statuses import CAPTION_STATUSES
 
-__all__ = ["caption_items"]
-
 #: Posters in memory at a time (count).
 _AT_ONCE = 256
 _SCHEMA: dict[str, Any] = {

@@ -14,8 +14,6 @@ from pipelines.llm.engines import Image, Request, Sampling
 from pipelines.llm.grammars import TextLimits, prose
 from pipelines.prompts import CAPTION_PROMPT_VERSION, caption_messages, caption_prompt_digest
 
-__all__ = ["ModelCaptioner"]
-
 #: Longest side of the picture that is sent (pixels), and its JPEG quality.
 _SIDE, _QUALITY = 512, 90
 

@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from PIL import Image
 
-__all__ = ["POSTERS", "Poster", "poster_files", "posters_digest", "read_image", "read_posters"]
-
 #: Folder of a world that holds posters.
 POSTERS = "posters"
 #: Largest poster (bytes, pixels); the largest of film databases are about 2000 × 3000.

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 if TYPE_CHECKING:
     from pipelines.captions._posters import Poster
 
-__all__ = ["Caption", "Captioner"]
-
 
 @dataclass(frozen=True, slots=True)
 class Caption:

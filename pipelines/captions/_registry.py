@@ -10,8 +10,6 @@ from pipelines.captions._protocol import Captioner
 if TYPE_CHECKING:
     from pipelines.config import Settings
 
-__all__ = ["CAPTIONERS", "open_captioner"]
-
 #: The project's captioners by name; imported on first use.
 CAPTIONERS: dict[str, str] = {
     "statistical": "pipelines.captions._statistical:StatisticalCaptioner",

@@ -18,8 +18,6 @@ from pipelines.captions._protocol import Caption
 if TYPE_CHECKING:
     from PIL import Image
 
-__all__ = ["StatisticalCaptioner", "colour_name", "facts_of"]
-
 Floats = npt.NDArray[np.float64]
 #: Longest side of the picture that is measured (pixels).
 _SIDE = 128

@@ -19,16 +19,6 @@ from pipelines.store.files import placed
 if TYPE_CHECKING:
     from pipelines.store import Release
 
-__all__ = [
-    "Export",
-    "ExportOptions",
-    "Exporter",
-    "export_release",
-    "formats",
-    "left_out",
-    "licences",
-]
-
 #: Entry-point group of formats: name = ``module:function``, an :data:`Exporter`.
 GROUP = "understudy.exports"
 

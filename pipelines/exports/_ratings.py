@@ -14,8 +14,6 @@ from pipelines.exports._tables import public_facts
 from pipelines.graph import escaped
 from pipelines.graph import write_recbole as write_graph
 
-__all__ = ["write_lenskit", "write_movielens", "write_recbole"]
-
 _PERSONA_COLUMNS = ("cohort", "writer", "age", "gender", "job")
 _PERSON_COLUMNS = ("age_band", "gender", "occupation")
 

@@ -20,8 +20,6 @@ from pipelines.store.files import sha256_of
 if TYPE_CHECKING:
     from pipelines.store import Release
 
-__all__ = ["public_facts", "push_to_hub", "write_croissant", "write_huggingface"]
-
 
 @dataclass(frozen=True, slots=True)
 class _Part:

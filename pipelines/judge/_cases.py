@@ -12,8 +12,6 @@ from pipelines.errors import ConfigError, ContractError
 from pipelines.scales import scale_named
 from pipelines.seeding import combine, hash_ids, hash_text, uniform
 
-__all__ = ["CONTROL", "Case", "Reply", "draw_cases"]
-
 #: Name of the rater that draws at random: what judges say of it is what chance is worth.
 CONTROL = "random control"
 #: Characters of an item's prose that a judge is shown.

@@ -19,8 +19,6 @@ from pipelines.judge._cases import Case, Reply
 from pipelines.scales import scale_named
 from pipelines.store.files import whole_file
 
-__all__ = ["COLUMNS", "GRADES", "KEY_FILE", "Questionnaire", "export_questionnaire"]
-
 KEY_FILE = "key.json"
 #: Columns of a returned sheet.
 COLUMNS = ("sheet", "entry", "grade")

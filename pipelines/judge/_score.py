@@ -15,8 +15,6 @@ import orjson
 from pipelines.errors import ConfigError, SourceError
 from pipelines.judge._export import COLUMNS, GRADES
 
-__all__ = ["Judgement", "score_sheets"]
-
 _RESAMPLES = 2_000
 
 

@@ -18,8 +18,6 @@ from pipelines.personas._lists import load_lists
 from pipelines.personas._phrases import genre_phrase
 from pipelines.personas._reader import genres_named, read_text
 
-__all__ = ["FAULTS", "Fault", "TextGates", "text_faults"]
-
 Fault = Literal[
     "empty",
     "unknown_words",

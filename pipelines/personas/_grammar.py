@@ -26,8 +26,6 @@ from pipelines.personas._phrases import (
 )
 from pipelines.seeding import combine
 
-__all__ = ["StatisticalWriter"]
-
 #: Random numbers at a description's disposal; asking for more is a bug that raises.
 _DRAWS = 128
 #: Pronouns that a name may stand for: a subject that opens a clause, or an object.

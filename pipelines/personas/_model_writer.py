@@ -27,8 +27,6 @@ from pipelines.prompts import (
 )
 from pipelines.renames import current_name
 
-__all__ = ["ModelWriter"]
-
 #: Seeds that every server takes: 31 bits.
 _SEED_BITS = 0x7FFF_FFFF
 

@@ -15,8 +15,6 @@ from pipelines.llm.grammars import Blank, Grammar, sentence_plan
 from pipelines.personas._phrases import article, genre_phrase, opened
 from pipelines.prompts import DOMAIN_WORDS, rating_habits, render_template
 
-__all__ = ["SLOTS_VERSION", "introduction", "slots_grammar", "slots_messages", "slots_plan"]
-
 #: Bumped with every change of plan, examples or blanks.
 SLOTS_VERSION = "2"
 _SYSTEM = "personas_slots"

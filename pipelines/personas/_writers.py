@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     Replied = Callable[[Tally], object] | None
 
-__all__ = ["WRITERS", "Writer", "load_writer"]
-
 
 @runtime_checkable
 class Writer(Protocol):

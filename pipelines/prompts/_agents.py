@@ -17,16 +17,6 @@ from pipelines.prompts._subjects import Row, person_lines, subject_of
 from pipelines.prompts._templates import one_line, render_template, template_digest
 from pipelines.scales import SCALES
 
-__all__ = [
-    "AGENT_PROMPT_VERSION",
-    "ShownItem",
-    "agent_messages",
-    "agent_prompt_digest",
-    "agent_system",
-    "memory_text",
-    "page_block",
-]
-
 #: Bumped with every change of wording; the digest of the templates says the same to machines.
 AGENT_PROMPT_VERSION = "2"
 _QUESTIONS = (

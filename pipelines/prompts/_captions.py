@@ -5,8 +5,6 @@ from __future__ import annotations
 from pipelines.llm.engines import Image, Message
 from pipelines.prompts._templates import render_template, template_digest
 
-__all__ = ["CAPTION_PROMPT_VERSION", "caption_messages", "caption_prompt_digest"]
-
 #: Bumped with every change of wording; the digest of the templates says the same to machines.
 CAPTION_PROMPT_VERSION = "1"
 _TEMPLATES = ("caption_system", "caption_user")

@@ -15,20 +15,6 @@ from pipelines.errors import ConfigError
 from pipelines.llm.engines import Message
 from pipelines.prompts._templates import one_line, render_template, template_digest
 
-__all__ = [
-    "DIALOGUE_CLAIMS",
-    "DIALOGUE_PROMPT_VERSION",
-    "DIALOGUE_STRATEGIES",
-    "ShelfProduct",
-    "dialogue_agent_messages",
-    "dialogue_answer_messages",
-    "dialogue_feedback_messages",
-    "dialogue_prompt_digest",
-    "dialogue_summary_messages",
-    "past_block",
-    "shelf_block",
-]
-
 #: Bumped with every change of wording; the digest of the templates says the same to machines.
 DIALOGUE_PROMPT_VERSION = "8"
 _TEMPLATES = tuple(

@@ -8,8 +8,6 @@ from pipelines.llm.engines import Message
 from pipelines.prompts._subjects import subject_of
 from pipelines.prompts._templates import one_line, render_template, template_digest
 
-__all__ = ["experiment_prompt_digest", "genre_messages", "log_line", "log_messages"]
-
 _TEMPLATES = ("genre_system", "genre_user", "log_system", "log_user")
 
 

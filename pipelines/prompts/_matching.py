@@ -15,15 +15,6 @@ from pipelines.prompts._subjects import Row, Subject, subject_of
 from pipelines.prompts._templates import one_line, render_template, template_digest
 from pipelines.scales import SCALES
 
-__all__ = [
-    "MATCHING_PROMPT_VERSION",
-    "candidate_messages",
-    "history_block",
-    "likeness_messages",
-    "matching_prompt_digest",
-    "taste_messages",
-]
-
 #: Bumped with every change of wording; the digest of the templates says the same to machines.
 MATCHING_PROMPT_VERSION = "1"
 _TEMPLATES = tuple(f"matching_{n}" for n in ("system", "history", "taste", "persona", "rate"))

@@ -11,15 +11,6 @@ from pipelines.llm.engines import Message
 from pipelines.llm.grammars import DOMAINS, TextLimits
 from pipelines.prompts._templates import render_template, template_digest
 
-__all__ = [
-    "DOMAIN_WORDS",
-    "PERSONA_PROMPT_VERSION",
-    "DomainWords",
-    "persona_messages",
-    "persona_prompt_digest",
-    "rating_habits",
-]
-
 #: Bumped with every change of wording; the digest of the templates says the same to machines. Since
 #: 3 the tastes of shoppers come in words.
 PERSONA_PROMPT_VERSION = "3"

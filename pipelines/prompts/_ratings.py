@@ -38,23 +38,6 @@ from pipelines.scales import SCALES, RatingScale, rescale
 if TYPE_CHECKING:
     from pipelines.llm.engines.tokens import ScaleReading
 
-__all__ = [
-    "RATING_PROMPT_VERSION",
-    "Layout",
-    "Past",
-    "PromptStyle",
-    "answer_start",
-    "choice_set_block",
-    "explain_messages",
-    "item_block",
-    "list_messages",
-    "list_prompt_digest",
-    "person_block",
-    "rating_messages",
-    "rating_options",
-    "rating_prompt_digest",
-]
-
 
 @dataclass(frozen=True)
 class Example:

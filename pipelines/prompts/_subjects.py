@@ -9,18 +9,6 @@ from typing import Any
 from pipelines.errors import ConfigError
 from pipelines.prompts._templates import one_line
 
-__all__ = [
-    "PRONOUNS",
-    "SUBJECTS",
-    "Pronouns",
-    "Row",
-    "Subject",
-    "gender_of",
-    "person_lines",
-    "pronouns_of",
-    "subject_of",
-]
-
 Row = Mapping[str, Any]
 
 

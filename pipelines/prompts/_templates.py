@@ -14,8 +14,6 @@ from pipelines.errors import ConfigError
 if TYPE_CHECKING:
     from jinja2 import Environment, Template
 
-__all__ = ["render_template", "template_digest", "template_text"]
-
 #: Tags of any kind: the prompt's own (``</film>``), special tokens of chat templates
 #: (``<|im_end|>``, ``<start_of_turn>``, ``</s>``, ``<<SYS>>``), also in full-width characters.
 #: Their first bracket is what is taken from them; "<3" and "a < b" are none.

@@ -29,8 +29,6 @@ from pipelines.raters.protocol import Floats, Ints
 from pipelines.raters.statistical import Catalogue, HumanRows, StatisticalRater, collect_rows
 from pipelines.seeding import hash_ids, uniform
 
-__all__ = ["ExposureModel", "draw_sample", "fit_exposure", "inclusion", "judge_exposure"]
-
 Table: TypeAlias = pl.DataFrame | pl.LazyFrame
 
 #: Kinds of taste that have a weight each, as `Catalogue.taste_groups` orders them.

@@ -27,20 +27,6 @@ from pipelines.scales import RatingScale, scale_named
 from pipelines.seeding import U64, hash_ids
 from pipelines.store import Snapshot, Store
 
-__all__ = [
-    "KINDS",
-    "BoundSurrogate",
-    "Facts",
-    "Memory",
-    "Side",
-    "SurrogateModel",
-    "SurrogateRater",
-    "cuts_of",
-    "find_surrogate",
-    "ordinal",
-    "surrogate_version",
-]
-
 Bools = npt.NDArray[np.bool_]
 
 #: Kinds of pairs by whether the surrogate was taught the persona and the item, in the order of

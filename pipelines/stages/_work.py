@@ -16,8 +16,6 @@ from pipelines.stages._stage import Inputs
 from pipelines.store import Store
 from pipelines.store.objects import open_files
 
-__all__ = ["StageWork", "reopened"]
-
 
 class StageWork:
     """Base of a stage's work: a worker opens for itself what this process has open.

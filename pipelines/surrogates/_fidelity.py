@@ -15,8 +15,6 @@ from pipelines.raters.protocol import Floats, Ints
 from pipelines.scales import RatingScale
 from pipelines.surrogates._learn import Pairs
 
-__all__ = ["FIGURES", "Floors", "compare", "fidelity_markdown"]
-
 #: Figures, and whether a larger one is better.
 FIGURES = {"rmse": False, "correlation": True, "total_variation": False, "ndcg@10": True}
 #: Passes of the additive fit, pairs that a persona's correlation needs, cut of NDCG, and resamples

@@ -19,8 +19,6 @@ import numpy as np
 from pipelines.raters import Memory, cuts_of, ordinal
 from pipelines.raters.protocol import Floats, Ints
 
-__all__ = ["Fit", "Pairs", "fit_memory", "fit_pairs"]
-
 #: Pairs whose distributions are computed at once (count).
 _CHUNK = 131_072
 #: Share of the pairs that the residual variance and the end of training are judged on.

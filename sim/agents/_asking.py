@@ -25,8 +25,6 @@ from sim.agents._protocol import (
 )
 from sim.agents._world import AgentWorld
 
-__all__ = ["Asked", "Classified", "classify_items", "judge_pairs"]
-
 #: Pages that are put to a brain at once (count): bounds the memory.
 _AT_ONCE = 20_000
 #: Keeps the draws of these requests apart from those of visits.

@@ -8,8 +8,6 @@ from typing import Any
 
 import yaml
 
-__all__ = ["ASSUMED_FILE", "assumed"]
-
 #: The file, as reports name it.
 ASSUMED_FILE = "sim/agents/data/assumed.yaml"
 

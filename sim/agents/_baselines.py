@@ -29,8 +29,6 @@ from sim.agents._protocol import (
 )
 from sim.agents._world import AgentWorld
 
-__all__ = ["AlwaysBrain", "RandomBrain", "no_reflections"]
-
 
 class RandomBrain:
     """Watches at random and rates as people do on the whole.

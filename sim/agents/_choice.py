@@ -28,19 +28,6 @@ from sim.agents._world import AgentWorld, History
 if TYPE_CHECKING:
     from pipelines.graph import GraphMemory
 
-__all__ = [
-    "FEATURES",
-    "Crowd",
-    "Fit",
-    "HeldOut",
-    "Neighbours",
-    "auc",
-    "fit_choice",
-    "genre_shares",
-    "liked_genres",
-    "logistic",
-]
-
 #: Features in the order of their columns and weights.
 FEATURES = ("expectation", "popularity", "similarity", "genres", "neighbours")
 #: Items that expectations are standardised over (count).

@@ -11,8 +11,6 @@ import polars as pl
 
 from sim.agents._protocol import Entry, Ints, Texts
 
-__all__ = ["ACTION", "KINDS", "REFLECTION", "EntryLog"]
-
 #: Kinds of entries by code.
 KINDS = ("action", "reflection")
 ACTION, REFLECTION = range(2)

@@ -15,8 +15,6 @@ from sim.agents._protocol import Floats
 from sim.agents._run import Simulation
 from sim.metrics import RESAMPLES, Figure, mean_with_interval, user_weights
 
-__all__ = ["FIGURES", "VisitRow", "markdown", "pictures", "visit_row", "visit_values"]
-
 #: Figures by column of a report (Agent4Rec, section 3.3).
 FIGURES = {
     "p_view": "share of the shown items that were watched",

@@ -10,8 +10,6 @@ import polars as pl
 from sim.agents._loop import EXIT_REASONS, FAILED, Visits
 from sim.agents._protocol import ACTIONS, EMOTIONS, FATIGUE, MOODS, Ints
 
-__all__ = ["TABLES", "frames_of"]
-
 #: Tables of a run, in the order in which they are written.
 TABLES = ("agents", "views", "pages", "memories")
 _MOODS = tuple(mood.lower() for mood in MOODS)

@@ -45,8 +45,6 @@ from sim.agents._protocol import (
 )
 from sim.agents._world import AgentWorld
 
-__all__ = ["CHOSEN", "EXIT_REASONS", "FAILED", "LIMIT", "Visits"]
-
 #: States of an agent.
 BROWSE, CLICKED, DECIDE, REFLECT, INTERVIEW, DONE = range(6)
 #: Why a visit ended: the agent left; nothing more to show, or the page limit; two unusable replies.

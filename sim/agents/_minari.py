@@ -10,8 +10,6 @@ import polars as pl
 from sim.agents._run import Simulation
 from sim.agents._world import AgentWorld
 
-__all__ = ["write_visits"]
-
 
 def write_visits(run: Simulation, world: AgentWorld, root: Path | str) -> Path:
     """Write one episode per agent that did not fail; a step is a page that was opened.

@@ -65,8 +65,6 @@ from sim.agents._protocol import (
 from sim.agents._world import TRAITS, AgentWorld
 from sim.environment import Cast
 
-__all__ = ["ModelBrain"]
-
 #: Seeds that every server takes: 31 bits.
 _SEED_BITS = 0x7FFF_FFFF
 _SCALE = SCALES["1-5"]

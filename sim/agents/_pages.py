@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from pipelines.graph import GraphMemory
     from sim.recommenders import Recommender
 
-__all__ = ["SIMILAR", "Card", "Cards", "page_lists"]
-
 #: Similar items with ratings that a card lists (SimUSER's k2).
 SIMILAR = 3
 #: Longest short and long description (characters).

@@ -10,8 +10,6 @@ from sim.agents._protocol import Brain
 if TYPE_CHECKING:
     from pipelines.config import Settings
 
-__all__ = ["BRAINS", "open_brain"]
-
 #: The project's brains by name; imported on first use.
 BRAINS: dict[str, str] = {
     "random": "sim.agents._baselines:RandomBrain",

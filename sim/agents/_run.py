@@ -25,16 +25,6 @@ from sim.agents._protocol import Brain
 from sim.agents._world import AgentWorld
 from sim.recommenders import Recommender
 
-__all__ = [
-    "CODE_VERSION",
-    "SHARD",
-    "Simulation",
-    "default_folder",
-    "run_identity",
-    "simulate",
-    "visit",
-]
-
 #: Bumped whenever the same release and settings give other visits.
 CODE_VERSION = "4"
 #: Agents that are played and stored together (count).

@@ -57,8 +57,6 @@ from sim.agents._protocol import (
 )
 from sim.agents._world import SCALE, AgentWorld, people_of_split, training_history
 
-__all__ = ["StatisticalBrain", "exit_probability", "page_shares", "satisfaction"]
-
 #: Users that weights are fitted on, and people that the intercept is set for (counts, by a hash
 #: of the id), and unseen items of each.
 _USERS, _PEOPLE, _UNSEEN = 2_000, 1_000, 100

@@ -30,18 +30,6 @@ from sim.environment import (
 if TYPE_CHECKING:
     from pipelines.graph import GraphMemory
 
-__all__ = [
-    "CASTS",
-    "SCALE",
-    "TRAITS",
-    "AgentWorld",
-    "CastName",
-    "History",
-    "ItemTexts",
-    "people_of_split",
-    "training_history",
-]
-
 CastName = Literal["matched", "personas"]
 CASTS: tuple[CastName, ...] = ("matched", "personas")
 #: Habits of people by column, with the value that stands for no habit.

@@ -14,8 +14,6 @@ from pipelines.errors import ConfigError
 from sim.dialogue._book import ChoiceSet, Floats, Ints
 from sim.dialogue._protocol import UNMATCHED, Codes
 
-__all__ = ["AnswerModel", "answer_columns", "columns_of", "value_means"]
-
 
 def answer_columns(shelf: ChoiceSet) -> Ints:
     """First column of each facet and the number of columns at the end, of shape (facets + 1,)."""

@@ -15,8 +15,6 @@ from pipelines.prompts import DIALOGUE_PROMPT_VERSION, dialogue_prompt_digest
 from pipelines.seeding import combine
 from sim.dialogue._protocol import FAILED, OK
 
-__all__ = ["DialogueModel", "Journal", "Prompt"]
-
 #: Seeds that every server takes: 31 bits.
 _SEED_BITS = 0x7FFF_FFFF
 _UNREADABLE = "it was not in the form that was asked for"

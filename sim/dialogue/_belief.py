@@ -21,8 +21,6 @@ from sim.dialogue._book import Book, ChoiceSet, Floats, Ints
 from sim.dialogue._feedback import FeedbackModel
 from sim.dialogue._protocol import REGRET_LEVELS, Outcomes
 
-__all__ = ["MAX_TYPES", "SetBelief", "Types"]
-
 #: Types of a belief at most (count).
 MAX_TYPES = 350
 #: Least probability of an answer, so that one that no type gives leaves a belief defined.

@@ -19,8 +19,6 @@ from pipelines.seeding import U64, hash_ids
 if TYPE_CHECKING:
     from sim._release import Release, Table
 
-__all__ = ["MIN_BEST", "SPLITS", "Book", "ChoiceSet", "Facet", "Floats", "Ints"]
-
 Ints: TypeAlias = npt.NDArray[np.int64]
 Floats: TypeAlias = npt.NDArray[np.float32]
 

@@ -21,8 +21,6 @@ from sim.dialogue._sessions import MAX_FACETS, MAX_PRODUCTS, NOT_ASKED, Rules, S
 from sim.dialogue.customers import open_customer
 from sim.environment import check_arguments, check_keys
 
-__all__ = ["ACTIONS", "DialogueEnv", "DialogueViews", "Step"]
-
 Observation: TypeAlias = "dict[str, Any]"
 
 #: Number of actions: a question per facet, then a recommendation per product.

@@ -10,8 +10,6 @@ import numpy.typing as npt
 from sim.dialogue._book import Floats, Ints
 from sim.dialogue._protocol import Outcomes
 
-__all__ = ["TONES", "FeedbackModel", "stars_of", "tone_of", "tone_of_text"]
-
 #: Opening sentences by tone: regret 0, at most 5, at most 20, more.
 TONES = (
     "This is exactly what I was looking for.",

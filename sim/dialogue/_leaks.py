@@ -7,8 +7,6 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
-__all__ = ["LeakDetector"]
-
 #: Words of a title that identify a product together (count).
 _RUN = 3
 _WORD = re.compile(r"[^\W_]+")

@@ -13,8 +13,6 @@ from pipelines.errors import ConfigError
 from pipelines.seeding import uniform
 from sim.dialogue._book import MIN_BEST, SPLITS, Book, Ints
 
-__all__ = ["CELLS", "SETTINGS", "Cell", "Lifetimes", "Setting", "product_order"]
-
 Setting = Literal["customer", "category", "both"]
 #: Parts of the shopping session that change from episode to episode (BIEL, section 5):
 #: `customer` is one customer in many categories, `category` one category with many customers.

@@ -21,18 +21,6 @@ from sim.dialogue._book import Book, ChoiceSet, Ints
 from sim.dialogue._protocol import CONFIDENCES, REGRET_LEVELS, STATED
 from sim.metrics import RESAMPLES, Figure, paired_permutation, user_weights
 
-__all__ = [
-    "METRICS",
-    "Values",
-    "answers_used",
-    "calibration",
-    "calibration_error",
-    "faithfulness",
-    "gap_closed",
-    "paired",
-    "values_of",
-]
-
 Doubles = npt.NDArray[np.float64]
 
 #: Meaning and unit of each metric of an episode.

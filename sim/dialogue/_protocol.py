@@ -16,31 +16,6 @@ import numpy.typing as npt
 from pipelines.seeding import U64
 from sim.dialogue._book import Book, Floats, Ints
 
-__all__ = [
-    "CONFIDENCES",
-    "FAILED",
-    "FEEDBACK",
-    "LEAKED",
-    "MAX_QUESTIONS",
-    "NO_PREFERENCE",
-    "OK",
-    "REGRET_LEVELS",
-    "STATED",
-    "STATUSES",
-    "UNMATCHED",
-    "Actions",
-    "Agent",
-    "Answers",
-    "Customer",
-    "Feedback",
-    "Outcomes",
-    "PastEpisode",
-    "Questions",
-    "Replies",
-    "Sales",
-    "Views",
-]
-
 Bools: TypeAlias = npt.NDArray[np.bool_]
 Codes: TypeAlias = npt.NDArray[np.int8]
 #: Texts, or None: object array of shape (n,).

@@ -35,8 +35,6 @@ from sim.metrics import Figure, false_discovery
 if TYPE_CHECKING:
     from sim.experiments import Result
 
-__all__ = ["FIGURES", "FILES", "DialogueRun", "checks", "read_run", "run_suites", "write_run"]
-
 #: Files of a run's folder by kind; there are pictures and a page per suite besides.
 FILES = {
     "episodes": "episodes.parquet",

@@ -40,8 +40,6 @@ from sim.dialogue._protocol import (
     Views,
 )
 
-__all__ = ["BLOCK", "CODE_VERSION", "Played", "play"]
-
 #: Bumped whenever the same book and settings give other episodes.
 CODE_VERSION = "3"
 #: Lifetimes that are played and stored together (count).

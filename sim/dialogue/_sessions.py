@@ -29,8 +29,6 @@ from sim.dialogue._protocol import (
 from sim.dialogue._run import _INDIFFERENT, _prefers
 from sim.dialogue.customers.statistical import NO_OPINION
 
-__all__ = ["MAX_FACETS", "MAX_PRODUCTS", "NOT_ASKED", "Rules", "Sessions", "Sold"]
-
 #: Facets and products of a choice set at most (count).
 MAX_FACETS, MAX_PRODUCTS = 30, 50
 #: Answer to a facet that was not asked about.

@@ -19,15 +19,6 @@ from sim.dialogue._run import Played, play
 from sim.dialogue.agents import AGENTS, open_agent
 from sim.dialogue.customers import open_customer
 
-__all__ = [
-    "SUITES",
-    "Configuration",
-    "DialogueContext",
-    "Suite",
-    "chosen_suites",
-    "configured_customer",
-]
-
 #: Agents that assume the customers' answer model.
 _ASSUMING = ("base", "greedy", "dp", "thompson")
 #: Agents that know nothing of the customer, and those that know everything.

@@ -22,8 +22,6 @@ from sim.dialogue._protocol import MAX_QUESTIONS, Customer, Feedback
 from sim.dialogue._sessions import Rules
 from sim.environment import check_arguments, check_keys, seeds_of
 
-__all__ = ["DialogueVectorEnv"]
-
 
 class DialogueVectorEnv(
     DialogueViews, VectorEnv[Observation, npt.NDArray[np.int64], npt.NDArray[Any]]

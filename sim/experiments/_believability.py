@@ -17,17 +17,6 @@ from sim.experiments._context import ExperimentContext
 from sim.experiments._figures import Floats, bars, paired, person_figures
 from sim.experiments._protocol import Comparison, Result, Row, TooFew
 
-__all__ = [
-    "NEGATIVES",
-    "Believability",
-    "BelievabilitySettings",
-    "Tasks",
-    "auc_of",
-    "best",
-    "draw_tasks",
-    "outcome_frame",
-]
-
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 

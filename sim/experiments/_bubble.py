@@ -18,8 +18,6 @@ from sim.experiments._protocol import Result, Row, TooFew
 from sim.metrics import Figure
 from sim.recommenders import MaskedRecommender
 
-__all__ = ["Bubble", "BubbleSettings", "genre_figures", "parts_of_rounds", "slopes"]
-
 #: Rows that the recommender is trained on from round to round.
 FEEDBACK = {
     "none": "nothing",

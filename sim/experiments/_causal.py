@@ -16,19 +16,6 @@ from sim.experiments._figures import finish_picture
 from sim.experiments._protocol import Result, Row, TooFew
 from sim.metrics import Figure
 
-__all__ = [
-    "VARIABLES",
-    "Causal",
-    "CausalSettings",
-    "Diagnosis",
-    "Edge",
-    "Graph",
-    "diagnose",
-    "discover",
-    "edges",
-    "item_values",
-]
-
 #: Variables of an item, in the order of columns.
 VARIABLES = ("quality", "ln popularity", "exposure", "views", "rating")
 #: Bumped whenever the same key gives other cells.

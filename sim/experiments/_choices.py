@@ -12,8 +12,6 @@ from sim.agents import Brain
 from sim.experiments._context import ExperimentContext
 from sim.experiments._figures import Floats
 
-__all__ = ["asking_brain", "chosen"]
-
 
 def asking_brain(context: ExperimentContext) -> Brain | None:
     """The first brain of the context whose model can be asked; None without one."""

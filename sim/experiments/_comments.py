@@ -10,8 +10,6 @@ import polars as pl
 
 from sim import Release
 
-__all__ = ["comments_of", "real_comments"]
-
 #: Longest comment that is shown (characters).
 _LONGEST = 300
 _TAG = re.compile(r"<[^<>]{1,200}>")

@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from pipelines.config import Settings
     from sim import Release
 
-__all__ = ["CODE_VERSION", "RECOMMENDERS", "ExperimentContext"]
-
 #: Bumped whenever kept cells of the same key would be others.
 CODE_VERSION = "2"
 #: Recommenders that are visited, as far as their libraries are installed.

@@ -18,8 +18,6 @@ from sim.experiments._protocol import Result, Row, TooFew
 from sim.metrics import Figure, over_seeds
 from sim.recommenders import Recommender
 
-__all__ = ["Cost", "CostSettings", "per_thousand", "price_of"]
-
 #: Seeds of timed visits are those of the context and this: no other run has stored answers to them.
 _APART = 1_000_003
 #: Raised whenever other things are timed.

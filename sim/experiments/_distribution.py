@@ -15,16 +15,6 @@ from sim.experiments._figures import Floats, bars, mean_figure, paired
 from sim.experiments._protocol import Comparison, Result, Row, TooFew
 from sim.metrics import RESAMPLES, Figure, user_weights
 
-__all__ = [
-    "Distribution",
-    "DistributionSettings",
-    "correlation",
-    "likeness_of",
-    "resampled_likeness",
-    "total_variation",
-]
-
-
 #: Meanings of the figures by name.
 _FIGURES = {
     "likeness": "1 less the total variation distance to people's training ratings, 0-1",

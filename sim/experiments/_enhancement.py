@@ -25,8 +25,6 @@ from sim.experiments._protocol import Result, Row, TooFew
 from sim.metrics import ndcg, recall
 from sim.recommenders import MaskedRecommender, Recommender
 
-__all__ = ["ARMS", "Enhancement", "EnhancementSettings", "feedback_arms"]
-
 #: Rows added to the training split by arm.
 ARMS = {
     "origin": "nothing",

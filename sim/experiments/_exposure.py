@@ -37,8 +37,6 @@ from sim.experiments._protocol import Comparison, Result, Row, TooFew
 from sim.metrics import Figure
 from sim.recommenders import MaskedRecommender, Recommender
 
-__all__ = ["Exposure", "ExposureSettings", "Scrolling", "genre_effects"]
-
 _FIGURES = {
     "exposed": "mean rating of films of the exposed genres after the biased pages, less that after "
     "the unbiased ones (1-5)",

@@ -15,18 +15,6 @@ from sim.recommenders import Recommender, open_recommender, with_feedback
 if TYPE_CHECKING:
     from sim.agents import AgentWorld
 
-__all__ = [
-    "Bools",
-    "Floats",
-    "Ints",
-    "drawn",
-    "item_table",
-    "numbers",
-    "rated",
-    "retrained",
-    "shuffled",
-]
-
 Bools = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]

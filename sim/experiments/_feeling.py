@@ -17,8 +17,6 @@ from sim.experiments._held_out import Floats, interval, judged, pairs_of, pooled
 from sim.experiments._protocol import Comparison, Result, Row, TooFew
 from sim.metrics import RESAMPLES, Figure, paired_permutation, user_weights
 
-__all__ = ["Feeling", "FeelingSettings", "rank_correlation", "valence_of"]
-
 #: Meanings of the figures by name.
 _FIGURES = {
     "rho": "Spearman's correlation of rating and VADER's compound valence of the text, -1 to 1",

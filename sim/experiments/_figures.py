@@ -20,8 +20,6 @@ from sim.metrics import (
     user_weights,
 )
 
-__all__ = ["bars", "by_person", "finish_picture", "mean_figure", "paired", "person_figures"]
-
 Floats = npt.NDArray[np.float64]
 
 

@@ -20,8 +20,6 @@ from sim.experiments._held_out import interval, judged, pairs_of, pooled
 from sim.experiments._protocol import Comparison, Result, Row, TooFew
 from sim.metrics import RESAMPLES, Figure, paired_permutation, user_weights
 
-__all__ = ["Hallucination", "HallucinationSettings", "chance_level", "gap_figures"]
-
 #: Meanings of the figures by name.
 _FIGURES = {
     "named": "share of the items one of whose genres is named by the title alone, 0-1",

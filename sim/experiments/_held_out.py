@@ -18,16 +18,6 @@ from sim.environment import split_rows
 from sim.experiments._context import ExperimentContext
 from sim.metrics import RESAMPLES, Figure, user_weights
 
-__all__ = [
-    "ITEMS_OF_MODEL",
-    "held_out_pairs",
-    "interval",
-    "judged",
-    "pairs_of",
-    "pooled",
-    "rated_rows",
-]
-
 #: Test items per person that a brain with a model is asked about at most (count).
 ITEMS_OF_MODEL = 8
 #: Percentiles of a 95 % interval.

@@ -24,8 +24,6 @@ from sim.experiments._held_out import judged, rated_rows
 from sim.experiments._protocol import Comparison, Result, Row, TooFew
 from sim.metrics import Figure
 
-__all__ = ["Judge", "JudgeSettings", "Logs", "can_tell", "equal_lengths", "features"]
-
 #: Meanings of the figures by name.
 _FIGURES = {
     "score": "mean grade of likeness to the real person, 1-5",

@@ -18,8 +18,6 @@ from sim.experiments._held_out import held_out_pairs, interval, judged
 from sim.experiments._protocol import Comparison, Result, Row, TooFew
 from sim.metrics import RESAMPLES, Figure, ndcg, user_weights
 
-__all__ = ["Offline", "OfflineSettings", "agreement", "f1", "likes_exchanged", "tau"]
-
 Ints = npt.NDArray[np.int64]
 #: Meanings of the figures by name.
 _FIGURES = {

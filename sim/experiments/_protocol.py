@@ -12,8 +12,6 @@ from sim.metrics import Figure
 if TYPE_CHECKING:
     from sim.experiments._context import ExperimentContext
 
-__all__ = ["SOURCES", "Comparison", "Experiment", "Result", "Row", "TooFew"]
-
 #: Sources of rows: real users, rules that know nothing or little of the user, brains without and
 #: with a language model, and published figures.
 SOURCES = ("people", "baseline", "statistical", "model", "paper")

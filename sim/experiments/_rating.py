@@ -23,8 +23,6 @@ from sim.experiments._held_out import (
 from sim.experiments._protocol import Comparison, Result, Row, TooFew
 from sim.metrics import Figure, paired_permutation
 
-__all__ = ["Rating", "RatingSettings", "biases", "error_figures"]
-
 #: Meanings of the figures by name.
 _FIGURES = {
     "rmse": "root mean squared error of the ratings given, 0-4",

@@ -8,8 +8,6 @@ from typing import Any
 from pipelines import plugins
 from sim.experiments._protocol import Experiment
 
-__all__ = ["EXPERIMENTS", "experiment_names", "open_experiment"]
-
 #: The project's experiments by name, in the order of reports; imported on first use.
 EXPERIMENTS: dict[str, str] = {
     "believability": "sim.experiments._believability:Believability",

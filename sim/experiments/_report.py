@@ -16,8 +16,6 @@ from sim.agents import ASSUMED_FILE
 from sim.experiments._protocol import Experiment, Result, Row, TooFew
 from sim.metrics import Figure, false_discovery
 
-__all__ = ["Outcome", "comparisons_frame", "markdown", "paper_rows", "rows_frame", "write_report"]
-
 #: Result of an experiment, or why there is none.
 Outcome = Result | TooFew
 

@@ -14,8 +14,6 @@ from sim.experiments._context import ExperimentContext
 from sim.experiments._figures import bars, paired, person_figures
 from sim.experiments._protocol import Comparison, Result, Row, TooFew
 
-__all__ = ["Reviews", "ReviewsSettings", "item_texts"]
-
 #: Meanings of the figures by name.
 _FIGURES = {
     "p_view": "share of the shown items that were watched, 0-1",

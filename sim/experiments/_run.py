@@ -11,8 +11,6 @@ from sim.experiments._protocol import Experiment, TooFew
 from sim.experiments._registry import experiment_names, open_experiment
 from sim.experiments._report import Outcome
 
-__all__ = ["chosen_names", "run_experiments"]
-
 
 def chosen_names(names: Sequence[str]) -> list[str]:
     """Names of experiments, each once; ``all`` stands for all of them.

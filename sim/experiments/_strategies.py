@@ -14,8 +14,6 @@ from sim.experiments._figures import bars, paired, person_figures
 from sim.experiments._protocol import Comparison, Result, Row, TooFew
 from sim.recommenders import Recommender
 
-__all__ = ["Strategies", "StrategiesSettings"]
-
 #: Figures of a visit, and likes of watched items.
 _NAMES = (*FIGURES, "like_of_watched")
 

@@ -24,8 +24,6 @@ from sim.experiments._protocol import Comparison, Result, Row, TooFew
 if TYPE_CHECKING:
     from PIL import Image
 
-__all__ = ["Thumbnails", "ThumbnailsSettings", "blue_tinted", "captions_by_condition"]
-
 #: Meanings of the figures by name.
 _FIGURES = {"watched": "share of the items that were watched, 0-1"}
 #: Posters in the order of the table.

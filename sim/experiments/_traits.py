@@ -17,8 +17,6 @@ from sim.experiments._figures import finish_picture, mean_figure
 from sim.experiments._protocol import Comparison, Result, Row, TooFew
 from sim.metrics import RESAMPLES, Figure, user_weights
 
-__all__ = ["Traits", "TraitsSettings", "group_difference", "overlap", "rarefied"]
-
 #: Figure of each trait, and its tiers from low to high.
 TRAITS = {"activity": "watched", "conformity": "deviation", "diversity": "genres"}
 TIERS = ("low", "medium", "high")

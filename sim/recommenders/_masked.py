@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from sim._release import Release
 
-__all__ = ["MaskedRecommender", "with_feedback"]
-
 Bools = npt.NDArray[np.bool_]
 #: Users whose lists are filtered at once (count): bounds the memory of whole lists.
 _AT_ONCE = 256

@@ -31,8 +31,6 @@ from pipelines.store.locks import PATIENCE, mutex
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["USES", "UnusedReport", "Uses", "files_named", "recorded_uses"]
-
 #: Entry of a manifest's facts: files of recorded keys by cohort (``""`` for a table without).
 USES = "answer_uses"
 

@@ -19,16 +19,6 @@ from pipelines.llm.grammars._parts import (
 if TYPE_CHECKING:
     from guidance._ast import GrammarNode
 
-__all__ = [
-    "EVIDENCE",
-    "FELT",
-    "page_arguments",
-    "page_decision",
-    "page_judgement",
-    "page_reflection",
-    "self_questions",
-]
-
 #: Kinds of feeling.
 FELT = ("bad", "neutral", "good")
 _REASON, _FEELING = TextLimits((1, 1), (8, 90)), TextLimits((1, 1), (4, 60))

@@ -11,8 +11,6 @@ from pipelines.llm.grammars._parts import TextLimits, captured, integer, join, t
 if TYPE_CHECKING:
     from guidance._ast import GrammarNode
 
-__all__ = ["dialogue_action", "dialogue_percentages", "dialogue_text"]
-
 #: As the body of other texts, with the signs that prices and measures need.
 _LETTERS = "[A-Za-z0-9 ,;:'()$%&/+-]"
 _QUESTION, _THOUGHT = TextLimits((1, 1), (8, 140)), TextLimits((1, 2), (8, 200))

@@ -17,8 +17,6 @@ from pipelines.errors import ConfigError, IntegrityError, StoreError
 from pipelines.hints import nearest
 from pipelines.store.files import sha256_of, sync_folder
 
-__all__ = ["ModelFolder", "StoredModel", "storage_errors"]
-
 _RECORD = "_model.json"
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 

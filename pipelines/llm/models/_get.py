@@ -33,8 +33,6 @@ from pipelines.llm.engines.checkpoints import CHECKPOINT_FILES
 from pipelines.llm.models._folder import ModelFolder, StoredModel, check_name, storage_errors
 from pipelines.llm.models._published import PUBLISHED, PublishedModel, Wheel
 
-__all__ = ["Via", "get_model"]
-
 #: Entries of the configuration that name the program or the file, not the model: without them
 #: two machines that convert one file get one digest.
 _INCIDENTAL = (

@@ -7,8 +7,6 @@ from typing import Any
 
 from pipelines.llm.models._folder import StoredModel
 
-__all__ = ["TextScorer"]
-
 #: Tokens of each text that are read (count), and texts per forward pass.
 TOKENS, _BATCH = 128, 8
 

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 from pipelines.llm.engines import Sampling
 
-__all__ = ["PUBLISHED", "PublishedModel", "Wheel"]
-
 
 @dataclass(frozen=True, slots=True)
 class Wheel:

@@ -19,8 +19,6 @@ from pipelines.errors import ConfigError, ContractError
 from pipelines.raters.protocol import Floats, Ints
 from pipelines.scales import SCALES
 
-__all__ = ["Calibration", "fit_calibration", "read_calibration"]
-
 Kind: TypeAlias = Literal["none", "temperature", "isotonic"]
 
 _FOLDS = 5

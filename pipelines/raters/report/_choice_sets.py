@@ -14,8 +14,6 @@ from pipelines.raters.protocol import Floats, Ints, Rater
 from pipelines.raters.statistical import positions
 from pipelines.seeding import combine, hash_ids, uniform
 
-__all__ = ["LEAST_BEST", "choice_set_figures", "consistency", "consistency_markdown"]
-
 #: Best score of a persona in a set below which dialogues skip the set (BIEL, section 4).
 LEAST_BEST = 60.0
 #: Choice sets and replicates (counts; BIEL, section 4), and personas that they are taken for.

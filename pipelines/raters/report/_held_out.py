@@ -22,16 +22,6 @@ from pipelines.raters.statistical import (
 )
 from pipelines.scales import RatingScale, rescale, to_answers
 
-__all__ = [
-    "People",
-    "RaterAnswers",
-    "ask_about",
-    "collect_people",
-    "in_source_units",
-    "persona_rows",
-    "time_split",
-]
-
 Table: TypeAlias = pl.DataFrame | pl.LazyFrame
 
 #: Pairs that a rater is asked at once (count); whole users.

@@ -16,17 +16,6 @@ from pipelines.errors import ContractError
 from pipelines.raters.protocol import Floats, Ints
 from pipelines.scales import RatingScale, to_answers
 
-__all__ = [
-    "BINS",
-    "CUT",
-    "HeldOut",
-    "Predictions",
-    "evaluate",
-    "paired_difference",
-    "paired_loss_difference",
-    "reliability",
-]
-
 #: Bins of confidence, of equal width (Guo et al. 2017, section 2).
 BINS = 10
 #: Length of the ranked list in NDCG@10.

@@ -15,27 +15,6 @@ import numpy as np
 from pipelines.raters.protocol import Floats, Ints
 from pipelines.raters.statistical import component_sums, components, other_mean_surplus
 
-__all__ = [
-    "Drawn",
-    "Headroom",
-    "Lists",
-    "VarianceShares",
-    "genre_correlation",
-    "genre_gap",
-    "headroom",
-    "headroom_by_person",
-    "histogram_similarity",
-    "ks_distance",
-    "liked_gap",
-    "moments",
-    "popularity_slope",
-    "split_half",
-    "split_half_covariance",
-    "taste_shares",
-    "user_moments",
-    "variance_shares",
-]
-
 #: Raters are put into at most this many groups, drawn with replacement as wholes (count).
 _BLOCKS = 1_000
 #: Ratings of an item above which its pairs of ratings count for less (set by hand).

@@ -32,19 +32,6 @@ from pipelines.raters.statistical import StatisticalRater, genre_matrix, stated_
 from pipelines.scales import RatingScale, coarser, rescale, scale_named
 from pipelines.seeding import combine, hash_ids
 
-__all__ = [
-    "COMPARED",
-    "MIN_PERSONAS",
-    "MIN_RATINGS",
-    "MIN_USERS",
-    "POPULATION_FIGURES",
-    "PopulationReport",
-    "population_markdown",
-    "population_pictures",
-    "population_report",
-    "population_rows",
-]
-
 #: Figures by name: what they are called, and their unit.
 POPULATION_FIGURES: dict[str, tuple[str, str]] = {
     "item_person_share": ("item x person share of the variance", "share"),

@@ -21,8 +21,6 @@ from pipelines.raters.report._held_out import People
 from pipelines.raters.report._metrics import Predictions
 from pipelines.raters.statistical import HumanRows, genre_matrix
 
-__all__ = ["BASELINES", "BIAS", "COLD_BASELINES", "VOTES", "predict_baseline"]
-
 #: The baseline that others are compared with, pair by pair.
 BIAS = "user+item bias"
 #: Pseudo-ratings that users' and items' biases are shrunk with: best on the validation ratings of

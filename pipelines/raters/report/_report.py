@@ -32,8 +32,6 @@ from pipelines.raters.report._predictors import (
 from pipelines.raters.statistical import StatisticalRater, fit_statistical
 from pipelines.scales import RatingScale
 
-__all__ = ["CONTEXT", "SPLITS", "RaterReport", "rater_report", "reliability_plot", "whole_report"]
-
 #: Published results, for comparison.
 CONTEXT = (
     "For context, not measured here: others report, on MovieLens 1M's test ratings, RMSE 1.096 for "

@@ -20,8 +20,6 @@ from pipelines.raters.statistical import MeanRater, RandomRater, source_scale
 from pipelines.scales import RatingScale, coarser, to_answers
 from pipelines.seeding import hash_ids
 
-__all__ = ["quality_summary", "similarity"]
-
 #: Users are put into at most this many groups, drawn with replacement as wholes (count).
 _BLOCKS = 1_000
 #: Standard errors to either side in a 95 % interval.

@@ -26,19 +26,6 @@ from pipelines.raters.statistical._components import component_sums, components,
 from pipelines.raters.statistical._tastes import TasteModel
 from pipelines.seeding import U64, uniform
 
-__all__ = [
-    "Conditioner",
-    "PersonaTastes",
-    "Prior",
-    "StatementModel",
-    "drawn_covariance",
-    "fit_statements",
-    "genre_contrasts",
-    "packaged_prior",
-    "pooled_covariance",
-    "stated_genres",
-]
-
 #: Genres that a person of the data set states at most: those with the largest and the smallest
 #: shrunken surplus (counts, about as many as personas state).
 MAX_LIKES, MAX_DISLIKES = 4, 2

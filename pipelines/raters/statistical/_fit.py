@@ -40,8 +40,6 @@ from pipelines.raters.statistical._rater import StatisticalRater, width_of
 from pipelines.raters.statistical._tastes import TasteModel, Tastes, fit_tastes, genre_beliefs
 from pipelines.scales import RatingScale, scale_named, to_answers
 
-__all__ = ["fit_rater", "fit_statistical"]
-
 #: Ratings that the rater is fitted on at most (count); whole users, chosen by hash.
 MAX_FIT_ROWS = 300_000
 #: Users whose tastes the covariance is fitted on at most (count).

@@ -25,8 +25,6 @@ from pipelines.raters.protocol import OK, Floats, Ints, RatingBatch, all_pairs
 from pipelines.scales import RatingScale
 from pipelines.seeding import combine, hash_ids, uniform
 
-__all__ = ["SPREAD", "ChoiceSets", "FacetRater", "TextRater", "WordsRater", "around"]
-
 #: Standard deviation of each distribution (points of 100): that of a model's scores over three
 #: replicates is 4.1 (BIEL, section 4).
 SPREAD = 4.0

@@ -11,8 +11,6 @@ import platform
 
 import torch
 
-__all__ = ["PackedLinear", "can_pack", "pack_linear_layers"]
-
 
 class PackedLinear(torch.nn.Module):
     """A linear layer for inference in float32, equal to the given one but for the order of sums."""
