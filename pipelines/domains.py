@@ -36,7 +36,7 @@ class Domain:
         return tuple(d for d in PUBLISHED if d.startswith(f"{self.name}."))
 
     def cohort(self, default: str) -> str:
-        """Its standing cohort: the configured one for the movies, else one of its own name."""
+        """Its default cohort: the configured one for the movies, else one of its own name."""
         return default if self.name == "movies" else self.name
 
 

@@ -239,7 +239,7 @@ def _fetch_once(client: httpx.Client, part: _Part, progress: Progress) -> None:
 
 
 def _length_of(response: httpx.Response) -> int | None:
-    """The file's length as a 416 answer tells it (``bytes */123``)."""
+    """The file's length in a 416 answer (``bytes */123``)."""
     length = response.headers.get("Content-Range", "").rpartition("/")[2]
     return int(length) if length.isdigit() else None
 

@@ -15,8 +15,8 @@
 └── ``AnswerError``     one row of a model run: truncated, invalid, refused (exit 7)
 
 A row fault is a listed, counted row; a run fault is one of these. The text of each is one
-line: what happened, where, and what to do. ``permanent`` says that trying again without a
-change cannot help: no retry mechanism may retry such a fault.
+line: what happened, where, and what to do. ``permanent`` marks faults that trying again without a
+change cannot help: no retry mechanism may retry them.
 """
 
 from __future__ import annotations

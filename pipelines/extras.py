@@ -18,7 +18,7 @@ _DISTRIBUTIONS = {
     "yaml": "pyyaml",
 }
 
-#: Extras that only join others, or that nobody runs the program with.
+#: Extras that only join others, or that are not for running the program.
 _JOINED = frozenset({"all", "dev", "ui"})
 
 

@@ -55,7 +55,7 @@ def png(figure: Figure) -> bytes:
 
 
 def empty(title: str) -> bytes:
-    """A figure that says there is nothing to draw."""
+    """A figure with a note that there is nothing to draw."""
     figure, axes = canvas(title, "", "")
     axes.text(0.5, 0.5, "no rows", ha="center", va="center", fontsize=_LABEL)
     axes.set_xticks([])

@@ -21,7 +21,7 @@ def scratch_errors(folder: Path) -> Iterator[None]:
     try:
         yield
     except duckdb.OutOfMemoryException as error:
-        # DuckDB says this of memory and of its spill folder alike.
+        # DuckDB uses this message for memory and for its spill folder alike.
         raise _full(folder, error, "raise runtime.memory_limit_mb or free disk space") from None
     except (OSError, pl.exceptions.ComputeError, duckdb.IOException) as error:
         raise _full(folder, error, "is the disk full?") from None

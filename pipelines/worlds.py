@@ -35,7 +35,7 @@ def prepare_world(
     Parameters
     ----------
     settings
-        ``world`` says which; ``runtime.home`` says where to.
+        ``world`` selects the files, ``runtime.home`` the folder.
     progress
         Called with (stage, done, total or None).
     base_url

@@ -27,7 +27,7 @@ CASE_TABLES: dict[str, tuple[str, ...]] = {
     "series_cases": (".series", "items", "item_stats", "personas", "interactions"),
     "human_cases": ("interactions", "splits", "items"),
 }
-#: Checks of each case table: name to what it says.
+#: Checks of each case table: name to description.
 CHECKS: dict[str, dict[str, str]] = {
     "personas": {"pronouns_match": "No description uses wrong pronouns for the persona."},
     "item_sets": {"items_are_known": "Every item is in the domain's catalogue."},

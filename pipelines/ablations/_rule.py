@@ -31,7 +31,7 @@ class CaseRule:
     #: Independent draws of users, histories and people's ratings (count).
     draws: int = 5
     #: Training ratings that an item needs to be asked about in the tests of hand-made personas
-    #: (count): of what nobody rated, nobody can say how well known it is.
+    #: (count): the popularity of an unrated item is unknown.
     least_ratings: int = 3
     #: Of all draws.
     seed: int = 0

@@ -65,7 +65,7 @@ def read_posters(folder: Path, items: Sequence[str]) -> Iterator[Poster]:
 
 
 def read_image(data: bytes) -> Image.Image | str:
-    """The picture in a file as RGB, or the status that says why there is none.
+    """The picture in a file as RGB, or the status if there is none.
 
     >>> read_image(b"no picture")
     'corrupt'

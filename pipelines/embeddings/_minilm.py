@@ -1,7 +1,7 @@
 """The bundled encoder in NumPy: a text's vector depends on the text alone.
 
-Torch's matrix product takes other kernels on processors of other makers, whatever it is told, and
-its rounding depends on the texts of the same batch (decision 17).
+Torch's matrix product selects its kernels by the processor's maker, whatever its settings, and its
+rounding depends on the texts of the same batch (decision 17).
 """
 
 from __future__ import annotations

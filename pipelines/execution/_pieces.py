@@ -31,7 +31,7 @@ def run_pieces(
     Yields
     ------
     Done
-        The results, in the order in which they came.
+        The results, in the order of arrival.
 
     Raises
     ------

@@ -179,7 +179,7 @@ class RayExecutor:
 
 
 def _connect(address: str) -> None:
-    """Raise an OSError where nobody listens: Ray would try for minutes, and then without end."""
+    """Raise an OSError at a closed port: Ray would try for minutes, and then without end."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if port.isdecimal():
         socket.create_connection((host, int(port)), _ANSWER).close()

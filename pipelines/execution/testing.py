@@ -15,7 +15,7 @@ __all__ = ["ExecutorContract", "Squares"]
 
 
 class Squares:
-    """Squares numbers into a folder, and fails where it is told to.
+    """Squares numbers into a folder, and fails at the given numbers.
 
     ``fails`` are numbers by kind: ``permanent`` and ``always`` (a temporary fault in each round),
     or ``once`` (a temporary fault the first time).
@@ -67,7 +67,7 @@ class ExecutorContract:
     def test_a_temporary_fault_leaves_the_other_pieces(
         self, executor: Executor, pieces: list[Piece], tmp_path: Path
     ) -> None:
-        """A temporary fault is told with its piece; the others are done."""
+        """A temporary fault is reported with its piece; the others are done."""
         work = Squares(tmp_path, always=3)
         done = {d.piece.number: d for d in executor.map(work, pieces, lambda _: None)}
         assert isinstance(done[3].fault, LockedError)

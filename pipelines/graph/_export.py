@@ -115,7 +115,7 @@ def subgraph(
     ``node`` is an item, a user or any other node; ``items`` (``item_id``, ``title``) gives labels.
     Edges are followed in either direction over ``hops`` (at least 1), node types in ``without`` are
     left out. Of a hop that does not fit ``max_nodes``, those with the most edges to what was taken
-    before come first, then by id; the graph says ``truncated``.
+    before come first, then by id; the graph is marked ``truncated``.
 
     Returns
     -------

@@ -261,7 +261,7 @@ class Neighbour:
     item_id: str
     title: str
     year: int | None
-    #: On the memory's scale; None if nobody in the graph rated it.
+    #: On the memory's scale; None for an unrated item.
     rating: float | None
     #: ``own``: the user's own; ``others``: the mean of everybody else's; None: no rating.
     rating_of: RatingOf | None
@@ -542,7 +542,7 @@ class GraphMemory:
     def _ratings_of(
         self, readers: Sequence[Reader], reader_of: Codes, items: Codes
     ) -> tuple[Floats, npt.NDArray[np.bool_]]:
-        """Ratings of pairs, and whether they are the reader's own; NaN if nobody rated it."""
+        """Ratings of pairs, and whether they are the reader's own; NaN for unrated items."""
         known = self._ratings
         out = np.full(len(items), np.nan)
         np.divide(known.sums[items], known.counts[items], out=out, where=known.counts[items] > 0)

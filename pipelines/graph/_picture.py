@@ -25,7 +25,7 @@ _OTHERS, _USER, _COSINE = "#999999", "#444444", "#BBBBBB"
 def sample_item(
     triples: pl.DataFrame | pl.LazyFrame, items: pl.DataFrame, *, relation: str = "rated-by"
 ) -> str:
-    """The item to show when nobody asked for one: the one with the most raters, ties by id.
+    """Default item to show: the one with the most raters, ties by id.
 
     The first of ``items`` is taken if nothing was rated.
     """

@@ -275,7 +275,7 @@ class Neighbours:
     items: Codes
     #: See :class:`Parts`; NaN where there is no neighbour, as in all the other arrays.
     score: Vector
-    #: On the memory's scale; NaN if nobody in the graph rated it.
+    #: On the memory's scale; NaN for an unrated item.
     rating: Vector
     #: Whether the rating is the user's own, not the mean of everybody else's.
     own: npt.NDArray[np.bool_]

@@ -60,7 +60,7 @@ def draw_cases(
     A failed answer is no reply: its pair is not asked about. Explanations are kept only if
     every rater gave one for every drawn pair, and dropped otherwise: a reply without one among
     others that have one would give its rater away. (The control has none, unless the caller
-    puts in one: so without a model to write it, nobody's explanation is shown.)
+    puts in one: without a model to write it, no explanation is shown.)
 
     Parameters
     ----------

@@ -50,7 +50,7 @@ class Questionnaire:
 def export_questionnaire(
     cases: Sequence[Case], folder: Path, *, judges: int = 1, seed: int = 0
 ) -> Questionnaire:
-    """Write questionnaires in which no reply tells whose it is.
+    """Write questionnaires that hide the raters of the replies.
 
     Every judge gets every reply once, in an order of their own; the names of entries are hashes
     that differ between judges. Pages hold no address and load nothing: a judge opens one in a

@@ -55,8 +55,8 @@ def match_users(
     ConfigError
         If there is no user or candidate to be asked for, or a user has no training interaction.
     ContractError
-        If a user has no traits, nobody is there to be compared with, or a plug-in's answer is not
-        what the protocol says.
+        If a user has no traits, there is no other user to compare with, or a plug-in's answer
+        breaks the protocol.
     """
     if settings.candidates < 1:
         raise ConfigError(

@@ -101,7 +101,7 @@ def personality_report(
     SourceError
         If a file is missing or broken.
     ContractError
-        If nobody of the file has rated a known film.
+        If no person of the file has rated a known film.
     """
     known = read_personality(path)
     people = known.traits

@@ -154,7 +154,7 @@ def _interval(values: Floats) -> Interval:
 def bootstrapped(values: Floats, *, seed: int = 0) -> Interval:
     """The mean of one value per person, with its interval.
 
-    Raises :class:`ContractError` if there is nobody.
+    Raises :class:`ContractError` if there is no person.
     """
     if not len(values):
         raise ContractError("there are no people to average over", where="bootstrap")

@@ -28,8 +28,8 @@ def draw_trials(
     """Lists that the candidates of each user are scored on.
 
     Own lists are drawn one by one from all interactions of the user and may overlap. The other
-    users are drawn from everybody with a training interaction; each has one list, whoever it is
-    compared with. ``users`` are ascending numbers of shape (n,); ``subsets`` (the paper's j),
+    users are drawn from everybody with a training interaction; each has one list for all
+    comparisons. ``users`` are ascending numbers of shape (n,); ``subsets`` (the paper's j),
     ``size`` and ``others`` count own lists, interactions of a list and other users.
 
     Raises

@@ -84,7 +84,7 @@ class StatisticalMatcher:
     def _fitted(self, name: str, folds: int) -> _Attribute | None:
         history, values = self._history, self._history.stated[name]
         known = np.flatnonzero(values >= 0)
-        # With fewer users than folds there is nobody left to choose kappa on.
+        # With fewer users than folds no user is left to choose kappa on.
         if len(known) < 2 * folds:
             return None
         counts = [self._counts(values, self._fold == fold, name) for fold in range(folds)]

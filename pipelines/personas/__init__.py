@@ -1,7 +1,7 @@
 """Synthetic users: attributes sampled from stated distributions, described by a writer.
 
-The default writer, `statistical`, combines phrases of our own; it needs no model and says so in
-the ``writer`` column.
+The default writer, `statistical`, combines phrases of our own and needs no model; the ``writer``
+column has its name.
 
 >>> from pipelines.config import PersonaSettings
 >>> one = generate(PersonaSettings(), start=3, count=1)

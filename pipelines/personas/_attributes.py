@@ -4,9 +4,8 @@ SUBER, section 4 and appendix A.1: age from the US age distribution, hobby by ag
 in its second dataset, from the shares of favourable opinions in the US. Departures: genres and
 traits of rating are drawn jointly, given gender and age (:mod:`pipelines.personas._joint`); jobs
 have the census' frequencies by gender and age, with students and people without work; names fit
-gender and year of birth; children's hobbies fit the age, and nobody has an opinion of a genre
-before the age that the list states (such an opinion is dropped, not turned round): no horror films
-before 13.
+gender and year of birth; children's hobbies fit the age, and opinions of a genre begin at the age
+that the list states (earlier ones are dropped, not turned round): no horror films before 13.
 """
 
 from __future__ import annotations

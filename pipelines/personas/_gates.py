@@ -1,4 +1,4 @@
-"""Gates on written texts: what tells a description of a person from noise.
+"""Gates on written texts: rules that separate descriptions of people from noise.
 
 Every gate is a rule that a reader would apply, with a bound that was set on model-written and
 statistical texts (`benchmarks/personas/text_gates.py`). A text has no fault, or is not used.

@@ -29,7 +29,7 @@ def generate(
 ) -> pl.DataFrame:
     """Personas `start` to `start + count - 1` of a cohort.
 
-    Tastes are in the domain that the first word of the cohort's name says, else in that of the
+    Tastes are in the domain that is the first word of the cohort's name, else in that of the
     settings. Persona n depends on (seed, cohort name, domain, n) only, so a cohort is the same
     whatever the batch size or the number of workers. The cohort's name and the writer, if given,
     replace those of the settings.

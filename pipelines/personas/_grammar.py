@@ -1,7 +1,7 @@
 """The statistical writer: a combinatorial grammar over a persona's attributes.
 
 The phrases are in `data/grammar.yaml` and `data/domains/`, all of our own wording. Every
-description says age, occupation, hobby and every liked and disliked genre, with reasons, and what
+description states age, occupation, hobby and every liked and disliked genre, with reasons, and what
 this person looks for in a film, book or game, and how it rates if not as most people do, in four to
 eight sentences of the third person. The choice of phrases hangs on the row's `text_seed` alone.
 """

@@ -1,4 +1,4 @@
-"""The packaged lists that personas are sampled from; `data/SOURCES.md` says where each is from."""
+"""The packaged lists that personas are sampled from; their sources are in `data/SOURCES.md`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Ints = npt.NDArray[np.int64]
 #: Ages (years) that a persona can have.
 MIN_AGE, MAX_AGE = 4, 94
 #: First age (years) with a job, and from which people without one are retired (set by hand: the
-#: census says who is not in the labor force, not why).
+#: census has who is not in the labor force, not why).
 WORKING_AGE, RETIREMENT_AGE = 18, 60
 #: Genres that a persona has an opinion of, on average (set by hand: with an opinion of each,
 #: everybody would like nine film genres of twelve).
@@ -229,7 +229,7 @@ class _Rows:
         return part
 
     def texts(self, column: str) -> list[str]:
-        """A column, every value of which says something."""
+        """A column without empty values."""
         values = [(row.get(column) or "").strip() for row in self.rows]
         if not all(values):
             line = values.index("") + 2

@@ -43,7 +43,7 @@ class ModelReader(Asking):
 
     One closed choice (`Choice`) per genre that the text names, one each for leniency and manner. An
     answer that failed, or of a probability below one half, reads as nothing. The domain, `movies`,
-    `books` or `games`, says how genres are called.
+    `books` or `games`, selects the names of genres.
 
     >>> from pipelines.llm.engines.scripted import ScriptedEngine
     >>> def rule(request):

@@ -300,7 +300,7 @@ class ModelWriter(Asking):
         settled = self._settings.genres == "sampled"
 
         def named(tastes: Sequence[str]) -> list[str]:
-            # A shopper's taste is the value of a facet (`material:wood`), which nobody says.
+            # A shopper's taste is the value of a facet (`material:wood`), which no text contains.
             if row["domain"] != "products":
                 return list(tastes)
             return [genre_phrase(taste, "products") for taste in tastes]

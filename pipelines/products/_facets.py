@@ -217,7 +217,7 @@ def _words(of_set: pl.DataFrame, words: pl.DataFrame) -> pl.DataFrame:
     )
     counted = (
         met.group_by("category_id", "word")
-        # The sum of products' keys tells sets of products apart.
+        # The sum of products' keys identifies a set of products.
         .agg(pl.len().alias("products"), pl.col("size").first(), members=pl.col("key").sum())
         .filter(pl.col("products").is_between(MIN_PRODUCTS, pl.col("size") - MIN_PRODUCTS))
         .with_columns(word=pl.col("word").cast(pl.String))

@@ -54,7 +54,7 @@ def choice_set_items(
 
     All products of a set are shown, or ``size`` of them drawn by a hash of (seed, product), in the
     order of the draw. The draw of a set and of one below it agree on the products of both. Of sets
-    that show the same products the deepest is kept: its name says most of them, and an episode in
+    that show the same products the deepest is kept: its name describes them best, and an episode in
     the other would repeat it. Sets below one topmost set share its split (80 % train, 20 % test, by
     a hash of its id), so that no product is in both. From five topmost sets on neither split is
     empty: the one whose draw is nearest is moved there.

@@ -17,7 +17,7 @@ from pipelines.prompts._subjects import Row, person_lines, subject_of
 from pipelines.prompts._templates import one_line, render_template, template_digest
 from pipelines.scales import SCALES
 
-#: Bumped with every change of wording; the digest of the templates says the same to machines.
+#: Bumped with every change of wording; the digest of the templates changes with it.
 AGENT_PROMPT_VERSION = "2"
 _QUESTIONS = (
     "arguments",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pipelines.llm.engines import Image, Message
 from pipelines.prompts._templates import render_template, template_digest
 
-#: Bumped with every change of wording; the digest of the templates says the same to machines.
+#: Bumped with every change of wording; the digest of the templates changes with it.
 CAPTION_PROMPT_VERSION = "1"
 _TEMPLATES = ("caption_system", "caption_user")
 

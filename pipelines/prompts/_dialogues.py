@@ -15,7 +15,7 @@ from pipelines.errors import ConfigError
 from pipelines.llm.engines import Message
 from pipelines.prompts._templates import one_line, render_template, template_digest
 
-#: Bumped with every change of wording; the digest of the templates says the same to machines.
+#: Bumped with every change of wording; the digest of the templates changes with it.
 DIALOGUE_PROMPT_VERSION = "8"
 _TEMPLATES = tuple(
     f"dialogue_{name}"

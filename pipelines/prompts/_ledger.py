@@ -1,6 +1,6 @@
 """The ledger: a rating prompt whose history lines and question have one form.
 
-Each line says what an item is and what others think of it, then the person's rating, so that a
+Each line has facts of an item and others' ratings of it, then the person's rating, so that a
 causal model learns a rating from every line of a text. Behind it stands how far the person's
 ratings up to there lie above those of others. The question is a line without
 its rating. Facts and their treatment are those of the letter (:mod:`pipelines.prompts._ratings`).
@@ -87,9 +87,9 @@ def surplus_text(surplus: float) -> str:
 def ledger_person(persona: Row, lines: list[tuple[str, str, str]]) -> str:
     """Facts about a persona, then rated lines, one a line.
 
-    A line is what :func:`ledger_item` says, the rating, and what :func:`surpluses` says.
+    A line has the text of :func:`ledger_item`, the rating, and the text of :func:`surpluses`.
     """
-    # A name that nobody gave tells nothing.
+    # A generated name carries no information.
     facts = person_lines(persona)[0 if persona.get("name") else 1 :]
     rows = [f"{label}: {_value(text)}" for label, text in facts]
     return "\n".join(rows + [f"{line} {ARROW} {rating}{after}" for line, rating, after in lines])

@@ -15,7 +15,7 @@ from pipelines.prompts._subjects import Row, Subject, subject_of
 from pipelines.prompts._templates import one_line, render_template, template_digest
 from pipelines.scales import SCALES
 
-#: Bumped with every change of wording; the digest of the templates says the same to machines.
+#: Bumped with every change of wording; the digest of the templates changes with it.
 MATCHING_PROMPT_VERSION = "1"
 _TEMPLATES = tuple(f"matching_{n}" for n in ("system", "history", "taste", "persona", "rate"))
 _LEVELS = {1: "low", 2: "medium", 3: "high"}

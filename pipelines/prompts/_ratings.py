@@ -221,7 +221,7 @@ EXAMPLES: dict[str, tuple[Example, Example]] = {
 
 
 def scale_report(tokenizer: Any, scale: RatingScale, context: str | None = None) -> ScaleReading:
-    """Which answers are one token for a model, and which are scored as sequences.
+    """Answers that are one token for a model, and those that are scored as sequences.
 
     ``context`` stands before the answer (default: the rating prompt's own last words). EngineError
     if the tokenizer can't tell two answers apart.
@@ -232,7 +232,7 @@ def scale_report(tokenizer: Any, scale: RatingScale, context: str | None = None)
     return read_scale(tokenizer, rating_options(scale), before)
 
 
-#: Bumped with every change of wording; the digest says the same to machines.
+#: Bumped with every change of wording; the digest changes with it.
 RATING_PROMPT_VERSION = "1"
 _TEMPLATES = (
     "rating_system",
@@ -356,7 +356,7 @@ def person_block(persona: Row, past: Sequence[Past], style: PromptStyle) -> str:
         texts = style.scale.texts
         return render_template(
             "rating_plain_person",
-            # An unknown name says nothing.
+            # An unknown name carries no information.
             facts=lines if persona.get("name") else lines[1:],
             past=shown,
             who=pronouns.subject,
@@ -526,7 +526,7 @@ def _conversation(
     ask: str,
 ) -> tuple[Message, ...]:
     blocks = (_person(persona, past, style, person), _item(item, style, mean), ask)
-    # Of a person of whom nothing is known a plain prompt says nothing.
+    # A plain prompt has no line on a person of whom nothing is known.
     text = "\n\n".join(block for block in blocks if block)
     opened = _opening(style)
     if not style.system_role and len(opened) == 1 and opened[0].role == "user":

@@ -33,7 +33,7 @@ def dataset_card(
     summary: Mapping[str, Any],
     settings: Settings,
 ) -> str:
-    """Markdown that says what a release is, how it was made, how good it is and on what terms.
+    """Markdown card of a release: contents, origin, quality and terms.
 
     Only identity sections of the settings are shown: no path, no secret, nothing of the machine,
     and no times. The release's version is not in it, because it follows from what is released.

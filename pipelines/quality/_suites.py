@@ -11,7 +11,7 @@ import yaml
 from pipelines.quality._drift import drift_expectations
 from pipelines.quality._spec import Expectation, Fact, Setting
 
-#: Name of the record that says a version passed its pandera contract.
+#: Name of the record of a version that passed its pandera contract.
 CONTRACT_CHECK = "contract"
 
 _COLUMN_KIND, _TABLE_KIND = "ExpectColumnValuesToBeBetween", "ExpectTableRowCountToBeBetween"

@@ -51,7 +51,7 @@ FOREIGN = {
 #: Reasons that apply to texts written here only.
 OURS = ("leaked instruction", "markup")
 
-#: Words by which a sentence says that its subject is not liked.
+#: Words of dislike in a sentence.
 AVERSION = (
     r"(?i)\b(avoids?|dislikes?|hates?|loathes?|detests?|despises?|bored by|tired of"
     r"|can(?:no|'|’)t stand|has no (?:patience|time|love) for|stays? away from|can do without"
@@ -73,7 +73,7 @@ SPELLINGS = {
 
 
 def _sampled(evidence: Evidence) -> pl.LazyFrame:
-    """The personas that were drawn here; all others follow nobody's targets."""
+    """The personas that were drawn here; all others follow no targets."""
     return evidence.snapshot.scan().filter(pl.col("origin") == "sampled")
 
 
@@ -291,7 +291,7 @@ def _joint_shares(evidence: Evidence) -> View:
 
 
 def _chosen_by_model(evidence: Evidence) -> list[str]:
-    """Cohorts whose genres were left to the model: they follow nobody's shares."""
+    """Cohorts whose genres were left to the model: they follow no targets."""
     cohorts = evidence.snapshot.manifest.config.get("cohorts") or {}
     return sorted(name for name, facts in cohorts.items() if facts.get("genres") == "model")
 

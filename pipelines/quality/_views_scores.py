@@ -49,8 +49,8 @@ def _cohort() -> pl.Expr:
 def _planned_personas(evidence: Evidence) -> View:
     """One row per persona without a planned pair.
 
-    Demanded are all personas of every cohort that is planned at all, and of the standing cohort
-    of the domain.
+    Required are all personas of every cohort that is planned at all, and of the domain's default
+    cohort.
     """
     personas = evidence.needed(evidence.sibling_name("personas"))
     key, default = "persona_id", evidence.settings.personas.domain
@@ -153,7 +153,7 @@ def _answers(evidence: Evidence) -> View:
     """One row per cohort and rating with its share of the cohort's scored pairs.
 
     The most probable rating is counted. Where more people than the bound allows give one
-    and the same rating (a store of thumbs up), it says nothing: for a rater that is right about
+    and the same rating (a store of thumbs up), it is no evidence: for a rater that is right about
     everyone it is that rating, too. There sampled ratings are counted, against a bound midway
     between the people's share and all.
     """

@@ -40,7 +40,7 @@ NEAREST, NEGATIVES = 30, 4
 MIN_PEOPLE, MIN_SETS = 50, 500
 #: Training interactions that are fitted on at most (count): whole people, chosen by hash.
 MAX_ROWS = 300_000
-#: Earlier share of a person's training interactions that tells its taste.
+#: Earlier share of a person's training interactions, which its taste is taken from.
 _PROFILE_SHARE = 0.7
 #: Pseudo-people of whom half an item's prior share watched it (count).
 _PSEUDO = 1.0

@@ -134,9 +134,9 @@ def prompt_examples(
 ) -> list[dict[str, Any]]:
     """A few prompts (``count`` per model) with their scores; empty for raters without prompts.
 
-    Which of ``scores`` (rows of `preference_scores`), :func:`example_pairs` says. Rows ``model,
-    persona_id, item_id, prompt`` (messages in order), ``status, probabilities, expected, note``,
-    ready for JSON.
+    They are those that :func:`example_pairs` selects of ``scores`` (rows of `preference_scores`).
+    Rows ``model, persona_id, item_id, prompt`` (messages in order), ``status, probabilities,
+    expected, note``, ready for JSON.
     """
     few = example_pairs(scores, count=count, seed=seed)
     return [

@@ -43,9 +43,9 @@ def plan_pairs(
     Above ``max_pairs`` every persona gets the same number of items. With ``plan: stratified`` they
     are a third of each popularity stratum (the tenth of items rated most, the next three tenths,
     the rest); what a small stratum can't fill goes to the next. With ``plan: exposure`` they are
-    drawn with probabilities proportional to the persona's exposure, but at most 1. Which items is
-    decided by hashes of (persona, item, seed), so that another persona in the cohort changes
-    nobody's plan but by the share.
+    drawn with probabilities proportional to the persona's exposure, but at most 1. Items are drawn
+    by hashes of (persona, item, seed), so that another persona in the cohort changes the plans of
+    the others by the share only.
 
     Parameters
     ----------

@@ -28,8 +28,8 @@ class ReplayRater:
     """Answers from a table of `preference_scores`; needs no model.
 
     Histories are ignored: a stored score stands for the history that it was made with. A pair that
-    is not stored is `invalid` and its note says so. ``rater`` names whose scores, if the table
-    holds several raters' (else ConfigError). ContractError if the table is on several scales, holds
+    is not stored is `invalid`, with a note. ``rater`` selects the scores if the table holds several
+    raters' (else ConfigError). ContractError if the table is on several scales, holds
     a pair twice or a distribution of the wrong length.
     """
 

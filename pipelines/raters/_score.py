@@ -47,9 +47,9 @@ def score_pairs(
     batch
         Pairs per frame (count).
     explain
-        Share of the pairs of which a rater that can write texts also says why it gives the most
-        probable rating, in a call of its own; drawn per pair. A text that can't be had is null,
-        with a note: the rating stands.
+        Share of the pairs for which a rater that can write texts also explains the most probable
+        rating, in a call of its own; drawn per pair. A text that can't be had is null, with a
+        note: the rating stands.
     progress
         Called with the pairs done and the pairs of the plan.
 

@@ -223,7 +223,7 @@ class Shards:
                 self._take(result)
                 self._judge(self.statuses, error_budget)
                 if self.scored - before > done:
-                    # A worker tells nothing before the end of a piece.
+                    # A worker reports at the end of a piece only.
                     advance(self.scored - before - done)
         finally:
             self.seconds += time.perf_counter() - began

@@ -66,7 +66,7 @@ class Facts:
     #: Categories by column; for items the mean of each numeric column and of ``rating``.
     values: Mapping[str, Any]
     #: Mean text vector (dimension,) and principal axes (dimension, components); of size 0 if the
-    #: teacher's table came without vectors.
+    #: teacher's table has no vectors.
     centre: Floats
     components: Floats
     #: Standardisation of the columns, each of shape (columns,).
@@ -293,7 +293,7 @@ class SurrogateModel:
         return int(self.items.factors.shape[1]) - 1
 
     def beats_floor(self, kind: str) -> bool:
-        """True if a kind's RMSE is below its floor's, with the 95 % interval of the difference."""
+        """Whether a kind's RMSE is below its baseline's, with the difference's 95 % interval."""
         rows = self.metadata.get("fidelity", ())
         found = [r for r in rows if (r["kind"], r["figure"]) == (kind, "rmse")]
         return bool(found) and found[0]["difference_high"] < 0
@@ -524,7 +524,7 @@ class BoundSurrogate(BoundRater):
     """A surrogate over fixed personas and items.
 
     ``below_floor`` names the kinds of pairs among them on which it is not shown to be better than a
-    floor.
+    baseline.
     """
 
     def __init__(

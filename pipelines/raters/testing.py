@@ -22,7 +22,7 @@ __all__ = ["RaterContract", "contract_items", "contract_personas"]
 
 
 def contract_personas() -> pl.DataFrame:
-    """Three personas: one with tastes, one without dislikes, one nobody has embedded."""
+    """Three personas: one with tastes, one without dislikes, one without a vector."""
     return pl.DataFrame(
         {
             "persona_id": [f"persona:contract:{n}" for n in range(3)],

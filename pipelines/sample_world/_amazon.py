@@ -273,7 +273,7 @@ def meta_2023(ware: Ware, dice: Dice, ratings: Sequence[int]) -> dict[str, Any]:
 def draw_reviews(
     dice: Dice, edition: str, wares: Sequence[Ware], users: int, count: int, seed: int, pool: str
 ) -> list[Review]:
-    """Draw reviews of an edition, by user and time; nobody reviews a ware twice.
+    """Draw reviews of an edition, by user and time; no user reviews a ware twice.
 
     Stars come from the ware's quality, the reviewer's mood and taste, and chance. At most
     ``count`` reviews are written; fewer where reviewers have run out of wares. ``pool`` sets the

@@ -77,7 +77,7 @@ def weights_and_quality(
     first = {series: i for i, series, later in in_series if not later}
     for i, series, later in in_series:
         j = first[series]
-        fame[j] = max(fame[j], 0.3)  # nobody films the sequel of a film nobody saw
+        fame[j] = max(fame[j], 0.3)  # an unseen film gets no sequel
         if later:
             fame[i] = fame[j] - 0.25 * later + 0.3 * fame[i]
             z[i] = z[j] - 0.3 * later + 0.5 * z[i]

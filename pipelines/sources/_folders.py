@@ -28,7 +28,7 @@ def given_files(
     """The named files, on disk.
 
     An address (``http://…``, ``https://…``) is downloaded once into ``<home>/downloads/given``,
-    resumed if it was cut; remove the file there to fetch it anew. Nobody publishes a checksum
+    resumed if it was cut; remove the file there to fetch it anew. There is no published checksum
     for it: the one of what arrived is in the inventory of the world's files.
 
     Raises

@@ -1,6 +1,6 @@
 """Sources: original files in, typed raw tables and listed rejections out.
 
-A source knows the original format of one publisher. It never repairs: a row comes out as it
+A source knows the original format of one publisher. It never repairs: a row is returned as it
 was published, or it is rejected with its file, line and reason. ``ingest`` drives it, counts
 what goes in and out, and commits all of its tables together.
 """

@@ -225,9 +225,9 @@ def raw_table(
     """A table of one file.
 
     ``faults`` makes the expression of a row's reason, null if it is fine; rejected rows go to
-    ``work``. ``key`` identifies a row and is the table's order, ``prefer`` says which row of a key
-    stays (:class:`OrderedRows`). ``seen`` is called with every batch, ``finish`` makes it into the
-    contract's columns.
+    ``work``. ``key`` identifies a row and is the table's order, ``prefer`` selects the row of a key
+    that stays (:class:`OrderedRows`). ``seen`` is called with every batch, ``finish`` makes it into
+    the contract's columns.
     """
     original, columns = reader.original, reader.columns
 

@@ -45,7 +45,7 @@ _TEMPLATE = re.compile(
     r"|<｜[^<>｜]{0,64}｜>",
     re.IGNORECASE,
 )
-# Characters that nobody sees; without them the text could read otherwise than it looks.
+# Invisible characters: with them a text could read otherwise than it looks.
 _INVISIBLE = re.compile(r"[\u00ad\u034f\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff]")
 _TEXT_KEYS = ("persona", "description", "text", "input_persona")
 _KEYS: Mapping[str, tuple[str, ...]] = {
@@ -165,8 +165,8 @@ class PersonaFilesSource(Source):
     """Personas that somebody else made: JSON lines or plain text, one persona a line.
 
     A record has a text under ``PERSONA`` (or ``persona``, ``description``, ``text``), attributes
-    such as ``AGE``, ``SEX``, ``CAREER`` and ``name``, or both; ``writer`` (or ``model``) says who
-    wrote the text. A line of a text file is the text. Everything comes out as published.
+    such as ``AGE``, ``SEX``, ``CAREER`` and ``name``, or both; ``writer`` (or ``model``) names the
+    text's author. A line of a text file is the text. Everything stays as published.
     Rejected are, by reason:
 
     =======================  ===============================================================

@@ -181,7 +181,7 @@ def _unquoted(name: str) -> pl.Expr:
 
 
 def _nothing() -> pl.Expr:
-    """Whether the record says nothing at all."""
+    """Whether the record is without any value."""
     import polars as pl
 
     lists = [pl.col(name).list.len() == 0 for name in _LISTS]

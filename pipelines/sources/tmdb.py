@@ -56,7 +56,7 @@ _IMDB = re.compile(r"(?:tt)?0*(\d+)")
 
 
 class WantedFilms:
-    """The films to find, by TMDB id, with what MovieLens says about each.
+    """The films to find, by TMDB id, with MovieLens' ids and titles.
 
     ``frame`` has ``tmdb_id`` (int64; null rows are dropped), ``imdb_id`` (string, null if unknown)
     and, where available, ``title`` (MovieLens title with the year in brackets).
@@ -271,10 +271,10 @@ def flatten(record: object) -> FilmRow:
     """Return SUBER's features (table 6) plus keywords, collection, genres, poster and IMDb id.
 
     Absent keys, nulls and empty strings become null (lists: empty). A whole number written as a
-    float (``81.0``) is a whole number; any other type is a fault, because a wrong type says that
-    the record was not written by TMDB and the rest of it can't be trusted either. The record is a
-    parsed answer of ``/movie/{id}?append_to_response=credits,keywords``, the row in the column
-    order of ``raw.tmdb_movies``.
+    float (``81.0``) is a whole number; any other type is a fault, because a record with a wrong
+    type was not written by TMDB and the rest of it can't be trusted either. The record is a parsed
+    answer of ``/movie/{id}?append_to_response=credits,keywords``, the row in the column order of
+    ``raw.tmdb_movies``.
 
     Raises :class:`RecordFaultError`: ``not_an_object``, ``missing_id``, or ``bad_<field>``.
 

@@ -216,7 +216,7 @@ class CoolDown:
     """Cool-down: holds all workers back while the server asks for fewer requests.
 
     A pause longer than ``max_wait`` (seconds), or one more than ``max_pauses`` in a row without an
-    answer between them, ends the fetch; ``describe`` says how far it is, for the error's hint.
+    answer between them, ends the fetch; ``describe`` returns the progress, for the error's hint.
     """
 
     def __init__(self, max_wait: float, max_pauses: int, describe: Callable[[], str]) -> None:

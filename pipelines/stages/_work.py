@@ -21,7 +21,7 @@ class StageWork:
     """Base of a stage's work: a worker opens for itself what this process has open.
 
     Secrets don't travel: a worker has its own environment. Until the table is committed, a file
-    beside the parts tells workers apart that see another home.
+    beside the parts identifies workers that see another home.
 
     Parameters
     ----------

@@ -124,7 +124,7 @@ def collect_garbage(
             staging = files.stage(holder_record())
             try:
                 for dataset, version, _ in unneeded:
-                    # The records first: nobody may find a build whose rows are gone.
+                    # The records first: no reader may find a build whose rows are gone.
                     for name in files.names(layout.builds(dataset)):
                         path = layout.builds(dataset) / name
                         if (read_record(files, path) or {}).get("version") == version:

@@ -42,7 +42,7 @@ class FileEntry:
 
     @property
     def cohort(self) -> str | None:
-        """The cohort that all its rows are of, or None if its name tells none.
+        """The cohort that all its rows are of, or None if its name has none.
 
         >>> FileEntry("part-books-2_00000.parquet", "", 0, 1).cohort
         'books-2'

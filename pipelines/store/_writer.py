@@ -367,7 +367,7 @@ class SnapshotWriter:
         self._cuts = _Cuts() if contract.by_cohort else None
         self._shared: list[FileEntry] = []
         self._allow_empty = allow_empty
-        # A total order even where the contract's is not: the key tells rows apart.
+        # A total order even where the contract's is not: the key is unique.
         self._order = [*contract.order, *(c for c in contract.key if c not in contract.order)]
         self._schema = contract.arrow_schema().remove_metadata()
         self._stats: dict[str, Any] = {}

@@ -1,8 +1,8 @@
 """The few file operations the store is built from, and what makes each of them atomic.
 
-A reader sees a file or folder of the store whole or not at all. :class:`Files` says what the store
-needs of a place. In :class:`LocalFiles` everything is written under ``_staging/``, flushed to the
-disk, and then given its name by one system call (``rename`` or ``link``);
+A reader sees a file or folder of the store whole or not at all. :class:`Files` is the interface
+that the store needs of a place. In :class:`LocalFiles` everything is written under ``_staging/``,
+flushed to the disk, and then given its name by one system call (``rename`` or ``link``);
 `pipelines.store.objects` does the same on an object store.
 """
 
@@ -633,7 +633,7 @@ def _open_locked(path: Path, flags: int) -> int | None:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         # Between opening and locking a sweeper may have unlinked it: then the lock is on
-        # a file nobody can find, which protects nothing.
+        # an unlinked file, which protects nothing.
         if os.path.samestat(os.fstat(descriptor), path.stat()):
             return descriptor
     except (BlockingIOError, FileNotFoundError):

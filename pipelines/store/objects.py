@@ -55,7 +55,7 @@ _POLL = 0.2
 PARTS = "parts"
 #: Further tries of a conditional write whose answer did not arrive.
 _TRIES = 3
-#: Entry of an object's metadata that says which write it is from.
+#: Entry of an object's metadata that identifies the write.
 _WRITER = "understudy-write"
 _CODE = re.compile(r"<Code>(\w+)</Code>")
 _STATUS = re.compile(r"status code: (\d{3})")
@@ -306,8 +306,9 @@ class ObjectFiles:
         """
 
         def moved(found: _Object | None) -> bytes | None:
-            # After the pointer was read: whoever takes a lease over changes the pointers first, so
-            # that the swap below fails if the lease is lost between this line and the swap.
+            # After the pointer was read: a process that takes a lease over changes the pointers
+            # first, so that the swap below fails if the lease is lost between this line and the
+            # swap.
             self.check_held()
             data = change(found.data if found else None)
             return None if data is None else self._fenced(found, data)
@@ -362,7 +363,7 @@ class ObjectFiles:
         self._local.write_staged(path, data)
 
     def share(self, source: Path, staged: Path) -> None:
-        """Do nothing: the object stays where its hash says."""
+        """Do nothing: the object stays under its hash."""
 
     def place(self, staged: Path, target: Path, entries: Sequence[FileEntry] = ()) -> bool:
         """Upload a written folder, its manifest last, unless there is one; whether it was created.
@@ -403,7 +404,7 @@ class ObjectFiles:
     def lock(
         self, path: Path, *, timeout: float = 60.0, shared: bool = False
     ) -> AbstractContextManager[object]:
-        """A lease; shared holders exclude nobody, because nothing removes versions here."""
+        """A lease; shared locks exclude no other, because nothing removes versions here."""
         return nullcontext() if shared else Lease(self, path, timeout=timeout)
 
     def run_lock(self, path: Path) -> AbstractContextManager[Any]:
@@ -543,9 +544,9 @@ class Lease:
     """A lock as an object that names its owner, when it expires, and a fencing number.
 
     The number grows by one with every owner; the object is never removed. A thread of the holder
-    renews the lease. Whoever was paused or cut off for longer than the lease has lost it for good,
-    also if nobody took it. A new owner of an expired lease writes its number into every pointer
-    before it goes on, and a pointer refuses lower numbers (:meth:`ObjectFiles.move`).
+    renews the lease. A holder that was paused or cut off for longer than the lease has lost it for
+    good, also if it was not taken over. A new owner of an expired lease writes its number into
+    every pointer before it goes on, and a pointer refuses lower numbers (:meth:`ObjectFiles.move`).
     """
 
     def __init__(self, files: ObjectFiles, path: Path, *, timeout: float) -> None:
@@ -669,7 +670,7 @@ def _lease_record(found: _Object, path: Path) -> dict[str, Any]:
 
 
 def _is_free(record: Mapping[str, Any]) -> bool:
-    """Whether nobody has a lease: it was given back, or its holder shows no sign of life."""
+    """Whether a lease is free: given back, or its holder shows no sign of life."""
     end = record.get("expires")
     if end is None:
         return True

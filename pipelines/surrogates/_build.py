@@ -30,7 +30,7 @@ from pipelines.seeding import combine, hash_ids, uniform
 from pipelines.surrogates._fidelity import Floors, compare, fidelity_markdown
 from pipelines.surrogates._learn import Pairs, fit_memory, fit_pairs
 
-#: Kind of the states with a memory that a policy visits; their floor is the surrogate without it.
+#: Kind of the states with a memory that a policy visits; baseline: the surrogate without it.
 VISITED = "visited states"
 #: Steps of a visit, remembered ratings at most, items that the policy chooses the best of, and
 #: share of its steps at random (set by hand).

@@ -1,4 +1,4 @@
-"""Fidelity of a surrogate: its answers beside its teacher's on held-out pairs, and floors."""
+"""Fidelity of a surrogate: its answers beside its teacher's on held-out pairs, and baselines."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def compare(
     *,
     seed: int = 0,
 ) -> list[dict[str, Any]]:
-    """Figures of predicted answers beside a floor's, with 95 % intervals over personas.
+    """Figures of predicted answers beside a baseline's, with 95 % intervals over personas.
 
     ``rmse`` is of expected ratings, on the scale; ``correlation`` Pearson's within a persona of
     five pairs or more, 0 where the prediction is constant, mean over personas; ``total_variation``

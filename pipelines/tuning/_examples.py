@@ -370,7 +370,7 @@ def asked_rows(
     history
         Latest earlier ratings shown at most (count).
     people
-        Describes each person by all of `known`; None describes nobody.
+        Describes each person by all of `known`; None: no description.
     votes
         Whether public votes are shown.
     """
@@ -445,7 +445,7 @@ def _window(
 
 
 def _after(rows: pl.DataFrame, source: RatingScale, scale: RatingScale) -> Iterator[str]:
-    """What stands behind the ratings of consecutive lines."""
+    """Text after the rating of each line, for consecutive lines."""
     given = rescale(rows["rating"].to_numpy(), source, scale)
     means = rescale(rows["mean"].cast(pl.Float64).fill_null(np.nan).to_numpy(), source, scale)
     shown = [None if np.isnan(mean) else float(mean) for mean in means]

@@ -71,7 +71,7 @@ class Judged:
         return float(rows["value"][0])
 
     def markdown(self) -> str:
-        """Tables for people, a sentence on top that says what the model lost to."""
+        """Tables for people, under a sentence on the baselines that beat the model."""
         metrics = (
             *("rmse", "rmse_difference", "statistical_difference", "nll", "nll_difference"),
             *("ece", "similarity", "ndcg@10", "pairwise"),

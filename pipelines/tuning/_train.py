@@ -34,7 +34,7 @@ _AVERAGED = "averaged.json"
 
 @dataclass(frozen=True)
 class Recipe:
-    """How a model is trained."""
+    """Hyperparameters of training."""
 
     #: Optimiser steps at most, and rows of a step (count).
     steps: int = 1_500
@@ -260,7 +260,7 @@ def answer_logits(
 
 
 def _seen(batch: dict[str, torch.Tensor], places: torch.Tensor | None = None) -> torch.Tensor:
-    """What tokens see, of shape (rows, tokens, tokens), or (rows, places, tokens) of some."""
+    """Attention mask, of shape (rows, tokens, tokens), or (rows, places, tokens) of some."""
     import torch
 
     segment, branch = batch["segment"], batch["branch"]

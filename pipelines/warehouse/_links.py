@@ -61,8 +61,7 @@ def link_sources(
     StoreError
         A dataset is unknown to dbt, required and not there, has no such version, none is there,
         or the links can't be made. Then the links are as they were, or (disk faults only) partly
-        new and the record says nothing of it: building from them is refused until linking
-        succeeds.
+        new and not in the record: building from them is refused until linking succeeds.
     """
     versions = versions or {}
     needed = {*required, *versions}

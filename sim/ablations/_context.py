@@ -69,7 +69,7 @@ def recall(cases: Cases, retriever: Retriever | None, k: int) -> tuple[Ints, Flo
 def blocks(person: Ints, *, alone: bool, max_block: int = BLOCK) -> Iterator[Ints]:
     """Rows of the cases that are asked together (at most `max_block`), together each once.
 
-    `alone`: nobody may be in a block twice, as a rater knows histories by persona.
+    `alone`: a persona is in a block only once, as a rater knows histories by persona.
 
     >>> [b.tolist() for b in blocks(np.array([7, 7, 8]), alone=True)]
     [[0, 2], [1]]

@@ -246,7 +246,7 @@ class Decisions(Replies):
     #: Texts; None where there is none.
     reasons: Texts
     #: Whether the agent would leave rather when content and rested than when neither, None where it
-    #: was not asked; without the array nobody was asked.
+    #: was not asked; without the array no agent was asked.
     flagged: Texts | None = None
 
 

@@ -72,7 +72,7 @@ class ItemTexts:
     #: Caption by item id; an item without one has none. None: those of the release.
     captions: Mapping[str, str] | None = None
     #: Author and text of comments by item id, in the order of preference. An agent is never shown
-    #: its own: the author is an id in the graph, None for a text that is nobody's.
+    #: its own: the author is an id in the graph, None for a text without an author.
     comments: Mapping[str, Sequence[tuple[str | None, str]]] = field(default_factory=dict)
     #: Reviews by item id (count); None: not shown.
     reviews: Mapping[str, int] | None = None
@@ -105,7 +105,7 @@ class AgentWorld:
     #: Items by number.
     catalogue: Catalogue
     #: Possible agents, in an order that no other column predicts (a hash of the id):
-    #: ``persona_id``, ``user_id`` (null where nobody is matched), ``persona`` (row in the release's
+    #: ``persona_id``, ``user_id`` (null without a match), ``persona`` (row in the release's
     #: cast), and the tiers of `TRAITS`.
     people: pl.DataFrame
     #: Training interactions of `people`.
@@ -135,7 +135,7 @@ class AgentWorld:
         Raises
         ------
         ConfigError
-            If the cast is unknown or nobody is of it, or a count is below 1 or above the items.
+            If the cast is unknown or empty, or a count is below 1 or above the items.
         ReleaseError
             If the release lacks a table that is needed.
         """

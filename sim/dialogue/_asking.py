@@ -69,7 +69,7 @@ class DialogueModel(ModelSession):
         As of :class:`pipelines.llm.session.ModelSession`.
     temperature, min_p, repetition_penalty
         Of texts; see :class:`pipelines.llm.engines.Sampling`. Without the last one a small model
-        says the same again and again.
+        repeats itself.
     """
 
     def __init__(

@@ -127,7 +127,7 @@ Rows = list[tuple[Configuration, Played]]
 def run_suites(
     context: DialogueContext, names: Sequence[str], custom: Sequence[Configuration] = ()
 ) -> DialogueRun:
-    """Play suites, or rows of one's own beside floors and bounds, and compute their figures.
+    """Play suites, or rows of one's own beside baselines and bounds, and compute their figures.
 
     Parameters
     ----------
@@ -354,7 +354,7 @@ def _above_chance(episodes: pl.DataFrame) -> bool:
 def _partner(rows: Rows, row: Configuration, **changed: str) -> int | None:
     """First row with other labels than `row` in nothing but these; itself if they are its own.
 
-    Rows of another agent need to be of the same setting and cell alone: floors and bounds are
+    Rows of another agent need to be of the same setting and cell alone: baselines and bounds are
     played once for all forms of feedback and memory.
     """
     same = ("setting", "cell") if "agent" in changed else tuple(row.labels)
@@ -432,7 +432,7 @@ def _result(suite: Suite, rows: Rows, figures: list[Points], notes: Sequence[str
 
 
 def _always_zero(figures: list[Points]) -> list[str]:
-    """Metrics of the table that are 0 in all rows; a sentence says so instead of a column."""
+    """Metrics of the table that are 0 in all rows: a sentence replaces their columns."""
     values = {m: [f[m, 0.0].figure.value for f in figures if (m, 0.0) in f] for m in _TABLE}
     return [m for m, own in values.items() if own and not any(own)]
 

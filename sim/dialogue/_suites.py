@@ -92,7 +92,7 @@ class Suite:
 
 
 def _bounds(**shared: Any) -> list[Configuration]:
-    """Floors and bounds, which learn nothing."""
+    """Baselines and bounds, which learn nothing."""
     return [Configuration(a, memory=False, **shared) for a in FLOORS + BOUNDS]
 
 

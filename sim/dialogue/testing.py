@@ -399,7 +399,7 @@ class CustomerContract(ABC):
         assert [column[4:5] for column in whole] == alone
 
     def test_feedback_names_no_product(self, book: Book) -> None:
-        """Words for each sale, without titles and ids; or a status that says so."""
+        """Words for each sale, without titles and ids; or a status other than ok."""
         sales = sample_sales(book)
         found = self.opened(book).feedback(sales)
         for row, text in enumerate(found.text.tolist()):

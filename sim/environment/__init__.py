@@ -1,8 +1,8 @@
 """Gymnasium environments on a release: a recommender meets simulated users.
 
 :class:`RecommendationEnv` is one user at a time, :class:`RecommendationVectorEnv` many at once;
-:class:`SlateEnv` and :class:`SlateVectorEnv` show several items at a step. Whoever needs several
-environments on a release opens a :class:`World` once and hands it to each.
+:class:`SlateEnv` and :class:`SlateVectorEnv` show several items at a step. To share a release
+between environments, open a :class:`World` once and pass it to each.
 """
 
 from sim.environment._catalogue import Cast, Catalogue

@@ -322,7 +322,7 @@ class RecommendationEnv(WorldViews, gymnasium.Env[Observation, Any]):
         return found
 
     def action_masks(self) -> npt.NDArray[np.bool_]:
-        """Items that are new to the persona, as the `Action Space` says (sb3-contrib's name)."""
+        """Items that are new to the persona, see `Action Space` (sb3-contrib's name)."""
         masks: npt.NDArray[np.bool_] = self._masks()[0]
         return masks
 

@@ -190,7 +190,7 @@ def _spec(log: EpisodeLog) -> Any:
     registered = gymnasium.spec(log.env_id)
     arguments = {**log.metadata["arguments"], "release": log.metadata["release"]}
     # An engine is no plain value: a language model's environment is recovered with the
-    # statistical rater and says so in the description.
+    # statistical rater and is named in the description.
     return replace(registered, kwargs={**registered.kwargs, **arguments})
 
 

@@ -1,4 +1,4 @@
-"""Experiment ``believability``: held-out items told from items without an interaction."""
+"""Experiment ``believability``: classify held-out items and items without an interaction."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ class CausalSettings:
 
 
 class Causal:
-    """Which graph DirectLiNGAM finds among what is known and what came of items."""
+    """Causal graph that DirectLiNGAM finds among item properties and outcomes."""
 
     name = "causal"
     question = (

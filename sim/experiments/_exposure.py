@@ -295,7 +295,7 @@ class Scrolling:
         return self._inner.reflect(requests)
 
     def interview(self, requests: InterviewRequests) -> Interviews:
-        """The middle score: nobody is asked."""
+        """The middle score for each; no model is asked."""
         n = len(requests)
         return Interviews(scores=np.full(n, 5), reasons=np.full(n, None, object), **Replies.fine(n))
 

@@ -70,7 +70,7 @@ def paired(
     *,
     seed: int = 0,
 ) -> Comparison | None:
-    """Paired difference of a column over the people of both sides; None where nobody is.
+    """Paired difference of a column over the people of both sides; None without any.
 
     Parameters
     ----------

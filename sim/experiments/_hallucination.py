@@ -116,7 +116,7 @@ class Hallucination:
         return Result(rows, comparisons, notes, {"errors": picture}, counts)
 
     def _frames(self, context: ExperimentContext) -> dict[str, tuple[str, pl.DataFrame]]:
-        """Source and judged test pairs by brain and graph; a floor has no graph."""
+        """Source and judged test pairs by brain and graph; a baseline has no graph."""
         out: dict[str, tuple[str, pl.DataFrame]] = {}
         for name in context.brains:
             mind = context.brain(name)

@@ -86,7 +86,7 @@ class Logs:
 
 
 class Judge:
-    """Likeness of logs to those of real people, told by judges that can tell random ones."""
+    """Likeness of logs to those of real people, by judges that recognise random logs."""
 
     name = "judge"
     question = (
@@ -100,7 +100,7 @@ class Judge:
         self.settings = settings or JudgeSettings()
 
     def run(self, context: ExperimentContext) -> Result:
-        """Let every judge grade logs of people, floors and agents, not knowing whose they are."""
+        """Let every judge grade logs of people, baselines and agents, blind to their source."""
         rows: list[Row] = []
         comparisons: list[Comparison] = []
         counts: dict[str, int] = {}

@@ -260,8 +260,7 @@ def f1(hits: npt.NDArray[np.bool_], relevant: Ints, lists: Ints) -> Floats:
 def tau(left: Floats, right: Floats, weights: Floats | None = None) -> float:
     """Kendall's tau-a of two lists of values; a tie counts as neither order.
 
-    With weights each pair counts as often as the product of its weights says; NaN where no pair of
-    different places has any.
+    A pair has the product of its weights; NaN where no pair of different places has any.
 
     >>> tau(np.array([1.0, 2.0, 3.0, 4.0]), np.array([1.0, 3.0, 2.0, 4.0])).__round__(4)
     0.6667
@@ -309,7 +308,7 @@ def likes_exchanged(likes: npt.NDArray[np.bool_], *, seed: int) -> npt.NDArray[n
 
 
 def _means(values: Floats, weights: Floats) -> Floats:
-    """Means over people of each draw, of shape (draws, systems); NaN counts for nobody."""
+    """Means over people of each draw, of shape (draws, systems); NaN is left out."""
     known = _known(values)
     with np.errstate(invalid="ignore", divide="ignore"):
         return np.asarray((weights @ np.nan_to_num(values).T) / (weights @ known.T))

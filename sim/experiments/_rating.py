@@ -77,7 +77,7 @@ class Rating:
         self.settings = settings or RatingSettings()
 
     def run(self, context: ExperimentContext) -> Result:
-        """Ask agents for ratings of test items that they are told to have watched."""
+        """Ask agents for ratings of test items that the prompt gives as watched."""
         world = context.world()
         truth = held_out_pairs(world, people=context.agents)
         people = truth["person"].n_unique()
@@ -166,7 +166,7 @@ class Rating:
     def _brain(
         self, context: ExperimentContext, name: str
     ) -> dict[_Condition, tuple[str, pl.DataFrame, str]]:
-        """Source, judgements and a note by condition; a floor has one condition only."""
+        """Source, judgements and a note by condition; a baseline has one condition only."""
         out: dict[_Condition, tuple[str, pl.DataFrame, str]] = {}
         for condition in _CONDITIONS:
             history, persona, graph = condition

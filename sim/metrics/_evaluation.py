@@ -86,7 +86,7 @@ def evaluate(
     Raises
     ------
     ContractError
-        If there is no run or no user, if the runs are of different users, or if nobody was
+        If there is no run or no user, if the runs are of different users, or if no user was
         rated throughout.
     """
     if not runs or not len(runs[0].items):

@@ -97,7 +97,7 @@ def reciprocal_rank(relevance: npt.ArrayLike, k: int = 10) -> Floats:
 def recall(hits: npt.ArrayLike, held_out: npt.ArrayLike, k: int = 20) -> Floats:
     """Recall@k of each user: share of the held-out items among the first k.
 
-    ``hits`` says whether each recommended item is held out, of shape (users, at least the list's
+    ``hits`` is true where a recommended item is held out, of shape (users, at least the list's
     length); ``held_out`` counts held-out items, of shape (users,), as is the result, from 0 to 1;
     NaN for a user without held-out items.
 

@@ -95,7 +95,7 @@ class ContentRecommender(ScoredRecommender):
 
     The score is (liked genres - disliked genres) / genres of the item, from -1 to 1, plus the
     cosine of the persona's and the item's embeddings, from -1 to 1. Without the tables of
-    embeddings it is the first part alone, and `note` says so. Nothing is fitted on ratings.
+    embeddings it is the first part alone (see `note`). Nothing is fitted on ratings.
     """
 
     name = "content"

@@ -141,7 +141,7 @@ class OfflineRow:
 class OfflineReport:
     """Recommenders on the same people and held-out items."""
 
-    #: Release and split of the held-out items, and the splits whose items are in nobody's list.
+    #: Release and split of the held-out items, and the splits whose items are masked.
     release: str
     split: str
     masked: tuple[str, ...]
@@ -215,7 +215,7 @@ def evaluate_offline(
     ConfigError
         If `against` is not among the names, or ``content`` is: people state no likes.
     ReleaseError
-        If a table is missing, or nobody has an item in the split.
+        If a table is missing, or the split is empty.
     ContractError
         If a recommender raises or returns what is no list of k unseen items.
     """
@@ -284,7 +284,7 @@ def _lists(
     k: int,
     interactions: pl.DataFrame | None,
 ) -> tuple[Ints, dict[str, Any]]:
-    """Lists of k items for everybody, and what the table says beside them."""
+    """Lists of k items for everybody, and the notes that the table shows."""
     started = time.perf_counter()
     checked = CheckedRecommender(recommender, name).fit(view, interactions=interactions)
     fitted = time.perf_counter()

@@ -190,7 +190,7 @@ class Catalogue:
         try:
             descriptor = os.open(lock, os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
-            yield  # nobody has ever merged here
+            yield  # never merged before
             return
         except OSError as error:
             raise StoreError(f"can't be read ({error.strerror})", where=str(lock)) from error

@@ -136,7 +136,7 @@ class Committer:
             raise failure
 
     def close(self) -> None:
-        """Commit what is left when nobody can do anything about a failure any more."""
+        """Commit the rest when the store is finalised; a failure can only be logged."""
         with self._lock:
             try:
                 self.commit()
@@ -168,7 +168,7 @@ class Committer:
             try:
                 self.commit()
             except StoreError as error:
-                # Raised where the rows come from: nobody waits for this thread.
+                # Raised where the rows come from: no caller waits for this thread.
                 self._failure = error
 
     def _stop_timer(self) -> None:

@@ -207,7 +207,7 @@ class AnswerStore:
                     merge_due(self._catalogue)
                 except StoreError as error:
                     # The answers are safe, and a store of many parts is only slower: no reason
-                    # to end a run. `gc` merges later and says what is wrong.
+                    # to end a run. `gc` merges later and reports the fault.
                     self._merging = False
                     _log.warning("the answer store was not compacted: %s", error)
             return count

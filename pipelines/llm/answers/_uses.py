@@ -132,7 +132,7 @@ class UnusedReport:
     removed: int
     #: Kept, because a kept table asked for them.
     attributed: int
-    #: Kept, because nothing says that they are not needed: asked for outside of the tables' steps
+    #: Kept, because they may be needed: asked for outside of the tables' steps
     #: or before such records began.
     unattributed: int
 
@@ -150,7 +150,7 @@ class Unused:
 def unused_keys(
     home: Path, kept: Iterable[str], removed: Iterable[str], *, forget: bool
 ) -> Iterator[Unused]:
-    """Keys of files that removed tables name and no others; nobody looks up meanwhile.
+    """Keys of files that only removed tables name; no lookup may run meanwhile.
 
     With ``forget`` the files that only removed tables name are deleted when the block ends.
     """

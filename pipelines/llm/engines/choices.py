@@ -133,7 +133,7 @@ class OptionTree:
 
     @property
     def one_token(self) -> bool:
-        """Whether every option is a single token: the next-token distribution says it all."""
+        """Whether every option is a single token: the next-token distribution is enough."""
         return len(self.nodes) == 1
 
     @property

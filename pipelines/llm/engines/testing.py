@@ -78,7 +78,7 @@ def question(text: str, constraint: Constraint | None = None, **fields: object) 
 
 
 class _Endless:
-    """Questions without end; tells how many were drawn."""
+    """Endless questions, with a count of those drawn."""
 
     def __init__(self, constraint: Constraint | None) -> None:
         self.drawn = 0

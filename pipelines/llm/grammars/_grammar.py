@@ -36,7 +36,7 @@ def class_members(text: str) -> str:
 
 
 def longest(node: GrammarNode, cost: Callable[[str], int]) -> int:
-    """Greatest total cost of a sentence, where each character costs what `cost` says."""
+    """Greatest total cost of a sentence, with the characters' costs by `cost`."""
     from guidance import _ast as ast
 
     seen: dict[int, int] = {}

@@ -163,8 +163,8 @@ def opinions(genres: Sequence[str], capture: str) -> GrammarNode:
     """An opinion of each genre, at least one of them `like`.
 
     One entry per genre makes liked and disliked ones disjoint; two chains of rules, one with a
-    like still to come, one without, make sure of the like. Whoever is neutral about every genre
-    but the last must like that one.
+    like still to come, one without, make sure of the like. A persona that is neutral about every
+    genre but the last must like that one.
     """
     from guidance._ast import RuleNode, SelectNode
 

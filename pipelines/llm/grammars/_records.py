@@ -26,7 +26,7 @@ from pipelines.llm.grammars._parts import (
 if TYPE_CHECKING:
     from guidance._ast import GrammarNode
 
-#: Name of the field that says what a persona wants of a domain's items, and why.
+#: Name of the field for what a persona wants of a domain's items, and why.
 DOMAINS = {"movies": "cinema", "books": "reading", "games": "play", "products": "shopping"}
 _GENRE = "genre:"
 

@@ -108,7 +108,7 @@ def _load(file: Path) -> tuple[Any, Any]:
     model = AutoModelForCausalLM.from_pretrained(
         place, gguf_file=name, dtype=torch.float32, local_files_only=True
     )
-    # transformers refuses to save a model that says it is quantised. It isn't any more.
+    # transformers refuses to save a model that is marked as quantised. It isn't any more.
     if hasattr(model.config, "quantization_config"):
         del model.config.quantization_config
     plain = type(model)(model.config)

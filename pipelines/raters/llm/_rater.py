@@ -36,8 +36,8 @@ def item_means(
 ) -> Floats:
     """Mean rating of each item on `target`, NaN where unknown, of shape (items,).
 
-    The ``train_`` columns of `item_stats`, on the scale `source`, come first, what the item's own
-    row says second.
+    The ``train_`` columns of `item_stats`, on the scale `source`, come first, the value in the
+    item's own row second.
     """
     out = np.full(items.height, np.nan)
     for column, count, scale, _ in reversed(PUBLIC_MEANS):
@@ -82,8 +82,8 @@ class LLMRater:
     costs no call.
 
     A prompt that is longer than the context loses past ratings, oldest first, then words of the
-    plot, and the pair's note says so. With the model's tokenizer this is measured before; without
-    it, what the engine refuses as too long is asked again, shorter.
+    plot, with a note of the pair. With the model's tokenizer this is measured before; without it,
+    what the engine refuses as too long is asked again, shorter.
 
     Parameters
     ----------
@@ -94,8 +94,7 @@ class LLMRater:
     catalogue
         Items that histories are of; default: the items that are rated.
     item_stats, source
-        Training means shown as average rating, and their scale; default: what items' own rows
-        say.
+        Training means shown as average rating, and their scale; default: those in the items' rows.
     tokenizer, chat_template
         The model's, to measure prompts; None where it is out of reach.
     calibration
@@ -191,8 +190,8 @@ class LLMRater:
     ) -> RatingBatch:
         """Distributions read from the model; see :class:`pipelines.raters.Rater`.
 
-        `met` says how often each pair met before (count), where `histories` do not hold everything;
-        default: as often as they say.
+        `met` counts each pair's earlier meetings, where `histories` do not hold everything;
+        default: those in the histories.
 
         Raises
         ------

@@ -123,7 +123,7 @@ def time_split(
 
     Returns
     -------
-    `item_stats` (its `train_` columns) and `splits`; None if nobody has ratings on both sides.
+    `item_stats` (its `train_` columns) and `splits`; None if no user has ratings on both sides.
     """
     rows = interactions.lazy().select("user_id", "item_id", "rating", "rated_at")
     point = rows.select(pl.col("rated_at").quantile(share, "lower")).collect().item()
@@ -148,7 +148,7 @@ def time_split(
 
 
 def persona_rows(users: list[str], traits: pl.DataFrame | None) -> pl.DataFrame:
-    """Rows like those of the `personas` contract, with what the source tells of each user.
+    """Rows like those of the `personas` contract, with the source's attributes of each user.
 
     The description holds age band, gender and occupation where they are known and nothing
     else; tastes are not stated, and nothing is guessed. ``origin`` is ``human``.
@@ -228,7 +228,7 @@ def in_source_units(
 
     Each answer of a `scale` with as many answers or more gives its probability to the nearest
     answer of `source`. On a coarser one it is shared equally by the answers that are nearest to
-    it: a rater that has no half stars does not say that nobody gives any.
+    it: a scale without half stars is no evidence against them.
     """
     expected = np.asarray(rescale(probabilities @ scale.answers, scale, source))
     if len(scale) >= len(source):
@@ -240,7 +240,7 @@ def in_source_units(
 
 
 def _nearest(scale: RatingScale, target: RatingScale) -> Floats:
-    """Which answer of `target` is nearest to each of `scale`: 0 or 1, of shape (from, to)."""
+    """1 for the answers of `target` that are nearest to each of `scale`, of shape (from, to)."""
     answers = to_answers(scale.answers, scale, target)
     position = np.rint((answers - target.low) / target.step).astype(np.int64)
     return np.eye(len(target))[position]

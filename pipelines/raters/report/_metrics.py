@@ -147,8 +147,8 @@ def paired_difference(
 ) -> dict[str, float]:
     """RMSE of `left` minus that of `right` on the same ratings, with a 95 % interval.
 
-    Both are drawn with the same users each time, so that what is hard for all predictors falls
-    out; an interval below zero says that `left` is the better one.
+    Both are drawn with the same users each time, so that what is hard for all predictors cancels;
+    below zero `left` is the better one.
     """
     _check(left, held_out)
     _check(right, held_out)

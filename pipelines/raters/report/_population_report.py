@@ -132,8 +132,8 @@ def population_report(
     personas, items, interactions, splits
         Tables of those names; the large ones may be lazy.
     rater
-        A statistical rater fitted on the same tables: gives items their features, and says what
-        people's own training ratings tell of their headroom.
+        A statistical rater fitted on the same tables, for the features of items and for people's
+        headroom by their own training ratings.
     plan
         Rows of the `score_plan` contract, for the personas' exposure; may be lazy.
     selection

@@ -100,7 +100,7 @@ def _svd(people: People, seed: int, **settings: Any) -> Floats:
     user, item = people.person(), place[people.held_out.item]
     known = item >= 0
     factors = np.einsum("ij,ij->i", np.asarray(found.pu)[user], np.asarray(found.qi)[item])
-    # As Surprise itself predicts: of an item that nobody rated only the user's bias is known.
+    # As Surprise itself predicts: for an unrated item only the user's bias is known.
     of_item = np.where(known, np.asarray(found.bi)[item] + factors, 0.0)
     return np.asarray(trainset.global_mean + np.asarray(found.bu)[user] + of_item)
 
@@ -146,7 +146,7 @@ def _boosting(people: People, seed: int, *, votes: bool = True, person: bool = T
     # A source without years or votes has columns without a value.
     top = np.where(np.isnan(known), -np.inf, known).max(axis=0)
     kept = top > np.where(np.isnan(known), np.inf, known).min(axis=0)
-    if not kept.any():  # nothing tells two ratings apart
+    if not kept.any():  # no feature separates two ratings
         return np.full(len(held), float(train.rating.mean()))
     found = HistGradientBoostingRegressor(
         learning_rate=0.1, max_iter=150, min_samples_leaf=50, random_state=seed

@@ -170,7 +170,7 @@ def fit_statistical(
     usual = float(first.believed.variance[target.user].mean()) if len(target) else 0.0
     width = width_of(base.variance, first.tastes, usual)[target.user]
     features = pair_features(replace(base, tastes=tastes), first.catalogue, pairs)
-    # A history says more than the stand-ins that are made of it: they are left out beside it.
+    # A history is more informative than the stand-ins made of it: they are left out beside it.
     stating = [EFFECTS.index(e) for e in ("agreement", "conflict", "similarity")]
     features[:, stating] = 0.0
     found = fit_ordinal(features, answer, len(fitted), lower=lower, prior=prior, width=width)

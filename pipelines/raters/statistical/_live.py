@@ -192,7 +192,7 @@ class LiveStatistical(BoundRater):
             gram = np.matmul(white, turned)
             # A view of the diagonals.
             np.einsum("nii->ni", gram)[...] += noise
-            if self._all_drawn:  # nobody's width depends on what is left unknown
+            if self._all_drawn:  # no width depends on what is left unknown
                 solved = np.linalg.solve(gram, surplus[:, :, None])
                 return np.matmul(turned, solved)[:, :, 0], most
             # As well-conditioned as the noise is large, and the inverse serves twice.

@@ -1,7 +1,7 @@
 """Raters of products in their choice sets, by facets, texts or words (BIEL, section 4).
 
-Genres of products are levels of their categories, which all products of a set share. What tells
-them apart are their facets (``products.facets``) and their texts. The raters give a score in
+Genres of products are levels of their categories, which all products of a set share. They differ
+in their facets (``products.facets``) and their texts. The raters give a score in
 points of 100, taken to the scale, with a normal distribution around it. A product in several sets
 has the mean of its scores in each.
 """
@@ -33,9 +33,9 @@ _MIDDLE = 50.0
 #: Standard deviation of the weight of a facet's value that a persona does not state; stated ones
 #: weigh 1 and -1 (set by hand).
 _UNSTATED = 0.25
-#: Weights of facets by kind; of others 1 (set by hand: a single word says less than a material).
+#: Weights of facets by kind; of others 1 (set by hand: a word is weaker than a material).
 _KINDS = {"word": 0.5}
-#: Points of 100 per weight, of a set whose facets divide it as `ChoiceSets.division` says (set by
+#: Points of 100 per weight, of a set whose facets divide it by `ChoiceSets.division` (set by
 #: hand, with the next two: the mean of both raters spreads by 15 to 30 points within sets).
 _FACET_GAIN = 90.0
 #: Points of 100 per standard deviation of similarity: of a product within its set, and of a set
@@ -388,7 +388,7 @@ class TextRater(_ProductRater):
         # In double precision: deviations of cosines are small, and a score is a pair's alone.
         cosine = self._persona_vectors[row].astype(np.float64) @ self._vectors[items].T
         shares = self._sets.shares[items]
-        # A set whose products are all alike to a persona tells nothing of them.
+        # A set whose products are all alike to a persona carries no information on them.
         inverse = 1.0 / np.where(self._deviation[row] > 1e-6, self._deviation[row], np.inf)
         within = cosine * (shares @ inverse.T).T - (shares @ (inverse * self._mean[row]).T).T
         within[:, ~self._known[items]] = 0.0
@@ -401,9 +401,8 @@ class WordsRater(_ProductRater):
     """Counts facet values that a description names, and adds the place by mean rating.
 
     It reads the description alone, sentence by sentence: a value of which one of its words stands
-    in a sentence counts for it, or against it where the sentence says what the persona does not
-    like. Best and worst mean rating of a set are as far apart as two values; products without a
-    rating come last.
+    in a sentence counts for a product, or against it where the sentence is one of dislike. Best and
+    worst mean rating of a set are as far apart as two values; products without a rating come last.
 
     Parameters
     ----------

@@ -106,7 +106,7 @@ class Catalogue:
         )
 
     def unrated(self, items: pl.DataFrame) -> tuple[Singles, Floats]:
-        """Genre shares and features of items outside the catalogue: nobody rated them."""
+        """Genre shares and features of items outside the catalogue: they have no ratings."""
         listed = genre_matrix(items["genres"], self.genres)
         blank = np.zeros((items.height, self.vectors.shape[1]), dtype=np.float32)
         return _shares(listed), self.basis.of(items, listed, blank, np.zeros(items.height))

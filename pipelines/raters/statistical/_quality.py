@@ -107,7 +107,7 @@ def fit_quality(table: ItemTable, features: Floats, noise: float, mean: float) -
         return blank
     count = table.counts[rated]
     gap = table.totals[rated] / count - mean
-    # More ratings of an item say more, up to what tells its own quality from others'.
+    # More ratings of an item carry more information, up to what separates its quality from others'.
     weight = count / (count + 5.0)
     columns = np.column_stack([_vote_signal(table, vote_mean), features])[rated]
     slopes = _ridge(columns, gap, weight)

@@ -67,12 +67,12 @@ class StatisticalRater:
 
     Make it with :func:`pipelines.raters.fit_statistical`. The weights, cutpoints, quality prior,
     distribution of leniency and covariance of taste are fitted on training ratings of people;
-    `metadata` says what is set by hand.
+    `metadata` lists what is set by hand.
 
     A persona is rated by its fields; where it has none, they are read from its text
     (:func:`pipelines.personas.read_fields`). Its leniency and the width of its distributions are
     draws from people's, fixed by its id, within the share of people that the fields `leniency` and
-    `manner` name. Of the manners `polar` and `uniform` ratings are as these words say, and nothing
+    `manner` name. With the manners `polar` and `uniform` ratings are polar and uniform, and nothing
     is drawn. Ratings in its history move all of it, as they move what is expected of people. An
     item that was not there at fitting is rated by its genres, its year and its votes.
     """
@@ -372,7 +372,7 @@ class StatisticalRater:
         return made, found.variance
 
     def _spoken(self, fields: pl.DataFrame, likes: Singles, dislikes: Singles) -> Spoken | None:
-        """Manners `polar` and `uniform` as shifts of the location; None if nobody has one."""
+        """Manners `polar` and `uniform` as shifts of the location; None without any."""
         manner = fields["manner"].fill_null("").to_numpy()
         polar, uniform_ = manner == "polar", manner == "uniform"
         if not (polar | uniform_).any():

@@ -103,8 +103,8 @@ class Stream(AbstractContextManager["Stream"]):
     def read(self, size: int) -> bytes:
         """Up to ``size`` bytes; empty at the end.
 
-        Raises :class:`SourceError` if the disk or the archive fails, or the unpacked bytes have
-        another checksum than the archive says.
+        Raises :class:`SourceError` if the disk or the archive fails, or the unpacked bytes do not
+        have the archive's checksum.
         """
         try:
             return self._raw.read(size)

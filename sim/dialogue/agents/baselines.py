@@ -1,4 +1,4 @@
-"""Agents that ask nothing: two floors, the rater of the description, and the bound."""
+"""Agents that ask nothing: two baselines, the rater of the description, and the bound."""
 
 from __future__ import annotations
 

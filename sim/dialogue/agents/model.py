@@ -64,8 +64,8 @@ class ModelAgent(DialogueModel):
     """Asks or recommends with a language model.
 
     A reply is ``QUESTION: …`` or ``RECOMMEND: number``. The product that is sold is the most
-    probable one of a `Choice` over the numbers, whose whole distribution is kept; the number of
-    the reply only says that the agent wants to sell. Where it must sell, the `Choice` alone is
+    probable one of a `Choice` over the numbers, whose whole distribution is kept; a number in the
+    reply means only that the agent wants to sell. Where it must sell, the `Choice` alone is
     asked. A reply that can't be used is asked once more with the fault named, then the row is
     `FAILED`. It keeps no state but its summaries: past episodes are those of the views.
 
@@ -426,13 +426,13 @@ def _beginning(text: str, title: str, words: int) -> str:
 
 
 class Greedy(ModelAgent):
-    """Told to ask the question that rules out most products (figure 15)."""
+    """Prompted to ask the question that rules out most products (figure 15)."""
 
     strategy = "greedy"
 
 
 class Planner(ModelAgent):
-    """Told to plan by expected value of information, with the turns left (figure 16)."""
+    """Prompted to plan by expected value of information, with the turns left (figure 16)."""
 
     strategy = "dp"
 

@@ -258,7 +258,7 @@ def load_model(
 
 
 def _ends(loaded: Any) -> list[int]:
-    """Tokens that end an answer, as the checkpoint says."""
+    """Tokens that end an answer, by the checkpoint's configuration."""
     for place in (loaded.generation_config, loaded.config):
         given = getattr(place, "eos_token_id", None)
         if given is not None:

@@ -121,7 +121,7 @@ class PrefixTrie:
         return at
 
     def runs(self) -> list[Run]:
-        """Runs of the row, in order; together they are what :meth:`mask` says.
+        """Runs of the row, in order; together they are equivalent to :meth:`mask`.
 
         >>> trie = PrefixTrie()
         >>> for prompt in ([7, 8, 9], [7, 8, 5, 6]):
