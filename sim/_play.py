@@ -24,27 +24,14 @@ _VIEWERS = 200
 class Player:
     """Plays one episode.
 
-    Parameters
-    ----------
-    release
-        The release to play on.
-    rater
-        ``statistical``, ``replay`` or ``llm``; see :class:`sim.environment.RecommendationEnv`.
-    retriever
-        How past items are selected for the rater.
-    policy
-        ``random``: any item; ``popular``: the most rated; ``best``: the highest expected rating
-        of this persona, which no recommender can see. None recommends an item twice, and with
-        ``replay`` only items with a stored rating are recommended.
-    steps
-        Longest episode.
+    ``rater`` and ``retriever`` are those of :class:`sim.environment.RecommendationEnv`, ``steps``
+    is the longest episode. ``policy`` is ``random``: any item; ``popular``: the most rated;
+    ``best``: the highest expected rating of this persona, which no recommender can see. No policy
+    recommends an item twice, and with the rater ``replay`` only items with a stored rating are
+    recommended.
 
-    Raises
-    ------
-    ReleaseError
-        If the release lacks a table that is needed.
-    ConfigError
-        If the policy is ``best`` and the rater a language model.
+    Raises ReleaseError if the release lacks a table that is needed, ConfigError if the policy is
+    ``best`` and the rater a language model.
     """
 
     def __init__(
@@ -84,15 +71,10 @@ class Player:
         return self._env.scale
 
     def start(self, *, seed: int, persona: str | None = None) -> dict[str, Any]:
-        """Reset the environment and say what is going to be played.
+        """Reset the environment and return what is going to be played.
 
-        Parameters
-        ----------
-        seed
-            Seed of the environment and of the policy.
-        persona
-            Persona id; if ``None``, one of the sampled personas is drawn (of all, where a release
-            has no sampled ones).
+        ``seed`` is that of the environment and of the policy. Without a ``persona`` (id) one of the
+        sampled personas is drawn (of all, where a release has no sampled ones).
         """
         if persona is None:
             rng = np.random.default_rng([seed, _PERSONA_STREAM])

@@ -16,17 +16,10 @@ from pipelines.store.files import LocalFiles
 
 
 class ResultCache:
-    """Frames and records below a folder of a home, each under a key (hex).
+    """Frames and records in a folder below the home, such as ``ablations``, each under a key (hex).
 
     Reading raises IntegrityError if a file is not as it was written. Writes are atomic and synced
     to the disk.
-
-    Parameters
-    ----------
-    home
-        The store's folder.
-    folder
-        Folder below it, such as ``ablations``.
     """
 
     def __init__(self, home: Path, folder: str) -> None:

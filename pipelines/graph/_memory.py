@@ -66,12 +66,8 @@ class Ratings:
 
     Ratings of pairs that the graph does not join (held-out ones) are left out. ``interactions`` has
     columns ``user_id, item_id, rating, scale``, or is None if ratings are unknown. The scale is by
-    default that of the interactions, or 1-5 if they are on several.
-
-    Raises
-    ------
-    ConfigError
-        If a scale is unknown.
+    default that of the interactions, or 1-5 if they are on several. Raises ConfigError for an
+    unknown one.
     """
 
     def __init__(
@@ -149,12 +145,7 @@ class ReleaseTables:
 
     ``source`` is a release of the store, a mapping of names to frames or to tables that have
     ``lazy()``, or a reference such as ``movies@latest`` or the path of a lock file in the store
-    ``home``.
-
-    Raises
-    ------
-    ReleaseError
-        If there is no such release.
+    ``home``. Raises ReleaseError if there is no such release.
     """
 
     def __init__(self, source: object, home: Path | str | None = None) -> None:

@@ -441,23 +441,12 @@ def search_many(
     items: Codes,
     k: int,
 ) -> tuple[Codes, npt.NDArray[np.float64]]:
-    """The best neighbours of every query, equal to those of :func:`search`.
+    """The best k neighbours of every query, equal to those of :func:`search`.
 
-    Parameters
-    ----------
-    base, settings
-        The graph and its weights.
-    readers
-        Distinct readers.
-    reader_of, items
-        Per query: number of the reader, and code of the query item.
-    k
-        Neighbours at most (count).
-
-    Returns
-    -------
-    Codes of neighbours, of shape (queries, k), -1 where there are fewer; and score, path
-    similarity, user similarity and cosine, of shape (4, queries, k), NaN where there is none.
+    ``readers`` are distinct; ``reader_of`` and ``items`` are, per query, the number of the reader
+    and the code of the query item. Returns codes of neighbours, of shape (queries, k), -1 where
+    there are fewer; and score, path similarity, user similarity and cosine, of shape (4, queries,
+    k), NaN where there is none.
     """
     answers = _Answers(len(items), k)
     size = max(1, _CHUNK_BYTES // (8 * max(1, base.items)))

@@ -95,18 +95,11 @@ def text_faults(
 ) -> list[Fault]:
     """Faults of a text by rules that need no model.
 
-    Parameters
-    ----------
-    text
-        A description.
-    row
-        Stated attributes of the person: any of `name`, `age` (years), `gender`, `likes` and
-        `dislikes`; what is missing or null is not compared.
-    genres
-        Genres of the domain, for the two rules on tastes.
-    plain
-        Whether the text states its tastes in sentences that the rule-based reader reads, as a
-        sentence plan does: what it does not find was taken back elsewhere in the text.
+    ``row`` has stated attributes of the person: any of `name`, `age` (years), `gender`, `likes` and
+    `dislikes`; what is missing or null is not compared. ``genres`` are those of the domain, for the
+    two rules on tastes. With ``plain`` the text states its tastes in sentences that the rule-based
+    reader reads, as a sentence plan does: what it does not find was taken back elsewhere in the
+    text.
 
     Examples
     --------
@@ -190,13 +183,9 @@ def _genres(row: Mapping[str, Any]) -> Sequence[str]:
 class TextGates:
     """The rules, and the probability under the bundled model where one is given.
 
-    Parameters
-    ----------
-    nats
-        Nats per token of texts under the bundled model
-        (:class:`pipelines.llm.models.TextScorer`); None leaves out the gate `improbable`.
-    plain
-        As of :func:`text_faults`.
+    ``nats`` returns nats per token of texts under the bundled model
+    (:class:`pipelines.llm.models.TextScorer`); None leaves out the gate `improbable`. ``plain`` is
+    that of :func:`text_faults`.
     """
 
     def __init__(self, nats: Nats | None = None, *, plain: bool = False) -> None:

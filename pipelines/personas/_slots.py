@@ -58,16 +58,10 @@ def introduction(name: str, age: int, job: str) -> str:
 
 
 def slots_plan(row: Mapping[str, Any]) -> list[str | Blank]:
-    """Sentences of a persona with blanks in them.
+    """Sentences of a persona with blanks: texts and blanks in turn, with all stated attributes.
 
-    Parameters
-    ----------
-    row
-        Columns of :func:`pipelines.personas.sample_attributes`; `text_seed` picks the wordings.
-
-    Returns
-    -------
-    Texts and blanks in turn, the texts with all stated attributes.
+    ``row`` has the columns of :func:`pipelines.personas.sample_attributes`; `text_seed` picks the
+    wordings.
     """
     they, them, their = _PRONOUNS[row["gender"]]
     words = {"they": they, "them": them, "their": their, "hobby": row["hobby"]}

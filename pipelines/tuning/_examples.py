@@ -361,18 +361,10 @@ def asked_rows(
 ) -> pl.DataFrame:
     """Examples of held-out ratings, in their order, as a rater's prompts would ask about them.
 
-    Parameters
-    ----------
-    known, asked
-        Earlier ratings and those to predict with the means that are shown, by user and time.
-    lines
-        Writer of the lines.
-    history
-        Latest earlier ratings shown at most (count).
-    people
-        Describes each person by all of `known`; None: no description.
-    votes
-        Whether public votes are shown.
+    ``known`` and ``asked`` are earlier ratings and those to predict with the means that are shown,
+    by user and time. At most the ``history`` latest earlier ratings (count) are shown. ``people``
+    describes each person by all of `known` (None: no description); ``votes``: public votes are
+    shown.
     """
     before = dict(iter(known.group_by("user_id", maintain_order=True)))
     empty = known.clear()

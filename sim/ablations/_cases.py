@@ -128,21 +128,12 @@ def load_cases(
     frame: Callable[[str], pl.DataFrame],
     wording: str = "own",
 ) -> Cases:
-    """The questions of one test.
+    """The questions of a test, with a draw (number) of `series_cases` and `human_cases`.
 
-    Parameters
-    ----------
-    test
-        One of :data:`TESTS`.
-    draw
-        Which draw of `series_cases` and `human_cases`.
-    tables, suite
-        Case tables by short name; the suite that they belong to.
-    frame
-        Gives tables of the domain: `items` in the order of their ids, `personas`,
-        `human_users`.
-    wording
-        Of hand-made personas; see :data:`pipelines.ablations.WORDINGS`.
+    ``test`` is one of :data:`TESTS`, ``tables`` are the case tables of ``suite`` by short name.
+    ``frame`` returns tables of the domain: `items` in the order of their ids, `personas`,
+    `human_users`. ``wording`` is that of hand-made personas; see
+    :data:`pipelines.ablations.WORDINGS`.
     """
     index = {item: n for n, item in enumerate(frame("items")["item_id"])}
     if test == "collections":

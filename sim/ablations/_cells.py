@@ -110,11 +110,9 @@ def scored(
     case), so that configurations are compared under the same luck. `human` is needed by the
     similarity only.
 
-    Returns
-    -------
-    ``test``, ``seed``, ``case``, ``user``, ``group``, ``want``, ``status``, ``answer`` (number of
-    the drawn answer; for the similarity on the common scale), ``success`` and ``chance`` (its
-    probability), and ``shares`` (similarity only: the distribution on the common scale). Where
+    Columns: ``test``, ``seed``, ``case``, ``user``, ``group``, ``want``, ``status``, ``answer``
+    (number of the drawn answer; for the similarity on the common scale), ``success`` and ``chance``
+    (its probability), and ``shares`` (similarity only: the distribution on the common scale). Where
     there is no rating, the last four are null: a reply that can't be read is no rating.
     """
     import polars as pl

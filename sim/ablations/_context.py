@@ -97,26 +97,13 @@ def answers(
 ) -> pl.DataFrame:
     """The rater's answer to each case, asked only where `results` does not hold it yet.
 
-    Parameters
-    ----------
-    key
-        Identity of rater, cases and what is shown.
-    cases, shown
-        The questions, and :func:`recall`'s answer for them.
-    rater
-        Opens the rater; not called if nothing is left to ask.
-    items
-        The release's items in the order of their ids.
-    results
-        Answer store.
-    max_block
-        Cases that are asked together at most (count).
-    progress
-        Called with the number of cases done, stored ones too.
+    ``key`` identifies rater, cases and what is ``shown`` (by :func:`recall`). ``rater`` opens the
+    rater and is not called if nothing is left to ask. ``items`` are in the order of their ids. At
+    most ``max_block`` cases (count) are asked together; ``progress`` is called with the number of
+    cases done, stored ones too.
 
-    Returns
-    -------
-    ``case`` (0 to n - 1, ascending), ``status`` and ``probabilities`` (null unless ``ok``).
+    Columns: ``case`` (0 to n - 1, ascending), ``status`` and ``probabilities`` (null unless
+    ``ok``).
     """
     import polars as pl
 

@@ -134,15 +134,13 @@ def _corrected(rows: list[dict[str, Any]]) -> pl.DataFrame:
 def option_effects(result: SuiteResult, *, seed: int = 0) -> pl.DataFrame:
     """Effect of each option's value, averaged over all configurations that differ in it alone.
 
-    Only of grids in which an option varies with others (`full`). Probabilities of success, so
-    that the luck of the drawn ratings is out.
+    Only of grids in which an option varies with others (`full`). Probabilities of success, so that
+    the luck of the drawn ratings is out.
 
-    Returns
-    -------
-    ``rater, option, value, reference`` (the baseline's value), ``pairs`` (of configurations),
-    ``test``, ``difference``, ``low``, ``high`` (95 %, users), ``p`` (paired permutation test over
-    users), ``p_adjusted`` (Benjamini-Hochberg over the table) and ``users``; no row for the grid
-    `small`.
+    Columns: ``rater, option, value, reference`` (the baseline's value), ``pairs`` (of
+    configurations), ``test``, ``difference``, ``low``, ``high`` (95 %, users), ``p`` (paired
+    permutation test over users), ``p_adjusted`` (Benjamini-Hochberg over the table) and ``users``;
+    no row for the grid `small`.
     """
     rows: list[dict[str, Any]] = []
     for rater in result.raters:

@@ -49,18 +49,9 @@ Singles: TypeAlias = npt.NDArray[np.float32]
 class Crowd:
     """People, and what is known of each with every item; rows are numbers of its people.
 
-    Parameters
-    ----------
-    world
-        The release, opened.
-    rater
-        The statistical rater, bound to these people and to the items in their order.
-    ids
-        Ids in the graph.
-    history
-        Their training interactions.
-    tastes
-        Share of each person's history that has each genre, of shape (people, genres).
+    ``rater`` is the statistical rater, bound to these people and to the items in their order;
+    ``ids`` are those in the graph, ``history`` their training interactions, ``tastes`` the share of
+    each person's history that has each genre, of shape (people, genres).
     """
 
     def __init__(
@@ -275,19 +266,7 @@ class Fit:
 def fit_choice(crowd: Crowd, held_out: HeldOut, *, draws: int = 1_000) -> Fit:
     """Fit P(watch) by logistic regression, in five folds over users.
 
-    Parameters
-    ----------
-    crowd
-        People and features.
-    held_out
-        Interactions and negatives.
-    draws
-        Resamples of users for the intervals (count).
-
-    Raises
-    ------
-    ConfigError
-        If nothing is held out.
+    Intervals are of ``draws`` resamples of users. Raises ConfigError if nothing is held out.
     """
     if not len(held_out.people):
         raise ConfigError(

@@ -31,15 +31,8 @@ class _Chunk:
 class EntryLog:
     """Entries of some agents, numbered per agent after its training interactions.
 
-    Parameters
-    ----------
-    lengths
-        Entries that each agent begins with (count), of shape (n,).
-
-    Attributes
-    ----------
-    lengths
-        Entries of each agent (count), of shape (n,).
+    ``lengths`` are the entries of each agent (count), of shape (n,); given are those it begins
+    with.
     """
 
     def __init__(self, lengths: Ints) -> None:
@@ -49,16 +42,11 @@ class EntryLog:
     def add(
         self, rows: Ints, kind: int, items: Ints, texts: Texts, evidence: Ints | None = None
     ) -> None:
-        """Add entries; those of an agent stand together, in their order.
+        """Add m entries; those of an agent stand together, in their order.
 
-        Parameters
-        ----------
-        rows
-            Agent of each entry, ascending, of shape (m,).
-        kind, items, texts
-            Code of `KINDS`; item numbers, -1 for none; texts.
-        evidence
-            Numbers of entries, of shape (m, e), padded with -1.
+        ``rows`` are the agents of the entries, ascending; ``kind`` is a code of `KINDS`, ``items``
+        are item numbers, -1 for none. ``evidence`` has numbers of entries, of shape (m, e), padded
+        with -1.
         """
         within = np.arange(len(rows)) - np.searchsorted(rows, rows, side="left")
         numbers = self.lengths[rows] + within
@@ -90,12 +78,7 @@ class EntryLog:
     def frame(self, agents: Ints, ids: Sequence[str]) -> pl.DataFrame:
         """All entries: ``agent, entry, kind, item_id, text, evidence``, by agent and number.
 
-        Parameters
-        ----------
-        agents
-            Number of each agent, of shape (n,).
-        ids
-            Item ids by number.
+        ``agents`` are their numbers, of shape (n,), ``ids`` the item ids by number.
         """
         names = pl.Series("item_id", list(ids), dtype=pl.String)
         parts = [

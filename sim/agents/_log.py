@@ -18,15 +18,7 @@ _VALENCES = ("negative", "neutral", "positive")
 
 
 def frames_of(visits: Visits, *, brain: str, recommender: str) -> dict[str, pl.DataFrame]:
-    """Tables of finished visits by short name, each ordered by its key.
-
-    Parameters
-    ----------
-    visits
-        After :meth:`Visits.run`.
-    brain, recommender
-        Values of those columns.
-    """
+    """Tables of visits after :meth:`Visits.run` by short name, each ordered by its key."""
     from pipelines.contracts import CONTRACTS
 
     found = {

@@ -499,12 +499,7 @@ class ModelBrain(ModelSession):
         return out
 
     def leaving(self, requests: DecideRequests) -> Floats:
-        """P(leave) of each agent if it were content and rested, and if it were neither.
-
-        Returns
-        -------
-        Of shape (n, 2); NaN where the model gave none.
-        """
+        """P(leave) if agents were content and rested, and if neither: (n, 2), NaN without one."""
         out, filling = np.full((len(requests), 2), np.nan), _Filling(len(requests))
         rows = [
             self._row(

@@ -69,15 +69,12 @@ assert EMOTIONS == ("CURIOUS", "FRUSTRATED", "EXCITED", "NEUTRAL", "OVERWHELMED"
 class StatisticalBrain:
     """Chooses by a fitted model of what people choose, and rates as the statistical rater does.
 
-    Watching: P(watch) of :mod:`sim.agents._choice`, with habits. Rating: drawn from
-    (1 - w)·rater + w·histogram of the item's ratings, w per tier of conformity. Everything about
-    moods, fatigue and leaving is assumed.
+    Watching: P(watch) of :mod:`sim.agents._choice`, with habits. Rating: drawn from (1 - w)·rater +
+    w·histogram of the item's ratings, w per tier of conformity. Everything about moods, fatigue and
+    leaving is assumed.
 
-    Parameters
-    ----------
-    learns
-        Whether the rater takes in what is rated in the visit, as it does in the environment: later
-        items are expected, chosen and rated with it.
+    With ``learns`` the rater takes in what is rated in the visit, as it does in the environment:
+    later items are expected, chosen and rated with it.
     """
 
     name = "statistical"
@@ -490,19 +487,10 @@ class StatisticalBrain:
 
 
 def page_shares(past: Past, above: float) -> tuple[Floats, Bools]:
-    """Share of the page's items that are liked, after every view.
+    """Share of the page's items that are liked (rated above ``above``), after every view.
 
-    Parameters
-    ----------
-    past
-        Views so far.
-    above
-        A rating above this is a like.
-
-    Returns
-    -------
-    The shares, and which views are the last ones of a page before another is opened, both of
-    shape (n, views).
+    Returns the shares, and which views are the last ones of a page before another is opened, both
+    of shape (n, views).
     """
     views = past.pages.shape[1]
     there = past.pages > 0

@@ -63,13 +63,9 @@ class Journal:
 class DialogueModel(ModelSession):
     """Base of agents and customers that a language model plays.
 
-    Parameters
-    ----------
-    settings, engine, session
-        As of :class:`pipelines.llm.session.ModelSession`.
-    temperature, min_p, repetition_penalty
-        Of texts; see :class:`pipelines.llm.engines.Sampling`. Without the last one a small model
-        repeats itself.
+    ``temperature``, ``min_p`` and ``repetition_penalty`` are those of texts
+    (:class:`pipelines.llm.engines.Sampling`); without the last one a small model repeats itself.
+    The others are those of :class:`pipelines.llm.session.ModelSession`.
     """
 
     def __init__(

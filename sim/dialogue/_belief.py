@@ -41,14 +41,9 @@ _TYPES = 111
 class SetBelief:
     """Tables of one choice set over K types: scores and answer probabilities.
 
-    Parameters
-    ----------
-    y
-        Scores of the types, of shape (K, products).
-    p
-        Probabilities of their answers, of shape (K, columns); those of a facet sum to one.
-    first
-        First column of each facet and the number of columns at the end.
+    ``y`` are the scores of the types, of shape (K, products), ``p`` the probabilities of their
+    answers, of shape (K, columns); those of a facet sum to one. ``first`` is the first column of
+    each facet and the number of columns at the end.
     """
 
     def __init__(self, y: Floats, p: Floats, first: Ints) -> None:
@@ -108,13 +103,10 @@ class SetBelief:
         return np.asarray(found[np.arange(len(w)), products], np.float32)
 
     def answered(self, w: Floats) -> tuple[Floats, Floats]:
-        """V(w), and Σ_v P(v) V(w^v) of each facet.
+        """V(w), of shape (n,), and Σ_v P(v) V(w^v) of each facet, of shape (n, facets).
 
-        Returns
-        -------
-        Arrays of shapes (n,) and (n, facets). Weights need not sum to one: both are homogeneous in
-        them. The last answer of a facet is what the others leave of the scores, because its
-        answers' probabilities sum to one.
+        Weights need not sum to one: both are homogeneous in them. The last answer of a facet is
+        what the others leave of the scores, because its answers' probabilities sum to one.
         """
         table, order, sizes = self._others
         value = np.zeros((len(w), self.facets), np.float32)
@@ -138,8 +130,6 @@ class SetBelief:
     def _others(self) -> tuple[Floats, Ints, list[int]]:
         """Probabilities of all answers but the last of each facet.
 
-        Returns
-        -------
         A table of shape (K, columns): a column of ones, the first answer of each facet that has
         two, the second of each that has three, and so on, then zeros; the facets, those with most
         answers first; and how many of them have an answer in each of these groups.
@@ -162,17 +152,9 @@ class SetBelief:
     def gain(self, w: Floats, *, cost: float, depth: int, free: Any) -> Floats:
         """Expected gain of asking each facet now, less the cost, of shape (n, facets).
 
-        Parameters
-        ----------
-        w
-            Beliefs, of shape (n, K).
-        cost
-            Of a question (points).
-        depth
-            1: the product is sold after the question; 2: the best next question may be asked
-            before, at its cost.
-        free
-            Whether a facet may still be asked, of shape (n, facets).
+        ``w`` are beliefs, of shape (n, K), ``cost`` that of a question (points); ``free`` marks
+        facets that may still be asked, of shape (n, facets). With ``depth`` 1 the product is sold
+        after the question, with 2 the best next question may be asked before, at its cost.
         """
         if depth == 1:
             return np.asarray(self.evi(w) - cost, np.float32)

@@ -76,12 +76,7 @@ class LeakDetector:
     def find(self, text: str, *, said: Iterable[str] = ()) -> str | None:
         """Kind of the first leak: ``index``, ``score``, ``id``, ``title``; None without one.
 
-        Parameters
-        ----------
-        text
-            The customer's reply.
-        said
-            Texts of the agent in the dialogue.
+        ``text`` is the customer's reply, ``said`` the agent's texts in the dialogue.
         """
         folded = _folded(text)
         for kind, pattern in (

@@ -161,18 +161,9 @@ def _fixed(
 ) -> tuple[Ints, Ints, npt.NDArray[np.bool_]]:
     """The first of ``fixed`` with enough playable pairs, and the first of ``varied`` in them.
 
-    Parameters
-    ----------
-    playable
-        Of shape (fixed, varied).
-    fixed, varied
-        Orders of both by lifetime, of shapes (n, fixed) and (n, varied).
-    episodes
-        Pairs of a lifetime (count).
-
-    Returns
-    -------
-    Pairs of shape (2, n, episodes), pairs skipped of shape (n,), and lifetimes that lack pairs.
+    ``playable`` is of shape (fixed, varied); the others are orders of both by lifetime, of shapes
+    (n, fixed) and (n, varied); ``episodes`` are the pairs of a lifetime (count). Returns pairs of
+    shape (2, n, episodes), pairs skipped of shape (n,), and lifetimes that lack pairs.
     """
     count = playable.sum(axis=1)
     enough = count[fixed] >= episodes

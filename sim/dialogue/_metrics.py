@@ -93,19 +93,9 @@ class Values:
 
 
 def values_of(episodes: pl.DataFrame, metric: str) -> Values:
-    """Values of a metric of one run by lifetime and episode.
+    """Values of one of `METRICS` or ``random_regret`` (else ConfigError) by lifetime and episode.
 
-    Parameters
-    ----------
-    episodes
-        Rows of one run of ``dialogue.episodes``.
-    metric
-        One of `METRICS`, or ``random_regret``.
-
-    Raises
-    ------
-    ConfigError
-        If the metric is unknown.
+    ``episodes`` are the rows of one run of ``dialogue.episodes``.
     """
     if metric not in METRICS and metric != "random_regret":
         raise ConfigError("unknown metric", where=repr(metric), hint=nearest(metric, METRICS))
@@ -176,16 +166,9 @@ def calibration(
 ) -> dict[tuple[int, str], tuple[Figure, int]]:
     """ECE of the six confidences and the stated ones in these episodes, and their lifetimes.
 
-    Parameters
-    ----------
-    turns
-        Rows of one run of ``dialogue.turns``.
-    episodes
-        From 1; those without a confidence are left out.
-    kinds
-        Turns whose confidences count.
-    draws, seed
-        Of the bootstrap over lifetimes.
+    ``turns`` are the rows of one run of ``dialogue.turns``, of which those of ``kinds`` count;
+    ``episodes`` are numbered from 1, those without a confidence are left out. The bootstrap draws
+    lifetimes.
     """
     tests = {"top_1": pl.col("rank") <= 1, "top_5": pl.col("rank") <= 5}
     tests |= {f"regret_{level:g}": pl.col("regret") <= level for level in REGRET_LEVELS}

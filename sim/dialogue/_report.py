@@ -191,12 +191,8 @@ def _playable(
 ) -> tuple[list[tuple[Configuration, Lifetimes]], list[str]]:
     """Rows with enough customers and choice sets, and what the cells and settings of others lack.
 
-    A small release has no unseen categories: the other cells are played.
-
-    Raises
-    ------
-    ConfigError
-        If no row can be played.
+    A small release has no unseen categories: the other cells are played. Raises ConfigError if no
+    row can be played.
     """
     rows: list[tuple[Configuration, Lifetimes]] = []
     lacking: dict[str, ConfigError] = {}

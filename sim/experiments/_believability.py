@@ -227,23 +227,9 @@ def draw_tasks(
 ) -> Tasks:
     """Draw the items of the first people who have enough test interactions.
 
-    Draws belong to (seed, person, item), so that a person's items are the same whoever else is
-    drawn for.
-
-    Parameters
-    ----------
-    world
-        The release, opened.
-    people
-        People of the cast (count).
-    settings
-        Items of a task and nearest candidates.
-    positives
-        Of a task (count).
-    negatives
-        One of `NEGATIVES`.
-    seed
-        Of the draws.
+    Draws belong to (seed, person, item), so that a person's items do not depend on who else is
+    drawn for. ``people`` are those of the cast, ``positives`` those of a task (counts);
+    ``negatives`` is one of `NEGATIVES`.
     """
     from sim.environment import split_rows
 
@@ -347,14 +333,7 @@ def _listed(context: ExperimentContext, world: AgentWorld, tasks: Tasks) -> Floa
 def outcome_frame(world: AgentWorld, tasks: Tasks, scores: Floats) -> pl.DataFrame:
     """Figures per person and rule; people without a score for every item are left out.
 
-    Parameters
-    ----------
-    world
-        The release, opened.
-    tasks
-        The items.
-    scores
-        Probabilities, or any scores for the rule of the best ones, of shape (n, items).
+    ``scores`` are probabilities, or any scores for the rule of the best ones, of shape (n, items).
     """
     whole = ~np.isnan(scores).any(axis=1)
     scores, positive = scores[whole], tasks.positive[whole]

@@ -186,20 +186,11 @@ _NOTES = [
 
 
 def genre_figures(lists: npt.ArrayLike, genres: npt.ArrayLike) -> tuple[Floats, Floats]:
-    """Share of the commonest genre, and number of genres, of recommended lists.
+    """Share of the commonest genre, and number of genres, of recommended lists, of shape (n,).
 
-    An item counts one divided by its genres for each of them; items without a genre are left out.
-
-    Parameters
-    ----------
-    lists
-        Item numbers, -1 where a list ends, of shape (n, k).
-    genres
-        1 where an item has a genre, of shape (items, genres).
-
-    Returns
-    -------
-    Two arrays of shape (n,); NaN for a list without a genre.
+    ``lists`` has item numbers, -1 where a list ends, of shape (n, k); ``genres`` is 1 where an item
+    has a genre, of shape (items, genres). An item counts one divided by its genres for each of
+    them; items without a genre are left out. NaN for a list without a genre.
 
     >>> share, number = genre_figures([[0, 1, 2, 3]], [[1, 0, 0], [1, 1, 0], [1, 0, 0], [0, 0, 1]])
     >>> float(share[0]), float(number[0])  # A: (1 + 1/2 + 1) / 4

@@ -318,16 +318,8 @@ def edges(
 ) -> tuple[Graph, list[Edge], Diagnosis]:
     """Graph of some variables with the stability of each edge under resampling of the rows.
 
-    Parameters
-    ----------
-    values
-        Rows of variables, of shape (n, variables).
-    resamples
-        Bootstrap samples of the rows (count).
-    share
-        Share of the resamples from which a direction is claimed.
-    seed
-        Of the resampling.
+    ``values`` are of shape (n, variables); ``resamples`` are bootstrap samples of the rows (count),
+    ``share`` is the share of them from which a direction is claimed.
     """
     rng = np.random.default_rng(seed)
     graph = discover(values)

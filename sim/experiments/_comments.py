@@ -30,12 +30,9 @@ def real_comments(release: Release) -> pl.DataFrame:
     """Texts of the reviews that the release's interactions were made from.
 
     Reviews are read from the raw snapshots of the same store that the interactions name as their
-    inputs; a release of films or games has none.
-
-    Returns
-    -------
-    ``item_id``, ``author`` (an id of the interactions), ``rating`` (1-5), ``text`` (one line, cut
-    at 300 characters); one row per author and item.
+    inputs; a release of films or games has none. One row per author and item: ``item_id``,
+    ``author`` (an id of the interactions), ``rating`` (1-5), ``text`` (one line, cut at 300
+    characters).
     """
     from pipelines.store import Store
 
@@ -60,14 +57,9 @@ def real_comments(release: Release) -> pl.DataFrame:
 
 
 def comments_of(reviews: pl.DataFrame, interactions: pl.DataFrame) -> pl.DataFrame:
-    """Reviews that became interactions, as comments.
+    """Reviews (``author, item_id, rating, heading, text``) that became interactions, as comments.
 
-    Parameters
-    ----------
-    reviews
-        ``author, item_id, rating, heading, text``.
-    interactions
-        Those of the release: a review with another rating than the published one is not its own.
+    A review with another rating than the published one is not that interaction's.
     """
     published = interactions.select("item_id", author="user_id", rating="rating")
     kept = reviews.join(published, on=["author", "item_id", "rating"], how="semi")

@@ -155,12 +155,7 @@ def price_of(prompt: Any, completion: Any, input_price: float, output_price: flo
 def per_thousand(totals: Any, agents: Any) -> Figure:
     """Mean over runs per 1,000 agents with its 95 % interval (Student's t), never below 0.
 
-    Parameters
-    ----------
-    totals
-        Of each run.
-    agents
-        Agents of each run (count); None: the totals are shares.
+    ``totals`` and ``agents`` (count) are by run; without ``agents`` the totals are shares.
 
     >>> found = per_thousand(np.array([7.0, 8.0, 9.0]), np.array([1000, 1000, 1000]))
     >>> found.value, round(found.low, 2), round(found.high, 2)

@@ -177,16 +177,10 @@ def total_variation(left: Floats, right: Floats) -> float:
 
 
 def resampled_likeness(counts: Floats, target: Floats, low: int) -> tuple[Figure, Figure]:
-    """1 less the total variation distance of pooled ratings, and the share of low ones.
+    """1 less the total variation distance of pooled ratings, and the share of those up to ``low``.
 
-    Parameters
-    ----------
-    counts
-        Ratings 1-5 per person (counts), of shape (people, 5).
-    target
-        Shares of people's ratings, of shape (5,).
-    low
-        A rating up to this is a low one.
+    ``counts`` are ratings 1-5 per person, of shape (people, 5), ``target`` the shares of people's
+    ratings, of shape (5,).
     """
     shares = counts.sum(axis=0) / counts.sum()
     drawn = user_weights(len(counts), RESAMPLES, 0) @ counts
@@ -201,10 +195,7 @@ def resampled_likeness(counts: Floats, target: Floats, low: int) -> tuple[Figure
 def likeness_of(counts: Floats, expected: Floats) -> Figure:
     """1 less the total variation distance of two pooled distributions of the same people.
 
-    Parameters
-    ----------
-    counts, expected
-        Ratings 1-5 per person and what they are compared with (counts), of shape (people, 5).
+    Both are counts of ratings 1-5 per person, of shape (people, 5).
     """
     weights = user_weights(len(counts), RESAMPLES, 0)
     sides = [(c.sum(axis=0) / c.sum(), weights @ c) for c in (counts, expected)]

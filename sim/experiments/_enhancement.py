@@ -226,16 +226,8 @@ def feedback_arms(
 ) -> dict[str, Bools]:
     """Items added to the training rows of each person, by arm of `ARMS`.
 
-    Parameters
-    ----------
-    shown, watched
-        Items of the visits, of shape (people, items).
-    free
-        Items that may be drawn, or taken over from another agent.
-    ids
-        Of the people.
-    seed
-        Of draws.
+    ``shown`` and ``watched`` mark items of the visits, ``free`` those that may be drawn, or taken
+    over from another agent, all of shape (people, items); ``ids`` are people's.
     """
     counts = watched.sum(axis=1)
     return {

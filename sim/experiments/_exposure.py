@@ -255,13 +255,7 @@ def _placebo(brain: str) -> str:
 
 
 class Scrolling:
-    """A brain that never leaves: pages are judged by another one, then comes the next page.
-
-    Parameters
-    ----------
-    inner
-        Judges and reflects; opened.
-    """
+    """A brain that never leaves: the opened brain ``inner`` judges pages and reflects."""
 
     def __init__(self, inner: Brain) -> None:
         self._inner = inner
@@ -311,16 +305,11 @@ class Scrolling:
 def genre_effects(people: Ints, exposed: Bools, biased: Any, unbiased: Any) -> pl.DataFrame:
     """Differences between the arms by person.
 
-    Parameters
-    ----------
-    people, exposed
-        Person of each rated film, and whether it is of the exposed genres, of shape (n,).
-    biased, unbiased
-        Ratings of it after either arm, NaN without one, of shape (n,).
+    ``people`` and ``exposed`` are the person of each rated film and whether it is of the exposed
+    genres, ``biased`` and ``unbiased`` its ratings after either arm, NaN without one, all of shape
+    (n,).
 
-    Returns
-    -------
-    ``person``, `exposed` and `others` (mean differences over films rated in both arms),
+    Columns: ``person``, `exposed` and `others` (mean differences over films rated in both arms),
     `difference`, the films of both kinds, and those that lack a rating (``failed``).
 
     >>> genre_effects([0, 0, 0], [True, True, False], [5, 4, 3], [3, 4, 4]).row(0)[1:4]

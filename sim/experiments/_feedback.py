@@ -54,14 +54,8 @@ def numbers(table: Bools) -> Ints:
 def drawn(candidates: Bools, counts: npt.ArrayLike, *, seed: int) -> Bools:
     """Candidates of each row drawn at random, at most as many as counted.
 
-    Parameters
-    ----------
-    candidates
-        Of shape (n, items).
-    counts
-        How many per row, of shape (n,).
-    seed
-        Of the draw, together with row and item.
+    ``candidates`` are of shape (n, items), ``counts`` of shape (n,); draws belong to (seed, row,
+    item).
     """
     rows, items = candidates.shape
     order = uniform(seed, np.arange(rows)[:, None], np.arange(items)[None, :])
@@ -72,16 +66,9 @@ def drawn(candidates: Bools, counts: npt.ArrayLike, *, seed: int) -> Bools:
 
 
 def shuffled(feedback: Bools, ids: list[str], *, seed: int) -> Bools:
-    """Everybody's feedback given to somebody else: rows moved by one along a random circle.
+    """Everybody's feedback given to another person: rows moved by one along a random circle.
 
-    Parameters
-    ----------
-    feedback
-        Of shape (people, items); at least two people.
-    ids
-        Of the people.
-    seed
-        Of the order.
+    ``feedback`` is of shape (people, items), of at least two people with these ``ids``.
     """
     order = np.argsort(combine(seed, hash_ids(ids)), kind="stable")
     out = np.zeros_like(feedback)
@@ -92,17 +79,7 @@ def shuffled(feedback: Bools, ids: list[str], *, seed: int) -> Bools:
 def retrained(
     world: AgentWorld, name: str, feedback: Bools | None = None, **options: Any
 ) -> Recommender:
-    """A recommender fitted on the training split and positive feedback of people.
-
-    Parameters
-    ----------
-    world
-        The release, opened.
-    name, options
-        Of the recommender.
-    feedback
-        Items by person, of shape (people, items).
-    """
+    """A recommender fitted on the training split and feedback, of shape (people, items)."""
     recommender = open_recommender(name, **options)
     if feedback is None:
         return recommender.fit(world.release)

@@ -251,12 +251,8 @@ def chance_level(genres: Bools) -> Floats:
 def gap_figures(frame: pl.DataFrame) -> dict[str, Figure]:
     """RMSE on known and unknown items and their difference.
 
-    Intervals draw people and items, both with replacement: the division is of items.
-
-    Parameters
-    ----------
-    frame
-        ``person``, ``item``, ``truth``, ``rating`` and ``known`` (0 or 1).
+    ``frame`` has ``person``, ``item``, ``truth``, ``rating`` and ``known`` (0 or 1). Intervals draw
+    people and items, both with replacement: the division is of items.
     """
     known = frame["known"].to_numpy().astype(np.float64)
     error = ((frame["rating"] - frame["truth"]) ** 2).to_numpy()

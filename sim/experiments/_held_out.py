@@ -45,14 +45,8 @@ def held_out_pairs(
 ) -> pl.DataFrame:
     """Test ratings of the world's people: ``person``, ``item`` (numbers), ``truth`` (1-5).
 
-    Parameters
-    ----------
-    world
-        Matched people.
-    people
-        Only the first ones (count); their order is that of a hash.
-    most
-        Items of each person at most (count), drawn by a hash.
+    Only of the first ``people`` (count) in the order of a hash, and at most ``most`` items of each,
+    drawn by a hash.
     """
     numbers = world.people.select("user_id").with_columns(
         person=pl.int_range(pl.len(), dtype=pl.Int64)
@@ -85,20 +79,10 @@ def judged(
 ) -> pl.DataFrame:
     """Judgements of pairs by agents that have watched each item; kept.
 
-    Parameters
-    ----------
-    context, brain
-        The brain is opened on a world of the context.
-    pairs
-        Columns ``person`` and ``item``; others are carried along.
-    key
-        What else decides the judgements beside brain and pairs.
-    asking
-        Further arguments of `judge_pairs`, where given a function its result.
-
-    Returns
-    -------
-    The columns of `pairs`, then ``watched``, ``rating``, ``expected``, ``feeling``, ``status``.
+    ``pairs`` has ``person`` and ``item``; other columns are carried along. ``key`` has further
+    determinants of the judgements beside brain and pairs. ``asking`` are arguments of
+    `judge_pairs`; a function among them is replaced by its result. Adds ``watched``, ``rating``,
+    ``expected``, ``feeling``, ``status``.
     """
     world = context.world_of(brain)
 
@@ -127,14 +111,8 @@ def interval(value: float, drawn: Any) -> Figure:
 def pooled(owner: npt.ArrayLike, columns: list[Floats], of: Callable[[Floats], Floats]) -> Figure:
     """A function of sums over all rows, with a bootstrap interval over their owners.
 
-    Parameters
-    ----------
-    owner
-        Person of each row, of shape (rows,).
-    columns
-        Values that are summed, each of shape (rows,).
-    of
-        From sums of shape (columns, draws) to values of shape (draws,).
+    ``owner`` is the person of each row; ``columns`` are summed, each of shape (rows,); ``of`` maps
+    sums of shape (columns, draws) to values of shape (draws,).
 
     >>> mean = pooled([0, 0, 1], [np.array([1.0, 2.0, 6.0]), np.ones(3)], lambda s: s[0] / s[1])
     >>> mean.value

@@ -277,16 +277,11 @@ def _reported(
 def equal_lengths(
     found: Mapping[str, pl.DataFrame], *, least: int, most: int, needed: list[str]
 ) -> dict[str, pl.DataFrame]:
-    """Logs cut to one length per person, so that the length does not tell whose a log is.
+    """Logs cut to one length per person, so that the length does not reveal a log's source.
 
-    Parameters
-    ----------
-    found
-        Entries by source, with columns ``person`` and ``place``.
-    least, most
-        Entries of a log (counts); shorter ones are left out.
-    needed
-        Sources that a person must have a log of; of the others it may lack one.
+    ``found`` has entries by source, with columns ``person`` and ``place``. Logs have ``least`` to
+    ``most`` entries; shorter ones are left out. A person must have a log of the sources ``needed``,
+    and may lack one of the others.
     """
     lengths = {
         name: dict(frame.group_by("person").len().filter(pl.col("len") >= least).iter_rows())

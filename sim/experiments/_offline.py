@@ -240,14 +240,8 @@ class Offline:
 def f1(hits: npt.NDArray[np.bool_], relevant: Ints, lists: Ints) -> Floats:
     """F1 of each person's list; NaN for a person without a relevant item.
 
-    Parameters
-    ----------
-    hits
-        Whether each listed item is relevant, of shape (people, k).
-    relevant
-        Relevant items of each person (count), of shape (people,).
-    lists
-        Item numbers, -1 where a list ends, of shape (people, k).
+    ``hits`` marks the relevant items of ``lists`` (item numbers, -1 where a list ends), both of
+    shape (people, k); ``relevant`` counts each person's relevant items.
 
     >>> f1(np.array([[True, False, True, False]]), np.array([6]), np.array([[1, 2, 3, 4]]))
     array([0.4])
@@ -274,12 +268,8 @@ def tau(left: Floats, right: Floats, weights: Floats | None = None) -> float:
 def agreement(left: Floats, right: Floats) -> tuple[Figure, ...]:
     """Kendall's tau between the systems' means, for each figure.
 
+    Values are of shape (figures, systems, people), NaN for people who count on neither side.
     Intervals draw people, the same on both sides, and systems, with replacement.
-
-    Parameters
-    ----------
-    left, right
-        Values of shape (figures, systems, people), NaN for people who count on neither.
     """
     systems, people = left.shape[1:]
     draws = user_weights(people, RESAMPLES, 0)

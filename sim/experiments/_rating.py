@@ -235,16 +235,9 @@ def biases(
 ) -> tuple[Floats, Floats]:
     """Shrunken deviations of items from the mean, then of users from mean and items.
 
-    Parameters
-    ----------
-    items, ratings
-        All training ratings.
-    own_items, own_users, own_ratings
-        Those of the users whose biases are wanted.
-    shape
-        Items and users (counts).
-    shrinkage
-        Ratings of the mean that are added to each item and user (counts).
+    ``items`` and ``ratings`` are all training ratings, the ``own_`` arrays those of the users whose
+    biases are wanted; ``shape`` counts items and users, ``shrinkage`` the ratings of the mean that
+    are added to each item and user.
 
     >>> of_item, of_user = biases(
     ...     np.array([0, 0, 1, 1]), np.array([5.0, 5.0, 3.0, 3.0]),

@@ -42,13 +42,8 @@ class ReviewsSettings:
 class Reviews:
     """Views and likes with nothing, a count, a negative and a positive comment on every item.
 
-    Parameters
-    ----------
-    settings
-        Default: those of the class.
-    comments
-        Rows of ``item_id, author, rating, text`` in the place of the release's own reviews, for a
-        domain whose reviews have no texts.
+    ``comments`` (``item_id, author, rating, text``) replace the release's own reviews, for a domain
+    whose reviews have no texts.
     """
 
     name = "reviews"
@@ -142,14 +137,7 @@ def item_texts(
 ) -> dict[str, ItemTexts]:
     """Texts by condition; comments of an item are in the order of a hash of their authors.
 
-    Parameters
-    ----------
-    comments
-        ``item_id, author, rating, text``.
-    world
-        Its items are those that texts are kept of.
-    settings
-        Bounds of negative and positive comments.
+    ``comments`` has ``item_id, author, rating, text``; texts are those of the world's items.
     """
     known = comments.filter(pl.col("item_id").is_in(world.catalogue.ids))
     rank = pl.Series("rank", hash_ids(known["author"]))

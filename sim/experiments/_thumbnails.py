@@ -51,12 +51,7 @@ class ThumbnailsSettings:
 class Thumbnails:
     """Views of the same items with their own poster, another item's, and their own tinted blue.
 
-    Parameters
-    ----------
-    settings
-        Default: those of the class.
-    folder
-        The world's folder, which has ``posters``; default that of the configuration.
+    ``folder`` is the world's, which has ``posters``; default that of the configuration.
     """
 
     name = "thumbnails"
@@ -239,14 +234,8 @@ def blue_tinted(image: Image.Image, strengths: tuple[float, float, float]) -> Im
     """A picture with a blue filter in HSL.
 
     Hues move towards blue on the shorter way (those of greys become blue), lightness and saturation
-    towards 1, each by its share of the distance.
-
-    Parameters
-    ----------
-    image
-        Any picture.
-    strengths
-        Shares for hue, lightness and saturation, 0-1.
+    towards 1, each by its share of the distance. ``strengths`` are these shares for hue, lightness
+    and saturation, 0-1.
     """
     from PIL import Image
 

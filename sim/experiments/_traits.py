@@ -174,20 +174,8 @@ def rarefied(counts: npt.ArrayLike, sizes: npt.ArrayLike, m: int) -> Floats:
     """Expected number of genres among m items drawn without replacement (Hurlbert 1971).
 
     Histories of different length are comparable: sum over genres of 1 - C(n - k, m) / C(n, m), k of
-    the n items having the genre.
-
-    Parameters
-    ----------
-    counts
-        Items with each genre, of shape (people, genres).
-    sizes
-        Items, of shape (people,).
-    m
-        Items drawn (count).
-
-    Returns
-    -------
-    Of shape (people,); NaN for fewer than m items.
+    the n items having the genre. ``counts`` are items with each genre, of shape (people, genres),
+    ``sizes`` the items, of shape (people,), as is the result; NaN for fewer than m items.
 
     >>> rarefied([[1, 1, 2]], [4], 2).round(4)  # 1/2 + 1/2 + (1 - 1/6)
     array([1.8333])

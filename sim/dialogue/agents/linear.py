@@ -232,17 +232,9 @@ def _observed(
 ) -> tuple[Doubles, Doubles]:
     """Means after observations x·w = target + N(0, noise²), and the rows that they add to R.
 
-    Parameters
-    ----------
-    mean, root
-        Of shapes (n, weights) and (n, rows, weights): w ~ N(mean, I - RᵀR).
-    x
-        Features of shape (n, observations, weights), or numbers of single weights, of shape
-        (n, observations).
-    target
-        Of shape (n, observations).
-    noise
-        Standard deviation.
+    ``mean`` and ``root`` are of shapes (n, weights) and (n, rows, weights): w ~ N(mean, I - RᵀR).
+    ``x`` has features of shape (n, observations, weights), or numbers of single weights, of shape
+    (n, observations), as is ``target``. ``noise`` is a standard deviation.
     """
     if x.ndim == 2:
         here = np.arange(len(x))[:, None]

@@ -1,7 +1,8 @@
 """Client of the two endpoints: the openai SDK for HTTP, and what it does not promise.
 
 The SDK sends one attempt. Retries (tenacity), the budget, the cool-down after a 429, the
-classification of responses and the redaction of the key are here; docs/decisions/0013 says why.
+classification of responses and the redaction of the key are here; the reasons are in
+docs/decisions/0013.
 """
 
 from __future__ import annotations
@@ -272,7 +273,7 @@ class Failure:
         Effect of another attempt. ``no``: none. ``lost``: the server worked, and billed,
         but its answer can't be used. ``throttled``: after a cool-down.
     wait
-        Seconds that the server asks to wait, if it says.
+        Seconds that the server asks to wait, if any.
     """
 
     status: Status
