@@ -135,19 +135,10 @@ def scores_stage(
 ) -> Stage:
     """The stage of the scores of a suite's configurations on the latest release of a domain.
 
-    Parameters
-    ----------
-    domain
-        ``movies`` or ``books``.
-    grid
-        `small` (one option changed at a time) or `full`.
-    seeds
-        Independent seeds (count).
-    cases
-        Cases of each test and seed that are asked at most (count); None: all.
-    models
-        Models of the configured engine that are judged beside the raters without one; the
-        configured one is judged anyway if `scoring.rater` is `llm`.
+    ``domain`` is ``movies`` or ``books``; ``grid`` is `small` (one option changed at a time) or
+    `full`. At most ``cases`` of each test and seed are asked (count; None: all). ``models`` of the
+    configured engine are judged beside the raters without one; the configured one is judged anyway
+    if `scoring.rater` is `llm`.
     """
     dataset = f"ablations.{domain}_scores"
     version = f"{ablations.CODE_VERSION}+{raters.CODE_VERSION}"
@@ -271,13 +262,9 @@ def simulation_stage(
 ) -> Stage:
     """The stage of agents that visit recommenders on the latest release of a domain.
 
-    Parameters
-    ----------
-    domain, cast, brain, agents, pages, per_page, seed, traits, graph
-        As of the command ``understudy agents``.
-    recommenders
-        Visited one after the other by as many agents each. The first agent of the second one has
-        the number `agents`; it plays the person of agent 0, with its seeds.
+    Arguments are those of the command ``understudy agents``. The recommenders are visited one after
+    the other by as many agents each. The first agent of the second one has the number `agents`; it
+    plays the person of agent 0, with its seeds.
     """
     config: dict[str, Any] = {
         "domain": domain,
@@ -363,10 +350,7 @@ def experiments_stage(
 ) -> Stage:
     """The stage of experiments on simulated users on the latest release of a domain.
 
-    Parameters
-    ----------
-    domain, names, brains, recommenders, agents, pages, per_page, model_agents, model_pages, seed
-        As of the command ``understudy experiment``.
+    Arguments are those of the command ``understudy experiment``.
     """
     config: dict[str, Any] = {
         "domain": domain,
@@ -460,10 +444,7 @@ def dialogues_stage(
 ) -> Stage:
     """The stage of shopping dialogues on the latest release of products.
 
-    Parameters
-    ----------
-    suites, customer, seeds, episodes, models, model_seeds, model_episodes
-        As of the command ``understudy dialogue run``.
+    Arguments are those of the command ``understudy dialogue run``.
     """
     config: dict[str, Any] = {
         "suites": list(suites),

@@ -170,12 +170,9 @@ def half_matrix(index: GraphIndex, path: MetaPath, side: str = "left") -> Csr:
 def round_trips(index: GraphIndex, path: MetaPath, side: str = "left") -> npt.NDArray[np.float64]:
     """Numbers of path instances from each node back to itself, the ratio's denominator.
 
-    For a path between items, the diagonal of L·Rᵀ, without forming the product. For one from
-    users to items, the squared lengths of the rows of `side`: the walks to the middle and back.
-
-    Returns
-    -------
-    Of shape (starts or items,), float64 whole numbers.
+    For a path between items, the diagonal of L·Rᵀ, without forming the product. For one from users
+    to items, the squared lengths of the rows of `side`: the walks to the middle and back. Of shape
+    (starts or items,), float64 whole numbers.
     """
     first = half_matrix(index, path, side)
     users = path.start_type != path.right[0].head_type

@@ -220,11 +220,9 @@ def joint_distances(people: pl.DataFrame, lists: PersonaLists) -> pl.DataFrame:
     that only what two attributes have to do with each other is compared. Adults only: children lack
     some opinions.
 
-    Returns
-    -------
-    ``pair`` (such as `genre x age`), ``first, second, people`` (count), ``distance`` (total
-    variation, 0 to 1), ``independent`` (that of the same margins without dependence) and
-    ``shares`` (of the source, raked: one per cell); one row per table with people in it.
+    One row per table with people in it: ``pair`` (such as `genre x age`), ``first, second, people``
+    (count), ``distance`` (total variation, 0 to 1), ``independent`` (that of the same margins
+    without dependence) and ``shares`` (of the source, raked: one per cell).
     """
     adults = people.filter(pl.col("age") >= 18)
     careers = dict(

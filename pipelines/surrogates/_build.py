@@ -69,16 +69,10 @@ class Taught:
 
 
 def teacher_of(scores: pl.DataFrame, *, rater: str | None, error_budget: float) -> Teacher:
-    """The answers that a surrogate is learned from.
+    """The answers of ``scores`` (`preference_scores`) that a surrogate is learned from.
 
-    Parameters
-    ----------
-    scores
-        Rows of the `preference_scores` contract.
-    rater
-        Whose, if the table holds several raters'.
-    error_budget
-        Share of failed answers above which nothing is learned.
+    ``rater`` selects them, if the table holds several raters'; above a share of ``error_budget``
+    failed answers nothing is learned.
 
     Raises
     ------

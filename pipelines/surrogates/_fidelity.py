@@ -96,22 +96,10 @@ def compare(
     the mean distance of distributions; ``ndcg@10`` by the teacher's order (gain: expected rating
     above the scale's lowest; ties share their mean discount), mean over personas.
 
-    Parameters
-    ----------
-    kind
-        Kind of the pairs.
-    pairs
-        Held-out pairs with the teacher's distributions.
-    found, floor
-        Expected ratings (pairs,) and distributions (pairs, answers).
-    scale
-        The teacher's scale.
-    seed
-        Of the bootstrap, which draws personas.
-
-    Returns
-    -------
-    Rows of the `surrogate_fidelity` contract; none without pairs.
+    ``pairs`` are held-out pairs with the teacher's distributions, on its ``scale``; ``found`` and
+    ``floor`` (the baseline) are expected ratings (pairs,) and distributions (pairs, answers). The
+    bootstrap draws personas. Rows are those of the `surrogate_fidelity` contract; none without
+    pairs.
     """
     if not len(pairs):
         return []

@@ -124,20 +124,10 @@ def fit_pairs(
 ) -> Fit:
     """Fit a surrogate to a teacher's distributions.
 
-    Parameters
-    ----------
-    pairs
-        The pairs that are learned from.
-    people, things
-        Facts of all personas and items, of shape (rows, columns), also of those without pairs.
-    rank
-        Factors (count).
-    sweeps
-        Passes over the pairs at most; training ends when the inner validation loss stops falling.
-    seed
-        Of the inner validation pairs and of factors beyond the facts.
-    progress
-        Called with (sweep, sweeps).
+    ``people`` and ``things`` are facts of all personas and items, of shape (rows, columns), also of
+    those without pairs. There are ``rank`` factors and at most ``sweeps`` passes over the pairs;
+    training ends when the inner validation loss stops falling. ``seed`` draws the inner validation
+    pairs and factors beyond the facts.
     """
     rng = np.random.default_rng(seed)
     order = np.argsort(pairs.person, kind="stable")
@@ -351,14 +341,9 @@ def fit_memory(
 ) -> Memory:
     """Fit the effect of memories on a teacher's answers to states with histories.
 
-    Parameters
-    ----------
-    location, cuts
-        Of the states without their memories, of shape (n,) and (n, answers - 1).
-    target
-        The teacher's distributions, of shape (n, answers).
-    surplus
-        The two features of the memories for a strength of shrinkage, each of shape (n,).
+    ``location`` and ``cuts`` are those of the states without their memories, of shape (n,) and (n,
+    answers - 1), ``target`` the teacher's distributions, of shape (n, answers). ``surplus`` returns
+    the two features of the memories for a strength of shrinkage, each of shape (n,).
     """
     best, least = Memory(0.0, 0.0, _STRENGTHS[-1]), np.inf
     for strength in _STRENGTHS:

@@ -41,14 +41,7 @@ def train_tokenizer(
 ) -> PreTrainedTokenizerFast:
     """Byte-level BPE of training texts, with titles, means, phrases and answers as tokens.
 
-    Parameters
-    ----------
-    texts
-        Training texts and no others.
-    titles
-        As they stand in lines.
-    scale
-        Scale of the answers; means have one decimal.
+    Titles are as they stand in lines; means have one decimal.
     """
     from tokenizers import (
         AddedToken,

@@ -49,11 +49,8 @@ _RATINGS, _PARTS = "ratings", "parts"
 def recall(cases: Cases, retriever: Retriever | None, k: int) -> tuple[Ints, Floats]:
     """The past items that each case shows, oldest first, and their ratings.
 
-    Each case has its own memory: nothing that another case asked is in it.
-
-    Returns
-    -------
-    Item numbers, -1 padding, and ratings on the cases' scale, each of shape (n, k).
+    Item numbers, -1 padding, and ratings on the cases' scale, each of shape (n, k). Each case has
+    its own memory: nothing that another case asked is in it.
     """
     if retriever is None or not cases.history.shape[1]:
         return np.empty((len(cases), 0), dtype=np.int64), np.empty((len(cases), 0))

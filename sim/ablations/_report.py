@@ -47,10 +47,8 @@ def published(suite: str) -> list[dict[str, Any]]:
 def table(result: SuiteResult) -> pl.DataFrame:
     """The table of a suite, wide: a row per configuration, the published rows last.
 
-    Returns
-    -------
-    ``source`` (`measured`, or SUBER's table), ``rater``, ``language_model``, the options; per
-    test and for the aggregate ``<test>``, ``<test>_low``, ``<test>_high`` (95 %, users),
+    Columns: ``source`` (`measured`, or SUBER's table), ``rater``, ``language_model``, the options;
+    per test and for the aggregate ``<test>``, ``<test>_low``, ``<test>_high`` (95 %, users),
     ``<test>_seeds_low``, ``<test>_seeds_high`` (95 %, seeds), ``<test>_expected``,
     ``<test>_cases``, ``<test>_unreadable``; and ``flagged``. Published rows have the scores only.
     """
@@ -86,10 +84,8 @@ def table(result: SuiteResult) -> pl.DataFrame:
 def comparisons(result: SuiteResult, *, seed: int = 0) -> pl.DataFrame:
     """Paired tests: each configuration with its rater's baseline, baselines with the statistical.
 
-    Returns
-    -------
-    ``rater``, the options, ``against``, ``test``, ``difference``, ``low``, ``high`` (95 %),
-    ``p`` (paired permutation test over users), ``p_adjusted`` (Benjamini-Hochberg over the
+    Columns: ``rater``, the options, ``against``, ``test``, ``difference``, ``low``, ``high`` (95
+    %), ``p`` (paired permutation test over users), ``p_adjusted`` (Benjamini-Hochberg over the
     report) and ``users``.
     """
     first = result.raters[0]

@@ -131,15 +131,8 @@ def classify_items(
     """Ask which of some items people have interacted with (SimUSER, appendix C.12).
 
     A reply that can't be used is asked for once more with the fault named, as in a visit.
-
-    Parameters
-    ----------
-    world, brain
-        The release, opened, and the brain, opened on it.
-    people, items
-        Row of ``world.people``, of shape (n,), and item numbers, -1 for none, of shape (n, m).
-    seed
-        Of the requests, together with the person.
+    ``people`` are rows of ``world.people``, of shape (n,), ``items`` item numbers, -1 for none, of
+    shape (n, m). The requests' seeds are of (seed, person).
     """
     chance, tokens = np.full(items.shape, np.nan), 0
     status: Texts = np.full(len(people), "invalid", object)

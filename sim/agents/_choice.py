@@ -138,20 +138,13 @@ class Neighbours:
     """Nearness of items to a person's history, against their nearness to everybody's.
 
     With cos(i, j) the cosine of two items over the users who rated them, m(u, i) is the mean of
-    cos(i, j) over the person's history, shrunk to e(i), the mean over all training interactions;
-    c = ln(m(u, i) / e(i)). An item that is popular is near to everything, which c leaves out. It
-    is 0 of a person without history and of an item without neighbours.
+    cos(i, j) over the person's history, shrunk to e(i), the mean over all training interactions; c
+    = ln(m(u, i) / e(i)). An item that is popular is near to everything, which c leaves out. It is 0
+    of a person without history and of an item without neighbours.
 
-    Parameters
-    ----------
-    users, items
-        Training interactions of everybody, by number, of shape (n,).
-    size
-        Items (count).
-    history
-        Training interactions of the people.
-    prior
-        Interactions at e(i) that a history is shrunk with (count); default the assumed one.
+    ``users`` and ``items`` (of ``size``) are the training interactions of everybody, by number, of
+    shape (n,), ``history`` those of the people, which is shrunk with ``prior`` interactions at e(i)
+    (default the assumed number).
     """
 
     def __init__(
@@ -205,16 +198,9 @@ class HeldOut:
     ) -> HeldOut:
         """Draw the negatives; interactions without one of each kind are left out.
 
-        Parameters
-        ----------
-        world
-            The release, opened.
-        people, items
-            Held-out interactions, of shape (n,).
-        history
-            Training interactions of the people; neither they nor the held-out ones are negatives.
-        seed
-            Of the draws, together with person and item.
+        ``people`` and ``items`` are held-out interactions, of shape (n,); neither they nor
+        ``history``, the people's training interactions, are negatives. Draws belong to (seed,
+        person, item).
         """
         size = len(world.catalogue)
         owner = np.repeat(np.arange(len(history.lengths)), history.lengths)

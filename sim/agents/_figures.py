@@ -130,12 +130,7 @@ def pictures(
 ) -> dict[str, bytes]:
     """Exits by page, ratings beside those of people, satisfaction by recommender, as PNG.
 
-    Parameters
-    ----------
-    runs, rows
-        Runs and their figures.
-    people
-        Shares of the training ratings 1-5 of people, of shape (5,).
+    ``people`` are the shares of people's training ratings 1-5, of shape (5,).
     """
     from matplotlib.figure import Figure as Picture
 

@@ -58,28 +58,13 @@ _NO_TEXT: Texts = np.array(None, object)
 class Visits:
     """Visits of some agents to a recommender; :meth:`run` plays all of them to their end.
 
-    Parameters
-    ----------
-    world
-        The release, opened.
-    brain
-        The brain, opened on `world`.
-    lists
-        Items by page, of shape (n, pages, per_page), -1 where nothing is left.
-    agents
-        Number of each agent, which its seeds come from, ascending, of shape (n,).
-    people
-        Row of each agent's person in ``world.people``, of shape (n,).
-    seed
-        Of the run.
+    ``lists`` are items by page, of shape (n, pages, per_page), -1 where nothing is left; ``agents``
+    the agents' numbers, which their seeds come from, ascending, and ``people`` the rows of their
+    persons in ``world.people``, of shape (n,).
 
-    Attributes
-    ----------
-    page, view, exit_page, exit_reason
-        Of each agent: present page and view from 1, and how the visit ended (codes of
-        `EXIT_REASONS`), of shape (n,).
-    satisfaction, interview, tokens
-        Last satisfaction (NaN without one), score (0 without one) and tokens, of shape (n,).
+    Attributes of shape (n,): ``page`` and ``view`` (present ones, from 1), ``exit_page`` and
+    ``exit_reason`` (a code of `EXIT_REASONS`), ``satisfaction`` (the last, NaN without one),
+    ``interview`` (score, 0 without one) and ``tokens``.
     """
 
     def __init__(
@@ -120,10 +105,7 @@ class Visits:
     def run(self, on_wave: Callable[[int], None] | None = None) -> None:
         """Play until every agent is done.
 
-        Parameters
-        ----------
-        on_wave
-            Called with the number of live agents before each wave.
+        ``on_wave`` is called with the number of live agents before each wave.
 
         Raises
         ------

@@ -70,16 +70,10 @@ class Cards:
     ) -> list[list[Card]]:
         """The cards of some agents' items.
 
-        Parameters
-        ----------
-        items
-            Item numbers by position, -1 for a position without a card, of shape (n, places).
-        detailed
-            Whether the long description is shown, of the same shape.
-        users
-            Ids of the agents in the graph.
-        memories
-            Their graphs, copies of ``world.memory``; None without similar items.
+        ``items`` are numbers by position, -1 for a position without a card, and ``detailed``
+        whether the long description is shown, both of shape (n, places). ``users`` are the agents'
+        ids in the graph, ``memories`` their graphs, copies of ``world.memory``; None without
+        similar items.
         """
         numbers, long = np.asarray(items, np.int64), np.asarray(detailed, np.bool_)
         rows, places = np.nonzero(numbers >= 0)
@@ -169,28 +163,12 @@ def _cut(text: str, most: int) -> str:
 
 
 def page_lists(world: AgentWorld, recommender: Recommender, people: Ints) -> Ints:
-    """Items that a recommender shows to some people, page by page.
+    """Items that a recommender shows to some people, of shape (n, pages, per_page).
 
-    Lists are asked for once, before the visit: what an agent rates in it does not change its
-    later pages (as in Agent4Rec's figures). Training items are masked.
-
-    Parameters
-    ----------
-    world
-        The release, opened.
-    recommender
-        A fitted recommender.
-    people
-        Rows of ``world.people``, of shape (n,).
-
-    Returns
-    -------
-    Item numbers of shape (n, pages, per_page), -1 where nothing is left.
-
-    Raises
-    ------
-    ContractError
-        If nothing at all is recommended to somebody.
+    Lists are asked for once, before the visit: what an agent rates in it does not change its later
+    pages (as in Agent4Rec's figures). Training items are masked; -1 where nothing is left.
+    ``people`` are rows of ``world.people``. Raises ContractError if nothing at all is recommended
+    to a person.
     """
     # Agents that share a person share its list.
     distinct, place = np.unique(people, return_inverse=True)

@@ -44,16 +44,8 @@ def sample_requests(
     """A batch of every kind of request: the first page and what follows it.
 
     All agents are shown the first items of the catalogue; at the decision the first of them is
-    watched and rated 4.
-
-    Parameters
-    ----------
-    world
-        The release, opened.
-    people
-        Rows of ``world.people``, of shape (n,); the agent's number is its place in the cast.
-    seed, attempt
-        Of the run, and 0 or 1.
+    watched and rated 4. ``people`` are rows of ``world.people``; the agent's number is its place in
+    the cast. ``attempt`` is 0 or 1.
     """
     n, size = len(people), world.per_page
     items = np.tile(np.arange(size), (n, 1))

@@ -195,13 +195,8 @@ class Types:
     """Customer types of a disclosed book: at most `MAX_TYPES` train personas, drawn by hash.
 
     In unseen categories a type's scores are predicted by a ridge regression on facet values and
-    text vectors, fitted on its scores in the seen ones. A missing score of a seen category is
-    the mean of the other types'.
-
-    Raises
-    ------
-    ConfigError
-        If no train persona has scores in a seen category.
+    text vectors, fitted on its scores in the seen ones. A missing score of a seen category is the
+    mean of the other types'. Raises ConfigError if no train persona has scores in a seen category.
     """
 
     def __init__(self, book: Book, model: AnswerModel, *, seed: int = 0, most: int = MAX_TYPES):
@@ -268,12 +263,7 @@ class Types:
 class Features:
     """Features of products that categories share: facet values, by kind and text, and vectors.
 
-    Parameters
-    ----------
-    book
-        Values of its seen choice sets are features, those of most sets first.
-    most
-        Facet values at most (count).
+    At most ``most`` facet values (count) of the book's seen choice sets, those of most sets first.
     """
 
     def __init__(self, book: Book, most: int = 512) -> None:
@@ -302,17 +292,10 @@ class Features:
 
 
 class Priors:
-    """Beliefs of lifetimes at the start of an episode.
+    """Beliefs of lifetimes over ``types`` (count) at the start of an episode.
 
-    A returning customer keeps its weights w, or w^carry. Another customer's prior is the mean of a
-    Dirichlet with α_k = 1 plus the weights at the end of each past episode.
-
-    Parameters
-    ----------
-    types
-        Types (count).
-    carry
-        Exponent of kept weights (0-1); 0 forgets them.
+    A returning customer keeps its weights w, or w^carry (0-1; 0 forgets them). Another customer's
+    prior is the mean of a Dirichlet with α_k = 1 plus the weights at the end of each past episode.
     """
 
     def __init__(self, types: int, carry: float = 1.0) -> None:

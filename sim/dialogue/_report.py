@@ -129,14 +129,7 @@ def run_suites(
 ) -> DialogueRun:
     """Play suites, or rows of one's own beside baselines and bounds, and compute their figures.
 
-    Parameters
-    ----------
-    context
-        Book, settings and lifetimes.
-    names
-        Suites.
-    custom
-        Rows of the figure ``agents``.
+    ``custom`` are rows of the figure ``agents``.
     """
     suites = {name: SUITES[name] for name in names}
     if custom:

@@ -93,25 +93,10 @@ class Sold:
 
 
 class Sessions:
-    """A batch of lifetimes, advanced by calls of :meth:`ask` and :meth:`sell`.
+    """A batch of lifetimes, ``rows`` at once, advanced by calls of :meth:`ask` and :meth:`sell`.
 
-    A lifetime depends on its seed alone, not on its row or the others.
-
-    Parameters
-    ----------
-    book
-        Choice sets and personas.
-    customer
-        Opened on the book.
-    rows
-        Lifetimes at once (count).
-    rules
-        Of each.
-
-    Raises
-    ------
-    ReleaseError
-        If a choice set has more than 50 products or 30 facets.
+    A lifetime depends on its seed alone, not on its row or the others. ``customer`` is opened on
+    the book. Raises ReleaseError if a choice set has more than 50 products or 30 facets.
     """
 
     def __init__(self, book: Book, customer: Customer, rows: int, rules: Rules) -> None:
@@ -207,19 +192,9 @@ class Sessions:
     ) -> npt.NDArray[np.object_]:
         """Ask each row's customer one question, and return the answers in words.
 
-        Parameters
-        ----------
-        rows
-            Lifetimes with questions left.
-        facets
-            Of the set; -1 for a question in words.
-        texts
-            The question; None: the facet's.
-
-        Raises
-        ------
-        AnswerError
-            If a reply failed or leaked; nothing has changed then.
+        ``rows`` are lifetimes with questions left, ``facets`` those of the set, -1 for a question
+        in words; ``texts`` are the questions (None: the facets'). Raises AnswerError if a reply
+        failed or leaked; nothing has changed then.
         """
         assert (self.questions_left[rows] > 0).all()
         assert not self.over[rows].any()
@@ -260,17 +235,9 @@ class Sessions:
     def sell(self, rows: Ints, numbers: Ints) -> Sold:
         """End the current episodes, and go on with the next ones.
 
-        Parameters
-        ----------
-        rows
-            Lifetimes that are not over.
-        numbers
-            Products as numbered in the dialogues; -1 sells nothing.
-
-        Raises
-        ------
-        AnswerError
-            If a customer's feedback failed or leaked; nothing has changed then.
+        ``rows`` are lifetimes that are not over, ``numbers`` products as numbered in the dialogues;
+        -1 sells nothing. Raises AnswerError if a customer's feedback failed or leaked; nothing has
+        changed then.
         """
         assert not self.over[rows].any()
         products = np.where(numbers < 0, -1, self.order[rows, numbers])

@@ -30,25 +30,12 @@ class Meetings:
 class Memory:
     """Memory of (user, item) pairs that met: newest rating, number of meetings and last step.
 
-    Entries are in the order of the last meeting, oldest first. A row is the memory of the user
-    that an environment holds at present; those of others, if they are to last, are kept aside by
-    (environment, persona).
+    Entries are in the order of the last meeting, oldest first. A row (of ``rows`` environments) is
+    the memory of the user that an environment holds at present; those of others, if they are to
+    last, are kept aside by (environment, persona).
 
-    Parameters
-    ----------
-    rows
-        Environments (count).
-
-    Attributes
-    ----------
-    items
-        Item numbers, -1 padding at the end, of shape (rows, room).
-    ratings
-        The stored ratings, of shape (rows, room).
-    length
-        Entries of each row (count), of shape (rows,).
-    clock
-        Steps that each row's user has lived (count), of shape (rows,).
+    ``items`` (numbers, -1 padding at the end) and their ``ratings`` are of shape (rows, room);
+    ``length`` (entries) and ``clock`` (steps that the user has lived) of shape (rows,).
     """
 
     def __init__(self, rows: int) -> None:

@@ -119,16 +119,9 @@ class ExperimentContext:
         return self._worlds[name]
 
     def brain(self, name: str, world: AgentWorld | None = None, **options: Any) -> Brain:
-        """A brain, opened once per world and set of options.
+        """A brain by name (see `open_brain`), opened once per world and set of its class's options.
 
-        Parameters
-        ----------
-        name
-            As of `open_brain`.
-        world
-            Default: matched people, with `pages`, or with ``model_pages`` where a model is asked.
-        options
-            Further arguments of its class.
+        By default on matched people, with `pages`, or with ``model_pages`` where a model is asked.
         """
         options = {**self.brain_options.get(name, {}), **options}
         if world is None:
@@ -158,18 +151,11 @@ class ExperimentContext:
         return "model" if found.get("language_model") else "statistical"
 
     def recommender(self, name: str, train: pl.DataFrame | None = None) -> Recommender:
-        """A recommender, fitted once per name and rows.
+        """A recommender by name (see `open_recommender`), fitted once per name and rows.
 
-        The project's own are fitted when they are first asked for a list: visits and results
-        that are kept need none.
-
-        Parameters
-        ----------
-        name
-            As of `open_recommender`.
-        train
-            Rows to fit on; default the training split. Their digest is added to the note, so that
-            visits to recommenders fitted on other rows are other visits.
+        The project's own are fitted when they are first asked for a list: visits and results that
+        are kept need none. Fitted on ``train``, by default the training split; the digest of other
+        rows is added to the note, so that visits to recommenders fitted on them are other visits.
         """
         digest = "" if train is None else _digest(train)
         key = (name, digest)
@@ -195,16 +181,8 @@ class ExperimentContext:
     ) -> Simulation:
         """Visits of agents to a recommender; kept, and resumed after a kill.
 
-        Parameters
-        ----------
-        brain, recommender
-            Opened and fitted, or names.
-        agents
-            Count; default `agents_of`.
-        world
-            Default that of the brain.
-        seed
-            Default that of the context.
+        ``brain`` and ``recommender`` are opened and fitted, or names. By default ``agents`` (count)
+        are `agents_of`, the world is the brain's and the seed the context's.
         """
         mind = self.brain(brain) if isinstance(brain, str) else brain
         shown = self.recommender(recommender) if isinstance(recommender, str) else recommender
@@ -226,17 +204,10 @@ class ExperimentContext:
     def cell(
         self, experiment: str, key: dict[str, Any], compute: Callable[[], pl.DataFrame]
     ) -> pl.DataFrame:
-        """A frame that is computed once and kept.
+        """The frame of ``compute``, computed once and kept.
 
-        Parameters
-        ----------
-        experiment
-            Name of the experiment.
-        key
-            All that decides the frame beside release and code, JSON-ready, such as the settings
-            of the experiment, seed and `identity` of the brain.
-        compute
-            Makes the frame.
+        ``key`` has all that decides the frame beside release and code, JSON-ready, such as the
+        settings of the experiment, seed and `identity` of the brain.
         """
         whole = {
             "experiment": experiment,

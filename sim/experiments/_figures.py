@@ -44,15 +44,7 @@ def mean_figure(values: Any) -> Figure | None:
 
 
 def by_person(frame: pl.DataFrame, names: Sequence[str]) -> pl.DataFrame:
-    """Means of columns per person, ordered by ``persona_id``: its agents are no independent draws.
-
-    Parameters
-    ----------
-    frame
-        Rows of agents with ``persona_id``.
-    names
-        Columns.
-    """
+    """Means of columns per person, ordered by ``persona_id``: its agents are not independent."""
     means = [pl.col(n).cast(pl.Float64).fill_nan(None).mean() for n in names]
     return frame.group_by("persona_id").agg(means).sort("persona_id")
 
@@ -72,14 +64,7 @@ def paired(
 ) -> Comparison | None:
     """Paired difference of a column over the people of both sides; None without any.
 
-    Parameters
-    ----------
-    left, right
-        Rows of the table, and rows of agents with ``persona_id`` and the column.
-    figure
-        Name of the column.
-    seed
-        Of the permutation test.
+    Sides are a row of the table and rows of agents with ``persona_id`` and the column ``figure``.
     """
     sides = [by_person(f, [figure]).drop_nulls() for _, f in (left, right)]
     both = sides[0].join(sides[1], on="persona_id", suffix="_right").sort("persona_id")
@@ -103,14 +88,8 @@ def bars(
 ) -> bytes:
     """Bars with intervals as PNG.
 
-    Parameters
-    ----------
-    title, unit
-        Heading, and label of the vertical axis.
-    groups
-        Names along the horizontal axis.
-    series
-        Figures or numbers by name of the series, one per group; None leaves a gap.
+    ``groups`` are names along the horizontal axis, ``unit`` labels the vertical one. ``series`` has
+    figures or numbers, one per group, by name; None leaves a gap.
     """
     from matplotlib.figure import Figure as Picture
 

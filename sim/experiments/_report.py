@@ -46,9 +46,7 @@ def paper_rows(name: str) -> list[Row]:
 def rows_frame(experiment: Experiment, result: Result) -> pl.DataFrame:
     """All rows, long: a line per row and figure, those of the papers last.
 
-    Returns
-    -------
-    ``experiment``, ``row``, ``source``, ``labels`` (text), ``figure``, ``value``, ``low``,
+    Columns: ``experiment``, ``row``, ``source``, ``labels`` (text), ``figure``, ``value``, ``low``,
     ``high`` (95 %; null for a paper's), ``n``, ``note``.
     """
     lines = []
@@ -89,10 +87,8 @@ _ROWS: dict[str, Any] = {
 def comparisons_frame(experiment: Experiment, result: Result) -> pl.DataFrame:
     """Paired tests, with Benjamini and Hochberg's q over the experiment.
 
-    Returns
-    -------
-    ``experiment``, ``left``, ``right``, ``figure``, ``difference``, ``low``, ``high`` (95 %),
-    ``p``, ``q``, ``n``.
+    Columns: ``experiment``, ``left``, ``right``, ``figure``, ``difference``, ``low``, ``high`` (95
+    %), ``p``, ``q``, ``n``.
     """
     qs = false_discovery([c.p for c in result.comparisons])
     lines = [
@@ -124,17 +120,7 @@ def _stable(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def markdown(experiment: Experiment, outcome: Outcome, *, release: str, level: int = 1) -> str:
-    """An experiment's section: question, table, comparisons, notes.
-
-    Parameters
-    ----------
-    experiment, outcome
-        With its result, or why there is none.
-    release
-        Reference of the release.
-    level
-        Of the heading.
-    """
+    """An experiment's section, with a heading of ``level``: question, table, comparisons, notes."""
     parts = [
         f"{'#' * level} {experiment.name}",
         experiment.question,
@@ -224,18 +210,8 @@ def write_report(
     """Write the reports of experiments and return the files by kind.
 
     Per experiment ``<name>.md``, ``<name>.csv`` (rows), ``<name>-paired.csv`` and its pictures
-    ``<name>-<picture>.png``; and ``<stem>.html``, one page with every table and picture.
-
-    Parameters
-    ----------
-    outcomes
-        Experiments and their outcomes by name.
-    folder
-        Made if it does not exist.
-    release
-        Reference of the release.
-    title, stem
-        Of the page, and of its file.
+    ``<name>-<picture>.png``; and ``<stem>.html``, one page with every table and picture. The folder
+    is made if it does not exist.
     """
     from pipelines.store.files import storage_errors
 

@@ -16,16 +16,8 @@ FLIPS = 4_999
 def paired_permutation(left: Any, right: Any, seed: int = 0) -> float:
     """Probability (two-sided) of a difference as large if the sides of each pair were exchanged.
 
-    Parameters
-    ----------
-    left, right
-        Values of the same users on both sides, of shape (users,).
-    seed
-        Of the sampled flips.
-
-    Returns
-    -------
-    1 where all pairs are equal; NaN for fewer than two pairs.
+    ``left`` and ``right`` are values of the same users, of shape (users,); ``seed`` draws the
+    flips. 1 where all pairs are equal; NaN for fewer than two pairs.
 
     >>> paired_permutation([3.0, 4.0, 5.0], [1.0, 2.0, 2.0])  # 2 of 8 flips are as far apart
     0.25

@@ -65,13 +65,8 @@ class PopularRecommender(ScoredRecommender):
 class MeanRatingRecommender(ScoredRecommender):
     """The items with the best mean training rating; the same for everybody.
 
-    The mean is damped: (sum of ratings + 5 x global mean) / (ratings + 5), so that an item
-    without ratings is an average one.
-
-    Attributes
-    ----------
-    means
-        Damped mean of each item, in the source's rating units, of shape (items,); after `fit`.
+    The mean is damped: (sum of ratings + 5 x global mean) / (ratings + 5), so that an item without
+    ratings is an average one. After `fit` it is in ``means``, in the source's rating units.
     """
 
     name = "mean-rating"
@@ -128,10 +123,8 @@ class ContentRecommender(ScoredRecommender):
 
 
 def genre_tables(release: Release) -> tuple[Floats, Floats, Floats]:
-    """Genres of items, liked genres and disliked genres of personas, as 0 and 1.
+    """Genres of items, liked and disliked genres of personas, as 0 and 1.
 
-    Returns
-    -------
     Arrays of shape (items, genres), (personas, genres) and (personas, genres); genres in
     alphabetical order.
     """

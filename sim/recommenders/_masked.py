@@ -24,18 +24,11 @@ _AT_ONCE = 256
 
 
 class MaskedRecommender:
-    """Another recommender without some items: the next best ones move up.
+    """Another recommender, fitted or not, without some items: the next best ones move up.
 
-    A masked item is no history: unlike a seen one it is not folded in.
-
-    Parameters
-    ----------
-    inner
-        The recommender, fitted or not.
-    mask
-        True for items that are left out, of shape (items,) for everybody or (personas, items).
-    note
-        Appended to the note of `inner`.
+    ``mask`` is true for items that are left out, of shape (items,) for everybody or (personas,
+    items). A masked item is no history: unlike a seen one it is not folded in. ``note`` is appended
+    to the note of `inner`.
     """
 
     def __init__(self, inner: Recommender, mask: npt.ArrayLike, *, note: str = "") -> None:
@@ -103,19 +96,10 @@ def with_feedback(
 ) -> pl.DataFrame:
     """The training split and further positive interactions, to fit a recommender on.
 
-    Parameters
-    ----------
-    release
-        With interactions and splits.
-    users, items
-        One interaction each: ``user_id`` (or a persona's id, where nobody is matched) and item
-        number. A pair that is in the training split is added once.
-    rating
-        On the source's scale; default the best one.
-
-    Returns
-    -------
-    Rows of ``user_id``, ``item_id`` and ``rating``, ordered by user and item.
+    ``users`` and ``items`` are one interaction each: ``user_id`` (or a persona's id, without a
+    match) and item number. A pair that is in the training split is added once. ``rating`` is on the
+    source's scale, by default the best one. Returns ``user_id``, ``item_id`` and ``rating``,
+    ordered by user and item.
     """
     import polars as pl
 

@@ -30,13 +30,9 @@ class Audience:
     tenth. All recommenders of a seed get the same random numbers. The training items of matched
     personas are masked.
 
-    Parameters
-    ----------
-    users
-        Personas at most (count), drawn with `seed`; None is everybody. The attribute holds
-        their numbers, ascending.
-    environment
-        Further arguments of the environment, such as the retriever.
+    At most ``users`` personas (count; None: all) are drawn with `seed`; the attribute holds their
+    numbers, ascending. ``environment`` are further arguments of the environment, such as the
+    retriever.
     """
 
     def __init__(

@@ -128,14 +128,8 @@ class BeliefAgent:
     ) -> Floats:
         """Worth of asking each facet, of shape (rows, facets); nothing by default.
 
-        Parameters
-        ----------
-        table, w
-            Choice set and distinct beliefs, of shape (beliefs, K).
-        free
-            Whether a facet was not asked yet, of shape (beliefs, facets).
-        views, rows, inverse
-            The batch, its rows of this set, and the belief of each.
+        ``w`` are distinct beliefs, of shape (beliefs, K), ``free`` the facets that were not asked
+        yet, of shape (beliefs, facets), ``inverse`` the belief of each of the ``rows`` of this set.
         """
         return np.zeros((len(rows), table.facets), np.float32)
 
@@ -179,12 +173,8 @@ class BeliefAgent:
 class BaseAgent(BeliefAgent):
     """Random facets, then the best product by the posterior (No Strategy, figure 12).
 
-    Parameters
-    ----------
-    questions
-        Questions of an episode; the paper's number is unknown.
-    options
-        Of :class:`BeliefAgent`.
+    It asks ``questions`` per episode (the paper's number is unknown); options as
+    :class:`BeliefAgent`.
     """
 
     name = "base"
@@ -227,12 +217,7 @@ class BaseAgent(BeliefAgent):
 class GreedyAgent(BeliefAgent):
     """Largest information gain about the best product (figure 15).
 
-    Parameters
-    ----------
-    min_gain
-        Information gain below which it sells (nats).
-    options
-        Of :class:`BeliefAgent`.
+    It sells below an information gain of ``min_gain`` (nats); options as :class:`BeliefAgent`.
     """
 
     name = "greedy"
@@ -261,14 +246,8 @@ class GreedyAgent(BeliefAgent):
 class PlanningAgent(BeliefAgent):
     """Exact expected value of information (DP, figure 16): asks while it exceeds the cost.
 
-    Parameters
-    ----------
-    question_cost
-        Of a question (points).
-    depth
-        1, or 2: a question is valued together with the best next one.
-    options
-        Of :class:`BeliefAgent`.
+    A question has the cost ``question_cost`` (points) and is valued alone (``depth`` 1) or together
+    with the best next one (2); options as :class:`BeliefAgent`.
     """
 
     name = "dp"

@@ -48,14 +48,9 @@ class ModelCustomer(DialogueModel):
     the model's distribution by a hash of (seed, persona, category, facet). A question in the
     agent's own words gets one line, which is matched to no facet. The prompt of an answer holds
     persona, category, question and the customer's own earlier answers, never products or scores;
-    that of a feedback holds sale, regret and the three best products, and must hide the last two.
-    A reply with a leak (:class:`sim.dialogue._leaks.LeakDetector`) is asked once more, then the
-    row is `LEAKED`.
-
-    Parameters
-    ----------
-    settings, engine, session, temperature, min_p, repetition_penalty
-        As of :class:`sim.dialogue._asking.DialogueModel`.
+    that of a feedback holds sale, regret and the three best products, and must hide the last two. A
+    reply with a leak (:class:`sim.dialogue._leaks.LeakDetector`) is asked once more, then the row
+    is `LEAKED`. Arguments are those of :class:`sim.dialogue._asking.DialogueModel`.
     """
 
     name = "model"
