@@ -62,21 +62,10 @@ def needs(table: str, domain: str) -> dict[str, str]:
 def make_cases(
     domain: str, table: str, inputs: Mapping[str, Snapshot], rule: CaseRule
 ) -> tuple[pl.DataFrame, dict[str, Any]]:
-    """The rows of one case table, and counts for its manifest.
+    """The rows of one case table, such as ``series``, and counts for its manifest.
 
-    Parameters
-    ----------
-    domain, table
-        Such as ``movies``, ``series``.
-    inputs
-        Snapshots by the names of :func:`needs`.
-    rule
-        Sizes and seed.
-
-    Raises
-    ------
-    ContractError
-        If the tables of the domain are not what they should be.
+    ``inputs`` are snapshots by the names of :func:`needs`, ``rule`` has sizes and seed. Raises
+    ContractError if the tables of the domain are not what they should be.
     """
     frame, facts = _MAKERS[table](inputs, suite_named(domain), rule)
     return frame, {"counts": _counts(table, frame), **facts}

@@ -48,21 +48,11 @@ def series_cases(
 ) -> pl.DataFrame:
     """Rows of `ablations.<domain>_series_cases`.
 
-    For every draw and series, so many personas of the domain are drawn (all, if there are
-    fewer). Each gets a history in random order: every item of the series but the held-out one,
-    and `fillers` other rated items with their mean training ratings, rounded to answers. The
-    high (low) ratings of the series are drawn from the answers near the end of the scale.
-
-    Parameters
-    ----------
-    series
-        Of :func:`pipelines.ablations.find_series`.
-    items, item_stats, personas
-        Tables of the release.
-    source
-        Scale of the means in `item_stats`.
-    suite, rule
-        Contents of the tables.
+    For every draw and series (:func:`pipelines.ablations.find_series`), so many personas of the
+    domain are drawn (all, if there are fewer). Each gets a history in random order: every item of
+    the series but the held-out one, and `fillers` other rated items with their mean training
+    ratings (on the scale ``source``), rounded to answers. The high (low) ratings of the series are
+    drawn from the answers near the end of the scale.
     """
     people = personas.filter(pl.col("domain") == suite.domain).sort("persona_id")
     rated = items.select("item_id").join(
@@ -138,21 +128,10 @@ def human_cases(interactions: pl.DataFrame, splits: pl.DataFrame, rule: CaseRule
     """People's ratings outside the training split: an item uniform, then one of its ratings.
 
     Raters learn from the training split; a rating of it could be known to them, and for an item
-    that one person rated, its mean is that rating. So the cases, and the human distribution
-    beside them, are of the other splits. The history is the person's own training ratings, the
-    latest `past`; people without any are left out, so that it is never empty.
-
-    Parameters
-    ----------
-    interactions, splits
-        Tables of the domain.
-    rule
-        Number of cases, and the seed.
-
-    Raises
-    ------
-    ContractError
-        If the interactions are on several scales.
+    that one person rated, its mean is that rating. So the cases, and the human distribution beside
+    them, are of the other splits. The history is the person's own training ratings, the latest
+    `past`; people without any are left out, so that it is never empty. Raises ContractError if the
+    interactions are on several scales.
     """
     names = interactions["scale"].unique().to_list()
     if len(names) != 1:

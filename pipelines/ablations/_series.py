@@ -68,17 +68,10 @@ def find_series(
 
     An item belongs to the series of its TMDB collection where it has one; else to that of its
     title's stem (:func:`stem_of`) if at least two of three items with different titles are marked
-    as parts and most share a genre (without marks, equal titles are remakes: only the most
-    rated of them is taken); else to that of a keyword that at most thirty items have, two
-    thirds of them by one director or with one main actor. Series are ranked by the median
-    number of training ratings of their items. The held-out item is drawn.
-
-    Parameters
-    ----------
-    items, item_stats
-        Tables of the domain.
-    suite, rule
-        Number of cases, and the seed.
+    as parts and most share a genre (without marks, equal titles are remakes: only the most rated of
+    them is taken); else to that of a keyword that at most thirty items have, two thirds of them by
+    one director or with one main actor. Series are ranked by the median number of training ratings
+    of their items. The held-out item is drawn.
     """
     rated = items.join(
         item_stats.select("item_id", "train_ratings"), on="item_id", how="left"

@@ -32,24 +32,10 @@ def suite_personas(suite: Suite) -> pl.DataFrame:
 
 
 def worded_personas(personas: pl.DataFrame, wording: str, draw: int) -> pl.DataFrame:
-    """Hand-made personas in one of :data:`WORDINGS`.
+    """Hand-made personas (:func:`suite_personas`) in one of :data:`WORDINGS` (else ConfigError).
 
-    Other wordings than the first have ids of their own, so that no vector of another text is
-    taken for theirs; ``user`` has the original id.
-
-    Parameters
-    ----------
-    personas
-        Of :func:`suite_personas`.
-    wording
-        Which.
-    draw
-        Of the paraphrases.
-
-    Raises
-    ------
-    ConfigError
-        If there is no such wording.
+    Other wordings than the first have ids of their own, so that no vector of another text is taken
+    for theirs; ``user`` has the original id. ``draw`` is that of the paraphrases.
     """
     if wording not in WORDINGS:
         hint = f"one of {', '.join(WORDINGS)}"
@@ -78,22 +64,13 @@ def item_sets(
     personas: pl.DataFrame, items: pl.DataFrame, item_stats: pl.DataFrame, suite: Suite,
     rule: CaseRule,
 ) -> pl.DataFrame:  # fmt: skip
-    """Rows of `ablations.<domain>_item_sets`.
+    """Rows of `ablations.<domain>_item_sets`, for the personas of :func:`suite_personas`.
 
     An item can be drawn if it has `least_ratings` training ratings. For a persona of a genre, an
     item is liked if it has that genre and none that the persona dislikes, disliked if it has a
-    genre that the persona dislikes and neither its own nor one akin to it; whatever is in
-    between is not asked. Of each side so many are drawn with equal chances, for each persona
-    anew; where there are fewer, all of them are taken and nothing is made up.
-
-    Parameters
-    ----------
-    personas
-        Of :func:`suite_personas`.
-    items, item_stats
-        Tables of the domain.
-    suite, rule
-        Contents of the tables.
+    genre that the persona dislikes and neither its own nor one akin to it; whatever is in between
+    is not asked. Of each side so many are drawn with equal chances, for each persona anew; where
+    there are fewer, all of them are taken and nothing is made up.
     """
     rated = item_stats.filter(pl.col("train_ratings") >= rule.least_ratings)
     pool = items.join(rated.select("item_id"), on="item_id", how="semi").sort("item_id")

@@ -31,22 +31,10 @@ def caption_items(
     *,
     progress: Callable[[int, int], None] | None = None,
 ) -> pl.DataFrame:
-    """One row per item.
+    """One row per item: ``item_id, caption, captioner, image_sha256, status``, sorted by item.
 
-    Parameters
-    ----------
-    folder
-        The world's folder, see :func:`read_posters`.
-    items
-        Item ids.
-    captioner
-        Captioner; it is shown pictures only.
-    progress
-        Called with items done and all.
-
-    Returns
-    -------
-    Columns ``item_id, caption, captioner, image_sha256, status``, sorted by item.
+    Posters are those of the world's folder (:func:`read_posters`); the captioner is shown pictures
+    only. ``progress`` is called with items done and all.
 
     Raises
     ------

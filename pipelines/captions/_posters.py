@@ -38,15 +38,10 @@ class Poster:
 
 
 def read_posters(folder: Path, items: Sequence[str]) -> Iterator[Poster]:
-    """The posters of some items, in their order.
+    """The posters of some items in the world's folder, in their order.
 
-    Parameters
-    ----------
-    folder
-        The world's folder. A link that leads out of it is not followed.
-    items
-        Item ids; what follows the source's prefix is the file's name: ``ml:1`` is
-        ``posters/1.jpg``.
+    An id without the source's prefix is the file's name: ``ml:1`` is ``posters/1.jpg``. A link that
+    leads out of the folder is not followed.
     """
     root = (folder / POSTERS).resolve()
     for item in items:

@@ -68,17 +68,8 @@ class BundledEmbedder:
 
     Within 1e-6 of what sentence-transformers computes. Where `pipelines.instructions.portable`
     holds, vectors are equal bytes on every x86-64 processor, with any number of threads, and
-    whatever other texts are encoded with them.
-
-    Parameters
-    ----------
-    threads
-        Threads that encode side by side (count); 0 takes every core.
-
-    Raises
-    ------
-    IntegrityError
-        If the bundled weights are not the pinned ones.
+    whatever other texts are encoded with them. ``threads`` (count) encode side by side; 0 takes
+    every core. Raises IntegrityError if the bundled weights are not the pinned ones.
     """
 
     def __init__(self, *, threads: int = 0) -> None:

@@ -21,17 +21,8 @@ def run_pieces(
 ) -> Iterator[Done]:
     """Run pieces, and those again that had a temporary fault or lost their worker.
 
-    Parameters
-    ----------
-    executor, work, pieces, advance
-        As of :meth:`Executor.map`.
-    rounds
-        Times that a piece is run at most (count).
-
-    Yields
-    ------
-    Done
-        The results, in the order of arrival.
+    A piece is run at most ``rounds`` times; the other arguments are those of :meth:`Executor.map`.
+    Results are in the order of arrival.
 
     Raises
     ------

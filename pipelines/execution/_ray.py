@@ -59,11 +59,8 @@ class RayExecutor:
     """Runs each piece as a task of a Ray cluster; see :class:`Executor`.
 
     Connects to ``execution.address``, or starts a cluster of this machine's cores if that is empty.
-
-    Raises
-    ------
-    ConfigError
-        If the address can't be reached, or the cluster has another version of Python or Ray.
+    Raises ConfigError if the address can't be reached, or the cluster has another version of Python
+    or Ray.
     """
 
     name = "ray"

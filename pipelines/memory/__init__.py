@@ -69,12 +69,7 @@ def opinion_of(rating: float) -> Opinion:
 class TextVectors:
     """Unit vectors of texts, each text encoded once.
 
-    Parameters
-    ----------
-    embedder
-        The encoder.
-    size
-        Vectors that are held (count); beyond it the ones used longest ago are dropped.
+    At most ``size`` vectors are held; beyond it the ones used longest ago are dropped.
     """
 
     def __init__(self, embedder: Embedder, size: int = _TEXTS) -> None:
@@ -102,23 +97,10 @@ class TextVectors:
         return cls(load_embedder(settings.embedding, settings.runtime))
 
     def of_items(self, items: pl.DataFrame, embeddings: pl.DataFrame) -> Floats:
-        """Stored unit vectors in the order of `items`, zero where there is none.
+        """Stored unit vectors of `items`, zero where there is none, of shape (items, dimension).
 
-        Parameters
-        ----------
-        items
-            With the column ``item_id``.
-        embeddings
-            The table `item_embeddings`.
-
-        Returns
-        -------
-        Of shape (items, dimension).
-
-        Raises
-        ------
-        ConfigError
-            If the table was made by another encoder than that of texts.
+        ``items`` have ``item_id``, ``embeddings`` is the table `item_embeddings`. Raises
+        ConfigError if the table was made by another encoder than that of texts.
         """
         models = embeddings["model"].unique().sort().to_list()
         if models != [self.embedder.name]:
@@ -174,16 +156,8 @@ class EpisodicMemory:
     def initial(cls, items: Ints, texts: Sequence[str], vectors: Floats) -> EpisodicMemory:
         """A memory that begins with training interactions, oldest first.
 
-        Their vectors are the stored ones of their items, so that no history is encoded.
-
-        Parameters
-        ----------
-        items
-            Item numbers, of shape (h,).
-        texts
-            Texts of the entries.
-        vectors
-            Stored vectors of all items, see :meth:`TextVectors.of_items`.
+        ``items`` are numbers, of shape (h,), ``texts`` those of the entries, ``vectors`` the stored
+        ones of all items (:meth:`TextVectors.of_items`), so that no history is encoded.
         """
         kind: Kind = "initial"
         return cls((kind,) * len(items), items, tuple(texts), vectors[items])
@@ -213,22 +187,11 @@ class Recalled:
 def recall_many(
     memories: Sequence[EpisodicMemory], queries: Sequence[Floats], k: int = RECALLED
 ) -> list[Recalled]:
-    """The entries most similar to any of an agent's queries (SimUSER, formula 3).
+    """The k entries most similar to any of an agent's queries (SimUSER, formula 3).
 
-    Parameters
-    ----------
-    memories
-        One per agent.
-    queries
-        Unit vectors of each agent's query and self-asked questions, of shape (queries,
-        dimension). Scores are merged by the best.
-    k
-        Entries per agent at most (1 or more). Ties go to the newer entry.
-
-    Raises
-    ------
-    ContractError
-        If `k` is below 1, an agent has no query, or the arguments differ in length.
+    ``queries`` are, per memory, unit vectors of the agent's query and self-asked questions, of
+    shape (queries, dimension). Scores are merged by the best; ties go to the newer entry. Raises
+    ContractError if `k` is below 1, an agent has no query, or the arguments differ in length.
     """
     if k < 1:
         raise ContractError("at least one entry must be requested", where=f"k={k}")

@@ -119,12 +119,8 @@ def facets(items: pl.DataFrame, products: pl.DataFrame) -> Iterator[pl.DataFrame
     other products have none. A set keeps 30 facets at most: price, brand and vocabularies, then the
     words that divide it most evenly. Of words with the same products, the first is kept.
 
-    Parameters
-    ----------
-    items
-        ``products.choice_set_items``.
-    products
-        ``item_id, title, brand, description, features, price`` of every product in a set.
+    ``items`` is ``products.choice_set_items``; ``products`` has ``item_id, title, brand,
+    description, features, price`` of every product in a set.
     """
     products = products.select("item_id", "brand", "price", text=_plain(_text()))
     texts = products["text"]

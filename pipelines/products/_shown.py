@@ -52,23 +52,14 @@ def choice_set_items(
 ) -> pl.DataFrame:
     """Rows of ``products.choice_set_items``: the products of each set that every shopper is shown.
 
-    All products of a set are shown, or ``size`` of them drawn by a hash of (seed, product), in the
-    order of the draw. The draw of a set and of one below it agree on the products of both. Of sets
-    that show the same products the deepest is kept: its name describes them best, and an episode in
-    the other would repeat it. Sets below one topmost set share its split (80 % train, 20 % test, by
-    a hash of its id), so that no product is in both. From five topmost sets on neither split is
-    empty: the one whose draw is nearest is moved there.
+    All products of a set are shown, or ``size`` of them (count) drawn by a hash of (seed, product),
+    in the order of the draw. The draw of a set and of one below it agree on the products of both.
+    Of sets that show the same products the deepest is kept: its name describes them best, and an
+    episode in the other would repeat it. Sets below one topmost set share its split (80 % train, 20
+    % test, by a hash of its id), so that no product is in both. From five topmost sets on neither
+    split is empty: the one whose draw is nearest is moved there.
 
-    Parameters
-    ----------
-    links
-        ``products.product_category``.
-    categories
-        ``products.categories``.
-    size
-        Products that are shown of a set, at most (count).
-    seed
-        Seed of the draw.
+    ``links`` is ``products.product_category``, ``categories`` ``products.categories``.
     """
     topmost: dict[str, str] = {}
     for category, parent in categories.sort("depth").select("category_id", "parent_id").iter_rows():

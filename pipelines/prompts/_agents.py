@@ -82,14 +82,8 @@ def agent_prompt_digest() -> str:
 def agent_system(domain: str, persona: Row, habits: Mapping[str, str]) -> str:
     """System message of an agent: the beginning of every prompt.
 
-    Parameters
-    ----------
-    domain
-        `movies`, `books` or `games`.
-    persona
-        Row of the table `personas`.
-    habits
-        Tier by name: `activity`, `conformity`, `diversity`, `pickiness`; others are left out.
+    ``domain`` is `movies`, `books` or `games`, ``persona`` a row of `personas`; ``habits`` are
+    tiers by name: `activity`, `conformity`, `diversity`, `pickiness`; others are left out.
     """
     lines = [_HABITS[name][tier] for name, tier in habits.items() if tier in _HABITS.get(name, {})]
     return render_template(

@@ -17,16 +17,9 @@ def experiment_prompt_digest() -> str:
 
 
 def genre_messages(domain: str, title: str, genres: Sequence[str]) -> tuple[Message, ...]:
-    """Ask for the genre of an item by its title alone.
+    """Ask for the genre of an item by its title (with its year) alone.
 
-    Parameters
-    ----------
-    domain
-        `movies`, `books` or `games`.
-    title
-        With its year.
-    genres
-        Possible answers.
+    ``domain`` is `movies`, `books` or `games`; ``genres`` are the possible answers.
     """
     words = subject_of(domain)
     names = [one_line(name) for name in genres]
@@ -50,14 +43,10 @@ def log_line(title: str, genres: Sequence[str], rating: float) -> str:
 
 
 def log_messages(domain: str, history: Sequence[str], log: Sequence[str]) -> tuple[Message, ...]:
-    """Ask how much a log looks like that of a real person; it doesn't say whose it is.
+    """Ask how much a log looks like that of a real person, without its source.
 
-    Parameters
-    ----------
-    domain
-        `movies`, `books` or `games`.
-    history, log
-        Lines of :func:`log_line`: what the person rated before, and what is judged.
+    ``domain`` is `movies`, `books` or `games`; ``history`` (what the person rated before) and
+    ``log`` (what is judged) are lines of :func:`log_line`.
     """
     words = subject_of(domain)
     asked = render_template("log_user", history=list(history), log=list(log))

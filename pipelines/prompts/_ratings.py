@@ -486,16 +486,8 @@ def choice_set_block(
 def list_messages(persona: Row, shelf: str, count: int, style: PromptStyle) -> tuple[Message, ...]:
     """The conversation that asks for the ratings of a whole choice set (BIEL, figure 10a).
 
-    The shelf stands before the person, so that prompts of one set begin alike.
-
-    Parameters
-    ----------
-    persona
-        A row of `personas`.
-    shelf, count
-        Result of :func:`choice_set_block`, and its items (count).
-    style
-        The run's; worked examples are not shown.
+    The shelf (:func:`choice_set_block`, of ``count`` items) stands before the person, so that
+    prompts of one set begin alike. Worked examples are not shown.
     """
     words, texts = style.subject, style.scale.texts
     reply = (

@@ -54,15 +54,10 @@ def run_expectations(
     *,
     where: str,
 ) -> dict[str, Outcome]:
-    """Judge one frame by several expectations (with their arguments filled in).
+    """Judge one frame by several expectations (with their arguments filled in); outcomes by name.
 
-    Only the columns that are read are handed to great-expectations, as pandas. Its context is
-    made for the call and lives in memory: no files, no progress bars, no telemetry.
-
-    Returns
-    -------
-    dict
-        Outcome by expectation name.
+    Only the columns that are read are handed to great-expectations, as pandas. Its context is made
+    for the call and lives in memory: no files, no progress bars, no telemetry.
 
     Raises :class:`ContractError` if an expectation can't be evaluated at all (never taken as a
     pass).

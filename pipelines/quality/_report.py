@@ -30,17 +30,8 @@ _SPLITS = {
 def release_report(release: Release, *, persona: str | None = None) -> dict[str, Any]:
     """Everything that a page about a release shows, as values of its template.
 
-    Parameters
-    ----------
-    release
-        Release to report on.
-    persona
-        Id of the persona to show; default the first with scores.
-
-    Raises
-    ------
-    ReleaseError
-        The release has no scores of that persona.
+    ``persona`` is the id of the one to show (ReleaseError without scores); default the first with
+    scores.
     """
     domain = next((lock.dataset.partition(".")[0] for lock in release.tables.values()), "")
     item = DOMAINS[domain].item if domain in DOMAINS else "item"

@@ -67,14 +67,9 @@ class ExposureModel:
     def probabilities(self, tastes: Floats, items: Ints | None = None) -> Floats:
         """P(watch) of persons with these tastes, of shape (persons, items).
 
-        Parameters
-        ----------
-        tastes
-            Weights over the taste columns, of shape (persons, 1 + features), as of
-            :meth:`pipelines.raters.StatisticalRater.persona_tastes`.
-        items
-            Rows of the catalogue, of shape (items,) for every person, or (persons, items) for
-            each its own; default all.
+        ``tastes`` are weights over the taste columns, of shape (persons, 1 + features), as of
+        :meth:`pipelines.raters.StatisticalRater.persona_tastes`; ``items`` are rows of the
+        catalogue, of shape (items,) for every person, or (persons, items); default all.
         """
         rows: Any = slice(None) if items is None else items
         if items is not None and items.ndim == 2:
@@ -103,19 +98,10 @@ class ExposureModel:
 def fit_exposure(
     rater: StatisticalRater, interactions: Table, splits: Table, *, seed: int = 0
 ) -> ExposureModel:
-    """Fit the selection model on the training split.
+    """Fit the selection model on the training split, which ``rater`` was fitted on, too.
 
-    With too few people or matched sets for weights, popularity alone decides; the metadata give
-    the reason.
-
-    Parameters
-    ----------
-    rater
-        A statistical rater fitted on the same tables.
-    interactions, splits
-        Tables of those names; may be lazy.
-    seed
-        Of the negatives, together with the ids of user and item.
+    With too few people or matched sets for weights, popularity alone decides; the metadata give the
+    reason. Tables may be lazy; negatives are drawn by the seed and the ids of user and item.
     """
     catalogue = rater.catalogue
     train = splits.lazy().filter(pl.col("split") == "train")
@@ -206,23 +192,10 @@ def _negatives(
 ) -> Ints:
     """Unseen items for each positive, of shape (positives, count); -1 where all are seen.
 
-    Parameters
-    ----------
-    positives
-        Rows of some users, sorted by user.
-    seen_by, seen
-        User, ascending, and item of all they rated.
-    order
-        Items, the most rated first.
-    ids
-        Item ids by row.
-    count
-        Negatives of a positive, drawn with replacement.
-    nearest
-        Unseen items nearest in rank that they are drawn from: as many before as after the
-        positive; None for all.
-    seed
-        Of the draws, together with the ids of user and item.
+    ``positives`` are sorted by user; ``seen_by`` (ascending) and ``seen`` are user and item of all
+    they rated; ``order`` are items, the most rated first. Negatives are drawn with replacement from
+    the ``nearest`` unseen items in rank, as many before as after the positive (None: from all);
+    draws belong to the seed and the ids of user and item.
     """
     rank = np.empty(len(order), dtype=np.int64)
     rank[order] = np.arange(len(order))
@@ -387,12 +360,8 @@ def _by_rank(counts: Floats) -> Ints:
 def inclusion(exposure: Floats, count: int) -> Floats:
     """Probabilities proportional to exposure that sum to `count`, none above 1.
 
-    Parameters
-    ----------
-    exposure
-        Above 0, of shape (persons, items).
-    count
-        Items of a person's sample (count), at most all.
+    ``exposure`` is above 0, of shape (persons, items); ``count`` are the items of a person's
+    sample, at most all.
 
     Examples
     --------
@@ -416,20 +385,10 @@ def inclusion(exposure: Floats, count: int) -> Floats:
 def draw_sample(chance: Floats, order: npt.NDArray[np.uint64], start: Floats, count: int) -> Ints:
     """Systematic samples with these inclusion probabilities, of shape (persons, count), ascending.
 
-    Parameters
-    ----------
-    chance
-        Inclusion probabilities that sum to `count`, of shape (persons, items).
-    order
-        Random keys that items are passed through in, of the same shape.
-    start
-        Random start in [0, 1), of shape (persons,).
-    count
-        Items of a sample (count).
-
-    Notes
-    -----
-    Madow, "On the theory of systematic sampling, II", Annals of Mathematical Statistics 20, 1949.
+    ``chance`` are the probabilities, which sum to ``count``, and ``order`` random keys that items
+    are passed through in, both of shape (persons, items); ``start`` is random in [0, 1), of shape
+    (persons,). Madow, "On the theory of systematic sampling, II", Annals of Mathematical Statistics
+    20, 1949.
     """
     passed = np.argsort(order, axis=1)
     total = np.cumsum(np.take_along_axis(chance, passed, axis=1), axis=1)

@@ -192,16 +192,11 @@ class Shards:
     ) -> None:
         """Have an executor score the missing shards.
 
-        Parameters
-        ----------
-        work
-            Calls :meth:`score_piece` of this object, or of an equal one on a worker.
-        executor, rounds
-            As of :func:`pipelines.execution.run_pieces`, with its errors; default: this process.
-        error_budget
-            As of :meth:`score_piece`, over all shards of this call.
-        progress
-            Called with the pairs done and the pairs to do.
+        ``work`` calls :meth:`score_piece` of this object, or of an equal one on a worker.
+        ``executor`` (default: this process) and ``rounds`` are those of
+        :func:`pipelines.execution.run_pieces`, with its errors, ``error_budget`` that of
+        :meth:`score_piece`, over all shards of this call. ``progress`` is called with the pairs
+        done and the pairs to do.
         """
         began, before, done = time.perf_counter(), self.scored, 0
         missing = self.missing()

@@ -44,12 +44,8 @@ class GraphRetriever:
     ) -> GraphRetriever:
         """A retriever over a `graph_triples` table; item n is row n of `items`.
 
-        Raises
-        ------
-        ConfigError
-            If the domain has no meta-paths.
-        ContractError
-            If no triple fits the domain.
+        Raises ConfigError if the domain has no meta-paths, ContractError if no triple fits the
+        domain.
         """
         paths = load_metapaths(domain, (settings or GraphSettings()).max_path_length)
         kind = paths.items[0].start_type

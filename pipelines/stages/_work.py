@@ -20,17 +20,9 @@ from pipelines.store.objects import open_files
 class StageWork:
     """Base of a stage's work: a worker opens for itself what this process has open.
 
-    Secrets don't travel: a worker has its own environment. Until the table is committed, a file
-    beside the parts identifies workers that see another home.
-
-    Parameters
-    ----------
-    inputs, settings
-        Of the build.
-    table
-        The table that is made.
-    code
-        Versions of the code that decides its rows, by name.
+    Secrets don't travel: a worker has its own environment. Until ``table`` is committed, a file
+    beside the parts identifies workers that see another home. ``code`` has versions of the code
+    that decides its rows, by name.
     """
 
     def __init__(

@@ -72,15 +72,12 @@ class Graph:
     def entries(self) -> dict[str, Json]:
         """Facts of each node by dbt's unique id.
 
-        Returns
-        -------
-        dict
-            ``kind``, ``name``, ``description``, ``parents`` (models and tests only),
-            ``sources`` (datasets read directly), ``code`` (hash of what dbt runs, without its
-            parents), ``variables`` (names of the dbt variables in that code), ``domain`` (of a
-            model that several domains are made from: their names with ``+``); for a model
-            ``relation`` and ``table`` (whether it holds rows itself), for a test ``severity``
-            and ``relation`` (of its stored failures).
+        ``kind``, ``name``, ``description``, ``parents`` (models and tests only), ``sources``
+        (datasets read directly), ``code`` (hash of what dbt runs, without its parents),
+        ``variables`` (names of the dbt variables in that code), ``domain`` (of a model that several
+        domains are made from: their names with ``+``); for a model ``relation`` and ``table``
+        (whether it holds rows itself), for a test ``severity`` and ``relation`` (of its stored
+        failures).
         """
         return {key: self._entry(key, node) for key, node in sorted(self._nodes.items())}
 
@@ -226,15 +223,11 @@ class Outcome:
 class BuildRecords:
     """The build records of a home.
 
-    Attributes
-    ----------
-    nodes
-        Models and tests of the project by dbt's unique id, see ``Graph.entries``.
-    records
-        By domain: ``code`` (hash), ``vars`` and ``inputs`` (raw dataset to version), which are
-        its key, and ``outcomes`` by unique id: ``status``, ``invocation``, ``completed_at`` (ISO
-        8601, UTC), ``made_from`` (hash of what decides the node), of a test also ``failures``
-        (count) and ``message``.
+    ``nodes`` are models and tests of the project by dbt's unique id, see ``Graph.entries``.
+    ``records`` have by domain ``code`` (hash), ``vars`` and ``inputs`` (raw dataset to version),
+    which are its key, and ``outcomes`` by unique id: ``status``, ``invocation``, ``completed_at``
+    (ISO 8601, UTC), ``made_from`` (hash of what decides the node), of a test also ``failures``
+    (count) and ``message``.
     """
 
     def __init__(self, nodes: dict[str, Json], records: dict[str, Json]) -> None:
@@ -318,10 +311,7 @@ class BuildRecords:
     def check(self, domain: str, linked: Mapping[str, str], variables: Mapping[str, Any]) -> None:
         """Check that a domain's record has the key of now.
 
-        Raises
-        ------
-        StoreError
-            If there is none, or it differs: names the first variable or source.
+        Raises StoreError if there is none, or it differs: names the first variable or source.
         """
         record = self.records.get(domain)
         hint = "run dbt build with the variables of dbt_vars(settings)"

@@ -21,13 +21,8 @@ def open_warehouse(
     """A read-only connection; while it is open no other process can write the file.
 
     DuckDB spills into a folder of its own above its memory limit (MiB); 0 threads takes every core.
-
-    Raises
-    ------
-    StoreError
-        There is no warehouse yet, or the file is not one.
-    LockedError
-        Another process is writing it.
+    Raises StoreError if there is no warehouse yet or the file is not one, LockedError if another
+    process is writing it.
     """
     import duckdb
 

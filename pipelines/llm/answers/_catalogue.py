@@ -211,17 +211,10 @@ class Catalogue:
     ) -> Found:
         """The row to take for each key that has one.
 
-        Parameters
-        ----------
-        words
-            First and second eight bytes of the keys.
-        wanted
-            Budget of each call (tokens): rows that don't serve it are passed over. None takes
-            the best row whatever it is.
-        columns
-            Columns to read.
-        pending
-            Rows that are not committed yet: positions, entries and the rows themselves.
+        ``words`` are the first and second eight bytes of the keys; ``wanted`` is the budget of each
+        call (tokens): rows that don't serve it are passed over (None takes the best row whatever it
+        is). ``pending`` are rows that are not committed yet: positions, entries and the rows
+        themselves.
         """
         for _ in range(_TRIES):
             positions, entries = self.index.find(*words)

@@ -90,15 +90,8 @@ def answer_fault(answer: Answer) -> str:
 class OptionTree:
     """The tokens of a closed choice as a tree.
 
-    Parameters
-    ----------
-    options
-        Token ids per option; each at least one token, no two alike.
-
-    Raises
-    ------
-    ValueError
-        If two options have the same tokens, or one has none.
+    ``options`` are token ids per option. Raises ValueError if two options have the same tokens, or
+    one has none.
 
     Examples
     --------

@@ -63,17 +63,7 @@ _LONG = Choice(("1", "10", "one", "one and a half"))
 
 
 def question(text: str, constraint: Constraint | None = None, **fields: object) -> Request:
-    """A request of one user's message, for tests.
-
-    Parameters
-    ----------
-    text
-        The message.
-    constraint
-        Constraint on the answer.
-    fields
-        Further fields of the request.
-    """
+    """A request of one user's message, for tests."""
     return Request((Message("user", text),), constraint=constraint, **fields)  # type: ignore[arg-type]
 
 

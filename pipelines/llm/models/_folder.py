@@ -156,14 +156,8 @@ class ModelFolder:
     def publish(self, name: str, staged: Path, facts: Mapping[str, Any]) -> StoredModel:
         """Give a staged folder its name: flushed to the disk, then renamed.
 
-        Parameters
-        ----------
-        name
-            Under which it is kept; nothing may be kept under it yet.
-        staged
-            Folder with the checkpoint's files, on the same file system.
-        facts
-            ``origin``, ``precision``, ``licence`` and ``fetched_at``.
+        Nothing may be kept under the name yet; the staged folder is on the same file system.
+        ``facts`` are ``origin``, ``precision``, ``licence`` and ``fetched_at``.
         """
         with storage_errors(staged):
             files = sorted(p for p in staged.iterdir() if p.is_file())

@@ -48,17 +48,9 @@ _INCIDENTAL = (
 def convert_gguf(file: Path, folder: Path) -> str:
     """Write the checkpoint that a GGUF file holds, in float32.
 
-    Parameters
-    ----------
-    file
-        The GGUF file; of an architecture that transformers reads.
-    folder
-        An empty folder that gets ``model.safetensors``, the configuration and the tokenizer
-        with its chat template.
-
-    Returns
-    -------
-    The most frequent tensor type of the file, such as `Q4_1`.
+    The file is of an architecture that transformers reads. An empty folder gets
+    ``model.safetensors``, the configuration and the tokenizer with its chat template. Returns the
+    most frequent tensor type of the file, such as `Q4_1`.
 
     Raises
     ------

@@ -14,10 +14,7 @@ TOKENS, _BATCH = 128, 8
 class TextScorer:
     """Nats per token of texts under a stored model, in float32 on the CPU.
 
-    Parameters
-    ----------
-    model
-        A checkpoint of :class:`~pipelines.llm.models.ModelFolder`; loaded by the first call.
+    The checkpoint (:class:`~pipelines.llm.models.ModelFolder`) is loaded by the first call.
     """
 
     def __init__(self, model: StoredModel) -> None:

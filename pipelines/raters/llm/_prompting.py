@@ -86,21 +86,12 @@ class _About:
 
 
 class PromptBook:
-    """The prompts of a batch of pairs.
+    """The prompts of a batch of pairs, which are row numbers of ``personas`` and ``items``.
 
-    Parameters
-    ----------
-    personas, items
-        Tables that pairs are row numbers of.
-    histories
-        Past ratings of personas, oldest first: ``persona_id, item_id, rating``, and ``scale``
-        if the ratings are on others than the style's. None may be null or off its scale.
-    catalogue
-        The items of histories.
-    means
-        Mean rating of each row of `items`.
-    most
-        Past ratings shown at most, the latest (count).
+    ``histories`` are past ratings of personas, oldest first: ``persona_id, item_id, rating``, and
+    ``scale`` if the ratings are on others than the style's. None may be null or off its scale.
+    Their items are in ``catalogue``; at most the ``most`` latest (count) are shown. ``means`` are
+    the mean ratings of `items`.
     """
 
     def __init__(

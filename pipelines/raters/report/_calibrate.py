@@ -118,19 +118,9 @@ def read_calibration(file: Path, scale: str) -> Calibration:
 def fit_calibration(probabilities: Floats, answer: Ints, user: Ints) -> Calibration:
     """Fit both kinds and keep the best.
 
-    Parameters
-    ----------
-    probabilities
-        Distributions over the answers, of shape (n, answers).
-    answer
-        Position of the answer that people gave, of shape (n,).
-    user
-        Number of the user, of shape (n,): folds of the cross-validation are whole users.
-
-    Raises
-    ------
-    ContractError
-        If there are ratings of fewer than five users.
+    ``probabilities`` are distributions over the answers, of shape (n, answers), ``answer`` the
+    position of the answer that people gave and ``user`` the user's number, of shape (n,): folds of
+    the cross-validation are whole users. Raises ContractError with fewer than five users.
     """
     p, y = np.asarray(probabilities, dtype=np.float64), np.asarray(answer)
     people = np.unique(user)

@@ -23,17 +23,8 @@ PAPER = {"replicates": 4.1, "within_sets": 25.4}
 
 
 def choice_set_figures(scores: pl.LazyFrame, choice_set_items: pl.LazyFrame) -> pl.DataFrame:
-    """Figures of each choice set: what its personas score.
+    """Figures of each choice set from `preference_scores`, of which failed ones are left out.
 
-    Parameters
-    ----------
-    scores
-        Rows of `preference_scores`; failed ones are left out.
-    choice_set_items
-        Table of that name.
-
-    Returns
-    -------
     Columns ``category_id, personas, products`` (counts), ``worth`` of knowing the customer,
     ``deviation`` (mean over personas of the standard deviation of their scores), ``best`` (mean of
     a persona's best score; all in points), and ``reached_share`` of the personas whose best score

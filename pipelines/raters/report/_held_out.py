@@ -85,19 +85,9 @@ def collect_people(
 ) -> People:
     """Ratings of one split, and the training ratings of their users and of others.
 
-    Parameters
-    ----------
-    items, interactions, splits, human_users
-        Tables of those names; the large ones may be lazy.
-    split
-        ``validation`` or ``test``.
-    most_train, most
-        Training and held-out ratings at most (count): whole users, chosen by hash.
-
-    Raises
-    ------
-    ContractError
-        If the split has no rating.
+    ``split`` is ``validation`` or ``test``; large tables may be lazy. At most ``most_train``
+    training and ``most`` held-out ratings (counts) are taken: whole users, chosen by hash. Raises
+    ContractError if the split has no rating.
     """
     index = Catalogue.build(items, np.zeros(items.height), None)
     train = collect_rows(interactions, splits, "train", index, most=most_train)
@@ -112,18 +102,9 @@ def time_split(
 ) -> tuple[pl.DataFrame, pl.DataFrame] | None:
     """Split at one point in time for everybody: earlier ratings train, later ones are held out.
 
-    A split per user by time lets an item's later ratings by others explain an earlier one.
-
-    Parameters
-    ----------
-    items, interactions
-        Tables of those names.
-    share
-        Quantile of the times of rating at which is split.
-
-    Returns
-    -------
-    `item_stats` (its `train_` columns) and `splits`; None if no user has ratings on both sides.
+    A split per user by time lets an item's later ratings by others explain an earlier one. The
+    point is the quantile ``share`` of the times of rating. Returns `item_stats` (its `train_`
+    columns) and `splits`; None if no user has ratings on both sides.
     """
     rows = interactions.lazy().select("user_id", "item_id", "rating", "rated_at")
     point = rows.select(pl.col("rated_at").quantile(share, "lower")).collect().item()

@@ -118,16 +118,10 @@ class VarianceShares:
 def variance_shares(expected: Floats, within: Floats, *, passes: int = 20) -> VarianceShares:
     """Decompose the variance of ratings drawn from a table of distributions.
 
-    Parameters
-    ----------
-    expected
-        Expected ratings of every person for every item, of shape (persons, items); NaN where
-        there is none. Then effects are fitted by least squares, and the interaction is that of
-        its degrees of freedom.
-    within
-        Variances of the distributions, of that shape.
-    passes
-        Alternating passes of the fit of an incomplete table (count).
+    ``expected`` are ratings of every person for every item, ``within`` the variances of their
+    distributions, both of shape (persons, items). NaN where there is none: then effects are fitted
+    by least squares in ``passes`` alternating passes, and the interaction is that of its degrees of
+    freedom.
 
     Examples
     --------
@@ -168,20 +162,9 @@ def split_half_covariance(
     Their mean by genre is compared between the halves: with the same genre's (taste) and, as the
     control, with that of the next user (what all users share).
 
-    Parameters
-    ----------
-    user, item, rating
-        Of each rating, of shape (ratings,).
-    genres
-        Whether an item has a genre, of shape (items, genres).
-    seed
-        Of the split.
-    min_ratings
-        Ratings of a genre that a half needs (count).
-
-    Returns
-    -------
-    The covariance less the control, in squared rating units, and the control.
+    ``user``, ``item`` and ``rating`` are of shape (ratings,), ``genres`` whether an item has a
+    genre, of shape (items, genres). A half needs ``min_ratings`` of a genre. Returns the covariance
+    less the control, in squared rating units, and the control.
     """
     sums = _halves(user, item, rating, genres, seed, min_ratings).sum(axis=0)
     return float(_net_covariance(sums)), float(_covariance_of(sums[4:]))
@@ -242,23 +225,13 @@ def _covariance_of(sums: Floats) -> Floats:
 def taste_shares(lists: Lists, features: Floats, groups: Sequence[Ints]) -> dict[str, Drawn]:
     """Shares of the variance of ratings: leniency, taste (item x person), items, and the rest.
 
-    Variance components by the method of moments
-    (:mod:`pipelines.raters.statistical._components`), of ratings less the mean of the item's
-    other ratings. Taste is what is linear in the features: a lower bound of all that is
-    item x person, for people and personas alike. Chance is 0.
+    Variance components by the method of moments (:mod:`pipelines.raters.statistical._components`),
+    of ratings less the mean of the item's other ratings. Taste is what is linear in the features: a
+    lower bound of all that is item x person, for people and personas alike. Chance is 0.
 
-    Parameters
-    ----------
-    lists
-        Rated lists.
-    features
-        Of all items, the intercept first, of shape (items, 1 + features).
-    groups
-        Columns of `features` that share a variance each; the intercept has one of its own.
-
-    Returns
-    -------
-    ``leniency``, ``taste``, ``item`` and ``rest``, which sum to 1; one may be negative by chance.
+    ``features`` are those of all items, the intercept first, of shape (items, 1 + features);
+    ``groups`` are columns that share a variance each; the intercept has one of its own. The shares
+    ``leniency``, ``taste``, ``item`` and ``rest`` sum to 1; one may be negative by chance.
     """
     columns = [np.array([0]), *(g for g in groups if len(g))]
     size = len(lists.group)
@@ -310,19 +283,9 @@ def _item_share(lists: Lists) -> Drawn:
 def liked_gap(lists: Lists, likes: Floats, dislikes: Floats, genres: Floats) -> tuple[Drawn, Drawn]:
     """Mean rating of items of liked genres minus that of disliked ones, within lists.
 
-    Parameters
-    ----------
-    lists
-        Rated lists.
-    likes, dislikes
-        Of each list's rater, of shape (lists, genres), 0 or 1.
-    genres
-        Of shape (items, genres), 0 or 1.
-
-    Returns
-    -------
-    The mean gap over lists with both, and how much of it is the items' own means. Items of a
-    liked and a disliked genre are left out.
+    ``likes`` and ``dislikes`` of each list's rater are of shape (lists, genres), ``genres`` of
+    shape (items, genres), 0 or 1. Returns the mean gap over lists with both, and how much of it is
+    the items' own means. Items of a liked and a disliked genre are left out.
     """
     usual = _means(lists.item, lists.rating)[lists.item]
     liked, disliked = (
@@ -347,10 +310,8 @@ def liked_gap(lists: Lists, likes: Floats, dislikes: Floats, genres: Floats) -> 
 def moments(lists: Lists) -> dict[str, tuple[Floats, Drawn, Drawn]]:
     """Users' means and standard deviations: values, their mean and their spread.
 
-    Returns
-    -------
-    By name (``mean``, ``spread``): the values of lists long enough, of shape (kept,), the mean
-    over lists and the standard deviation between them.
+    By name (``mean``, ``spread``): the values of lists long enough, of shape (kept,), the mean over
+    lists and the standard deviation between them.
     """
     size = len(lists.group)
     count = np.bincount(lists.user, minlength=size)
@@ -433,18 +394,9 @@ def genre_gap(
 ) -> tuple[float, float]:
     """Mean rating of items of liked genres minus that of items of disliked ones.
 
-    Parameters
-    ----------
-    expected
-        Of every person for every item, of shape (persons, items); NaN where there is none.
-    likes, dislikes
-        Of shape (persons, genres), 0 or 1.
-    genres
-        Of shape (items, genres), 0 or 1.
-
-    Returns
-    -------
-    The gap, and how much of it is the items' own means, over persons with both.
+    ``expected`` is of shape (persons, items), NaN where there is none; ``likes`` and ``dislikes``
+    are of shape (persons, genres), ``genres`` of shape (items, genres), 0 or 1. Returns the gap,
+    and how much of it is the items' own means, over persons with both.
     """
     liked, disliked = (likes @ genres.T) > 0, (dislikes @ genres.T) > 0
     only, other = liked & ~disliked, disliked & ~liked
@@ -477,14 +429,9 @@ class Headroom:
 def headroom(expected: Floats, *, size: int = 10) -> Headroom:
     """Headroom of lists of `size` items, given every person's expected rating of every item.
 
-    Parameters
-    ----------
-    expected
-        Of shape (persons, items); NaN where there is none. A list is then made of the items that
-        a person has a rating of, and items are ordered for everybody by their mean surplus over
-        the persons' means.
-    size
-        Items of a list (count).
+    ``expected`` is of shape (persons, items), NaN where there is none. A list is then made of the
+    items that a person has a rating of, and items are ordered for everybody by their mean surplus
+    over the persons' means.
 
     Examples
     --------

@@ -38,14 +38,7 @@ _FOLDS = 5
 def predict_baseline(name: str, people: People, *, seed: int = 0) -> Predictions:
     """Predictions of the held-out ratings by one of `BASELINES`, fitted on `people.train`.
 
-    Parameters
-    ----------
-    name
-        One of `BASELINES`.
-    people
-        Training and held-out ratings.
-    seed
-        Of the matrix factorisation's start and order.
+    ``seed`` is that of the matrix factorisation's start and order.
     """
     expected = BASELINES[name](people, seed)
     return Predictions(name, np.clip(expected, people.scale.low, people.scale.high))

@@ -96,14 +96,8 @@ class Prior:
 def genre_contrasts(taste: Floats, listed: Floats, counts: Floats) -> Floats:
     """Mean taste columns of each genre's items minus those of all, weighted by ratings.
 
-    Parameters
-    ----------
-    taste
-        Taste columns of the items, of shape (items, 1 + features).
-    listed
-        Whether an item has a genre, of shape (items, genres).
-    counts
-        Training ratings of each item, of shape (items,).
+    ``taste`` are the items' taste columns, of shape (items, 1 + features), ``listed`` whether an
+    item has a genre, of shape (items, genres), ``counts`` the training ratings, of shape (items,).
     """
     weight = counts + 1e-6
     by_genre = listed * weight[:, None]
@@ -116,14 +110,8 @@ def genre_contrasts(taste: Floats, listed: Floats, counts: Floats) -> Floats:
 def stated_genres(affinity: Floats) -> tuple[Floats, Floats]:
     """Genres that people would state: largest positive and smallest negative affinities.
 
-    Parameters
-    ----------
-    affinity
-        Shrunken mean surplus by genre, of shape (people, genres).
-
-    Returns
-    -------
-    Likes and dislikes of that shape, 0 or 1.
+    ``affinity`` is the shrunken mean surplus by genre, of shape (people, genres), as are likes and
+    dislikes, 0 or 1.
 
     Examples
     --------
@@ -169,10 +157,8 @@ class Conditioner:
     def gains(self, likes: Floats, dislikes: Floats) -> tuple[Floats, Floats, Floats]:
         """Gains of the observations, the observations, and what they leave unknown.
 
-        Returns
-        -------
-        Arrays of shape (n, 1 + features, genres) and (n, genres), and the posterior variance of
-        the surplus over a typical item, of shape (n,).
+        Arrays of shape (n, 1 + features, genres) and (n, genres), and the posterior variance of the
+        surplus over a typical item, of shape (n,).
         """
         model = self.model
         cross = model.contrasts @ self.covariance
@@ -201,18 +187,10 @@ class Conditioner:
     ) -> PersonaTastes:
         """Posterior means, and draws fixed by id and seed.
 
-        Parameters
-        ----------
-        likes, dislikes
-            Stated genres, of shape (n, genres), 0 or 1.
-        ids, seed
-            Hashes of the personas' ids, of shape (n,), and the seed.
-        width_spread, extremes_spread
-            Standard deviations of the logarithm of people's widths and of their log odds of the
-            end answers.
-        widths
-            Shares of people between which each persona's width is drawn, each of shape (n,);
-            default: all of them.
+        ``likes`` and ``dislikes`` are stated genres, of shape (n, genres), 0 or 1; ``ids`` hashes
+        of the personas' ids, of shape (n,). The spreads are standard deviations of the logarithm of
+        people's widths and of their log odds of the end answers. ``widths`` are shares of people
+        between which each persona's width is drawn, each of shape (n,); default: all of them.
         """
         size, genres = len(self.covariance), likes.shape[1]
         model = self.model
@@ -249,18 +227,14 @@ def fit_statements(
 ) -> StatementModel:
     """Fit the observation model on people by the method of moments.
 
-    For each observation noise that is tried, the two observed values are those under which the
-    mean affinity to stated genres is people's (least squares); the noise is the one under which
-    the mean square of these affinities is people's, too.
+    For each observation noise that is tried, the two observed values are those under which the mean
+    affinity to stated genres is people's (least squares); the noise is the one under which the mean
+    square of these affinities is people's, too.
 
-    Parameters
-    ----------
-    tastes, contrasts
-        The prior and the genres' contrasts (:func:`genre_contrasts`).
-    affinity
-        Shrunken mean surplus of people by genre: decides what they state, (people, genres).
-    mean, second
-        Posterior mean and mean square of people's affinities, of shape (people, genres).
+    ``tastes`` is the prior, ``contrasts`` the genres' (:func:`genre_contrasts`). ``affinity`` is
+    the shrunken mean surplus of people by genre, which decides what they state; ``mean`` and
+    ``second`` are the posterior mean and mean square of people's affinities, all of shape (people,
+    genres).
     """
     likes, dislikes = stated_genres(affinity)
     best, wrong = StatementModel(contrasts, 1.0, 1.0, 1.0), np.inf
@@ -305,16 +279,8 @@ def drawn_covariance(
     leaves variances near where they started. Moments have no such pull: each group's variance is
     scaled to theirs.
 
-    Parameters
-    ----------
-    tastes, features
-        The fit, and the taste columns of all items.
-    groups
-        Columns that share a factor each.
-    rows
-        User, item and rating of people's ratings.
-    users
-        Number of users.
+    ``features`` are the taste columns of all items, ``groups`` columns that share a factor each,
+    ``rows`` user, item and rating of people's ratings; ``users`` is a count.
     """
     user, item, rating = rows
     kept = [np.array([0]), *groups]

@@ -260,18 +260,9 @@ def learn(
 ) -> Learned:
     """Fit qualities and tastes in turn: each explains what the other leaves.
 
-    Parameters
-    ----------
-    rows
-        Ratings that tastes are fitted on.
-    flat, table
-        The items, with the sums of all training ratings.
-    start
-        Tastes to start from.
-    rounds
-        Rounds of quality, then tastes (count).
-    pooled
-        Covariance that the tastes are pooled with, where the world is too small for its own.
+    Tastes are fitted on ``rows``, from ``start``; ``flat`` and ``table`` are the items with the
+    sums of all training ratings. A round is quality, then tastes. The tastes are pooled with the
+    covariance ``pooled`` where the world is too small for its own.
     """
     size, people = len(table.counts), len(rows.users)
     mean = float(table.totals.sum() / table.counts.sum())

@@ -139,17 +139,9 @@ class LiveStatistical(BoundRater):
     ) -> Settled:
         """The rater with memories that no longer change.
 
-        Parameters
-        ----------
-        memories
-            Item numbers, oldest first, and ratings on `scale`.
-        personas
-            Persona of each memory; default every persona once, in their order.
-
-        Raises
-        ------
-        ContractError
-            If a rating is off the scale, or there is not one memory per persona.
+        ``memories`` are item numbers, oldest first, and ratings on `scale`; ``personas`` those of
+        the memories (default every persona once, in their order). Raises ContractError if a rating
+        is off the scale, or there is not one memory per persona.
         """
         who = np.arange(len(self._unread)) if personas is None else personas
         if len(memories) != len(who):

@@ -56,20 +56,11 @@ def fit_ordinal(
 ) -> OrdinalModel:
     """Maximum likelihood, with a weak pull of the weights to `prior`.
 
-    Parameters
-    ----------
-    features
-        Shape (rows, features).
-    answer, answers
-        Position of each row's answer, 0 to `answers` - 1; number of answers.
-    lower
-        Least value of each weight (0 for an effect whose sign is known).
-    ridge
-        Strength of the pull: that of one pseudo-observation with variance 1 / `ridge`.
-    prior
-        Target of the penalty on the weights (default 0): their values when there are few rows.
-    width
-        Width of each row's distribution (default 1), of shape (rows,).
+    ``features`` are of shape (rows, features), ``answer`` the position of each row's answer, 0 to
+    `answers` - 1. ``lower`` is the least value of each weight (0 for an effect whose sign is
+    known). The pull is that of one pseudo-observation with variance 1 / `ridge`; ``prior`` (default
+    0) are the values when there are few rows. ``width`` is that of each row's distribution (default
+    1), of shape (rows,).
     """
     goal = np.zeros(features.shape[1]) if prior is None else prior
     wide = np.ones(len(answer)) if width is None else width
@@ -116,15 +107,11 @@ def tilt(probabilities: Floats, extremes: Floats) -> Floats:
     The response style "extreme responding" as a random effect (Greenleaf, "Measuring extreme
     response style", Public Opinion Quarterly 56, 1992).
 
-    Parameters
-    ----------
-    probabilities
-        Distributions, of shape (rows, answers).
-    extremes
-        Of each row its log odds, a draw from a normal distribution, and that one's variance (0
-        and 0 leave it as it is), of shape (rows, 2). The odds are multiplied by
-        exp(draw - variance * (1 - 2 * share) / 2), where share is the probability of the two
-        answers: to second order the mean over people is what it was, whatever the share.
+    ``probabilities`` are of shape (rows, answers). ``extremes``, of shape (rows, 2), are each row's
+    log odds, a draw from a normal distribution, and that one's variance (0 and 0 leave it as it
+    is). The odds are multiplied by exp(draw - variance * (1 - 2 * share) / 2), where share is the
+    probability of the two answers: to second order the mean over people is what it was, whatever
+    the share.
     """
     share = probabilities[:, 0] + probabilities[:, -1]
     odds = np.exp(extremes[:, 0] + extremes[:, 1] * (share - 0.5))
@@ -142,22 +129,14 @@ def fit_styles(
 ) -> tuple[float, float] | None:
     """Spread of people's response styles, beyond what their mean implies.
 
-    Each person has three normal effects: a shift of the location, the logarithm of a factor of
-    the width, and the log odds of the end answers (:func:`tilt`). Their variances are fitted by
+    Each person has three normal effects: a shift of the location, the logarithm of a factor of the
+    width, and the log odds of the end answers (:func:`tilt`). Their variances are fitted by
     approximate maximum likelihood (Laplace; Breslow and Clayton, "Approximate inference in
     generalized linear mixed models", JASA 88, 1993), people with ten ratings or more.
 
-    Parameters
-    ----------
-    person, answer, location, width
-        Of ratings that the model did not learn from: who, which answer, and the model's
-        distribution, each of shape (ratings,).
-    cutpoints
-        Of the model.
-
-    Returns
-    -------
-    Standard deviations of the log width and of the log odds; None with too few people to tell.
+    ``person``, ``answer`` and the model's ``location`` and ``width`` are of ratings that the model
+    did not learn from, each of shape (ratings,). Returns standard deviations of the log width and
+    of the log odds; None with too few people to tell.
     """
     enough = (np.bincount(person) >= _MIN_RATINGS)[person]
     order = np.flatnonzero(enough)[np.argsort(person[enough], kind="stable")]
@@ -212,23 +191,14 @@ def match_spread(
 ) -> tuple[float, float]:
     """Level and spread of the widths at which people's ratings are as spread as they are.
 
-    Matched are the mean and the standard deviation, over people, of the standard deviation of
-    one's ratings, by simulated moments (McFadden, "A method of simulated moments", Econometrica
-    57, 1989); people with ten ratings or more.
+    Matched are the mean and the standard deviation, over people, of the standard deviation of one's
+    ratings, by simulated moments (McFadden, "A method of simulated moments", Econometrica 57,
+    1989); people with ten ratings or more.
 
-    Parameters
-    ----------
-    person, rating, location, width
-        Of ratings, each of shape (ratings,).
-    answers, cutpoints
-        Ratings that the answers of the model stand for, and its cutpoints.
-    styles
-        Spreads of :func:`fit_styles`.
-
-    Returns
-    -------
-    Factor of the widths, from 1/2 to 2, and the standard deviation of their logarithm over
-    people, from a half to twice that of `styles`; 1 and that of `styles` with too few people.
+    ``person``, ``rating``, ``location`` and ``width`` are of shape (ratings,); ``answers`` are the
+    ratings that the model's answers stand for, ``styles`` the spreads of :func:`fit_styles`.
+    Returns a factor of the widths, from 1/2 to 2, and the standard deviation of their logarithm
+    over people, from a half to twice that of `styles`; 1 and that of `styles` with too few people.
     """
     count = np.bincount(person)
     kept = count >= _MIN_RATINGS

@@ -67,14 +67,8 @@ _NO_VECTOR = "the persona has no vector"
 def around(score: npt.ArrayLike, scale: RatingScale, spread: float = SPREAD) -> Floats:
     """Normal distributions over a scale's answers, of shape (scores, answers).
 
-    Parameters
-    ----------
-    score
-        Means in points of 100, of shape (scores,), clipped to 0-100; NaN gives NaN.
-    scale
-        Scale of the answers.
-    spread
-        Standard deviation, in points of 100. What lies beyond an end of the scale is the end's.
+    ``score`` are means in points of 100, clipped to 0-100; NaN gives NaN. ``spread`` is the
+    standard deviation, in points of 100. What lies beyond an end of the scale is the end's.
 
     Examples
     --------
@@ -203,12 +197,8 @@ class FacetRater(_ProductRater):
     ``dislikes`` are ``facet_id:value``, such as ``material:wood``. Weights of other values are
     normal draws fixed by persona, value and seed, as small as to decide between products that
     differ in no stated value. Weights of a set are divided by the root of its facets' variance
-    (``_divisions``), so that sets with few facets spread as those with many.
-
-    Parameters
-    ----------
-    choice_set_items, facets
-        Tables of those names; a product that has no facet scores 50.
+    (``_divisions``), so that sets with few facets spread as those with many. A product without a
+    facet scores 50.
     """
 
     name = "facets"
@@ -300,14 +290,9 @@ class TextRater(_ProductRater):
     """Scores the similarity of a persona's text and a product's.
 
     Cosines of one shelf's products with one text hardly differ, so each is read in standard
-    deviations of the persona's similarity with all products of the set; the set's mean
-    similarity, in standard deviations over all sets, moves all its products. A product without a
-    vector has its set's mean; a persona without one is `invalid`, with a note.
-
-    Parameters
-    ----------
-    choice_set_items, item_embeddings, persona_embeddings
-        Tables of those names.
+    deviations of the persona's similarity with all products of the set; the set's mean similarity,
+    in standard deviations over all sets, moves all its products. A product without a vector has its
+    set's mean; a persona without one is `invalid`, with a note.
     """
 
     name = "text"
@@ -402,14 +387,9 @@ class WordsRater(_ProductRater):
 
     It reads the description alone, sentence by sentence: a value of which one of its words stands
     in a sentence counts for a product, or against it where the sentence is one of dislike. Best and
-    worst mean rating of a set are as far apart as two values; products without a rating come last.
-
-    Parameters
-    ----------
-    choice_set_items, facets
-        Tables of those names; ``position``, where it has the column, is the order on the shelf.
-    items
-        Products with ``average_rating``.
+    worst mean rating (``average_rating`` of ``items``) of a set are as far apart as two values;
+    products without a rating come last. ``position`` of ``choice_set_items``, if there, is the
+    order on the shelf.
     """
 
     name = "words"

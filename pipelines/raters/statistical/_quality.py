@@ -63,12 +63,9 @@ class ItemTable:
     def beyond(self, sampled: Floats, explained: Floats) -> ItemTable:
         """The table with what its raters' leniency and taste explain taken off the sums.
 
-        Parameters
-        ----------
-        sampled, explained
-            Per item the ratings that are explained (count) and the sum of what is explained,
-            of shape (items,). Where only a part of an item's ratings was sampled, that part
-            speaks for the rest as far as five ratings or more do.
+        Per item, of shape (items,): the ratings that are explained (count) and the sum of what is
+        explained. Where only a part of an item's ratings was sampled, that part speaks for the rest
+        as far as five ratings or more do.
         """
         part = np.divide(sampled, self.counts, out=np.ones_like(sampled), where=self.counts > 0)
         share = sampled + 5.0 * np.clip(1.0 - part, 0.0, 1.0)

@@ -133,14 +133,10 @@ class StatisticalRater:
         *,
         pairs: npt.NDArray[np.integer[Any]] | None = None,
     ) -> dict[str, Floats]:
-        """Effects on the expected rating of each pair.
+        """Effects on the expected rating of each pair; parameters as for :meth:`rate`.
 
-        Parameters as for :meth:`rate`.
-
-        Returns
-        -------
-        By effect: the expected rating minus what it would be without the effect, on the
-        scale, of shape (pairs,). Effects interact, so that they need not add up.
+        By effect: the expected rating minus what it would be without the effect, on the scale, of
+        shape (pairs,). Effects interact, so that they need not add up.
         """
         parts, style = self._parts(personas, items, histories, pairs)
         location = parts.sum(axis=1)
@@ -154,8 +150,6 @@ class StatisticalRater:
     def persona_tastes(self, personas: pl.DataFrame) -> Floats:
         """Weights of personas over the catalogue's taste columns, leniency left out.
 
-        Returns
-        -------
         Rating units per unit of each column, of shape (personas, 1 + features).
         """
         stated = self._profiles(personas, None).stated

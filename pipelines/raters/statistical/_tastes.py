@@ -124,22 +124,16 @@ class TasteModel:
         surplus: Floats,
         given: tuple[Floats, Floats] | None = None,
     ) -> Tastes:
-        """Beliefs after ratings.
+        """Beliefs of ``people`` (count) after ratings.
 
-        Parameters
-        ----------
-        features
-            Of all items, the intercept first, of shape (items, 1 + features).
-        people
-            Number of people.
-        person, item, surplus
-            Of each rating, of shape (ratings,): who, which row of `features`, rating units
-            above what was expected.
-        given
-            Knowledge beside ratings: columns that an observation with a noise of variance 1
-            is about, of shape (observations, 1 + features), and which of them there are of each
-            person, of shape (people, observations), 0 or 1. They narrow the prior, and what they
-            say is part of what was expected.
+        ``features`` are those of all items, the intercept first, of shape (items, 1 + features).
+        ``person``, ``item`` (row of `features`) and ``surplus`` (rating units above what was
+        expected) are of shape (ratings,).
+
+        ``given`` is knowledge beside ratings: columns that an observation with a noise of variance
+        1 is about, of shape (observations, 1 + features), and which of them there are of each
+        person, of shape (people, observations), 0 or 1. They narrow the prior, and are part of what
+        was expected.
         """
         size = features.shape[1]
         mean = np.zeros((people, size))

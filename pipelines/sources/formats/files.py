@@ -265,14 +265,8 @@ class _Unpacked:
     def read(self, size: int) -> bytes:
         """Up to ``size`` bytes; empty at the end.
 
-        Raises
-        ------
-        EOFError
-            If the file ends inside a member.
-        zlib.error
-            If it is damaged, or its checksum is another.
-        SourceError
-            If it unpacks to more than the limits allow.
+        Raises EOFError if the file ends inside a member, zlib.error if it is damaged or its
+        checksum is another, SourceError if it unpacks to more than the limits allow.
         """
         while True:
             if self._member.eof:

@@ -212,14 +212,8 @@ def load_model(
 ) -> tuple[Model, list[int]]:
     """A model from its folder, and the tokens that end its answers.
 
-    Only ``.safetensors`` weights are read, and no code of the checkpoint is run.
-
-    Raises
-    ------
-    ConfigError
-        If the device or the quantisation is not to be had.
-    EngineError
-        If it can't be loaded.
+    Only ``.safetensors`` weights are read, and no code of the checkpoint is run. Raises ConfigError
+    if the device or the quantisation is not to be had, EngineError if it can't be loaded.
     """
     from safetensors import SafetensorError
     from transformers import AutoModelForCausalLM, GenerationConfig

@@ -206,15 +206,10 @@ def plan_rows(
     Prompts that fit share a row. Others that begin with at least :data:`MIN_BASE` tokens in common
     have those computed before as a base, once for all the rows they fill.
 
-    Parameters
-    ----------
-    prompts
-        Token ids in the order of :func:`~pipelines.llm.engines.transformers._trie.sort_key`.
-    extra
-        Tokens to read beyond each prompt (count).
-    row_tokens, row_reads
-        Most tokens and next-token distributions of a row (counts). A prompt whose own readings
-        exceed them has a row to itself.
+    ``prompts`` are token ids in the order of
+    :func:`~pipelines.llm.engines.transformers._trie.sort_key`, ``extra`` the tokens to read beyond
+    each (count). A row has at most ``row_tokens`` tokens and ``row_reads`` next-token distributions
+    (counts); a prompt whose own readings exceed them has a row to itself.
     """
     costs = _Costs(prompts, extra, row_tokens, row_reads)
     rows: list[Row] = []
