@@ -70,29 +70,19 @@ Rows: TypeAlias = "pl.DataFrame | pa.Table | pa.RecordBatch"
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table on its way into the store.
+    """A table on its way into the store."""
 
-    Attributes
-    ----------
-    dataset
-        Name of the table, such as ``movies.items``.
-    frames
-        Its rows in batches, which are read once.
-    stats
-        Facts for the manifest (JSON); called after the last batch.
-    allow_empty
-        Whether no rows are fine.
-    ordered
-        Whether the rows are in the contract's order; if not, there is one batch, which is sorted.
-    files
-        Plain files that are copied beside the rows; called after the last batch.
-    """
-
+    #: Name of the table, such as ``movies.items``.
     dataset: str
+    #: Its rows in batches, which are read once.
     frames: Iterable[Rows]
+    #: Facts for the manifest (JSON); called after the last batch.
     stats: Callable[[], Mapping[str, Any]] = dict
+    #: Whether no rows are fine.
     allow_empty: bool = False
+    #: Whether the rows are in the contract's order; if not, there is one batch, which is sorted.
     ordered: bool = True
+    #: Plain files that are copied beside the rows; called after the last batch.
     files: Callable[[], Iterable[Path]] = tuple
 
 
