@@ -145,10 +145,7 @@ def open_plugin(
 def construct(target: Any, where: str, options: Mapping[str, Any]) -> Any:
     """An object of a class, with these keyword arguments.
 
-    Raises
-    ------
-    ConfigError
-        If an argument is unknown or missing, or the class raises.
+    Raises ConfigError if an argument is unknown or missing, or the class raises.
     """
     try:
         inspect.signature(target).bind(**options)

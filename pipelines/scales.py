@@ -97,10 +97,7 @@ SCALES: dict[str, RatingScale] = {
 def scale_named(name: str) -> RatingScale:
     """The scale of that name.
 
-    Raises
-    ------
-    ConfigError
-        If there is none.
+    Raises ConfigError if there is none.
     """
     if name not in SCALES:
         raise ConfigError("unknown rating scale", where=name, hint=f"one of {', '.join(SCALES)}")

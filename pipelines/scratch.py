@@ -39,12 +39,7 @@ def _full(folder: Path, error: Exception, hint: str) -> StoreError:
 def scratch_folder(home: Path, name: str) -> Iterator[Path]:
     """Give an empty folder on the store's disk that one process at a time has.
 
-    Raises
-    ------
-    LockedError
-        If another process has it.
-    StoreError
-        If it can't be made.
+    Raises LockedError if another process has it, StoreError if it can't be made.
     """
     import filelock
 

@@ -79,10 +79,7 @@ _SUITES = {
 def suite_named(name: str) -> Suite:
     """The suite of a domain.
 
-    Raises
-    ------
-    ConfigError
-        If there is none.
+    Raises ConfigError if there is none.
     """
     if name not in _SUITES:
         raise ConfigError("no ablation suite", where=name, hint=f"one of {', '.join(_SUITES)}")

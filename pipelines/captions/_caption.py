@@ -36,11 +36,8 @@ def caption_items(
     Posters are those of the world's folder (:func:`read_posters`); the captioner is shown pictures
     only. ``progress`` is called with items done and all.
 
-    Raises
-    ------
-    ContractError
-        If the captioner returns another number of captions than there are posters, a status that
-        is not known, or an `ok` one without text.
+    Raises ContractError if the captioner returns another number of captions than there are posters,
+    a status that is not known, or an `ok` one without text.
     """
     rows: list[tuple[str, str | None, str, str | None, str]] = []
     ordered = sorted(items)

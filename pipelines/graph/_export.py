@@ -63,12 +63,7 @@ def write_recbole(
     the same item ids. Only facts about items are written, as RecBole joins users and items by the
     interactions it trains on, unless ``users`` asks for what users did and are.
 
-    Raises
-    ------
-    ContractError
-        If there is nothing to write.
-    StoreError
-        If the files can't be written.
+    Raises ContractError if there is nothing to write, StoreError if the files can't be written.
     """
     schema = load_schema(domain)
     wanted = [edge for edge in schema.edges if users or edge.origin == "items"]
@@ -165,10 +160,7 @@ def subgraph(
 def write_graphml(graph: Any, path: Path) -> Path:
     """Write a graph of :func:`subgraph` as GraphML; texts that XML can't hold are escaped.
 
-    Raises
-    ------
-    StoreError
-        If the file can't be written.
+    Raises StoreError if the file can't be written.
     """
     nx: Any = import_module("networkx")
     safe = nx.MultiDiGraph(**{key: _safe(value) for key, value in graph.graph.items()})
@@ -189,10 +181,7 @@ def write_graphml(graph: Any, path: Path) -> Path:
 def write_bytes(path: Path, content: bytes) -> Path:
     """Write a file whole or not at all.
 
-    Raises
-    ------
-    StoreError
-        If it can't be written.
+    Raises StoreError if it can't be written.
     """
     _write(path, lambda file: file.write(content))
     return path

@@ -66,10 +66,7 @@ class GraphIndex:
         than ``raters`` users (None: no limit) the edges of those whose ids have the lowest hashes
         are kept: the same users of every such item, so that what two of them share is kept, too.
 
-        Raises
-        ------
-        ContractError
-            If there are triples but none of them fits the domain's schema.
+        Raises ContractError if there are triples but none of them fits the domain's schema.
         """
         schema = load_schema(domain)
         # Only codes are kept of each edge type: texts of millions of edges don't fit at once.
@@ -113,10 +110,7 @@ class GraphIndex:
     def code(self, kind: str, name: str) -> int:
         """Code of a node.
 
-        Raises
-        ------
-        ContractError
-            If the graph has no such node, naming it.
+        Raises ContractError if the graph has no such node, naming it.
         """
         code = self.codes(kind).get(name)
         if code is None:
@@ -130,10 +124,7 @@ class GraphIndex:
     def adjacency(self, head_type: str, relation: str) -> Csr:
         """The 0/1 matrix of a relation from a node type, of shape (heads, tails), float64.
 
-        Raises
-        ------
-        ConfigError
-            If no such relation leads from the type.
+        Raises ConfigError if no such relation leads from the type.
         """
         return self.step_matrix(self.schema.step(head_type, relation))
 

@@ -397,10 +397,7 @@ class GraphMemory:
     def title(self, item: str) -> str:
         """Title of an item.
 
-        Raises
-        ------
-        ContractError
-            If the item is unknown, naming it.
+        Raises ContractError if the item is unknown, naming it.
         """
         return self._catalogue.titles[self._item(item)]
 
@@ -611,12 +608,8 @@ class GraphMemory:
         the release was made with, the scale of ratings is that of the interactions. ``cache_mb``
         (MiB) bounds what is kept of what was computed for items, by all copies together.
 
-        Raises
-        ------
-        ReleaseError
-            If the release or a needed table is not there.
-        ContractError
-            If the tables don't fit each other.
+        Raises ReleaseError if the release or a needed table is not there, ContractError if the
+        tables don't fit each other.
         """
         tables = ReleaseTables(release, home)
         users: list[str] = []
@@ -658,12 +651,8 @@ class GraphMemory:
         held-out ones can't come in; ``embeddings`` has ``item_id`` and ``vector`` (unit vectors).
         ``users`` may have no edge yet. Other arguments are as for :meth:`open`.
 
-        Raises
-        ------
-        ConfigError
-            If the domain has no schema or a scale is unknown.
-        ContractError
-            If no triple fits the schema or vectors differ in length.
+        Raises ConfigError if the domain has no schema or a scale is unknown, ContractError if no
+        triple fits the schema or vectors differ in length.
         """
         settings = settings or GraphSettings()
         paths = paths or load_metapaths(domain, settings.max_path_length)
@@ -684,10 +673,7 @@ class GraphMemory:
         A known edge changes nothing. ``traits`` are values by the column of the users' table that
         relations are made from, such as ``{"occupation": "artist", "age_band": "25-34"}``.
 
-        Raises
-        ------
-        ContractError
-            If no relation of the domain is made from a trait.
+        Raises ContractError if no relation of the domain is made from a trait.
         """
         edges = {e.column: e for e in self._base.index.schema.edges if e.origin == "users"}
         unknown = sorted(set(traits or {}) - {str(column) for column in edges})

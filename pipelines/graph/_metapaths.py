@@ -86,11 +86,8 @@ def load_metapaths(domain: str, max_length: int = MAX_LENGTH) -> MetaPaths:
 
     Paths of more than ``max_length`` relations (``graph.max_path_length``) are left out.
 
-    Raises
-    ------
-    ConfigError
-        If the domain has no paths, if none is that short, or if a path is wrong: which path,
-        which step, and what would be possible there.
+    Raises ConfigError if the domain has no paths, if none is that short, or if a path is wrong:
+    which path, which step, and what would be possible there.
     """
     content = yaml.safe_load(
         files("pipelines.graph").joinpath("data/metapaths.yaml").read_text(encoding="utf-8")

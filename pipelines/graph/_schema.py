@@ -98,10 +98,7 @@ class DomainSchema:
     def edge(self, head_type: str, relation: str) -> EdgeType:
         """The edge type written from `head_type` under that (forward) name.
 
-        Raises
-        ------
-        ConfigError
-            If there is none.
+        Raises ConfigError if there is none.
         """
         step = self.step(head_type, relation)
         if step.backward:
@@ -111,10 +108,7 @@ class DomainSchema:
     def step(self, head_type: str, relation: str) -> Step:
         """The step that a relation is from a node of a type.
 
-        Raises
-        ------
-        ConfigError
-            If the type has no such relation, naming those it has.
+        Raises ConfigError if the type has no such relation, naming those it has.
         """
         steps = self._steps
         if (head_type, relation) not in steps:
@@ -149,10 +143,7 @@ class DomainSchema:
 def load_schema(domain: str) -> DomainSchema:
     """The graph schema of a domain.
 
-    Raises
-    ------
-    ConfigError
-        If the domain has none or the file is wrong, naming the line's relation.
+    Raises ConfigError if the domain has none or the file is wrong, naming the line's relation.
     """
     content = _content()
     if domain not in content:

@@ -60,10 +60,7 @@ class SimilarItems:
     (``item_id, vector``) paths alone count. Paths are all of the domain's up to
     ``settings.max_path_length`` unless given.
 
-    Raises
-    ------
-    ContractError
-        If no triple fits the domain's schema or the vectors' lengths differ.
+    Raises ContractError if no triple fits the domain's schema or the vectors' lengths differ.
     """
 
     def __init__(

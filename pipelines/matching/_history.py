@@ -122,10 +122,8 @@ class History:
     ) -> History:
         """Histories from the tables of those names.
 
-        Raises
-        ------
-        ContractError
-            If there is no training interaction, or one of an item that is not in `items`.
+        Raises ContractError if there is no training interaction, or one of an item that is not in
+        `items`.
         """
         train = splits.lazy().filter(pl.col("split") == "train").select("user_id", "item_id")
         rows = (
@@ -201,10 +199,7 @@ class History:
     def numbers(self, users: Sequence[str]) -> Ints:
         """Numbers of users by id.
 
-        Raises
-        ------
-        ConfigError
-            If one has no training interaction.
+        Raises ConfigError if one has no training interaction.
         """
         place = {user: n for n, user in enumerate(self.users)}
         missing = [user for user in users if user not in place]

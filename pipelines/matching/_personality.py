@@ -59,11 +59,8 @@ class PersonalityRow:
 def read_personality(path: Path) -> Personality:
     """Read ``personality-data.csv``.
 
-    Raises
-    ------
-    SourceError
-        If it can't be read, lacks a column, holds no row, or a trait is no number from 1 to 7;
-        naming file, line and column.
+    Raises SourceError if it can't be read, lacks a column, holds no row, or a trait is no number
+    from 1 to 7; naming file, line and column.
     """
     frame = _read(path, ("userid", *_COLUMNS.values()))
     values = {

@@ -32,10 +32,7 @@ def draw_trials(
     comparisons. ``users`` are ascending numbers of shape (n,); ``subsets`` (the paper's j),
     ``size`` and ``others`` count own lists, interactions of a list and other users.
 
-    Raises
-    ------
-    ContractError
-        If there is no other user to compare with.
+    Raises ContractError if there is no other user to compare with.
     """
     everybody = len(history.users)
     if everybody < 2:

@@ -46,10 +46,7 @@ class StatisticalWriter:
     def write(self, attributes: pl.DataFrame) -> pl.DataFrame:
         """Describe each row; see :class:`pipelines.personas.Writer`.
 
-        Raises
-        ------
-        ConfigError
-            If there are no phrases for a row's domain.
+        Raises ConfigError if there are no phrases for a row's domain.
         """
         texts: list[str] = []
         # Text is put together row by row: the same as columnar string operations would be

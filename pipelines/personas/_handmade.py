@@ -117,10 +117,7 @@ def paraphrases(half: str) -> tuple[dict[str, str], ...]:
     A text is in the `sealed` half if the first byte of sha256("understudy paraphrases 1\n" + text)
     is odd, else in the `open` one.
 
-    Raises
-    ------
-    IntegrityError
-        If the file does not have the digest of `PARAPHRASE_DIGESTS`.
+    Raises IntegrityError if the file does not have the digest of `PARAPHRASE_DIGESTS`.
     """
     file = files("pipelines.personas").joinpath("data", "handmade", "paraphrases", f"{half}.tsv")
     data = file.read_bytes()

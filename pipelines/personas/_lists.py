@@ -111,10 +111,7 @@ class PersonaLists:
 def load_lists(domain: str = "movies") -> PersonaLists:
     """The packaged lists of a domain, read and checked once.
 
-    Raises
-    ------
-    ConfigError
-        If there are no lists for the domain.
+    Raises ConfigError if there are no lists for the domain.
     """
     return read_lists(files("pipelines.personas") / "data", domain)
 
@@ -122,11 +119,9 @@ def load_lists(domain: str = "movies") -> PersonaLists:
 def read_lists(folder: Path | Traversable, domain: str = "movies") -> PersonaLists:
     """Lists in files of the packaged form: ``ages.csv``, ``genres/<domain>.csv`` and so on.
 
-    Raises
-    ------
-    ConfigError
-        If a file or column is missing, a value is no number or a share is not between 0 and 1,
-        a genre comes twice, bands leave a gap or overlap, or an age has no hobby or job.
+    Raises ConfigError if a file or column is missing, a value is no number or a share is not
+    between 0 and 1, a genre comes twice, bands leave a gap or overlap, or an age has no hobby or
+    job.
     """
     if domain not in DOMAIN_NAMES:
         hint = f"one of {', '.join(DOMAIN_NAMES)}"

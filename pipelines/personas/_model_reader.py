@@ -71,10 +71,7 @@ class ModelReader(Asking):
     def read(self, texts: Sequence[str], genres: Sequence[str]) -> list[Reading]:
         """Read texts with the genres of their domain.
 
-        Raises
-        ------
-        EngineError
-            If the engine died or failed too often; answers until then are stored.
+        Raises EngineError if the engine died or failed too often; answers until then are stored.
         """
         found: list[dict[str, str]] = [{} for _ in texts]
         for request, _, answer in self._ask(self._requests(texts, tuple(genres))):

@@ -57,10 +57,7 @@ def genre_phrase(genre: str, domain: str = "movies") -> str:
     >>> genre_phrase("Cookbooks, Food & Wine", "books"), genre_phrase("RPG", "games")
     ('cookbooks', 'role-playing games')
 
-    Raises
-    ------
-    ConfigError
-        If there are no phrases for the domain.
+    Raises ConfigError if there are no phrases for the domain.
     """
     own = _read_domain(domain)
     if genre in own["genres"]:

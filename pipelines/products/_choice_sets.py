@@ -376,12 +376,7 @@ def choice_sets(items: pl.LazyFrame, tree: CategoryTree, settings: ProductsSetti
     those with too few products are cut; a product belongs to every category that is left on
     its path, the deepest of which is its leaf.
 
-    Raises
-    ------
-    ContractError
-        If there are no products.
-    NoChoiceSetError
-        If no choice set is left.
+    Raises ContractError if there are no products, NoChoiceSetError if no choice set is left.
     """
     frame = _slim(items, settings)
     if frame.is_empty():

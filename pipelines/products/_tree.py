@@ -54,10 +54,7 @@ class CategoryTree:
     are not listed themselves are added; ``implied`` counts them. ``nodes`` are all categories, the
     root first.
 
-    Raises
-    ------
-    ContractError
-        If there is no path.
+    Raises ContractError if there is no path.
 
     Examples
     --------

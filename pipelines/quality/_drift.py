@@ -205,10 +205,7 @@ _GENERATED = "generated"
 def world_of(store: Store) -> str:
     """Name of the world that the store's current tables come from.
 
-    Raises
-    ------
-    StoreError
-        If no world was taken in yet.
+    Raises StoreError if no world was taken in yet.
     """
     manifest = store.current(_INVENTORY).manifest
     world = manifest.stats.get("world") or manifest.config.get("world")
@@ -229,10 +226,7 @@ def previous_snapshot(store: Store, dataset: str, release: str) -> Snapshot | No
 
     None if nothing of this world was released, or its tables are no longer there.
 
-    Raises
-    ------
-    StoreError
-        If no world was taken in yet.
+    Raises StoreError if no world was taken in yet.
     """
     world, generated = world_of(store), _generated_files(store)
     for published in reversed(store.releases(release)):

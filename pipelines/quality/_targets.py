@@ -24,10 +24,7 @@ class PersonaTargets:
 def persona_targets() -> PersonaTargets:
     """Targets from the packaged census and preference lists.
 
-    Raises
-    ------
-    ConfigError
-        If the packaged bands leave a gap.
+    Raises ConfigError if the packaged bands leave a gap.
     """
     import numpy as np
 

@@ -116,10 +116,7 @@ class Workspace:
     def original(self, path: Path, name: str) -> Original:
         """Open a file, plain or gzip, within the configured limits of unpacking.
 
-        Raises
-        ------
-        SourceError
-            If it is missing, unreadable or not a regular file.
+        Raises SourceError if it is missing, unreadable or not a regular file.
         """
         return any_file(path, name, unpack_limits(self.settings))
 
@@ -209,10 +206,7 @@ class Source(ABC):
 
         Empty if the source can do without files and has none.
 
-        Raises
-        ------
-        SourceError
-            If a required file is missing, naming what was expected and where.
+        Raises SourceError if a required file is missing, naming what was expected and where.
         """
 
     @abstractmethod
@@ -221,10 +215,7 @@ class Source(ABC):
 
         Each table's batches are exhausted before the next table is asked for.
 
-        Raises
-        ------
-        SourceError
-            If a file is corrupt, or has another header than expected.
+        Raises SourceError if a file is corrupt, or has another header than expected.
         """
 
     def present(self, folder: Path) -> bool:
@@ -267,10 +258,7 @@ SOURCES: Mapping[str, type[Source]] = LazyClasses(
 def open_source(name: str, settings: Settings, *, progress: Progress = no_progress) -> Source:
     """Return the source of this name; downloads of its files report to ``progress``.
 
-    Raises
-    ------
-    ConfigError
-        If there is none, listing the known ones.
+    Raises ConfigError if there is none, listing the known ones.
     """
     if name not in SOURCES:
         raise ConfigError(f"unknown source {name}", hint=f"known: {', '.join(SOURCES)}")

@@ -63,10 +63,7 @@ def open_world(
     ``origin`` is ``generated``, ``given``, or the address that the folder was downloaded from; the
     settings' ``data`` names files that lie elsewhere.
 
-    Raises
-    ------
-    SourceError
-        If no domain can be made of the files, or one can't be read.
+    Raises SourceError if no domain can be made of the files, or one can't be read.
     """
     sources = {name: open_source(name, settings, progress=progress) for name in SOURCES}
     files = {
@@ -110,10 +107,7 @@ def _name(folder: Path, origin: str, domains: frozenset[str], settings: Settings
 def given_folder(folder: Path) -> Path:
     """Return the absolute path of a data folder that can be read.
 
-    Raises
-    ------
-    SourceError
-        If it is missing, no folder, or can't be read.
+    Raises SourceError if it is missing, no folder, or can't be read.
     """
     folder = folder.expanduser().absolute()
     expected = "a data folder as described in docs/data.md"
@@ -128,12 +122,8 @@ def download_folder(
 ) -> tuple[Path, str]:
     """Download the configured archive; return its data folder and address.
 
-    Raises
-    ------
-    ConfigError
-        If there is no such archive.
-    SourceError
-        If it can't be downloaded or has another checksum than published.
+    Raises ConfigError if there is no such archive, SourceError if it can't be downloaded or has
+    another checksum than published.
     """
     from pipelines.sources.movielens import ARCHIVES
 

@@ -320,11 +320,8 @@ class TmdbClient:
     ``transport`` replaces the network; ``backoff`` is the first pause between two tries of one film
     (seconds), doubled each time.
 
-    Raises
-    ------
-    ConfigError
-        If the address is not a URL, or would send the token unencrypted over a network; or if
-        the token has characters that no header can carry.
+    Raises ConfigError if the address is not a URL, or would send the token unencrypted over a
+    network; or if the token has characters that no header can carry.
     """
 
     def __init__(

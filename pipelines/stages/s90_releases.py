@@ -60,11 +60,8 @@ def publish(
 ) -> tuple[Release, dict[str, Any]]:
     """Pin the current snapshots of a domain and publish them under its name.
 
-    Raises
-    ------
-    ReleaseError
-        If a blocking check of one of these versions is missing or failed, or if the snapshots
-        were not made from each other.
+    Raises ReleaseError if a blocking check of one of these versions is missing or failed, or if the
+    snapshots were not made from each other.
     """
     store, settings = context.store, context.settings
     snapshots = {

@@ -131,11 +131,8 @@ class Base:
 def open_base(checkpoint: Checkpoint, style: PromptStyle) -> Base:
     """Check that a checkpoint can be adapted to answers of a style.
 
-    Raises
-    ------
-    ConfigError
-        If the extra `tune` is not installed; if the weights are no safetensors, the context is too
-        short, an answer is not one token, or the chat template refuses the messages.
+    Raises ConfigError if the extra `tune` is not installed; if the weights are no safetensors, the
+    context is too short, an answer is not one token, or the chat template refuses the messages.
     """
     where = f"tuning.base is {checkpoint.folder}"
     if find_spec("peft") is None:

@@ -46,10 +46,7 @@ class Simulation:
     def open(cls, folder: Path | str) -> Simulation:
         """Open the run of a folder.
 
-        Raises
-        ------
-        ConfigError
-            If there is no finished run.
+        Raises ConfigError if there is no finished run.
         """
         path = Path(folder)
         data = LocalFiles(path).read(path / "run.json")

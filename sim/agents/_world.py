@@ -189,10 +189,7 @@ class AgentWorld:
     def memory(self) -> GraphMemory:
         """The graph of training interactions, with ratings on 1-5; copy it before adding.
 
-        Raises
-        ------
-        ReleaseError
-            If the release has no graph.
+        Raises ReleaseError if the release has no graph.
         """
         from pipelines.graph import GraphMemory
 

@@ -159,11 +159,8 @@ class Book:
         equal names in every set. Choice sets without any score are left out; ``metadata`` counts
         them.
 
-        Raises
-        ------
-        ReleaseError
-            If the release lacks choice sets, facets, personas or scores, scores are not on 0-100,
-            or a choice set has a single product.
+        Raises ReleaseError if the release lacks choice sets, facets, personas or scores, scores are
+        not on 0-100, or a choice set has a single product.
         """
         release.require(*_TABLES)
         people = release["personas"].polars(["persona_id", *_STATED, "description"])

@@ -70,10 +70,8 @@ class Lifetimes:
     ) -> Lifetimes:
         """Draw customers and categories without repetition within a lifetime.
 
-        Raises
-        ------
-        ConfigError
-            If the setting or cell is unknown, or the cell has too few playable pairs.
+        Raises ConfigError if the setting or cell is unknown, or the cell has too few playable
+        pairs.
         """
         for what, value, known in (("setting", setting, SETTINGS), ("cell", cell, CELLS)):
             if value not in known:

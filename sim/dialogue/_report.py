@@ -531,10 +531,7 @@ def write_run(found: DialogueRun, folder: Path) -> dict[str, Path]:
 def read_run(folder: Path) -> DialogueRun:
     """The tables of a run's folder.
 
-    Raises
-    ------
-    IntegrityError
-        If a file is missing or can't be read.
+    Raises IntegrityError if a file is missing or can't be read.
     """
     try:
         record = orjson.loads((folder / "run.json").read_bytes())

@@ -229,10 +229,7 @@ SUITES: dict[str, Suite] = {
 def chosen_suites(names: Sequence[str]) -> list[str]:
     """Names of suites, each once; ``all`` stands for all of them.
 
-    Raises
-    ------
-    ConfigError
-        If a name is unknown, naming the nearest.
+    Raises ConfigError if a name is unknown, naming the nearest.
     """
     for name in names:
         if name not in SUITES and name != "all":
@@ -268,11 +265,8 @@ class DialogueContext:
     def draw(self, chosen: Configuration, *, seeds: int | None = None) -> Lifetimes:
         """Lifetimes of a configuration.
 
-        Raises
-        ------
-        ConfigError
-            If its cell has too few customers or choice sets, or its customers can't give wrong
-            answers on purpose.
+        Raises ConfigError if its cell has too few customers or choice sets, or its customers can't
+        give wrong answers on purpose.
         """
         own = self.settings.dialogue
         if chosen.unfaithful and self.customer != "statistical":

@@ -171,9 +171,6 @@ class Experiment(Protocol):
     def run(self, context: ExperimentContext) -> Result:
         """Answer the question on a release.
 
-        Raises
-        ------
-        TooFew
-            If there are too few agents, interactions, systems or pictures for a figure.
+        Raises TooFew if there are too few agents, interactions, systems or pictures for a figure.
         """
         ...

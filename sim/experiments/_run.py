@@ -15,10 +15,7 @@ from sim.experiments._report import Outcome
 def chosen_names(names: Sequence[str]) -> list[str]:
     """Names of experiments, each once; ``all`` stands for all of them.
 
-    Raises
-    ------
-    ConfigError
-        If no name is given.
+    Raises ConfigError if no name is given.
     """
     if not names:
         raise ConfigError(

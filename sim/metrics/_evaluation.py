@@ -83,11 +83,8 @@ def evaluate(
 
     ``runs`` are one per seed, all of the same users in the same order.
 
-    Raises
-    ------
-    ContractError
-        If there is no run or no user, if the runs are of different users, or if no user was
-        rated throughout.
+    Raises ContractError if there is no run or no user, if the runs are of different users, or if no
+    user was rated throughout.
     """
     if not runs or not len(runs[0].items):
         raise ContractError("there are no users to evaluate on", where="evaluate")

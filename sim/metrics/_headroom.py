@@ -28,11 +28,8 @@ def headroom_share(
     ``oracle`` have what the recommender, the best common list and the oracle showed, one per seed,
     all of the same users in the same order.
 
-    Raises
-    ------
-    ContractError
-        If there are no runs, they differ in number or users, or the oracle earns no more than
-        the common list.
+    Raises ContractError if there are no runs, they differ in number or users, or the oracle earns
+    no more than the common list.
     """
     users = {len(played.items) for group in (runs, common, oracle) for played in group}
     if not runs or len(users) != 1 or not (len(runs) == len(common) == len(oracle)):

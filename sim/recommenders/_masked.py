@@ -39,10 +39,7 @@ class MaskedRecommender:
     def fit(self, release: Release, *, interactions: pl.DataFrame | None = None) -> Self:
         """Fit the inner recommender; see :class:`Recommender`.
 
-        Raises
-        ------
-        ConfigError
-            If the mask has another shape than items or personas and items.
+        Raises ConfigError if the mask has another shape than items or personas and items.
         """
         items, personas = len(Catalogue.read(release)), len(Cast.read(release))
         if self._mask.shape not in ((items,), (personas, items)):

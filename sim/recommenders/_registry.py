@@ -96,10 +96,7 @@ class CheckedRecommender:
     def fit(self, release: Release, *, interactions: pl.DataFrame | None = None) -> Self:
         """See :class:`Recommender`.
 
-        Raises
-        ------
-        ContractError
-            If it raises.
+        Raises ContractError if it raises.
         """
         self._personas = Cast.read(release).ids
         self._items = Catalogue.read(release).ids

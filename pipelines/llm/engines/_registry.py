@@ -17,12 +17,8 @@ class EngineClass(Protocol):
     def open(self, engine: EngineSettings, serving: ServingSettings) -> Engine:
         """An engine that is ready to serve.
 
-        Raises
-        ------
-        ConfigError
-            If a setting is missing or the engine has no use for it.
-        EngineError
-            If the model can't be loaded or the server can't be reached.
+        Raises ConfigError if a setting is missing or the engine has no use for it, EngineError if
+        the model can't be loaded or the server can't be reached.
         """
         ...
 

@@ -58,10 +58,7 @@ def render_text(tokenizer: Any, messages: Sequence[Message], template: str | Non
     :data:`PLAIN` is used. The tokenizer is one of transformers or of
     :mod:`pipelines.llm.engines.tokens`.
 
-    Raises
-    ------
-    AnswerError
-        If the template refuses the messages (some know no system role).
+    Raises AnswerError if the template refuses the messages (some know no system role).
     """
     from jinja2 import TemplateError
 

@@ -53,10 +53,7 @@ class Checkpoint:
     def weights_digest(self) -> str:
         """SHA-256 (hex) over names and bytes of the weights and the model's configuration.
 
-        Raises
-        ------
-        EngineError
-            If there is no ``.safetensors`` file.
+        Raises EngineError if there is no ``.safetensors`` file.
         """
         if not any(self.folder.glob("*.safetensors")):
             raise EngineError(
@@ -153,10 +150,7 @@ def no_progress_bars() -> Iterator[None]:
 def pinned_model(model: str, home: Path) -> str:
     """A model of the store with its version in place of ``latest``; other names as they are.
 
-    Raises
-    ------
-    ConfigError
-        If the store has no such model.
+    Raises ConfigError if the store has no such model.
     """
     if not _SNAPSHOT.fullmatch(model):
         return model

@@ -40,10 +40,8 @@ _TOLERANCE = 1e-6
 def check_logprobs(values: Iterable[float]) -> None:
     """Check natural log-probabilities of different tokens at one position (-inf: probability 0).
 
-    Raises
-    ------
-    AnswerError
-        If one is not a number or above 0, or their probabilities add up to more than 1.
+    Raises AnswerError if one is not a number or above 0, or their probabilities add up to more than
+    1.
 
     Examples
     --------

@@ -280,10 +280,8 @@ def _few(notes: list[str], what: str) -> list[str]:
 def read_scale(tokenizer: Any, answers: Sequence[str], context: str) -> ScaleReading:
     """Tokenize the answers of a scale behind a context (the prompt's last line).
 
-    Raises
-    ------
-    EngineError
-        If an answer has no token, or two have the same: no distribution over them can be read.
+    Raises EngineError if an answer has no token, or two have the same: no distribution over them
+    can be read.
 
     Examples
     --------

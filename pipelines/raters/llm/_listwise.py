@@ -165,10 +165,7 @@ class ListwiseRater:
         Every set that a product is in is asked about as a whole, whichever of its products are
         among the pairs. A product in no set is `invalid`, with a note.
 
-        Raises
-        ------
-        EngineError
-            If the engine died or failed too often: answers until then are stored.
+        Raises EngineError if the engine died or failed too often: answers until then are stored.
         """
         who, what = self._pairs(personas, items, pairs)
         entry, code = self._asked(who, items, what)

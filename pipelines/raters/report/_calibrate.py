@@ -87,10 +87,7 @@ class Calibration:
 def read_calibration(file: Path, scale: str) -> Calibration:
     """A stored calibration of distributions on a scale.
 
-    Raises
-    ------
-    ConfigError
-        If the file is none, or of another scale.
+    Raises ConfigError if the file is none, or of another scale.
     """
     try:
         found = orjson.loads(file.read_bytes())

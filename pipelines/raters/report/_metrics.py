@@ -85,10 +85,7 @@ def evaluate(
         1 - total variation between the mean predicted distribution (of rounded predictions if
         there are no probabilities) and the human histogram (SUBER, section 4.2).
 
-    Raises
-    ------
-    ContractError
-        If there is nothing to predict, or a prediction is missing or not a number.
+    Raises ContractError if there is nothing to predict, or a prediction is missing or not a number.
     """
     _check(predictions, held_out)
     block, size = _blocks(held_out.users)

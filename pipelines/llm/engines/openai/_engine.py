@@ -161,10 +161,8 @@ class OpenAIEngine:
         Consecutive requests of one group, with the same options or the same way of drawing,
         share an HTTP request where the server takes many prompts.
 
-        Raises
-        ------
-        EngineError
-            If it is closed, the server is dead, the budget spent, or a wait too long.
+        Raises EngineError if it is closed, the server is dead, the budget spent, or a wait too
+        long.
         """
         if self._closed:
             raise EngineError("the engine is closed", where=f"openai:{self._engine.model}")

@@ -87,10 +87,7 @@ class TransformersEngine:
     def submit(self, requests: Iterable[Request]) -> Iterator[Answer]:
         """One answer per request.
 
-        Raises
-        ------
-        EngineError
-            If the engine is closed, or the model fails or runs out of memory.
+        Raises EngineError if the engine is closed, or the model fails or runs out of memory.
         """
         if self._model is None:
             raise EngineError("the engine is closed", where=self._identity.model)

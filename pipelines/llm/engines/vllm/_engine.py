@@ -301,10 +301,7 @@ class VllmEngine:
     def submit(self, requests: Iterable[Request]) -> Iterator[Answer]:
         """Answer requests in completion order; see :class:`~pipelines.llm.engines.Engine`.
 
-        Raises
-        ------
-        EngineError
-            If the engine is closed, or vLLM dies.
+        Raises EngineError if the engine is closed, or vLLM dies.
         """
         if self._driver is None:
             raise EngineError("the engine is closed", where=f"vllm:{self._identity.model}")
