@@ -76,21 +76,10 @@ def terminal_text(markdown: str) -> str:
 
 
 def preview_markdown(frame: pl.DataFrame, rows: int = 10, *, cell: int = CELL) -> str:
-    """The first rows as a Markdown table.
+    """The first rows as a Markdown table, and a line with the number of rows that are not shown.
 
-    Parameters
-    ----------
-    frame
-        Any frame; its text is data and is shown as text.
-    rows
-        Rows shown at most.
-    cell
-        Characters of a cell at most, before escaping; a cut cell ends in ``…``.
-
-    Returns
-    -------
-    str
-        The table, and a line with the number of rows that are not shown.
+    Text of the frame is data and is shown as text. ``cell`` is the length of a cell at most
+    (characters), before escaping; a cut cell ends in ``…``.
 
     Examples
     --------

@@ -404,16 +404,11 @@ class GraphMemory:
     def retrieve(self, user: str | None, item: str, k: int | None = None) -> list[Neighbour]:
         """The items most like one item, from where a user stands, with their ratings.
 
-        The score is ``alpha·s(x, y) + (1 - alpha)·s(u, y) + embedding_weight·cos(e_x, e_y)``.
-        An item from which no path leads anywhere is answered for by its embedding alone, and
-        neighbours say so (`basis`). Ties are broken by id.
-
-        Without a ``user`` (a human user, persona or added user) s(u, y) is left out; ``k`` is at
-        least 1, by default the settings'.
-
-        Returns
-        -------
-        At most `k` neighbours, best first, never the item itself.
+        At most ``k`` neighbours (at least 1, by default the settings'), best first, never the item
+        itself. The score is ``alpha·s(x, y) + (1 - alpha)·s(u, y) + embedding_weight·cos(e_x,
+        e_y)``; without a ``user`` (a human user, persona or added user) s(u, y) is left out. An
+        item from which no path leads anywhere is answered for by its embedding alone (see `basis`).
+        Ties are broken by id.
 
         Raises
         ------
@@ -693,18 +688,14 @@ class GraphMemory:
     def add(self, user: str, relation: str, item: str, rating: float | None = None) -> bool:
         """Add what a user did (SimUSER, formula 4), with the inverse edge; copies don't see it.
 
-        Costs the degree of the two ends, for any size of the graph. Edges never go away:
-        rating an item again adds the new rating's edges, and the newest rating is the one
-        that is answered.
+        Costs the degree of the two ends, for any size of the graph. Edges never go away: rating an
+        item again adds the new rating's edges, and the newest rating is the one that is answered.
+        Returns whether the graph has a new edge.
 
         The user must be known (:meth:`add_user`), the relation lead from a user, such as ``rated``
         or ``liked``, to a known item or, for relations that lead elsewhere, any node's id. A
         ``rating`` on the memory's scale also adds the edges to and from the user's node of this
         rating.
-
-        Returns
-        -------
-        Whether the graph has a new edge.
 
         Raises
         ------

@@ -47,17 +47,9 @@ def neighbourhood_picture(
 ) -> bytes:
     """Draw the neighbours of an item, each a bar made of what its score is made of.
 
-    Scores are from the point of view of ``user``, or everybody's.
-
-    Returns
-    -------
-    A PNG of less than 80 kB: per neighbour its title, year and rating, and its score divided
-    among the meta-paths, the user's part and the embedding.
-
-    Raises
-    ------
-    ContractError
-        If the item or user is unknown.
+    Scores are from the point of view of ``user``, or everybody's. A PNG of less than 80 kB: per
+    neighbour its title, year and rating, and its score divided among the meta-paths, the user's
+    part and the embedding. Raises ContractError if the item or user is unknown.
     """
     found = memory.retrieve(user, item, k)
     image = b""

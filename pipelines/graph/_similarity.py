@@ -96,12 +96,9 @@ class SimilarItems:
         """Rows of the items from one up to another (None: the last), in ascending order of ids.
 
         ``block`` items are worked on at once (default: as many as fit 128 MiB per thread),
-        ``threads`` blocks at the same time; ``progress`` is called with the number of the item
-        that is done and that of the end.
-
-        Yields
-        ------
-        The `item_similarity` contract, in its order, one frame per block; there may be empty ones.
+        ``threads`` blocks at the same time; ``progress`` is called with the number of the item that
+        is done and that of the end. Frames of the `item_similarity` contract, in its order, one per
+        block; there may be empty ones.
         """
         last = len(self) if end is None else min(end, len(self))
         yield from _blocks(self._job, first, last, block, max(1, threads), progress)

@@ -110,13 +110,11 @@ class Matcher(Protocol):
     def candidates(
         self, users: Ints, lists: Lists, tastes: Sequence[Taste], count: int
     ) -> pl.DataFrame:
-        """Candidate personas.
+        """Candidate personas: the columns of `CANDIDATES`.
 
-        Returns
-        -------
-        Columns of `CANDIDATES`: `user` is the position in `users`, `candidate` counts from 0;
-        `count` rows per user, in that order, or no row at all where `basis` is `none`. Attributes
-        that are not proposed, and all of a row whose `status` is not ``ok``, are null.
+        `user` is the position in `users`, `candidate` counts from 0; `count` rows per user, in that
+        order, or no row at all where `basis` is `none`. Attributes that are not proposed, and all
+        of a row whose `status` is not ``ok``, are null.
         """
         ...
 

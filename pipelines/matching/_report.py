@@ -73,10 +73,8 @@ def attribute_report(
     ``personas`` are rows of `matched_personas`; people whose attribute is not published or not
     matched are left out. ``posterior`` has probabilities of the values by attribute, in the order
     of ``personas``, and adds the most probable value as a row: what self-consistency chooses from.
-
-    Returns
-    -------
-    For each attribute that there is anything to compare of: the matcher, then both baselines.
+    For each attribute that there is anything to compare of, rows are the matcher, then both
+    baselines.
     """
     rows = []
     numbers = history.numbers(personas["user_id"].to_list())

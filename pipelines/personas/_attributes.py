@@ -40,13 +40,9 @@ def sample_attributes(
     """Attributes of the personas at `index` of a cohort.
 
     ``index`` are positions in the cohort, of shape (n,); each row depends on (seed, cohort,
-    position) only. By default the packaged lists of the movies are drawn from.
-
-    Returns
-    -------
-    Columns ``index, domain, name, age, gender, job, hobby, likes, dislikes, leniency,
-    manner, activity, conformity, text_seed``;
-    `text_seed` (uint64) is the writer's source of variety.
+    position) only. By default the packaged lists of the movies are drawn from. Columns: ``index,
+    domain, name, age, gender, job, hobby, likes, dislikes, leniency, manner, activity, conformity,
+    text_seed``; `text_seed` (uint64) is the writer's source of variety.
     """
     lists = lists or load_lists()
     key = combine(seed, hash_text(cohort), index.astype(np.uint64))

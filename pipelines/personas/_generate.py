@@ -27,16 +27,12 @@ def generate(
     cohort: str | None = None,
     writer: Writer | None = None,
 ) -> pl.DataFrame:
-    """Personas `start` to `start + count - 1` of a cohort.
+    """Personas `start` to `start + count - 1` of a cohort: the `personas` contract, in its order.
 
     Tastes are in the domain that is the first word of the cohort's name, else in that of the
     settings. Persona n depends on (seed, cohort name, domain, n) only, so a cohort is the same
     whatever the batch size or the number of workers. The cohort's name and the writer, if given,
     replace those of the settings.
-
-    Returns
-    -------
-    A frame of the `personas` contract, in its order.
 
     Raises
     ------

@@ -259,22 +259,11 @@ class ModelWriter(Asking):
     def requests(
         self, attributes: pl.DataFrame, *, rows: Sequence[int] | None = None, draw: int = 0
     ) -> Iterator[Request]:
-        """Requests to the model for each row, in order.
+        """Requests to the model for each of ``rows`` (numbers; default: all), in order.
 
-        Parameters
-        ----------
-        attributes
-            The columns that `sample_attributes` returns.
-        rows
-            Numbers of the rows that are asked about; default: all.
-        draw
-            Texts of each that were drawn before (count).
-
-        Yields
-        ------
-        Request
-            Its tag is the row's number and the :class:`~pipelines.llm.grammars.PersonaGrammar` that
-            reads the reply.
+        ``attributes`` has the columns that `sample_attributes` returns; ``draw`` counts texts of
+        each that were drawn before. A request's tag is the row's number and the
+        :class:`~pipelines.llm.grammars.PersonaGrammar` that reads the reply.
         """
         settings = self._settings
         wanted = None if rows is None else set(rows)

@@ -283,21 +283,14 @@ def judge_exposure(
 
     The area is the share of (interaction, other item) pairs of one person that the model orders
     rightly, a tie counting half; the mean over people, with a 95 % interval of a bootstrap over
-    people. The popularity baseline orders by training interactions.
+    people. The popularity baseline orders by training interactions. At most ``max_rows`` held-out
+    rows (count) are taken; ``seed`` draws the negatives.
 
-    Parameters
-    ----------
-    model, rater, interactions, splits
-        A model, and what it was fitted on.
-    split, seed, max_rows
-        Held-out part, seed of the negatives, and held-out rows at most (count).
-
-    Returns
-    -------
-    ``matched`` (negatives near in training rank, where popularity is near 0.5 by construction),
-    ``uniform`` and the popularity baselines ``matched_popularity`` and ``uniform_popularity``, each
-    as ``value``, ``low`` and ``high``; ``slope`` of the log odds on matched negatives, which is 1
-    if taste is weighed as it should be. Empty without held-out rows that have negatives.
+    Figures are ``matched`` (negatives near in training rank, where popularity is near 0.5 by
+    construction), ``uniform`` and the popularity baselines ``matched_popularity`` and
+    ``uniform_popularity``, each as ``value``, ``low`` and ``high``; ``slope`` of the log odds on
+    matched negatives, which is 1 if taste is weighed as it should be. Empty without held-out rows
+    that have negatives.
     """
     catalogue = rater.catalogue
     held = collect_rows(interactions, splits, split, catalogue, most=max_rows)

@@ -62,26 +62,18 @@ def scoring_facts(
 ) -> dict[str, Any]:
     """Counts of a run, ready for JSON.
 
-    Parameters
-    ----------
-    rater
-        The rater.
-    shards
-        The last block's; its counts are the cohort's.
-    readings
-        Sum of :func:`persona_readings` over all blocks; default: of this block's personas.
+    ``shards`` is the last block's, whose counts are the cohort's; ``readings`` is the sum of
+    :func:`persona_readings` over all blocks, by default of this block's personas.
 
-    Returns
-    -------
     ``pairs`` (planned), ``scored_now``, ``statuses`` of these, ``seconds``, ``cpu_seconds`` (of
     processes that scored), ``pairs_per_second``; for raters that ask models also ``invalid`` and
     ``truncated`` (answers), ``calls``, ``hits``, ``hit_rate`` (answers that cost no call, 0-1),
-    ``prompt_tokens``, ``completion_tokens``, ``cached_tokens`` (of the prompt tokens, not
-    computed anew), ``tokens_per_second`` (prompt and completion), and ``gpu_seconds``: the time
-    that a GPU was held for them, None where none was. For an ensemble also ``disagreement`` (mean
-    total variation between two members' distributions, 0-1) and ``spread`` (mean standard
-    deviation of their expected ratings, on the scale), None where nothing was rated. Where the
-    statistical rater rates, ``personas`` are :func:`pipelines.personas.reading_counts`.
+    ``prompt_tokens``, ``completion_tokens``, ``cached_tokens`` (of the prompt tokens, not computed
+    anew), ``tokens_per_second`` (prompt and completion), and ``gpu_seconds``: the time that a GPU
+    was held for them, None where none was. For an ensemble also ``disagreement`` (mean total
+    variation between two members' distributions, 0-1) and ``spread`` (mean standard deviation of
+    their expected ratings, on the scale), None where nothing was rated. Where the statistical rater
+    rates, ``personas`` are :func:`pipelines.personas.reading_counts`.
     """
     seconds = max(shards.seconds, 1e-9)
     facts: dict[str, Any] = {

@@ -137,22 +137,11 @@ def plan_choice_sets(
 ) -> pl.DataFrame:
     """All personas with all products of choice sets: of every set, or of as many as fit.
 
-    Above ``max_pairs``, sets are taken in the order of their hashes while the products of all
-    taken ones, times the personas, fit. All personas score the same sets, so that dialogues in a
-    set find the scores of every persona.
-
-    Parameters
-    ----------
-    personas, choice_set_items
-        Tables of those names (of the latter ``category_id, item_id``).
-    settings
-        ``max_pairs`` and ``seed``.
-    cohort
-        Personas of the whole cohort (count), if these are a block of it.
-
-    Returns
-    -------
-    The `score_plan` contract, in its order, without exposure: a set is shown as a whole.
+    Above ``max_pairs``, sets are taken in the order of their hashes while the products of all taken
+    ones, times the personas, fit. All personas score the same sets, so that dialogues in a set find
+    the scores of every persona. ``choice_set_items`` has ``category_id, item_id``; ``cohort``
+    counts the personas of the whole cohort, if these are a block of it. Rows are the `score_plan`
+    contract, in its order, without exposure: a set is shown as a whole.
 
     Raises
     ------

@@ -22,15 +22,8 @@ __all__ = ["check", "publish", "release_name"]
 def check(context: PipelineContext, dataset: str) -> list[CheckRecord] | None:
     """Check the current version of a dataset as a whole, and record the outcomes with it.
 
-    Returns
-    -------
-    list or None
-        The outcomes; None if the dataset is optional and absent.
-
-    Raises
-    ------
-    StoreError
-        If the dataset is not in the store, and should be.
+    None if the dataset is optional and absent. Raises StoreError if it is not in the store, and
+    should be.
     """
     store, settings = context.store, context.settings
     domain = DOMAINS.get(dataset.partition(".")[0])

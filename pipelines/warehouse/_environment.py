@@ -22,16 +22,11 @@ _ROW_BYTES = 64
 def dbt_environment(settings: Settings) -> dict[str, str]:
     """Environment variables for a dbt process; add them to those of the caller.
 
-    The names don't start with ``UNDERSTUDY_`` (but for the home), because those are settings
-    and an unknown one is an error.
-
-    Returns
-    -------
-    dict
-        ``UNDERSTUDY_HOME``, what ``dbt/profiles.yml`` and the sources read (``WAREHOUSE_*``),
-        where dbt puts artefacts and logs (``DBT_TARGET_PATH``, ``DBT_LOG_PATH``), and how much
-        it logs (``DBT_LOG_LEVEL_FILE``, the caller's or ``info``). The folders exist when this
-        returns.
+    The names don't start with ``UNDERSTUDY_`` (but for the home), because those are settings and an
+    unknown one is an error: ``UNDERSTUDY_HOME``, what ``dbt/profiles.yml`` and the sources read
+    (``WAREHOUSE_*``), where dbt puts artefacts and logs (``DBT_TARGET_PATH``, ``DBT_LOG_PATH``),
+    and how much it logs (``DBT_LOG_LEVEL_FILE``, the caller's or ``info``). The folders exist when
+    this returns.
     """
     layout = WarehouseLayout(settings.runtime.folder)
     for folder in (layout.folder, layout.spill, layout.target, layout.logs):

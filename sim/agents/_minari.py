@@ -12,25 +12,16 @@ from sim.agents._world import AgentWorld
 
 
 def write_visits(run: Simulation, world: AgentWorld, root: Path | str) -> Path:
-    """Write one episode per agent that did not fail; a step is a page that was opened.
+    """Write one episode per agent that did not fail, and return the dataset's folder.
 
-    Action: item numbers by position, the number of items where the page ends, of shape
-    (per_page,). Reward: items that were newly rated above 3 before the next page. Observation:
-    ``page`` (of the last step, 0 at first), ``watched`` and ``ratings`` by position on it (0 where
-    there is none). An agent that left is terminated; one at the limit is truncated.
+    A step is a page that was opened. Action: item numbers by position, the number of items where
+    the page ends, of shape (per_page,). Reward: items that were newly rated above 3 before the next
+    page. Observation: ``page`` (of the last step, 0 at first), ``watched`` and ``ratings`` by
+    position on it (0 where there is none). An agent that left is terminated; one at the limit is
+    truncated.
 
-    Parameters
-    ----------
-    run
-        A finished run.
-    world
-        The release that it was played on.
-    root
-        Folder of datasets; the id is ``understudy/<domain>-agents-<brain>-<recommender>-v0``.
-
-    Returns
-    -------
-    The dataset's folder.
+    The run is finished and was played on ``world``. In ``root``, the folder of datasets, the id is
+    ``understudy/<domain>-agents-<brain>-<recommender>-v0``.
 
     Raises
     ------

@@ -22,14 +22,8 @@ BRAINS: dict[str, str] = {
 def open_brain(name: str, *, settings: Settings | None = None, **options: Any) -> Brain:
     """A brain by name, before `open`.
 
-    Parameters
-    ----------
-    name
-        One of `BRAINS`, ``module:Class`` or ``path/to/file.py:Class``.
-    settings
-        Given to a class that takes them, such as for its engine.
-    options
-        Further arguments of its class.
+    A name is one of `BRAINS`, ``module:Class`` or ``path/to/file.py:Class``. Options are arguments
+    of its class; one that takes ``settings``, such as for its engine, is given them.
 
     Raises
     ------

@@ -48,8 +48,6 @@ def known_items(release: Release, splits: Sequence[str] = ("train",)) -> npt.NDA
     Simulations mask ``train``, and ``test`` too where their feedback is trained on (as Agent4Rec
     does). Offline metrics mask ``train`` and ``validation``.
 
-    Returns
-    -------
     Item numbers of shape (personas, h), padded with -1 at the end, in the form that ``seen`` of
     :meth:`sim.recommenders.Recommender.recommend` takes; h is 0 if no persona is matched.
     """
@@ -84,13 +82,11 @@ def persona_traits(release: Release) -> pl.DataFrame:
     """Traits of every persona: activity, conformity, diversity, mean rating, pickiness.
 
     A matched persona has those of its user. Any other borrows those of one person of
-    ``training_traits``, chosen by a hash of its id: the same id has the same person as long as
-    the table has the same users.
+    ``training_traits``, chosen by a hash of its id: the same id has the same person as long as the
+    table has the same users.
 
-    Returns
-    -------
-    ``persona_id``, ``user_id`` (whose traits they are), ``matched``, and the other columns of the
-    table ``training_traits``; one row per persona, in Cast order.
+    One row per persona, in Cast order: ``persona_id``, ``user_id`` (whose traits they are),
+    ``matched``, and the other columns of the table ``training_traits``.
 
     Raises
     ------

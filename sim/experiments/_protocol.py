@@ -20,16 +20,8 @@ SOURCES = ("people", "baseline", "statistical", "model", "paper")
 class TooFew(ReleaseError):  # noqa: N818
     """Too few agents, interactions, systems or pictures for a figure.
 
-    Parameters
-    ----------
-    what
-        Plural noun of what is counted, such as ``people with 10 held-out interactions``.
-    found, needed
-        Counts.
-    where
-        Experiment and release.
-    hint
-        Remedy.
+    ``what`` is the plural noun of what is counted, such as ``people with 10 held-out
+    interactions``.
     """
 
     def __init__(

@@ -37,12 +37,8 @@ def experiment_names() -> list[str]:
 def open_experiment(name: str, **options: Any) -> Experiment:
     """An experiment by name.
 
-    Parameters
-    ----------
-    name
-        One of `EXPERIMENTS`, ``module:Class`` or ``path/to/file.py:Class``.
-    options
-        Arguments of its class, such as ``settings``.
+    A name is one of `EXPERIMENTS`, ``module:Class`` or ``path/to/file.py:Class``; options are
+    arguments of its class, such as ``settings``.
 
     Raises
     ------

@@ -28,19 +28,10 @@ def chosen_names(names: Sequence[str]) -> list[str]:
 def run_experiments(
     context: ExperimentContext, names: Sequence[str]
 ) -> dict[str, tuple[Experiment, Outcome]]:
-    """Run experiments one after the other.
+    """Run experiments (:func:`chosen_names`) one after the other; sets the context's ``seconds``.
 
-    Parameters
-    ----------
-    context
-        Shared by all of them; its ``seconds`` are set.
-    names
-        As of :func:`chosen_names`.
-
-    Returns
-    -------
-    Each experiment with its result by its own name; with the error instead where too little is
-    there for figures.
+    Returns each experiment with its result by its own name; with the error instead where too little
+    is there for figures.
 
     Raises
     ------

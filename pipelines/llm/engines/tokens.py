@@ -89,21 +89,10 @@ class SentencePieceTokenizer:
 def load_tokenizer(path: Path | str) -> Any:
     """Load a tokenizer of this machine; nothing is downloaded.
 
-    Parameters
-    ----------
-    path
-        Folder of a checkpoint or tokenizer; or a ``tokenizer.json``; or a SentencePiece model
-        (a file whose name has ``.model`` in it, or a folder that holds nothing else to load).
-
-    Returns
-    -------
-    Any
-        A tokenizer of transformers where it can be, else :class:`SentencePieceTokenizer`.
-
-    Raises
-    ------
-    ConfigError
-        If there is none, or it can't be read.
+    ``path`` is the folder of a checkpoint or tokenizer; or a ``tokenizer.json``; or a SentencePiece
+    model (a file whose name has ``.model`` in it, or a folder that holds nothing else to load).
+    Returns a tokenizer of transformers where it can be, else :class:`SentencePieceTokenizer`.
+    Raises ConfigError if there is none, or it can't be read.
     """
     path = Path(path)
     if path.is_dir():

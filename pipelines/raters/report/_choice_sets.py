@@ -83,23 +83,12 @@ def consistency(
 
     A replicate of a listwise model is another reply, of another seed; of other raters, another draw
     from each distribution; of an ensemble, the mean of its members' replicates. Five sets and
-    twenty personas are chosen by hash.
+    twenty personas are chosen by hash from those of ``choice_set_items``.
 
-    Parameters
-    ----------
-    rater, personas, items
-        As of :meth:`pipelines.raters.Rater.rate`.
-    choice_set_items
-        Rows of the table of that name, of the sets that may be chosen.
-    seed
-        Of the choice and of the draws.
-
-    Returns
-    -------
-    ``replicates`` (mean over pairs of the standard deviation of three replicates, with n - 1) and
-    ``within_sets`` (mean over personas, sets and replicates of the standard deviation of a set's
-    scores), both on the rater's scale, None where no pair has all replicates; the counts ``pairs``,
-    ``sets``, ``personas``; and the ``paper``'s figures. JSON-ready.
+    Returns ``replicates`` (mean over pairs of the standard deviation of three replicates, with n -
+    1) and ``within_sets`` (mean over personas, sets and replicates of the standard deviation of a
+    set's scores), both on the rater's scale, None where no pair has all replicates; the counts
+    ``pairs``, ``sets``, ``personas``; and the ``paper``'s figures. JSON-ready.
     """
     sets = _drawn(choice_set_items["category_id"], _SETS, seed)
     people = personas.filter(

@@ -35,14 +35,8 @@ AGENTS: dict[str, str] = {
 def open_agent(name: str, *, settings: Settings | None = None, **options: Any) -> Agent:
     """An agent by name, before `open`.
 
-    Parameters
-    ----------
-    name
-        One of `AGENTS`, ``module:Class`` or ``path/to/file.py:Class``.
-    settings
-        Given to a class that takes them, such as for its engine.
-    options
-        Further arguments of its class.
+    A name is one of `AGENTS`, ``module:Class`` or ``path/to/file.py:Class``. Options are arguments
+    of its class; one that takes ``settings``, such as for its engine, is given them.
 
     Raises
     ------

@@ -22,14 +22,8 @@ CUSTOMERS: dict[str, str] = {
 def open_customer(name: str, *, settings: Settings | None = None, **options: Any) -> Customer:
     """A customer by name, before `open`.
 
-    Parameters
-    ----------
-    name
-        One of `CUSTOMERS`, ``module:Class`` or ``path/to/file.py:Class``.
-    settings
-        Given to a class that takes them, such as for its engine.
-    options
-        Further arguments of its class.
+    A name is one of `CUSTOMERS`, ``module:Class`` or ``path/to/file.py:Class``. Options are
+    arguments of its class; one that takes ``settings``, such as for its engine, is given them.
 
     Raises
     ------
