@@ -6,13 +6,13 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from pipelines.retrieval._protocol import Floats, Ints, newest_best
+from pipelines.retrieval._protocol import Floats, Ints, SimilarityRetriever
 
 #: Values of vectors that are gathered at once (count): 16 MiB of float32, about the cache.
 _GATHERED = 4_000_000
 
 
-class EmbeddingRetriever:
+class EmbeddingRetriever(SimilarityRetriever):
     """Selects the items whose text is most like the query's, by cosine.
 
     ``vectors``, of shape (items, dimension) and any length, hold a row of zeros (or NaN) where
@@ -27,7 +27,6 @@ class EmbeddingRetriever:
     """
 
     name = "embedding"
-    by_item = True
 
     def __init__(self, vectors: npt.ArrayLike) -> None:
         rows = np.nan_to_num(np.asarray(vectors, dtype=np.float32))
@@ -55,12 +54,6 @@ class EmbeddingRetriever:
         if not self._complete:
             out[~(self._known[others] & self._known[items][:, None])] = np.nan
         return out
-
-    def select(self, items: Ints, histories: Ints, ratings: Floats, k: int) -> Ints:  # noqa: ARG002
-        """The `k` most similar; see :class:`pipelines.retrieval.Retriever`."""
-        if histories.shape[1] <= k:
-            return newest_best(np.zeros(histories.shape), histories, k)
-        return newest_best(self.similarity(items, histories), histories, k)
 
 
 def item_vectors(items: pl.DataFrame, embeddings: pl.DataFrame) -> npt.NDArray[np.float32]:

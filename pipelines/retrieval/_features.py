@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from pipelines.retrieval._protocol import Floats, Ints, newest_best
+from pipelines.retrieval._protocol import Floats, Ints, SimilarityRetriever
 from pipelines.scales import SCALES, RatingScale
 
 #: Main actors (count), and directors or authors of an item that are looked at (count).
@@ -102,11 +102,10 @@ class ItemFeatures:
         return np.where(known > 0, total / np.maximum(known, 1.0), np.nan)
 
 
-class FeatureRetriever:
+class FeatureRetriever(SimilarityRetriever):
     """Selects the items most like the query by :class:`ItemFeatures`, of equal ones the newest."""
 
     name = "features"
-    by_item = True
 
     def __init__(self, features: ItemFeatures) -> None:
         self._features = features
@@ -119,12 +118,6 @@ class FeatureRetriever:
             part = slice(start, start + step)
             out[part] = self._features.similarity(items[part, None], others[part])
         return out
-
-    def select(self, items: Ints, histories: Ints, ratings: Floats, k: int) -> Ints:  # noqa: ARG002
-        """The `k` most similar; see :class:`pipelines.retrieval.Retriever`."""
-        if histories.shape[1] <= k:
-            return newest_best(np.zeros(histories.shape), histories, k)
-        return newest_best(self.similarity(items, histories), histories, k)
 
 
 def _dice(shared: npt.NDArray[np.floating], left: npt.ArrayLike, right: npt.ArrayLike) -> Floats:

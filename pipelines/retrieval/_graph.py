@@ -10,13 +10,13 @@ import polars as pl
 
 from pipelines.config import GraphSettings
 from pipelines.graph import GraphIndex, PathSim, load_metapaths
-from pipelines.retrieval._protocol import Floats, Ints, newest_best
+from pipelines.retrieval._protocol import Floats, Ints, SimilarityRetriever
 
 #: Similarities of query items that are kept (bytes): the newest ones.
 _KEPT = 128 * 2**20
 
 
-class GraphRetriever:
+class GraphRetriever(SimilarityRetriever):
     """Selects the items nearest to the query in the graph, by PathSim; ties are broken by recency.
 
     PathSim counts paths between two items over all meta-paths of the domain (same genre, same
@@ -27,7 +27,6 @@ class GraphRetriever:
     """
 
     name = "graph"
-    by_item = True
 
     def __init__(self, paths: PathSim, codes: Ints) -> None:
         self._paths, self._codes = paths, codes
@@ -79,9 +78,3 @@ class GraphRetriever:
         while len(self._rows) > self._most:
             self._rows.popitem(last=False)
         return rows
-
-    def select(self, items: Ints, histories: Ints, ratings: Floats, k: int) -> Ints:  # noqa: ARG002
-        """The `k` most similar; see :class:`pipelines.retrieval.Retriever`."""
-        if histories.shape[1] <= k:
-            return newest_best(np.zeros(histories.shape), histories, k)
-        return newest_best(self.similarity(items, histories), histories, k)

@@ -89,3 +89,19 @@ def newest_best(scores: Floats, histories: Ints, k: int) -> Ints:
         return np.sort(order, axis=1)
     order = np.sort(np.where(there[np.arange(len(order))[:, None], order], order, size), axis=1)
     return np.where(order < size, order, -1)
+
+
+class SimilarityRetriever:
+    """Base of retrievers of the items most like the query; ties are broken by recency."""
+
+    by_item = True
+
+    def similarity(self, items: Ints, others: Ints) -> Floats:
+        """Similarity of each item and its row of others, of shape (n, h); NaN where unknown."""
+        raise NotImplementedError
+
+    def select(self, items: Ints, histories: Ints, ratings: Floats, k: int) -> Ints:  # noqa: ARG002
+        """The `k` most similar; see :class:`pipelines.retrieval.Retriever`."""
+        if histories.shape[1] <= k:
+            return newest_best(np.zeros(histories.shape), histories, k)
+        return newest_best(self.similarity(items, histories), histories, k)

@@ -46,13 +46,12 @@ def open_experiment(name: str, **options: Any) -> Experiment:
         If there is none of that name (naming the nearest), it is no class with ``run``, or an
         option is unknown.
     """
-    known = {n: EXPERIMENTS[n] for n in experiment_names()}
-    target = plugins.plugin_class(
+    made: Experiment = plugins.open_plugin(
         name,
-        known,
+        {n: EXPERIMENTS[n] for n in experiment_names()},
+        options,
         kind="experiment",
         methods=("run",),
         implement="sim.experiments.Experiment (docs/experiments.md)",
     )
-    made: Experiment = plugins.construct(target, f"experiment {name}", options)
     return made

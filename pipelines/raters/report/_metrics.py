@@ -249,11 +249,15 @@ def _ece(sums: Floats) -> Floats:
     return np.asarray(np.abs(right - confidence).sum(axis=1) / count.sum(axis=1))
 
 
-def _same_shape(sums: Floats) -> Floats:
-    left, right = np.split(sums, 2, axis=1)
+def similarities(left: Floats, right: Floats) -> Floats:
+    """1 less the total variation distance of each row's counts, of shape (rows,)."""
     a = left / left.sum(axis=1, keepdims=True)
     b = right / right.sum(axis=1, keepdims=True)
     return np.asarray(1.0 - 0.5 * np.abs(a - b).sum(axis=1))
+
+
+def _same_shape(sums: Floats) -> Floats:
+    return similarities(*np.split(sums, 2, axis=1))
 
 
 def _position(rating: Floats, scale: RatingScale) -> Ints:

@@ -16,6 +16,7 @@ import polars as pl
 from pipelines.errors import ContractError
 from pipelines.raters._score import score_pairs
 from pipelines.raters.protocol import Floats, Ints, Rater
+from pipelines.raters.report._metrics import similarities
 from pipelines.raters.statistical import MeanRater, RandomRater, source_scale
 from pipelines.scales import RatingScale, coarser, to_answers
 from pipelines.seeding import hash_ids
@@ -34,7 +35,7 @@ def similarity(left: Floats, right: Floats) -> float:
     >>> similarity(np.array([1.0, 0.0]), np.array([0.5, 0.5]))
     0.5
     """
-    return float(_similarities(left[None, :], right[None, :])[0])
+    return float(similarities(left[None, :], right[None, :])[0])
 
 
 def quality_summary(
@@ -91,7 +92,7 @@ def quality_summary(
     rows, histograms = [], {"human": _shares(human)}
     for name, frame in drawn.items():
         blocks = _score_blocks(frame, scale, compared)
-        draws = _similarities(_resampled(blocks, resamples, rng), human_draws)
+        draws = similarities(_resampled(blocks, resamples, rng), human_draws)
         value = similarity(blocks.sum(axis=0), human.sum(axis=0))
         # Resampling adds differences, so the draws lie below the value and their percentiles
         # may miss it; their spread is what the interval needs.
@@ -110,12 +111,6 @@ def quality_summary(
         "interval": "95 %, bootstrap over users and personas",
         "facts": rater.metadata(),
     }
-
-
-def _similarities(left: Floats, right: Floats) -> Floats:
-    a = left / left.sum(axis=1, keepdims=True)
-    b = right / right.sum(axis=1, keepdims=True)
-    return np.asarray(1.0 - 0.5 * np.abs(a - b).sum(axis=1))
 
 
 def _human_blocks(
