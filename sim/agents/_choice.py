@@ -325,19 +325,6 @@ def logistic(features: Floats, target: Floats) -> tuple[Floats, Floats]:
     return weights, np.sqrt(np.diag(np.linalg.inv(bend)))
 
 
-def auc(positive: Floats, negative: Floats) -> float:
-    """Share of pairs in which the positive has the higher score; a tie is a half.
-
-    >>> auc(np.array([2.0, 1.0]), np.array([1.0, 0.0]))
-    0.875
-    """
-    from scipy.stats import rankdata
-
-    ranks = rankdata(np.concatenate([positive, negative]))
-    n, m = len(positive), len(negative)
-    return float((ranks[:n].sum() - n * (n + 1) / 2) / (n * m))
-
-
 def _interval_of_auc(positive: Floats, negative: Floats, people: Ints, draws: int) -> list[float]:
     """Mean over users of the share of pairs ranked rightly, with its 95 % bootstrap interval."""
     from sim.metrics import mean_with_interval, user_weights

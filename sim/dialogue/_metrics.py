@@ -23,6 +23,9 @@ from sim.metrics import RESAMPLES, Figure, paired_permutation, user_weights
 
 Doubles = npt.NDArray[np.float64]
 
+#: Bins of confidence, of equal width (count).
+_BINS = 10
+
 #: Meaning and unit of each metric of an episode.
 METRICS: dict[str, str] = {
     "regret": "best score minus the sold product's (points)",
@@ -145,17 +148,6 @@ def gap_closed(
         return _figure((whole[2] - whole[0]) / (whole[2] - whole[1]), drawn)
 
 
-def calibration_error(confidence: npt.ArrayLike, happened: npt.ArrayLike, bins: int = 10) -> float:
-    """ECE = Σ_b n_b / N |accuracy_b - confidence_b| over equal bins (BIEL, appendix B.5).
-
-    >>> round(calibration_error([0.95, 0.95, 0.55, 0.55], [1, 0, 1, 1]), 6)
-    0.45
-    """
-    values = np.asarray(confidence, np.float64)
-    gaps = _gaps(values, np.asarray(happened, np.float64), np.zeros(len(values), int), 1, bins)
-    return float(np.abs(gaps[0]).sum() / len(values)) if len(values) else float("nan")
-
-
 def calibration(
     turns: pl.DataFrame,
     episodes: Sequence[int] = (1, 5, 10),
@@ -166,6 +158,7 @@ def calibration(
 ) -> dict[tuple[int, str], tuple[Figure, int]]:
     """ECE of the six confidences and the stated ones in these episodes, and their lifetimes.
 
+    ECE = Σ_b n_b / N |accuracy_b - confidence_b| over ten equal bins (BIEL, appendix B.5).
     ``turns`` are the rows of one run of ``dialogue.turns``, of which those of ``kinds`` count;
     ``episodes`` are numbered from 1, those without a confidence are left out. The bootstrap draws
     lifetimes.
@@ -269,13 +262,11 @@ def _of_answers(
     )
 
 
-def _gaps(
-    confidence: Doubles, happened: Doubles, life: Any, lifetimes: int, bins: int = 10
-) -> Doubles:
+def _gaps(confidence: Doubles, happened: Doubles, life: Any, lifetimes: int) -> Doubles:
     """Sum of (outcome - confidence) by lifetime and bin, of shape (lifetimes, bins)."""
-    place = np.minimum((confidence * bins).astype(np.int64), bins - 1)
-    found = np.bincount(life * bins + place, happened - confidence, lifetimes * bins)
-    return np.asarray(found.reshape(lifetimes, bins), np.float64)
+    place = np.minimum((confidence * _BINS).astype(np.int64), _BINS - 1)
+    found = np.bincount(life * _BINS + place, happened - confidence, lifetimes * _BINS)
+    return np.asarray(found.reshape(lifetimes, _BINS), np.float64)
 
 
 def _mean(values: Doubles) -> Doubles:

@@ -19,7 +19,7 @@ from pipelines.errors import ConfigError
 from pipelines.raters import bind, persona_rows
 from sim import Release, open_release
 from sim.agents import EMOTIONS, AgentWorld, Past, open_brain, visit
-from sim.agents._choice import HeldOut, Neighbours, auc, logistic
+from sim.agents._choice import HeldOut, Neighbours, logistic
 from sim.agents._statistical import (
     StatisticalBrain,
     _weight,
@@ -164,10 +164,6 @@ def test_weights_stay_finite_where_classes_are_apart() -> None:
     assert np.isfinite(weights).all()
     assert np.isfinite(errors).all()
     assert weights[1] > 1
-
-
-def test_auc_of_ties_is_a_half() -> None:
-    assert auc(np.ones(5), np.ones(7)) == 0.5
 
 
 def test_negatives_have_no_known_interaction(world: AgentWorld) -> None:

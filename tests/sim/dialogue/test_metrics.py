@@ -16,7 +16,6 @@ from sim.dialogue._metrics import (
     Values,
     answers_used,
     calibration,
-    calibration_error,
     faithfulness,
     gap_closed,
     paired,
@@ -97,12 +96,6 @@ def test_intervals_cover_the_mean_of_lifetimes() -> None:
         found = values.overall(seed=seed)
         hits += found.low <= 3.0 <= found.high
     assert hits >= 51
-
-
-def test_calibration_error_of_the_worked_example() -> None:
-    assert calibration_error([0.95, 0.95, 0.55, 0.55], [1, 0, 1, 1]) == pytest.approx(0.45)
-    assert calibration_error([1.0, 0.0], [1, 0]) == 0
-    assert np.isnan(calibration_error([], []))
 
 
 def test_calibration_is_by_event_and_episode() -> None:
