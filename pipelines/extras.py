@@ -61,14 +61,8 @@ def missing_package(
 ) -> MissingPackageError:
     """The error of a feature whose package is not installed, naming the extra.
 
-    Parameters
-    ----------
-    error
-        Exception of the import.
-    where
-        The feature, such as ``understudy run``.
-    extra
-        The extra that has all the feature needs; default: the first one with this package.
+    ``error`` is that of the import, ``where`` the feature, such as ``understudy run``. ``extra``
+    has all the feature needs; default: the first one with this package.
     """
     module = error.name or str(error)
     top = module.partition(".")[0]

@@ -11,14 +11,7 @@ __all__ = ["first_line", "nearest"]
 def nearest(wanted: object, known: Iterable[str], *, cutoff: float = 0.5) -> str:
     """The hint of an error about an unknown name: the nearest known one, or all of them.
 
-    Parameters
-    ----------
-    wanted
-        The unknown name.
-    known
-        The existing names.
-    cutoff
-        Likeness from which on a name is near (0-1).
+    From a likeness of ``cutoff`` on (0-1) a name is near.
 
     >>> nearest("greddy", ("none", "greedy"))
     'did you mean greedy?'

@@ -123,14 +123,8 @@ _INTERVAL = re.compile(r"\[[^\[\]]*\d, [^\[\]]*\d\]")
 def html_page(title: str, text: str, pictures: Mapping[str, bytes]) -> str:
     """A report as one HTML file that needs nothing else.
 
-    Parameters
-    ----------
-    title
-        Title of the window.
-    text
-        Markdown of headings, paragraphs and tables.
-    pictures
-        PNG by title, shown below the first heading.
+    ``text`` is Markdown of headings, paragraphs and tables; ``pictures`` are PNG by title, shown
+    below the first heading.
     """
     body: list[str] = []
     rows: list[list[str]] = []

@@ -23,12 +23,8 @@ def current_name(name: str) -> str:
 def current_setting(value: Any, where: str) -> Any:
     """Return a setting's value under its current name, with a warning if it is an old one.
 
-    Parameters
-    ----------
-    value
-        The value as given; anything but an old name is returned unchanged.
-    where
-        The setting, such as ``scoring.rater``, for the warning.
+    ``where`` is the setting, such as ``scoring.rater``, for the warning. Anything but an old name
+    is returned unchanged.
     """
     if isinstance(value, str) and value in RENAMED:
         now = RENAMED[value]

@@ -39,14 +39,8 @@ def _finalise(value: U64) -> U64:
 def combine(*keys: int | npt.ArrayLike) -> U64:
     """Hash of the keys, in order; arrays broadcast against each other.
 
-    Parameters
-    ----------
-    keys
-        Integers from 0 to 2^64 - 1, or arrays of them.
-
-    Returns
-    -------
-    Array of uint64 (0-dimensional if every key is a number).
+    Keys are integers from 0 to 2^64 - 1, or arrays of them. The result is an array of uint64
+    (0-dimensional if every key is a number).
     """
     state = np.zeros((), dtype=np.uint64)
     for key in keys:

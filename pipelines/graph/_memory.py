@@ -451,17 +451,9 @@ class GraphMemory:
     ) -> Neighbours:
         """:meth:`retrieve` for many pairs of a user and an item, as arrays.
 
-        Answers equal those of `retrieve` one by one, without the shares of paths.
-
-        Parameters
-        ----------
-        users, items
-            As for :meth:`retrieve`, one pair per query.
-        k
-            Neighbours (count, at least 1); default the settings' ``k``.
-        memories
-            The memory that each query is answered from: copies of this one, such as those of
-            agents. Default this one for all.
+        Answers equal those of `retrieve` one by one, without the shares of paths. ``memories`` are
+        those that each query is answered from: copies of this one, such as those of agents
+        (default: this one).
 
         Raises
         ------

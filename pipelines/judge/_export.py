@@ -50,22 +50,11 @@ class Questionnaire:
 def export_questionnaire(
     cases: Sequence[Case], folder: Path, *, judges: int = 1, seed: int = 0
 ) -> Questionnaire:
-    """Write questionnaires that hide the raters of the replies.
+    """Write questionnaires that hide the raters of the replies into an empty or new folder.
 
-    Every judge gets every reply once, in an order of their own; the names of entries are hashes
-    that differ between judges. Pages hold no address and load nothing: a judge opens one in a
-    browser, grades, and saves a CSV file to send back.
-
-    Parameters
-    ----------
-    cases
-        Cases to ask about.
-    folder
-        An empty or new folder.
-    judges
-        Questionnaires (count).
-    seed
-        Of orders and names.
+    Every judge (``judges`` is a count) gets every reply once, in an order of their own; the names
+    of entries are hashes that differ between judges. Pages hold no address and load nothing: a
+    judge opens one in a browser, grades, and saves a CSV file to send back.
 
     Raises
     ------

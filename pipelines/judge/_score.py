@@ -36,18 +36,10 @@ class Judgement:
 def score_sheets(key: Path, sheets: Sequence[Path], *, seed: int = 0) -> Judgement:
     """Aggregate returned sheets.
 
-    The interval of a mean comes from a bootstrap that draws judges and cases with replacement,
-    both at once (Owen 2007, "The pigeonhole bootstrap"): grades of one judge are alike, and so
-    are grades of one case.
-
-    Parameters
-    ----------
-    key
-        The ``key.json`` of the export.
-    sheets
-        CSV files that judges sent back (columns ``sheet, entry, grade``; a grade may be empty).
-    seed
-        Of the bootstrap.
+    ``key`` is the ``key.json`` of the export, ``sheets`` are the CSV files that judges sent back
+    (columns ``sheet, entry, grade``; a grade may be empty). The interval of a mean comes from a
+    bootstrap that draws judges and cases with replacement, both at once (Owen 2007, "The pigeonhole
+    bootstrap"): grades of one judge are alike, and so are grades of one case.
 
     Raises
     ------

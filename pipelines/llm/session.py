@@ -22,25 +22,11 @@ __all__ = ["ModelSession"]
 class ModelSession(Asking):
     """Base of classes that ask a model for choices and sentences of grammars.
 
-    Parameters
-    ----------
-    settings
-        Engine, serving and home of the answer store; None: those of this machine.
-    engine
-        Instead of the settings' engine; its answers are not stored.
-    session
-        Another session whose engine, store and tokenizer are used instead; it closes them.
-
-    Attributes
-    ----------
-    begun
-        Whether the model goes on from a begun answer. A chat endpoint can't: it answers in a turn
-        of its own.
-
-    Raises
-    ------
-    EngineError
-        If the model can't be loaded.
+    The settings have engine, serving and home of the answer store (None: those of this machine).
+    ``engine`` replaces the settings' engine; its answers are not stored. ``session`` is another one
+    whose engine, store and tokenizer are used instead; it closes them. ``begun`` is true if the
+    model goes on from a begun answer; a chat endpoint answers in a turn of its own. Raises
+    EngineError if the model can't be loaded.
     """
 
     def __init__(

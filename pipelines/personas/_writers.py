@@ -127,17 +127,11 @@ WRITERS: dict[str, Callable[[Settings | None, Replied], Writer]] = {
 
 
 def load_writer(name: str, settings: Settings | None = None, *, progress: Replied = None) -> Writer:
-    """The writer of that name.
+    """The writer of that name, `statistical` or `model`.
 
-    Parameters
-    ----------
-    name
-        `statistical` or `model`.
-    settings
-        Needed for `model`: which engine answers, how it is run, and where replies are kept. A
-        writer with a `close` is to be closed.
-    progress
-        Called with the tally of calls after every reply of a model.
+    `model` needs the settings: which engine answers, how it is run, and where replies are kept. A
+    writer with a `close` is to be closed. ``progress`` is called with the tally of calls after
+    every reply of a model.
 
     Raises
     ------

@@ -269,16 +269,9 @@ def dialogue_feedback_messages(
 ) -> tuple[Message, ...]:
     """Ask a customer for feedback (figure 11), which may give away neither regret nor `top`.
 
-    Parameters
-    ----------
-    person, category, said, fault
-        As of :func:`dialogue_answer_messages`.
-    product, top
-        Titles of what was sold and of the three best products.
-    regret
-        Points (0-100) that the sold product misses of the best one.
-    tone
-        0 (delighted) to 3 (disappointed).
+    ``product`` is the title of what was sold, ``top`` those of the three best products; ``regret``
+    are the points (0-100) that the sold product misses of the best one, ``tone`` is 0 (delighted)
+    to 3 (disappointed). The others are those of :func:`dialogue_answer_messages`.
     """
     task = render_template(
         "dialogue_feedback",

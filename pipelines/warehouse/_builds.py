@@ -367,15 +367,8 @@ def record_dbt_run(
 
     Call it after every invocation that runs models or tests, also when some of them failed, under
     the same :func:`warehouse_lock`. Recording the same invocation twice changes nothing.
-
-    Parameters
-    ----------
-    home
-        Home of the warehouse.
-    target_dir
-        Folder of ``run_results.json``; default: that of :func:`dbt_environment`.
-    manifest
-        The project as dbt built it; default: ``manifest.json`` beside the results.
+    ``target_dir`` has ``run_results.json`` (default: that of :func:`dbt_environment`); ``manifest``
+    is the project as dbt built it (default: ``manifest.json`` beside the results).
 
     Raises
     ------

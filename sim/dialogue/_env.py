@@ -249,12 +249,8 @@ class DialogueEnv(DialogueViews, gymnasium.Env[Observation, Any]):
     ) -> tuple[Observation, dict[str, Any]]:
         """Start a lifetime.
 
-        Parameters
-        ----------
-        seed
-            Seed of the environment's generator. ``None`` goes on with the present one.
-        options
-            ``lifetime`` is the lifetime's own seed, from 0; any other option is a ConfigError.
+        ``seed`` is that of the environment's generator; ``None`` goes on with the present one. The
+        option ``lifetime`` is the lifetime's own seed, from 0; any other is a ConfigError.
         """
         given = dict(options or {})
         check_keys(given, ("lifetime",))

@@ -45,16 +45,11 @@ class LeakDetector:
     """Finds what a customer's reply must not give away about a choice set.
 
     A *title* is given away by three or more of its words in a row, fillers left out, that stand in
-    no other title of the set. Words that the agent itself `said` (its question, the
-    title that it recommends) tell it nothing new and count as no title. An *id* counts wherever it
-    stands if it has a letter and a digit or is a number of five digits or more; any other only
-    behind a word for it (`id 12`). An *index* or a *score* counts where it is named as such
-    (`product 3`, `82 points`, `70 out of 100`); prices, sizes and shares do not.
-
-    Parameters
-    ----------
-    titles, item_ids
-        Of the choice set's products.
+    no other title of the set. Words that the agent itself `said` (its question, the title that it
+    recommends) are no leak of a title. An *id* counts wherever it stands if it has a letter and a
+    digit or is a number of five digits or more; any other only behind a word for it (`id 12`). An
+    *index* or a *score* counts where it is named as such (`product 3`, `82 points`, `70 out of
+    100`); prices, sizes and shares do not.
 
     Examples
     --------

@@ -29,17 +29,9 @@ class DialogueVectorEnv(
     """Many independent :class:`DialogueEnv`, stepped together without a loop over customers.
 
     Spaces, rewards, episode ends and arguments are those of :class:`DialogueEnv`, with a leading
-    axis of `num_envs`. Environment ``i`` of ``reset(seed=s)`` lives exactly the trajectory of a
-    single environment with ``reset(seed=s + i)``. Lifetimes that end are started again in the same
-    step (``AutoresetMode.SAME_STEP``), as in ``sim.environment.RecommendationVectorEnv``.
-
-    Parameters
-    ----------
-    num_envs
-        Environments (count).
-    release, home, book, customer, setting, cell, episodes, feedback, max_questions, \
-question_cost
-        As of :class:`DialogueEnv`.
+    axis of `num_envs` (count). Environment ``i`` of ``reset(seed=s)`` lives exactly the trajectory
+    of a single environment with ``reset(seed=s + i)``. Lifetimes that end are started again in the
+    same step (``AutoresetMode.SAME_STEP``), as in ``sim.environment.RecommendationVectorEnv``.
     """
 
     metadata: ClassVar[dict[str, Any]] = {  # type: ignore[misc]
@@ -84,14 +76,9 @@ question_cost
     ) -> tuple[Observation, dict[str, Any]]:
         """Start a lifetime in every environment.
 
-        Parameters
-        ----------
-        seed
-            Environment i is seeded ``seed + i``, or by the i-th of a sequence; ``None`` goes on
-            with the present generators.
-        options
-            ``lifetime``: a lifetime's seed for each environment, of shape (num_envs,). Any other
-            option is a ConfigError.
+        Environment i is seeded ``seed + i``, or by the i-th of a sequence; ``None`` goes on with
+        the present generators. The option ``lifetime`` is a lifetime's seed for each environment,
+        of shape (num_envs,); any other is a ConfigError.
         """
         given = dict(options or {})
         check_keys(given, ("lifetime",))

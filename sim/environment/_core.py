@@ -130,26 +130,11 @@ class Outcome:
 class Core:
     """State of `size` environments that share a world and options.
 
-    Parameters
-    ----------
-    slots
-        Items shown at a step (count).
-    temperature
-        Of the choice from a slate, in units of the scale.
-
-    Attributes
-    ----------
-    persona
-        Persona of each, -1 before a reset, of shape (size,).
-    memory
-        Their memories.
-    seen
-        1 for remembered items and for training items of a matched persona, of shape (size,
-        items); None unless it is observed.
-    rated
-        Remembered ratings, 0 where there is none, likewise.
-    steps
-        Steps of each episode so far (count), of shape (size,).
+    ``slots`` items are shown at a step; ``temperature`` is that of the choice from a slate, in
+    units of the scale. Attributes: ``persona`` (-1 before a reset) and ``steps`` of each episode so
+    far (count), of shape (size,); ``memory``; ``seen``, 1 for remembered items and for training
+    items of a matched persona, of shape (size, items), None unless it is observed; ``rated``,
+    remembered ratings, 0 where there is none, likewise.
     """
 
     def __init__(

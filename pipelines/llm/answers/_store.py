@@ -227,17 +227,8 @@ class AnswerStore:
         """Stored rows of many keys (64 hexadecimal digits each) at once, as columns.
 
         At most one row per key. A million keys among ten million rows take seconds and some hundred
-        MiB.
-
-        Parameters
-        ----------
-        keys
-            In any order.
-        max_tokens
-            Budget of each call: only rows that serve it count. None takes the best row of each
-            key, whatever it is.
-        columns
-            Columns to read.
+        MiB. ``max_tokens`` is the budget of each call: only rows that serve it count. None takes
+        the best row of each key, whatever it is.
 
         Raises
         ------
@@ -349,14 +340,10 @@ class AnswerStore:
     def gc_unused(
         self, kept: Iterable[str], removed: Iterable[str], *, dry_run: bool = False
     ) -> UnusedReport:
-        """Drop the answers that only removed tables had asked for.
+        """Drop (``dry_run``: only count) the answers that only removed tables had asked for.
 
-        Parameters
-        ----------
-        kept, removed
-            Files of recorded keys (:func:`files_named`) that kept and removed tables name.
-        dry_run
-            Only count.
+        ``kept`` and ``removed`` are files of recorded keys (:func:`files_named`) that kept and
+        removed tables name.
 
         Raises
         ------

@@ -140,24 +140,12 @@ class OptionTree:
     def distribution(
         self, logprobs: Sequence[Mapping[int, float]]
     ) -> tuple[npt.NDArray[np.float64], float]:
-        """Probability of each option, and of all together.
+        """Probability of each option, in order, sum 1; and of all together, the mass, 0-1.
 
-        Parameters
-        ----------
-        logprobs
-            Per node of :attr:`nodes`, the natural log-probability of each token of
-            :attr:`steps`, normalised over the whole vocabulary.
-
-        Returns
-        -------
-        tuple
-            One probability per option, in order, sum 1; and the mass, 0-1. Should all options
-            underflow to nothing, the distribution is taken from the logarithms.
-
-        Raises
-        ------
-        AnswerError
-            If the numbers can't be log-probabilities; see :func:`check_logprobs`.
+        ``logprobs`` has, per node of :attr:`nodes`, the natural log-probability of each token of
+        :attr:`steps`, normalised over the whole vocabulary. Should all options underflow to
+        nothing, the distribution is taken from the logarithms. Raises AnswerError if the numbers
+        can't be log-probabilities; see :func:`check_logprobs`.
 
         Examples
         --------

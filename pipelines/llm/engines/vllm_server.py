@@ -54,12 +54,8 @@ sys.exit(server.wait())
 class VllmServerEngine:
     """Serves requests by a vLLM server that it starts and stops.
 
-    Parameters
-    ----------
-    engine
-        ``model`` names a checkpoint as for the engine ``vllm``.
-    serving
-        ``vllm_python``, ``start_seconds`` and what both ``vllm`` and ``openai`` take.
+    ``engine.model`` names a checkpoint as for the engine ``vllm``; of ``serving`` are used
+    ``vllm_python``, ``start_seconds`` and what both ``vllm`` and ``openai`` take.
 
     Raises
     ------

@@ -254,15 +254,8 @@ def whole_report(
     """Compare raters on all of :data:`SPLITS`; the statistical rater with and without votes.
 
     The split in time refits the statistical rater; other raters are judged on people's own split.
-
-    Parameters
-    ----------
-    raters
-        Fitted raters; the first statistical one decides the scale.
-    items, item_stats, interactions, splits, item_embeddings, human_users
-        Tables of those names; the large ones may be lazy.
-    limits, seed, resamples
-        As of :func:`rater_report`.
+    Raters are fitted; the first statistical one decides the scale. Large tables may be lazy;
+    ``limits``, ``seed`` and ``resamples`` are those of :func:`rater_report`.
     """
     known = next(r for r in raters if isinstance(r, StatisticalRater))
     plain = items.drop([name for name in VOTES if name in items.columns])

@@ -98,14 +98,9 @@ class BestAgent(_Seller):
 class OracleAgent(_Seller):
     """The product that a rater of the persona scores highest (ORACLE).
 
-    Parameters
-    ----------
-    rater
-        Name of a rater (:func:`pipelines.raters.open_rater`) or ``module:Class``; refused if it is
-        a member of the ensemble that made the scores. ``words`` reads the description without a
-        language model.
-    settings
-        Sections `product_scoring`, `engine` and `serving`.
+    ``rater`` is the name of a rater (:func:`pipelines.raters.open_rater`) or ``module:Class``;
+    refused if it is a member of the ensemble that made the scores. ``words`` reads the description
+    without a language model. Of the settings, `product_scoring`, `engine` and `serving` are read.
     """
 
     name = "oracle"
