@@ -271,7 +271,7 @@ class Release(Mapping[str, Table]):
 
     @property
     def created_at(self) -> str:
-        """When it was published (ISO 8601, UTC)."""
+        """Time of publishing (ISO 8601, UTC)."""
         return self._stored.created_at
 
     @property

@@ -218,7 +218,7 @@ def public_facts(export: Export) -> pl.LazyFrame:
 
 
 def _semantic(version: str) -> str:
-    """A content hash as the build part of a version number, which Croissant wants."""
+    """A content hash as the build part of a version number, as Croissant requires."""
     return f"1.0.0+{version}"
 
 

@@ -42,7 +42,7 @@ class Personality:
 
 @dataclass(frozen=True)
 class PersonalityRow:
-    """Mean absolute error of one way to tell the Big Five, on 0-1 (SimUSER, figure 11)."""
+    """Mean absolute error of one estimate of the Big Five, on 0-1 (SimUSER, figure 11)."""
 
     #: A matcher's method, or `median`.
     predictor: str

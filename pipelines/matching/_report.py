@@ -34,7 +34,7 @@ class Interval:
 
 @dataclass(frozen=True)
 class AttributeRow:
-    """Figures of one way to tell an attribute."""
+    """Figures of one estimate of an attribute."""
 
     #: Attribute, and its predictor: a matcher's method, `majority` or `prior`.
     attribute: str

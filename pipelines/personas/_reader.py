@@ -745,7 +745,7 @@ class _State:
         self.sign, self.foreign, self.here = 0, False, False
 
     def read(self, clause: _Clause) -> Iterable[tuple[str, int, bool]]:
-        """Statements of a clause: subject, sign, and whether it speaks of ratings."""
+        """Statements of a clause: subject, sign, and whether it is about ratings."""
         text = clause.text
         everyone = re.sub("\x00g\\d+\x00", "genrex", text)
         foreign = bool(_FOREIGN.search(everyone))

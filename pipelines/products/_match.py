@@ -46,7 +46,7 @@ class PathMatch:
 
 @dataclass(frozen=True, slots=True)
 class PathMiss:
-    """Why a path leads nowhere."""
+    """Reason that a path has no match."""
 
     #: The first level that could not be found below any category that those before it can be
     #: matched to; empty for a path without levels.
@@ -85,7 +85,7 @@ class PathMatcher:
         self._choices: dict[tuple[int, str], list[_Choice]] = {}
 
     def match(self, path: Sequence[str]) -> PathMatch | PathMiss:
-        """Match the whole path, or say which level stops it."""
+        """Match the whole path, or return the level without a match."""
         levels = _levels(path)
         if not levels:
             return PathMiss("", 0)
@@ -150,7 +150,7 @@ class PathMatcher:
         return found[:_MAX_CHOICES]
 
     def _starts(self, choices: list[_Choice]) -> list[_Choice]:
-        """Those that a path may begin with: of the top level, or the only one below it."""
+        """Nodes that a path may begin with: of the top level, or the only one below it."""
         top = [c for c in choices if self.tree.nodes[c.node].depth == 1]
         return top or (choices if self._bridge_first and len(choices) == 1 else [])
 

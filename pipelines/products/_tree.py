@@ -96,7 +96,7 @@ class CategoryTree:
         self._vocabulary = sorted(self._by_word)
 
     def below(self, numbers: list[int], node: int) -> list[int]:
-        """Those of the ascending numbers that are descendants of the node."""
+        """Descendants of the node among the ascending numbers."""
         end = self.nodes[node].end
         return numbers[bisect_right(numbers, node) : bisect_left(numbers, end)]
 

@@ -410,7 +410,7 @@ def _details(
 
 
 def _expected(spec: Expectation, bound: Mapping[str, Any]) -> str:
-    """The bound as a reader wants it.
+    """The bound as text.
 
     >>> spec = Expectation("a", "warn", "v", "ExpectColumnValuesToBeBetween", {}, "")
     >>> _expected(spec, {"min_value": 1, "mostly": 0.4})

@@ -341,7 +341,7 @@ def _agreement(evidence: Evidence) -> View:
 
 
 def _contradictions(evidence: Evidence) -> View:
-    """One row: share of personas whose text speaks ill of a genre that they like."""
+    """One row: share of personas whose text is negative about a genre that they like."""
     scan = evidence.snapshot.scan().filter(pl.col("likes").list.len() > 0)
     total = int(scan.select(pl.len()).collect(engine="streaming").item())
     if not total:

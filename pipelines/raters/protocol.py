@@ -173,7 +173,7 @@ class Explainer(Protocol):
         *,
         seed: int = 0,
     ) -> pl.DataFrame:
-        """Why each persona gives its item this rating.
+        """Reasons of each persona for its rating.
 
         Parameters
         ----------

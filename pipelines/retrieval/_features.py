@@ -111,7 +111,7 @@ class FeatureRetriever(SimilarityRetriever):
         self._features = features
 
     def similarity(self, items: Ints, others: Ints) -> Floats:
-        """Of each item and its row of others, of shape (n, h)."""
+        """Similarity of each item and its row of others, of shape (n, h)."""
         out = np.empty(others.shape)
         step = max(1, _PAIRS // max(1, others.shape[1]))
         for start in range(0, len(items), step):

@@ -406,7 +406,7 @@ class RatingModel:
 
 
 def _appeal(affinity: Floats32) -> Floats32:
-    """Probability (0-1) that a film somebody comes across is watched."""
+    """Probability (0-1) that a film is watched by a person who meets it."""
     appeal: Floats32 = np.exp(_BETA * (affinity - np.float32(1.0)))
     return appeal.clip(0.04, 1.0)
 

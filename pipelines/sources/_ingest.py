@@ -272,7 +272,7 @@ def _stamps(files: Sequence[Path]) -> list[tuple[int, int, int]]:
 
 
 def _wanted_tmdb(source: Source, store: Store) -> pl.DataFrame | None:
-    """Films to look for in TMDB, with their MovieLens titles to tell films apart."""
+    """Films to look for in TMDB, with their MovieLens titles to distinguish films."""
     if "raw.movielens_links" not in source.needs:
         return None
     links = store.current("raw.movielens_links").read(["movie_id", "tmdb_id", "imdb_id"])

@@ -154,7 +154,7 @@ def _tokenizer(rows: pl.DataFrame, style: PromptStyle) -> Any:
 
 
 def _looked_at(examples: pl.DataFrame, settings: TuningSettings) -> pl.DataFrame:
-    """Validation ratings of whole people, drawn by the seed."""
+    """All validation ratings of people drawn by the seed."""
     rows = examples.filter(pl.col("split") != "train")
     counts = rows.filter(split="validation").group_by("window").len().sort("window")
     order = np.random.default_rng((settings.seed, 1)).permutation(counts.height)

@@ -298,7 +298,7 @@ def _figures(
 
 
 def check_predictable(table: Judged) -> str | None:
-    """Why a model may not be used, or None: it is worse than the item mean."""
+    """Reason that a model may not be used (worse than the item mean), or None."""
     model, mean = (table.value("later", name, "rmse") for name in (MODEL, "item mean"))
     if not np.isfinite(model):
         raise ContractError("the model's error is not a number", where=f"{model}")

@@ -31,7 +31,7 @@ from sim.agents._world import AgentWorld
 
 
 class RandomBrain:
-    """Watches at random and rates as people do on the whole.
+    """Watches at random and rates from the histogram of all ratings.
 
     Watches with 0.3, rates from the histogram of all training ratings, leaves after a page with
     0.25, and gives any score in the interview.
@@ -64,13 +64,13 @@ class RandomBrain:
         return no_reflections(len(requests))
 
     def interview(self, requests: InterviewRequests) -> Interviews:
-        """Any of the ten scores."""
+        """Draw one of the ten scores."""
         n = len(requests)
         scores = 1 + (uniform(requests.seeds, 0) * 10).astype(np.int64)
         return Interviews(scores=scores, reasons=np.full(n, None, object), **Replies.fine(n))
 
     def classify(self, requests: ClassifyRequests) -> Classifications:
-        """Any probability."""
+        """Draw probabilities."""
         chance = _draws(requests.seeds, requests.items.shape[1], 1)[..., 0]
         chance = np.where(requests.items >= 0, chance, np.nan)
         return Classifications(probabilities=chance, **Replies.fine(len(requests)))
@@ -97,7 +97,7 @@ class AlwaysBrain:
         return _judgements(requests.asked.copy(), np.full(requests.items.shape, self._rating))
 
     def decide(self, requests: DecideRequests) -> Decisions:
-        """NEXT."""
+        """Return NEXT."""
         return _decisions(np.full(len(requests), NEXT))
 
     def reflect(self, requests: ReflectRequests) -> Reflections:
@@ -105,7 +105,7 @@ class AlwaysBrain:
         return no_reflections(len(requests))
 
     def interview(self, requests: InterviewRequests) -> Interviews:
-        """Ten."""
+        """Return the best score."""
         n = len(requests)
         reasons = np.full(n, None, object)
         return Interviews(scores=np.full(n, 10), reasons=reasons, **Replies.fine(n))

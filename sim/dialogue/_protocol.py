@@ -241,7 +241,7 @@ class Agent(Protocol):
 
     @property
     def privileged(self) -> bool:
-        """True if it is given the whole book and the personas: a bound, not a competitor."""
+        """True if it reads the whole book and the personas: a bound, not a competitor."""
 
     def open(self, book: Book, seed: int) -> None:
         """Read the choice sets and prepare; ``book`` is ``Book.disclosed()`` unless privileged."""

@@ -138,7 +138,7 @@ class Sessions:
 
     @property
     def questions_left(self) -> Ints:
-        """Of the current episodes, of shape (rows,)."""
+        """Questions left in the current episodes, of shape (rows,)."""
         return np.asarray(self.rules.max_questions - self.turn, np.int64)
 
     def now(self, rows: Ints) -> Ints:

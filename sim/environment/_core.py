@@ -349,7 +349,7 @@ class Core:
         return out
 
     def state(self) -> dict[str, Any]:
-        """State that decides what comes, as nested dicts of arrays and plain values."""
+        """State that determines all further steps, as nested dicts of arrays and plain values."""
         return {
             "persona": self.persona.copy(),
             "steps": self.steps.copy(),

@@ -344,7 +344,7 @@ class RecommendationEnv(WorldViews, gymnasium.Env[Observation, Any]):
         return self.core.expected(0)
 
     def state(self) -> dict[str, Any]:
-        """State that decides what comes: nested dicts and lists of arrays, numbers, texts."""
+        """State that determines all further steps: nested dicts, lists, arrays, numbers, texts."""
         return self.core.state()
 
     def restore(self, state: dict[str, Any]) -> None:

@@ -225,7 +225,7 @@ history_length, on_unrated, watched
         return observations, outcome.reward, outcome.terminated, outcome.truncated, infos
 
     def state(self) -> dict[str, Any]:
-        """State that decides what comes: nested dicts and lists of arrays, numbers, texts."""
+        """State that determines all further steps: nested dicts, lists, arrays, numbers, texts."""
         return self.core.state()
 
     def restore(self, state: dict[str, Any]) -> None:

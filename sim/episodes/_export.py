@@ -182,7 +182,7 @@ def _padded(infos: dict[str, Any]) -> dict[str, Any]:
 
 
 def _spec(log: EpisodeLog) -> Any:
-    """The registered environment with the exact release and the arguments that it had."""
+    """The registered environment with its exact release and arguments."""
     import gymnasium
 
     if log.env_id not in gymnasium.registry:

@@ -109,7 +109,7 @@ class EpisodeLog:
 
 @dataclass
 class _Open:
-    """An episode that goes on."""
+    """An unfinished episode."""
 
     persona_id: str
     seed: int | None
@@ -130,7 +130,7 @@ class _Open:
         self.infos.append(info)
 
     def closed(self) -> Episode:
-        """The whole of it; cut off if it had no end."""
+        """The whole episode; cut off if it had no end."""
         ends = np.array(self.ends, np.bool_).reshape(-1, 2)
         if not ends[-1].any():
             ends[-1, 1] = True
@@ -169,7 +169,7 @@ class EpisodeRecorder(gymnasium.Wrapper[Any, Any, Any, Any]):
         self._open: _Open | None = None
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
-        """Start an episode; one that goes on is cut off."""
+        """Start an episode; an unfinished one is cut off."""
         self.finish()
         observation, info = super().reset(seed=seed, options=options)
         self._open = _Open(info["persona_id"], seed, [observation])
@@ -186,7 +186,7 @@ class EpisodeRecorder(gymnasium.Wrapper[Any, Any, Any, Any]):
         return observation, reward, terminated, truncated, info
 
     def finish(self) -> None:
-        """Close the episode that goes on, if it has a step."""
+        """Close the unfinished episode, if it has a step."""
         if self._open is not None and self._open.rewards:
             self.log.episodes.append(self._open.closed())
         self._open = None

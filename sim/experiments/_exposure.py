@@ -298,7 +298,7 @@ class Scrolling:
         return self._inner.classify(requests)
 
     def metadata(self) -> dict[str, Any]:
-        """Those of the inner brain."""
+        """Metadata of the inner brain."""
         return self._inner.metadata()
 
 

@@ -45,7 +45,7 @@ class HallucinationSettings:
 
 
 class Hallucination:
-    """Error of ratings of items that the model knows and doesn't know by their title."""
+    """Error of ratings of items that the model recognises by their title, and of others."""
 
     name = "hallucination"
     question = (

@@ -254,7 +254,7 @@ def _reported(
     sources: Mapping[str, str],
     seed: int,
 ) -> tuple[list[Row], list[Comparison], bool]:
-    """Rows and comparisons of one judge, and whether it can tell people from random."""
+    """Rows and comparisons of one judge, and whether it separates people from random."""
     power = can_tell(graded)
     able = power is not None and power.low > 0
     people = graded[_PEOPLE].drop_nulls("score").height

@@ -90,7 +90,7 @@ class CheckedRecommender:
 
     @property
     def fallbacks(self) -> int:
-        """Users that it could not tell apart (count)."""
+        """Users without a personal list (count)."""
         return int(getattr(self._inner, "fallbacks", 0))
 
     def fit(self, release: Release, *, interactions: pl.DataFrame | None = None) -> Self:

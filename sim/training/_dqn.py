@@ -128,7 +128,7 @@ class CompactReplayBuffer(DictReplayBuffer):
         return {key: self.to_torch(value) for key, value in observation.items()}
 
     def stored(self) -> dict[str, np.ndarray]:
-        """The used part of every array, and where the next transition goes."""
+        """The used part of every array, and the index of the next transition."""
         size = self.size()
         arrays = {name: getattr(self, name)[:size] for name in self.ARRAYS}
         return {**arrays, "pos": np.array(self.pos), "full": np.array(self.full)}

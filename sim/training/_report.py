@@ -252,7 +252,7 @@ def _judged(
 
 
 def _item_person_share(release: Release) -> dict[str, str] | None:
-    """That of personas and of people in the release's population report, with intervals."""
+    """Item-person share of personas and people in the release's population report."""
     import polars as pl
 
     if "population" not in release:

@@ -53,7 +53,7 @@ class Found:
 
 
 class Catalogue:
-    """The parts of a scope (None: all) of one store, as this process knows them."""
+    """Parts of a scope (None: all) of one store, as this process last read them."""
 
     def __init__(self, home: Path, scope: Scope | None = None) -> None:
         self.files = PartFiles(home)
@@ -110,7 +110,7 @@ class Catalogue:
         raise self._too_fast()
 
     def _refresh(self) -> bool:
-        """Look once; False if a part had gone before it could be opened."""
+        """List the parts once; False if one was removed before it could be opened."""
         with self._no_swap():
             there = self.files.listed(self.scope)
         gone = self._numbers.keys() - there.keys()

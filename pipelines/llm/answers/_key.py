@@ -179,7 +179,7 @@ def _question(request: Request) -> dict[str, Any]:
 
 
 def _turn(message: Message) -> tuple[Any, ...]:
-    """A turn without pictures has the key that it had before there were any."""
+    """One turn; without pictures its form is that of earlier versions, so that keys stay."""
     if not message.images:
         return message.role, message.content
     images = [(image.media_type, image.sha256) for image in message.images]

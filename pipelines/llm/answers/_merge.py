@@ -254,7 +254,7 @@ def _copy(part: Part, file: PartFile, deleted: NDArray[Any] | None) -> int:
 
 
 def _remove_replaced(catalogue: Catalogue) -> None:
-    """Remove what a process that was killed had merged and not yet removed."""
+    """Remove merged parts that a killed process left behind."""
     if catalogue.replaced:
         with catalogue.swapping():
             there = catalogue.files.listed(catalogue.scope)

@@ -195,7 +195,7 @@ def _swap(home: Path) -> Path:
 
 
 def _since(folder: Path) -> datetime | None:
-    """When records began in a home."""
+    """Time of the first record in a home."""
     try:
         return datetime.fromisoformat(orjson.loads((folder / "since.json").read_bytes())["since"])
     except FileNotFoundError:

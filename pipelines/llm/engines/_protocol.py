@@ -207,5 +207,5 @@ class Engine(Protocol):
         ...
 
     def close(self) -> None:
-        """Release the model or the connections; a closed engine serves no more."""
+        """Release the model or the connections; a closed engine takes no requests."""
         ...

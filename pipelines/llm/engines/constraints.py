@@ -76,7 +76,7 @@ class _Bytes:
 
 
 def constraint_fault(constraint: Constraint | None) -> str:
-    """Why a constraint can't be served by any model, or "".
+    """Reason that no model can serve a constraint, or "".
 
     Examples
     --------
@@ -118,7 +118,7 @@ def _grammar_fault(constraint: Constraint) -> str:
 
 
 def request_fault(request: Request, *, images: bool = False) -> str:
-    """Why no engine can serve a request, or "": checks that need no model.
+    """Reason that no engine can serve a request, or "": checks that need no model.
 
     Every engine asks this first and answers `invalid` with the text as its detail. ``images``:
     whether the engine takes pictures.

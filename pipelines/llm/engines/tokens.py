@@ -68,7 +68,7 @@ class SentencePieceTokenizer:
 
     @property
     def all_special_tokens(self) -> list[str]:
-        """None: SentencePiece never reads a control token out of a text."""
+        """Empty: SentencePiece never parses control tokens in a text."""
         return []
 
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:

@@ -65,7 +65,7 @@ def page_judgement(numbers: Sequence[int], *, rated: bool = True, watched: bool 
 
 
 def page_arguments(numbers: Sequence[int]) -> Grammar:
-    """Per number what speaks for it and against it: ``for1``, ``against1``."""
+    """Arguments for and against each number: ``for1``, ``against1``."""
     entries: list[GrammarNode | str] = []
     for number in numbers:
         entries += [

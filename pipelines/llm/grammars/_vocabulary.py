@@ -13,7 +13,7 @@ from pipelines.errors import ConfigError
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """The pieces of a tokenizer, as far as spelling goes.
+    """The pieces of a tokenizer, for questions of spelling.
 
     ``singles`` are bytes that are a token of their own (0-255), ``characters`` the characters that
     are.

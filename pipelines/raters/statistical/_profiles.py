@@ -148,7 +148,7 @@ class Spoken:
 
 @dataclass(frozen=True)
 class Profiles:
-    """Those who rate."""
+    """People and personas who rate."""
 
     #: Rating units above (below) what others would give, of shape (n,).
     leniency: Floats

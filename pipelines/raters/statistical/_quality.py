@@ -57,7 +57,7 @@ class ItemTable:
     vote_counts: Floats
 
     def without(self, counts: Floats, totals: Floats) -> ItemTable:
-        """The table as if these ratings had not been given."""
+        """The table without these ratings."""
         return replace(self, counts=self.counts - counts, totals=self.totals - totals)
 
     def beyond(self, sampled: Floats, explained: Floats) -> ItemTable:

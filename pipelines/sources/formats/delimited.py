@@ -72,7 +72,7 @@ SPLIT: Final = _Fault.SPLIT
 
 @dataclass(frozen=True, slots=True)
 class RowFault:
-    """Why a row can't be taken: a short code such as ``bad_rating``."""
+    """Reason of a rejected row: a short code such as ``bad_rating``."""
 
     reason: str
 

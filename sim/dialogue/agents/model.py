@@ -169,7 +169,7 @@ class ModelAgent(DialogueModel):
         self._shelves.clear()
 
     def learn(self, outcomes: Outcomes) -> None:
-        """Nothing: past episodes are read from the views."""
+        """Do nothing: past episodes are read from the views."""
 
     def wipe(self, lifetimes: Ints) -> None:
         """Forget the summaries of these lifetimes."""

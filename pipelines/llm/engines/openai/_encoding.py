@@ -82,7 +82,7 @@ def server_sampling(server: str, sampling: Sampling) -> dict[str, Any]:
 
 
 def unserved_sampling(server: str, sampling: Sampling) -> str:
-    """Why a kind of server can't draw so; empty if it can.
+    """Reason that a kind of server can't sample so; empty if it can.
 
     >>> unserved_sampling("other", Sampling(min_p=0.1))
     'the server (other) takes no min_p or repetition penalty'

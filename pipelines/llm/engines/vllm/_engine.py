@@ -308,7 +308,7 @@ class VllmEngine:
         return self._answers(iter(requests))
 
     def close(self) -> None:
-        """Release the model; a closed engine serves no more."""
+        """Release the model; a closed engine takes no requests."""
         driver, self._driver = self._driver, None
         self._jobs.clear()
         if driver is not None:
