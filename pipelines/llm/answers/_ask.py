@@ -219,6 +219,10 @@ class _InMemory:
     def stored(self) -> Counter[Status]:
         return Counter()
 
+    def usable(self) -> int:
+        """Stored answers of this call, without failed ones (count); asked once per answer."""
+        return 0
+
     def waiting(self) -> int:
         return 0
 
@@ -233,7 +237,7 @@ class _OnDisk(_InMemory):
         super().__init__(serving)
         store.configure(serving)
         self._store = store
-        self._before = store.committed_statuses
+        self._before, self._usable = store.committed_statuses, store.usable
 
     def look_up(self, requests: list[Request], keys: list[str]) -> list[Answer | None]:
         with looked_up(self._store.home, keys):
@@ -253,6 +257,9 @@ class _OnDisk(_InMemory):
 
     def stored(self) -> Counter[Status]:
         return self._store.committed_statuses - self._before
+
+    def usable(self) -> int:
+        return self._store.usable - self._usable
 
     def waiting(self) -> int:
         return self._store.waiting
@@ -490,8 +497,7 @@ class _Run:
         self._count_stored()
 
     def _count_stored(self) -> None:
-        stored = self._backend.stored()
-        self._tally.stored = self._before.stored + stored.total() - stored["engine_error"]
+        self._tally.stored = self._before.stored + self._backend.usable()
 
     def _name(self) -> str:
         return f"{self._identity.engine}:{self._identity.model}"

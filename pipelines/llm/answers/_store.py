@@ -145,6 +145,12 @@ class AnswerStore:
         return self._committer.committed.copy()
 
     @property
+    def usable(self) -> int:
+        """Rows that this object has committed, without failed calls (count)."""
+        counts = self._committer.committed
+        return sum(counts.values()) - counts["engine_error"]
+
+    @property
     def waiting(self) -> int:
         """Answers that are taken and not yet committed (count)."""
         return len(self._committer)

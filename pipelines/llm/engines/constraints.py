@@ -135,9 +135,11 @@ def request_fault(request: Request, *, images: bool = False) -> str:
     for message in request.messages:
         if message.role not in _ROLES:
             return f"unknown role {message.role}"
-        if message.images and not images:
+        if not message.images:
+            continue
+        if not images:
             return "the engine does not support images"
-        if message.images and message.role == "assistant":
+        if message.role == "assistant":
             return "the prefix of an answer can't contain images"
         if any(not _MEDIA_TYPE.fullmatch(image.media_type) for image in message.images):
             return "an image is not of a type such as image/jpeg"
