@@ -6,7 +6,8 @@
 Options of this script stand before the commit, those after the path are the benchmark's own. Each
 tree runs its own copy of the benchmark with this interpreter. Cells with numbers of the Markdown
 tables that both print are compared where row and column have the same names: the medians of the
-runs, and the median of their ratios, now to before. CPU seconds are those of the whole benchmark.
+runs, the median of their ratios, now to before, and the range of these ratios, which shows what the
+machine's noise hides. CPU seconds are those of the whole benchmark.
 """
 
 from __future__ import annotations
@@ -47,19 +48,19 @@ def cells(output: str) -> dict[Cell, float]:
     found: dict[Cell, float] = {}
     header: list[str] = []
     for line in output.splitlines():
-        if not line.startswith("|"):
+        if "|" not in line:
             header = []
             continue
         row = [cell.strip() for cell in line.strip().strip("|").split("|")]
-        if not header:
+        if not header and not any(number(cell) is not None for cell in row):
             header = row
         elif not set("".join(row)) <= set("-: "):
             name = " ".join(cell for cell in row if cell and number(cell) is None)
             seen[name] += 1
             label = f"{name} ({seen[name]})" if seen[name] > 1 else name
-            for column, cell in zip(header, row, strict=False):
+            for place, cell in enumerate(row):
                 if (value := number(cell)) is not None:
-                    found[label, column] = value
+                    found[label, header[place] if place < len(header) else f"{place + 1}"] = value
     return found
 
 
@@ -106,14 +107,17 @@ def main() -> None:
                         log.write(f"# {side}, run {run + 1}: {cpu:.1f} CPU s\n{output}\n")
                 for cell, value in {**cells(output), ("all", "CPU s"): cpu}.items():
                     values[side][cell].append(value)
-    print("| row | column | before | now | now / before |\n|---|---|--:|--:|--:|")
+    print("| row | column | before | now | now / before | range |\n|---|---|--:|--:|--:|---|")
     for cell, old in values["before"].items():
         new = values["now"].get(cell, [])
         if len(new) == len(old) and all(old):
-            ratio = statistics.median(b / a for a, b in zip(old, new, strict=True))
+            ratios = [b / a for a, b in zip(old, new, strict=True)]
             row, column = cell
             was, is_now = statistics.median(old), statistics.median(new)
-            print(f"| {row} | {column} | {was:,.6g} | {is_now:,.6g} | {ratio:.2f} |")
+            print(
+                f"| {row} | {column} | {was:,.6g} | {is_now:,.6g} | "
+                f"{statistics.median(ratios):.2f} | {min(ratios):.2f} to {max(ratios):.2f} |"
+            )
     print(f"\nLoad {os.getloadavg()[0]:.1f} at the end.")
 
 
