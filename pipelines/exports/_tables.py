@@ -169,7 +169,9 @@ def push_to_hub(folder: Path, repository: str, release: Release, *, permitted: b
         )  # fmt: skip
     except (HfHubHTTPError, OSError) as error:
         raise SourceUnavailableError(
-            f"the hub rejected the upload ({error})", where=repository, hint="the export is on disk"
+            f"the upload to the hub failed ({error})",
+            where=repository,
+            hint="the export is on disk",
         ) from error
     return str(made)
 

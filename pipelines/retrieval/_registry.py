@@ -97,7 +97,7 @@ def open_retriever(
             raise ConfigError(
                 "there are no item embeddings",
                 where="retriever 'embedding'",
-                hint="give item_embeddings, or take the retriever 'features'",
+                hint="give item_embeddings, or use the retriever 'features'",
             )
         return EmbeddingRetriever(item_vectors(items, item_embeddings))
     if name == "graph":
