@@ -143,8 +143,8 @@ def gc(
         list[Which] | None,
         typer.Option(
             show_default=False,
-            help="Also drop all answers with this status, so that the calls are repeated; may be "
-            "repeated.",
+            help="Also drop all answers with this status, so that these calls are made again; may "
+            "be repeated.",
         ),
     ] = None,
     dry_run: Annotated[
@@ -154,7 +154,7 @@ def gc(
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Drop unused answers, merge small parts, and move corrupt parts aside.
+    """Drop failed and superseded answers, merge small parts, and move corrupt parts aside.
 
     Failed calls and answers superseded by another one with the same key are dropped.
     Other processes may read and write meanwhile.

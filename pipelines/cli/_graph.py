@@ -68,7 +68,7 @@ def neighbours(
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show the items most similar to an item, their ratings for a user, and why.
+    """Show the items most similar to an item, with own or others' ratings, and why.
 
     JSON: {"release", "item", "title", "user", "scale", "weights": {"pathsim",
     "user_similarity", "cosine"}, "neighbours": [{"item_id", "title", "year",
