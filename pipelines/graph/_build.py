@@ -230,7 +230,7 @@ def _text(side: _Side, start: int, end: int, nodes: Mapping[str, pl.Series]) -> 
 
 
 def leaked(triples: pl.DataFrame, splits: pl.DataFrame, domain: str = "movies") -> pl.DataFrame:
-    """Triples that hold of a user and an item what only the validation or test split has.
+    """Triples that reveal what only the validation or test split has about a user and an item.
 
     These join a held-out pair in either direction, or join the item with a rating (or sentiment)
     node of that user. Returns the triples' columns and ``split``; no rows if nothing leaked.

@@ -3,7 +3,7 @@
 SUBER, appendix C: for eight genres four users who rate that genre highly and everything else low
 (a young and an old woman, a young and an old man), and eight users who rate everything highly or
 everything low. The texts are ours and name no scale, so that no number in them has to change
-with the scale of the answers. A bank of paraphrases has the same in other words: numbers, stars,
+with the scale of the answers. A bank of paraphrases states the same in other words: numbers, stars,
 thumbs, letter grades and everyday phrases.
 """
 

@@ -23,7 +23,7 @@ Ints = npt.NDArray[np.int64]
 #: Ages (years) that a persona can have.
 MIN_AGE, MAX_AGE = 4, 94
 #: First age (years) with a job, and from which people without one are retired (set by hand: the
-#: census has who is not in the labor force, not why).
+#: census states who is not in the labor force, not why).
 WORKING_AGE, RETIREMENT_AGE = 18, 60
 #: Genres that a persona has an opinion of, on average (set by hand: with an opinion of each,
 #: everybody would like nine film genres of twelve).

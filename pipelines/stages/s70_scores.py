@@ -106,7 +106,7 @@ def choice_plan(inputs: Inputs, settings: Settings, report: Report) -> Iterator[
 
 
 def preference_scores(inputs: Inputs, settings: Settings, report: Report) -> Iterator[pl.DataFrame]:
-    """Ask the configured rater for each persona's rating of each planned item of a cohort.
+    """Ask the configured rater how each persona of one cohort would rate its planned items.
 
     The cohort is scored in shards, block by block. Those that the last version holds are kept, and
     those that a killed run finished are in the scratch folder.

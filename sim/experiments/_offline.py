@@ -254,7 +254,7 @@ def f1(hits: npt.NDArray[np.bool_], relevant: Ints, lists: Ints) -> Floats:
 def tau(left: Floats, right: Floats, weights: Floats | None = None) -> float:
     """Kendall's tau-a of two lists of values; a tie counts as neither order.
 
-    A pair has the product of its weights; NaN where no pair of different places has any.
+    A pair counts by the product of its weights; NaN where no pair of different places has any.
 
     >>> tau(np.array([1.0, 2.0, 3.0, 4.0]), np.array([1.0, 3.0, 2.0, 4.0])).__round__(4)
     0.6667

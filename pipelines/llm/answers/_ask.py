@@ -142,7 +142,7 @@ def ask(
     ------
     EngineError
         The engine can't go on, or more than ``serving.error_budget`` of the calls (after the
-        first hundred) failed. The message has what is stored and how to go on.
+        first hundred) failed. The message states what is stored and how to go on.
     StoreError
         The store can't be read or written.
     """

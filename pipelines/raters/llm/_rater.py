@@ -241,7 +241,7 @@ class LLMRater:
         seed: int = 0,
         temperature: float = 0.0,
     ) -> pl.DataFrame:
-        """The model's reasons of a persona's rating, in one or two sentences.
+        """The model's reasons for a persona's rating, in one or two sentences.
 
         Only this generates text: :meth:`rate` ends with the rating. Replies are bound by a grammar
         and stored. Parameters are those of :meth:`rate`, with the rating of each pair on the

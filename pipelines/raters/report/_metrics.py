@@ -145,7 +145,7 @@ def paired_difference(
     """RMSE of `left` minus that of `right` on the same ratings, with a 95 % interval.
 
     Both are drawn with the same users each time, so that what is hard for all predictors cancels;
-    below zero `left` is the better one.
+    `left` is the better one if the whole interval is below zero.
     """
     _check(left, held_out)
     _check(right, held_out)

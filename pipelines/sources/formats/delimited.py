@@ -72,7 +72,7 @@ SPLIT: Final = _Fault.SPLIT
 
 @dataclass(frozen=True, slots=True)
 class RowFault:
-    """Reason of a rejected row: a short code such as ``bad_rating``."""
+    """Reason for rejecting a row: a short code such as ``bad_rating``."""
 
     reason: str
 

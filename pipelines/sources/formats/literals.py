@@ -120,7 +120,8 @@ def as_json(block: bytes) -> bytes:
     r"""Whole lines of Python literals as as many lines of JSON.
 
     Lines are UTF-8. One that is JSON already stays as it is, but for ``NaN``; ``None`` and ``nan``
-    become null, strings get double quotes. A line that is no literal becomes no valid JSON.
+    become null, strings get double quotes. A line that is no literal does not become
+    valid JSON.
 
     >>> print(as_json(b"{'a': True, u'b': [None, 'it\\'s \\xe9'], 'c': nan}").decode())
     {"a": true, "b": [null, "it's \u00e9"], "c":null}
