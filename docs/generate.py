@@ -149,7 +149,7 @@ def commands() -> str:
     out = [NOTE, "# Commands\n\n"]
     out.append(
         "`sim` is another name of `understudy`. Most commands take `--json` and `--home`; "
-        "`understudy COMMAND --help` prints what stands here.\n\n"
+        "`understudy COMMAND --help` prints the same text.\n\n"
     )
     codes = "".join(f"| {code} | {meaning} |\n" for code, meaning in EXIT_CODES.items())
     out.append(f"| exit code | meaning |\n|---|---|\n{codes}\n")

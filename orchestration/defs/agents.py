@@ -24,7 +24,7 @@ __all__ = [
 
 
 class AgentsConfig(dg.Config):
-    """Agents and recommenders to run: options of ``sim agents``, on a domain's latest release."""
+    """Options of ``understudy agents``, run on the latest release of a domain."""
 
     domain: str = "movies"
     cast: str = "matched"
@@ -54,7 +54,7 @@ def agent_assets(settings: Settings) -> dg.AssetsDefinition:
 
 
 class ExperimentsConfig(dg.Config):
-    """Which experiments; the options of ``sim experiment``, on the latest release of a domain."""
+    """Options of ``understudy experiment``, run on the latest release of a domain."""
 
     domain: str = "movies"
     names: list[str] = Field(default_factory=lambda: ["all"])
@@ -85,7 +85,7 @@ def experiment_assets(settings: Settings) -> dg.AssetsDefinition:
 
 
 class DialoguesConfig(dg.Config):
-    """Which suites of dialogues; the options of ``sim dialogue run``."""
+    """Options of ``understudy dialogue run``."""
 
     suites: list[str] = Field(default_factory=lambda: ["all"])
     customer: str = "statistical"

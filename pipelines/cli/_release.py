@@ -136,7 +136,7 @@ def population(
     JSON: {"release", "statement", "figures": [{"figure", "unit", "personas_value",
     "personas_low", "personas_high", "people_value", "people_low", "people_high", "ratio",
     "ratio_low", "ratio_high", "chance", "personas", "people", "ratings"}], "page"}; the page is
-    null where none was asked for.
+    null unless requested.
     """
     from pipelines.graph import write_bytes
     from pipelines.markdown import html_page

@@ -118,7 +118,7 @@ def run(
             "--seeds",
             min=1,
             show_default=False,
-            help="Lifetimes per row (count; default: dialogue.seeds, 60 of planning).",
+            help="Lifetimes per row (count; default: dialogue.seeds, 60 for planning).",
         ),
     ] = None,
     seed: SeedOption = 0,

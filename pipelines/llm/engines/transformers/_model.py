@@ -315,7 +315,7 @@ def _check_quantisation(config: Any, wanted: str) -> None:
     found = method or "none"
     if wanted != found:
         raise ConfigError(
-            "the checkpoint is quantised otherwise than configured",
+            "the checkpoint's quantisation differs from the configured one",
             where=f"engine.quantisation is {wanted}, the checkpoint's is {found}",
             hint=f"set engine.quantisation to {found}, or give another checkpoint",
         )
