@@ -644,7 +644,7 @@ def user_walks(base: PathCounts, growth: AddedCounts, user: int) -> UserWalks:
 
 
 def user_counts(base: PathCounts, growth: AddedCounts, user: int) -> Vector:
-    """Path instances from a user to every item and, last, to the user itself, (items + 1,)."""
+    """Path instances from a user to every item and, last, back to the user: (items + 1,) counts."""
     walks = user_walks(base, growth, user)
     out = np.empty(base.items + 1)
     out[:-1] = base.spread(walks.weights)

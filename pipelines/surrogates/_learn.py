@@ -127,7 +127,7 @@ def fit_pairs(
     ``people`` and ``things`` are facts of all personas and items, of shape (rows, columns), also of
     those without pairs. There are ``rank`` factors and at most ``sweeps`` passes over the pairs;
     training ends when the inner validation loss stops falling. ``seed`` draws the inner validation
-    pairs and factors beyond the facts.
+    pairs and factors beyond the facts. ``progress`` is called with (sweep, sweeps).
     """
     rng = np.random.default_rng(seed)
     order = np.argsort(pairs.person, kind="stable")

@@ -66,7 +66,8 @@ class MeanRatingRecommender(ScoredRecommender):
     """The items with the best mean training rating; the same for everybody.
 
     The mean is damped: (sum of ratings + 5 x global mean) / (ratings + 5), so that an item without
-    ratings is an average one. After `fit` it is in ``means``, in the source's rating units.
+    ratings is an average one. After `fit` it is in ``means``, of shape (items,), in the source's
+    rating units.
     """
 
     name = "mean-rating"
