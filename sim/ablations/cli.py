@@ -67,7 +67,7 @@ def ablate(
             min=1,
             show_default=False,
             help="Maximum cases per test and seed (count), spread evenly over users; a model's "
-            "full grid takes hours. Default: all.",
+            "full grid takes days. Default: all.",
         ),
     ] = None,
     sealed: Annotated[
