@@ -95,7 +95,7 @@ def test_engines_that_take_no_pictures_say_so(tiny_engine: TransformersEngine) -
     [
         (asking(Image("text/html", b"x")), "type such as image/jpeg"),
         (asking(Image("image/png", b"")), "empty"),
-        (Request((Message("user", "Q"), Message("assistant", "A", (png("red"),)))), "beginning"),
+        (Request((Message("user", "Q"), Message("assistant", "A", (png("red"),)))), "prefix"),
     ],
 )
 def test_pictures_that_can_t_be_sent_are_invalid(request_: Request, fault: str) -> None:

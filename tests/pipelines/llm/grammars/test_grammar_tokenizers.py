@@ -83,7 +83,7 @@ def test_a_character_costs_as_many_tokens_as_it_can_be_cut_into() -> None:
 def test_a_reply_that_might_not_fit_is_refused_with_both_numbers() -> None:
     longest = RECORD.longest()
     RECORD.check(None, max_tokens=longest)
-    with pytest.raises(ConfigError, match=f"max_tokens is {longest - 1}, .* takes {longest}: "):
+    with pytest.raises(ConfigError, match=f"max_tokens is {longest - 1}, .* needs {longest}: "):
         RECORD.check(None, max_tokens=longest - 1)
 
 
