@@ -1,4 +1,4 @@
-"""Write reference pages and dbt's YAML of the marts from the code; ``--check`` only compares.
+"""Write reference pages and dbt's YAML of raw tables and marts; ``--check`` only compares.
 
 python docs/generate.py [--check]
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import inspect
+import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,6 +22,7 @@ from pipelines.cli.group import EXIT_CODES, RootGroup
 from pipelines.config import Section, Settings
 from pipelines.contracts import (
     ABLATIONS,
+    CONTRACTS,
     DIALOGUE,
     EXPERIMENTS,
     MATCHING,
@@ -33,9 +35,11 @@ from pipelines.contracts import (
 )
 from pipelines.contracts.dbt import mart_models
 from pipelines.domains import DOMAINS
+from pipelines.warehouse import SOURCES
 
 ROOT = Path(__file__).resolve().parents[1]
 DBT = ROOT / "dbt"
+_SOURCES_YAML, _TABLES = "models/staging/_sources.yml", "    tables:\n"
 NOTE = "<!-- Written by docs/generate.py; change the code, then run `make docs`. -->\n\n"
 
 
@@ -138,6 +142,24 @@ def marts(domain: str) -> str:
     return note + mart_models(domain, declared, tests)
 
 
+def sources() -> str:
+    """Dbt's raw tables, from the contracts; what stands above them in the file stays."""
+    text = (DBT / _SOURCES_YAML).read_text(encoding="utf-8")
+    out = [text.partition(_TABLES)[0] + _TABLES]
+    for name in SOURCES:
+        contract = CONTRACTS[name]
+        out.append(f"      - name: {name.removeprefix('raw.')}\n")
+        out.append(f"        description: {_quoted(contract.description)}\n        columns:\n")
+        for column in contract.columns():
+            out.append(f"          - name: {column.name}\n")
+            out.append(f"            description: {_quoted(column.description)}\n")
+    return "".join(out)
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)
+
+
 def commands() -> str:
     """The reference of the command line, from its own help."""
     import typer
@@ -187,6 +209,7 @@ def files() -> dict[Path, str]:
         ROOT / "docs/reference/tables.md": tables(),
         ROOT / "docs/reference/settings.md": settings(),
         ROOT / "docs/reference/commands.md": commands(),
+        DBT / _SOURCES_YAML: sources(),
         **{DBT / f"models/marts/_{d}__models.yml": marts(d) for d in DOMAINS},
     }
 

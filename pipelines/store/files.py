@@ -120,7 +120,7 @@ def full_disk_error(fault: BaseException | str, where: Path) -> StoreError | Non
     that was written to.
 
     >>> str(full_disk_error("(sqlite3.OperationalError) database or disk is full", Path("/")))
-    'no space left on the disk: / (... bytes are free; free some, or set UNDERSTUDY_HOME ...)'
+    'no space left on the disk: / (... bytes are free; free some space, or set UNDERSTUDY_HOME ...)'
     """
     number: int | None = None
     if isinstance(fault, str):

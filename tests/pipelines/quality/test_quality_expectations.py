@@ -199,7 +199,7 @@ def test_baseline_raters_may_score_everybody_alike(world: Any) -> None:
     )
     record = _check(world, flat)["persona_variance"]
     assert record.status == "not applicable"
-    assert "baselines" in record.details["skipped"]
+    assert "baseline raters" in record.details["skipped"]
 
 
 def test_persona_targets_can_be_given(world: Any) -> None:

@@ -173,7 +173,7 @@ def test_arguments_are_refused_with_the_nearest_name(book: Book) -> None:
 
 
 def test_sets_that_do_not_fit_the_spaces_are_refused() -> None:
-    with pytest.raises(ReleaseError, match="51 products, dialogues take 50"):
+    with pytest.raises(ReleaseError, match="51 products, dialogues allow 50"):
         make(sample_book(products=51))
 
 

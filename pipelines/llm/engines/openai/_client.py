@@ -448,7 +448,7 @@ def read_completions(body: dict[str, Any], count: int) -> list[Completion] | str
     >>> read_completions(body, 1)[0].text
     'Hi'
     >>> read_completions({"choices": []}, 1)
-    'the response has 0 answers where 1 were asked for'
+    'the response has 0 answers where 1 were requested'
     """
     choices = body.get("choices")
     if not isinstance(choices, list) or not all(isinstance(c, dict) for c in choices):

@@ -85,7 +85,7 @@ def unserved_sampling(server: str, sampling: Sampling) -> str:
     """Reason that a kind of server can't sample so; empty if it can.
 
     >>> unserved_sampling("other", Sampling(min_p=0.1))
-    'the server (other) takes no min_p or repetition penalty'
+    'the server (other) does not support min_p or a repetition penalty'
     """
     plain = sampling.min_p == 0 and sampling.repetition_penalty == 1
     if plain or server in _PENALTIES:
