@@ -214,7 +214,8 @@ class Plan:
     domains: list[str]
     #: Domains without files in this world.
     left_out: list[str]
-    #: Of the data folder: names that no source reads, and what lacks for files to be of use.
+    #: Names in the data folder that no source reads, and missing parts without which files are not
+    #: used.
     unread: Sequence[str] = ()
     unused: Sequence[str] = ()
 

@@ -17,14 +17,14 @@ __all__ = ["DOMAINS", "Domain", "cohort_domain"]
 class Domain:
     """A kind of item, with its own tables, graph and release."""
 
-    #: As in dataset names: ``movies``.
+    #: Domain as in dataset names: ``movies``.
     name: str
     #: Word for one of its items.
     item: str
     #: Sources that it can't do without.
     sources: tuple[str, ...]
-    #: Whether personas score whole choice sets (BIEL, section 4), and are not compared with people
-    #: who rated items.
+    #: Whether personas score whole choice sets (BIEL, section 4) instead of items that people
+    #: rated.
     choice_sets: bool = False
     #: Published datasets that its release may lack, because not every source gives any row.
     optional: tuple[str, ...] = ()

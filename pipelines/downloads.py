@@ -51,7 +51,7 @@ class Download:
     name: str
     #: Path below the publisher's address.
     path: str
-    #: Of the published checksum, such as ``md5``.
+    #: Algorithm of the published checksum, such as ``md5``.
     algorithm: str = ""
     #: The published checksum (hex); empty if none is published. Then the file counts as whole when
     #: it has the length that the server states.

@@ -33,7 +33,7 @@ class CaseRule:
     #: Training ratings that an item needs to be asked about in the tests of hand-made personas
     #: (count): the popularity of an unrated item is unknown.
     least_ratings: int = 3
-    #: Of all draws.
+    #: Seed of all draws.
     seed: int = 0
 
     def metadata(self) -> dict[str, Any]:

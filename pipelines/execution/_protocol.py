@@ -18,7 +18,7 @@ class Piece:
 
     #: Hash of what decides its result (hex).
     key: str
-    #: Which part of the job it is.
+    #: Index of the piece within its job.
     number: int
 
 
@@ -27,7 +27,7 @@ class Done:
     """Outcome of a piece."""
 
     piece: Piece
-    #: What the work returned (JSON); empty if there is a fault.
+    #: Result of the work (JSON); empty after a fault.
     facts: Mapping[str, Any] = field(default_factory=dict)
     #: Why there is no result, where another try may help: a temporary fault of the work, or the
     #: loss of its worker.

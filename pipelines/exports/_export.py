@@ -39,14 +39,14 @@ _TEXTS: dict[str, tuple[str, ...]] = {
 class ExportOptions:
     """Options of an export."""
 
-    #: Whose ratings the formats of recommender libraries hold; never both, so that simulated and
-    #: human ratings are not taken for one another.
+    #: Source of the ratings in recommender libraries' formats; never both, so that simulated and
+    #: human ratings are not confused.
     users: Literal["personas", "people"] = "personas"
     #: Column of the scores that is a persona's rating: a seeded draw, the mean or the mode.
     rating: Literal["sample", "expected", "mode"] = "sample"
-    #: Whether texts that others may not pass on are included.
+    #: Whether texts whose terms forbid redistribution are included.
     texts: bool = False
-    #: Of formats that hold played episodes: their number, longest length, and seed.
+    #: For formats with played episodes: number, maximum length (steps) and seed of the episodes.
     episodes: int = 100
     steps: int = 50
     seed: int = 0
@@ -60,7 +60,7 @@ class Export:
     release: Release
     #: Folder to write to; it takes its name when everything is written.
     folder: Path
-    #: What goes into it.
+    #: Options of the export.
     options: ExportOptions
     #: Columns without their texts, by table.
     left_out: Mapping[str, tuple[str, ...]]

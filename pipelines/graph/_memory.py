@@ -248,7 +248,7 @@ RatingOf = Literal["own", "others"]
 class Neighbour:
     """An item that was retrieved, and why."""
 
-    #: Which item.
+    #: Item id.
     item_id: str
     title: str
     year: int | None

@@ -34,7 +34,7 @@ class EdgeType:
     inverse: str | None
     #: ``interactions``, ``ratings``, ``sentiments``, ``items``, ``users`` or ``user_tags``.
     origin: str
-    #: Which interactions: ``all``, ``liked``, ``disliked`` or a Boolean column's name.
+    #: Interactions that count: ``all``, ``liked``, ``disliked`` or a Boolean column's name.
     where: str = "all"
     #: Column with the values, for edges from a table.
     column: str | None = None
@@ -50,8 +50,8 @@ class EdgeType:
 class Step:
     """A step of a path: a relation walked from one node type to another."""
 
-    #: As walked. ``relation`` is spelled ``^name`` if it is walked against its direction and has no
-    #: inverse of its own.
+    #: Edge in the direction of the walk. ``relation`` is spelled ``^name`` if it is walked against
+    #: its direction and has no inverse of its own.
     head_type: str
     relation: str
     tail_type: str

@@ -50,7 +50,7 @@ class Parts:
     #: s(u, y), 0-1, by the same counts; None if there is no user or the search is by embedding
     #: alone.
     user_similarity: float | None
-    #: Of the two node embeddings, -1 to 1; None if either item has none.
+    #: Cosine of the two node embeddings, -1 to 1; None if either item has none.
     cosine: float | None
 
 

@@ -41,7 +41,7 @@ class Questionnaire:
     #: One HTML page and one CSV sheet per judge.
     pages: tuple[Path, ...]
     sheets: tuple[Path, ...]
-    #: Which entry is whose reply: not for judges.
+    #: File that maps entries to raters; not for judges.
     key: Path
     #: Entries on each sheet (count).
     entries: int

@@ -114,7 +114,7 @@ class Shards:
     making: Path | None = None
     #: Pairs scored by this object, by status (counts).
     statuses: Counter[str] = field(default_factory=Counter)
-    #: What models were asked for them (counts), as of :func:`asked_of`.
+    #: Model calls for these scores (counts), as in :func:`asked_of`.
     asked: Counter[str] = field(default_factory=Counter)
     #: Pairs scored by this object in all (count).
     scored: int = 0

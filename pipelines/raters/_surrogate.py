@@ -236,7 +236,8 @@ class Side:
     #: Level, factors, and for personas logarithms of the gaps between cutpoints, of shape (taught,
     #: values).
     factors: Floats
-    #: Of the same values on the columns and a constant, of shape (columns + 1, values).
+    #: Weights of the same values, regressed on the columns and a constant, of shape (columns + 1,
+    #: values).
     weights: Floats
 
     @classmethod

@@ -49,10 +49,10 @@ class AmazonFile:
     #: Path, and name relative to the data folder.
     path: Path
     name: str
-    #: Which format it has.
+    #: Edition, which determines the format.
     edition: Edition
     kind: Kind
-    #: As published in its name, such as ``Books``.
+    #: Category in the file's name, such as ``Books``.
     category: str
 
 

@@ -97,7 +97,7 @@ class Layout:
     variant: str
     #: The archive, or the folder of its files.
     path: Path
-    #: Which layout they are in: ``csv``, ``dat`` (ML-1M) or ``u`` (ML-100K).
+    #: Layout of the files: ``csv``, ``dat`` (ML-1M) or ``u`` (ML-100K).
     format: Format = "csv"
 
     @property

@@ -56,7 +56,7 @@ class CacheEntry:
     tmdb_id: int
     #: ``found``; ``not_found`` (404); ``another_film`` (the answer has another id).
     status: Status
-    #: When (UTC).
+    #: Time of the request (UTC).
     fetched_at: datetime
     #: The answer, :func:`slim`; ``None`` if not found.
     record: dict[str, Any] | None
@@ -281,7 +281,7 @@ class FetchReport:
 
     #: Films asked about, each once.
     wanted: int = 0
-    #: Of these, fresh on disk before.
+    #: Films of these that were up to date on disk (count).
     cached: int = 0
     #: New answers by status.
     found: int = 0

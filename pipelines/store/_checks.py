@@ -31,11 +31,11 @@ class CheckRecord:
     passed: bool | None
     #: ``error`` blocks publishing if the check failed; ``warn`` is only shown.
     severity: Severity = "error"
-    #: Which kind of check it is.
+    #: Kind of check.
     kind: CheckKind = "pandera"
     #: Counts, bounds, failing rows (JSON).
     details: dict[str, Any] = field(default_factory=dict)
-    #: When (ISO 8601, UTC).
+    #: Time of the check (ISO 8601, UTC).
     checked_at: str = field(default_factory=now)
 
     @property

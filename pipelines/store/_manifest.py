@@ -55,7 +55,7 @@ class FileEntry:
 class Manifest:
     """The record beside a snapshot's files."""
 
-    #: Which table, and the first 16 hex digits of the SHA-256 over its canonical (dataset, schema,
+    #: Dataset, and the first 16 hex digits of the SHA-256 over its canonical (dataset, schema,
     #: files with hashes and rows).
     dataset: str
     version: str

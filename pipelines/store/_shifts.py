@@ -38,7 +38,7 @@ class ColumnShift:
     psi: float
     #: Mean absolute difference of the quantile functions, in the column's unit; None of text.
     wasserstein: float | None
-    #: Of numbers; None of text.
+    #: Means of a numeric column; None for text.
     mean_before: float | None
     mean_after: float | None
     #: Name of each bin.

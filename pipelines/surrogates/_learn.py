@@ -55,7 +55,8 @@ class Fit:
     people: Floats
     #: Level and factors of each item, of shape (items, 1 + rank).
     things: Floats
-    #: Of the same values on the facts and a constant, of shape (columns + 1, values).
+    #: Weights of the same values, regressed on the facts and a constant, of shape (columns + 1,
+    #: values).
     people_weights: Floats
     things_weights: Floats
     #: Cutpoint in the middle.

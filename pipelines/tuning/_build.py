@@ -44,7 +44,7 @@ class RatingModel:
     course: Trained
     tokens: int
     targets: int
-    #: What was adapted; None for a model from random weights.
+    #: Adapted base model; None for a model from random weights.
     base: Base | None = None
 
     def _packed(self, examples: pl.DataFrame) -> tuple[Packed, list[int]]:

@@ -45,7 +45,7 @@ class Recipe:
     rate: float = 3e-3
     warmup: int = 100
     decay: float = 0.1
-    #: Of the embeddings and of the last hidden states.
+    #: Dropout rate of the embeddings and of the last hidden states.
     dropout: float = 0.1
     #: Decay of the moving average of the weights that is judged and kept.
     average: float = 0.995
@@ -53,7 +53,7 @@ class Recipe:
     #: training ends (count).
     every: int = 100
     patience: int = 4
-    #: Of the order of windows and of dropout.
+    #: Seed of the order of windows and of dropout.
     seed: int = 0
 
 

@@ -165,7 +165,7 @@ _FORMAT = 1
 class MartTest:
     """Last outcome of a dbt test of a mart or of something that it is made from."""
 
-    #: As declared; a failing test of severity ``error`` keeps the mart in the warehouse.
+    #: Test name as declared; a failing test of severity ``error`` keeps the mart in the warehouse.
     name: str
     description: str
     severity: Severity
@@ -178,7 +178,7 @@ class MartTest:
     relation: str | None
     #: Whether it tests the mart itself, rather than something the mart is made from.
     direct: bool
-    #: When it ran (ISO 8601, UTC); "" if never.
+    #: Time of the last run (ISO 8601, UTC); "" if never.
     checked_at: str
 
     @property

@@ -51,7 +51,7 @@ class Cases:
     history: Ints
     #: Their ratings on `scale`, of shape (n, h).
     ratings: Floats
-    #: Of `ratings`.
+    #: Scale of `ratings`.
     scale: RatingScale
 
     def __len__(self) -> int:

@@ -29,7 +29,7 @@ class Difference:
     #: 95 % interval: a bootstrap that draws users with their cases on both sides.
     low: float
     high: float
-    #: Of the paired permutation test over users (two-sided); NaN for the similarity and the
+    #: p-value of the paired permutation test over users (two-sided); NaN for the similarity and the
     #: aggregate, which have the interval only.
     p: float
     #: Users on both sides (count).

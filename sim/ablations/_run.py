@@ -45,7 +45,7 @@ class Configuration:
     cases: pl.DataFrame
     #: People's shares on the common scale; None without people.
     human: Any
-    #: Of the rater: what is fitted, on what, what is set by hand.
+    #: Metadata of the rater: fitted parameters, training data, parameters set by hand.
     metadata: dict[str, Any]
 
 

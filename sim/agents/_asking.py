@@ -117,9 +117,9 @@ def judge_pairs(
 class Classified:
     """Probabilities that people have interacted with items."""
 
-    #: Of shape (n, m), NaN where there is no item or no usable reply.
+    #: Probabilities of shape (n, m), NaN where there is no item or no usable reply.
     probabilities: Floats
-    #: Of each reply, of shape (n,).
+    #: Status of each reply, of shape (n,).
     status: Texts
     #: Prompts and replies together (count).
     tokens: int

@@ -29,7 +29,7 @@ FIGURES = {
 class VisitRow:
     """Figures of the visits of one brain to one recommender."""
 
-    #: Which.
+    #: Brain name.
     brain: str
     recommender: str
     #: Agents, and those that failed and are in no figure (counts).

@@ -37,18 +37,18 @@ class Card:
 
     #: Place on the page, from 0: an answer names it, never the title.
     position: int
-    #: Which item; the title has its year.
+    #: Item id; the title includes the year.
     item_id: str
     title: str
     #: Mean training rating on 1-5; None without one.
     mean_rating: float | None
     #: First sentence of the story, or after a click all of it; empty where there is none.
     description: str
-    #: Of its poster; empty where the release has none.
+    #: Caption of its poster; empty where the release has none.
     caption: str
     #: Items like it with the agent's own rating, else that of others, on 1-5; None without one.
     similar: tuple[tuple[str, float | None], ...]
-    #: Of somebody else who rated it (:class:`ItemTexts`); empty where none is shown.
+    #: Comment by another user who rated it (:class:`ItemTexts`); empty where none is shown.
     comment: str = ""
     #: Number of reviews (:class:`ItemTexts`); None where it is not shown.
     reviews: int | None = None

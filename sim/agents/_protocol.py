@@ -222,7 +222,7 @@ class Judgements(Replies):
     ratings: Floats
     #: The rating that the agent expected, 1-5; NaN where the brain has none.
     expected: Floats
-    #: Of the feeling: -1, 0 or 1; 0 where not watched.
+    #: Valence of the feeling: -1, 0 or 1; 0 where not watched.
     valence: Ints
     #: Texts; None where there is none. A feeling belongs to a watched item.
     feelings: Texts

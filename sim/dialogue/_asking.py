@@ -34,7 +34,7 @@ class Prompt:
     messages: Callable[[str | None], tuple[Message, ...]]
     #: Grammar of the reply, or options whose distribution is read.
     constraint: Grammar | Choice
-    #: Of the request.
+    #: Group of the request.
     group: str
     seed: int
     #: Check of a text's captures: a fault, or None.

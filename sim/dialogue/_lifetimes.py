@@ -35,7 +35,7 @@ class Lifetimes:
 
     #: One per lifetime, of shape (lifetimes,).
     seeds: Ints
-    #: Of `SETTINGS` and `CELLS`.
+    #: Setting and cell, of `SETTINGS` and `CELLS`.
     setting: Setting
     cell: Cell
     #: Numbers in the book, of shape (lifetimes, episodes).

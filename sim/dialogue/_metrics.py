@@ -55,11 +55,11 @@ _EXPRESSIONS: dict[str, pl.Expr] = {
 class Values:
     """Values of a metric by lifetime and place on the horizontal axis."""
 
-    #: Of the lifetimes, ascending, of shape (lifetimes,).
+    #: Seeds of the lifetimes, ascending, of shape (lifetimes,).
     seeds: Ints
     #: Episodes, or numbers of questions, of shape (places,).
     x: Doubles
-    #: Of shape (lifetimes, places); NaN where there is none.
+    #: Values of shape (lifetimes, places); NaN where there is none.
     values: Doubles
 
     def curve(self, *, draws: int = RESAMPLES, seed: int = 0) -> list[Figure]:

@@ -69,7 +69,7 @@ class Views:
     lifetime: Ints
     episode: Ints
     turn: Ints
-    #: Of the agent's draws at this turn.
+    #: Seeds of the agent's draws at this turn.
     seeds: U64
     #: Choice set, as a number of ``Book.sets``.
     set: Ints
@@ -78,8 +78,8 @@ class Views:
     #: Product of the choice set at each number of the dialogue, -1 beyond its end; of shape (n,
     #: largest set).
     order: Ints
-    #: Of the questions so far, of shape (n, most questions): the facet, -1 for none; the number of
-    #: the value, `NO_PREFERENCE` or `UNMATCHED`. Beyond ``turn``: -1 and `UNMATCHED`.
+    #: Questions so far, of shape (n, most questions): the facet, -1 for none; the number of the
+    #: value, `NO_PREFERENCE` or `UNMATCHED`. Beyond ``turn``: -1 and `UNMATCHED`.
     facets: Ints
     answers: Codes
     #: Questions that may still be asked; at 0 the agent must recommend.
@@ -126,8 +126,8 @@ class Actions:
     text: Texts | None = None
     #: Codes of `STATUSES`; None: all are `OK`.
     status: Codes | None = None
-    #: Of ``product`` by the agent's belief, of shapes (n,) and (n, 6), order of `CONFIDENCES`; NaN
-    #: or None where there is none.
+    #: Expected regret of ``product`` and confidences under the agent's belief, of shapes (n,) and
+    #: (n, 6), order of `CONFIDENCES`; NaN or None where there is none.
     expected_regret: Floats | None = None
     confidences: Floats | None = None
     #: The same six as a language model states them in words, of shape (n, 6).
@@ -135,7 +135,7 @@ class Actions:
     #: Probabilities of recommendations by number in the dialogue, of shape (n, largest set). No
     #: table holds them: those of a model are found by ``answer_key`` in the answer store.
     distribution: Floats | None = None
-    #: Of the stored model answer, and its tokens; None without a model.
+    #: Key of the stored model answer, and its tokens; None without a model.
     answer_key: Texts | None = None
     tokens: Ints | None = None
     #: Past episodes left out of the prompt because it was longer than the model's context, of shape
@@ -163,7 +163,7 @@ class Outcomes:
 class Questions:
     """Questions to customers; rows are dialogues of one turn."""
 
-    #: As in `Views`; seeds are of the customer's draws.
+    #: Fields as in `Views`; seeds are for the customer's draws.
     lifetime: Ints
     episode: Ints
     turn: Ints
@@ -171,7 +171,7 @@ class Questions:
     #: Numbers of ``Book.sets`` and of personas.
     set: Ints
     persona: Ints
-    #: Of the question: the facet or -1; its words, or None for those of the facet.
+    #: Question: the facet or -1; its words, or None for those of the facet.
     facet: Ints
     text: Texts | None
     #: Earlier questions of a row's dialogue with the customer's answers.
@@ -191,7 +191,7 @@ class Answers:
     value: Codes
     #: Words of an answer; None: those of the value.
     text: Texts | None = None
-    #: As in `Actions`.
+    #: Status as in `Actions`.
     status: Codes | None = None
     answer_key: Texts | None = None
     tokens: Ints | None = None

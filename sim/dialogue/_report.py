@@ -89,7 +89,7 @@ _LEGEND = (
 class DialogueRun:
     """Outcome of suites."""
 
-    #: Of the rows and the release (hex); name of the run's folder.
+    #: Hash of the rows and the release (hex); name of the run's folder.
     key: str
     #: Reference.
     release: str
@@ -245,7 +245,7 @@ class _Point:
 
     figure: Figure
     lifetimes: int
-    #: Of the paired test as it is, and corrected over the suite.
+    #: p-value of the paired test, uncorrected and corrected over the suite.
     p: float = float("nan")
     q: float = float("nan")
 

@@ -41,7 +41,7 @@ _ANSWER, _COMMENT = 301, 302
 class Rules:
     """Settings of a lifetime; ConfigError if one is out of range."""
 
-    #: As of ``Lifetimes.draw``.
+    #: Setting as in ``Lifetimes.draw``.
     setting: Setting = "customer"
     cell: Cell = "unseen/seen"
     episodes: int = 1
@@ -80,8 +80,8 @@ class Sold:
     #: y of the product (0 where nothing was sold) and of the best one, 0-100.
     score: Floats
     best: Floats
-    #: As a number: regret (points), stars (0-5), or tone of the text (0 delighted, 3 disappointed);
-    #: -1 without one.
+    #: Feedback as a number: regret (points), stars (0-5), or tone of the text (0 delighted, 3
+    #: disappointed); -1 without one.
     feedback: Floats
     #: Feedback in words; empty with `none`.
     text: npt.NDArray[np.object_]

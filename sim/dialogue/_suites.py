@@ -36,7 +36,7 @@ class Configuration:
     #: Name of the agent and arguments of its class.
     agent: str
     options: Mapping[str, Any] = field(default_factory=dict)
-    #: Of the lifetimes and the run.
+    #: Setting of the lifetimes and the run.
     setting: Setting = "customer"
     feedback: Feedback = "text"
     memory: bool = True

@@ -38,9 +38,9 @@ class Episode:
     seed: int | None
     #: By key, of shape (T + 1, …): the last is what the last step led to.
     observations: dict[str, _Array]
-    #: Of shape (T,) or (T, slate).
+    #: Actions of shape (T,) or (T, slate).
     actions: _Array
-    #: Of shape (T,).
+    #: Rewards of shape (T,).
     rewards: npt.NDArray[np.float64]
     #: Whether each step ended the episode, and how, of shape (T,). An episode that a reset cut off
     #: counts as truncated.
@@ -60,7 +60,7 @@ class EpisodeLog:
 
     #: Release, rater, scale, memory and the other arguments of the environment, ready for JSON.
     metadata: dict[str, Any]
-    #: Of a single environment.
+    #: Observation space of a single environment.
     observation_space: spaces.Space[Any]
     action_space: spaces.Space[Any]
     #: Its id in gymnasium's registry.

@@ -199,7 +199,7 @@ class Tasks:
     people: Ints
     #: Item numbers, of shape (n, items), in an order drawn by person and item.
     items: Ints
-    #: Which items are held-out interactions, of the same shape.
+    #: Whether each item is a held-out interaction, of the same shape.
     positive: Bools
 
     def first(self, number: int) -> Tasks:

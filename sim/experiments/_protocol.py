@@ -90,8 +90,8 @@ class Comparison:
     figure: str
     #: Left minus right over the same people.
     difference: Figure
-    #: Of the paired permutation test (two-sided). Reports add Benjamini and Hochberg's q over the
-    #: experiment.
+    #: p-value of the paired permutation test (two-sided). Reports add Benjamini and Hochberg's q
+    #: over the experiment.
     p: float
     #: People on both sides (count).
     n: int
@@ -113,7 +113,7 @@ class Comparison:
 class Result:
     """Outcome of an experiment."""
 
-    #: Of the table.
+    #: Rows of the table.
     rows: list[Row]
     #: Paired tests.
     comparisons: list[Comparison] = field(default_factory=list)
@@ -149,7 +149,7 @@ class Experiment(Protocol):
     inherit.
     """
 
-    #: As on the command line.
+    #: Name on the command line.
     name: str
     #: One sentence.
     question: str

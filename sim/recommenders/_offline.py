@@ -117,7 +117,7 @@ def people_release(release: Release, users: Sequence[str]) -> Release:
 class OfflineRow:
     """Figures of one recommender."""
 
-    #: As in the table.
+    #: Name in the table.
     name: str
     #: Recall@k and NDCG@k, means over people with 95 % bootstrap intervals.
     recall: Figure

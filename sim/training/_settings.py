@@ -25,7 +25,7 @@ class RunSettings:
 
     algo: str = "a2c"
     steps: int = 200_000
-    #: Of networks, actions, batches and environments.
+    #: Seed of networks, actions, batches and environments.
     seed: int = 0
     envs: int | None = None
     gamma: float = 0.0
@@ -34,7 +34,7 @@ class RunSettings:
     leave_probability: float = 0.025
     retriever: str = "recent"
     retrieved: int = 10
-    #: Of the stored rating; see :class:`sim.environment.RecommendationEnv`.
+    #: Perturbation of the stored rating; see :class:`sim.environment.RecommendationEnv`.
     perturbation: str = "none"
     perturbation_strength: float = 0.0
     #: q of the reward's shaping, or None.

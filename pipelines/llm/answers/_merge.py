@@ -65,7 +65,7 @@ class GcReport:
     bytes_after: int
     #: Corrupt parts, moved to ``answers/corrupt``.
     set_aside: tuple[Problem, ...]
-    #: Whether nothing was changed.
+    #: Whether the run only reported, without changing the store.
     dry_run: bool
 
 

@@ -83,7 +83,7 @@ class StoredAnswer:
     detail: str
     #: Budget of the call (tokens).
     max_tokens: int
-    #: When it was stored (UTC).
+    #: Time of storage (UTC).
     stored_at: datetime
     #: The engine that answered.
     identity: EngineIdentity

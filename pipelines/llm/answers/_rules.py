@@ -29,7 +29,7 @@ _RANK[[_OK, _TRUNCATED, _REFUSED, _INVALID, _ERROR]] = range(5)
 
 
 def serves(status: Status, made: int, wanted: int) -> bool:
-    """Whether an answer made under one budget can be reused for a call with another.
+    """Whether an answer generated with one token limit can be reused for a call with another.
 
     ====================  ==================================================================
     stored as             asked again

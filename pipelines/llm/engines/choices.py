@@ -124,7 +124,7 @@ class OptionTree:
 
     @property
     def one_token(self) -> bool:
-        """Whether every option is a single token: the next-token distribution is enough."""
+        """Whether every option is one token, so that one next-token distribution covers all."""
         return len(self.nodes) == 1
 
     @property

@@ -91,7 +91,7 @@ class EngineContract(ABC):
     constraints: ClassVar[frozenset[str]] = frozenset(CONSTRAINTS)
     #: Tolerance of a probability when the request is batched otherwise.
     tolerance: ClassVar[float] = 1e-4
-    #: Whether it draws by seed and replicate.
+    #: Whether the engine samples by seed and replicate.
     samples: ClassVar[bool] = True
     #: Strings that must appear in no fact and no identity, such as an API key it was given.
     secrets: ClassVar[tuple[str, ...]] = ()

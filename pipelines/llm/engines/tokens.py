@@ -201,10 +201,10 @@ class AnswerReading:
     answer: str
     #: Token ids of the answer as it continues the context (at least one).
     tokens: tuple[int, ...]
-    #: Whether it is a single token: its probability is that of the next token.
+    #: Whether the answer is a single token, so that its probability is that token's.
     one_token: bool
-    #: Whether the context's tokens followed by these are the tokens of both together: the model
-    #: meets the answer as it would in running text.
+    #: Whether tokenising context and answer together gives the context's tokens followed by the
+    #: answer's: the model meets the answer as in running text.
     adds_up: bool
     #: Other answers that go on from this one's tokens ("10" from "1").
     begins: tuple[str, ...]

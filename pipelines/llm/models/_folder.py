@@ -38,7 +38,7 @@ class StoredModel:
     licence: str
     #: SHA-256 (hex) by file name.
     files: Mapping[str, str]
-    #: Of all files (bytes).
+    #: Total size of the files (bytes).
     size: int
     #: ISO 8601, UTC.
     fetched_at: str

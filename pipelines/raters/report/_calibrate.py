@@ -35,10 +35,10 @@ class Calibration:
 
     #: Chosen method.
     kind: Kind
-    #: Of the method `temperature`.
+    #: Temperature of the method `temperature`.
     temperature: float = 1.0
-    #: Of the method `isotonic`, per answer but the last: cumulative predicted probabilities, and
-    #: the shares of ratings that go with them, both ascending.
+    #: Knots of the method `isotonic`, for each answer but the last: cumulative predicted
+    #: probabilities and the corresponding shares of ratings, both ascending.
     knots: tuple[tuple[Floats, Floats], ...] = ()
     #: Cross-validated nats per rating of each kind.
     nll: Mapping[str, float] = field(default_factory=dict)

@@ -47,7 +47,7 @@ class HeldOut:
 class Predictions:
     """A predictor's predictions of each held-out rating."""
 
-    #: Of the predictor.
+    #: Predictor name.
     name: str
     #: Predicted rating in the source's units, of shape (n,).
     expected: Floats

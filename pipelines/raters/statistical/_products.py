@@ -92,7 +92,7 @@ class ChoiceSets:
     items: pl.Series
     #: Sets, ascending.
     categories: pl.Series
-    #: Of shape (products, sets): 1 where a product is in a set.
+    #: Membership of shape (products, sets): 1 where a product is in a set.
     of: sparse.csr_array
 
     @classmethod

@@ -59,7 +59,7 @@ class Job:
     read: list[dict[int, float]]
     #: Prompt tokens that the prefix cache held when vLLM looked at the first of them.
     cached: int = 0
-    #: When it was handed over (``time.perf_counter``).
+    #: Time of submission (``time.perf_counter``).
     began: float = field(default_factory=time.perf_counter)
 
     def take(self, name: str, result: RequestOutput | VLLMClientError) -> Answer | None:
