@@ -118,7 +118,8 @@ def main() -> None:
                 f"| {row} | {column} | {was:,.6g} | {is_now:,.6g} | "
                 f"{statistics.median(ratios):.2f} | {min(ratios):.2f} to {max(ratios):.2f} |"
             )
-    print(f"\nLoad {os.getloadavg()[0]:.1f} at the end.")
+    alone = len(values["before"].keys() ^ values["now"].keys())
+    print(f"\n{alone} figures in one of both only. Load {os.getloadavg()[0]:.1f} at the end.")
 
 
 if __name__ == "__main__":

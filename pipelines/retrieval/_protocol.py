@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
@@ -91,14 +92,14 @@ def newest_best(scores: Floats, histories: Ints, k: int) -> Ints:
     return np.where(order < size, order, -1)
 
 
-class SimilarityRetriever:
+class SimilarityRetriever(ABC):
     """Base of retrievers of the items most like the query; ties are broken by recency."""
 
     by_item = True
 
+    @abstractmethod
     def similarity(self, items: Ints, others: Ints) -> Floats:
         """Similarity of each item and its row of others, of shape (n, h); NaN where unknown."""
-        raise NotImplementedError
 
     def select(self, items: Ints, histories: Ints, ratings: Floats, k: int) -> Ints:  # noqa: ARG002
         """The `k` most similar; see :class:`pipelines.retrieval.Retriever`."""
