@@ -7,7 +7,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from multiprocessing import forkserver, resource_tracker
 from multiprocessing.connection import wait
@@ -82,8 +82,10 @@ def kill_descendants() -> None:
             process.kill()
 
 
-def start_fork_server(preload: Sequence[str]) -> None:
+def start_fork_server(preload: Sequence[str], variables: Mapping[str, str]) -> None:
     """Start multiprocessing's fork server, if none runs yet, with these modules imported.
+
+    ``variables`` are added to its environment.
 
     Its processes hold interrupts back until :func:`follow_parent`: Ctrl-C at a terminal would
     otherwise end a worker that has no handler yet. They write nothing to standard error, where
@@ -93,10 +95,14 @@ def start_fork_server(preload: Sequence[str]) -> None:
     resource_tracker.ensure_running()  # it would lift the block
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     screen, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    before = dict(os.environ)
     try:
         os.dup2(nowhere, 2)
+        os.environ.update(variables)
         forkserver.ensure_running()
     finally:
+        for name in variables.keys() - before.keys():
+            del os.environ[name]
         os.dup2(screen, 2)
         os.close(screen)
         os.close(nowhere)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +27,7 @@ from pipelines.extras import missing_package
 from pipelines.stages import STAGES
 from sim.stages import policies_stage
 
-__all__ = ["PRELOAD", "build_defs", "defs"]
+__all__ = ["PRELOAD", "SOURCE", "build_defs", "defs", "shared_defs"]
 
 #: A step starts in a fork of a server that has done the slow imports once.
 PRELOAD = [
@@ -39,7 +41,11 @@ PRELOAD = [
     "dagster._core.storage.event_log",
     "dagster._core.storage.runs",
     "dagster._core.storage.schedules",
+    # Builds the definitions with these settings, 1 s of CPU time that each step would take.
+    "orchestration.prebuilt",
 ]
+#: Environment variable of that server with the arguments of :func:`shared_defs` (JSON list).
+SOURCE = "STEPS_ARE_DEFINED_BY"
 
 
 def build_defs(
@@ -121,7 +127,13 @@ def _asks_model(settings: Settings) -> bool:
     return not asked.isdisjoint({"model", "llm", "listwise"})
 
 
+@cache
+def shared_defs(overrides: str = "{}", config: str | None = None) -> dg.Definitions:
+    """Definitions of one process and its forks, built once; ``overrides`` are JSON."""
+    return build_defs(overrides=json.loads(overrides), config=Path(config) if config else None)
+
+
 @dg.definitions
 def defs() -> dg.Definitions:
     """Code location of `dagster dev`: settings from the file and the environment."""
-    return build_defs()
+    return shared_defs()

@@ -26,7 +26,7 @@ from dagster._core.executor.child_process_executor import ChildProcessCrashExcep
 from dagster._core.storage.tags import PARTITION_NAME_TAG
 
 from orchestration._interrupts import follow_parent, start_fork_server
-from orchestration.definitions import PRELOAD, build_defs
+from orchestration.definitions import PRELOAD, SOURCE, build_defs, shared_defs
 from orchestration.instance import end_dead_runs, open_instance
 from pipelines import errors
 from pipelines.config import Settings, load_settings
@@ -154,8 +154,8 @@ def run_jobs(
         planned = plan_runs(defs, jobs)
         source = None
         if workers:
-            start_fork_server(PRELOAD)
             source = (json.dumps(overrides, default=str), str(config) if config else None)
+            start_fork_server(PRELOAD, {SOURCE: json.dumps(source)})
         reports = [
             _run(defs, run, instance, folder, log_level, observe, source=source) for run in planned
         ]
@@ -280,11 +280,11 @@ def _run_in_workers(
 
 
 def worker_defs(overrides: str, config: str | None) -> dg.Definitions:
-    """Definitions as each worker process of a run builds them again; ``overrides`` are JSON."""
+    """Definitions in each worker process of a run; ``overrides`` are JSON."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         follow_parent(parent)
-    return build_defs(overrides=json.loads(overrides), config=Path(config) if config else None)
+    return shared_defs(overrides, config)
 
 
 @contextmanager

@@ -38,7 +38,9 @@ if TYPE_CHECKING:
 
 #: Probabilities that are put in order at once when a table is put together (count; those of one
 #: persona at least).
-_CHUNK = 2_621_440
+_CHUNK = 1_048_576
+#: Rows of a row group of a finished shard (count): those of some personas are read without the rest.
+_GROUP = 8_192
 #: Rows of a table that are read for their digests at once (count).
 _SLICE = 4_096
 #: Pairs before the share of failed ones is judged, as for single calls (count).
@@ -453,7 +455,7 @@ def _written(frames: Iterable[pl.DataFrame], path: Path) -> Iterator[pl.DataFram
                 table = frame.to_arrow()
                 with storage_errors(path):
                     writer = writer or pq.ParquetWriter(file, table.schema, compression="zstd")
-                    writer.write_table(table)
+                    writer.write_table(table, row_group_size=_GROUP)
                 yield frame
         finally:
             if writer is not None:

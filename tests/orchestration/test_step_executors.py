@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +13,27 @@ import pytest
 
 from orchestration.definitions import build_defs
 from orchestration.resources import MODEL_TAG
+
+FORKED_STEPS = """
+import json, multiprocessing, os, sys
+from orchestration._interrupts import start_fork_server
+from orchestration.definitions import PRELOAD, SOURCE, shared_defs
+
+def step(answers, source):
+    shared_defs(*source)
+    answers.put(shared_defs.cache_info().misses)
+
+if __name__ == "__main__":
+    own, other = json.loads(sys.argv[1])
+    start_fork_server(PRELOAD, {SOURCE: json.dumps(own)})
+    context = multiprocessing.get_context("forkserver")
+    answers = context.SimpleQueue()
+    for source in (own, own, other):
+        process = context.Process(target=step, args=(answers, source))
+        process.start()
+        process.join()
+    print(json.dumps([answers.get() for _ in range(3)] + [SOURCE in os.environ]))
+"""
 
 
 def job(home: Path, **settings: Any) -> dg.JobDefinition:
@@ -40,3 +64,19 @@ def test_steps_that_load_a_model_run_one_at_a_time(tmp_path: Path, rater: str, l
         *("movies_personas", "movies_item_embeddings", "movies_persona_embeddings"),
         "movies_preference_scores",
     }
+
+
+@pytest.mark.slow
+def test_forked_steps_inherit_the_definitions_of_their_settings(tmp_path: Path) -> None:
+    script = tmp_path / "steps.py"
+    script.write_text(FORKED_STEPS, encoding="utf-8")
+    homes = [[json.dumps({"runtime": {"home": str(tmp_path / name)}}), None] for name in "ab"]
+    done = subprocess.run(
+        [sys.executable, str(script), json.dumps(homes)],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=600,
+    )
+    # The server built its own once; other settings are built by the step.
+    assert json.loads(done.stdout) == [1, 1, 2, False]

@@ -1,0 +1,17 @@
+"""Definitions, built when the server that steps are forked from imports this module.
+
+Without the environment variable ``SOURCE``, settings are those of file and environment.
+"""
+
+import json
+import os
+from contextlib import suppress
+
+from orchestration.definitions import SOURCE, shared_defs
+
+__all__: list[str] = []
+
+# On a fault each step builds them itself, and reports it.
+with suppress(Exception):
+    made = shared_defs(*json.loads(os.environ.get(SOURCE, "[]")))
+    made.get_repository_def().get_job("__ASSET_JOB")
