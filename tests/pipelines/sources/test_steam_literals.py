@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import io
+import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +46,46 @@ def test_what_repr_writes_means_the_same_in_json(records: list[dict[str, Any]]) 
 def test_json_stays_what_it_is(records: list[dict[str, Any]]) -> None:
     block = b"\n".join(map(orjson.dumps, records))
     assert [orjson.loads(line) for line in as_json(block).split(b"\n")] == records
+
+
+#: Bytes that move the ends of strings or lines, that are rare, or that UTF-8 does not have.
+ADDED = [
+    *rb"""'~"~\~\'~\"~u'~\x41~\101~\N{DASH}~\u00e~,~ ~#~""".split(b"~"),
+    *[b"\n", b"\\\n", b"\x00", b"\xc3", b"\xfb", b"\xfc", b"\xfd", b"\xfe", b"\xff"],
+]
+EDITS = st.lists(
+    st.tuples(st.integers(0, 10_000), st.integers(0, 2), st.sampled_from(ADDED)), max_size=4
+)
+#: Spellings that only one of Python and JSON has, or only Python 2.
+MIXED = re.compile(rb"nan|NaN|[0-9]L|true|false|null|\\/")
+
+
+def read(parse: Callable[[Any], Any], line: bytes) -> tuple[Any, ...]:
+    """The value in a tuple, or nothing if the line has none that JSON can have."""
+    try:
+        value = parse(line.decode())
+        return (orjson.loads(orjson.dumps(value)),)
+    except (ValueError, SyntaxError, TypeError, MemoryError):
+        return ()
+
+
+@pytest.mark.filterwarnings("ignore:invalid escape sequence")
+@given(st.lists(st.tuples(st.dictionaries(TEXT, VALUE, max_size=4), EDITS), min_size=1, max_size=4))
+def test_edited_lines_mean_what_python_reads_or_nothing(
+    records: list[tuple[dict[str, Any], list[tuple[int, int, bytes]]]],
+) -> None:
+    lines = []
+    for record, edits in records:
+        line = repr(record).encode()
+        for place, removed, added in edits:
+            at = place % (len(line) + 1)
+            line = line[:at] + added + line[at + removed :]
+        lines += line.split(b"\n")
+    for line, made in zip(lines, as_json(b"\n".join(lines)).split(b"\n"), strict=True):
+        found = read(orjson.loads, made)
+        assert found == read(orjson.loads, as_json(line))
+        if not MIXED.search(line):
+            assert found in ((), read(ast.literal_eval, line.strip(b" \t")))
 
 
 @pytest.mark.parametrize(
