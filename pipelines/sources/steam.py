@@ -25,7 +25,6 @@ from pipelines.sources.formats.lines import ahead
 from pipelines.sources.formats.literals import LiteralReader, as_json
 
 if TYPE_CHECKING:
-    import duckdb
     import polars as pl
 
 __all__ = ["SteamSource", "as_json"]
@@ -209,6 +208,17 @@ class _List:
     #: Columns with another type than text.
     typed: Callable[[], list[pl.Expr]]
 
+    def columns(self) -> list[pl.Expr]:
+        """The columns as text; a JSON null is null."""
+        import polars as pl
+
+        return [
+            (
+                pl.when(pl.col(key) != "null").then(pl.col(key)) if kind == "JSON" else pl.col(key)
+            ).alias(name)
+            for key, (kind, name) in self.fields.items()
+        ]
+
 
 def _reason(*faults: tuple[str, pl.Expr]) -> pl.Expr:
     """The first fault of an entry; what is not there is one."""
@@ -294,60 +304,35 @@ class _Entries:
     """The entries of all users' lists."""
 
     def __init__(self, entries: _List, file: SteamFile, work: Workspace) -> None:
+        types = {key: kind for key, (kind, _) in entries.fields.items()}
         fields = (
             JsonField("user_id", "user_id", "text", "bad_id", required=True),
-            JsonField(entries.key, "entries", "json", "wrong_type", required=True),
+            JsonField(entries.key, "entries", "records", required=True, entry=types),
         )
         self.reader = _literal_reader(file, fields, work)
         self.entries = 0
         self._list = entries
         self._work = work
-        # `?` would need the structure as a parameter of every call; it is declared in code.
-        structure = ", ".join(f'"{key}": "{kind}"' for key, (kind, _) in entries.fields.items())
-        columns = ", ".join(
-            f"""cast(nullif(entry."{k}", 'null') as varchar) as "{n}\""""
-            for k, (_, n) in entries.fields.items()
-        )
-        self._query = f"""
-            with lists as (
-                select line, user_id, from_json(entries, '[{{{structure}}}]') as made from block
-            ),
-            entries as (
-                select
-                    line, user_id, unnest(made) as entry, generate_subscripts(made, 1) as position
-                from lists
-            )
-            select line, position, user_id, {columns}
-            from entries
-        """  # noqa: S608
 
     def batches(self) -> Iterator[pl.DataFrame]:
         """Frames with the contract's columns."""
-        import duckdb
-
-        config: dict[str, str | bool | int | float | list[str]] = {"memory_limit": "1GiB"}
-        if self._work.settings.runtime.threads:
-            config["threads"] = self._work.settings.runtime.threads
-        with duckdb.connect(config=config) as connection:
-            taken = (self._taken(connection, batch.frame) for batch in self.reader)
-            yield from in_batches(taken, _BATCH)
+        yield from in_batches((self._taken(batch.frame) for batch in self.reader), _BATCH)
         self.reader.close()
 
-    def _taken(self, connection: duckdb.DuckDBPyConnection, users: pl.DataFrame) -> pl.DataFrame:
+    def _taken(self, users: pl.DataFrame) -> pl.DataFrame:
         """The sound entries of some users."""
         import polars as pl
 
-        wrong = users.select(
-            "line",
-            reason=pl.when(~pl.col("user_id").str.contains(_USER))
-            .then(pl.lit("bad_id"))
-            .when(~pl.col("entries").str.starts_with("["))
-            .then(pl.lit("wrong_type")),
+        known = users["user_id"].str.contains(_USER)
+        self.reader.reject(users.filter(~known).with_columns(reason=pl.lit("bad_id")))
+        count = pl.col("entries").list.len()
+        found = (
+            users.filter(known & (users["entries"].list.len() > 0))
+            .with_columns(position=pl.int_ranges(1, count + 1))
+            .explode("entries", "position")
+            .unnest("entries")
+            .select("line", "position", "user_id", *self._list.columns())
         )
-        self.reader.reject(wrong.drop_nulls("reason"))
-        connection.register("block", users.filter(wrong["reason"].is_null()).to_arrow())
-        found = pl.from_arrow(connection.execute(self._query).to_arrow_table())
-        assert isinstance(found, pl.DataFrame)
         self.entries += found.height
         reason = found.select(reason=self._list.faults())["reason"]
         if reason.null_count() < len(reason):
@@ -397,7 +382,7 @@ class SteamSource(Source):
 
     name: ClassVar[str] = "steam"
     expected: ClassVar[str] = EXPECTED
-    code_version: ClassVar[str] = "steam-1"
+    code_version: ClassVar[str] = "steam-2"
     datasets: ClassVar[tuple[str, ...]] = (
         "raw.steam_games",
         "raw.steam_reviews",

@@ -11,7 +11,7 @@ but for rejected lines.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -42,15 +42,16 @@ __all__ = ["JsonBatch", "JsonField", "JsonLinesReader"]
 #: The column that numbers combinations of JSON types.
 SHAPE = "_shape"
 
-Kind = Literal["text", "number", "integer", "boolean", "texts", "json"]
+Kind = Literal["text", "number", "integer", "boolean", "texts", "records", "json"]
 
 #: DuckDB's name of the column's type, and the JSON types that a field may have.
-_KINDS: dict[str, tuple[str, tuple[str, ...]]] = {
+_KINDS: dict[str, tuple[str | list[str], tuple[str, ...]]] = {
     "text": ("VARCHAR", ("VARCHAR",)),
     "number": ("DOUBLE", ("DOUBLE", "UBIGINT", "BIGINT", "HUGEINT", "UHUGEINT")),
     "integer": ("BIGINT", ("UBIGINT", "BIGINT")),
     "boolean": ("BOOLEAN", ("BOOLEAN",)),
-    "texts": ("VARCHAR[]", ("ARRAY",)),
+    "texts": (["VARCHAR"], ("ARRAY",)),
+    "records": ([], ("ARRAY",)),
     "json": ("JSON", ()),
 }
 
@@ -64,13 +65,15 @@ class JsonField:
     #: The column.
     name: str
     #: ``text``, ``number`` (float64), ``integer`` (int64), ``boolean``, ``texts`` (list of text; an
-    #: absent one is empty, a single text a list of one), or ``json``: the value as JSON text,
-    #: whatever it is.
+    #: absent one is empty, a single text a list of one), ``records`` (list of structs; null for an
+    #: entry that is no object), or ``json``: the value as JSON text, whatever it is.
     kind: Kind = "text"
     #: Reason code of a row whose field has another type (or, if required, is absent).
     reason: str = "wrong_type"
     #: Whether a record without it, or with null, is rejected.
     required: bool = False
+    #: Keys of each of the ``records``, with DuckDB's types; a value of another type is null.
+    entry: Mapping[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,8 +121,8 @@ def _types(fields: Sequence[JsonField], record: str) -> str:
 
 def shape_query(fields: Sequence[JsonField]) -> str:
     """Each line of ``block`` with its values and a number for the types of its fields."""
-    structure = orjson.dumps({f.key: _KINDS[f.kind][0] for f in fields}).decode()
-    structure = structure.replace('"VARCHAR[]"', '["VARCHAR"]')
+    types = {f.key: [f.entry] if f.kind == "records" else _KINDS[f.kind][0] for f in fields}
+    structure = orjson.dumps(types).decode()
     columns = []
     for field in fields:
         value = f"got[{_text(field.key)}]"
