@@ -191,7 +191,7 @@ def _nothing() -> pl.Expr:
 _USER = "^[^\\s/]{1,128}$"
 _MINUTES = "^[0-9]{1,15}$"
 #: Rows handed on at a time (count).
-_BATCH = 65_536
+_BATCH = 131_072
 
 
 @dataclass(frozen=True, slots=True)

@@ -162,8 +162,10 @@ def _text(value: str) -> str:
 
 
 _BLOCK = 8 << 20
-#: Lines that one DuckDB thread takes at a time.
+#: Lines that one DuckDB thread takes at a time, at most; fewer if a block has few, since threads
+#: without work spin (on two cores, long lines took twice the CPU time in a single piece).
 _PIECE = 4096
+_PIECES = 8
 _BOM = b"\xef\xbb\xbf"
 _ARRAY = re.compile(rb"\s*\[")
 #: The column of line numbers, which is not the record's.
@@ -382,7 +384,8 @@ def _asked(connection: duckdb.DuckDBPyConnection, query: str, table: pyarrow.Tab
     import pyarrow as pa
 
     # DuckDB gives each thread whole record batches.
-    pieces = pa.Table.from_batches(table.to_batches(max_chunksize=_PIECE), table.schema)
+    size = min(_PIECE, table.num_rows // _PIECES + 1)
+    pieces = pa.Table.from_batches(table.to_batches(max_chunksize=size), table.schema)
     connection.register("block", pieces)
     frame = pl.from_arrow(connection.execute(query).to_arrow_table())
     assert isinstance(frame, pl.DataFrame)
