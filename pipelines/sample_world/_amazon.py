@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from pipelines.config import SampleSettings
-from pipelines.sample_world._text import Dice, NameBook, Story, overview, table, title, town_name
+from pipelines.sample_world._text import Dice, NameBook, Story, table, town_name
 from pipelines.sample_world._world import ROWS_PER_FAULT, SourceFiles, within
 
 _TABLES = table("tables")
@@ -75,7 +75,7 @@ def draw_books(seed: int, count: int) -> Iterator[Ware]:
     while (number := len(taken)) < count:
         tone = dice.pick(tones)
         story = Story.draw(dice, tone, (), people)
-        name = title(story, dice)
+        name = story.title(dice)
         writer = authors.person(dice.skewed(max(10, count // 3), 1.3)).name
         if (name, writer) in taken:
             continue
@@ -83,7 +83,7 @@ def draw_books(seed: int, count: int) -> Iterator[Ware]:
         kindle = dice.chance(1 / 3)
         paths = _TABLES["book_shelves"][tone]
         path = paths[min(int(dice.exponential(0.7)), len(paths) - 1)].split(" > ")
-        text = overview(story, dice)
+        text = story.overview(dice)
         root = ("Kindle Store", "Kindle eBooks") if kindle else ("Books",)
         yield Ware(
             # ISBNs of books printed before 2007 are their ASINs.

@@ -9,34 +9,20 @@ from datetime import date, timedelta
 from functools import cache
 from typing import Any, NamedTuple
 
-from pipelines.sample_world._text import (
-    Dice,
-    NameBook,
-    Person,
-    Story,
-    article_last,
-    lexicon,
-    overview,
-    table,
-    title,
-)
+from pipelines.sample_world._text import Dice, NameBook, Person, Story, article_last, lexicon, table
+from pipelines.sample_world._text import record as record_of
 
 _TABLES = table("tables")
 #: MovieLens' genres in its (alphabetical) order.
 GENRES: tuple[str, ...] = tuple(_TABLES["genres"])
 #: MovieLens' placeholder for an empty list.
 NO_GENRES = "(no genres listed)"
-#: Genres that set the tone of a film, and their cumulative weights.
-_LEADS = tuple(_TABLES["lead_shares"])
-_LEAD_WEIGHTS = tuple(itertools.accumulate(_TABLES["lead_shares"].values()))
-_FOREIGN_LEADS = frozenset(_TABLES["foreign_leads"])
+#: Genres that set the tone of a film, with cumulative weights.
+_LEADS = dict(
+    zip(_TABLES["lead_shares"], itertools.accumulate(_TABLES["lead_shares"].values()), strict=True)
+)
 #: No film is younger, so that users who are active in the year after can have seen all.
 _FIRST_YEAR, LAST_YEAR = 1925, 2023
-#: French before the rest and Japanese next, as in ml-latest-small; cumulative.
-_LANGUAGES, _LANGUAGE_WEIGHTS = ("fr", "es", "it", "de", "ja"), (0.38, 0.55, 0.69, 0.79, 1.0)
-#: Cumulative share of films with up to one, two, … genres (ml-latest-small has 29, 33, 24,
-#: 10 and 4 %; a companion drawn twice counts once, hence the shift to more).
-_GENRE_COUNTS = (0.24, 0.52, 0.79, 0.94, 1.0)
 _REMAKE_EVERY = 150
 
 
@@ -47,6 +33,7 @@ class Collection(NamedTuple):
     name: str
 
 
+Genres = tuple[str, ...]
 #: An actor and their character; a member of the crew, their job and department.
 Role = tuple[Person, str]
 Credit = tuple[Person, str, str]
@@ -63,20 +50,20 @@ class Film:
 
     title: str
     year: int
-    genres: tuple[str, ...]
+    genres: Genres
     story: Story
+    part: int
     overview: str
-    part: int = 1
+    cast: tuple[Role, ...]
+    crew: tuple[Credit, ...]
+    release_date: str
+    runtime: int | None
+    keywords: tuple[int, ...]
+    original_title: str
+    listed_original: str = ""
+    language: str = "en"
     collection: Collection | None = None
     remake: bool = False
-    language: str = "en"
-    original_title: str = ""
-    listed_original: str = ""
-    cast: tuple[Role, ...] = ()
-    crew: tuple[Credit, ...] = ()
-    keywords: tuple[int, ...] = ()
-    release_date: str = ""
-    runtime: int | None = None
     movie_id: int = 0
     imdb_id: str = ""
     tmdb_id: int | None = None
@@ -100,35 +87,6 @@ class Film:
         return [person for person, job, _ in self.crew if job == "Director"]
 
 
-class People:
-    """Actors and film makers, most of them at home in one genre, a few of them everywhere."""
-
-    def __init__(self, seed: int, films: int) -> None:
-        self._book = NameBook(seed, "people")
-        actors, directors = 80 + int(films * 1.1), 24 + int(films * 0.45)
-        #: Number of the first person of a kind, and how many there are.
-        self._pools = {
-            "actor": (0, actors),
-            "director": (actors, directors),
-            "crew": (actors + directors, 30 + films),
-        }
-
-    def draw(self, dice: Dice, kind: str, lead: str, female: bool | None = None) -> Person:
-        """Draw a person of a kind, probably at home in the genre ``lead``."""
-        start, size = self._pools[kind]
-        fame = 1.2  # how unequally work is shared out (1: equally)
-        for _ in range(6):
-            if dice.chance(0.65):
-                rank = dice.skewed(max(1, size // len(_LEADS)), fame)
-                n = min(rank * len(_LEADS) + _LEADS.index(lead), size - 1)
-            else:
-                n = dice.skewed(size, fame)
-            person = self._book.person(start + n)
-            if female is None or person.female == female:
-                break
-        return person
-
-
 @cache
 def keyword_numbers() -> Mapping[str, int]:
     """The number (from 0) of every keyword of the lexicon."""
@@ -142,21 +100,17 @@ def foreign_title(dice: Dice, name: str) -> tuple[str, str, str, str]:
     Returns the language, the title in English and in the original, and the original as listed.
     """
     words = table("foreign")
-    language = _LANGUAGES[dice.weighted(_LANGUAGE_WEIGHTS)]
+    language = dice.weighted(words["languages"])
     if language != "ja" and dice.chance(0.35):
         named = dice.pick(words["named"])
         english, original = named["en"].format(name=name), named[language].format(name=name)
-        return language, english, original, article_last(original, words["articles"])
-    first, second = dice.sample(list(words["nouns"].values()), 2)
-    english = f"The {first['en']} of the {second['en']}"
-    if language == "ja":
-        original = f"{second['ja'][0]}の{first['ja'][0]}"
-        return language, english, original, f"{second['ja'][1].capitalize()} no {first['ja'][1]}"
-    noun, article, _ = first[language]
-    # Spanish and Italian titles capitalise only their first word.
-    capital = language in ("fr", "de") or (language == "it" and article == "L'")
-    gap = "" if article.endswith("'") else " "
-    original = f"{article}{gap}{noun if capital else noun.lower()} {second[language][2]}"
+    else:
+        first, second = dice.sample(list(words["nouns"].values()), 2)
+        english = f"The {first['en']} of the {second['en']}"
+        if language == "ja":
+            (thing, read), (owner, owner_read) = first["ja"], second["ja"]
+            return language, english, f"{owner}の{thing}", f"{owner_read.capitalize()} no {read}"
+        original = f"{first[language][0]} {second[language][1]}"
     return language, english, original, article_last(original, words["articles"])
 
 
@@ -169,29 +123,20 @@ def tmdb_record(
     known = not dice.chance(0.35)
     budget = round(10 ** (6.2 + 1.4 * dice.roll()) * (0.4 + min(fame, 8.0)), -5) if known else 0
     revenue = budget * (0.2 + dice.exponential(1.8)) * (1 + 0.4 * quality) if known else 0
-    collection = film.collection and {
-        **film.collection._asdict(), "poster_path": None, "backdrop_path": None,
-    }  # fmt: skip
-    return {
-        "adult": False,
-        "belongs_to_collection": collection,
-        "budget": int(budget),
-        "genres": [{"id": number, "name": name} for number, name in genres.items()],
-        "id": film.tmdb_id,
-        "imdb_id": f"tt{film.imdb_id}",
-        "original_language": film.language,
-        "original_title": film.original_title,
-        "overview": film.overview,
-        "popularity": round(0.6 + 9.0 * fame * (0.6 + 0.8 * dice.roll()), 3),
-        "poster_path": None if dice.chance(0.25) else f"/sample-{film.tmdb_id}.jpg",
-        "release_date": film.release_date,
-        "revenue": max(0, int(revenue)),
-        "runtime": film.runtime,
-        "status": "Released",
-        "title": film.title,
-        "vote_average": round(min(9.6, max(1.5, 6.3 + 1.5 * quality + 0.5 * dice.roll())), 3),
-        "vote_count": int(3 + 400 * fame * (0.5 + dice.roll())),
-        "credits": {
+    posters = {"poster_path": None, "backdrop_path": None}
+    return record_of(
+        "tmdb",
+        film,
+        belongs_to_collection=film.collection and film.collection._asdict() | posters,
+        budget=int(budget),
+        genres=[{"id": number, "name": name} for number, name in genres.items()],
+        imdb_id=f"tt{film.imdb_id}",
+        popularity=round(0.6 + 9.0 * fame * (0.6 + 0.8 * dice.roll()), 3),
+        poster_path=None if dice.chance(0.25) else f"/sample-{film.tmdb_id}.jpg",
+        revenue=max(0, int(revenue)),
+        vote_average=round(min(9.6, max(1.5, 6.3 + 1.5 * quality + 0.5 * dice.roll())), 3),
+        vote_count=int(3 + 400 * fame * (0.5 + dice.roll())),
+        credits={
             "cast": [
                 {"id": actor.id, "name": actor.name, "character": character, "order": order}
                 for order, (actor, character) in enumerate(film.cast)
@@ -201,10 +146,8 @@ def tmdb_record(
                 for who, job, department in film.crew
             ],
         },
-        "keywords": {
-            "keywords": [{"id": 1_000 + 7 * k, "name": keywords[k]} for k in film.keywords]
-        },
-    }
+        keywords={"keywords": [{"id": 1_000 + 7 * k, "name": keywords[k]} for k in film.keywords]},
+    )
 
 
 def draw_films(
@@ -223,26 +166,21 @@ def draw_films(
         if len(films) >= next_report:
             progress(len(films))
             next_report += 500
-    _number(films, Dice(seed, "ids"))
-    films.sort(key=lambda f: f.movie_id)
-    return films
-
-
-def _number(films: Sequence[Film], dice: Dice) -> None:
-    """MovieLens, IMDb and TMDB ids: older films have the lower MovieLens ids, by and large."""
+    # Older films have the lower MovieLens ids, by and large.
+    dice, movie_id = Dice(seed, "ids"), 0
     age = [film.year + 12 * dice.roll() for film in films]
-    tmdb = dice.sample(range(len(films)), len(films))
-    movie_id = 0
-    for position, i in enumerate(sorted(range(len(films)), key=age.__getitem__)):
-        movie_id += 1 + dice.below(3)
+    tmdb = dice.sample(range(count), count)
+    by_age = sorted(range(count), key=age.__getitem__)
+    for position, i in enumerate(by_age):
         film = films[i]
-        film.movie_id = movie_id
+        film.movie_id = movie_id = movie_id + 1 + dice.below(3)
         film.imdb_id = f"{10_000 + position * 9 + dice.below(9):07d}"
         # Some films aren't linked to TMDB; of those that are, some have no record there.
         linked, recorded = not dice.chance(0.015), not dice.chance(0.025)
         film.tmdb_id = 100 + tmdb[i] * 4 + dice.below(4) if linked else None
         film.has_record = linked and recorded
         film.genres_listed = not dice.chance(0.006)
+    return [films[i] for i in by_age]
 
 
 class _Maker:
@@ -251,7 +189,14 @@ class _Maker:
     def __init__(self, seed: int, count: int) -> None:
         self._dice = Dice(seed, "films")
         self._characters = NameBook(seed, "characters")
-        self._people = People(seed, count)
+        self._people = NameBook(seed, "people")
+        actors, directors = 80 + int(count * 1.1), 24 + int(count * 0.45)
+        #: Number of the first person of a kind, and how many there are.
+        self._pools = {
+            "actor": (0, actors),
+            "director": (actors, directors),
+            "crew": (actors + directors, 30 + count),
+        }
         self._taken: set[str] = set()
         self._collections = 0
 
@@ -272,7 +217,7 @@ class _Maker:
     def series(self, room: int) -> list[Film]:
         """A film, or the films of a series, at most ``room`` of them."""
         dice = self._dice
-        lead = _LEADS[dice.weighted(_LEAD_WEIGHTS)]
+        lead = dice.weighted(_LEADS)
         genres = self._genres(lead)
         flavours = [g for g in genres if g not in (lead, "IMAX")]
         story = Story.draw(dice, lead, flavours, self._characters)
@@ -280,7 +225,7 @@ class _Maker:
         if lead not in ("Documentary", "Film-Noir") and dice.chance(0.065):
             parts = min(room, 2 + min(3, int(dice.exponential(0.9))))
         year = self._year(lead, parts)
-        if parts == 1 and lead in _FOREIGN_LEADS and dice.chance(0.2):
+        if parts == 1 and lead in _TABLES["foreign_leads"] and dice.chance(0.2):
             language, english, original, listed = foreign_title(dice, story.hero.name)
             if english not in self._taken:
                 self._taken.add(english)
@@ -289,24 +234,24 @@ class _Maker:
                 film.listed_original = listed
                 return [film]
         films = [self._film(story, genres, self._title(story), year)]
-        if parts > 1:
-            self._collections += 1
-            name, style = films[0].title, dice.below(3)
-            for part in range(2, parts + 1):
-                year += dice.between(1, 4)
-                text = f"{name} {('II', 'III', 'IV', 'V')[part - 2] if style == 0 else part}"
-                if style == 2:
-                    text = f"{text}: {dice.pick(lexicon()['title']['subtitles'])}"
-                self._taken.add(text)
-                films.append(self._film(story, genres, text, year, films[0], part))
-            for film in films:
-                film.collection = Collection(1_000 + 3 * self._collections, f"{name} Collection")
+        if parts == 1:
+            return films
+        self._collections += 1
+        name, style = films[0].title, dice.below(3)
+        for part in range(2, parts + 1):
+            year += dice.between(1, 4)
+            text = f"{name} {('II', 'III', 'IV', 'V')[part - 2] if style == 0 else part}"
+            if style == 2:
+                text = f"{text}: {dice.pick(lexicon()['title']['subtitles'])}"
+            self._taken.add(text)
+            films.append(self._film(story, genres, text, year, films))
+        for film in films:
+            film.collection = Collection(1_000 + 3 * self._collections, f"{name} Collection")
         return films
 
-    def _genres(self, lead: str) -> tuple[str, ...]:
-        companions = _TABLES["companions"][lead]
-        genres = {lead}
-        for _ in range(self._dice.weighted(_GENRE_COUNTS)):
+    def _genres(self, lead: str) -> Genres:
+        companions, genres = _TABLES["companions"][lead], {lead}
+        for _ in range(self._dice.weighted(_TABLES["companion_counts"])):
             genres.add(companions[min(int(self._dice.exponential(2.0)), len(companions) - 1)])
         return tuple(sorted(genres))
 
@@ -317,6 +262,22 @@ class _Maker:
         age += 20 if lead == "Western" else 0
         latest = LAST_YEAR - 4 * (parts - 1)  # room for the sequels
         return max(_FIRST_YEAR, min(latest, LAST_YEAR - int(age)))
+
+    def _person(self, kind: str, lead: str, female: bool | None = None) -> Person:
+        """Draw an actor or film maker, most likely one at home in the genre ``lead``."""
+        dice, leads = self._dice, list(_LEADS)
+        start, size = self._pools[kind]
+        fame = 1.2  # how unequally work is shared out (1: equally)
+        for _ in range(6):
+            if dice.chance(0.65):
+                rank = dice.skewed(max(1, size // len(leads)), fame)
+                n = min(rank * len(leads) + leads.index(lead), size - 1)
+            else:
+                n = dice.skewed(size, fame)
+            person = self._people.person(start + n)
+            if female is None or person.female == female:
+                break
+        return person
 
     def _new(self, draw: Callable[[int], str]) -> str:
         """The first text that no film has yet; ``draw`` gets the number of the attempt."""
@@ -329,7 +290,7 @@ class _Maker:
 
     def _title(self, story: Story) -> str:
         def draw(attempt: int) -> str:
-            text = title(story, self._dice)
+            text = story.title(self._dice)
             if attempt >= 10:  # this town's and hero's titles are taken: lengthen
                 extra = self._characters.person(self._dice.below(1_000_000)).last
                 text = f"{text}, or the {extra} Affair"
@@ -338,84 +299,69 @@ class _Maker:
         return self._new(draw)
 
     def _film(
-        self,
-        story: Story,
-        genres: tuple[str, ...],
-        name: str,
-        year: int,
-        first: Film | None = None,
-        part: int = 1,
+        self, story: Story, genres: Genres, title: str, year: int, before: Sequence[Film] = ()
     ) -> Film:
-        """A film with people, keywords and gaps; ``first`` is the first film of its series."""
-        dice = self._dice
-        film = Film(
-            name,
+        """A film with people, keywords and gaps; ``before`` are the earlier ones of its series."""
+        dice, part = self._dice, len(before) + 1
+        overview = self._new(lambda _: story.overview(dice, part))
+        cast, crew = self._cast(story, before), self._crew(story, before)
+        keywords = self._keywords(story, before)
+        released = date(year, 1, 1) + timedelta(days=dice.below(365))
+        runtime = max(62, min(210, int(88 + dice.exponential(12) + dice.exponential(12))))
+        return Film(
+            title,
             year,
             genres,
             story,
-            self._new(lambda _: overview(story, dice, part)),
             part,
-            original_title=name,
-            cast=self._cast(story, first),
-            crew=self._crew(story, first),
-            keywords=self._keywords(story, first),
-            release_date=(date(year, 1, 1) + timedelta(days=dice.below(365))).isoformat(),
-            runtime=max(62, min(210, int(88 + dice.exponential(12) + dice.exponential(12)))),
+            overview="" if dice.chance(0.04) else overview,
+            cast=() if dice.chance(0.04) else cast,
+            crew=tuple(c for c in crew if c[1] != "Director") if dice.chance(0.04) else crew,
+            release_date="" if dice.chance(0.04) else released.isoformat(),
+            runtime=(None if dice.chance(0.7) else 0) if dice.chance(0.05) else runtime,
+            keywords=() if dice.chance(0.06) else keywords,
+            original_title=title,
         )
-        if dice.chance(0.04):
-            film.overview = ""
-        if dice.chance(0.04):
-            film.cast = ()
-        if dice.chance(0.04):
-            film.crew = tuple(c for c in film.crew if c[1] != "Director")
-        if dice.chance(0.04):
-            film.release_date = ""
-        if dice.chance(0.05):
-            film.runtime = None if dice.chance(0.7) else 0
-        if dice.chance(0.06):
-            film.keywords = ()
-        return film
 
-    def _cast(self, story: Story, first: Film | None) -> tuple[Role, ...]:
+    def _cast(self, story: Story, before: Sequence[Film]) -> tuple[Role, ...]:
         dice, lead = self._dice, story.genre
         if lead == "Documentary":
             return ((story.hero, "Self"), (story.ally, "Self"))
         roles: dict[int, Role] = {}
         # The leads of a series come back; now and then one of them is recast.
-        before = first.cast if first is not None else ()
+        known = before[0].cast if before else ()
         for position, character in enumerate((story.hero, story.ally, story.foe)):
-            actor = self._people.draw(dice, "actor", lead, character.female)
-            if position < len(before) and (position == 0 or dice.chance(0.8)):
-                actor = before[position][0]
+            actor = self._person("actor", lead, character.female)
+            if position < len(known) and (position == 0 or dice.chance(0.8)):
+                actor = known[position][0]
             roles.setdefault(actor.id, (actor, character.name))
-        minor = lexicon()["cast"]["minor"]
         for _ in range(dice.between(1, 9)):
-            actor = self._people.draw(dice, "actor", lead)
+            actor = self._person("actor", lead)
             if actor.id not in roles:
                 name = self._characters.person(dice.below(60_000))
-                who = f"{dice.pick(minor)} {name.last}" if dice.chance(0.5) else name.first
-                roles[actor.id] = (actor, who)
+                minor = dice.chance(0.5) and dice.pick(lexicon()["cast"]["minor"])
+                roles[actor.id] = (actor, f"{minor} {name.last}" if minor else name.first)
         return tuple(roles.values())
 
-    def _crew(self, story: Story, first: Film | None) -> tuple[Credit, ...]:
+    def _crew(self, story: Story, before: Sequence[Film]) -> tuple[Credit, ...]:
         dice, lead = self._dice, story.genre
-        directors: list[Person] = first.directors if first is not None else []
+        directors = before[0].directors if before else []
         if not directors or dice.chance(0.2):
-            directors = [self._people.draw(dice, "director", lead)]
+            directors = [self._person("director", lead)]
             if dice.chance(0.05):
-                other = self._people.draw(dice, "director", lead)
+                other = self._person("director", lead)
                 directors += [other] if other.id != directors[0].id else []
         crew = [(d, "Director", "Directing") for d in directors]
         for job, department in _TABLES["crew"].items():
             if dice.chance(0.7):
-                crew.append((self._people.draw(dice, "crew", lead), job, department))
+                crew.append((self._person("crew", lead), job, department))
         # TMDB lists crew by department: directors aren't always first.
         return tuple(crew[::-1] if dice.chance(0.3) else crew)
 
-    def _keywords(self, story: Story, first: Film | None) -> tuple[int, ...]:
+    def _keywords(self, story: Story, before: Sequence[Film]) -> tuple[int, ...]:
         dice, words, numbers = self._dice, lexicon()["genres"], keyword_numbers()
         chosen = dice.sample(words[story.genre]["keywords"], dice.between(2, 5))
         for flavour in story.flavours[:2]:
             chosen += dice.sample(words[flavour]["keywords"], dice.between(0, 2))
-        again = first.keywords[:2] if first is not None else ()
+        again = before[0].keywords[:2] if before else ()
         return tuple(dict.fromkeys([*again, *(numbers[k] for k in chosen)]))

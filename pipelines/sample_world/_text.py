@@ -13,7 +13,7 @@ import re
 from bisect import bisect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from importlib import resources
 from typing import Any, NamedTuple, TypeVar
 
@@ -23,11 +23,7 @@ T = TypeVar("T")
 
 
 def stream_seed(seed: int, *parts: int | str) -> int:
-    """Derive the 64-bit seed of a named stream of choices.
-
-    >>> stream_seed(1, "films") != stream_seed(1, "users") != stream_seed(2, "users")
-    True
-    """
+    """Derive the 64-bit seed of a named stream of choices."""
     text = "/".join(str(p) for p in (seed, *parts))
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
 
@@ -57,9 +53,10 @@ class Dice:
         """Draw one of the options, all equally likely."""
         return options[self.below(len(options))]
 
-    def weighted(self, cumulative: Sequence[float]) -> int:
-        """Draw an index by cumulative weights (ascending; the last entry is the total)."""
-        return bisect(cumulative, self.roll() * cumulative[-1], 0, len(cumulative) - 1)
+    def weighted(self, cumulative: Mapping[T, float]) -> T:
+        """Draw a key by cumulative weights (ascending; the last is the total)."""
+        keys, weights = list(cumulative), list(cumulative.values())
+        return keys[bisect(weights, self.roll() * weights[-1], 0, len(weights) - 1)]
 
     def sample(self, options: Sequence[T], n: int) -> list[T]:
         """Draw up to ``n`` different options, in random order."""
@@ -86,15 +83,15 @@ def table(name: str) -> Any:
     return yaml.safe_load(path.read_text("utf-8"))
 
 
-def lexicon() -> Mapping[str, Any]:
-    """The vocabulary of stories and titles."""
-    words: Mapping[str, Any] = table("lexicon")
-    return words
+def record(kind: str, source: object, **values: Any) -> dict[str, Any]:
+    """Build a record with the constants and attributes (``.name``) of its table, and ``values``."""
+    fields = table("tables")["records"][kind].items()
+    return {k: getattr(source, v[1:]) if str(v)[:1] == "." else v for k, v in fields} | values
 
 
-_NAMES: dict[str, list[str]] = {
-    kind: text.split() for kind, text in table("tables")["names"].items()
-}
+#: The vocabulary of stories and titles.
+lexicon = partial(table, "lexicon")
+_NAMES = {kind: text.split() for kind, text in table("tables")["names"].items()}
 #: Coprime to the number of combinations, so that stepping by it visits each once.
 _STRIDE = 1_000_003
 
@@ -156,18 +153,11 @@ class Story:
     def draw(cls, dice: Dice, genre: str, flavours: Sequence[str], people: NameBook) -> Story:
         """Draw a new story."""
         hero, ally, foe = (people.person(dice.below(60_000)) for _ in range(3))
-        they, them, their = ("she", "her", "her") if hero.female else ("he", "him", "his")
-        slots = {
-            # A talking teapot has no surname.
-            "name": hero.first if genre == "Animation" else hero.name,
-            "first": hero.first,
-            "last": hero.last,
-            "they": they,
-            "them": them,
-            "their": their,
-            "town": town_name(dice),
-            "ally_first": ally.first,
-        }
+        # A talking teapot has no surname.
+        name = hero.first if genre == "Animation" else hero.name
+        slots = {"name": name, "first": hero.first, "last": hero.last}
+        slots |= lexicon()["pronouns"]["female" if hero.female else "male"]
+        slots |= {"town": town_name(dice), "ally_first": ally.first}
         for slot, person in (("ally", ally), ("foe", foe)):
             who = dice.pick(lexicon()["cast"]["allies" if slot == "ally" else "foes"])
             slots[slot] = who if who.startswith("the ") else f"{who} named {person.first}"
@@ -176,13 +166,41 @@ class Story:
             slots[slot] = expand(dice.pick(options), dice, slots)
         return cls(genre, tuple(flavours), hero, ally, foe, slots)
 
+    def overview(self, dice: Dice, part: int = 1) -> str:
+        """Draw one to three sentences about a film."""
+        words = lexicon()
+        main = words["genres"][self.genre]
+        second = words["genres"][self.flavours[0]] if self.flavours else main
+        openings = "sequel_openings" if part > 1 else "openings"
+        if self.genre == "Documentary":
+            openings = "documentary_openings"
+            second = main  # a real person's life takes no twist from another genre
+        slots = self.slots | {"event": dice.pick(main["events"]), "task": dice.pick(main["tasks"])}
+        sentences = [dice.pick(words[openings])]
+        if dice.chance(0.85):
+            sentences.append(dice.pick((second if dice.chance(0.45) else main)["turns"]))
+        if dice.chance(0.6):
+            sentences.append(dice.pick(main["closings"]))
+        return " ".join(expand(s, dice, slots) for s in sentences)
+
+    def title(self, dice: Dice) -> str:
+        """Draw a title in natural order (article first) that fits the genre."""
+        own, general = lexicon()["genres"][self.genre], lexicon()["title"]
+        nouns = (own if dice.chance(0.7) else general)["nouns"]
+        adjectives = (own if dice.chance(0.6) else general)["adjectives"]
+        pattern = dice.pick(general["patterns"])
+        if pattern.startswith("A ") or "{nouns}" in pattern:
+            nouns = [n for n in nouns if not n.endswith(("s", "Teeth", "Cattle"))]
+        noun, noun2 = dice.sample(nouns, 2)
+        adj, adj2 = dice.sample(adjectives, 2)
+        drawn = {"noun": noun, "noun2": noun2, "nouns": _plural(noun), "adj": adj, "adj2": adj2}
+        text = expand(pattern, dice, self.slots | drawn)
+        text = with_article(text[2:]) if text.startswith("A ") else text
+        return text[0].upper() + text[1:]
+
 
 def with_article(noun: str) -> str:
-    """The noun phrase with ``a`` or ``an``.
-
-    >>> with_article("ex-boxer"), with_article("one-eyed sailor"), with_article("nurse")
-    ('an ex-boxer', 'a one-eyed sailor', 'a nurse')
-    """
+    """The noun phrase with ``a`` or ``an``."""
     consonant_sound = re.match(r"(?i)(one\b|one-|uni[^nm]|use|euro)", noun)
     return f"{'an' if noun[:1].lower() in 'aeiou' and not consonant_sound else 'a'} {noun}"
 
@@ -205,40 +223,6 @@ def expand(template: str, dice: Dice, slots: Mapping[str, str]) -> str:
     return re.sub(r"\{([^{}]+)\}", fill, template)
 
 
-def overview(story: Story, dice: Dice, part: int = 1) -> str:
-    """Draw one to three sentences about a film of this story."""
-    words = lexicon()
-    main = words["genres"][story.genre]
-    second = words["genres"][story.flavours[0]] if story.flavours else main
-    openings = "sequel_openings" if part > 1 else "openings"
-    if story.genre == "Documentary":
-        openings = "documentary_openings"
-        second = main  # a real person's life takes no twist from another genre
-    slots = story.slots | {"event": dice.pick(main["events"]), "task": dice.pick(main["tasks"])}
-    sentences = [dice.pick(words[openings])]
-    if dice.chance(0.85):
-        sentences.append(dice.pick((second if dice.chance(0.45) else main)["turns"]))
-    if dice.chance(0.6):
-        sentences.append(dice.pick(main["closings"]))
-    return " ".join(expand(s, dice, slots) for s in sentences)
-
-
-def title(story: Story, dice: Dice) -> str:
-    """Draw a title in natural order (article first) that fits the story's genre."""
-    own, general = lexicon()["genres"][story.genre], lexicon()["title"]
-    nouns = (own if dice.chance(0.7) else general)["nouns"]
-    adjectives = (own if dice.chance(0.6) else general)["adjectives"]
-    pattern = dice.pick(general["patterns"])
-    if pattern.startswith("A ") or "{nouns}" in pattern:
-        nouns = [n for n in nouns if not n.endswith(("s", "Teeth", "Cattle"))]
-    noun, noun2 = dice.sample(nouns, 2)
-    adj, adj2 = dice.sample(adjectives, 2)
-    drawn = {"noun": noun, "noun2": noun2, "nouns": _plural(noun), "adj": adj, "adj2": adj2}
-    text = expand(pattern, dice, story.slots | drawn)
-    text = with_article(text[2:]) if text.startswith("A ") else text
-    return text[0].upper() + text[1:]
-
-
 def _plural(noun: str) -> str:
     if noun.endswith("y") and noun[-2] not in "aeiou":
         return noun[:-1] + "ies"
@@ -248,13 +232,7 @@ def _plural(noun: str) -> str:
 
 
 def article_last(text: str, articles: Sequence[str] = ("The", "A", "An")) -> str:
-    """Move the leading article of a title to its end, as MovieLens does.
-
-    >>> article_last("The Comet Harbor"), article_last("Lantern and Moth")
-    ('Comet Harbor, The', 'Lantern and Moth')
-    >>> article_last("L'Été du port", ("L'",))
-    "Été du port, L'"
-    """
+    """Move the leading article of a title to its end, as MovieLens does."""
     for article in articles:
         lead = article if article.endswith("'") else f"{article} "
         if text.startswith(lead) and len(text) > len(lead):
