@@ -9,8 +9,16 @@ from datetime import date, timedelta
 from functools import cache
 from typing import Any, NamedTuple
 
-from pipelines.sample_world._text import Dice, NameBook, Person, Story, article_last, lexicon, table
-from pipelines.sample_world._text import record as record_of
+from pipelines.sample_world._text import (
+    Dice,
+    NameBook,
+    Person,
+    Story,
+    article_last,
+    lexicon,
+    record_of,
+    table,
+)
 
 _TABLES = table("tables")
 #: MovieLens' genres in its (alphabetical) order.

@@ -4,28 +4,25 @@ from __future__ import annotations
 
 import json
 import math
-from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
 from pipelines.config import SampleSettings
+from pipelines.sample_world._amazon import draw_baskets
 from pipelines.sample_world._text import Dice, table, town_name
-from pipelines.sample_world._world import ROWS_PER_FAULT, SourceFiles, within
+from pipelines.sample_world._world import SourceFiles, within
 
 GAMES = "steam/steam_games.json.gz"
 REVIEWS = "steam/australian_user_reviews.json.gz"
 ITEMS = "steam/australian_users_items.json.gz"
 
-#: Shares: records without any value, without a name, free of charge, with a release in words;
-#: reviews that are repeated, without a year, of games that are not listed; users with few.
-_EMPTY, _UNNAMED, _FREE, _WORDS = 0.05, 0.005, 0.07, 0.08
-_REPEATED, _YEARLESS, _UNLISTED, _RARE = 0.015, 0.1, 0.03, 0.15
 _FIRST, _LAST = datetime(2011, 1, 1, tzinfo=UTC), datetime(2015, 12, 31, tzinfo=UTC)
 _NAN = math.nan
 _TABLES = table("tables")["steam"]
+_SHARES: Mapping[str, float] = _TABLES["shares"]
 #: Genres; the last is that of programs that are no games.
-_GENRES = _TABLES["genres"]
+_GENRES: Sequence[str] = _TABLES["genres"]
 
 
 class _Game(NamedTuple):
@@ -40,70 +37,60 @@ def steam_files(settings: SampleSettings, *, broken_rows: bool) -> SourceFiles:
 
     Both have bounds. The file of games is JSON with ``NaN``, the others have Python's ``repr``.
     """
-    dice, out = Dice(settings.seed, "steam"), SourceFiles({GAMES: [], REVIEWS: [], ITEMS: []})
+    dice, out = Dice(settings.seed, "steam"), SourceFiles()
     games = _add_games(out, within(settings.films, 130, 5_000), dice)
     reviews = within(settings.ratings // 10, 600, 100_000)
-    _add_users(out, games, within(settings.users, 40, reviews // 8), reviews, dice)
+    users = within(settings.users, 40, reviews // 8)
+    by_genre = {n: found for n in _GENRES if (found := [g for g in games if n in g.genres])}
+    baskets = draw_baskets(dice, by_genre, games, users, reviews, _TABLES["habits"])
+    for number, (taste, mood, chosen) in enumerate(baskets):
+        _add_user(out, _user(number), chosen, set(taste), mood, dice)
     if broken_rows:
-        _spoil(out, games)
+        lines = out.lines[GAMES]
+        doubled = next(n for n, line in enumerate(lines) if line.startswith(b'{"publisher": "'))
+        out.spoil(GAMES, doubled + 1, "duplicate_key", lines[doubled])
+        cut = repr({"user_id": _user(9_999_999), "reviews": []}).encode()[:-12]
+        out.spoil(REVIEWS, 3, "not_json", cut)
+        entry = {"item_id": str(games[0].number), "posted": "Posted May 5, 2014.", "review": ""}
+        entries = [entry | {"recommend": None}]
+        undecided = repr({"user_id": _user(9_999_999), "reviews": entries}).encode()
+        out.spoil(REVIEWS, 9, "bad_recommend", undecided)
     return out
 
 
-def _spoil(out: SourceFiles, games: Sequence[_Game]) -> None:
-    """Add rows that a loader rejects."""
-    listed = (n for n, row in enumerate(out.lines[GAMES]) if row.startswith(b'{"publisher": "'))
-    doubled, user = next(listed), _user(9_999_999)
-    cut = repr({"user_id": user, "reviews": []}).encode()[:-12]
-    # Neither recommended nor not.
-    entry = {"item_id": str(games[0].number), "posted": "Posted May 5, 2014.", "review": ""}
-    undecided = repr({"user_id": user, "reviews": [entry | {"recommend": None}]}).encode()
-    for name, at, reason, line, nth in (
-        (GAMES, doubled + 1, "duplicate_key", out.lines[GAMES][doubled], 1),
-        (REVIEWS, 3, "not_json", cut, 1),
-        (REVIEWS, 9, "bad_recommend", undecided, 2),
-    ):
-        if len(out.lines[name]) >= nth * ROWS_PER_FAULT:
-            out.spoil(name, at, reason, line)
-
-
 def _add_games(out: SourceFiles, count: int, dice: Dice) -> list[_Game]:
-    names = [
-        f"{town_name(dice)} {dice.pick(_TABLES['houses'])}" for _ in range(max(8, count // 12))
-    ]
-    empty = out.counts["games_empty"] = max(3, round(count * _EMPTY))
-    games: list[_Game] = []
-    taken: set[str] = set()
+    firsts, seconds, houses = (_TABLES[k] for k in ("firsts", "seconds", "houses"))
+    names = [f"{town_name(dice)} {dice.pick(houses)}" for _ in range(max(8, count // 12))]
+    empty = out.counts["games_empty"] = max(3, round(count * _SHARES["empty"]))
+    games: dict[str, _Game] = {}
     lines = out.lines[GAMES]
     while len(games) < count:
-        title = f"{dice.pick(_TABLES['firsts'])} {dice.pick(_TABLES['seconds'])}"
+        title = f"{dice.pick(firsts)} {dice.pick(seconds)}"
         if dice.chance(0.3):
-            title = f"{dice.pick(_TABLES['seconds'])} of {town_name(dice)}"
-        if title in taken:
-            title = f"{title} {2 + len(games) % 7}"
-        if title in taken:
+            title = f"{dice.pick(seconds)} of {town_name(dice)}"
+        title = f"{title} {2 + len(games) % 7}" if title in games else title
+        if title in games:
             continue
-        taken.add(title)
-        genres = tuple(sorted(set(dice.sample(_GENRES[:-1], 1 + dice.below(3)))))
-        if dice.chance(0.02):
-            genres = (_GENRES[-1],)
+        genres = tuple(sorted(dice.sample(_GENRES[:-1], 1 + dice.below(3))))
+        genres = (_GENRES[-1],) if dice.chance(0.02) else genres
         game = _Game(1_000 + 10 * len(games), title, genres, 0.9 * (dice.roll() + dice.roll() - 1))
-        games.append(game)
+        games[title] = game
         record = _game_record(game, names, dice)
         lines.append(json.dumps(record).encode())
         out.counts["games"] += 1
         out.counts["games_unnamed"] += record["app_name"] is _NAN
     lines[:0] = [json.dumps(dict.fromkeys(record, _NAN)).encode()] * empty
-    return games
+    return list(games.values())
 
 
 def _game_record(game: _Game, houses: Sequence[str], dice: Dice) -> dict[str, Any]:
-    unnamed = dice.chance(_UNNAMED)
+    unnamed = dice.chance(_SHARES["unnamed"])
     day = datetime(2005, 1, 1, tzinfo=UTC) + timedelta(days=dice.below(4_300))
     release: Any = day.strftime("%Y-%m-%d")
-    if dice.chance(_WORDS):
+    if dice.chance(_SHARES["words"]):
         release = dice.pick((f"Fall {day.year}", f"{day:%B} {day.year}", "coming soon", _NAN))
     price: Any = dice.pick((0.99, 4.99, 9.99, 14.99, 19.99, 39.99))
-    if dice.chance(_FREE):
+    if dice.chance(_SHARES["free"]):
         price = dice.pick(("Free To Play", "Free", "Play for Free!"))
     elif dice.chance(0.03):
         price = dice.pick((_NAN, "Third-party"))
@@ -125,60 +112,34 @@ def _game_record(game: _Game, houses: Sequence[str], dice: Dice) -> dict[str, An
     }
 
 
-def _add_users(
-    out: SourceFiles, games: Sequence[_Game], users: int, reviews: int, dice: Dice
-) -> None:
-    by_genre: dict[str, list[_Game]] = defaultdict(list)
-    for game in games:
-        for genre in game.genres:
-            by_genre[genre].append(game)
-    names = sorted(by_genre)
-    weights = [0.1 if dice.chance(_RARE) else 1 + dice.exponential(1.0) for _ in range(users)]
-    total = sum(weights)
-    for number, weight in enumerate(weights):
-        due = max(1, round(reviews * weight / total))
-        due = min(due, 4) if weight < 1 else max(due, 6)
-        taste = dice.sample(names, 1 + dice.below(3))
-        mood = 0.5 * (dice.roll() + dice.roll() - 1)
-        chosen: dict[_Game, None] = {}
-        for _ in range(3 * due):
-            pool = by_genre[dice.pick(taste)] if dice.chance(0.7) else games
-            chosen[pool[dice.skewed(len(pool), 1.7)]] = None
-            if len(chosen) == due:
-                break
-        _add_user(out, _user(number), list(chosen), set(taste), mood, dice)
-
-
 def _add_user(
     out: SourceFiles, user: str, games: Sequence[_Game], taste: set[str], mood: float, dice: Dice
 ) -> None:
-    entries: list[dict[str, Any]] = []
-    items: list[dict[str, Any]] = []
+    entries, items = [], []
     for game in games:
         liking = game.quality + mood + (0.9 if taste & set(game.genres) else -0.3)
         minutes = round(60 * math.exp(1.2 + 1.5 * liking + 2 * (dice.roll() + dice.roll() - 1)))
         good = liking + 1.6 * (dice.roll() + dice.roll() - 1) > -0.5
         day = _FIRST + timedelta(days=dice.below((_LAST - _FIRST).days))
-        dated = not dice.chance(_YEARLESS)
+        dated = not dice.chance(_SHARES["yearless"])
         if not dated:
             out.counts["reviews_undated"] += 1
         entries.append(_entry(game, good, day, dice, dated=dated))
-        if dice.chance(_REPEATED):
+        if dice.chance(_SHARES["repeated"]):
             entries.append(_entry(game, good, day + timedelta(days=30), dice))
             out.counts["reviews_repeated"] += 1
         items.append(_item(game, minutes, dice))
-    if dice.chance(_UNLISTED * len(games)):
+    if dice.chance(_SHARES["unlisted"] * len(games)):
         gone = _Game(7 + 10 * dice.below(90), "Withdrawn", (), 0.0)
         entries.append(_entry(gone, True, _FIRST, dice))
         out.counts["reviews_unlisted"] += 1
     # The published libraries have users twice; here a third of their games are.
     items += [_item(game, 0, dice) for game in dice.sample(games, len(games) // 3)]
-    url = f"http://community.example/id/{user}"
-    reviewed = {"user_id": user, "user_url": url, "reviews": entries}
-    out.lines[REVIEWS].append(repr(reviewed).encode())
+    known = {"user_id": user, "user_url": f"http://community.example/id/{user}"}
+    out.lines[REVIEWS].append(repr(known | {"reviews": entries}).encode())
     if dice.chance(0.9):
-        record = {"user_id": user, "items_count": len(items), "steam_id": user}
-        out.lines[ITEMS].append(repr(record | {"user_url": url, "items": items}).encode())
+        library = {"user_id": user, "items_count": len(items), "steam_id": user}
+        out.lines[ITEMS].append(repr(library | known | {"items": items}).encode())
         out.counts["times"] += len(items)
     out.counts["users"] += 1
     out.counts["reviews"] += len(entries)

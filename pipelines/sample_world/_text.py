@@ -11,10 +11,11 @@ import math
 import random
 import re
 from bisect import bisect
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from importlib import resources
+from operator import attrgetter
 from typing import Any, NamedTuple, TypeVar
 
 import yaml
@@ -83,10 +84,17 @@ def table(name: str) -> Any:
     return yaml.safe_load(path.read_text("utf-8"))
 
 
-def record(kind: str, source: object, **values: Any) -> dict[str, Any]:
-    """Build a record with the constants and attributes (``.name``) of its table, and ``values``."""
-    fields = table("tables")["records"][kind].items()
-    return {k: getattr(source, v[1:]) if str(v)[:1] == "." else v for k, v in fields} | values
+@cache
+def _fields(kind: str) -> tuple[dict[str, Any], dict[str, Callable[[object], Any]]]:
+    """The fields of a kind of record, and how those that are attributes are read."""
+    fields = table("tables")["records"][kind]
+    return fields, {k: attrgetter(v[1:]) for k, v in fields.items() if str(v)[:1] == "."}
+
+
+def record_of(kind: str, source: object, **values: Any) -> dict[str, Any]:
+    """Build a record from constants, attributes of ``source`` (both as in tables) and values."""
+    fields, getters = _fields(kind)
+    return fields | {key: get(source) for key, get in getters.items()} | values
 
 
 #: The vocabulary of stories and titles.

@@ -5,8 +5,8 @@ from __future__ import annotations
 import gzip
 import hashlib
 import os
-from collections import Counter
-from collections.abc import Iterator
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -114,18 +114,25 @@ class SampleWorld(BaseModel):
 class SourceFiles:
     """Lines of a source's files by name, their broken rows and counts, before they are written."""
 
-    lines: dict[str, list[bytes]] = field(default_factory=dict)
+    lines: dict[str, list[bytes]] = field(default_factory=lambda: defaultdict(list))
     broken: list[BrokenRow] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
 
+    def add(self, name: str, record: Mapping[str, Any]) -> None:
+        """Add a record as a line of JSON."""
+        # A copy has its own length, while orjson's bytes hold on to its buffer of some KiB.
+        self.lines[name].append(bytes(memoryview(orjson.dumps(record))))
+
     def spoil(self, name: str, at: int, reason: str, line: bytes) -> None:
-        """Put a wrong line before line ``at`` (from 0).
+        """Put a wrong line before line ``at`` (from 0) if the file has rows enough.
 
         Faults of a file are added from the front on, so that none moves another.
         """
-        self.lines[name].insert(at, line)
-        shown = line.decode("utf-8", "replace")[:500]
-        self.broken.append(BrokenRow(name, at + 1, reason, True, shown))
+        before = sum(row.file == name for row in self.broken)
+        if len(self.lines[name]) - before >= (before + 1) * ROWS_PER_FAULT:
+            self.lines[name].insert(at, line)
+            shown = line.decode("utf-8", "replace")[:500]
+            self.broken.append(BrokenRow(name, at + 1, reason, True, shown))
 
 
 def within(value: int, low: int, high: int) -> int:
