@@ -4,23 +4,15 @@ from __future__ import annotations
 
 import calendar
 import re
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from pipelines.config import SampleSettings
-from pipelines.sample_world._text import (
-    Dice,
-    NameBook,
-    Story,
-    T,
-    record_of,
-    table,
-    town_name,
-)
+from pipelines.sample_world._text import Dice, NameBook, Story, record_of, table, town_name
 from pipelines.sample_world._world import ROWS_PER_FAULT, SourceFiles, within
 
+W = TypeVar("W")
 _TABLES = table("tables")
 _SHOP = _TABLES["shop"]
 _SHARES: Mapping[str, float] = _SHOP["shares"]
@@ -132,16 +124,9 @@ def _some(dice: Dice, properties: Iterable[Sequence[str]]) -> list[str]:
     return [dice.pick(words) for words in properties if not dice.chance(_SHARES["no_look"])]
 
 
-def _by_kind(wares: Sequence[Ware]) -> dict[str, list[Ware]]:
-    kinds = defaultdict(list)
-    for ware in wares:
-        kinds[ware.kind].append(ware)
-    return kinds
-
-
 def link(dice: Dice, wares: Sequence[Ware]) -> None:
     """Fill the lists of what is bought and viewed too: mostly wares of the same kind."""
-    kinds = _by_kind(wares)
+    kinds = {k: [w for w in wares if w.kind == k] for k in {w.kind for w in wares}}
     for ware in wares:
         for listed, most in ((ware.also_bought, 8), (ware.also_viewed, 5)):
             if dice.chance(0.3):
@@ -244,12 +229,12 @@ def meta_2023(ware: Ware, dice: Dice) -> dict[str, Any]:
 
 def draw_baskets(
     dice: Dice,
-    kinds: Mapping[str, Sequence[T]],
-    wares: Sequence[T],
+    kinds: Mapping[str, Sequence[W]],
+    wares: Sequence[W],
     users: int,
     count: int,
     habits: Mapping[str, Any],
-) -> Iterator[tuple[list[str], float, list[T]]]:
+) -> Iterator[tuple[list[str], float, list[W]]]:
     """Draw for every user the kinds that they like, a mood (-0.5 to 0.5) and different wares.
 
     About ``count`` wares are drawn in all, fewer where users have run out of them.
@@ -265,7 +250,7 @@ def draw_baskets(
         taste = dice.sample(sorted(kinds), 1 + dice.below(3))
         taste = sorted(taste) if habits["sorted"] else taste
         mood = 0.5 * (dice.roll() + dice.roll() - 1)
-        basket: dict[int, T] = {}
+        basket: dict[int, W] = {}
         for _ in range(3 * due):
             shelf = kinds[dice.pick(taste)] if dice.chance(habits["loyal"]) else wares
             ware = shelf[dice.skewed(len(shelf), habits["skew"])]
@@ -284,7 +269,8 @@ def draw_reviews(
     the reviewers of books and products apart.
     """
     first, last, step, prefix, length = _SHOP["editions"][edition]
-    baskets = draw_baskets(dice, _by_kind(wares), wares, users, count, _SHOP["habits"])
+    kinds = {k: [w for w in wares if w.kind == k] for k in {w.kind for w in wares}}
+    baskets = draw_baskets(dice, kinds, wares, users, count, _SHOP["habits"])
     reviews = []
     for user, (taste, mood, basket) in enumerate(baskets):
         code = Dice(seed, "reviewer", prefix + pool, user)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import date, timedelta
 from functools import cache
 from typing import Any, NamedTuple
@@ -31,7 +31,7 @@ _LEADS = dict(
 )
 #: No film is younger, so that users who are active in the year after can have seen all.
 _FIRST_YEAR, LAST_YEAR = 1925, 2023
-_REMAKE_EVERY = 150
+_REMAKE_EVERY, _ATTEMPTS = 150, 200
 
 
 class Collection(NamedTuple):
@@ -102,24 +102,25 @@ def keyword_numbers() -> Mapping[str, int]:
     return {k: n for n, k in enumerate(dict.fromkeys(k for g in words for k in g["keywords"]))}
 
 
-def foreign_title(dice: Dice, name: str) -> tuple[str, str, str, str]:
+def foreign_title(dice: Dice, name: str) -> tuple[str, dict[str, Any]]:
     """Draw a title of two concepts ("The Harbor of the Rain"), or of ``name``.
 
-    Returns the language, the title in English and in the original, and the original as listed.
+    Returns it in English, and the fields of a film with its language and original title.
     """
     words = table("foreign")
     language = dice.weighted(words["languages"])
     if language != "ja" and dice.chance(0.35):
         named = dice.pick(words["named"])
-        english, original = named["en"].format(name=name), named[language].format(name=name)
+        english, original = (named[k].format(name=name) for k in ("en", language))
     else:
         first, second = dice.sample(list(words["nouns"].values()), 2)
         english = f"The {first['en']} of the {second['en']}"
-        if language == "ja":
-            (thing, read), (owner, owner_read) = first["ja"], second["ja"]
-            return language, english, f"{owner}の{thing}", f"{owner_read.capitalize()} no {read}"
         original = f"{first[language][0]} {second[language][1]}"
-    return language, english, original, article_last(original, words["articles"])
+    listed = article_last(original, words["articles"])
+    if language == "ja":
+        (thing, read), (owner, owner_read) = first["ja"], second["ja"]
+        original, listed = f"{owner}の{thing}", f"{owner_read.capitalize()} no {read}"
+    return english, {"language": language, "original_title": original, "listed_original": listed}
 
 
 def tmdb_record(
@@ -217,9 +218,7 @@ class _Maker:
             year = old.year + self._dice.between(12, 40)
             if plain and year <= LAST_YEAR and key not in self._taken:
                 self._taken.add(key)
-                film = self._film(old.story, old.genres, old.title, year)
-                film.remake = True
-                return [film]
+                return [replace(self._film(old.story, old.genres, old.title, year), remake=True)]
         return []
 
     def series(self, room: int) -> list[Film]:
@@ -234,14 +233,11 @@ class _Maker:
             parts = min(room, 2 + min(3, int(dice.exponential(0.9))))
         year = self._year(lead, parts)
         if parts == 1 and lead in _TABLES["foreign_leads"] and dice.chance(0.2):
-            language, english, original, listed = foreign_title(dice, story.hero.name)
+            english, foreign = foreign_title(dice, story.hero.name)
             if english not in self._taken:
                 self._taken.add(english)
-                film = self._film(story, genres, english, year)
-                film.language, film.original_title = language, original
-                film.listed_original = listed
-                return [film]
-        films = [self._film(story, genres, self._title(story), year)]
+                return [replace(self._film(story, genres, english, year), **foreign)]
+        films = [self._film(story, genres, self._new(self._titles(story)), year)]
         if parts == 1:
             return films
         self._collections += 1
@@ -287,31 +283,28 @@ class _Maker:
                 break
         return person
 
-    def _new(self, draw: Callable[[int], str]) -> str:
-        """The first text that no film has yet; ``draw`` gets the number of the attempt."""
-        for attempt in range(200):
-            text = draw(attempt)
-            if text not in self._taken:
-                self._taken.add(text)
-                return text
-        raise AssertionError("the grammar of titles or stories is exhausted")
+    def _new(self, texts: Iterable[str]) -> str:
+        """The first of the texts that no film has yet."""
+        text = next((text for text in texts if text not in self._taken), None)
+        assert text is not None, "the grammar of titles or stories is exhausted"
+        self._taken.add(text)
+        return text
 
-    def _title(self, story: Story) -> str:
-        def draw(attempt: int) -> str:
+    def _titles(self, story: Story) -> Iterator[str]:
+        """Titles of a story, lengthened when those of this town and hero seem to be taken."""
+        for attempt in range(_ATTEMPTS):
             text = story.title(self._dice)
-            if attempt >= 10:  # this town's and hero's titles are taken: lengthen
+            if attempt >= 10:
                 extra = self._characters.person(self._dice.below(1_000_000)).last
                 text = f"{text}, or the {extra} Affair"
-            return text
-
-        return self._new(draw)
+            yield text
 
     def _film(
         self, story: Story, genres: Genres, title: str, year: int, before: Sequence[Film] = ()
     ) -> Film:
         """A film with people, keywords and gaps; ``before`` are the earlier ones of its series."""
         dice, part = self._dice, len(before) + 1
-        overview = self._new(lambda _: story.overview(dice, part))
+        overview = self._new(story.overview(dice, part) for _ in range(_ATTEMPTS))
         cast, crew = self._cast(story, before), self._crew(story, before)
         keywords = self._keywords(story, before)
         released = date(year, 1, 1) + timedelta(days=dice.below(365))

@@ -24,19 +24,13 @@ from pipelines.sample_world._world import ROWS_PER_FAULT, BrokenRow, WorldFolder
 #: Called with a stage's name, the units done and their total.
 Progress = Callable[[str, int, int | None], None]
 
-_TMDB = "tmdb/movies.jsonl.gz"
-_RATING_FAULTS = (
-    "off_scale", "bad_timestamp", "duplicate_key", "wrong_columns", "unknown_film",
-)  # fmt: skip
-#: ``shared`` has the record that the film of ``shared_tmdb_id`` is wrongly linked to.
-_FILM_FAULTS = (
-    "no_year", "shared", "shared_tmdb_id", "html_entities", "not_json", "record_of_another_film",
-)  # fmt: skip
+_MOVIELENS, _TMDB = "movielens/sample", "tmdb/movies.jsonl.gz"
+_FAULTS = table("tables")["faults"]
 
 
 @dataclass(slots=True)
 class _Faults:
-    """Faults and their lines.
+    """Planned faults.
 
     ``films`` are positions in the catalogue by fault, ``users`` the faults of extra rows among
     users' ratings, ``truth`` what a loader can make of a damaged record.
@@ -51,16 +45,17 @@ class _Faults:
     def plan(cls, seed: int, films: Sequence[Film], users: int, ratings: int) -> _Faults:
         """Choose what to break, and change the films so that their fields are the truth."""
         plan = cls(films[-1].movie_id + 7)
-        for k, reason in enumerate(_RATING_FAULTS[: ratings // ROWS_PER_FAULT]):
-            plan.users[1 + int(users * (k + 0.5) / len(_RATING_FAULTS))] = reason
+        reasons = tuple(_FAULTS["ratings"])
+        for k, reason in enumerate(reasons[: ratings // ROWS_PER_FAULT]):
+            plan.users[1 + int(users * (k + 0.5) / len(reasons))] = reason
         plain = [
             i
             for i, f in enumerate(films)
             if all((f.has_record, f.overview, f.cast, f.directors))
             and not any((f.remake, f.collection, f.listed_original))
         ]
-        picked = Dice(seed, "faults").sample(plain, len(_FILM_FAULTS))
-        at = plan.films = dict(zip(_FILM_FAULTS, picked, strict=False))
+        picked = Dice(seed, "faults").sample(plain, len(_FAULTS["films"]))
+        at = plan.films = dict(zip(_FAULTS["films"], picked, strict=False))
         if "no_year" in at:
             films[at["no_year"]].year_listed = False
         if "shared_tmdb_id" in at:
@@ -72,7 +67,7 @@ class _Faults:
             film.overview += f' "{town} & back," says the ticket, and it isn\'t a joke.'
             plan.truth["html_entities"] = film.overview
         records = sum(f.has_record for f in films)
-        for k, fault in enumerate(_FILM_FAULTS[-2:], start=1):
+        for k, fault in enumerate(("not_json", "record_of_another_film"), start=1):
             if fault in at and records >= k * ROWS_PER_FAULT:
                 films[at[fault]].has_record = False
             else:
@@ -93,44 +88,48 @@ class _Faults:
         A user who has rated every film gets no row that would need another film.
         """
         for user, reason in sorted(self.users.items()):
-            start, end = np.searchsorted(block.user, [user, user + 1])
+            start, end = np.searchsorted(block.user, [user, user + 1]).tolist()
             if start == end:
                 continue
-            film, when = block.film[start:end], int(block.timestamp[start])
-            free = np.setdiff1d(np.arange(len(movie_ids)), film)
+            free = np.setdiff1d(np.arange(len(movie_ids)), block.film[start:end])
+            # A duplicate is older than the row it repeats, which is the line before it.
+            position = (start + end) // 2
+            film = movie_ids[block.film[position]]
+            stars = 1.0 if block.half_stars[position] > 5 else 4.5
+            when, older = block.timestamp[start], block.timestamp[position] - 86_400
+            position += 1
             if reason == "unknown_film":
-                yield int(end), reason, f"{user},{self.unknown_film},4.0,{when}"
-            elif reason == "duplicate_key":
-                # Older than the row it repeats, which is the line before it.
-                i = (start + end) // 2
-                stars = 1.0 if block.half_stars[i] > 5 else 4.5
-                older = block.timestamp[i] - 86_400
-                yield int(i) + 1, reason, f"{user},{movie_ids[block.film[i]]},{stars},{older}"
-            elif len(free):
-                extra = int(free[len(free) // 2])
-                rest = {"off_scale": f"7.0,{when}", "bad_timestamp": "3.5,yesterday"}
-                position = int(start + np.searchsorted(film, extra))
-                yield position, reason, f"{user},{movie_ids[extra]},{rest.get(reason, '4.0')}"
+                position, film = end, self.unknown_film
+            elif reason != "duplicate_key":
+                if not len(free):
+                    continue
+                extra = free[len(free) // 2]
+                position, film = (
+                    start + np.searchsorted(block.film[start:end], extra),
+                    movie_ids[extra],
+                )
+            row = _FAULTS["ratings"][reason]
+            yield (
+                position,
+                reason,
+                row.format(user=user, film=film, stars=stars, when=when, older=older),
+            )
 
     def record(self, position: int, record: dict[str, Any]) -> tuple[bytes, str | None]:
         """A film's record as JSON, damaged as planned, and the fault."""
-        at, fault = self.films.get, None
-        if position == at("record_of_another_film"):
-            fault = "record_of_another_film"
+        kinds = ("record_of_another_film", "html_entities", "double_encoded", "not_json")
+        fault = next((kind for kind in kinds if self.films.get(kind) == position), None)
+        if fault == "record_of_another_film":
             record["imdb_id"] = f"tt{9_900_000 + position % 99_999:07d}"
             record["title"] = record["original_title"] = "Another Film Altogether"
-        elif position == at("html_entities"):
-            fault = "html_entities"
+        elif fault == "html_entities":
             record["overview"] = html.escape(self.truth[fault])
-        elif position == at("double_encoded"):
-            fault = "double_encoded"
+        elif fault == "double_encoded":
             for person in [*record["credits"]["cast"], *record["credits"]["crew"]]:
                 if person["name"] == self.truth[fault]:
                     person["name"] = _twice(person["name"])
         text = orjson.dumps(record)
-        if position == at("not_json"):
-            fault, text = "not_json", text[: len(text) * 3 // 5]
-        return text, fault
+        return text[: len(text) * 3 // 5] if fault == "not_json" else text, fault
 
 
 def _twice(text: str) -> str | None:
@@ -153,9 +152,9 @@ def write_films(
     films = draw_films(seed, total, lambda done: report("sample films", done, total))
     model = RatingModel(seed, films, users, settings.ratings)
     faults = _Faults.plan(seed, films, users, settings.ratings) if broken_rows else _Faults()
-    writer = _Writer(folder, films, model, faults, report)
-    with folder.open("movielens/sample/README.txt") as out:
+    with folder.open(f"{_MOVIELENS}/README.txt") as out:
         out.write(table("tables")["readme"].encode())
+    writer = _Writer(folder, films, model, faults, report)
     writer.write_lists()
     budgets = writer.write_records()
     tags, rated, stars = writer.write_ratings()
@@ -198,7 +197,6 @@ class _Writer:
 
     def write_lists(self) -> None:
         """Write movies.csv and links.csv."""
-        movies, links = "movielens/sample/movies.csv", "movielens/sample/links.csv"
         films, faults = self.films, self.faults
         listed = pl.DataFrame({
             "movieId": self.model.movie_id,
@@ -210,17 +208,16 @@ class _Writer:
             "imdbId": [f.imdb_id for f in films],
             "tmdbId": pl.Series([f.tmdb_id for f in films], dtype=pl.Int64),
         })  # fmt: skip
-        with self.folder.open(movies) as out:
-            out.write(_csv(listed, header=True))
-        with self.folder.open(links) as out:
-            out.write(_csv(linked, header=True))
-            if faults.unknown_film and len(films) >= ROWS_PER_FAULT:
-                row = f"{faults.unknown_film},9999999,{100 + 4 * len(films)}"
-                out.write(f"{row}\r\n".encode())
-                self.broken(links, out.lines, "unknown_film", True, row)
+        movies, links = f"{_MOVIELENS}/movies.csv", f"{_MOVIELENS}/links.csv"
         for reason, name, frame in (("no_year", movies, listed), ("shared_tmdb_id", links, linked)):
-            if reason in faults.films:
-                i = faults.films[reason]
+            with self.folder.open(name) as out:
+                out.write(_csv(frame, header=True))
+                if name == links and faults.unknown_film and len(films) >= ROWS_PER_FAULT:
+                    row = f"{faults.unknown_film},9999999,{100 + 4 * len(films)}"
+                    out.write(f"{row}\r\n".encode())
+                    self.broken(name, out.lines, "unknown_film", True, row)
+            i = faults.films.get(reason)
+            if i is not None:
                 row = _csv(frame[i : i + 1]).decode().rstrip()
                 year = str(films[i].year) if reason == "no_year" else None
                 self.broken(name, i + 2, reason, False, row, year)
@@ -248,12 +245,12 @@ class _Writer:
 
     def write_ratings(self) -> tuple[int, int, np.ndarray[Any, Any]]:
         """Write ratings and tags by block: tags, rated films, ratings by half stars (0-10)."""
-        name, model = "movielens/sample/ratings.csv", self.model
+        name, model = f"{_MOVIELENS}/ratings.csv", self.model
         tagging = TagModel(self.films, model)
         rated, stars = np.zeros(len(self.films), dtype=bool), np.zeros(11, dtype=np.int64)
         with (
             self.folder.open(name) as ratings,
-            self.folder.open("movielens/sample/tags.csv") as tags,
+            self.folder.open(f"{_MOVIELENS}/tags.csv") as tags,
         ):
             ratings.write(b"userId,movieId,rating,timestamp\r\n")
             tags.write(b"userId,movieId,tag,timestamp\r\n")

@@ -177,12 +177,12 @@ class Story:
     def overview(self, dice: Dice, part: int = 1) -> str:
         """Draw one to three sentences about a film."""
         words = lexicon()
-        main = words["genres"][self.genre]
-        second = words["genres"][self.flavours[0]] if self.flavours else main
+        main = second = words["genres"][self.genre]
         openings = "sequel_openings" if part > 1 else "openings"
         if self.genre == "Documentary":
             openings = "documentary_openings"
-            second = main  # a real person's life takes no twist from another genre
+        elif self.flavours:  # a real person's life takes no twist from another genre
+            second = words["genres"][self.flavours[0]]
         slots = self.slots | {"event": dice.pick(main["events"]), "task": dice.pick(main["tasks"])}
         sentences = [dice.pick(words[openings])]
         if dice.chance(0.85):
@@ -201,7 +201,9 @@ class Story:
             nouns = [n for n in nouns if not n.endswith(("s", "Teeth", "Cattle"))]
         noun, noun2 = dice.sample(nouns, 2)
         adj, adj2 = dice.sample(adjectives, 2)
-        drawn = {"noun": noun, "noun2": noun2, "nouns": _plural(noun), "adj": adj, "adj2": adj2}
+        plurals = lexicon()["plurals"].items()
+        nouns = next(re.sub(end, as_many, noun) for end, as_many in plurals if re.search(end, noun))
+        drawn = {"noun": noun, "noun2": noun2, "nouns": nouns, "adj": adj, "adj2": adj2}
         text = expand(pattern, dice, self.slots | drawn)
         text = with_article(text[2:]) if text.startswith("A ") else text
         return text[0].upper() + text[1:]
@@ -229,14 +231,6 @@ def expand(template: str, dice: Dice, slots: Mapping[str, str]) -> str:
         return value[0].upper() + value[1:] if low != key else value
 
     return re.sub(r"\{([^{}]+)\}", fill, template)
-
-
-def _plural(noun: str) -> str:
-    if noun.endswith("y") and noun[-2] not in "aeiou":
-        return noun[:-1] + "ies"
-    if noun.endswith("olf"):
-        return noun[:-1] + "ves"
-    return noun + ("es" if noun.endswith(("sh", "ch", "x", "z")) else "s")
 
 
 def article_last(text: str, articles: Sequence[str] = ("The", "A", "An")) -> str:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import hashlib
-import os
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
@@ -16,6 +14,7 @@ import orjson
 from pydantic import BaseModel, ConfigDict
 
 from pipelines.config import SampleSettings
+from pipelines.store.files import sha256_of
 
 #: The answer key's name in the world's folder.
 KEY_FILE = "sample_world.json"
@@ -28,10 +27,10 @@ ROWS_PER_FAULT = 130
 class BrokenRow:
     """A row that is wrong on purpose.
 
-    ``file`` is relative to the world's folder, with ``/``; ``line`` counts from 1, in the
-    unpacked text of a packed file. A loader has to leave a ``rejected`` row out for ``reason``; the
-    others are repaired or kept by a later step, and ``truth`` is what a repair gives. ``text`` is
-    cut to 500 characters.
+    ``file`` is relative to the world's folder, with ``/``; ``line`` counts from 1, in the unpacked
+    text of a packed file. A loader has to leave a ``rejected`` row out for ``reason``; the others
+    are repaired or kept by a later step, and ``truth`` is what a repair gives. ``text`` is cut to
+    500 characters.
     """
 
     file: str
@@ -141,7 +140,7 @@ def within(value: int, low: int, high: int) -> int:
 
 
 class WorldFolder:
-    """Files below a folder, synced as they are written, with size, lines and checksum of each."""
+    """Files below a folder, with size, lines and checksum of each, and their broken rows."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -159,10 +158,7 @@ class WorldFolder:
             with packed or nullcontext(file) as target:
                 out = LineCounter(target)
                 yield out
-        with path.open("rb") as written:
-            os.fsync(written.fileno())
-            digest = hashlib.file_digest(written, "sha256").hexdigest()
-        self.facts[name] = FileFacts(path.stat().st_size, out.lines, digest)
+        self.facts[name] = FileFacts(path.stat().st_size, out.lines, sha256_of(path))
 
     def write(self, files: SourceFiles) -> None:
         """Write a source's files."""
@@ -170,12 +166,6 @@ class WorldFolder:
             with self.open(name) as out:
                 out.write(b"".join(line + b"\n" for line in lines))
         self.broken += files.broken
-
-    def write_key(self, world: SampleWorld) -> None:
-        """Write the answer key."""
-        with self.open(KEY_FILE) as out:
-            plain = world.model_dump(mode="json")
-            out.write(orjson.dumps(plain, option=orjson.OPT_INDENT_2) + b"\n")
 
 
 class LineCounter:
