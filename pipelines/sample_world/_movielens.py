@@ -19,7 +19,7 @@ from pipelines.config import SampleSettings
 from pipelines.sample_world._films import NO_GENRES, Film, draw_films, keyword_numbers, tmdb_record
 from pipelines.sample_world._ratings import RatingBlock, RatingModel, TagModel
 from pipelines.sample_world._text import Dice, table
-from pipelines.sample_world._world import ROWS_PER_FAULT, BrokenRow, WorldFolder
+from pipelines.sample_world._world import ROWS_PER_FAULT, WorldFolder
 
 #: Called with a stage's name, the units done and their total.
 Progress = Callable[[str, int, int | None], None]
@@ -30,13 +30,11 @@ _FAULTS = table("tables")["faults"]
 
 @dataclass(slots=True)
 class _Faults:
-    """Planned faults.
-
-    ``films`` are positions in the catalogue by fault, ``users`` the faults of extra rows among
-    users' ratings, ``truth`` what a loader can make of a damaged record.
-    """
+    """Planned faults."""
 
     unknown_film: int | None = None
+    #: Positions in the catalogue by fault, faults of extra rows by user, and what a loader can make
+    #: of a damaged record, by fault.
     films: dict[str, int] = field(default_factory=dict)
     users: dict[int, str] = field(default_factory=dict)
     truth: dict[str, str] = field(default_factory=dict)
@@ -89,31 +87,22 @@ class _Faults:
         """
         for user, reason in sorted(self.users.items()):
             start, end = np.searchsorted(block.user, [user, user + 1]).tolist()
-            if start == end:
+            own = block.film[start:end]
+            free = np.setdiff1d(np.arange(len(movie_ids)), own)
+            if start == end or not (len(free) or reason in ("unknown_film", "duplicate_key")):
                 continue
-            free = np.setdiff1d(np.arange(len(movie_ids)), block.film[start:end])
             # A duplicate is older than the row it repeats, which is the line before it.
-            position = (start + end) // 2
-            film = movie_ids[block.film[position]]
-            stars = 1.0 if block.half_stars[position] > 5 else 4.5
-            when, older = block.timestamp[start], block.timestamp[position] - 86_400
-            position += 1
+            i = (start + end) // 2
+            stars = 1.0 if block.half_stars[i] > 5 else 4.5
+            when, older = block.timestamp[start], block.timestamp[i] - 86_400
+            position, film = i + 1, movie_ids[block.film[i]]
             if reason == "unknown_film":
                 position, film = end, self.unknown_film
             elif reason != "duplicate_key":
-                if not len(free):
-                    continue
                 extra = free[len(free) // 2]
-                position, film = (
-                    start + np.searchsorted(block.film[start:end], extra),
-                    movie_ids[extra],
-                )
-            row = _FAULTS["ratings"][reason]
-            yield (
-                position,
-                reason,
-                row.format(user=user, film=film, stars=stars, when=when, older=older),
-            )
+                position, film = start + int(np.searchsorted(own, extra)), movie_ids[extra]
+            values = {"user": user, "film": film, "stars": stars, "when": when, "older": older}
+            yield position, reason, _FAULTS["ratings"][reason].format_map(values)
 
     def record(self, position: int, record: dict[str, Any]) -> tuple[bytes, str | None]:
         """A film's record as JSON, damaged as planned, and the fault."""
@@ -154,10 +143,9 @@ def write_films(
     faults = _Faults.plan(seed, films, users, settings.ratings) if broken_rows else _Faults()
     with folder.open(f"{_MOVIELENS}/README.txt") as out:
         out.write(table("tables")["readme"].encode())
-    writer = _Writer(folder, films, model, faults, report)
-    writer.write_lists()
-    budgets = writer.write_records()
-    tags, rated, stars = writer.write_ratings()
+    _write_lists(folder, model, faults)
+    budgets = _write_records(folder, model, faults, report)
+    tags, rated, stars = _write_ratings(folder, model, faults, report)
     own = [f for f in films if f.has_record]
     named = ("overview", "cast", "release_date", "runtime", "keywords")
     return {
@@ -181,108 +169,88 @@ def write_films(
     }
 
 
-@dataclass(slots=True)
-class _Writer:
-    """Writes the files of one catalogue."""
+def _write_lists(folder: WorldFolder, model: RatingModel, faults: _Faults) -> None:
+    """Write movies.csv and links.csv."""
+    films, movies, links = model.films, f"{_MOVIELENS}/movies.csv", f"{_MOVIELENS}/links.csv"
+    listed = pl.DataFrame({
+        "movieId": model.movie_id,
+        "title": [f.movielens_title for f in films],
+        "genres": ["|".join(f.genres) if f.genres_listed else NO_GENRES for f in films],
+    })  # fmt: skip
+    linked = pl.DataFrame({
+        "movieId": model.movie_id,
+        "imdbId": [f.imdb_id for f in films],
+        "tmdbId": pl.Series([f.tmdb_id for f in films], dtype=pl.Int64),
+    })  # fmt: skip
+    for reason, name, frame in (("no_year", movies, listed), ("shared_tmdb_id", links, linked)):
+        with folder.open(name) as out:
+            out.write(_csv(frame, header=True))
+            if name == links and faults.unknown_film and len(films) >= ROWS_PER_FAULT:
+                row = f"{faults.unknown_film},9999999,{100 + 4 * len(films)}"
+                out.write(f"{row}\r\n".encode())
+                folder.fault(name, out.lines, "unknown_film", True, row)
+        i = faults.films.get(reason)
+        if i is not None:
+            year = str(films[i].year) if reason == "no_year" else None
+            folder.fault(name, i + 2, reason, False, _csv(frame[i : i + 1]).decode().rstrip(), year)
 
-    folder: WorldFolder
-    films: Sequence[Film]
-    model: RatingModel
-    faults: _Faults
-    report: Progress
 
-    def broken(self, *row: Any) -> None:
-        """List a broken row: file, line, reason, whether it is rejected, text and truth."""
-        self.folder.broken.append(BrokenRow(*row))
+def _write_records(
+    folder: WorldFolder, model: RatingModel, faults: _Faults, report: Progress
+) -> int:
+    """Write TMDB's file; how many own records have a budget."""
+    films, with_budget = model.films, 0
+    keywords, fame = tuple(keyword_numbers()), model.weight * len(films)
+    foreign = [faults.films.get(reason) for reason in ("not_json", "record_of_another_film")]
+    with folder.open(_TMDB) as out:
+        for i, film in enumerate(films):
+            if not (film.has_record or i in foreign):
+                continue
+            dice, quality = Dice(model.seed, "record", i), float(model.quality[i])
+            record = tmdb_record(film, dice, float(fame[i]), quality, keywords)
+            text, fault = faults.record(i, record)
+            with_budget += film.has_record and record["budget"] > 0
+            out.write(text + b"\n")
+            if fault is not None:
+                shown, truth = text.decode("utf-8", "ignore")[:500], faults.truth.get(fault)
+                folder.fault(_TMDB, out.lines, fault, truth is None, shown, truth)
+            if out.lines % 5_000 == 0:
+                report("sample TMDB records", i, len(films))
+    return with_budget
 
-    def write_lists(self) -> None:
-        """Write movies.csv and links.csv."""
-        films, faults = self.films, self.faults
-        listed = pl.DataFrame({
-            "movieId": self.model.movie_id,
-            "title": [f.movielens_title for f in films],
-            "genres": ["|".join(f.genres) if f.genres_listed else NO_GENRES for f in films],
-        })  # fmt: skip
-        linked = pl.DataFrame({
-            "movieId": self.model.movie_id,
-            "imdbId": [f.imdb_id for f in films],
-            "tmdbId": pl.Series([f.tmdb_id for f in films], dtype=pl.Int64),
-        })  # fmt: skip
-        movies, links = f"{_MOVIELENS}/movies.csv", f"{_MOVIELENS}/links.csv"
-        for reason, name, frame in (("no_year", movies, listed), ("shared_tmdb_id", links, linked)):
-            with self.folder.open(name) as out:
-                out.write(_csv(frame, header=True))
-                if name == links and faults.unknown_film and len(films) >= ROWS_PER_FAULT:
-                    row = f"{faults.unknown_film},9999999,{100 + 4 * len(films)}"
-                    out.write(f"{row}\r\n".encode())
-                    self.broken(name, out.lines, "unknown_film", True, row)
-            i = faults.films.get(reason)
-            if i is not None:
-                row = _csv(frame[i : i + 1]).decode().rstrip()
-                year = str(films[i].year) if reason == "no_year" else None
-                self.broken(name, i + 2, reason, False, row, year)
 
-    def write_records(self) -> int:
-        """Write TMDB's file; how many own records have a budget."""
-        faults, model, with_budget = self.faults, self.model, 0
-        keywords, fame = tuple(keyword_numbers()), model.weight * len(self.films)
-        foreign = [faults.films.get(reason) for reason in ("not_json", "record_of_another_film")]
-        with self.folder.open(_TMDB) as out:
-            for i, film in enumerate(self.films):
-                if not (film.has_record or i in foreign):
-                    continue
-                dice, quality = Dice(model.seed, "record", i), float(model.quality[i])
-                record = tmdb_record(film, dice, float(fame[i]), quality, keywords)
-                text, fault = faults.record(i, record)
-                with_budget += film.has_record and record["budget"] > 0
-                out.write(text + b"\n")
-                if fault is not None:
-                    shown, truth = text.decode("utf-8", "ignore")[:500], faults.truth.get(fault)
-                    self.broken(_TMDB, out.lines, fault, truth is None, shown, truth)
-                if out.lines % 5_000 == 0:
-                    self.report("sample TMDB records", i, len(self.films))
-        return with_budget
-
-    def write_ratings(self) -> tuple[int, int, np.ndarray[Any, Any]]:
-        """Write ratings and tags by block: tags, rated films, ratings by half stars (0-10)."""
-        name, model = f"{_MOVIELENS}/ratings.csv", self.model
-        tagging = TagModel(self.films, model)
-        rated, stars = np.zeros(len(self.films), dtype=bool), np.zeros(11, dtype=np.int64)
-        with (
-            self.folder.open(name) as ratings,
-            self.folder.open(f"{_MOVIELENS}/tags.csv") as tags,
-        ):
-            ratings.write(b"userId,movieId,rating,timestamp\r\n")
-            tags.write(b"userId,movieId,tag,timestamp\r\n")
-            for number in range(model.blocks):
-                block = model.block(number)
-                frame = pl.DataFrame({
-                    "userId": block.user,
-                    "movieId": model.movie_id[block.film],
-                    "rating": block.half_stars / 2,
-                    "timestamp": block.timestamp,
-                })  # fmt: skip
-                start = 0
-                for position, reason, row in sorted(self.faults.ratings(block, model.movie_id)):
-                    ratings.write(_csv(frame[start:position]) + f"{row}\r\n".encode())
-                    start = position
-                    self.broken(name, ratings.lines, reason, True, row)
-                ratings.write(_csv(frame[start:]))
-                tags.write(_csv(tagging.block(number, block)))
-                rated[block.film] = True
-                stars += np.bincount(block.half_stars, minlength=11)
-                self.report("sample ratings", int(stars.sum()), int(model.activity.sum()))
-        return tags.lines - 1, int(rated.sum()), stars
+def _write_ratings(
+    folder: WorldFolder, model: RatingModel, faults: _Faults, report: Progress
+) -> tuple[int, int, np.ndarray[Any, Any]]:
+    """Write ratings and tags by block: tags, rated films, ratings by half stars (0-10)."""
+    name, tagging = f"{_MOVIELENS}/ratings.csv", TagModel(model)
+    rated, stars = np.zeros(len(model.films), dtype=bool), np.zeros(11, dtype=np.int64)
+    with folder.open(name) as ratings, folder.open(f"{_MOVIELENS}/tags.csv") as tags:
+        ratings.write(b"userId,movieId,rating,timestamp\r\n")
+        tags.write(b"userId,movieId,tag,timestamp\r\n")
+        for number in range(model.blocks):
+            block = model.block(number)
+            frame = pl.DataFrame({
+                "userId": block.user,
+                "movieId": model.movie_id[block.film],
+                "rating": block.half_stars / 2,
+                "timestamp": block.timestamp,
+            })  # fmt: skip
+            start = 0
+            for position, reason, row in sorted(faults.ratings(block, model.movie_id)):
+                ratings.write(_csv(frame[start:position]) + f"{row}\r\n".encode())
+                start = position
+                folder.fault(name, ratings.lines, reason, True, row)
+            ratings.write(_csv(frame[start:]))
+            tags.write(_csv(tagging.block(number, block)))
+            rated[block.film] = True
+            stars += np.bincount(block.half_stars, minlength=11)
+            report("sample ratings", int(stars.sum()), int(model.activity.sum()))
+    return tags.lines - 1, int(rated.sum()), stars
 
 
 def _csv(frame: pl.DataFrame, *, header: bool = False) -> bytes:
     """Rows as MovieLens writes them: CRLF, quotes only where needed, one decimal."""
-    if frame.height == 0 and not header:
-        return b""
-    text = frame.write_csv(
-        include_header=header,
-        line_terminator="\r\n",
-        quote_style="necessary",
-        float_precision=1,
-    )
-    return text.encode()
+    return frame.write_csv(
+        include_header=header, line_terminator="\r\n", quote_style="necessary", float_precision=1
+    ).encode()

@@ -22,21 +22,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from pipelines.errors import ConfigError
 from pipelines.sample_world._films import GENRES, Film, keyword_numbers
 from pipelines.sample_world._text import lexicon, stream_seed
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Ints = NDArray[np.int64]
-    Floats = NDArray[np.float64]
-    Floats32 = NDArray[np.float32]
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+Floats32 = NDArray[np.float32]
 
 #: Users per block; part of what the seed means, so changing it changes every world.
 BLOCK = 1024
@@ -130,8 +128,8 @@ class TagModel:
     As in ml-latest-small, 9.5 % of the users tag, on average a fifth of what they rate.
     """
 
-    def __init__(self, films: Sequence[Film], model: RatingModel) -> None:
-        self._model = model
+    def __init__(self, model: RatingModel) -> None:
+        self._model, films = model, model.films
         keywords, opinions = list(keyword_numbers()), list(lexicon()["tags"])
         texts = keywords + [k.capitalize() for k in keywords] + opinions
         order = sorted(range(len(texts)), key=lambda i: (texts[i].lower(), texts[i]))
@@ -249,7 +247,7 @@ class RatingModel:
     """The ratings of a world."""
 
     def __init__(self, seed: int, films: Sequence[Film], users: int, ratings: int) -> None:
-        self.seed, self.users = seed, users
+        self.seed, self.films, self.users = seed, films, users
         #: Number of blocks of users.
         self.blocks = -(-users // BLOCK)
         self.activity = user_activity(seed, users, ratings, len(films))

@@ -160,6 +160,10 @@ class WorldFolder:
                 yield out
         self.facts[name] = FileFacts(path.stat().st_size, out.lines, sha256_of(path))
 
+    def fault(self, *row: Any) -> None:
+        """List a broken row: file, line, reason, whether it is rejected, text and truth."""
+        self.broken.append(BrokenRow(*row))
+
     def write(self, files: SourceFiles) -> None:
         """Write a source's files."""
         for name, lines in files.lines.items():
