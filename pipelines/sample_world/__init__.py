@@ -5,14 +5,7 @@ tails, user bias, taste by genre, series of films), with gaps, and with a few br
 Everything in it is invented; an answer key lists what is true.
 """
 
-from pipelines.sample_world._world import KEY_FILE, BrokenRow, FileFacts, SampleWorld
+from pipelines.sample_world._world import KEY_FILE, BrokenRow, SampleWorld
 from pipelines.sample_world._write import CODE_VERSION, write_sample_world
 
-__all__ = [
-    "CODE_VERSION",
-    "KEY_FILE",
-    "BrokenRow",
-    "FileFacts",
-    "SampleWorld",
-    "write_sample_world",
-]
+__all__ = ["CODE_VERSION", "KEY_FILE", "BrokenRow", "SampleWorld", "write_sample_world"]

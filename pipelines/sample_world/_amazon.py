@@ -182,39 +182,34 @@ def meta_2018(ware: Ware, dice: Dice) -> dict[str, Any]:
     price = _SHOP["junk_price"] if dice.chance(0.02) else price
     if ware.author:
         brand = f"Visit Amazon's {ware.author} Page" if dice.chance(0.5) else ware.author
-    return record_of(
-        "meta_2018",
-        ware,
-        category=path,
-        description=[*ware.description, ""] if dice.chance(0.2) else ware.description,
-        title=dice.pick(_SHOP["junk_titles"]) if ware.junk else _escaped(ware.title),
-        brand=brand,
-        rank=rank,
-        details=details,
-        main_cat="Books" if ware.author else _escaped(ware.category.replace("_", " ")),
-        price=price,
-    )
+    return record_of("meta_2018", ware) | {
+        "category": path,
+        "description": [*ware.description, ""] if dice.chance(0.2) else ware.description,
+        "title": dice.pick(_SHOP["junk_titles"]) if ware.junk else _escaped(ware.title),
+        "brand": brand,
+        "rank": rank,
+        "details": details,
+        "main_cat": "Books" if ware.author else _escaped(ware.category.replace("_", " ")),
+        "price": price,
+    }
 
 
 def meta_2023(ware: Ware, dice: Dice) -> dict[str, Any]:
     """A product as the 2023 edition has it."""
-    rated = len(ware.stars)
-    mean = round(sum(ware.stars) / rated, 1) if rated else 4.0
-    record = record_of("meta_2023", ware, average_rating=mean, rating_number=rated)
+    record, rated = record_of("meta_2023", ware), len(ware.stars)
+    if rated:
+        record |= {"average_rating": round(sum(ware.stars) / rated, 1), "rating_number": rated}
     if ware.price is not None and dice.chance(0.04):
         record["price"] = f"from {ware.price:.2f}"
     if ware.author:
         kindle = ware.category == "Kindle_Store"
         about = {"avatar": "", "name": ware.author, "about": []}
-        details = {"Language": "English"}
-        if ware.date and kindle:
-            details = {"Publisher": ware.maker, "Publication date": ware.date} | details
-        elif ware.date:
-            details = {"Publisher": f"{ware.maker} ({ware.date})"} | details
+        details = {"Publisher": ware.maker if kindle else f"{ware.maker} ({ware.date})"}
+        details |= {"Publication date": ware.date} if kindle else {}
         record |= {
             "main_category": "Buy a Kindle" if kindle else "Books",
             "store": f"{ware.author} (Author)",
-            "details": details,
+            "details": (details if ware.date else {}) | {"Language": "English"},
             "subtitle": None if kindle else "Paperback",
             "author": about if dice.chance(0.6) else None,
         }
@@ -233,12 +228,10 @@ def draw_baskets(
     wares: Sequence[W],
     users: int,
     count: int,
-    habits: Mapping[str, Any],
+    shop: str,
 ) -> Iterator[tuple[list[str], float, list[W]]]:
-    """Draw for every user the kinds that they like, a mood (-0.5 to 0.5) and different wares.
-
-    About ``count`` wares are drawn in all, fewer where users have run out of them.
-    """
+    """Draw each user's kinds, mood (-0.5 to 0.5) and different wares, about ``count`` in all."""
+    habits = _TABLES[shop]["habits"]
     weights = [
         habits["low"] if dice.chance(habits["few"]) else 1 + dice.exponential(habits["mean"])
         for _ in range(users)
@@ -263,14 +256,10 @@ def draw_baskets(
 def draw_reviews(
     dice: Dice, edition: str, wares: Sequence[Ware], users: int, count: int, seed: int, pool: str
 ) -> list[Review]:
-    """Draw reviews of an edition, by user and time; no user reviews a ware twice.
-
-    Stars come from the ware's quality, the reviewer's mood and taste, and chance. ``pool`` sets
-    the reviewers of books and products apart.
-    """
+    """Draw reviews by user and time; ``pool`` sets reviewers of books and products apart."""
     first, last, step, prefix, length = _SHOP["editions"][edition]
     kinds = {k: [w for w in wares if w.kind == k] for k in {w.kind for w in wares}}
-    baskets = draw_baskets(dice, kinds, wares, users, count, _SHOP["habits"])
+    baskets = draw_baskets(dice, kinds, wares, max(10, users), count, "shop")
     reviews = []
     for user, (taste, mood, basket) in enumerate(baskets):
         code = Dice(seed, "reviewer", prefix + pool, user)
@@ -291,15 +280,13 @@ def _words(review: Review, dice: Dice) -> str:
 
 def review_2018(review: Review, dice: Dice) -> dict[str, Any]:
     """A review as the 2018 edition has it."""
-    record = record_of(
-        "reviews_2018",
-        review,
-        overall=float(review.stars),
-        verified=dice.chance(0.75),
-        style={"Format:": " Hardcover" if dice.chance(0.3) else " Paperback"},
-        reviewText=_words(review, dice),
-        summary=dice.pick(_SHOP["headings"][review.stars]),
-    )
+    record = record_of("reviews_2018", review) | {
+        "overall": float(review.stars),
+        "verified": dice.chance(0.75),
+        "style": {"Format:": " Hardcover" if dice.chance(0.3) else " Paperback"},
+        "reviewText": _words(review, dice),
+        "summary": dice.pick(_SHOP["headings"][review.stars]),
+    }
     if not review.ware.author:
         del record["style"]
     if dice.chance(0.05):
@@ -311,24 +298,21 @@ def review_2018(review: Review, dice: Dice) -> dict[str, Any]:
 
 def review_2023(review: Review, dice: Dice) -> dict[str, Any]:
     """A review as the 2023 edition has it."""
-    return record_of(
-        "reviews_2023",
-        review,
-        rating=float(review.stars),
-        title=dice.pick(_SHOP["headings"][review.stars]),
-        text=_words(review, dice),
-        timestamp=review.second * 1000 + dice.below(1000),
-        helpful_vote=int(dice.exponential(0.8)),
-        verified_purchase=dice.chance(0.8),
-    )
+    return record_of("reviews_2023", review) | {
+        "rating": float(review.stars),
+        "title": dice.pick(_SHOP["headings"][review.stars]),
+        "text": _words(review, dice),
+        "timestamp": review.second * 1000 + dice.below(1000),
+        "helpful_vote": int(dice.exponential(0.8)),
+        "verified_purchase": dice.chance(0.8),
+    }
 
 
 def amazon_files(settings: SampleSettings, *, broken_rows: bool) -> SourceFiles:
     """Every Amazon file of a world.
 
-    Sizes follow the world's: half as many books again as films, a quarter as many reviews of
-    them as ratings, a tenth as many of products; within bounds, so that the tables of both
-    domains are worth looking at.
+    Within bounds, there are half as many books again as films, a quarter as many reviews of them as
+    ratings, and a tenth as many of products.
     """
     seed, out = settings.seed, SourceFiles()
     books = draw_books(seed, within(settings.films * 3 // 2, 90, 6_000))
@@ -362,9 +346,7 @@ def _add_domain(
     out.counts["titles_2018_lost"] += sum(w.junk for w in old)
     share, pool = len(old) / (len(old) + len(new)), name[0].upper()
     reviews = {
-        edition: draw_reviews(
-            dice, edition, listed, max(10, round(users * s)), round(count * s), seed, pool
-        )
+        edition: draw_reviews(dice, edition, listed, round(users * s), round(count * s), seed, pool)
         for edition, listed, s in (("2018", old, share), ("2023", new, 1 - share))
     }
     for review in reviews["2023"]:
@@ -381,7 +363,7 @@ def _add_domain(
             _add(out, f"amazon/{edition}/meta_{category}{end}", meta, dice)
 
 
-def _add(out: SourceFiles, name: str, rows: Iterable[Mapping[str, Any]], dice: Dice) -> None:
+def _add(out: SourceFiles, name: str, rows: Iterable[dict[str, Any]], dice: Dice) -> None:
     """Add one file of these records; those of 2018 are repeated now and then."""
     edition, kind = name.split("/")[1], "meta" if "meta_" in name else "reviews"
     lines = out.lines[name]

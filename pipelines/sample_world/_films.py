@@ -2,45 +2,22 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, timedelta
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
-from pipelines.sample_world._text import (
-    Dice,
-    NameBook,
-    Person,
-    Story,
-    article_last,
-    lexicon,
-    record_of,
-    table,
-)
+from pipelines.sample_world._text import Dice, NameBook, Person, Story, article_last, lexicon, table
 
 _TABLES = table("tables")
 #: MovieLens' genres in its (alphabetical) order.
 GENRES: tuple[str, ...] = tuple(_TABLES["genres"])
 #: MovieLens' placeholder for an empty list.
 NO_GENRES = "(no genres listed)"
-#: Genres that set the tone of a film, with cumulative weights.
-_LEADS = dict(
-    zip(_TABLES["lead_shares"], itertools.accumulate(_TABLES["lead_shares"].values()), strict=True)
-)
 #: No film is younger, so that users who are active in the year after can have seen all.
 _FIRST_YEAR, LAST_YEAR = 1925, 2023
 _REMAKE_EVERY, _ATTEMPTS = 150, 200
-
-
-class Collection(NamedTuple):
-    """A series of films."""
-
-    id: int
-    name: str
-
-
 Genres = tuple[str, ...]
 #: An actor and their character; a member of the crew, their job and department.
 Role = tuple[Person, str]
@@ -51,9 +28,8 @@ Credit = tuple[Person, str, str]
 class Film:
     """A film: its MovieLens row and its TMDB record.
 
-    ``title`` is in natural order. An empty ``overview``, ``cast``, ``release_date``,
-    ``keywords``, no director among ``crew`` and a ``runtime`` of ``None`` or 0 are gaps in the
-    record, as at the origin; ``None`` for ``tmdb_id`` is a gap in MovieLens' links.
+    ``title`` is in natural order. Empty fields, no director and a ``runtime`` of ``None`` or 0 are
+    gaps in the record, as at the origin; ``None`` for ``tmdb_id`` is one in MovieLens' links.
     """
 
     title: str
@@ -66,11 +42,11 @@ class Film:
     crew: tuple[Credit, ...]
     release_date: str
     runtime: int | None
-    keywords: tuple[int, ...]
+    keywords: tuple[str, ...]
     original_title: str
     listed_original: str = ""
     language: str = "en"
-    collection: Collection | None = None
+    collection: dict[str, Any] | None = None
     remake: bool = False
     movie_id: int = 0
     imdb_id: str = ""
@@ -81,10 +57,7 @@ class Film:
 
     @property
     def movielens_title(self) -> str:
-        """Title as MovieLens lists it, article last, with the year in brackets.
-
-        The original title stands in brackets before the year where it differs.
-        """
+        """Title as MovieLens lists it: article last, original title and year in brackets."""
         original = f" ({self.listed_original})" if self.listed_original else ""
         year = f" ({self.year})" if self.year_listed else ""
         return article_last(self.title) + original + year
@@ -103,10 +76,7 @@ def keyword_numbers() -> Mapping[str, int]:
 
 
 def foreign_title(dice: Dice, name: str) -> tuple[str, dict[str, Any]]:
-    """Draw a title of two concepts ("The Harbor of the Rain"), or of ``name``.
-
-    Returns it in English, and the fields of a film with its language and original title.
-    """
+    """Draw a title of two concepts, or of ``name``: in English, and the fields of the original."""
     words = table("foreign")
     language = dice.weighted(words["languages"])
     if language != "ja" and dice.chance(0.35):
@@ -121,42 +91,6 @@ def foreign_title(dice: Dice, name: str) -> tuple[str, dict[str, Any]]:
         (thing, read), (owner, owner_read) = first["ja"], second["ja"]
         original, listed = f"{owner}の{thing}", f"{owner_read.capitalize()} no {read}"
     return english, {"language": language, "original_title": original, "listed_original": listed}
-
-
-def tmdb_record(
-    film: Film, dice: Dice, fame: float, quality: float, keywords: Sequence[str]
-) -> dict[str, Any]:
-    """The record of a film; ``quality`` is in stars above the mean, ``fame`` has mean 1."""
-    names = _TABLES["tmdb_genres"]
-    genres = dict(names[g] for g in film.genres if g in names)
-    known = not dice.chance(0.35)
-    budget = round(10 ** (6.2 + 1.4 * dice.roll()) * (0.4 + min(fame, 8.0)), -5) if known else 0
-    revenue = budget * (0.2 + dice.exponential(1.8)) * (1 + 0.4 * quality) if known else 0
-    posters = {"poster_path": None, "backdrop_path": None}
-    return record_of(
-        "tmdb",
-        film,
-        belongs_to_collection=film.collection and film.collection._asdict() | posters,
-        budget=int(budget),
-        genres=[{"id": number, "name": name} for number, name in genres.items()],
-        imdb_id=f"tt{film.imdb_id}",
-        popularity=round(0.6 + 9.0 * fame * (0.6 + 0.8 * dice.roll()), 3),
-        poster_path=None if dice.chance(0.25) else f"/sample-{film.tmdb_id}.jpg",
-        revenue=max(0, int(revenue)),
-        vote_average=round(min(9.6, max(1.5, 6.3 + 1.5 * quality + 0.5 * dice.roll())), 3),
-        vote_count=int(3 + 400 * fame * (0.5 + dice.roll())),
-        credits={
-            "cast": [
-                {"id": actor.id, "name": actor.name, "character": character, "order": order}
-                for order, (actor, character) in enumerate(film.cast)
-            ],
-            "crew": [
-                {"id": who.id, "name": who.name, "job": job, "department": department}
-                for who, job, department in film.crew
-            ],
-        },
-        keywords={"keywords": [{"id": 1_000 + 7 * k, "name": keywords[k]} for k in film.keywords]},
-    )
 
 
 def draw_films(
@@ -224,8 +158,11 @@ class _Maker:
     def series(self, room: int) -> list[Film]:
         """A film, or the films of a series, at most ``room`` of them."""
         dice = self._dice
-        lead = dice.weighted(_LEADS)
-        genres = self._genres(lead)
+        lead = dice.weighted(_TABLES["leads"])
+        companions, drawn = _TABLES["companions"][lead], {lead}
+        for _ in range(dice.weighted(_TABLES["companion_counts"])):
+            drawn.add(companions[min(int(dice.exponential(2.0)), len(companions) - 1)])
+        genres = tuple(sorted(drawn))
         flavours = [g for g in genres if g not in (lead, "IMAX")]
         story = Story.draw(dice, lead, flavours, self._characters)
         parts = 1
@@ -249,15 +186,10 @@ class _Maker:
                 text = f"{text}: {dice.pick(lexicon()['title']['subtitles'])}"
             self._taken.add(text)
             films.append(self._film(story, genres, text, year, films))
+        series = {"id": 1_000 + 3 * self._collections, "name": f"{name} Collection"}
         for film in films:
-            film.collection = Collection(1_000 + 3 * self._collections, f"{name} Collection")
+            film.collection = series | {"poster_path": None, "backdrop_path": None}
         return films
-
-    def _genres(self, lead: str) -> Genres:
-        companions, genres = _TABLES["companions"][lead], {lead}
-        for _ in range(self._dice.weighted(_TABLES["companion_counts"])):
-            genres.add(companions[min(int(self._dice.exponential(2.0)), len(companions) - 1)])
-        return tuple(sorted(genres))
 
     def _year(self, lead: str, parts: int) -> int:
         if lead == "Film-Noir":
@@ -269,7 +201,7 @@ class _Maker:
 
     def _person(self, kind: str, lead: str, female: bool | None = None) -> Person:
         """Draw an actor or film maker, most likely one at home in the genre ``lead``."""
-        dice, leads = self._dice, list(_LEADS)
+        dice, leads = self._dice, list(_TABLES["leads"])
         start, size = self._pools[kind]
         fame = 1.2  # how unequally work is shared out (1: equally)
         for _ in range(6):
@@ -359,10 +291,10 @@ class _Maker:
         # TMDB lists crew by department: directors aren't always first.
         return tuple(crew[::-1] if dice.chance(0.3) else crew)
 
-    def _keywords(self, story: Story, before: Sequence[Film]) -> tuple[int, ...]:
-        dice, words, numbers = self._dice, lexicon()["genres"], keyword_numbers()
+    def _keywords(self, story: Story, before: Sequence[Film]) -> tuple[str, ...]:
+        dice, words = self._dice, lexicon()["genres"]
         chosen = dice.sample(words[story.genre]["keywords"], dice.between(2, 5))
         for flavour in story.flavours[:2]:
             chosen += dice.sample(words[flavour]["keywords"], dice.between(0, 2))
         again = before[0].keywords[:2] if before else ()
-        return tuple(dict.fromkeys([*again, *(numbers[k] for k in chosen)]))
+        return tuple(dict.fromkeys([*again, *chosen]))

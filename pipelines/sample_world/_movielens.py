@@ -1,8 +1,4 @@
-"""The films' files: MovieLens' four CSV files and TMDB's records, with faults on purpose.
-
-Faults that make a loader reject a row are planned only as far as their file has at least
-``ROWS_PER_FAULT`` rows for each of them. Faults that it keeps are always there.
-"""
+"""The films' files: MovieLens' four CSV files and TMDB's records, with faults on purpose."""
 
 from __future__ import annotations
 
@@ -16,16 +12,17 @@ import orjson
 import polars as pl
 
 from pipelines.config import SampleSettings
-from pipelines.sample_world._films import NO_GENRES, Film, draw_films, keyword_numbers, tmdb_record
+from pipelines.sample_world._films import NO_GENRES, Film, draw_films, keyword_numbers
 from pipelines.sample_world._ratings import RatingBlock, RatingModel, TagModel
-from pipelines.sample_world._text import Dice, table
+from pipelines.sample_world._text import Dice, record_of, table
 from pipelines.sample_world._world import ROWS_PER_FAULT, WorldFolder
 
 #: Called with a stage's name, the units done and their total.
 Progress = Callable[[str, int, int | None], None]
 
 _MOVIELENS, _TMDB = "movielens/sample", "tmdb/movies.jsonl.gz"
-_FAULTS = table("tables")["faults"]
+_TABLES = table("tables")
+_FAULTS = _TABLES["faults"]
 
 
 @dataclass(slots=True)
@@ -81,10 +78,7 @@ class _Faults:
     def ratings(
         self, block: RatingBlock, movie_ids: np.ndarray[Any, Any]
     ) -> Iterator[tuple[int, str, str]]:
-        """Rows to insert into a block of ratings: after how many of its rows, reason and text.
-
-        A user who has rated every film gets no row that would need another film.
-        """
+        """Rows to insert into a block of ratings: after how many of its rows, reason and text."""
         for user, reason in sorted(self.users.items()):
             start, end = np.searchsorted(block.user, [user, user + 1]).tolist()
             own = block.film[start:end]
@@ -133,6 +127,37 @@ def _twice(text: str) -> str | None:
         return None
 
 
+def _tmdb_record(film: Film, dice: Dice, fame: float, quality: float) -> dict[str, Any]:
+    """The record of a film; ``quality`` is in stars above the mean, ``fame`` has mean 1."""
+    names = _TABLES["tmdb_genres"]
+    genres = dict(names[g] for g in film.genres if g in names)
+    known = not dice.chance(0.35)
+    budget = round(10 ** (6.2 + 1.4 * dice.roll()) * (0.4 + min(fame, 8.0)), -5) if known else 0
+    revenue = budget * (0.2 + dice.exponential(1.8)) * (1 + 0.4 * quality) if known else 0
+    keywords = [{"id": 1_000 + 7 * keyword_numbers()[k], "name": k} for k in film.keywords]
+    return record_of("tmdb", film) | {
+        "budget": int(budget),
+        "genres": [{"id": number, "name": name} for number, name in genres.items()],
+        "imdb_id": f"tt{film.imdb_id}",
+        "popularity": round(0.6 + 9.0 * fame * (0.6 + 0.8 * dice.roll()), 3),
+        "poster_path": None if dice.chance(0.25) else f"/sample-{film.tmdb_id}.jpg",
+        "revenue": max(0, int(revenue)),
+        "vote_average": round(min(9.6, max(1.5, 6.3 + 1.5 * quality + 0.5 * dice.roll())), 3),
+        "vote_count": int(3 + 400 * fame * (0.5 + dice.roll())),
+        "credits": {
+            "cast": [
+                {"id": actor.id, "name": actor.name, "character": character, "order": order}
+                for order, (actor, character) in enumerate(film.cast)
+            ],
+            "crew": [
+                {"id": who.id, "name": who.name, "job": job, "department": department}
+                for who, job, department in film.crew
+            ],
+        },
+        "keywords": {"keywords": keywords},
+    }
+
+
 def write_films(
     folder: WorldFolder, settings: SampleSettings, report: Progress, *, broken_rows: bool
 ) -> dict[str, Any]:
@@ -142,7 +167,7 @@ def write_films(
     model = RatingModel(seed, films, users, settings.ratings)
     faults = _Faults.plan(seed, films, users, settings.ratings) if broken_rows else _Faults()
     with folder.open(f"{_MOVIELENS}/README.txt") as out:
-        out.write(table("tables")["readme"].encode())
+        out.write(_TABLES["readme"].encode())
     _write_lists(folder, model, faults)
     budgets = _write_records(folder, model, faults, report)
     tags, rated, stars = _write_ratings(folder, model, faults, report)
@@ -162,7 +187,7 @@ def write_films(
         "films_with_director": sum(bool(f.directors) for f in own),
         "films_with_budget": budgets,
         "films_in_series": sum(f.collection is not None for f in own),
-        "series": len({f.collection.id for f in own if f.collection is not None}),
+        "series": len({f.collection["id"] for f in own if f.collection is not None}),
         "remakes": sum(f.remake for f in films),
         "films_without_genres": sum(not f.genres_listed for f in films),
         "films_without_year": sum(not f.year_listed for f in films),
@@ -199,15 +224,14 @@ def _write_records(
     folder: WorldFolder, model: RatingModel, faults: _Faults, report: Progress
 ) -> int:
     """Write TMDB's file; how many own records have a budget."""
-    films, with_budget = model.films, 0
-    keywords, fame = tuple(keyword_numbers()), model.weight * len(films)
+    films, fame, with_budget = model.films, model.weight * len(model.films), 0
     foreign = [faults.films.get(reason) for reason in ("not_json", "record_of_another_film")]
     with folder.open(_TMDB) as out:
         for i, film in enumerate(films):
             if not (film.has_record or i in foreign):
                 continue
             dice, quality = Dice(model.seed, "record", i), float(model.quality[i])
-            record = tmdb_record(film, dice, float(fame[i]), quality, keywords)
+            record = _tmdb_record(film, dice, float(fame[i]), quality)
             text, fault = faults.record(i, record)
             with_budget += film.has_record and record["budget"] > 0
             out.write(text + b"\n")

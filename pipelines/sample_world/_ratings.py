@@ -1,21 +1,18 @@
 """Ratings: users, items, values and times, generated block by block of users.
 
 A block's random stream depends on the seed and the block's number only, so that memory stays
-bounded and the blocks could be generated in any order with the same result.
-
-For user u and film i with genres G(i)::
+bounded and any order of the blocks gives the same result. For user u and film i with genres G(i)::
 
     affinity(u, i) = mean of taste(u, g) over g in G(i)
     P(u rates i)   ~ popularity(i) * exp(beta * affinity(u, i))      without replacement
     latent(u, i)   = base + bias(u) + quality(i) + gamma * affinity(u, i) + spread(u) * noise
 
-The latent value is stretched downwards (people who dislike a film say so) and rounded to
-whole stars, or to half stars as far as the user likes those; before February 2003 MovieLens
-had no half stars, so no rating before that has one. The constants are set on ml-latest-small.
-Of a world of its size against the real file: mean 3.51 and 3.50, mode 4 in both, 26 and 30 %
-half stars, total variation distance of the histograms 0.06, standard deviation of user means
-0.43 and 0.48, correlation of a user's liking for a genre between two halves of their ratings
-0.29 and 0.33.
+The latent value is stretched downwards (people who dislike a film say so) and rounded to whole
+stars, or to half stars as far as the user likes those and MovieLens had them. The constants are set
+on ml-latest-small. Of a world of its size against the real file: mean 3.51 and 3.50, mode 4 in
+both, 26 and 30 % half stars, total variation distance of the histograms 0.06, standard deviation of
+user means 0.43 and 0.48, correlation of a user's liking for a genre between two halves of their
+ratings 0.29 and 0.33.
 """
 
 from __future__ import annotations
@@ -36,19 +33,15 @@ Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 Floats32 = NDArray[np.float32]
 
-#: Users per block; part of what the seed means, so changing it changes every world.
-BLOCK = 1024
-#: Pairs of user and film that are looked at at once; bounds memory, and is part of what the
-#: seed means.
-_PAIRS = 1 << 18
+#: Users per block and pairs of user and film that are looked at at once: both bound memory, and are
+#: part of what the seed means.
+BLOCK, _PAIRS = 1024, 1 << 18
 #: Rounds of drawing before the rest of a user's list comes from the whole catalogue.
 _ROUNDS = 4
 #: Ratings every user has at least, if the world is large enough.
 MIN_ACTIVITY = 20
-#: Strength of taste in choosing and (stars) in rating.
-_BETA, _GAMMA = 1.4, 0.88
-#: Mean latent rating (stars).
-_MEAN = 3.60
+#: Strength of taste in choosing and (stars) in rating; mean latent rating (stars).
+_BETA, _GAMMA, _MEAN = 1.4, 0.88, 3.60
 _DAY = 86_400
 #: 1998-01-01 and 2024-12-29, seconds since 1970 (UTC): no sitting starts before or after.
 _FIRST_SECOND, _LAST_SECOND = 883_612_800, 1_735_603_200 - 2 * _DAY
@@ -71,7 +64,7 @@ def weights_and_quality(
     rng = _rng(seed, "popularity")
     n = len(films)
     z, fame = rng.standard_normal(n), rng.standard_normal(n)
-    in_series = [(i, f.collection.id, f.part - 1) for i, f in enumerate(films) if f.collection]
+    in_series = [(i, f.collection["id"], f.part - 1) for i, f in enumerate(films) if f.collection]
     first = {series: i for i, series, later in in_series if not later}
     for i, series, later in in_series:
         j = first[series]
@@ -123,30 +116,27 @@ def user_activity(seed: int, users: int, ratings: int, films: int) -> Ints:
 
 
 class TagModel:
-    """The tags of a world: keywords of a film, capitalised by some users, and opinions.
-
-    As in ml-latest-small, 9.5 % of the users tag, on average a fifth of what they rate.
-    """
+    """The tags of a world: keywords of a film, capitalised by some users, and opinions."""
 
     def __init__(self, model: RatingModel) -> None:
         self._model, films = model, model.films
-        keywords, opinions = list(keyword_numbers()), list(lexicon()["tags"])
-        texts = keywords + [k.capitalize() for k in keywords] + opinions
+        numbers, opinions = keyword_numbers(), list(lexicon()["tags"])
+        texts = [*numbers, *(k.capitalize() for k in numbers), *opinions]
         order = sorted(range(len(texts)), key=lambda i: (texts[i].lower(), texts[i]))
         self._texts = [texts[i] for i in order]
         self._place = np.argsort(order)
-        self._n_keywords, self._n_opinions = len(keywords), len(opinions)
+        self._n_keywords, self._n_opinions = len(numbers), len(opinions)
         self._count = np.array([len(f.keywords) for f in films], dtype=np.int64)
         self._table = np.zeros((len(films), max(1, int(self._count.max()))), dtype=np.int64)
         for i, film in enumerate(films):
-            self._table[i, : len(film.keywords)] = film.keywords
+            self._table[i, : len(film.keywords)] = [numbers[k] for k in film.keywords]
 
     def block(self, block: int, ratings: RatingBlock) -> pl.DataFrame:
         """Tags on the ratings of one block of users, as rows of tags.csv."""
-        rng = self._model.rng(block, "tags")
+        rng = _rng(self._model.seed, "tags", block)
         user = ratings.user - ratings.user[0]
         people = int(user[-1]) + 1
-        # Most taggers tag a little, a few nearly everything.
+        # As in ml-latest-small, 9.5 % of the users tag, on average a fifth of what they rate.
         zeal = np.where(rng.random(people) < 0.095, rng.beta(0.6, 0.6 / 0.2, people), 0.0)
         capitals = rng.random(people) < 0.2
         row = np.flatnonzero(rng.random(len(user)) < zeal[user])
@@ -174,11 +164,7 @@ def _year_of(second: Ints) -> Ints:
 
 
 class Sessions(NamedTuple):
-    """The sittings of some users.
-
-    ``start`` has one second per sitting, ``offset`` the position of every user's first one (and
-    the end), ``last_year`` the year of every user's last one.
-    """
+    """Sittings of some users: their seconds, where each user's begin (and the end), last years."""
 
     start: Ints
     offset: Ints
@@ -248,7 +234,6 @@ class RatingModel:
 
     def __init__(self, seed: int, films: Sequence[Film], users: int, ratings: int) -> None:
         self.seed, self.films, self.users = seed, films, users
-        #: Number of blocks of users.
         self.blocks = -(-users // BLOCK)
         self.activity = user_activity(seed, users, ratings, len(films))
         self.weight, self.quality = weights_and_quality(seed, films, ratings / (users * len(films)))
@@ -261,10 +246,9 @@ class RatingModel:
         self._sure_user, self._sure_film = self._sure_pairs(ratings)
 
     def _sure_pairs(self, ratings: int) -> tuple[Ints, Ints]:
-        """A sure user (from 0, ascending) for nearly every film that might get no rating.
+        """A user (from 0, ascending) for nearly every film that might get no rating.
 
-        MovieLens lists a film once somebody has rated or tagged it, so its tail is films with
-        one rating, not with none.
+        MovieLens lists a film once it is rated or tagged: its tail has one rating, not none.
         """
         rng = _rng(self.seed, "tail")
         film = np.flatnonzero(ratings * self.weight < 4)
@@ -279,21 +263,13 @@ class RatingModel:
 
     @cached_property
     def _base(self) -> float:
-        """Stars to add to every latent rating so that their mean is ``_MEAN``.
-
-        In large catalogues people find more that they like; the first block of users stands
-        for all.
-        """
+        """Stars to add to every latent rating so that the mean of the first block is ``_MEAN``."""
         users, _, local, film = self._draw(0)
         return _MEAN - float(self._taste_part(users, local, film).mean())
 
-    def rng(self, block: int, stream: str) -> np.random.Generator:
-        """A random stream of one block."""
-        return _rng(self.seed, stream, block)
-
     def people(self, block: int) -> _Users:
         """Draw the users of a block."""
-        rng = self.rng(block, "users")
+        rng = _rng(self.seed, "users", block)
         first = block * BLOCK
         activity = self.activity[first : first + BLOCK]
         shape = (len(activity), len(GENRES))
@@ -313,14 +289,14 @@ class RatingModel:
     def block(self, block: int) -> RatingBlock:
         """Draw the ratings of one block of users."""
         users, sessions, local, film = self._draw(block)
-        timestamp = sessions.assign(self.rng(block, "times"), local, self.years[film])
-        half_stars = self._rate(self.rng(block, "ratings"), users, local, film, timestamp)
+        timestamp = sessions.assign(_rng(self.seed, "times", block), local, self.years[film])
+        half_stars = self._rate(_rng(self.seed, "ratings", block), users, local, film, timestamp)
         return RatingBlock(users.first + 1 + local, film, half_stars, timestamp)
 
     def _draw(self, block: int) -> tuple[_Users, Sessions, Ints, Ints]:
         """Users of a block and their sittings; user (from 0) and film of every rating."""
         users = self.people(block)
-        sessions = Sessions.draw(self.rng(block, "sessions"), users.activity, self.years)
+        sessions = Sessions.draw(_rng(self.seed, "sessions", block), users.activity, self.years)
         local = np.repeat(np.arange(len(users.activity)), users.activity)
         return users, sessions, local, self._choose(block, users, sessions.last_year)
 
@@ -335,11 +311,11 @@ class RatingModel:
     def _choose(self, block: int, users: _Users, last_year: Ints) -> Ints:
         """Different films for every user, by popularity and taste; by user and film.
 
-        Drawing with replacement and skipping repetitions is the same as drawing without
-        replacement; it is quick while users see a small part of the catalogue. For the rest
-        waiting times over the whole catalogue give the same distribution.
+        Drawing with replacement and skipping repetitions, which is quick while users see a small
+        part of the catalogue, and waiting times over all of it give the same distribution.
         """
-        rng, n_films, n_users = self.rng(block, "choice"), len(self.weight), len(users.activity)
+        rng = _rng(self.seed, "choice", block)
+        n_films, n_users = len(self.weight), len(users.activity)
         mine = slice(*np.searchsorted(self._sure_user, [users.first, users.first + BLOCK]))
         user, film = self._sure_user[mine] - users.first, self._sure_film[mine]
         out = self.years[film] < last_year[user]
@@ -373,8 +349,7 @@ class RatingModel:
         keys = [have[need[owner] <= 0]]
         starts = np.searchsorted(owner, np.arange(n_users + 1))
         for i in np.flatnonzero(need > 0).tolist():
-            # If films arrive after exponential waiting times of rate popularity * appeal, the
-            # first arrivals are a sample without replacement by that rate.
+            # First arrivals after exponential waiting times are a sample without replacement.
             rate = _appeal(self.genre @ users.taste[i]) * self.weight.astype(np.float32)
             arrival = rng.standard_exponential(n_films, dtype=np.float32) / rate
             arrival[self.years >= last_year[i]] = np.inf
@@ -410,10 +385,7 @@ def _appeal(affinity: Floats32) -> Floats32:
 
 
 def _first_of_each(keys: Ints, n_films: int, activity: Ints) -> Ints:
-    """The first occurrences of keys (user * films + film), at most ``activity`` of each user.
-
-    They come out by user and, within a user, in the order they went in.
-    """
+    """First occurrences of keys (user * films + film) by user, at most ``activity`` of each."""
     keys = keys[np.sort(np.unique(keys, return_index=True)[1])]
     keys = keys[np.argsort(keys // n_films, kind="stable")]
     owner = keys // n_films

@@ -33,16 +33,16 @@ class _Game(NamedTuple):
 
 
 def steam_files(settings: SampleSettings, *, broken_rows: bool) -> SourceFiles:
-    """Steam files of a world: as many games as films, a tenth as many reviews as ratings.
+    """Steam files of a world: within bounds, as many games as films, a tenth of the ratings.
 
-    Both have bounds. The file of games is JSON with ``NaN``, the others have Python's ``repr``.
+    The file of games is JSON with ``NaN``, the others have Python's ``repr``.
     """
     dice, out = Dice(settings.seed, "steam"), SourceFiles()
     games = _add_games(out, within(settings.films, 130, 5_000), dice)
     reviews = within(settings.ratings // 10, 600, 100_000)
     users = within(settings.users, 40, reviews // 8)
     by_genre = {n: found for n in _GENRES if (found := [g for g in games if n in g.genres])}
-    baskets = draw_baskets(dice, by_genre, games, users, reviews, _TABLES["habits"])
+    baskets = draw_baskets(dice, by_genre, games, users, reviews, "steam")
     for number, (taste, mood, chosen) in enumerate(baskets):
         _add_user(out, _user(number), chosen, set(taste), mood, dice)
     if broken_rows:

@@ -1,7 +1,6 @@
 """Seeded choices, invented names, and the grammar of titles and story lines.
 
-A film's story is bound once (who, where, against whom). Its title, overview, cast and sequels
-are drawn from that story, so that they agree with each other and with the film's genres.
+A story is bound once, so that the title, overview, cast and sequels drawn from it agree.
 """
 
 from __future__ import annotations
@@ -30,10 +29,7 @@ def stream_seed(seed: int, *parts: int | str) -> int:
 
 
 class Dice:
-    """Seeded choices for text and structure, the same on every Python version.
-
-    ``random.Random.random`` promises that; ``choice`` and ``shuffle`` do not.
-    """
+    """Seeded choices, the same on every Python version as ``random.Random.random`` is."""
 
     def __init__(self, seed: int, *parts: int | str) -> None:
         self.roll = random.Random(stream_seed(seed, *parts)).random  # noqa: S311 (not secrets)
@@ -91,10 +87,10 @@ def _fields(kind: str) -> tuple[dict[str, Any], dict[str, Callable[[object], Any
     return fields, {k: attrgetter(v[1:]) for k, v in fields.items() if str(v)[:1] == "."}
 
 
-def record_of(kind: str, source: object, **values: Any) -> dict[str, Any]:
-    """Build a record from constants, attributes of ``source`` (both as in tables) and values."""
+def record_of(kind: str, source: object) -> dict[str, Any]:
+    """A record with the constants of its table and attributes of ``source``."""
     fields, getters = _fields(kind)
-    return fields | {key: get(source) for key, get in getters.items()} | values
+    return fields | {key: get(source) for key, get in getters.items()}
 
 
 #: The vocabulary of stories and titles.

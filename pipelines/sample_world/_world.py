@@ -51,9 +51,8 @@ class FileFacts:
 
 
 class SampleWorld(BaseModel):
-    """The answer key of a sample world.
+    """The answer key of a sample world: counts without the rows with ``rejected``.
 
-    All numbers are counts of what is left when every row with ``rejected`` is left out.
     ``films_with_record`` counts films whose own record is in the TMDB file, not one with another
     IMDb id; the other ``films_with_…`` count records with that field (a runtime or budget of 0 is
     none). ``rating_counts`` has keys ``0.5`` … ``5.0``, ``remakes`` are films that share their
@@ -97,10 +96,7 @@ class SampleWorld(BaseModel):
 
     @classmethod
     def read(cls, folder: Path) -> SampleWorld | None:
-        """Read the answer key of the world in ``folder``.
-
-        None if it can't be read, or files are missing or of another size than it states.
-        """
+        """Read the answer key in ``folder``; None if files are lost or of other sizes."""
         try:
             world = cls.model_validate_json((folder / KEY_FILE).read_bytes())
             whole = all((folder / n).stat().st_size == f.bytes for n, f in world.files.items())
@@ -123,10 +119,7 @@ class SourceFiles:
         self.lines[name].append(bytes(memoryview(orjson.dumps(record))))
 
     def spoil(self, name: str, at: int, reason: str, line: bytes) -> None:
-        """Put a wrong line before line ``at`` (from 0) if the file has rows enough.
-
-        Faults of a file are added from the front on, so that none moves another.
-        """
+        """Put a wrong line before line ``at`` (from 0, ascending) if the file has rows enough."""
         before = sum(row.file == name for row in self.broken)
         if len(self.lines[name]) - before >= (before + 1) * ROWS_PER_FAULT:
             self.lines[name].insert(at, line)
@@ -139,13 +132,13 @@ def within(value: int, low: int, high: int) -> int:
     return max(low, min(value, high))
 
 
+@dataclass
 class WorldFolder:
     """Files below a folder, with size, lines and checksum of each, and their broken rows."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.facts: dict[str, FileFacts] = {}
-        self.broken: list[BrokenRow] = []
+    path: Path
+    facts: dict[str, FileFacts] = field(default_factory=dict)
+    broken: list[BrokenRow] = field(default_factory=list)
 
     @contextmanager
     def open(self, name: str) -> Iterator[LineCounter]:
@@ -172,14 +165,14 @@ class WorldFolder:
         self.broken += files.broken
 
 
+@dataclass
 class LineCounter:
     """A binary file being written, and the lines in it so far."""
 
-    def __init__(self, file: Any) -> None:
-        self._file = file
-        self.lines = 0
+    file: Any
+    lines: int = 0
 
     def write(self, data: bytes) -> None:
         """Write bytes."""
-        self._file.write(data)
+        self.file.write(data)
         self.lines += data.count(b"\n")
