@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -129,31 +130,23 @@ def _twice(text: str) -> str | None:
 
 def _tmdb_record(film: Film, dice: Dice, fame: float, quality: float) -> dict[str, Any]:
     """The record of a film; ``quality`` is in stars above the mean, ``fame`` has mean 1."""
-    names = _TABLES["tmdb_genres"]
+    names, person = _TABLES["tmdb_genres"], partial(record_of, "person")
     genres = dict(names[g] for g in film.genres if g in names)
     known = not dice.chance(0.35)
     budget = round(10 ** (6.2 + 1.4 * dice.roll()) * (0.4 + min(fame, 8.0)), -5) if known else 0
     revenue = budget * (0.2 + dice.exponential(1.8)) * (1 + 0.4 * quality) if known else 0
+    cast = [person(p) | {"character": role, "order": n} for n, (p, role) in enumerate(film.cast)]
+    crew = [person(p) | {"job": job, "department": part} for p, job, part in film.crew]
     keywords = [{"id": 1_000 + 7 * keyword_numbers()[k], "name": k} for k in film.keywords]
     return record_of("tmdb", film) | {
         "budget": int(budget),
         "genres": [{"id": number, "name": name} for number, name in genres.items()],
-        "imdb_id": f"tt{film.imdb_id}",
         "popularity": round(0.6 + 9.0 * fame * (0.6 + 0.8 * dice.roll()), 3),
         "poster_path": None if dice.chance(0.25) else f"/sample-{film.tmdb_id}.jpg",
         "revenue": max(0, int(revenue)),
         "vote_average": round(min(9.6, max(1.5, 6.3 + 1.5 * quality + 0.5 * dice.roll())), 3),
         "vote_count": int(3 + 400 * fame * (0.5 + dice.roll())),
-        "credits": {
-            "cast": [
-                {"id": actor.id, "name": actor.name, "character": character, "order": order}
-                for order, (actor, character) in enumerate(film.cast)
-            ],
-            "crew": [
-                {"id": who.id, "name": who.name, "job": job, "department": department}
-                for who, job, department in film.crew
-            ],
-        },
+        "credits": {"cast": cast, "crew": crew},
         "keywords": {"keywords": keywords},
     }
 
@@ -169,7 +162,7 @@ def write_films(
     with folder.open(f"{_MOVIELENS}/README.txt") as out:
         out.write(_TABLES["readme"].encode())
     _write_lists(folder, model, faults)
-    budgets = _write_records(folder, model, faults, report)
+    budgets = _write_tmdb(folder, model, faults, report)
     tags, rated, stars = _write_ratings(folder, model, faults, report)
     own = [f for f in films if f.has_record]
     named = ("overview", "cast", "release_date", "runtime", "keywords")
@@ -197,16 +190,14 @@ def write_films(
 def _write_lists(folder: WorldFolder, model: RatingModel, faults: _Faults) -> None:
     """Write movies.csv and links.csv."""
     films, movies, links = model.films, f"{_MOVIELENS}/movies.csv", f"{_MOVIELENS}/links.csv"
-    listed = pl.DataFrame({
+    rows = pl.DataFrame({
         "movieId": model.movie_id,
         "title": [f.movielens_title for f in films],
         "genres": ["|".join(f.genres) if f.genres_listed else NO_GENRES for f in films],
-    })  # fmt: skip
-    linked = pl.DataFrame({
-        "movieId": model.movie_id,
         "imdbId": [f.imdb_id for f in films],
         "tmdbId": pl.Series([f.tmdb_id for f in films], dtype=pl.Int64),
     })  # fmt: skip
+    listed, linked = rows.drop("imdbId", "tmdbId"), rows.drop("title", "genres")
     for reason, name, frame in (("no_year", movies, listed), ("shared_tmdb_id", links, linked)):
         with folder.open(name) as out:
             out.write(_csv(frame, header=True))
@@ -220,9 +211,7 @@ def _write_lists(folder: WorldFolder, model: RatingModel, faults: _Faults) -> No
             folder.fault(name, i + 2, reason, False, _csv(frame[i : i + 1]).decode().rstrip(), year)
 
 
-def _write_records(
-    folder: WorldFolder, model: RatingModel, faults: _Faults, report: Progress
-) -> int:
+def _write_tmdb(folder: WorldFolder, model: RatingModel, faults: _Faults, report: Progress) -> int:
     """Write TMDB's file; how many own records have a budget."""
     films, fame, with_budget = model.films, model.weight * len(model.films), 0
     foreign = [faults.films.get(reason) for reason in ("not_json", "record_of_another_film")]

@@ -10,15 +10,15 @@ from typing import Any, NamedTuple
 
 from pipelines.config import SampleSettings
 from pipelines.sample_world._amazon import draw_baskets
-from pipelines.sample_world._text import Dice, table, town_name
+from pipelines.sample_world._text import Dice, record_of, table, town_name
 from pipelines.sample_world._world import SourceFiles, within
 
 GAMES = "steam/steam_games.json.gz"
 REVIEWS = "steam/australian_user_reviews.json.gz"
 ITEMS = "steam/australian_users_items.json.gz"
-
 _FIRST, _LAST = datetime(2011, 1, 1, tzinfo=UTC), datetime(2015, 12, 31, tzinfo=UTC)
 _NAN = math.nan
+Record = dict[str, Any]
 _TABLES = table("tables")["steam"]
 _SHARES: Mapping[str, float] = _TABLES["shares"]
 #: Genres; the last is that of programs that are no games.
@@ -83,7 +83,7 @@ def _add_games(out: SourceFiles, count: int, dice: Dice) -> list[_Game]:
     return list(games.values())
 
 
-def _game_record(game: _Game, houses: Sequence[str], dice: Dice) -> dict[str, Any]:
+def _game_record(game: _Game, houses: Sequence[str], dice: Dice) -> Record:
     unnamed = dice.chance(_SHARES["unnamed"])
     day = datetime(2005, 1, 1, tzinfo=UTC) + timedelta(days=dice.below(4_300))
     release: Any = day.strftime("%Y-%m-%d")
@@ -95,19 +95,16 @@ def _game_record(game: _Game, houses: Sequence[str], dice: Dice) -> dict[str, An
     elif dice.chance(0.03):
         price = dice.pick((_NAN, "Third-party"))
     tags = [t for genre in game.genres for t in (genre, *_TABLES["tags"][genre])]
-    return {
+    return record_of("steam_game", game) | {
         "publisher": dice.pick(houses) if dice.chance(0.75) else _NAN,
         "genres": list(game.genres) if dice.chance(0.92) else _NAN,
         "app_name": _NAN if unnamed else game.title,
         "title": _NAN if unnamed or dice.chance(0.06) else game.title,
-        "url": f"http://store.example/app/{game.number}/",
         "release_date": release,
         "tags": dice.sample(tags, 6) if dice.chance(0.97) else _NAN,
-        "reviews_url": f"http://community.example/app/{game.number}/reviews/",
         "specs": dice.sample(_TABLES["specs"], 1 + dice.below(4)),
         "price": price,
         "early_access": dice.chance(0.06),
-        "id": str(game.number),
         "developer": dice.pick(houses) if dice.chance(0.9) else _NAN,
     }
 
@@ -145,22 +142,17 @@ def _add_user(
     out.counts["reviews"] += len(entries)
 
 
-def _item(game: _Game, minutes: int, dice: Dice) -> dict[str, Any]:
+def _item(game: _Game, minutes: int, dice: Dice) -> Record:
     recent = minutes // 9 if dice.chance(0.1) else 0
-    played = {"playtime_forever": minutes, "playtime_2weeks": recent}
-    return {"item_id": str(game.number), "item_name": game.title, **played}
+    return record_of("steam_item", game) | {"playtime_forever": minutes, "playtime_2weeks": recent}
 
 
-def _entry(
-    game: _Game, good: bool, day: datetime, dice: Dice, *, dated: bool = True
-) -> dict[str, Any]:
+def _entry(game: _Game, good: bool, day: datetime, dice: Dice, *, dated: bool = True) -> Record:
     votes = dice.below(12)
     helpful = f"{votes // 2} of {votes} people ({50 if votes else 0}%) found this review helpful"
-    return {
+    return record_of("steam_review", game) | {
         "funny": "1 person found this review funny" if dice.chance(0.1) else "",
         "posted": f"Posted {day:%B} {day.day}{f', {day.year}' if dated else ''}.",
-        "last_edited": "",
-        "item_id": str(game.number),
         "helpful": helpful if votes else "No ratings yet",
         "recommend": good,
         "review": dice.pick(_TABLES["praise" if good else "blame"]).format(title=game.title),

@@ -82,9 +82,10 @@ def table(name: str) -> Any:
 
 @cache
 def _fields(kind: str) -> tuple[dict[str, Any], dict[str, Callable[[object], Any]]]:
-    """The fields of a kind of record, and how those that are attributes are read."""
+    """The fields of a kind of record, and how those of its source are read."""
     fields = table("tables")["records"][kind]
-    return fields, {k: attrgetter(v[1:]) for k, v in fields.items() if str(v)[:1] == "."}
+    texts = {key: text for key, text in fields.items() if str(text)[:1] == "." or "{0" in str(text)}
+    return fields, {k: attrgetter(t[1:]) if t[0] == "." else t.format for k, t in texts.items()}
 
 
 def record_of(kind: str, source: object) -> dict[str, Any]:
@@ -137,9 +138,8 @@ def town_name(dice: Dice) -> str:
     while True:
         first, second = dice.pick(_NAMES["town_first"]), dice.pick(_NAMES["town_second"])
         if first[-1] != second[0] and not (first + second).lower().endswith(first.lower()):
-            break
-    prefixes = ("Port ", "Saint ", "New ", "Old ", "Upper ", "Lower ")
-    return (dice.pick(prefixes) if dice.chance(0.15) else "") + first + second
+            prefix = f"{dice.pick(_NAMES['town_prefixes'])} " if dice.chance(0.15) else ""
+            return prefix + first + second
 
 
 @dataclass(slots=True)
