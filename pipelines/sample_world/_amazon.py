@@ -6,13 +6,12 @@ import calendar
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from pipelines.config import SampleSettings
-from pipelines.sample_world._text import Dice, NameBook, Story, record_of, table, town_name
+from pipelines.sample_world._text import Dice, NameBook, Story, T, record_of, table, town_name
 from pipelines.sample_world._world import ROWS_PER_FAULT, SourceFiles, within
 
-W = TypeVar("W")
 _TABLES = table("tables")
 _SHOP = _TABLES["shop"]
 _SHARES: Mapping[str, float] = _SHOP["shares"]
@@ -150,11 +149,7 @@ def _day(dice: Dice) -> str:
 
 
 def _isbn(digits: int) -> str:
-    """An ISBN-10: nine digits and their check digit.
-
-    >>> _isbn(30640615)
-    '0306406152'
-    """
+    """An ISBN-10: nine digits and their check digit."""
     check = sum(n * int(d) for n, d in enumerate(f"{digits:09d}", start=1)) % 11
     return f"{digits:09d}{'0123456789X'[check]}"
 
@@ -223,13 +218,8 @@ def meta_2023(ware: Ware, dice: Dice) -> dict[str, Any]:
 
 
 def draw_baskets(
-    dice: Dice,
-    kinds: Mapping[str, Sequence[W]],
-    wares: Sequence[W],
-    users: int,
-    count: int,
-    shop: str,
-) -> Iterator[tuple[list[str], float, list[W]]]:
+    dice: Dice, kinds: dict[str, list[T]], wares: list[T], users: int, count: int, shop: str
+) -> Iterator[tuple[list[str], float, list[T]]]:
     """Draw each user's kinds, mood (-0.5 to 0.5) and different wares, about ``count`` in all."""
     habits = _TABLES[shop]["habits"]
     weights = [
@@ -243,7 +233,7 @@ def draw_baskets(
         taste = dice.sample(sorted(kinds), 1 + dice.below(3))
         taste = sorted(taste) if habits["sorted"] else taste
         mood = 0.5 * (dice.roll() + dice.roll() - 1)
-        basket: dict[int, W] = {}
+        basket: dict[int, T] = {}
         for _ in range(3 * due):
             shelf = kinds[dice.pick(taste)] if dice.chance(habits["loyal"]) else wares
             ware = shelf[dice.skewed(len(shelf), habits["skew"])]
@@ -254,7 +244,7 @@ def draw_baskets(
 
 
 def draw_reviews(
-    dice: Dice, edition: str, wares: Sequence[Ware], users: int, count: int, seed: int, pool: str
+    dice: Dice, edition: str, wares: list[Ware], users: int, count: int, seed: int, pool: str
 ) -> list[Review]:
     """Draw reviews by user and time; ``pool`` sets reviewers of books and products apart."""
     first, last, step, prefix, length = _SHOP["editions"][edition]
@@ -309,20 +299,12 @@ def review_2023(review: Review, dice: Dice) -> dict[str, Any]:
 
 
 def amazon_files(settings: SampleSettings, *, broken_rows: bool) -> SourceFiles:
-    """Every Amazon file of a world.
-
-    Within bounds, there are half as many books again as films, a quarter as many reviews of them as
-    ratings, and a tenth as many of products.
-    """
+    """Every Amazon file of a world: within bounds, 1.5 books per film, 0.075 products of each shelf."""
     seed, out = settings.seed, SourceFiles()
     books = draw_books(seed, within(settings.films * 3 // 2, 90, 6_000))
+    _add_domain(out, settings, "books", list(books))
     products = draw_products(seed, within(settings.films * 3 // 40, 8, 400))
-    for name, drawn, share, people in (("books", books, 4, 1), ("products", products, 10, 2)):
-        wares = list(drawn)
-        count = within(settings.ratings // share, 400, 100_000)
-        users = within(settings.users // people, 30, count // 8)
-        _add_domain(out, name, wares, users, count, seed)
-        out.counts[name] = len(wares)
+    _add_domain(out, settings, "products", list(products))
     for name, faults in _SHOP["faults"].items() if broken_rows else ():
         lines = out.lines[name]
         planned = list(faults.items())[: len(lines) // ROWS_PER_FAULT]
@@ -333,11 +315,12 @@ def amazon_files(settings: SampleSettings, *, broken_rows: bool) -> SourceFiles:
     return out
 
 
-def _add_domain(
-    out: SourceFiles, name: str, wares: Sequence[Ware], users: int, count: int, seed: int
-) -> None:
+def _add_domain(out: SourceFiles, settings: SampleSettings, name: str, wares: list[Ware]) -> None:
     """Add the records of both editions; some printed books are in both."""
-    dice = Dice(seed, "shop", name)
+    per_review, per_user = {"books": (4, 1), "products": (10, 2)}[name]
+    count = within(settings.ratings // per_review, 400, 100_000)
+    users = within(settings.users // per_user, 30, count // 8)
+    dice = Dice(settings.seed, "shop", name)
     link(dice, wares)
     points = [(dice.roll(), *_SHOP["in_editions"].get(w.category, (0, 0)), w) for w in wares]
     old = [ware for point, end, _, ware in points if point < end]
@@ -346,7 +329,9 @@ def _add_domain(
     out.counts["titles_2018_lost"] += sum(w.junk for w in old)
     share, pool = len(old) / (len(old) + len(new)), name[0].upper()
     reviews = {
-        edition: draw_reviews(dice, edition, listed, round(users * s), round(count * s), seed, pool)
+        edition: draw_reviews(
+            dice, edition, listed, round(users * s), round(count * s), settings.seed, pool
+        )
         for edition, listed, s in (("2018", old, share), ("2023", new, 1 - share))
     }
     for review in reviews["2023"]:
@@ -361,6 +346,7 @@ def _add_domain(
             meta = (meta_as(w, dice) for w in listed if w.category == category)
             _add(out, f"amazon/{edition}/{stem}{end}", reviewed, dice)
             _add(out, f"amazon/{edition}/meta_{category}{end}", meta, dice)
+    out.counts[name] = len(wares)
 
 
 def _add(out: SourceFiles, name: str, rows: Iterable[dict[str, Any]], dice: Dice) -> None:

@@ -99,29 +99,9 @@ class _Faults:
             values = {"user": user, "film": film, "stars": stars, "when": when, "older": older}
             yield position, reason, _FAULTS["ratings"][reason].format_map(values)
 
-    def record(self, position: int, record: dict[str, Any]) -> tuple[bytes, str | None]:
-        """A film's record as JSON, damaged as planned, and the fault."""
-        kinds = ("record_of_another_film", "html_entities", "double_encoded", "not_json")
-        fault = next((kind for kind in kinds if self.films.get(kind) == position), None)
-        if fault == "record_of_another_film":
-            record["imdb_id"] = f"tt{9_900_000 + position % 99_999:07d}"
-            record["title"] = record["original_title"] = "Another Film Altogether"
-        elif fault == "html_entities":
-            record["overview"] = html.escape(self.truth[fault])
-        elif fault == "double_encoded":
-            for person in [*record["credits"]["cast"], *record["credits"]["crew"]]:
-                if person["name"] == self.truth[fault]:
-                    person["name"] = _twice(person["name"])
-        text = orjson.dumps(record)
-        return text[: len(text) * 3 // 5] if fault == "not_json" else text, fault
-
 
 def _twice(text: str) -> str | None:
-    """The text after its UTF-8 bytes were read as Windows-1252; None if they can't be.
-
-    >>> _twice("Renée")
-    'RenÃ©e'
-    """
+    """The text after its UTF-8 bytes were read as Windows-1252; None if they can't be."""
     try:
         return text.encode("utf-8").decode("cp1252")
     except UnicodeDecodeError:
@@ -214,15 +194,26 @@ def _write_lists(folder: WorldFolder, model: RatingModel, faults: _Faults) -> No
 def _write_tmdb(folder: WorldFolder, model: RatingModel, faults: _Faults, report: Progress) -> int:
     """Write TMDB's file; how many own records have a budget."""
     films, fame, with_budget = model.films, model.weight * len(model.films), 0
-    foreign = [faults.films.get(reason) for reason in ("not_json", "record_of_another_film")]
+    kinds = ("not_json", "record_of_another_film", "html_entities", "double_encoded")
     with folder.open(_TMDB) as out:
         for i, film in enumerate(films):
-            if not (film.has_record or i in foreign):
+            if not film.has_record and i not in map(faults.films.get, kinds[:2]):
                 continue
             dice, quality = Dice(model.seed, "record", i), float(model.quality[i])
             record = _tmdb_record(film, dice, float(fame[i]), quality)
-            text, fault = faults.record(i, record)
             with_budget += film.has_record and record["budget"] > 0
+            fault = next((kind for kind in kinds if faults.films.get(kind) == i), None)
+            if fault == "record_of_another_film":
+                record["imdb_id"] = f"tt{9_900_000 + i % 99_999:07d}"
+                record["title"] = record["original_title"] = "Another Film Altogether"
+            elif fault == "html_entities":
+                record["overview"] = html.escape(record["overview"])
+            elif fault == "double_encoded":
+                for person in [*record["credits"]["cast"], *record["credits"]["crew"]]:
+                    if person["name"] == faults.truth[fault]:
+                        person["name"] = _twice(person["name"])
+            text = orjson.dumps(record)
+            text = text[: len(text) * 3 // 5] if fault == "not_json" else text
             out.write(text + b"\n")
             if fault is not None:
                 shown, truth = text.decode("utf-8", "ignore")[:500], faults.truth.get(fault)

@@ -30,7 +30,6 @@ from pipelines.sample_world._films import GENRES, Film, keyword_numbers
 from pipelines.sample_world._text import lexicon, stream_seed
 
 Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
 Floats32 = NDArray[np.float32]
 
 #: Users per block and pairs of user and film that are looked at at once: both bound memory, and are
@@ -55,11 +54,10 @@ def _rng(seed: int, *stream: int | str) -> np.random.Generator:
 
 def weights_and_quality(
     seed: int, films: Sequence[Film], density: float
-) -> tuple[Floats, Floats32]:
+) -> tuple[NDArray[np.float64], Floats32]:
     """Sampling weight (sums to 1) and quality (stars above the mean film) of every film.
 
-    A film is better known if it is good, recent, or the sequel of a well-known film, though
-    every sequel is a little worse and less seen than the one before.
+    Good and recent films are better known; sequels are a little worse and less seen each time.
     """
     rng = _rng(seed, "popularity")
     n = len(films)
@@ -290,8 +288,15 @@ class RatingModel:
         """Draw the ratings of one block of users."""
         users, sessions, local, film = self._draw(block)
         timestamp = sessions.assign(_rng(self.seed, "times", block), local, self.years[film])
-        half_stars = self._rate(_rng(self.seed, "ratings", block), users, local, film, timestamp)
-        return RatingBlock(users.first + 1 + local, film, half_stars, timestamp)
+        rng, n = _rng(self.seed, "ratings", block), len(local)
+        latent = self._base + self._taste_part(users, local, film)
+        latent += users.spread[local] * rng.standard_normal(n, dtype=np.float32)
+        latent = np.where(latent < 3.5, 3.5 - 1.15 * (3.5 - latent), latent)
+        half = rng.random(n, dtype=np.float32) < users.half_share[local]
+        half &= timestamp >= HALF_STARS_SINCE
+        whole_stars = 2 * np.clip(np.rint(latent), 1, 5)
+        half_stars = np.where(half, np.clip(np.rint(2 * latent), 1, 10), whole_stars)
+        return RatingBlock(users.first + 1 + local, film, half_stars.astype(np.int8), timestamp)
 
     def _draw(self, block: int) -> tuple[_Users, Sessions, Ints, Ints]:
         """Users of a block and their sittings; user (from 0) and film of every rating."""
@@ -363,19 +368,6 @@ class RatingModel:
         affinity = self._affinity(users.taste, local, film)
         part: Floats32 = users.bias[local] + self.quality[film] + _GAMMA * affinity
         return part
-
-    def _rate(
-        self, rng: np.random.Generator, users: _Users, local: Ints, film: Ints, timestamp: Ints
-    ) -> NDArray[np.int8]:
-        latent = self._base + self._taste_part(users, local, film)
-        latent += users.spread[local] * rng.standard_normal(len(local), dtype=np.float32)
-        latent = np.where(latent < 3.5, 3.5 - 1.15 * (3.5 - latent), latent)
-        half = rng.random(len(local), dtype=np.float32) < users.half_share[local]
-        half &= timestamp >= HALF_STARS_SINCE
-        whole_stars = 2 * np.clip(np.rint(latent), 1, 5)
-        half_stars = np.clip(np.rint(2 * latent), 1, 10)
-        rated: NDArray[np.int8] = np.where(half, half_stars, whole_stars).astype(np.int8)
-        return rated
 
 
 def _appeal(affinity: Floats32) -> Floats32:

@@ -18,13 +18,7 @@ from pipelines.sample_world._amazon import amazon_files
 from pipelines.sample_world._movielens import Progress, write_films
 from pipelines.sample_world._steam import steam_files
 from pipelines.sample_world._text import Dice, table
-from pipelines.sample_world._world import (
-    KEY_FILE,
-    SampleWorld,
-    SourceFiles,
-    WorldFolder,
-    within,
-)
+from pipelines.sample_world._world import KEY_FILE, SampleWorld, SourceFiles, WorldFolder, within
 from pipelines.store.files import storage_errors, sync_folder
 
 #: Bumped whenever the same settings give other bytes.
@@ -34,9 +28,8 @@ CODE_VERSION = "4"
 def taxonomy_files(settings: SampleSettings, *, broken_rows: bool) -> SourceFiles:  # noqa: ARG001
     """Category tree of another publisher, the same for every world."""
     lines = table("tables")["tree"].encode().splitlines()
-    return SourceFiles(
-        {"taxonomy/categories.txt": lines}, counts=Counter(categories=len(lines) - 1)
-    )
+    counts = Counter(categories=len(lines) - 1)
+    return SourceFiles({"taxonomy/categories.txt": lines}, counts=counts)
 
 
 def persona_files(settings: SampleSettings, *, broken_rows: bool) -> SourceFiles:
@@ -157,14 +150,11 @@ def _generate(
 
 @contextmanager
 def _aside(folder: Path, report: Progress) -> Iterator[Path]:
-    """A folder beside ``folder`` to write in, removed afterwards unless it was renamed.
-
-    The parent is locked meanwhile, by a lock that ends with its process: other folders of this
-    kind in it were left by killed processes, and are removed.
-    """
+    """A folder beside ``folder`` to write in, removed afterwards unless it was renamed."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     partial = folder.with_name(f".{folder.name}.{os.getpid()}.partial")
     with ExitStack() as stack:
+        # The lock ends with its process, so that other folders are those of killed ones.
         handle = os.open(folder.parent, os.O_RDONLY)
         stack.callback(os.close, handle)
         try:
