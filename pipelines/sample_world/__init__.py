@@ -1,8 +1,7 @@
 """The sample world: generated files in the original formats, for demo, tests and benchmarks.
 
-The loaders run on it from byte one: files of every domain with the statistics that matter (long
-tails, user bias, taste by genre, series of films), with gaps, and with a few broken rows.
-Everything in it is invented; an answer key lists what is true.
+Files of every domain with the statistics that matter (long tails, user bias, taste by genre, series
+of films), gaps and a few broken rows. All is invented; an answer key lists what is true.
 """
 
 from pipelines.sample_world._world import KEY_FILE, BrokenRow, SampleWorld

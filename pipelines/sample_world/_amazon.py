@@ -17,7 +17,6 @@ _SHOP = _TABLES["shop"]
 _SHARES: Mapping[str, float] = _SHOP["shares"]
 #: By category, as file names have them: paths and what the products are called.
 PRODUCT_SHELVES: Mapping[str, Mapping[str, Sequence[str]]] = _TABLES["product_shelves"]
-_LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567"
 
 
 @dataclass(slots=True)
@@ -97,8 +96,7 @@ def draw_products(seed: int, count: int) -> Iterator[Ware]:
         looks = *(_SHOP[k] for k in ("sizes", "styles", "colors")), _SHOP["materials"][category]
         for number in range(count * len(shelves)):
             shelf, nouns = list(shelves.items())[number % len(shelves)]
-            path = tuple(shelf.split(" > "))
-            brand = dice.pick(brands)
+            path, brand = tuple(shelf.split(" > ")), dice.pick(brands)
             slots = {"wood": dice.pick(_SHOP["woods"]), "town": town_name(dice), "season": "winter"}
             claims, points = ([t.format_map(slots) for t in _SHOP[k]] for k in ("claims", "points"))
             text = tuple(dice.sample(claims, 1 + dice.below(3)))
@@ -128,9 +126,7 @@ def link(dice: Dice, wares: Sequence[Ware]) -> None:
     kinds = {k: [w for w in wares if w.kind == k] for k in {w.kind for w in wares}}
     for ware in wares:
         for listed, most in ((ware.also_bought, 8), (ware.also_viewed, 5)):
-            if dice.chance(0.3):
-                continue
-            for _ in range(1 + dice.below(most)):
+            for _ in range(0 if dice.chance(0.3) else 1 + dice.below(most)):
                 other = dice.pick(kinds[ware.kind] if dice.chance(0.8) else wares).asin
                 # Some of what is listed is not in the catalogue, as at the origin.
                 other = f"B9{dice.below(10**7):07d}Z" if dice.chance(0.1) else other
@@ -222,10 +218,8 @@ def draw_baskets(
 ) -> Iterator[tuple[list[str], float, list[T]]]:
     """Draw each user's kinds, mood (-0.5 to 0.5) and different wares, about ``count`` in all."""
     habits = _TABLES[shop]["habits"]
-    weights = [
-        habits["low"] if dice.chance(habits["few"]) else 1 + dice.exponential(habits["mean"])
-        for _ in range(users)
-    ]
+    few, low, mean = habits["few"], habits["low"], habits["mean"]
+    weights = [low if dice.chance(few) else 1 + dice.exponential(mean) for _ in range(users)]
     total = sum(weights)
     for weight in weights:
         due = max(1, round(count * weight / total))
@@ -244,16 +238,16 @@ def draw_baskets(
 
 
 def draw_reviews(
-    dice: Dice, edition: str, wares: list[Ware], users: int, count: int, seed: int, pool: str
+    dice: Dice, edition: str, wares: list[Ware], users: float, count: float, seed: int, pool: str
 ) -> list[Review]:
     """Draw reviews by user and time; ``pool`` sets reviewers of books and products apart."""
     first, last, step, prefix, length = _SHOP["editions"][edition]
     kinds = {k: [w for w in wares if w.kind == k] for k in {w.kind for w in wares}}
-    baskets = draw_baskets(dice, kinds, wares, max(10, users), count, "shop")
+    baskets = draw_baskets(dice, kinds, wares, max(10, round(users)), round(count), "shop")
     reviews = []
     for user, (taste, mood, basket) in enumerate(baskets):
         code = Dice(seed, "reviewer", prefix + pool, user)
-        name = prefix + pool + "".join(code.pick(_LETTERS) for _ in range(length))
+        name = prefix + pool + "".join(code.pick(_SHOP["letters"]) for _ in range(length))
         times = sorted(first + dice.below((last - first) // step) * step for _ in basket)
         for ware, second in zip(basket, times, strict=True):
             liking = 0.9 if ware.kind in taste else -0.5
@@ -299,7 +293,7 @@ def review_2023(review: Review, dice: Dice) -> dict[str, Any]:
 
 
 def amazon_files(settings: SampleSettings, *, broken_rows: bool) -> SourceFiles:
-    """Every Amazon file of a world: within bounds, 1.5 books per film, 0.075 products of each shelf."""
+    """Every Amazon file of a world: 1.5 books a film, 0.075 products of each shelf."""
     seed, out = settings.seed, SourceFiles()
     books = draw_books(seed, within(settings.films * 3 // 2, 90, 6_000))
     _add_domain(out, settings, "books", list(books))
@@ -329,9 +323,7 @@ def _add_domain(out: SourceFiles, settings: SampleSettings, name: str, wares: li
     out.counts["titles_2018_lost"] += sum(w.junk for w in old)
     share, pool = len(old) / (len(old) + len(new)), name[0].upper()
     reviews = {
-        edition: draw_reviews(
-            dice, edition, listed, round(users * s), round(count * s), settings.seed, pool
-        )
+        edition: draw_reviews(dice, edition, listed, users * s, count * s, settings.seed, pool)
         for edition, listed, s in (("2018", old, share), ("2023", new, 1 - share))
     }
     for review in reviews["2023"]:

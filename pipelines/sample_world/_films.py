@@ -26,10 +26,9 @@ Credit = tuple[Person, str, str]
 
 @dataclass(slots=True)
 class Film:
-    """A film: its MovieLens row and its TMDB record.
+    """A film with its TMDB record and the gaps in it: empty fields, no director, a runtime of 0.
 
-    ``title`` is in natural order. Empty fields, no director and a ``runtime`` of ``None`` or 0 are
-    gaps in the record, as at the origin; ``None`` for ``tmdb_id`` is one in MovieLens' links.
+    ``title`` is in natural order; ``tmdb_id`` is ``None`` where MovieLens has no link.
     """
 
     title: str
@@ -135,11 +134,8 @@ class _Maker:
         self._people = NameBook(seed, "people")
         actors, directors = 80 + int(count * 1.1), 24 + int(count * 0.45)
         #: Number of the first person of a kind, and how many there are.
-        self._pools = {
-            "actor": (0, actors),
-            "director": (actors, directors),
-            "crew": (actors + directors, 30 + count),
-        }
+        self._pools = {"actor": (0, actors), "director": (actors, directors)}
+        self._pools["crew"] = (actors + directors, 30 + count)
         self._taken: set[str] = set()
         self._collections = 0
 
@@ -165,9 +161,8 @@ class _Maker:
         genres = tuple(sorted(drawn))
         flavours = [g for g in genres if g not in (lead, "IMAX")]
         story = Story.draw(dice, lead, flavours, self._characters)
-        parts = 1
-        if lead not in ("Documentary", "Film-Noir") and dice.chance(0.065):
-            parts = min(room, 2 + min(3, int(dice.exponential(0.9))))
+        several = lead not in ("Documentary", "Film-Noir") and dice.chance(0.065)
+        parts = min(room, 2 + min(3, int(dice.exponential(0.9)))) if several else 1
         year = self._year(lead, parts)
         if parts == 1 and lead in _TABLES["foreign_leads"] and dice.chance(0.2):
             english, foreign = foreign_title(dice, story.hero.name)

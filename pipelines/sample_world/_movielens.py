@@ -14,13 +14,12 @@ import polars as pl
 
 from pipelines.config import SampleSettings
 from pipelines.sample_world._films import NO_GENRES, Film, draw_films, keyword_numbers
-from pipelines.sample_world._ratings import RatingBlock, RatingModel, TagModel
+from pipelines.sample_world._ratings import Ints, RatingBlock, RatingModel, TagModel
 from pipelines.sample_world._text import Dice, record_of, table
 from pipelines.sample_world._world import ROWS_PER_FAULT, WorldFolder
 
 #: Called with a stage's name, the units done and their total.
 Progress = Callable[[str, int, int | None], None]
-
 _MOVIELENS, _TMDB = "movielens/sample", "tmdb/movies.jsonl.gz"
 _TABLES = table("tables")
 _FAULTS = _TABLES["faults"]
@@ -76,9 +75,7 @@ class _Faults:
                 break
         return plan
 
-    def ratings(
-        self, block: RatingBlock, movie_ids: np.ndarray[Any, Any]
-    ) -> Iterator[tuple[int, str, str]]:
+    def ratings(self, block: RatingBlock, movie_ids: Ints) -> Iterator[tuple[int, str, str]]:
         """Rows to insert into a block of ratings: after how many of its rows, reason and text."""
         for user, reason in sorted(self.users.items()):
             start, end = np.searchsorted(block.user, [user, user + 1]).tolist()
@@ -139,8 +136,8 @@ def write_films(
     films = draw_films(seed, total, lambda done: report("sample films", done, total))
     model = RatingModel(seed, films, users, settings.ratings)
     faults = _Faults.plan(seed, films, users, settings.ratings) if broken_rows else _Faults()
-    with folder.open(f"{_MOVIELENS}/README.txt") as out:
-        out.write(_TABLES["readme"].encode())
+    with folder.open(f"{_MOVIELENS}/README.txt") as write:
+        write(_TABLES["readme"].encode())
     _write_lists(folder, model, faults)
     budgets = _write_tmdb(folder, model, faults, report)
     tags, rated, stars = _write_ratings(folder, model, faults, report)
@@ -179,12 +176,12 @@ def _write_lists(folder: WorldFolder, model: RatingModel, faults: _Faults) -> No
     })  # fmt: skip
     listed, linked = rows.drop("imdbId", "tmdbId"), rows.drop("title", "genres")
     for reason, name, frame in (("no_year", movies, listed), ("shared_tmdb_id", links, linked)):
-        with folder.open(name) as out:
-            out.write(_csv(frame, header=True))
+        with folder.open(name) as write:
+            write(_csv(frame, header=True))
             if name == links and faults.unknown_film and len(films) >= ROWS_PER_FAULT:
                 row = f"{faults.unknown_film},9999999,{100 + 4 * len(films)}"
-                out.write(f"{row}\r\n".encode())
-                folder.fault(name, out.lines, "unknown_film", True, row)
+                write(f"{row}\r\n".encode())
+                folder.fault(name, folder.lines[name], "unknown_film", True, row)
         i = faults.films.get(reason)
         if i is not None:
             year = str(films[i].year) if reason == "no_year" else None
@@ -195,7 +192,7 @@ def _write_tmdb(folder: WorldFolder, model: RatingModel, faults: _Faults, report
     """Write TMDB's file; how many own records have a budget."""
     films, fame, with_budget = model.films, model.weight * len(model.films), 0
     kinds = ("not_json", "record_of_another_film", "html_entities", "double_encoded")
-    with folder.open(_TMDB) as out:
+    with folder.open(_TMDB) as write:
         for i, film in enumerate(films):
             if not film.has_record and i not in map(faults.films.get, kinds[:2]):
                 continue
@@ -214,24 +211,24 @@ def _write_tmdb(folder: WorldFolder, model: RatingModel, faults: _Faults, report
                         person["name"] = _twice(person["name"])
             text = orjson.dumps(record)
             text = text[: len(text) * 3 // 5] if fault == "not_json" else text
-            out.write(text + b"\n")
+            write(text + b"\n")
             if fault is not None:
                 shown, truth = text.decode("utf-8", "ignore")[:500], faults.truth.get(fault)
-                folder.fault(_TMDB, out.lines, fault, truth is None, shown, truth)
-            if out.lines % 5_000 == 0:
+                folder.fault(_TMDB, folder.lines[_TMDB], fault, truth is None, shown, truth)
+            if folder.lines[_TMDB] % 5_000 == 0:
                 report("sample TMDB records", i, len(films))
     return with_budget
 
 
 def _write_ratings(
     folder: WorldFolder, model: RatingModel, faults: _Faults, report: Progress
-) -> tuple[int, int, np.ndarray[Any, Any]]:
+) -> tuple[int, int, Ints]:
     """Write ratings and tags by block: tags, rated films, ratings by half stars (0-10)."""
-    name, tagging = f"{_MOVIELENS}/ratings.csv", TagModel(model)
+    name, tags, tagging = f"{_MOVIELENS}/ratings.csv", f"{_MOVIELENS}/tags.csv", TagModel(model)
     rated, stars = np.zeros(len(model.films), dtype=bool), np.zeros(11, dtype=np.int64)
-    with folder.open(name) as ratings, folder.open(f"{_MOVIELENS}/tags.csv") as tags:
-        ratings.write(b"userId,movieId,rating,timestamp\r\n")
-        tags.write(b"userId,movieId,tag,timestamp\r\n")
+    with folder.open(name) as write, folder.open(tags) as write_tags:
+        write(b"userId,movieId,rating,timestamp\r\n")
+        write_tags(b"userId,movieId,tag,timestamp\r\n")
         for number in range(model.blocks):
             block = model.block(number)
             frame = pl.DataFrame({
@@ -242,15 +239,15 @@ def _write_ratings(
             })  # fmt: skip
             start = 0
             for position, reason, row in sorted(faults.ratings(block, model.movie_id)):
-                ratings.write(_csv(frame[start:position]) + f"{row}\r\n".encode())
+                write(_csv(frame[start:position]) + f"{row}\r\n".encode())
                 start = position
-                folder.fault(name, ratings.lines, reason, True, row)
-            ratings.write(_csv(frame[start:]))
-            tags.write(_csv(tagging.block(number, block)))
+                folder.fault(name, folder.lines[name], reason, True, row)
+            write(_csv(frame[start:]))
+            write_tags(_csv(tagging.block(number, block)))
             rated[block.film] = True
             stars += np.bincount(block.half_stars, minlength=11)
             report("sample ratings", int(stars.sum()), int(model.activity.sum()))
-    return tags.lines - 1, int(rated.sum()), stars
+    return folder.lines[tags] - 1, int(rated.sum()), stars
 
 
 def _csv(frame: pl.DataFrame, *, header: bool = False) -> bytes:

@@ -9,10 +9,10 @@ bounded and any order of the blocks gives the same result. For user u and film i
 
 The latent value is stretched downwards (people who dislike a film say so) and rounded to whole
 stars, or to half stars as far as the user likes those and MovieLens had them. The constants are set
-on ml-latest-small. Of a world of its size against the real file: mean 3.51 and 3.50, mode 4 in
-both, 26 and 30 % half stars, total variation distance of the histograms 0.06, standard deviation of
-user means 0.43 and 0.48, correlation of a user's liking for a genre between two halves of their
-ratings 0.29 and 0.33.
+on ml-latest-small; a world of its size and the real file have means of 3.51 and 3.50, both a mode
+of 4, 26 and 30 % half stars, a total variation distance of 0.06, standard deviations of user means
+of 0.43 and 0.48, and correlations of 0.29 and 0.33 between a user's liking for a genre in two
+halves of their ratings.
 """
 
 from __future__ import annotations
@@ -30,21 +30,19 @@ from pipelines.sample_world._films import GENRES, Film, keyword_numbers
 from pipelines.sample_world._text import lexicon, stream_seed
 
 Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
 Floats32 = NDArray[np.float32]
 
-#: Users per block and pairs of user and film that are looked at at once: both bound memory, and are
-#: part of what the seed means.
+#: Users per block, and pairs of user and film looked at at once: part of what the seed means.
 BLOCK, _PAIRS = 1024, 1 << 18
-#: Rounds of drawing before the rest of a user's list comes from the whole catalogue.
-_ROUNDS = 4
-#: Ratings every user has at least, if the world is large enough.
-MIN_ACTIVITY = 20
+#: Ratings of every user of a large world at least; rounds before all of the catalogue is weighed.
+MIN_ACTIVITY, _ROUNDS = 20, 4
 #: Strength of taste in choosing and (stars) in rating; mean latent rating (stars).
 _BETA, _GAMMA, _MEAN = 1.4, 0.88, 3.60
 _DAY = 86_400
-#: 1998-01-01 and 2024-12-29, seconds since 1970 (UTC): no sitting starts before or after.
+#: 1998-01-01 and 2024-12-29, seconds since 1970 (UTC): no sitting starts before or after. MovieLens
+#: introduced half stars on 2003-02-18.
 _FIRST_SECOND, _LAST_SECOND = 883_612_800, 1_735_603_200 - 2 * _DAY
-#: MovieLens introduced half stars on 2003-02-18 (UTC seconds).
 HALF_STARS_SINCE = 1_045_526_400
 
 
@@ -52,15 +50,12 @@ def _rng(seed: int, *stream: int | str) -> np.random.Generator:
     return np.random.Generator(np.random.PCG64(stream_seed(seed, *stream)))
 
 
-def weights_and_quality(
-    seed: int, films: Sequence[Film], density: float
-) -> tuple[NDArray[np.float64], Floats32]:
+def film_weights(seed: int, films: Sequence[Film], density: float) -> tuple[Floats, Floats32]:
     """Sampling weight (sums to 1) and quality (stars above the mean film) of every film.
 
     Good and recent films are better known; sequels are a little worse and less seen each time.
     """
-    rng = _rng(seed, "popularity")
-    n = len(films)
+    rng, n = _rng(seed, "popularity"), len(films)
     z, fame = rng.standard_normal(n), rng.standard_normal(n)
     in_series = [(i, f.collection["id"], f.part - 1) for i, f in enumerate(films) if f.collection]
     first = {series: i for i, series, later in in_series if not later}
@@ -88,13 +83,11 @@ def user_activity(seed: int, users: int, ratings: int, films: int) -> Ints:
         )
     low = min(MIN_ACTIVITY, ratings // users)
     # No user sees all films, unless the world is too full for anything else.
-    full = ratings / users > 0.6 * films
-    high = films if full else max(int(0.8 * films), low + 1)
+    high = films if ratings / users > 0.6 * films else max(int(0.8 * films), low + 1)
     excess = np.exp(1.43 * _rng(seed, "activity").standard_normal(users))
     total = ratings - low * users
     # Scaling and capping in turns: what the capped lose, the others get.
-    share = np.zeros(users)
-    free = np.ones(users, dtype=bool)
+    share, free = np.zeros(users), np.ones(users, dtype=bool)
     for _ in range(64):
         share[free] = excess[free] * ((total - share[~free].sum()) / excess[free].sum())
         over = free & (share >= high - low)
@@ -219,7 +212,6 @@ class RatingBlock(NamedTuple):
 class _Users(NamedTuple):
     """Properties of the users of one block: arrays with one row per user."""
 
-    first: int
     activity: Ints
     taste: Floats32
     bias: Floats32
@@ -234,7 +226,7 @@ class RatingModel:
         self.seed, self.films, self.users = seed, films, users
         self.blocks = -(-users // BLOCK)
         self.activity = user_activity(seed, users, ratings, len(films))
-        self.weight, self.quality = weights_and_quality(seed, films, ratings / (users * len(films)))
+        self.weight, self.quality = film_weights(seed, films, ratings / (users * len(films)))
         self._cumulative = np.cumsum(self.weight)
         self.movie_id = np.array([f.movie_id for f in films], dtype=np.int64)
         self.years = np.array([f.year for f in films], dtype=np.int64)
@@ -244,10 +236,7 @@ class RatingModel:
         self._sure_user, self._sure_film = self._sure_pairs(ratings)
 
     def _sure_pairs(self, ratings: int) -> tuple[Ints, Ints]:
-        """A user (from 0, ascending) for nearly every film that might get no rating.
-
-        MovieLens lists a film once it is rated or tagged: its tail has one rating, not none.
-        """
+        """A user (from 0) for nearly every film that might get no rating: MovieLens lists none."""
         rng = _rng(self.seed, "tail")
         film = np.flatnonzero(ratings * self.weight < 4)
         film = film[rng.random(len(film)) < 0.97]
@@ -268,8 +257,7 @@ class RatingModel:
     def people(self, block: int) -> _Users:
         """Draw the users of a block."""
         rng = _rng(self.seed, "users", block)
-        first = block * BLOCK
-        activity = self.activity[first : first + BLOCK]
+        activity = self.activity[block * BLOCK : (block + 1) * BLOCK]
         shape = (len(activity), len(GENRES))
         taste = 0.3 * rng.standard_normal(shape, dtype=np.float32)
         # Users have one to three favourite genres and one or two that they avoid.
@@ -282,7 +270,7 @@ class RatingModel:
         spread = np.exp(rng.normal(np.log(0.71), 0.36, len(activity)))
         half_share = rng.beta(1.5, 0.8, len(activity))
         rest = (values.astype(np.float32) for values in (bias, spread, half_share))
-        return _Users(first, activity, taste, *rest)
+        return _Users(activity, taste, *rest)
 
     def block(self, block: int) -> RatingBlock:
         """Draw the ratings of one block of users."""
@@ -296,7 +284,7 @@ class RatingModel:
         half &= timestamp >= HALF_STARS_SINCE
         whole_stars = 2 * np.clip(np.rint(latent), 1, 5)
         half_stars = np.where(half, np.clip(np.rint(2 * latent), 1, 10), whole_stars)
-        return RatingBlock(users.first + 1 + local, film, half_stars.astype(np.int8), timestamp)
+        return RatingBlock(block * BLOCK + 1 + local, film, half_stars.astype(np.int8), timestamp)
 
     def _draw(self, block: int) -> tuple[_Users, Sessions, Ints, Ints]:
         """Users of a block and their sittings; user (from 0) and film of every rating."""
@@ -321,8 +309,9 @@ class RatingModel:
         """
         rng = _rng(self.seed, "choice", block)
         n_films, n_users = len(self.weight), len(users.activity)
-        mine = slice(*np.searchsorted(self._sure_user, [users.first, users.first + BLOCK]))
-        user, film = self._sure_user[mine] - users.first, self._sure_film[mine]
+        first = block * BLOCK
+        mine = slice(*np.searchsorted(self._sure_user, [first, first + BLOCK]))
+        user, film = self._sure_user[mine] - first, self._sure_film[mine]
         out = self.years[film] < last_year[user]
         # Pairs are numbers: user * films + film.
         have = user[out] * n_films + film[out]

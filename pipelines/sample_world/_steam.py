@@ -33,10 +33,7 @@ class _Game(NamedTuple):
 
 
 def steam_files(settings: SampleSettings, *, broken_rows: bool) -> SourceFiles:
-    """Steam files of a world: within bounds, as many games as films, a tenth of the ratings.
-
-    The file of games is JSON with ``NaN``, the others have Python's ``repr``.
-    """
+    """Steam files of a world: games are JSON with ``NaN``, the others have Python's ``repr``."""
     dice, out = Dice(settings.seed, "steam"), SourceFiles()
     games = _add_games(out, within(settings.films, 130, 5_000), dice)
     reviews = within(settings.ratings // 10, 600, 100_000)

@@ -1,7 +1,4 @@
-"""Seeded choices, invented names, and the grammar of titles and story lines.
-
-A story is bound once, so that the title, overview, cast and sequels drawn from it agree.
-"""
+"""Seeded choices, invented names, and the grammar of titles and story lines."""
 
 from __future__ import annotations
 
@@ -97,8 +94,6 @@ def record_of(kind: str, source: object) -> dict[str, Any]:
 #: The vocabulary of stories and titles.
 lexicon = partial(table, "lexicon")
 _NAMES = {kind: text.split() for kind, text in table("tables")["names"].items()}
-#: Coprime to the number of combinations, so that stepping by it visits each once.
-_STRIDE = 1_000_003
 
 
 class Person(NamedTuple):
@@ -128,7 +123,9 @@ class NameBook:
     def person(self, n: int) -> Person:
         """Person ``n`` (from 0, below 27 times the pairs); after all pairs with an initial."""
         initial, k = divmod(n, self._pairs)
-        first, last = divmod((self._offset + k * _STRIDE) % self._pairs, len(self._last))
+        # Coprime to the number of pairs: stepping by it visits each once.
+        number = (self._offset + k * 1_000_003) % self._pairs
+        first, last = divmod(number, len(self._last))
         name = self._firsts[first] + (f" {chr(64 + initial)}." if initial else "")
         return Person(n + 1, name, self._last[last], first < len(_NAMES["female"]))
 
@@ -144,7 +141,7 @@ def town_name(dice: Dice) -> str:
 
 @dataclass(slots=True)
 class Story:
-    """Hero, place and antagonist of a film."""
+    """People and places of a film, bound once so that title, overview, cast and sequels agree."""
 
     genre: str
     flavours: tuple[str, ...]
@@ -212,11 +209,7 @@ def with_article(noun: str) -> str:
 
 
 def expand(template: str, dice: Dice, slots: Mapping[str, str]) -> str:
-    """Fill the slots of a template; a capitalised slot starts with a capital letter.
-
-    >>> expand("{Town} sleeps, {a role} wakes.", Dice(1), {"town": "oldport", "role": "nurse"})
-    'Oldport sleeps, a nurse wakes.'
-    """
+    """Fill ``{slots}`` of a template; ``{Slot}`` gets a capital letter, ``{a slot}`` an article."""
 
     def fill(match: re.Match[str]) -> str:
         key = match[1].removeprefix("a ")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,9 +28,8 @@ class BrokenRow:
     """A row that is wrong on purpose.
 
     ``file`` is relative to the world's folder, with ``/``; ``line`` counts from 1, in the unpacked
-    text of a packed file. A loader has to leave a ``rejected`` row out for ``reason``; the others
-    are repaired or kept by a later step, and ``truth`` is what a repair gives. ``text`` is cut to
-    500 characters.
+    text. A loader has to leave a ``rejected`` row out for ``reason``; others are repaired or kept
+    by a later step, and ``truth`` is what a repair gives. ``text`` is cut to 500 characters.
     """
 
     file: str
@@ -53,10 +52,9 @@ class FileFacts:
 class SampleWorld(BaseModel):
     """The answer key of a sample world: counts without the rows with ``rejected``.
 
-    ``films_with_record`` counts films whose own record is in the TMDB file, not one with another
-    IMDb id; the other ``films_with_…`` count records with that field (a runtime or budget of 0 is
-    none). ``rating_counts`` has keys ``0.5`` … ``5.0``, ``remakes`` are films that share their
-    title with an older one, ``others`` are counts of other sources' files, by source.
+    ``films_with_record`` counts films whose own record is in the TMDB file, the other
+    ``films_with_…`` those with that field (a runtime or budget of 0 is none). ``remakes`` share
+    their title with an older film, ``rating_counts`` has keys ``0.5`` … ``5.0``.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -134,24 +132,29 @@ def within(value: int, low: int, high: int) -> int:
 
 @dataclass
 class WorldFolder:
-    """Files below a folder, with size, lines and checksum of each, and their broken rows."""
+    """Files below a folder, with lines, size and checksum of each, and their broken rows."""
 
     path: Path
+    lines: Counter[str] = field(default_factory=Counter)
     facts: dict[str, FileFacts] = field(default_factory=dict)
     broken: list[BrokenRow] = field(default_factory=list)
 
     @contextmanager
-    def open(self, name: str) -> Iterator[LineCounter]:
-        """Open a new file; packed if its name ends with ``.gz``."""
+    def open(self, name: str) -> Iterator[Callable[[bytes], None]]:
+        """Open a new file, packed if its name ends with ``.gz``; gives what writes bytes to it."""
+
+        def write(data: bytes) -> None:
+            target.write(data)
+            self.lines[name] += data.count(b"\n")
+
         path = self.path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("wb") as file:
             # No name and no time in the header: the same content gives the same bytes.
             packed = gzip.GzipFile("", "wb", 6, file, mtime=0) if name.endswith(".gz") else None
             with packed or nullcontext(file) as target:
-                out = LineCounter(target)
-                yield out
-        self.facts[name] = FileFacts(path.stat().st_size, out.lines, sha256_of(path))
+                yield write
+        self.facts[name] = FileFacts(path.stat().st_size, self.lines[name], sha256_of(path))
 
     def fault(self, *row: Any) -> None:
         """List a broken row: file, line, reason, whether it is rejected, text and truth."""
@@ -160,19 +163,6 @@ class WorldFolder:
     def write(self, files: SourceFiles) -> None:
         """Write a source's files."""
         for name, lines in files.lines.items():
-            with self.open(name) as out:
-                out.write(b"".join(line + b"\n" for line in lines))
+            with self.open(name) as write:
+                write(b"".join(line + b"\n" for line in lines))
         self.broken += files.broken
-
-
-@dataclass
-class LineCounter:
-    """A binary file being written, and the lines in it so far."""
-
-    file: Any
-    lines: int = 0
-
-    def write(self, data: bytes) -> None:
-        """Write bytes."""
-        self.file.write(data)
-        self.lines += data.count(b"\n")

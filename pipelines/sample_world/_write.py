@@ -85,15 +85,6 @@ def write_sample_world(
         If ``folder`` holds anything else.
     StoreError
         If it can't be written (full disk, permissions).
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as home:
-    ...     size = SampleSettings(films=40, users=10, ratings=300)
-    ...     world = write_sample_world(Path(home) / "world", size)
-    >>> world.films, world.users, world.ratings
-    (40, 10, 300)
     """
     folder = Path(folder).absolute()
     report = progress or (lambda _stage, _done, _total: None)
@@ -122,12 +113,9 @@ def _generate(
 ) -> SampleWorld:
     """Write every file of a world and its answer key."""
     counts, others = write_films(out, settings, report, broken_rows=broken_rows), {}
-    for source, make in (
-        ("amazon", amazon_files),
-        ("taxonomy", taxonomy_files),
-        ("persona_files", persona_files),
-        ("steam", steam_files),
-    ):
+    sources = ("amazon", "taxonomy", "persona_files", "steam")
+    makers = (amazon_files, taxonomy_files, persona_files, steam_files)
+    for source, make in zip(sources, makers, strict=True):
         files = make(settings, broken_rows=broken_rows)
         out.write(files)
         others[source] = files.counts
@@ -140,9 +128,9 @@ def _generate(
         broken=tuple(sorted(out.broken, key=lambda row: (row.file, row.line))),
         files=dict(sorted(out.facts.items())),
     )
-    with out.open(KEY_FILE) as file:
+    with out.open(KEY_FILE) as write:
         key = world.model_dump(mode="json")
-        file.write(orjson.dumps(key, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
+        write(orjson.dumps(key, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
     for path in (*out.path.rglob("*"), out.path):
         sync_folder(path)
     return world
