@@ -93,7 +93,7 @@ def record_of(kind: str, source: object) -> dict[str, Any]:
 
 #: The vocabulary of stories and titles.
 lexicon = partial(table, "lexicon")
-_NAMES = {kind: text.split() for kind, text in table("tables")["names"].items()}
+_NAMES: dict[str, list[str]] = {k: v.split() for k, v in table("tables")["names"].items()}
 
 
 class Person(NamedTuple):
