@@ -154,12 +154,12 @@ def _text() -> pl.Expr:
 
 def _of_sets(links: pl.DataFrame, known: pl.DataFrame, words: pl.DataFrame) -> pl.DataFrame:
     of_set = links.join(known, on="item_id", how="left", maintain_order="left").with_columns(
-        size=pl.len().over("category_id"), price=_price_third()
+        set_size=pl.len().over("category_id"), price=_price_third()
     )
     whole = _kept(
         of_set.unpivot(
             on=["price", "brand", *vocabularies()],
-            index=["category_id", "item_id", "size"],
+            index=["category_id", "item_id", "set_size"],
             variable_name="facet_id",
         ).drop_nulls("value")
     )
@@ -197,7 +197,7 @@ def _kept(rows: pl.DataFrame) -> pl.DataFrame:
         rows.join(values, on=[*facet, "value"])
         .filter(
             (pl.col("value").n_unique().over(facet) >= MIN_VALUES)
-            & (pl.len().over(facet) >= MIN_COVERAGE * pl.col("size"))
+            & (pl.len().over(facet) >= MIN_COVERAGE * pl.col("set_size"))
         )
         .select(*facet, "value", "item_id", evenness=pl.lit(0, pl.Int64))
     )
@@ -206,7 +206,7 @@ def _kept(rows: pl.DataFrame) -> pl.DataFrame:
 def _words(of_set: pl.DataFrame, words: pl.DataFrame) -> pl.DataFrame:
     """Rows of words' facets, the most even divisions of each set first."""
     met = (
-        of_set.select("category_id", "item_id", "size")
+        of_set.select("category_id", "item_id", "set_size")
         .with_columns(key=pl.Series(row_keys(of_set["item_id"], 0)))
         .join(words, on="item_id")
         .explode("word")
@@ -214,8 +214,8 @@ def _words(of_set: pl.DataFrame, words: pl.DataFrame) -> pl.DataFrame:
     counted = (
         met.group_by("category_id", "word")
         # The sum of products' keys identifies a set of products.
-        .agg(pl.len().alias("products"), pl.col("size").first(), members=pl.col("key").sum())
-        .filter(pl.col("products").is_between(MIN_PRODUCTS, pl.col("size") - MIN_PRODUCTS))
+        .agg(pl.len().alias("products"), pl.col("set_size").first(), members=pl.col("key").sum())
+        .filter(pl.col("products").is_between(MIN_PRODUCTS, pl.col("set_size") - MIN_PRODUCTS))
         .with_columns(word=pl.col("word").cast(pl.String))
         .filter(
             (pl.col("word").str.len_chars() >= _LETTERS)
@@ -223,7 +223,7 @@ def _words(of_set: pl.DataFrame, words: pl.DataFrame) -> pl.DataFrame:
             & ~pl.col("word").is_in(_other_words())
         )
         .join(_brand_words(of_set), on=["category_id", "word"], how="anti")
-        .with_columns(evenness=(2 * pl.col("products").cast(pl.Int64) - pl.col("size")).abs())
+        .with_columns(evenness=(2 * pl.col("products").cast(pl.Int64) - pl.col("set_size")).abs())
         .sort("category_id", "evenness", "word")
         .unique(["category_id", "members"], keep="first", maintain_order=True)
         .group_by("category_id", maintain_order=True)

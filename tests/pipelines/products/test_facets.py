@@ -74,6 +74,12 @@ def test_every_word_of_a_vocabulary_states_its_own_value(facet: str) -> None:
     assert stated.to_list() == [value for _, value in words]
 
 
+def test_size_is_a_facet_as_the_others_are() -> None:
+    titles = ["Small pot", "Mini pan", "Large pot", "Giant pan"]
+    stated = values_of([product(n, title) for n, title in enumerate(titles)], "size")
+    assert stated == {0: "small", 1: "small", 2: "large", 3: "large"}
+
+
 def test_prices_are_split_into_thirds_and_equal_prices_stay_together() -> None:
     products = [product(n, price=float(p)) for n, p in enumerate([1, 2, 3, 3, 3, 3, 8, 9])]
     products.append(product(8))
