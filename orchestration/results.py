@@ -12,7 +12,7 @@ import polars as pl
 from orchestration.naming import asset_key
 from pipelines.errors import ContractError, UnderstudyError
 from pipelines.llm.answers import USES
-from pipelines.markdown import CELL, plain_text
+from pipelines.markdown import plain_text
 from pipelines.quality import CONTRACT_CHECK
 from pipelines.stages import contract_record
 from pipelines.store import CheckRecord, Severity, Snapshot
@@ -139,7 +139,7 @@ def _cell(value: Any) -> str | int | float | bool | None:
         return value
     if isinstance(value, list):
         value = ", ".join(f"{v:.4g}" if isinstance(v, float) else str(v) for v in value[:8])
-    return plain_text(str(value), CELL)
+    return plain_text(str(value), 80)
 
 
 def not_applicable(

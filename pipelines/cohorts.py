@@ -27,16 +27,16 @@ def block_size(pairs: int) -> int:
     return size
 
 
-def cohort_of(column: str = "persona_id") -> pl.Expr:
+def cohort_of() -> pl.Expr:
     """The cohort that a persona's id names.
 
     >>> pl.DataFrame({"persona_id": ["persona:a-1:0000002"]}).select(c=cohort_of())["c"].item()
     'a-1'
     """
-    return pl.col(column).str.split_exact(":", 2).struct.field("field_1")
+    return pl.col("persona_id").str.split_exact(":", 2).struct.field("field_1")
 
 
-def in_cohort(cohort: str, column: str = "persona_id") -> pl.Expr:
+def in_cohort(cohort: str) -> pl.Expr:
     """Filter of one cohort's rows: a range of persona ids, so that readers skip row groups.
 
     >>> ids = pl.DataFrame({"persona_id": ["persona:a-1:0", "persona:a:0", "persona:ab:0"]})
@@ -44,4 +44,5 @@ def in_cohort(cohort: str, column: str = "persona_id") -> pl.Expr:
     ['persona:a:0']
     """
     # A semicolon is the character after the colon that ends a cohort's name.
-    return (pl.col(column) >= f"persona:{cohort}:") & (pl.col(column) < f"persona:{cohort};")
+    ids = pl.col("persona_id")
+    return (ids >= f"persona:{cohort}:") & (ids < f"persona:{cohort};")

@@ -6,22 +6,15 @@ import base64
 import html
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    import polars as pl
 
 __all__ = [
     "code_span",
     "escape_markdown",
     "html_page",
     "plain_text",
-    "preview_markdown",
     "terminal_text",
 ]
 
-#: Characters shown of one cell.
-CELL = 80
 #: Markup of Markdown, HTML or TeX; each character becomes a numeric entity, which they don't read.
 #: Underscores within words are not markup, and names would be hard to read without them.
 _MARKUP = re.compile(r"[&<>|`*~\[\]\\$@]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")
@@ -73,37 +66,6 @@ def terminal_text(markdown: str) -> str:
     """
     lines = (_ENTITY.sub(lambda m: chr(int(m[1])), line) for line in markdown.split("\n"))
     return "\n".join(_UNPRINTABLE.sub(" ", line) for line in lines)
-
-
-def preview_markdown(frame: pl.DataFrame, rows: int = 10, *, cell: int = CELL) -> str:
-    """The first rows as a Markdown table, and a line with the number of rows that are not shown.
-
-    Text of the frame is data and is shown as text. ``cell`` is the length of a cell at most
-    (characters), before escaping; a cut cell ends in ``…``.
-
-    Examples
-    --------
-    >>> import polars as pl
-    >>> print(preview_markdown(pl.DataFrame({"a": ["x|y", None], "n": [1, 2]})))
-    | a | n |
-    | --- | ---: |
-    | x&#124;y | 1 |
-    |  | 2 |
-    """
-    if not frame.width:
-        return "(no columns)"
-    lines = [
-        "| " + " | ".join(escape_markdown(name) for name in frame.columns) + " |",
-        "| " + " | ".join("---:" if t.is_numeric() else "---" for t in frame.dtypes) + " |",
-    ]
-    lines += [
-        "| " + " | ".join(_cell(value, cell) for value in row) + " |"
-        for row in frame.head(rows).iter_rows()
-    ]
-    hidden = frame.height - min(rows, frame.height)
-    if hidden:
-        lines += ["", f"{hidden:,} more rows"]
-    return "\n".join(lines)
 
 
 _STYLE = (
@@ -170,16 +132,3 @@ def html_page(title: str, text: str, pictures: Mapping[str, bytes]) -> str:
 def _unbroken(cell: str) -> str:
     """A cell as HTML, with intervals that stay on one line."""
     return _INTERVAL.sub(r"<span>\g<0></span>", html.escape(cell))
-
-
-def _cell(value: Any, limit: int) -> str:
-    if value is None:
-        return ""
-    if isinstance(value, float):
-        return escape_markdown(f"{value:.6g}")
-    if isinstance(value, list):
-        shown = ", ".join(f"{v:.4g}" if isinstance(v, float) else str(v) for v in value[:limit])
-    else:
-        shown = str(value)
-    # Cut before escaping: half an entity would be noise.
-    return escape_markdown(shown if len(shown) <= limit else shown[: limit - 1] + "…")

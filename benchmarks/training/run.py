@@ -157,7 +157,7 @@ def buffer() -> None:
     import numpy as np
     from gymnasium import spaces
 
-    from sim.training._dqn import CompactReplayBuffer, replay_bytes
+    from sim.training._dqn import CompactReplayBuffer
 
     history, items, size = 200, 10_000, 250_000
     space = spaces.Dict(
@@ -178,7 +178,7 @@ def buffer() -> None:
     dense = size * items * (4 + 1) * 2
     print(
         f"\n{size:,} transitions at {items:,} items, history {history}: {made.nbytes / 1e9:.2f} GB "
-        f"of arrays ({replay_bytes(size, history) / 1e9:.2f} by arithmetic), the process grew by "
+        f"of arrays ({size * (history * 8 + 27) / 1e9:.2f} by arithmetic), the process grew by "
         f"{grown / 1e9:.2f} GB. Dense ratings and seen masks: {dense / 1e9:.0f} GB."
     )
 

@@ -15,7 +15,7 @@ from pipelines.captions._posters import (
 )
 from pipelines.captions._protocol import Caption, Captioner
 from pipelines.captions._registry import CAPTIONERS, open_captioner
-from pipelines.captions._statistical import StatisticalCaptioner, colour_name, facts_of
+from pipelines.captions._statistical import StatisticalCaptioner, facts_of
 
 #: Bumped whenever the same posters and settings give other captions.
 CODE_VERSION = "1"
@@ -29,7 +29,6 @@ __all__ = [
     "Poster",
     "StatisticalCaptioner",
     "caption_items",
-    "colour_name",
     "facts_of",
     "open_captioner",
     "poster_files",

@@ -69,17 +69,6 @@ def facts_of(image: Image.Image) -> PosterFacts:
     )
 
 
-def colour_name(red: int, green: int, blue: int) -> str:
-    """The named colour nearest in CIELAB (D65).
-
-    >>> colour_name(250, 5, 0), colour_name(0, 0, 0), colour_name(120, 121, 119)
-    ('red', 'black', 'grey')
-    """
-    names, palette = _palette()
-    lab = _lab(np.array([[red, green, blue]], np.float64))
-    return names[int(((lab - palette) ** 2).sum(axis=1).argmin())]
-
-
 class StatisticalCaptioner:
     """Names dominant colours, brightness, contrast and colourfulness."""
 

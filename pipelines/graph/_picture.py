@@ -22,16 +22,14 @@ _FONT = "DejaVu Sans"
 _OTHERS, _USER, _COSINE = "#999999", "#444444", "#BBBBBB"
 
 
-def sample_item(
-    triples: pl.DataFrame | pl.LazyFrame, items: pl.DataFrame, *, relation: str = "rated-by"
-) -> str:
+def sample_item(triples: pl.DataFrame | pl.LazyFrame, items: pl.DataFrame) -> str:
     """Default item to show: the one with the most raters, ties by id.
 
     The first of ``items`` is taken if nothing was rated.
     """
     raters = (
         triples.lazy()
-        .filter(pl.col("relation") == relation)
+        .filter(pl.col("relation") == "rated-by")
         .join(items.lazy().select(head="item_id"), on="head", how="semi")
         .group_by("head")
         .len()

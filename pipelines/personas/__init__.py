@@ -53,7 +53,6 @@ from pipelines.personas._reader import (
     reading_statement,
 )
 from pipelines.personas._terms import LICENCES
-from pipelines.personas._variety import TextVariety, sentences, text_variety
 from pipelines.personas._writers import WRITERS, Writer, load_writer
 
 #: Cohorts whose name begins so come from the world's persona files, or were written by hand.
@@ -88,7 +87,6 @@ __all__ = [
     "PersonaLists",
     "Reading",
     "StatisticalWriter",
-    "TextVariety",
     "Writer",
     "article",
     "generate",
@@ -113,6 +111,4 @@ __all__ = [
     "reading_statement",
     "restated_personas",
     "sample_attributes",
-    "sentences",
-    "text_variety",
 ]

@@ -13,7 +13,6 @@ from pipelines.products._facets import (
     Vocabulary,
     content_words,
     facets,
-    stated_values,
     vocabularies,
 )
 from pipelines.products._match import HEURISTICS, Heuristic, PathMatch, PathMatcher, PathMiss
@@ -41,6 +40,5 @@ __all__ = [
     "content_words",
     "facets",
     "persona_splits",
-    "stated_values",
     "vocabularies",
 ]

@@ -83,22 +83,8 @@ def vocabularies() -> Mapping[str, Vocabulary]:
     }
 
 
-def stated_values(texts: pl.Series, facet: str) -> pl.Series:
-    """The value of a packaged facet that each text states first; null where it states none.
-
-    >>> stated_values(pl.Series(["A stainless-steel bowl, oak lid", "Wooden bowl"]), "material")
-    ... # doctest: +NORMALIZE_WHITESPACE
-    shape: (2,)
-    Series: 'material' [str]
-    [
-        "metal"
-        "wood"
-    ]
-    """
-    return _first_stated(pl.select(_plain(pl.lit(texts))).to_series(), facet)
-
-
 def _first_stated(plain: pl.Series, facet: str) -> pl.Series:
+    """The value of a packaged facet that each text states first; null where it states none."""
     values = vocabularies()[facet].values
     by_word = {f" {word} ": value for value, words in values.items() for word in words}
     found = plain.str.extract_many(list(by_word), leftmost=True).list.first()

@@ -444,10 +444,8 @@ def explain_messages(
     style: PromptStyle,
     *,
     past: Sequence[Past] = (),
-    mean: float | None = None,
     viewing: int = 1,
     person: str | None = None,
-    sentences: str = "one or two short sentences",
 ) -> tuple[Message, ...]:
     """The conversation that asks why the persona gave the rating (on the style's scale)."""
     ask = render_template(
@@ -458,10 +456,10 @@ def explain_messages(
         rating=style.scale.text_of(rating),
         low=style.scale.texts[0],
         high=style.scale.texts[-1],
-        sentences=sentences,
+        sentences="one or two short sentences",
     )
     system = _system(style, "Reply with the reason, nothing else.")
-    text = f"{_person(persona, past, style, person)}\n\n{_item(item, style, mean)}\n\n{ask}"
+    text = f"{_person(persona, past, style, person)}\n\n{_item(item, style, None)}\n\n{ask}"
     return _with_system(system, [Message("user", text)], style)
 
 

@@ -128,9 +128,7 @@ def paired(left: Values, right: Values) -> tuple[Values, float]:
     return differences, paired_permutation(means, np.zeros(len(means)))
 
 
-def gap_closed(
-    episodes: pl.DataFrame, oracle: pl.DataFrame, *, draws: int = RESAMPLES, seed: int = 0
-) -> Figure:
+def gap_closed(episodes: pl.DataFrame, oracle: pl.DataFrame) -> Figure:
     """(R_random - R) / (R_random - R_oracle) over the lifetimes of both, with its interval.
 
     R_random is exact. 1 is the oracle's regret, 0 that of a random product.
@@ -141,7 +139,7 @@ def gap_closed(
     parts = np.stack([mine.values[a], best.values[b], chance.values[a]])
     parts = np.where(np.isnan(parts).any(axis=0), np.nan, parts)  # the same episodes of all three
     totals = np.nansum(parts, axis=2)
-    weights = user_weights(len(a), draws, seed)
+    weights = user_weights(len(a), RESAMPLES, 0)
     with np.errstate(invalid="ignore", divide="ignore"):
         drawn = weights @ (totals[2] - totals[0]) / (weights @ (totals[2] - totals[1]))
         whole = totals.sum(axis=1)

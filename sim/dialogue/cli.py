@@ -501,7 +501,7 @@ def _visit(screen: Console, sessions: Sessions) -> float | None:
     from sim.dialogue.tools import shelf_text
 
     row = np.zeros(1, np.int64)
-    screen.print(f"\n{shelf_text(sessions, 0)}", markup=False)
+    screen.print(f"\n{shelf_text(sessions)}", markup=False)
     shelf = sessions.book.sets[int(sessions.now(row)[0])]
     order, y = sessions.order[0].copy(), sessions.y[0].copy()
     while True:

@@ -118,7 +118,7 @@ class ShoppingTools:
         self._sessions = Sessions(self._book, self._customer, 1, rules)
         self._sessions.begin(_ROW, np.array([seed]))
         self._shares = []
-        return "\n\n" + shelf_text(self._sessions, 0)
+        return "\n\n" + shelf_text(self._sessions)
 
     def ask(self, question: str) -> str:
         """Ask the customer one question about their wishes, needs or habits.
@@ -155,7 +155,7 @@ class ShoppingTools:
         ends = own.sell(_ROW, np.array([number - 1]))
         self._shares.append(float(ends.score[0] / ends.best[0]))
         reply = f"Customer: {ends.text[0]}\n\n" if ends.text[0] else ""
-        return reply + ("The shop is closed." if own.over[0] else shelf_text(own, 0))
+        return reply + ("The shop is closed." if own.over[0] else shelf_text(own))
 
     def get_reward(self) -> float:
         """Mean of y_r/y* over the episodes of the lifetime, 0 where nothing was sold; 0-1."""
@@ -171,17 +171,17 @@ class ShoppingTools:
         return self._sessions
 
 
-def shelf_text(sessions: Sessions, row: int) -> str:
-    """Customer and numbered products of a lifetime's current episode, as text."""
-    found = sessions.book.sets[int(sessions.now(np.array([row]))[0])]
-    numbers = sessions.order[row][sessions.order[row] >= 0].tolist()
+def shelf_text(sessions: Sessions) -> str:
+    """Customer and numbered products of the first lifetime's current episode, as text."""
+    found = sessions.book.sets[int(sessions.now(np.array([0]))[0])]
+    numbers = sessions.order[0][sessions.order[0] >= 0].tolist()
     products = [
         ShelfProduct(
             place, found.titles[n], price=_known(found.price[n]), rating=_known(found.rating[n])
         )
         for place, n in enumerate(numbers, 1)
     ]
-    label = int(sessions.labels[row, sessions.episode[row]]) + 1
+    label = int(sessions.labels[0, sessions.episode[0]]) + 1
     return f"You are serving customer {label}.\n{shelf_block(found.name, products)}"
 
 

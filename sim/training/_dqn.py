@@ -20,17 +20,6 @@ from stable_baselines3.common.type_aliases import DictReplayBufferSamples
 from sim.training._networks import unseen
 
 
-def replay_bytes(transitions: int, history: int) -> int:
-    """Memory of the buffer's arrays (bytes), of which it has no others.
-
-    >>> replay_bytes(250_000, 200)
-    406750000
-    """
-    # Items and ratings of four bytes each, then: persona, age, next item, next rating, item taken
-    # and reward 4 each, gender, done and timeout 1 each.
-    return transitions * (history * 8 + 6 * 4 + 3)
-
-
 class CompactReplayBuffer(DictReplayBuffer):
     """Transitions of compact observations; gives what `DictReplayBuffer` would.
 

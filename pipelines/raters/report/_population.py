@@ -153,35 +153,22 @@ def variance_shares(expected: Floats, within: Floats, *, passes: int = 20) -> Va
     return VarianceShares(*(parts / total if total > 0 else parts).tolist())
 
 
-def split_half_covariance(
-    user: Ints, item: Ints, rating: Floats, genres: Floats, *, seed: int = 0, min_ratings: int = 4
-) -> tuple[float, float]:
+def split_half(lists: Lists, genres: Floats, *, seed: int = 0) -> Drawn:
     """Covariance between halves of users' genre deviations, net of other users'.
 
-    A user's ratings, less each item's mean and the user's mean, are split at random into halves.
-    Their mean by genre is compared between the halves: with the same genre's (taste) and, as the
-    control, with that of the next user (what all users share).
-
-    ``user``, ``item`` and ``rating`` are of shape (ratings,), ``genres`` whether an item has a
-    genre, of shape (items, genres). A half needs ``min_ratings`` of a genre. Returns the covariance
-    less the control, in squared rating units, and the control.
+    A user's ratings, less each item's mean and the user's mean, are split at random into halves,
+    several times. Their mean by genre is compared between the halves: with the same genre's (taste)
+    less that of the next user (what all users share). In squared rating units; ``genres`` is
+    whether an item has a genre, of shape (items, genres).
     """
-    sums = _halves(user, item, rating, genres, seed, min_ratings).sum(axis=0)
-    return float(_net_covariance(sums)), float(_covariance_of(sums[4:]))
-
-
-def split_half(lists: Lists, genres: Floats, *, seed: int = 0) -> Drawn:
-    """Split-half covariance (:func:`split_half_covariance`) over several random splits."""
-    columns = (lists.user, lists.item, lists.rating, genres)
-    sums = np.sum([_halves(*columns, seed + n, _MIN_HALF) for n in range(_SPLITS)], axis=0)
+    sums = np.sum([_halves(lists, genres, seed + n) for n in range(_SPLITS)], axis=0)
     return lists.drawn(sums, _net_covariance)
 
 
-def _halves(
-    user: Ints, item: Ints, rating: Floats, genres: Floats, seed: int, min_ratings: int
-) -> Floats:
+def _halves(lists: Lists, genres: Floats, seed: int) -> Floats:
     """Sums per user of n, ab, a, b over genres, for its own halves and against the next user."""
     rng = np.random.default_rng(seed)
+    user, item, rating = lists.user, lists.item, lists.rating
     people = int(user.max()) + 1 if len(user) else 0
     surplus = rating - _means(item, rating)[item]
     surplus = surplus - _means(user, surplus)[user]
@@ -191,7 +178,7 @@ def _halves(
         kept = half == side
         total, count = _by_genre(user[kept], item[kept], surplus[kept], genres, people)
         means.append(total / np.maximum(count, 1))
-        there.append(count >= min_ratings)
+        there.append(count >= _MIN_HALF)
     out = []
     for shift in (0, 1):
         a, b = means[0], np.roll(means[1], shift, axis=0)
@@ -389,60 +376,16 @@ def _ratio(sums: Floats) -> Floats:
     return np.asarray(sums[:, 1] / np.where(sums[:, 0] > 0, sums[:, 0], np.nan))
 
 
-def genre_gap(
-    expected: Floats, likes: Floats, dislikes: Floats, genres: Floats
-) -> tuple[float, float]:
-    """Mean rating of items of liked genres minus that of items of disliked ones.
-
-    ``expected`` is of shape (persons, items), NaN where there is none; ``likes`` and ``dislikes``
-    are of shape (persons, genres), ``genres`` of shape (items, genres), 0 or 1. Returns the gap,
-    and how much of it is the items' own means, over persons with both.
-    """
-    liked, disliked = (likes @ genres.T) > 0, (dislikes @ genres.T) > 0
-    only, other = liked & ~disliked, disliked & ~liked
-    gaps, items = [], []
-    usual = np.nanmean(expected, axis=0)
-    for row, a, b in zip(expected, only, other, strict=True):
-        a, b = a & ~np.isnan(row), b & ~np.isnan(row)
-        if a.any() and b.any():
-            gaps.append(row[a].mean() - row[b].mean())
-            items.append(usual[a].mean() - usual[b].mean())
-    if not gaps:
-        return float("nan"), float("nan")
-    return float(np.mean(gaps)), float(np.mean(items))
-
-
-@dataclass(frozen=True)
-class Headroom:
-    """Mean rating of a person's own best items, of the best list for everybody, and of any item."""
-
-    oracle: float
-    common: float
-    random: float
-
-    @property
-    def gain(self) -> float:
-        """Headroom: gain of personal lists over the best common list."""
-        return self.oracle - self.common
-
-
-def headroom(expected: Floats, *, size: int = 10) -> Headroom:
-    """Headroom of lists of `size` items, given every person's expected rating of every item.
+def headroom_by_person(expected: Floats, *, size: int = 10) -> Floats:
+    """Means of a person's own best items, of the best for everybody, and of all: (persons, 3).
 
     ``expected`` is of shape (persons, items), NaN where there is none. A list is then made of the
     items that a person has a rating of, and items are ordered for everybody by their mean surplus
     over the persons' means.
 
-    Examples
-    --------
-    >>> headroom(np.array([[5.0, 1.0], [1.0, 5.0]]), size=1)
-    Headroom(oracle=5.0, common=3.0, random=3.0)
+    >>> headroom_by_person(np.array([[5.0, 1.0], [1.0, 5.0]]), size=1).tolist()
+    [[5.0, 5.0, 3.0], [5.0, 1.0, 3.0]]
     """
-    return Headroom(*headroom_by_person(expected, size=size).mean(axis=0).tolist())
-
-
-def headroom_by_person(expected: Floats, *, size: int = 10) -> Floats:
-    """Means of a person's own best items, of the best for everybody, and of all: (persons, 3)."""
     there = ~np.isnan(expected)
     size = min(size, int(there.sum(axis=1).min()))
     own = np.partition(np.where(there, expected, -np.inf), -size, axis=1)[:, -size:]
@@ -454,15 +397,6 @@ def headroom_by_person(expected: Floats, *, size: int = 10) -> Floats:
     first = (rank <= size) & there[:, order]
     common = np.where(first, np.nan_to_num(expected[:, order]), 0.0).sum(axis=1) / size
     return np.stack([own.mean(axis=1), common, mean], axis=1)
-
-
-def user_moments(user: Ints, rating: Floats, *, min_ratings: int = 10) -> tuple[Floats, Floats]:
-    """Mean and standard deviation of each user with `min_ratings` ratings or more."""
-    count = np.bincount(user)
-    kept = count >= min_ratings
-    mean = _means(user, rating)
-    square = np.bincount(user, (rating - mean[user]) ** 2, minlength=len(count))
-    return mean[kept], np.sqrt(square[kept] / (count[kept] - 1))
 
 
 def ks_distance(first: Floats, second: Floats) -> float:

@@ -17,7 +17,6 @@ from pipelines.captions import (
     Caption,
     StatisticalCaptioner,
     caption_items,
-    colour_name,
     facts_of,
     open_captioner,
     posters_digest,
@@ -80,7 +79,7 @@ def test_colourfulness_is_that_of_hasler_and_suesstrunk():
      ((20, 30, 90), "dark blue"), ((100, 65, 40), "brown"), ((130, 130, 130), "grey")],
 )  # fmt: skip
 def test_colours_have_the_name_that_people_give_them(rgb, name):
-    assert colour_name(*rgb) == name
+    assert facts_of(Pillow.new("RGB", (2, 2), rgb)).colours == ((name, 1.0),)
 
 
 def test_a_caption_says_what_was_measured():
@@ -257,7 +256,7 @@ def test_a_model_is_shown_the_picture_and_not_its_title():
     assert image.media_type == "image/jpeg"
     with Pillow.open(io.BytesIO(image.data)) as sent:
         assert sent.size == (512, 341)
-        assert colour_name(*sent.getpixel((9, 9))) == "red"
+        assert facts_of(sent).colours[0][0] == "red"
     assert "862" not in "".join(m.content for m in asked[0].messages)
 
 

@@ -6,6 +6,7 @@ from typing import ClassVar
 import numpy as np
 import polars as pl
 import pytest
+from support.texts import sentences
 
 from pipelines.config import PersonaSettings
 from pipelines.errors import ConfigError
@@ -16,7 +17,6 @@ from pipelines.personas import (
     genre_phrase,
     load_lists,
     sample_attributes,
-    sentences,
 )
 from pipelines.personas.testing import WriterContract
 from pipelines.prompts import DOMAIN_WORDS

@@ -18,7 +18,6 @@ from pipelines.products import (
     choice_set_items,
     facets,
     persona_splits,
-    stated_values,
     vocabularies,
 )
 
@@ -52,8 +51,8 @@ def values_of(products: list[dict[str, Any]], facet: str) -> dict[int, str]:
 
 def test_the_value_that_a_text_states_first_is_the_product_s() -> None:
     texts = ["Stainless-steel pot, oak lid", "Oak lid, stainless steel", "WOODEN", "woodland", ""]
-    stated = stated_values(pl.Series(texts), "material").to_list()
-    assert stated == ["metal", "wood", "wood", None, None]
+    stated = values_of([product(n, text) for n, text in enumerate(texts * 2)], "material")
+    assert stated == {0: "metal", 1: "wood", 2: "wood", 5: "metal", 6: "wood", 7: "wood"}
 
 
 def test_title_comes_before_selling_points_and_these_before_the_description() -> None:
@@ -68,16 +67,12 @@ def test_title_comes_before_selling_points_and_these_before_the_description() ->
 
 @pytest.mark.parametrize("facet", vocabularies())
 def test_every_word_of_a_vocabulary_states_its_own_value(facet: str) -> None:
-    values = vocabularies()[facet].values
-    words = [(word, value) for value, listed in values.items() for word in listed]
-    stated = stated_values(pl.Series([f"x {word}, y" for word, _ in words]), facet)
-    assert stated.to_list() == [value for _, value in words]
-
-
-def test_size_is_a_facet_as_the_others_are() -> None:
-    titles = ["Small pot", "Mini pan", "Large pot", "Giant pan"]
-    stated = values_of([product(n, title) for n, title in enumerate(titles)], "size")
-    assert stated == {0: "small", 1: "small", 2: "large", 3: "large"}
+    listed = list(vocabularies()[facet].values.items())
+    # Beside another value: a facet needs two, with two products each, and has six at most.
+    for first, second in zip(listed, [*listed[1:], listed[0]], strict=True):
+        words = [(word, value) for value, known in (first, second) for word in known * 2]
+        stated = values_of([product(n, f"pot {w}, lid") for n, (w, _) in enumerate(words)], facet)
+        assert stated == {n: value for n, (_, value) in enumerate(words)}
 
 
 def test_prices_are_split_into_thirds_and_equal_prices_stay_together() -> None:

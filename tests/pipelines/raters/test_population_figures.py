@@ -5,13 +5,12 @@ import pytest
 
 from pipelines.raters.report import (
     Lists,
-    genre_gap,
-    headroom,
     headroom_by_person,
     ks_distance,
-    split_half_covariance,
+    liked_gap,
+    moments,
+    split_half,
     taste_shares,
-    user_moments,
     variance_shares,
 )
 
@@ -38,17 +37,17 @@ def test_shuffling_persons_takes_the_interaction_away():
 
 
 def test_headroom_by_hand():
-    found = headroom(np.array([[9.0, 1.0, 5.0], [1.0, 9.0, 6.0]]), size=1)
-    assert (found.oracle, found.common, found.gain) == (9.0, 5.5, 3.5)
-    assert found.random == pytest.approx(31 / 6)
+    found = headroom_by_person(np.array([[9.0, 1.0, 5.0], [1.0, 9.0, 6.0]]), size=1)
+    assert found.mean(axis=0) == pytest.approx([9.0, 5.5, 31 / 6])
 
 
 def test_gap_leaves_items_of_both_out():
     genres = np.array([[1, 0], [0, 1], [1, 1]])
-    expected = np.array([[8.0, 4.0, 1.0], [6.0, 6.0, 1.0]])
-    gap, items = genre_gap(expected, np.array([[1, 0], [0, 0]]), np.array([[0, 1], [0, 0]]), genres)
-    assert (gap, items) == (4.0, 2.0)
-    assert np.isnan(genre_gap(expected, np.zeros((2, 2)), np.zeros((2, 2)), genres)[0])
+    rating = np.array([8.0, 4.0, 1.0, 6.0, 6.0, 1.0])
+    lists = Lists.of(np.repeat([0, 1], 3), np.tile([0, 1, 2], 2), rating)
+    gap, items = liked_gap(lists, np.array([[1, 0], [0, 0]]), np.array([[0, 1], [0, 0]]), genres)
+    assert (gap.value, items.value) == (4.0, 2.0)
+    assert np.isnan(liked_gap(lists, np.zeros((2, 2)), np.zeros((2, 2)), genres)[0].value)
 
 
 def test_split_half_covariance_finds_planted_tastes():
@@ -59,20 +58,20 @@ def test_split_half_covariance_finds_planted_tastes():
     item = rng.integers(0, 60, len(user))
     signs = np.where(genres[item, 0] > 0, 1.0, -1.0)
     rating = 6 + taste[user] * signs + rng.normal(0, 1, len(user))
-    found, control = split_half_covariance(user, item, rating, genres)
     # A genre's deviation is plus or minus the taste: variance 1.
-    assert found == pytest.approx(1.0, abs=0.2)
-    assert abs(control) < 0.15
-    nothing, _ = split_half_covariance(user, item, rng.normal(0, 1, len(user)), genres)
+    found = split_half(Lists.of(user, item, rating), genres)
+    assert found.value == pytest.approx(1.0, abs=0.2)
+    nothing = split_half(Lists.of(user, item, rng.normal(0, 1, len(user))), genres)
     # Taking off a user's own mean of 40 ratings costs a fortieth of their variance.
-    assert abs(nothing) < 0.05
+    assert abs(nothing.value) < 0.05
 
 
 def test_user_moments_and_distance_by_hand():
     user = np.repeat([0, 1], [12, 3])
-    mean, spread = user_moments(user, np.array([1.0, 3.0] * 6 + [5.0, 5.0, 5.0]))
-    assert mean.tolist() == [2.0]
-    assert spread[0] == pytest.approx(np.sqrt(12 / 11))
+    rating = np.array([1.0, 3.0] * 6 + [5.0, 5.0, 5.0])
+    found = moments(Lists.of(user, np.arange(15), rating, draws=0))
+    assert found["mean"][0].tolist() == [2.0]
+    assert found["spread"][0].tolist() == pytest.approx([np.sqrt(12 / 11)])
     assert ks_distance(np.array([1.0, 3.0]), np.array([2.0, 4.0])) == 0.5
 
 

@@ -10,7 +10,7 @@ from stable_baselines3.common.buffers import DictReplayBuffer
 
 from sim.environment import RecommendationVectorEnv, World
 from sim.training._adapter import SB3VecEnv
-from sim.training._dqn import CompactReplayBuffer, replay_bytes
+from sim.training._dqn import CompactReplayBuffer
 
 GIB = 1024**3
 
@@ -29,9 +29,12 @@ def space(items: int, history: int) -> spaces.Dict:
 
 def test_250_000_transitions_at_10_000_items_fit_in_4_gb() -> None:
     small = CompactReplayBuffer(1_000, space(10_000, 200), spaces.Discrete(10_000), n_envs=4)
-    assert small.nbytes == replay_bytes(1_000, 200)
+    # Items and ratings of four bytes each, then: persona, age, next item, next rating, item taken
+    # and reward 4 each, gender, done and timeout 1 each.
+    each = 200 * 8 + 6 * 4 + 3
+    assert small.nbytes == 1_000 * each
     assert small.nbytes == sum(a.nbytes for a in vars(small).values() if isinstance(a, np.ndarray))
-    assert replay_bytes(250_000, 200) < 4 * GIB / 10
+    assert 250_000 * each < 4 * GIB / 10
     # Ratings of four bytes and a seen mask of one, before and after: 23 times as much as 1 GiB.
     assert 23 * GIB < 250_000 * 10_000 * (4 + 1) * 2
 
