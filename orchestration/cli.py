@@ -18,21 +18,7 @@ import typer
 from rich.markup import escape
 
 from orchestration._interrupts import bounded_end
-from pipelines.cli.options import (
-    ConfigOption,
-    HomeOption,
-    JsonOption,
-    SetOption,
-    console,
-    emit,
-    human_bytes,
-    human_count,
-    human_seconds,
-    open_settings,
-    overrides_of,
-    shown_outcomes,
-    table,
-)
+from pipelines.cli import options as cli
 from pipelines.config import load_settings
 from pipelines.paths import home_path
 
@@ -57,25 +43,19 @@ _STALE = 60.0
 END_AFTER = 8.0
 
 DataOption = Annotated[
-    Path | None,
-    typer.Option("--data", show_default=False, help="Folder of original files (docs/data.md)."),
+    Path | None, typer.Option("--data", help="Folder of original files (docs/data.md).")
 ]
 SourceOption = Annotated[
     str | None,
     typer.Option(
         "--source",
-        show_default=False,
         help="`sample` (default), or a dataset to download: ml-latest-small, ml-25m, ml-32m, "
         "ml-1m, ml-100k.",
     ),
 ]
 VariantOption = Annotated[
     str | None,
-    typer.Option(
-        "--variant",
-        show_default=False,
-        help="MovieLens archive in the data folder to use, such as ml-100k.",
-    ),
+    typer.Option("--variant", help="MovieLens archive in the data folder to use, such as ml-100k."),
 ]
 
 
@@ -96,14 +76,13 @@ def run(
         typer.Option(
             "--select",
             metavar="ASSET",
-            show_default=False,
             help="Run only this asset of the job, such as movies/items; may be repeated.",
         ),
     ] = None,
-    settings: SetOption = None,
-    home: HomeOption = None,
-    config: ConfigOption = None,
-    as_json: JsonOption = False,
+    settings: cli.SetOption = None,
+    home: cli.HomeOption = None,
+    config: cli.ConfigOption = None,
+    as_json: cli.JsonOption = False,
 ) -> None:
     """Materialise the whole DAG and publish a release of each domain.
 
@@ -112,15 +91,11 @@ def run(
     files are left out and listed.
     """
     overrides = _overrides(home, settings, data, source, variant)
-    tree = open_settings(None, config, overrides)
+    tree = cli.open_settings(None, config, overrides)
     shown = _Steps(quiet=as_json)
     from pipelines.store.files import full_disk_errors
 
-    with (
-        bounded_end(END_AFTER, "error: interrupted"),
-        shown,
-        full_disk_errors(tree.runtime.folder),
-    ):
+    with bounded_end(END_AFTER, "error: interrupted"), shown, full_disk_errors(tree.runtime.folder):
         from orchestration.headless import run_jobs
 
         plan = plan_jobs(job, tree, shown.progress)
@@ -142,19 +117,17 @@ def run(
         )
     published = [d for d in plan.domains if not select or f"releases/{d}" in select]
     payload = _payload(report, tree, job, published, plan)
-    emit(payload, lambda screen: _render(screen, payload), as_json=as_json)
+    cli.emit(payload, lambda screen: _render(screen, payload), as_json=as_json)
 
 
 def ui(
-    port: Annotated[
-        int | None, typer.Option("--port", show_default=False, help="Port (default 3000).")
-    ] = None,
+    port: Annotated[int | None, typer.Option("--port", help="Port (default 3000).")] = None,
     host: Annotated[str, typer.Option("--host", help="Address to listen on.")] = "127.0.0.1",
     data: DataOption = None,
     source: SourceOption = None,
     variant: VariantOption = None,
-    home: HomeOption = None,
-    config: ConfigOption = None,
+    home: cli.HomeOption = None,
+    config: cli.ConfigOption = None,
 ) -> None:
     """Start Dagster's webserver and daemon for the home; Ctrl-C stops both."""
     from orchestration.instance import open_instance
@@ -162,7 +135,7 @@ def ui(
     from pipelines.store.files import full_disk_errors
 
     overrides = _overrides(home, None, data, source, variant)
-    tree = open_settings(None, config, overrides)
+    tree = cli.open_settings(None, config, overrides)
     folder = tree.runtime.folder.resolve()
     own = tree.personas.domain
     cohorts = [domain.cohort(tree.personas.cohort) for domain in DOMAINS.values()]
@@ -179,7 +152,7 @@ def ui(
         env["UNDERSTUDY_WORLD__VARIANT"] = variant
     env["DAGSTER_HOME"] = str(folder / "dagster")
     number = port or tree.runtime.ui_port
-    console(stderr=True).print(f"Dagster UI: http://{host}:{number}  (Ctrl-C stops it)")
+    cli.console(stderr=True).print(f"Dagster UI: http://{host}:{number}  (Ctrl-C stops it)")
     # `dg dev`, which Dagster recommends instead, needs a project on disk and is not installed here.
     quiet = "ignore:Function `dev_command` is superseded"
     args = [sys.executable, "-W", quiet, "-m", "dagster", "dev", "-w", str(WORKSPACE)]
@@ -193,7 +166,7 @@ def _overrides(
     source: str | None,
     variant: str | None,
 ) -> dict[str, Any]:
-    out = overrides_of(home, settings or [])
+    out = cli.overrides_of(home, settings or [])
     if data is not None:
         out.setdefault("world", {})["folder"] = str(data)
     if source is not None:
@@ -308,7 +281,7 @@ class _Steps:
     """
 
     def __init__(self, *, quiet: bool, clock: Callable[[], float] = time.monotonic) -> None:
-        self.screen = console(stderr=True)
+        self.screen = cli.console(stderr=True)
         self.quiet = quiet
         self.clock = clock
         self.live: Any = None
@@ -355,7 +328,7 @@ class _Steps:
             if shown:
                 text += f"  [dim]{escape('; '.join(shown))}[/]"
             if self.live:
-                self.live.update(f"{text}  {human_seconds(seconds)}")
+                self.live.update(f"{text}  {cli.human_seconds(seconds)}")
             else:
                 self.screen.print(f"… {seconds:6.1f} s  {text}", soft_wrap=True)
 
@@ -422,7 +395,7 @@ def stage_line(stage: str, done: int, total: int | None, seconds: float) -> str:
         return f"{stage} {done:,}"
     # Less than a hundredth tells nothing: the first piece waits for what is loaded.
     told = seconds >= 1 and done * 100 >= total
-    left = f", about {human_seconds(seconds * (total - done) / done)} left" if told else ""
+    left = f", about {cli.human_seconds(seconds * (total - done) / done)} left" if told else ""
     return f"{stage} {done:,} of {total:,}{left}"
 
 
@@ -488,16 +461,16 @@ def _render(screen: Console, payload: dict[str, Any]) -> None:
         from pipelines.quality import render_summary
 
         screen.print(f"[bold]Published {released['release']}[/]  (world: {released['world']})")
-        rows = table("table", "rows", "size", "version", numeric=("rows", "size"))
+        rows = cli.table("table", "rows", "size", "version", numeric=("rows", "size"))
         for name, entry in released["tables"].items():
             rows.add_row(
-                name, human_count(entry["rows"]), human_bytes(entry["bytes"]), entry["version"]
+                name, f"{entry['rows']:,}", cli.human_bytes(entry["bytes"]), entry["version"]
             )
         screen.print(rows)
         screen.print(render_summary(released["summary"]))
         screen.print()
     screen.print(
-        f"Checks: {shown_outcomes(checks)}.  "
+        f"Checks: {cli.shown_outcomes(checks)}.  "
         f"Took {payload['seconds']:.0f} s.  "
         f"Store: {payload['home']}",
         soft_wrap=True,

@@ -7,17 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from pipelines.cli.options import (
-    ConfigOption,
-    HomeOption,
-    JsonOption,
-    ReleaseOption,
-    console,
-    folder_option,
-    full_ref,
-    open_settings,
-    write_json,
-)
+from pipelines.cli import options as cli
 
 if TYPE_CHECKING:
     from sim._play import Player
@@ -39,7 +29,7 @@ RetrieverOption = Annotated[
 
 
 def episode(
-    release: ReleaseOption = "latest",
+    release: cli.ReleaseOption = "latest",
     steps: Annotated[int, typer.Option("--steps", min=1, help="Longest episode (steps).")] = 10,
     seed: Annotated[
         int, typer.Option("--seed", min=0, help="Seed; the same seed gives the same episode.")
@@ -56,15 +46,14 @@ def episode(
         str | None,
         typer.Option(
             "--persona",
-            show_default=False,
             help="Persona id, such as persona:default:3; default: a sampled persona is drawn.",
         ),
     ] = None,
     rater: RaterOption = "statistical",
     retriever: RetrieverOption = "recent",
-    home: HomeOption = None,
-    config: ConfigOption = None,
-    as_json: JsonOption = False,
+    home: cli.HomeOption = None,
+    config: cli.ConfigOption = None,
+    as_json: cli.JsonOption = False,
 ) -> None:
     """Play one episode on a release and print it.
 
@@ -76,9 +65,9 @@ def episode(
     from sim import open_release
     from sim._play import Player
 
-    settings = open_settings(home, config)
+    settings = cli.open_settings(home, config)
     player = Player(
-        open_release(full_ref(release, settings), home=settings.runtime.home),
+        open_release(cli.full_ref(release, settings), home=settings.runtime.home),
         rater=rater,
         retriever=retriever,
         policy=policy,
@@ -87,13 +76,13 @@ def episode(
     opening = player.start(seed=seed, persona=persona)
     if as_json:
         played = list(player.play())
-        write_json({**opening, "steps": played, "summary": player.summary()})
+        cli.write_json({**opening, "steps": played, "summary": player.summary()})
         return
     _print(player, opening)
 
 
 def episodes(
-    release: ReleaseOption = "latest",
+    release: cli.ReleaseOption = "latest",
     number: Annotated[
         int, typer.Option("--episodes", min=1, help="Episodes to play (count).")
     ] = 100,
@@ -115,25 +104,20 @@ def episodes(
         typer.Option("--memory", help="Whether memories last for one episode or persist."),
     ] = "episode",
     parquet: Annotated[
-        Path | None,
-        typer.Option(
-            "--parquet", show_default=False, help="Write a row per step to this Parquet file."
-        ),
+        Path | None, typer.Option("--parquet", help="Write a row per step to this Parquet file.")
     ] = None,
     minari: Annotated[
-        Path | None, folder_option("--minari", "Write a Minari dataset into this folder.")
+        Path | None, cli.folder_option("--minari", "Write a Minari dataset into this folder.")
     ] = None,
     dataset: Annotated[
         str | None,
         typer.Option(
-            "--dataset",
-            show_default=False,
-            help="Id of the Minari dataset; default: understudy/<domain>-<policy>-v0.",
+            "--dataset", help="Id of the Minari dataset; default: understudy/<domain>-<policy>-v0."
         ),
     ] = None,
-    home: HomeOption = None,
-    config: ConfigOption = None,
-    as_json: JsonOption = False,
+    home: cli.HomeOption = None,
+    config: cli.ConfigOption = None,
+    as_json: cli.JsonOption = False,
 ) -> None:
     """Play many episodes on a release and record them.
 
@@ -145,10 +129,10 @@ def episodes(
     from sim.environment import RecommendationVectorEnv
     from sim.episodes import collect, write_minari, write_parquet
 
-    settings = open_settings(home, config)
+    settings = cli.open_settings(home, config)
     env = RecommendationVectorEnv(
         min(envs, number),
-        open_release(full_ref(release, settings), home=settings.runtime.home),
+        open_release(cli.full_ref(release, settings), home=settings.runtime.home),
         rater=rater,
         retriever=retriever,
         memory=memory,
@@ -175,9 +159,9 @@ def episodes(
         "minari": None if folder is None else str(folder),
     }
     if as_json:
-        write_json(payload)
+        cli.write_json(payload)
         return
-    screen = console()
+    screen = cli.console()
     screen.print(
         f"{payload['episodes']} episodes, {payload['steps']} steps, mean reward "
         f"{payload['mean_reward']:.2f} on {payload['scale']}, policy {policy}, seed {seed}",
@@ -193,7 +177,7 @@ def episodes(
 def _print(player: Player, opening: dict[str, Any]) -> None:
     from sim.environment.text import persona_lines, step_line
 
-    screen = console()
+    screen = cli.console()
     heading, *rest = persona_lines(opening["persona"])
     screen.print(heading, style="bold", markup=False)
     for line in rest:

@@ -7,17 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pipelines.cli.options import (
-    ConfigOption,
-    HomeOption,
-    JsonOption,
-    emit,
-    human_age,
-    human_bytes,
-    human_count,
-    open_settings,
-    table,
-)
+from pipelines.cli import options as cli
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -49,7 +39,7 @@ def answers() -> None:
 
 @answers_app.command()
 def stats(
-    home: HomeOption = None, config: ConfigOption = None, as_json: JsonOption = False
+    home: cli.HomeOption = None, config: cli.ConfigOption = None, as_json: cli.JsonOption = False
 ) -> None:
     """Count stored answers by model and status, their tokens, and corrupt parts.
 
@@ -78,30 +68,25 @@ def stats(
             )
         if found.superseded + found.failed:
             screen.print(
-                f"`understudy answers gc` would drop {human_count(found.superseded)} superseded "
-                f"and {human_count(found.failed)} failed rows.",
+                f"`understudy answers gc` would drop {found.superseded:,} superseded "
+                f"and {found.failed:,} failed rows.",
                 style="dim",
             )
 
-    emit(payload, render, as_json=as_json)
+    cli.emit(payload, render, as_json=as_json)
 
 
 @answers_app.command()
 def show(
-    key: Annotated[
-        str, typer.Argument(show_default=False, help="Key or its first digits; default: all.")
-    ] = "",
+    key: Annotated[str, typer.Argument(help="Key or its first digits; default: all.")] = "",
     status: Annotated[
-        list[Which] | None,
-        typer.Option(show_default=False, help="Only this status; may be repeated."),
+        list[Which] | None, typer.Option(help="Only this status; may be repeated.")
     ] = None,
-    model: Annotated[
-        str, typer.Option(show_default=False, help="Only models whose name contains this text.")
-    ] = "",
+    model: Annotated[str, typer.Option(help="Only models whose name contains this text.")] = "",
     limit: Annotated[int, typer.Option(min=1, help="Maximum number of answers shown.")] = 20,
-    home: HomeOption = None,
-    config: ConfigOption = None,
-    as_json: JsonOption = False,
+    home: cli.HomeOption = None,
+    config: cli.ConfigOption = None,
+    as_json: cli.JsonOption = False,
 ) -> None:
     """Show stored answers, newest first; a single match is shown in full.
 
@@ -121,20 +106,20 @@ def show(
         elif len(found) == 1:
             _draw_answer(screen, found[0])
         else:
-            grid = table("key", "status", "answer", "model", "age", numeric=["age"])
+            grid = cli.table("key", "status", "answer", "model", "age", numeric=["age"])
             for answer in found:
                 grid.add_row(
                     answer.key[:12],
                     answer.status,
                     _plain(_excerpt(answer)),
                     _plain(answer.identity.model),
-                    human_age(answer.stored_at.isoformat()),
+                    cli.human_age(answer.stored_at.isoformat()),
                 )
             screen.print(grid)
             if len(found) == limit:
                 screen.print(f"The newest {limit} are shown; --limit shows more.", style="dim")
 
-    emit(payload, render, as_json=as_json)
+    cli.emit(payload, render, as_json=as_json)
 
 
 @answers_app.command()
@@ -142,17 +127,16 @@ def gc(
     forget: Annotated[
         list[Which] | None,
         typer.Option(
-            show_default=False,
             help="Also drop all answers with this status, so that these calls are made again; may "
-            "be repeated.",
+            "be repeated."
         ),
     ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only report what would be dropped.")
     ] = False,
-    home: HomeOption = None,
-    config: ConfigOption = None,
-    as_json: JsonOption = False,
+    home: cli.HomeOption = None,
+    config: cli.ConfigOption = None,
+    as_json: cli.JsonOption = False,
 ) -> None:
     """Drop failed and superseded answers, merge small parts, and move corrupt parts aside.
 
@@ -169,13 +153,13 @@ def gc(
     def render(screen: Console) -> None:
         _draw_report(screen, report, store)
 
-    emit(_as_dict(report), render, as_json=as_json)
+    cli.emit(_as_dict(report), render, as_json=as_json)
 
 
 def _store(home: Path | None, config: Path | None) -> AnswerStore:
     from pipelines.llm.answers import AnswerStore
 
-    settings = open_settings(home, config)
+    settings = cli.open_settings(home, config)
     return AnswerStore(settings.runtime.home, settings.serving)
 
 
@@ -194,21 +178,20 @@ def _as_dict(report: GcReport) -> dict[str, Any]:
 def _draw_stats(screen: Console, found: AnswerStats) -> None:
     span = ""
     if found.oldest is not None and found.newest is not None:
-        old, new = (human_age(moment.isoformat()) for moment in (found.oldest, found.newest))
+        old, new = (cli.human_age(moment.isoformat()) for moment in (found.oldest, found.newest))
         span = f", {old} to {new} old"
     screen.print(
-        f"{human_count(found.answers)} answers in {human_count(found.parts)} parts, "
-        f"{human_bytes(found.size)}{span}"
+        f"{found.answers:,} answers in {found.parts:,} parts, {cli.human_bytes(found.size)}{span}"
     )
     figures = ["answers", "tokens in", "cached", "tokens out"]
-    grid = table("model", *figures, "not ok", numeric=figures)
+    grid = cli.table("model", *figures, "not ok", numeric=figures)
     for entry in found.models:
         grid.add_row(
             _plain(f"{entry.identity.model}\n{entry.identity.engine}"),
-            human_count(entry.answers),
-            human_count(entry.prompt_tokens),
-            human_count(entry.cached_tokens),
-            human_count(entry.completion_tokens),
+            f"{entry.answers:,}",
+            f"{entry.prompt_tokens:,}",
+            f"{entry.cached_tokens:,}",
+            f"{entry.completion_tokens:,}",
             "\n".join(f"{n} {s}" for s, n in sorted(entry.statuses.items()) if n and s != "ok"),
         )
     screen.print(grid)
@@ -248,14 +231,15 @@ def _draw_report(screen: Console, report: GcReport, store: AnswerStore) -> None:
     verb = "would be dropped" if report.dry_run else "dropped"
     dropped = report.superseded + report.failed + report.forgotten
     screen.print(
-        f"{human_count(dropped)} of {human_count(report.answers)} rows {verb}: "
-        f"{human_count(report.superseded)} superseded, {human_count(report.failed)} failed, "
-        f"{human_count(report.forgotten)} forgotten"
+        f"{dropped:,} of {report.answers:,} rows {verb}: "
+        f"{report.superseded:,} superseded, {report.failed:,} failed, "
+        f"{report.forgotten:,} forgotten"
     )
     if not report.dry_run:
         screen.print(
             f"parts: {report.parts_before} before, {report.parts_after} now; "
-            f"{human_bytes(report.bytes_before)} before, {human_bytes(report.bytes_after)} now"
+            f"{cli.human_bytes(report.bytes_before)} before, "
+            f"{cli.human_bytes(report.bytes_after)} now"
         )
     for problem in report.set_aside:
         where = "corrupt" if report.dry_run else f"corrupt, moved to {store.folder / 'corrupt'}"

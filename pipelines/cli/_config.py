@@ -8,15 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from pipelines.cli.options import (
-    ConfigOption,
-    HomeOption,
-    JsonOption,
-    SetOption,
-    emit,
-    overrides_of,
-    table,
-)
+from pipelines.cli import options as cli
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -32,10 +24,10 @@ def config() -> None:
 
 @config_app.command()
 def show(
-    home: HomeOption = None,
-    config: ConfigOption = None,
-    assignments: SetOption = None,
-    as_json: JsonOption = False,
+    home: cli.HomeOption = None,
+    config: cli.ConfigOption = None,
+    assignments: cli.SetOption = None,
+    as_json: cli.JsonOption = False,
 ) -> None:
     """Show every setting, its value and its origin; secrets are masked.
 
@@ -44,14 +36,14 @@ def show(
     """
     from pipelines.config import explain_settings
 
-    settings, origins = explain_settings(config, overrides_of(home, assignments))
+    settings, origins = explain_settings(config, cli.overrides_of(home, assignments))
     rows = [
         {**row, "origin": _origin(row["key"], origins)}
         for row in _walk(settings, "", identity=True)
     ]
 
     def render(screen: Console) -> None:
-        grid = table("setting", "value", "origin")
+        grid = cli.table("setting", "value", "origin")
         for row in rows:
             changed = row["origin"] != "default"
             grid.add_row(
@@ -59,7 +51,7 @@ def show(
             )
         screen.print(grid)
 
-    emit({"settings": rows}, render, as_json=as_json)
+    cli.emit({"settings": rows}, render, as_json=as_json)
 
 
 def _walk(model: BaseModel, prefix: str, *, identity: bool) -> Iterator[dict[str, Any]]:

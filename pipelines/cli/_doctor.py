@@ -21,17 +21,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import typer
 
 from pipelines import instructions
+from pipelines.cli import options as cli
 from pipelines.cli._status import stagings
 from pipelines.cli._terminal import human_bytes
-from pipelines.cli.options import (
-    ConfigOption,
-    HomeOption,
-    JsonOption,
-    emit,
-    open_settings,
-    progress_bar,
-    table,
-)
 from pipelines.errors import StoreError, UnderstudyError
 from pipelines.paths import ObjectPath
 
@@ -507,7 +499,7 @@ _STYLE = {"ok": "green", "warn": "yellow", "fail": "bold red"}
 
 
 def doctor(
-    home: HomeOption = None, config: ConfigOption = None, as_json: JsonOption = False
+    home: cli.HomeOption = None, config: cli.ConfigOption = None, as_json: cli.JsonOption = False
 ) -> None:
     """Check this installation, machine and language model; exit code 1 if a check fails.
 
@@ -516,14 +508,16 @@ def doctor(
     JSON: {"checks": [{"name", "status": "ok", "warn" or "fail", "found",
     "advice"}], "summary": {"ok", "warn", "fail"}}.
     """
-    settings = open_settings(home, config)
+    settings = cli.open_settings(home, config)
     checks = {**CHECKS, "engines": check_engines}
     rows: list[dict[str, str]] = []
 
     def note(name: str, finding: Finding) -> None:
         rows.append({"name": name, **asdict(finding)})
 
-    with progress_bar("checking", total=len(checks) + 1, unit="checks", disable=as_json) as advance:
+    with cli.progress_bar(
+        "checking", total=len(checks) + 1, unit="checks", disable=as_json
+    ) as advance:
         for name, check in checks.items():
             advance(0, text=name)
             note(name, check(settings, settings.runtime.folder))
@@ -536,14 +530,14 @@ def doctor(
     summary = {status: counts[status] for status in _STYLE}
 
     def render(screen: Console) -> None:
-        grid = table("check", "", "found")
+        grid = cli.table("check", "", "found")
         for row in rows:
             found = str(row["found"]) + (f"\n→ {row['advice']}" if row["advice"] else "")
             grid.add_row(str(row["name"]), _mark(str(row["status"])), found)
         screen.print(grid)
         screen.print(", ".join(f"{n} {status}" for status, n in summary.items()))
 
-    emit({"checks": rows, "summary": summary}, render, as_json=as_json)
+    cli.emit({"checks": rows, "summary": summary}, render, as_json=as_json)
     if summary["fail"]:
         raise typer.Exit(1)
 

@@ -8,17 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pipelines.cli.options import (
-    ConfigOption,
-    HomeOption,
-    JsonOption,
-    ReleaseOption,
-    emit,
-    full_ref,
-    human_count,
-    open_settings,
-    table,
-)
+from pipelines.cli import options as cli
 from pipelines.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -48,25 +38,20 @@ def graph() -> None:
 
 @graph_app.command()
 def neighbours(
-    item: Annotated[str, typer.Argument(show_default=False, help="Item id, such as ml:862.")],
+    item: Annotated[str, typer.Argument(help="Item id, such as ml:862.")],
     user: Annotated[
-        str | None,
-        typer.Option("--user", "-u", show_default=False, help="A human user's or persona's id."),
+        str | None, typer.Option("--user", "-u", help="A human user's or persona's id.")
     ] = None,
     k: Annotated[
-        int | None,
-        typer.Option(
-            "-k", min=1, show_default=False, help="Number of neighbours (default: graph.k)."
-        ),
+        int | None, typer.Option("-k", min=1, help="Number of neighbours (default: graph.k).")
     ] = None,
     picture: Annotated[
-        Path | None,
-        typer.Option("--picture", dir_okay=False, show_default=False, help="Also draw a PNG."),
+        Path | None, typer.Option("--picture", dir_okay=False, help="Also draw a PNG.")
     ] = None,
-    release: ReleaseOption = "latest",
-    home: HomeOption = None,
-    config: ConfigOption = None,
-    as_json: JsonOption = False,
+    release: cli.ReleaseOption = "latest",
+    home: cli.HomeOption = None,
+    config: cli.ConfigOption = None,
+    as_json: cli.JsonOption = False,
 ) -> None:
     """Show the items most similar to an item, with own or others' ratings, and why.
 
@@ -101,7 +86,7 @@ def neighbours(
         if not nearest:
             screen.print("No path and no embedding leads from it to another item.")
         else:
-            grid = table("item", "title", "rating", "score", "why", numeric=["rating", "score"])
+            grid = cli.table("item", "title", "rating", "score", "why", numeric=["rating", "score"])
             for neighbour in nearest:
                 grid.add_row(
                     neighbour.item_id,
@@ -120,15 +105,14 @@ def neighbours(
         if picture is not None:
             screen.print(f"picture: {picture}", markup=False, soft_wrap=True)
 
-    emit(payload, render, as_json=as_json)
+    cli.emit(payload, render, as_json=as_json)
 
 
 @graph_app.command()
 def export(
     form: Annotated[Format, typer.Option("--format", help="recbole: .kg and .link; graphml.")],
     out: Annotated[
-        Path,
-        typer.Option("--out", help="Folder of the RecBole files, or the GraphML file."),
+        Path, typer.Option("--out", help="Folder of the RecBole files, or the GraphML file.")
     ],
     name: Annotated[str, typer.Option(help="RecBole: name of the dataset.")] = "understudy",
     users: Annotated[
@@ -136,8 +120,7 @@ def export(
         typer.Option("--users", help="RecBole: also export users' interactions and attributes."),
     ] = False,
     node: Annotated[
-        str | None,
-        typer.Option(show_default=False, help="GraphML: centre (default: the most rated item)."),
+        str | None, typer.Option(help="GraphML: centre (default: the most rated item).")
     ] = None,
     hops: Annotated[
         int, typer.Option(min=1, help="GraphML: maximum distance from the centre (hops).")
@@ -145,14 +128,12 @@ def export(
     max_nodes: Annotated[int, typer.Option(min=1, help="GraphML: maximum number of nodes.")] = 200,
     without: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="TYPE", show_default=False, help="GraphML: node types to leave out; repeatable."
-        ),
+        typer.Option(metavar="TYPE", help="GraphML: node types to leave out; repeatable."),
     ] = None,
-    release: ReleaseOption = "latest",
-    home: HomeOption = None,
-    config: ConfigOption = None,
-    as_json: JsonOption = False,
+    release: cli.ReleaseOption = "latest",
+    home: cli.HomeOption = None,
+    config: cli.ConfigOption = None,
+    as_json: cli.JsonOption = False,
 ) -> None:
     """Export a release's graph for other tools; special characters in names become %XX.
 
@@ -173,8 +154,8 @@ def export(
         for file in payload["files"]:
             screen.print(file, markup=False, soft_wrap=True)
         if form is Format.RECBOLE:
-            counts = f"{human_count(payload['triples'])} triples, "
-            screen.print(counts + f"{human_count(payload['links'])} linked items")
+            counts = f"{payload['triples']:,} triples, "
+            screen.print(counts + f"{payload['links']:,} linked items")
         else:
             cut = "; not all nodes fit (--max-nodes)" if payload["truncated"] else ""
             screen.print(
@@ -183,7 +164,7 @@ def export(
                 markup=False,
             )
 
-    emit(payload, render, as_json=as_json)
+    cli.emit(payload, render, as_json=as_json)
 
 
 def _recbole(
@@ -233,8 +214,8 @@ def _graphml(
 def _release(ref: str, home: Path | None, config: Path | None) -> Release:
     from pipelines.store import Store
 
-    settings = open_settings(home, config)
-    return Store(settings.runtime.home).release(full_ref(ref, settings))
+    settings = cli.open_settings(home, config)
+    return Store(settings.runtime.home).release(cli.full_ref(ref, settings))
 
 
 def _weights(settings: GraphSettings) -> dict[str, float]:

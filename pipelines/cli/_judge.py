@@ -8,15 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pipelines.cli.options import (
-    ConfigOption,
-    HomeOption,
-    JsonOption,
-    emit,
-    full_ref,
-    open_settings,
-    table,
-)
+from pipelines.cli import options as cli
 
 if TYPE_CHECKING:
     import polars as pl
@@ -40,7 +32,6 @@ def export(
         typer.Option(
             "--release",
             metavar="REF",
-            show_default=False,
             help="Release whose scores are judged (default: the latest); repeat it to compare "
             "the raters of several releases on the pairs that all of them scored.",
         ),
@@ -52,9 +43,9 @@ def export(
         int, typer.Option("--judges", min=1, help="Questionnaires to write (count).")
     ] = 1,
     seed: Annotated[int, typer.Option("--seed", help="Seed of the pairs and their orders.")] = 0,
-    home: HomeOption = None,
-    config: ConfigOption = None,
-    as_json: JsonOption = False,
+    home: cli.HomeOption = None,
+    config: cli.ConfigOption = None,
+    as_json: cli.JsonOption = False,
 ) -> None:
     """Write a blind questionnaire: a page and a sheet per judge, and the key for scoring.
 
@@ -66,10 +57,10 @@ def export(
     from pipelines.judge import draw_cases, export_questionnaire
     from pipelines.store import Store
 
-    settings = open_settings(home, config)
+    settings = cli.open_settings(home, config)
     store = Store(settings.runtime.home)
     refs = release or [settings.release.name]
-    opened = [store.release(full_ref(ref, settings)) for ref in refs]
+    opened = [store.release(cli.full_ref(ref, settings)) for ref in refs]
     scores = _scores(opened)
     drawn = draw_cases(
         scores,
@@ -88,7 +79,7 @@ def export(
         "raters": sorted({r.rater for case in drawn for r in case.replies}),
         "explained": all(r.explanation for case in drawn for r in case.replies),
     }
-    emit(payload, lambda screen: _render_export(screen, payload), as_json=as_json)
+    cli.emit(payload, lambda screen: _render_export(screen, payload), as_json=as_json)
 
 
 def _scores(releases: list[Release]) -> dict[str, pl.DataFrame]:
@@ -121,9 +112,9 @@ def _render_export(screen: Console, payload: dict[str, Any]) -> None:
 def score(
     folder: Annotated[Path, typer.Argument(help="Folder of the export, or its key.json.")],
     sheets: Annotated[list[Path], typer.Argument(help="Returned CSV sheets.")],
-    home: HomeOption = None,
-    config: ConfigOption = None,
-    as_json: JsonOption = False,
+    home: cli.HomeOption = None,
+    config: cli.ConfigOption = None,
+    as_json: cli.JsonOption = False,
 ) -> None:
     """Aggregate returned sheets: mean grade per rater, and the judges' agreement.
 
@@ -132,14 +123,14 @@ def score(
     """
     from pipelines.judge import score_sheets
 
-    open_settings(home, config)  # every command reports faulty settings
+    cli.open_settings(home, config)  # every command reports faulty settings
     key = folder if folder.is_file() else folder / "key.json"
     payload = asdict(score_sheets(key, sheets))
-    emit(payload, lambda screen: _render_score(screen, payload), as_json=as_json)
+    cli.emit(payload, lambda screen: _render_score(screen, payload), as_json=as_json)
 
 
 def _render_score(screen: Console, payload: dict[str, Any]) -> None:
-    rows = table("rater", "mean", "95 % interval", "grades", numeric=("mean", "grades"))
+    rows = cli.table("rater", "mean", "95 % interval", "grades", numeric=("mean", "grades"))
     for row in payload["raters"]:
         interval = f"{row['low']:.2f} to {row['high']:.2f}"
         rows.add_row(row["rater"], f"{row['mean']:.2f}", interval, str(row["grades"]))

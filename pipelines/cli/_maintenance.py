@@ -10,16 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pipelines.cli.options import (
-    ConfigOption,
-    HomeOption,
-    JsonOption,
-    emit,
-    human_bytes,
-    open_settings,
-    progress_bar,
-    table,
-)
+from pipelines.cli import options as cli
 from pipelines.paths import needs_folder
 
 Facts = Mapping[str, Any]
@@ -33,12 +24,11 @@ def gc(
         bool, typer.Option("--dry-run", help="List what would be removed, remove nothing.")
     ] = False,
     grace: Annotated[
-        float,
-        typer.Option("--grace", min=0, help="Hours for which an unused version is kept."),
+        float, typer.Option("--grace", min=0, help="Hours for which an unused version is kept.")
     ] = 24.0,
-    home: HomeOption = None,
-    config: ConfigOption = None,
-    as_json: JsonOption = False,
+    home: cli.HomeOption = None,
+    config: cli.ConfigOption = None,
+    as_json: cli.JsonOption = False,
 ) -> None:
     """Remove table versions and model answers that no release or current table needs.
 
@@ -53,7 +43,7 @@ def gc(
     from pipelines.llm.answers import AnswerStore, UnusedReport, files_named
     from pipelines.store import Store
 
-    settings = open_settings(home, config)
+    settings = cli.open_settings(home, config)
     needs_folder(settings.runtime.home, "gc")
     store = Store(settings.runtime.home)
     answers = UnusedReport(0, 0, 0)
@@ -82,30 +72,30 @@ def gc(
 
     def render(screen: Console) -> None:
         if found.versions:
-            grid = table("table", "version", "size", numeric=["size"])
+            grid = cli.table("table", "version", "size", numeric=["size"])
             for dataset, version, size in found.versions:
-                grid.add_row(dataset, version, human_bytes(size))
+                grid.add_row(dataset, version, cli.human_bytes(size))
             screen.print(grid)
         done = "removed" if found.removed else "would be removed"
         screen.print(
-            f"{len(found.versions)} versions {done} ({human_bytes(found.bytes)}), "
-            f"{found.kept} kept ({human_bytes(found.kept_bytes)})."
+            f"{len(found.versions)} versions {done} ({cli.human_bytes(found.bytes)}), "
+            f"{found.kept} kept ({cli.human_bytes(found.kept_bytes)})."
         )
         screen.print(
             f"{answers.removed:,} answers {done}, {answers.attributed:,} kept for tables, "
             f"{answers.unattributed:,} kept because no table is recorded for them."
         )
 
-    emit(payload, render, as_json=as_json)
+    cli.emit(payload, render, as_json=as_json)
 
 
 def backup(
     target: Annotated[
         Path, typer.Argument(metavar="FILE", dir_okay=False, help="Tar file to write.")
     ],
-    home: HomeOption = None,
-    config: ConfigOption = None,
-    as_json: JsonOption = False,
+    home: cli.HomeOption = None,
+    config: cli.ConfigOption = None,
+    as_json: cli.JsonOption = False,
 ) -> None:
     """Write releases, current tables, their upstream versions, and answers to one file.
 
@@ -116,30 +106,30 @@ def backup(
     """
     from pipelines.store import Store
 
-    source = open_settings(home, config).runtime.home
+    source = cli.open_settings(home, config).runtime.home
     needs_folder(source, "backup")
     store = Store(source)
-    with progress_bar("writing", unit="bytes", disable=as_json) as advance:
+    with cli.progress_bar("writing", unit="bytes", disable=as_json) as advance:
         done = store.backup(target, advance)
     payload = {"file": str(target), **asdict(done)}
 
     def render(screen: Console) -> None:
         screen.print(
             f"{target}: {done.releases} releases, {done.versions} versions of tables, "
-            f"{done.files} files, {human_bytes(done.bytes)}.",
+            f"{done.files} files, {cli.human_bytes(done.bytes)}.",
             markup=False,
         )
 
-    emit(payload, render, as_json=as_json)
+    cli.emit(payload, render, as_json=as_json)
 
 
 def restore(
     archive: Annotated[
         Path, typer.Argument(metavar="FILE", dir_okay=False, exists=True, help="A backup.")
     ],
-    home: HomeOption = None,
-    config: ConfigOption = None,
-    as_json: JsonOption = False,
+    home: cli.HomeOption = None,
+    config: cli.ConfigOption = None,
+    as_json: cli.JsonOption = False,
 ) -> None:
     """Unpack a backup into an empty home and check every byte.
 
@@ -147,16 +137,16 @@ def restore(
     """
     from pipelines.store import restore as restored
 
-    target = open_settings(home, config).runtime.home
-    with progress_bar("checking", unit="bytes", disable=as_json) as advance:
+    target = cli.open_settings(home, config).runtime.home
+    with cli.progress_bar("checking", unit="bytes", disable=as_json) as advance:
         done = restored(archive, target, advance)
     payload = {"home": str(target), **asdict(done)}
 
     def render(screen: Console) -> None:
         screen.print(
             f"{target}: {done.releases} releases, {done.versions} versions of tables, "
-            f"{human_bytes(done.bytes)}; every byte is as committed.",
+            f"{cli.human_bytes(done.bytes)}; every byte is as committed.",
             markup=False,
         )
 
-    emit(payload, render, as_json=as_json)
+    cli.emit(payload, render, as_json=as_json)

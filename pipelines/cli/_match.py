@@ -9,18 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from pipelines import instructions
-from pipelines.cli.options import (
-    ConfigOption,
-    HomeOption,
-    JsonOption,
-    SetOption,
-    console,
-    emit,
-    human_count,
-    open_settings,
-    overrides_of,
-    table,
-)
+from pipelines.cli import options as cli
 from pipelines.errors import ContractError
 
 if TYPE_CHECKING:
@@ -37,14 +26,12 @@ def match(
         Literal["movies", "books", "games"], typer.Option("--domain", help="Domain of the users.")
     ] = "movies",
     users: Annotated[
-        int | None,
-        typer.Option("--users", show_default=False, help="Users (default: matching.users)."),
+        int | None, typer.Option("--users", help="Users (default: matching.users).")
     ] = None,
     method: Annotated[
         str | None,
         typer.Option(
             "--method",
-            show_default=False,
             help="`statistical` (no model), `model` (the configured engine), module:Class or "
             "file.py:Class. Default: matching.method.",
         ),
@@ -54,15 +41,14 @@ def match(
         typer.Option(
             "--personality",
             metavar="FILE",
-            show_default=False,
             help="personality-data.csv of Personality-2018, with its ratings.csv in the same "
             "folder: evaluate the Big Five traits of its users instead of matching.",
         ),
     ] = None,
-    settings: SetOption = None,
-    home: HomeOption = None,
-    config: ConfigOption = None,
-    as_json: JsonOption = False,
+    settings: cli.SetOption = None,
+    home: cli.HomeOption = None,
+    config: cli.ConfigOption = None,
+    as_json: cli.JsonOption = False,
 ) -> None:
     """Match personas to real users from their training ratings, and evaluate them.
 
@@ -82,16 +68,16 @@ def match(
     "f1", "difference": {"value", "low", "high"}}], "checks": {"passed", "failed"}}; with
     --personality {"people", "repeated", "rows": [{"predictor", "users", "errors"}]}.
     """  # noqa: E501
-    overrides = overrides_of(home, settings or [])
+    overrides = cli.overrides_of(home, settings or [])
     given = {"users": users, "method": method}
     section = overrides.setdefault("matching", {})
     section.update({key: value for key, value in given.items() if value is not None})
-    tree = open_settings(None, config, overrides)
+    tree = cli.open_settings(None, config, overrides)
     instructions.fix()  # before NumPy is loaded
     from pipelines.stages import PipelineContext
     from pipelines.store import Store
 
-    screen = console(stderr=True)
+    screen = cli.console(stderr=True)
     context = PipelineContext.of(
         Store(tree.runtime.home),
         tree,
@@ -99,10 +85,10 @@ def match(
     )
     if personality is not None:
         payload = _personality(context, personality)
-        emit(payload, lambda out: _render_personality(out, payload), as_json=as_json)
+        cli.emit(payload, lambda out: _render_personality(out, payload), as_json=as_json)
         return
     payload = _match(context, domain)
-    emit(payload, lambda out: _render(out, payload), as_json=as_json)
+    cli.emit(payload, lambda out: _render(out, payload), as_json=as_json)
     failed = payload["checks"]["failed"]
     if failed:
         raise ContractError(
@@ -176,7 +162,7 @@ def _cell(figure: dict[str, float] | None) -> str:
 
 def _render(screen: Console, payload: dict[str, Any]) -> None:
     for name in dict.fromkeys(row["attribute"] for row in payload["figures"]):
-        shown = table(name.replace("_", " "), *_FIGURES, numeric=_FIGURES)
+        shown = cli.table(name.replace("_", " "), *_FIGURES, numeric=_FIGURES)
         for row in payload["figures"]:
             if row["attribute"] == name:
                 shown.add_row(row["predictor"], *(_cell(row[f]) for f in _FIGURES))
@@ -192,7 +178,7 @@ def _render(screen: Console, payload: dict[str, Any]) -> None:
     if not facts.get("language_model", False):
         screen.print(f"No language model; assumed, not fitted: {facts.get('assumed_in', '')}")
     screen.print(
-        f"{human_count(payload['users'])} users of {payload['domain']} matched by "
+        f"{payload['users']:,} users of {payload['domain']} matched by "
         f"{payload['method']} in {payload['seconds']:.1f} s"
         f"{' (reused)' if payload['reused'] else ''}, cohort {payload['cohort']}; training ratings "
         f"only. Checks: {payload['checks']['passed']} passed, "
@@ -202,15 +188,13 @@ def _render(screen: Console, payload: dict[str, Any]) -> None:
 
 def _render_personality(screen: Console, payload: dict[str, Any]) -> None:
     names = list(next((r["errors"] for r in payload["rows"] if r["errors"]), {}))
-    shown = table("by", "users", *names, numeric=["users", *names])
+    shown = cli.table("by", "users", *names, numeric=["users", *names])
     for row in payload["rows"]:
         errors = row["errors"] or {}
-        shown.add_row(
-            row["predictor"], human_count(row["users"]), *(_cell(errors.get(n)) for n in names)
-        )
+        shown.add_row(row["predictor"], f"{row['users']:,}", *(_cell(errors.get(n)) for n in names))
     screen.print(shown)
     screen.print(
         "Mean absolute error on 0-1 (SimUSER, figure 11), 95 % intervals over people. "
-        f"{human_count(payload['people'])} people; {payload['repeated']} repeated ids left out. "
+        f"{payload['people']:,} people; {payload['repeated']} repeated ids left out. "
         "An empty row means that no personality was predicted."
     )

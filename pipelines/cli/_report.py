@@ -7,42 +7,29 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pipelines.cli.options import (
-    ConfigOption,
-    HomeOption,
-    JsonOption,
-    RefArgument,
-    emit,
-    full_ref,
-    open_settings,
-    progress_bar,
-    shown_outcomes,
-    table,
-)
+from pipelines.cli import options as cli
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 
 def report(
-    release: RefArgument = "latest",
+    release: cli.RefArgument = "latest",
     html: Annotated[bool, typer.Option("--html", help="Write a self-contained HTML page.")] = False,
     out: Annotated[
         Path | None,
         typer.Option(
             "--out",
             dir_okay=False,
-            show_default=False,
             help="File of the page; default: <name>-<version>.html in the current folder.",
         ),
     ] = None,
     persona: Annotated[
-        str | None,
-        typer.Option("--persona", show_default=False, help="Persona shown; default: the first."),
+        str | None, typer.Option("--persona", help="Persona shown; default: the first.")
     ] = None,
-    home: HomeOption = None,
-    config: ConfigOption = None,
-    as_json: JsonOption = False,
+    home: cli.HomeOption = None,
+    config: cli.ConfigOption = None,
+    as_json: cli.JsonOption = False,
 ) -> None:
     """Report on a release: a persona, personas versus people, raters, checks, lineage, terms.
 
@@ -55,9 +42,9 @@ def report(
     from pipelines.quality import release_report, report_page
     from pipelines.store import Store
 
-    settings = open_settings(home, config)
-    found = Store(settings.runtime.home).release(full_ref(release, settings))
-    with progress_bar(f"reading {found.name}", disable=as_json):
+    settings = cli.open_settings(home, config)
+    found = Store(settings.runtime.home).release(cli.full_ref(release, settings))
+    with cli.progress_bar(f"reading {found.name}", disable=as_json):
         values = release_report(found, persona=persona)
         page = None
         if html or out is not None:
@@ -87,11 +74,11 @@ def report(
             heading = ", ".join([shown["name"] or shown["persona_id"], *shown["facts"]])
             screen.print(f"\n{heading}", style="bold", markup=False)
             screen.print(shown["description"], markup=False)
-            grid = table(values["item"], "why", "rating", numeric=["rating"])
+            grid = cli.table(values["item"], "why", "rating", numeric=["rating"])
             for rating in shown["ratings"]:
                 grid.add_row(rating["title"], rating["why"], f"{rating['expected']:.1f}")
             screen.print(grid)
-        screen.print(f"checks: {shown_outcomes(values['checks']['counts'])}")
+        screen.print(f"checks: {cli.shown_outcomes(values['checks']['counts'])}")
         screen.print("The whole report: --html." if page is None else f"Page: {page}", markup=False)
 
-    emit(payload, render, as_json=as_json)
+    cli.emit(payload, render, as_json=as_json)

@@ -9,17 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pipelines.cli.options import (
-    ConfigOption,
-    HomeOption,
-    JsonOption,
-    emit,
-    human_age,
-    human_bytes,
-    human_count,
-    open_settings,
-    table,
-)
+from pipelines.cli import options as cli
 from pipelines.errors import ReleaseError, StoreError
 from pipelines.paths import home_path
 
@@ -34,9 +24,9 @@ def status(
     releases: Annotated[
         bool, typer.Option("--releases", help="Only the latest releases, without tables.")
     ] = False,
-    home: HomeOption = None,
-    config: ConfigOption = None,
-    as_json: JsonOption = False,
+    home: cli.HomeOption = None,
+    config: cli.ConfigOption = None,
+    as_json: cli.JsonOption = False,
 ) -> None:
     """Show what the store holds: tables, releases, unfinished writes, disk use.
 
@@ -48,9 +38,9 @@ def status(
     If "problem" reports damage, the other values are null. With
     --releases, "snapshots" is empty.
     """
-    settings = open_settings(home, config)
+    settings = cli.open_settings(home, config)
     payload = _collect(settings.runtime, tables=not releases)
-    emit(payload, lambda screen: _render(payload, screen, tables=not releases), as_json=as_json)
+    cli.emit(payload, lambda screen: _render(payload, screen, tables=not releases), as_json=as_json)
 
 
 def _collect(runtime: RuntimeSettings, *, tables: bool) -> dict[str, Any]:
@@ -174,19 +164,19 @@ def _render(payload: dict[str, Any], screen: Console, *, tables: bool) -> None:
     if not payload["exists"]:
         screen.print("It does not exist yet: `understudy run` makes it.")
         return
-    folder, used = payload["disk"]["folder"], human_bytes(payload["disk"]["total"])
+    folder, used = payload["disk"]["folder"], cli.human_bytes(payload["disk"]["total"])
     beside = "" if folder == payload["home"] else f" in {folder}"
     screen.print(f"disk  {used}{beside}", markup=False, soft_wrap=True)
     screen.print()
     if payload["releases"]:
-        grid = table(
+        grid = cli.table(
             "latest release", "version", "world", "tables", "age", numeric=["tables", "age"]
         )
         for r in payload["releases"]:
             if r["problem"]:
                 grid.add_row(r["name"], "damaged")
                 continue
-            age = human_age(r["created_at"])
+            age = cli.human_age(r["created_at"])
             grid.add_row(r["name"], r["version"], r["world"], str(r["tables"]), age)
         screen.print(grid)
     else:
@@ -195,7 +185,7 @@ def _render(payload: dict[str, Any], screen: Console, *, tables: bool) -> None:
     if not tables:
         pass
     elif payload["snapshots"]:
-        grid = table("table", "version", "rows", "size", "age", numeric=["rows", "size", "age"])
+        grid = cli.table("table", "version", "rows", "size", "age", numeric=["rows", "size", "age"])
         for s in payload["snapshots"]:
             if s["problem"]:
                 grid.add_row(s["dataset"], "damaged")
@@ -203,9 +193,9 @@ def _render(payload: dict[str, Any], screen: Console, *, tables: bool) -> None:
             grid.add_row(
                 s["dataset"],
                 s["version"],
-                human_count(s["rows"]),
-                human_bytes(s["bytes"]),
-                human_age(s["created_at"]),
+                f"{s['rows']:,}",
+                cli.human_bytes(s["bytes"]),
+                cli.human_age(s["created_at"]),
             )
         screen.print(grid)
     else:
@@ -215,9 +205,9 @@ def _render(payload: dict[str, Any], screen: Console, *, tables: bool) -> None:
             screen.print(f"\nproblem: {row['problem']}", style="red", markup=False, soft_wrap=True)
     if payload["unfinished"]:
         screen.print()
-        grid = table("unfinished write", "", "size", "age", numeric=["size", "age"])
+        grid = cli.table("unfinished write", "", "size", "age", numeric=["size", "age"])
         for u in payload["unfinished"]:
             state = "in progress" if u["in_progress"] else "left by a killed process"
-            size, age = human_bytes(u["bytes"]), human_age(u["modified_at"])
+            size, age = cli.human_bytes(u["bytes"]), cli.human_age(u["modified_at"])
             grid.add_row(u["path"], state, size, age)
         screen.print(grid)

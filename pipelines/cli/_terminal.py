@@ -116,10 +116,7 @@ def write_json(payload: Any) -> None:
 
 
 def emit(
-    payload: Mapping[str, Any] | Sequence[Any],
-    render: Callable[[Console], None],
-    *,
-    as_json: bool,
+    payload: Mapping[str, Any] | Sequence[Any], render: Callable[[Console], None], *, as_json: bool
 ) -> None:
     """Print a command's result: with ``--json`` the documented, stable payload, else a drawing.
 
@@ -205,15 +202,6 @@ def human_seconds(seconds: float) -> str:
     return f"{hours} h {rest} min" if rest else f"{hours} h"
 
 
-def human_count(count: int) -> str:
-    """A count with thousands separators.
-
-    >>> human_count(100836)
-    '100,836'
-    """
-    return f"{count:,}"
-
-
 def human_age(moment: str, *, now: datetime | None = None) -> str:
     """Age of an ISO 8601 moment (UTC if it names no zone), in its largest unit.
 
@@ -232,11 +220,7 @@ def human_age(moment: str, *, now: datetime | None = None) -> str:
 
 @contextmanager
 def progress_bar(
-    text: str,
-    *,
-    total: float | None = None,
-    unit: str = "",
-    disable: bool = False,
+    text: str, *, total: float | None = None, unit: str = "", disable: bool = False
 ) -> Iterator[Advance]:
     """A progress bar on stderr, shown only on a terminal and removed when done.
 

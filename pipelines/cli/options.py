@@ -25,7 +25,6 @@ from pipelines.cli._terminal import (
     emit,
     human_age,
     human_bytes,
-    human_count,
     human_seconds,
     progress_bar,
     shown_outcomes,
@@ -53,8 +52,9 @@ __all__ = [
     "full_ref",
     "human_age",
     "human_bytes",
-    "human_count",
     "human_seconds",
+    "key_values",
+    "newest_run",
     "open_settings",
     "overrides_of",
     "progress_bar",
@@ -83,7 +83,6 @@ HomeOption = Annotated[
     typer.Option(
         "--home",
         file_okay=False,
-        show_default=False,
         help="The store's folder (default: UNDERSTUDY_HOME, else .understudy).",
     ),
 ]
@@ -92,7 +91,6 @@ ConfigOption = Annotated[
     typer.Option(
         "--config",
         dir_okay=False,
-        show_default=False,
         help="Settings file (default: UNDERSTUDY_CONFIG, else understudy.yaml if there is one).",
     ),
 ]
@@ -100,7 +98,7 @@ ConfigOption = Annotated[
 
 def folder_option(flag: str, help: str) -> Any:  # noqa: A002
     """Declare an optional folder that a command writes, for ``Annotated[Path | None, ...]``."""
-    return typer.Option(flag, file_okay=False, show_default=False, help=help)
+    return typer.Option(flag, file_okay=False, help=help)
 
 
 def setting_option(flag: str, key: str, help: str, *, unset: str = "", **more: Any) -> Any:  # noqa: A002
@@ -116,7 +114,7 @@ def setting_option(flag: str, key: str, help: str, *, unset: str = "", **more: A
     value = kind.model_fields[name].default
     shown = ", ".join(map(str, value)) if isinstance(value, tuple) else value
     text = f"{help} (setting {key}; default {unset if value is None else shown})."
-    return typer.Option(flag, show_default=False, help=text, **more)
+    return typer.Option(flag, help=text, **more)
 
 
 SetOption = Annotated[
@@ -124,7 +122,6 @@ SetOption = Annotated[
     typer.Option(
         "--set",
         metavar="KEY=VALUE",
-        show_default=False,
         help="Set one setting, such as personas.count=50; may be repeated.",
     ),
 ]
@@ -188,6 +185,34 @@ def overrides_of(
     if home is not None:
         out.setdefault("runtime", {})["home"] = str(home)
     return out
+
+
+def key_values(texts: list[str] | None, flag: str, example: str) -> dict[str, Any]:
+    """Options of a plug-in's class from ``key=value`` texts; a value is JSON, or else text.
+
+    >>> key_values(["depth=2", "name=x"], "--agent-option", "depth=2")
+    {'depth': 2, 'name': 'x'}
+    """
+    import json
+
+    out: dict[str, Any] = {}
+    for text in texts or ():
+        key, sign, value = text.partition("=")
+        if not sign or not key.strip():
+            raise ConfigError(f"{flag} takes key=value", where=text, hint=f"such as {example}")
+        try:
+            out[key.strip()] = json.loads(value)
+        except json.JSONDecodeError:
+            out[key.strip()] = value
+    return out
+
+
+def newest_run(root: Path, file: str, kind: str, command: str) -> Path:
+    """The newest folder below ``root`` that holds a run's ``file``; ConfigError without any."""
+    runs = sorted(root.glob(f"*/{file}"), key=lambda path: path.stat().st_mtime)
+    if not runs:
+        raise ConfigError(f"no finished run of {kind}", where=str(root), hint=command)
+    return runs[-1].parent
 
 
 def full_ref(ref: str, settings: Settings) -> str:

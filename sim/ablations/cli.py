@@ -8,19 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from pipelines import instructions
-from pipelines.cli.options import (
-    ConfigOption,
-    HomeOption,
-    JsonOption,
-    SetOption,
-    console,
-    emit,
-    folder_option,
-    open_settings,
-    overrides_of,
-    progress_bar,
-    table,
-)
+from pipelines.cli import options as cli
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -32,15 +20,11 @@ __all__ = ["ablate"]
 
 
 def ablate(
-    suite: Annotated[
-        Literal["movies", "books"],
-        typer.Option("--suite", help="Suite to run.", show_default=False),
-    ],
+    suite: Annotated[Literal["movies", "books"], typer.Option("--suite", help="Suite to run.")],
     rater: Annotated[
         list[str] | None,
         typer.Option(
             "--rater",
-            show_default=False,
             help="llm: the engine of the settings (--set engine.kind=...). May be repeated. The "
             "statistical, random and mean raters are always evaluated.",
         ),
@@ -49,7 +33,6 @@ def ablate(
         list[str] | None,
         typer.Option(
             "--model",
-            show_default=False,
             help="With --rater llm: model of that engine; may be repeated to compare several.",
         ),
     ] = None,
@@ -65,7 +48,6 @@ def ablate(
         typer.Option(
             "--cases",
             min=1,
-            show_default=False,
             help="Maximum cases per test and seed (count), spread evenly over users; a model's "
             "full grid takes days. Default: all.",
         ),
@@ -80,19 +62,16 @@ def ablate(
         int, typer.Option("--retrieved", min=1, max=50, help="Past items shown (count).")
     ] = 3,
     release: Annotated[
-        str | None,
-        typer.Option(
-            "--release", show_default=False, help="Release (default: the suite's @latest)."
-        ),
+        str | None, typer.Option("--release", help="Release (default: the suite's @latest).")
     ] = None,
     out: Annotated[
         Path | None,
-        folder_option("--out", "Folder of the report (default: HOME/ablations/reports)."),
+        cli.folder_option("--out", "Folder of the report (default: HOME/ablations/reports)."),
     ] = None,
-    settings: SetOption = None,
-    home: HomeOption = None,
-    config: ConfigOption = None,
-    as_json: JsonOption = False,
+    settings: cli.SetOption = None,
+    home: cli.HomeOption = None,
+    config: cli.ConfigOption = None,
+    as_json: cli.JsonOption = False,
 ) -> None:
     """Evaluate simulated users on hand-made tests, one configuration at a time.
 
@@ -102,7 +81,7 @@ def ablate(
     JSON: {"suite", "release", "seeds", "sample", "cells", "reused", "counts", "files": {...},
     "rows": [{"rater", the options, per test "score", "low", "high", ...}]}.
     """
-    tree = open_settings(None, config, overrides_of(home, settings))
+    tree = cli.open_settings(home, config, settings)
     instructions.fix()  # before NumPy is loaded
     specs = _specs(rater or [], model or [], tree)
     result, files = _run(
@@ -119,7 +98,7 @@ def ablate(
         quiet=as_json,
     )
     payload = _payload(result, files)
-    emit(payload, lambda screen: _render(screen, result, files), as_json=as_json)
+    cli.emit(payload, lambda screen: _render(screen, result, files), as_json=as_json)
 
 
 def _specs(raters: list[str], models: list[str], settings: Settings) -> list[RaterSpec]:
@@ -176,7 +155,7 @@ def _run(
             k=retrieved,
             sample=cases,
         )
-        with progress_bar(f"suite {suite}", disable=quiet) as advance:
+        with cli.progress_bar(f"suite {suite}", disable=quiet) as advance:
             result = run_suite(
                 context,
                 specs,
@@ -225,7 +204,7 @@ def _render(screen: Console, result: SuiteResult, files: dict[str, Path]) -> Non
             ]
         )
     names = list(result.configurations[0].scores)
-    shown_table = table("rater", "options", *names, numeric=names)
+    shown_table = cli.table("rater", "options", *names, numeric=names)
     for row in rows:
         shown_table.add_row(*row)
     screen.print(shown_table)
@@ -236,13 +215,13 @@ def _render(screen: Console, result: SuiteResult, files: dict[str, Path]) -> Non
     )
     empty = [t for t in result.suite.aggregate if not result.configurations[0].scores[t].cases]
     if empty:
-        console(stderr=True).print(
+        cli.console(stderr=True).print(
             f"The data has no cases for {', '.join(empty)}: the aggregate is of the other tests.",
             markup=False,
         )
     unreadable = sum(c.scores["aggregate"].unreadable for c in result.configurations)
     if unreadable:
-        console(stderr=True).print(
+        cli.console(stderr=True).print(
             f"{unreadable:,} replies could not be read and are left out. Rows marked (!) have too "
             "many of them.",
             markup=False,

@@ -7,20 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from pipelines.cli.options import (
-    ConfigOption,
-    HomeOption,
-    JsonOption,
-    ReleaseOption,
-    SetOption,
-    emit,
-    folder_option,
-    full_ref,
-    open_settings,
-    overrides_of,
-    progress_bar,
-    table,
-)
+from pipelines.cli import options as cli
 from pipelines.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -28,7 +15,7 @@ if TYPE_CHECKING:
 
     from sim.agents import Simulation, VisitRow
 
-__all__ = ["app", "brain_options"]
+__all__ = ["app"]
 
 app = typer.Typer(
     help="Simulated users that visit a recommender page by page.", invoke_without_command=True
@@ -66,7 +53,6 @@ def agents(
         typer.Option(
             "--brain-option",
             metavar="KEY=VALUE",
-            show_default=False,
             help="Option of the brain's class, such as rounds=2 or counterfactual=true of the "
             "model; may be repeated.",
         ),
@@ -82,16 +68,16 @@ def agents(
     ] = True,
     out: Annotated[
         Path | None,
-        folder_option("--out", "Folder of the tables (default: below HOME/simulations)."),
+        cli.folder_option("--out", "Folder of the tables (default: below HOME/simulations)."),
     ] = None,
     minari: Annotated[
-        Path | None, folder_option("--minari", "Write a Minari dataset into this folder too.")
+        Path | None, cli.folder_option("--minari", "Write a Minari dataset into this folder too.")
     ] = None,
-    release: ReleaseOption = "latest",
-    settings: SetOption = None,
-    home: HomeOption = None,
-    config: ConfigOption = None,
-    as_json: JsonOption = False,
+    release: cli.ReleaseOption = "latest",
+    settings: cli.SetOption = None,
+    home: cli.HomeOption = None,
+    config: cli.ConfigOption = None,
+    as_json: cli.JsonOption = False,
 ) -> None:
     """Let agents visit a recommender, and print the results.
 
@@ -116,18 +102,20 @@ def agents(
     )
     from sim.recommenders import open_recommender
 
-    tree = open_settings(None, config, overrides_of(home, settings))
-    opened = open_release(full_ref(release, tree), home=tree.runtime.home)
+    tree = cli.open_settings(home, config, settings)
+    opened = open_release(cli.full_ref(release, tree), home=tree.runtime.home)
     world = AgentWorld.open(
         opened, cast=cast, per_page=per_page, pages=pages, traits=traits, graph=graph
     )
     shown = open_recommender(recommender).fit(opened)
-    mind = open_brain(brain, settings=tree, **brain_options(options)).open(world)
+    mind = open_brain(
+        brain, settings=tree, **cli.key_values(options, "--brain-option", "rounds=2")
+    ).open(world)
     try:
         folder = out or default_folder(
             tree.runtime.home, world, mind, shown, agents=number, seed=seed
         )
-        with progress_bar(f"{number:,} agents", disable=as_json) as advance:
+        with cli.progress_bar(f"{number:,} agents", disable=as_json) as advance:
             run = simulate(
                 world,
                 mind,
@@ -151,29 +139,13 @@ def agents(
         "note": mind.note,
         "assumed": ASSUMED_FILE,
     }
-    emit(payload, lambda screen: _render(screen, run, row, payload), as_json=as_json)
-
-
-def brain_options(texts: list[str] | None) -> dict[str, Any]:
-    """Options of a brain from ``key=value`` texts; a value is JSON, or else text."""
-    import json
-
-    out: dict[str, Any] = {}
-    for text in texts or ():
-        key, sign, value = text.partition("=")
-        if not sign or not key.strip():
-            raise ConfigError("--brain-option takes key=value", where=text, hint="such as rounds=2")
-        try:
-            out[key.strip()] = json.loads(value)
-        except json.JSONDecodeError:
-            out[key.strip()] = value
-    return out
+    cli.emit(payload, lambda screen: _render(screen, run, row, payload), as_json=as_json)
 
 
 def _render(screen: Console, run: Simulation, row: VisitRow, payload: dict[str, Any]) -> None:
     from sim.agents import FIGURES
 
-    shown = table("figure", "value", "95 % interval", "meaning", numeric=["value"])
+    shown = cli.table("figure", "value", "95 % interval", "meaning", numeric=["value"])
     for name, figure in row.figures.items():
         interval = f"{figure.low:.3f} to {figure.high:.3f}"
         shown.add_row(name, f"{figure.value:.3f}", interval, FIGURES[name])
@@ -194,14 +166,16 @@ def _render(screen: Console, run: Simulation, row: VisitRow, payload: dict[str, 
 
 @app.command()
 def show(
-    agent: Annotated[int, typer.Argument(min=0, help="Number of the agent.", show_default=False)],
+    agent: Annotated[int, typer.Argument(min=0, help="Number of the agent.")],
     out: Annotated[
         Path | None,
-        folder_option("--out", "Folder of the run (default: the newest below HOME/simulations)."),
+        cli.folder_option(
+            "--out", "Folder of the run (default: the newest below HOME/simulations)."
+        ),
     ] = None,
-    home: HomeOption = None,
-    config: ConfigOption = None,
-    as_json: JsonOption = False,
+    home: cli.HomeOption = None,
+    config: cli.ConfigOption = None,
+    as_json: cli.JsonOption = False,
 ) -> None:
     """Print one agent's whole visit.
 
@@ -212,15 +186,10 @@ def show(
 
     from sim.agents import Simulation
 
-    store = open_settings(home, config).runtime.home
+    store = cli.open_settings(home, config).runtime.home
     if out is None:
         root = store / "simulations"
-        runs = sorted(root.glob("*/agents.parquet"), key=lambda p: p.stat().st_mtime)
-        if not runs:
-            raise ConfigError(
-                "no finished run of agents", where=str(root), hint="run understudy agents"
-            )
-        out = runs[-1].parent
+        out = cli.newest_run(root, "agents.parquet", "agents", "run understudy agents")
     run = Simulation.open(out)
     rows = {
         name: run.table(name).filter(pl.col("agent") == agent).collect()
@@ -236,7 +205,7 @@ def show(
         "agent": rows["agents"].row(0, named=True),
         **{name: rows[name].to_dicts() for name in ("views", "pages", "memories")},
     }
-    emit(payload, lambda screen: _print_visit(screen, payload, run, store), as_json=as_json)
+    cli.emit(payload, lambda screen: _print_visit(screen, payload, run, store), as_json=as_json)
 
 
 def _print_visit(screen: Console, payload: dict[str, Any], run: Simulation, home: Path) -> None:

@@ -8,21 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from pipelines.cli.options import (
-    ConfigOption,
-    HomeOption,
-    JsonOption,
-    ReleaseOption,
-    SetOption,
-    console,
-    emit,
-    folder_option,
-    full_ref,
-    open_settings,
-    overrides_of,
-    progress_bar,
-    table,
-)
+from pipelines.cli import options as cli
 from pipelines.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -62,7 +48,7 @@ CustomerOption = Annotated[
 SeedOption = Annotated[int, typer.Option("--seed", min=0, help="Seed of the first lifetime.")]
 RunOption = Annotated[
     Path | None,
-    folder_option("--out", "Folder of the run (default: below HOME/dialogues/runs)."),
+    cli.folder_option("--out", "Folder of the run (default: below HOME/dialogues/runs)."),
 ]
 
 
@@ -72,7 +58,6 @@ def run(
         list[str] | None,
         typer.Option(
             "--suite",
-            show_default=False,
             help="models, planning, feedback, reasoning, context, settings, generalisation, "
             "faithfulness or all: figures of BIEL, with controls; may be repeated.",
         ),
@@ -81,7 +66,6 @@ def run(
         list[str] | None,
         typer.Option(
             "--agent",
-            show_default=False,
             help="In place of suites: random, popularity, oracle, best, base, greedy, dp, "
             "thompson, linear, module:Class or a file; may be repeated.",
         ),
@@ -91,7 +75,6 @@ def run(
         typer.Option(
             "--agent-option",
             metavar="KEY=VALUE",
-            show_default=False,
             help="Option of the agents' class, such as depth=2 of dp; may be repeated.",
         ),
     ] = None,
@@ -108,7 +91,6 @@ def run(
         typer.Option(
             "--customer-option",
             metavar="KEY=VALUE",
-            show_default=False,
             help="Option of the customers' class, such as tau=0; may be repeated.",
         ),
     ] = None,
@@ -117,7 +99,6 @@ def run(
         typer.Option(
             "--seeds",
             min=1,
-            show_default=False,
             help="Lifetimes per row (count; default: dialogue.seeds, 60 for planning).",
         ),
     ] = None,
@@ -125,17 +106,13 @@ def run(
     episodes: Annotated[
         int | None,
         typer.Option(
-            "--episodes",
-            min=1,
-            show_default=False,
-            help="Episodes of a lifetime (count; default: dialogue.episodes).",
+            "--episodes", min=1, help="Episodes of a lifetime (count; default: dialogue.episodes)."
         ),
     ] = None,
     model_agent: Annotated[
         list[str] | None,
         typer.Option(
             "--model-agent",
-            show_default=False,
             help="Agent that asks the language model of the section engine, added to the suites "
             "as further rows; may be repeated.",
         ),
@@ -151,11 +128,11 @@ def run(
         ),
     ] = 3,
     out: RunOption = None,
-    release: ReleaseOption = "products@latest",
-    settings: SetOption = None,
-    home: HomeOption = None,
-    config: ConfigOption = None,
-    as_json: JsonOption = False,
+    release: cli.ReleaseOption = "products@latest",
+    settings: cli.SetOption = None,
+    home: cli.HomeOption = None,
+    config: cli.ConfigOption = None,
+    as_json: cli.JsonOption = False,
 ) -> None:
     """Play lifetimes of dialogues, and write the tables and the report.
 
@@ -191,7 +168,7 @@ def run(
     custom = [
         Configuration(
             name,
-            _key_values(agent_option, "--agent-option"),
+            cli.key_values(agent_option, "--agent-option", "depth=2"),
             setting=setting,
             feedback=feedback,
             memory=memory == "on",
@@ -200,13 +177,13 @@ def run(
         for name in agent or ()
     ]
     names = chosen_suites(suite or ())
-    with progress_bar("dialogues", disable=as_json) as advance:
+    with cli.progress_bar("dialogues", disable=as_json) as advance:
         context = DialogueContext(
             book,
             tree,
             tree.runtime.home,
             customer=customer,
-            customer_options=_key_values(customer_option, "--customer-option"),
+            customer_options=cli.key_values(customer_option, "--customer-option", "depth=2"),
             seeds=seeds,
             first_seed=seed,
             episodes=episodes,
@@ -226,7 +203,7 @@ def run(
         "files": {kind: str(path) for kind, path in files.items()},
         "figures": found.report.to_dicts(),
     }
-    emit(payload, lambda screen: _render(screen, found.report, payload), as_json=as_json)
+    cli.emit(payload, lambda screen: _render(screen, found.report, payload), as_json=as_json)
 
 
 def _opened(
@@ -235,8 +212,8 @@ def _opened(
     from sim import open_release
     from sim.dialogue import Book
 
-    tree = open_settings(None, config, overrides_of(home, settings))
-    opened = open_release(full_ref(release, tree), home=tree.runtime.home)
+    tree = cli.open_settings(home, config, settings)
+    opened = open_release(cli.full_ref(release, tree), home=tree.runtime.home)
     return tree, Book.open(opened)
 
 
@@ -245,21 +222,6 @@ def _rules(tree: Settings, setting: Any, cell: Any, episodes: int, feedback: Any
 
     own = tree.dialogue
     return Rules(setting, cell, episodes, feedback, own.max_questions, min_best=own.min_best)
-
-
-def _key_values(texts: list[str] | None, option: str) -> dict[str, Any]:
-    import json
-
-    out: dict[str, Any] = {}
-    for text in texts or ():
-        key, sign, value = text.partition("=")
-        if not sign or not key.strip():
-            raise ConfigError(f"{option} takes key=value", where=text, hint="such as depth=2")
-        try:
-            out[key.strip()] = json.loads(value)
-        except json.JSONDecodeError:
-            out[key.strip()] = value
-    return out
 
 
 #: Metrics that the terminal shows, of the whole run.
@@ -272,7 +234,7 @@ def _render(screen: Console, report: pl.DataFrame, payload: dict[str, Any]) -> N
     whole = report.filter((pl.col("x") == 0) & pl.col("metric").is_in(_SHOWN))
     for (figure,), rows in whole.group_by(["figure"], maintain_order=True):
         screen.print(f"\n{figure}", style="bold", markup=False)
-        shown = table()
+        shown = cli.table()
         shown.add_column("row", min_width=16)
         for metric in _SHOWN:
             # Long headings wrap: numbers are narrower than they are.
@@ -300,9 +262,9 @@ def _figure(row: dict[str, Any] | None) -> str:
 @app.command()
 def report(
     out: RunOption = None,
-    home: HomeOption = None,
-    config: ConfigOption = None,
-    as_json: JsonOption = False,
+    home: cli.HomeOption = None,
+    config: cli.ConfigOption = None,
+    as_json: cli.JsonOption = False,
 ) -> None:
     """Print the figures of a finished run, the newest one by default.
 
@@ -319,42 +281,32 @@ def report(
         "files": {kind: str(folder / name) for kind, name in FILES.items()},
         "figures": found.report.to_dicts(),
     }
-    emit(payload, lambda screen: _render(screen, found.report, payload), as_json=as_json)
+    cli.emit(payload, lambda screen: _render(screen, found.report, payload), as_json=as_json)
 
 
 def _run_folder(out: Path | None, home: Path | None, config: Path | None) -> Path:
     if out is not None:
         return out
-    root = open_settings(home, config).runtime.home / "dialogues" / "runs"
-    runs = sorted(root.glob("*/run.json"), key=lambda p: p.stat().st_mtime)
-    if not runs:
-        raise ConfigError(
-            "no finished run of dialogues", where=str(root), hint="understudy dialogue run"
-        )
-    return runs[-1].parent
+    root = cli.open_settings(home, config).runtime.home / "dialogues" / "runs"
+    return cli.newest_run(root, "run.json", "dialogues", "understudy dialogue run")
 
 
 @app.command()
 def show(
-    lifetime: Annotated[
-        int, typer.Argument(min=0, help="Seed of the lifetime.", show_default=False)
-    ],
+    lifetime: Annotated[int, typer.Argument(min=0, help="Seed of the lifetime.")],
     agent: Annotated[
-        str | None,
-        typer.Option("--agent", show_default=False, help="Agent (default: the run's first)."),
+        str | None, typer.Option("--agent", help="Agent (default: the run's first).")
     ] = None,
     row: Annotated[
         str | None,
         typer.Option(
-            "--run",
-            show_default=False,
-            help="Prefix of the column `run`, as an agent may have several runs.",
+            "--run", help="Prefix of the column `run`, as an agent may have several runs."
         ),
     ] = None,
     out: RunOption = None,
-    home: HomeOption = None,
-    config: ConfigOption = None,
-    as_json: JsonOption = False,
+    home: cli.HomeOption = None,
+    config: cli.ConfigOption = None,
+    as_json: cli.JsonOption = False,
 ) -> None:
     """Print one lifetime of the newest run as a conversation.
 
@@ -391,7 +343,7 @@ def show(
         "turns": turns.to_dicts(),
     }
     titles = _titles(found.release, home, config)
-    emit(payload, lambda screen: _conversation(screen, payload, titles), as_json=as_json)
+    cli.emit(payload, lambda screen: _conversation(screen, payload, titles), as_json=as_json)
 
 
 def _titles(release: str, home: Path | None, config: Path | None) -> dict[str, str]:
@@ -401,7 +353,7 @@ def _titles(release: str, home: Path | None, config: Path | None) -> dict[str, s
     from sim.dialogue import Book
 
     try:
-        opened = open_release(release, home=open_settings(home, config).runtime.home)
+        opened = open_release(release, home=cli.open_settings(home, config).runtime.home)
         book = Book.open(opened)
     except ReleaseError:
         return {}
@@ -453,11 +405,11 @@ def play(
     customer: CustomerOption = "statistical",
     episodes: Annotated[int, typer.Option("--episodes", min=1, help="Episodes (count).")] = 1,
     seed: SeedOption = 0,
-    release: ReleaseOption = "products@latest",
-    settings: SetOption = None,
-    home: HomeOption = None,
-    config: ConfigOption = None,
-    as_json: JsonOption = False,
+    release: cli.ReleaseOption = "products@latest",
+    settings: cli.SetOption = None,
+    home: cli.HomeOption = None,
+    config: cli.ConfigOption = None,
+    as_json: cli.JsonOption = False,
 ) -> None:
     """Play the agent: ask questions in your own words, then sell a product (BIEL, fig. 17).
 
@@ -478,7 +430,7 @@ def play(
     rules = _rules(tree, setting, cell, episodes, feedback)
     sessions = Sessions(book, opened, 1, rules)
     sessions.begin(np.zeros(1, np.int64), np.array([seed]))
-    screen, regrets = console(stderr=as_json), list[float]()
+    screen, regrets = cli.console(stderr=as_json), list[float]()
     while not sessions.over[0]:
         regret = _visit(screen, sessions)
         if regret is None:
@@ -486,7 +438,7 @@ def play(
         regrets.append(regret)
     mean = sum(regrets) / len(regrets) if regrets else None
     line = "" if mean is None else f"\nMean regret: {mean:.1f}"
-    emit(
+    cli.emit(
         {"regrets": regrets, "mean_regret": mean},
         lambda shown: shown.print(line, style="bold"),
         as_json=as_json,
@@ -548,14 +500,13 @@ def tasks(
     ] = 1,
     seed: SeedOption = 0,
     out: Annotated[
-        Path | None,
-        typer.Option("--out", dir_okay=False, show_default=False, help="File (default: printed)."),
+        Path | None, typer.Option("--out", dir_okay=False, help="File (default: printed).")
     ] = None,
-    release: ReleaseOption = "products@latest",
-    settings: SetOption = None,
-    home: HomeOption = None,
-    config: ConfigOption = None,
-    as_json: JsonOption = False,
+    release: cli.ReleaseOption = "products@latest",
+    settings: cli.SetOption = None,
+    home: cli.HomeOption = None,
+    config: cli.ConfigOption = None,
+    as_json: cli.JsonOption = False,
 ) -> None:
     """Write tasks for post-training as JSON lines: a prompt, and an opaque `task`.
 
@@ -575,13 +526,13 @@ def tasks(
     made = rows(book, range(seed, seed + number), rules)
     lines = (orjson.dumps(row).decode() + "\n" for row in made)
     if out is None and as_json:
-        emit(list(made), lambda _: None, as_json=True)
+        cli.emit(list(made), lambda _: None, as_json=True)
     elif out is None:
         sys.stdout.writelines(lines)
     else:
         with storage_errors(out), out.open("w", encoding="utf-8") as file:
             file.writelines(lines)
-        emit(
+        cli.emit(
             {"tasks": number, "file": str(out)},
             lambda screen: screen.print(f"{number:,} tasks: {out}", markup=False),
             as_json=as_json,

@@ -7,20 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pipelines.cli.options import (
-    ConfigOption,
-    HomeOption,
-    JsonOption,
-    ReleaseOption,
-    SetOption,
-    emit,
-    folder_option,
-    full_ref,
-    open_settings,
-    overrides_of,
-    progress_bar,
-    table,
-)
+from pipelines.cli import options as cli
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -36,14 +23,12 @@ def experiment(
         typer.Argument(
             metavar="list | NAME... | all",
             help="Experiments of `list`, module:Class, or file.py:Class.",
-            show_default=False,
         ),
     ],
     brain: Annotated[
         list[str] | None,
         typer.Option(
             "--brain",
-            show_default=False,
             help="model, or module:Class; may be repeated. random and statistical always run.",
         ),
     ] = None,
@@ -52,7 +37,6 @@ def experiment(
         typer.Option(
             "--brain-option",
             metavar="KEY=VALUE",
-            show_default=False,
             help="Option of the brains given by --brain; may be repeated.",
         ),
     ] = None,
@@ -61,7 +45,6 @@ def experiment(
         typer.Option(
             "--recommender",
             "-r",
-            show_default=False,
             help="A name of `understudy recommend list`; may be repeated (default: those "
             "installed of random, popular, mean-rating, ease, als, multvae, lightgcn).",
         ),
@@ -83,13 +66,13 @@ def experiment(
     seed: Annotated[int, typer.Option("--seed", min=0, help="Seed.")] = 0,
     out: Annotated[
         Path | None,
-        folder_option("--out", "Folder of the reports (default: HOME/experiments/reports)."),
+        cli.folder_option("--out", "Folder of the reports (default: HOME/experiments/reports)."),
     ] = None,
-    release: ReleaseOption = "latest",
-    settings: SetOption = None,
-    home: HomeOption = None,
-    config: ConfigOption = None,
-    as_json: JsonOption = False,
+    release: cli.ReleaseOption = "latest",
+    settings: cli.SetOption = None,
+    home: cli.HomeOption = None,
+    config: cli.ConfigOption = None,
+    as_json: cli.JsonOption = False,
 ) -> None:
     """Run experiments on simulated users, with baselines and intervals.
 
@@ -114,13 +97,12 @@ def experiment(
         _listed(as_json=as_json)
         return
     from sim import open_release
-    from sim.agents.cli import brain_options
     from sim.experiments import ExperimentContext, chosen_names, run_experiments, write_report
 
-    tree = open_settings(None, config, overrides_of(home, settings))
-    opened = open_release(full_ref(release, tree), home=tree.runtime.home)
+    tree = cli.open_settings(home, config, settings)
+    opened = open_release(cli.full_ref(release, tree), home=tree.runtime.home)
     title = f"{len(chosen_names(names))} experiments"
-    with progress_bar(title, disable=as_json) as advance:
+    with cli.progress_bar(title, disable=as_json) as advance:
         context = ExperimentContext(
             opened,
             tree,
@@ -132,7 +114,9 @@ def experiment(
             brains=tuple(brain or ()),
             recommenders=tuple(recommender or ()),
             sample={"model_agents": model_agents, "model_pages": model_pages},
-            brain_options={name: brain_options(option) for name in brain or ()},
+            brain_options={
+                name: cli.key_values(option, "--brain-option", "rounds=2") for name in brain or ()
+            },
             progress=lambda text, done, total: advance(to=done, total=total, text=text),
         )
         try:
@@ -151,7 +135,7 @@ def experiment(
             for name, (e, o) in found.items()
         ],
     }
-    emit(payload, lambda screen: _render(screen, payload), as_json=as_json)
+    cli.emit(payload, lambda screen: _render(screen, payload), as_json=as_json)
 
 
 def _listed(*, as_json: bool) -> None:
@@ -160,13 +144,13 @@ def _listed(*, as_json: bool) -> None:
     rows = [open_experiment(name) for name in experiment_names()]
 
     def render(screen: Console) -> None:
-        shown = table("name", "question", "papers")
+        shown = cli.table("name", "question", "papers")
         for one in rows:
             shown.add_row(one.name, one.question, one.anchor)
         screen.print(shown)
 
     payload = [{**_described(one), "figures": one.figures} for one in rows]
-    emit(payload, render, as_json=as_json)
+    cli.emit(payload, render, as_json=as_json)
 
 
 def _described(one: Experiment) -> dict[str, Any]:
@@ -192,7 +176,7 @@ def _render(screen: Console, payload: dict[str, Any]) -> None:
         names = list(
             dict.fromkeys(n for row in rows for n, v in row["figures"].items() if v is not None)
         )
-        shown = table()
+        shown = cli.table()
         shown.add_column("row", min_width=12)
         for name in (*names, "n"):
             # Long headings wrap: numbers are narrower than they are.

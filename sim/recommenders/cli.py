@@ -8,18 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import orjson
 import typer
 
-from pipelines.cli.options import (
-    ConfigOption,
-    HomeOption,
-    JsonOption,
-    ReleaseOption,
-    SetOption,
-    console,
-    emit,
-    full_ref,
-    open_settings,
-    table,
-)
+from pipelines.cli import options as cli
 from pipelines.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -45,12 +34,11 @@ def evaluate(
         typer.Option(
             "--recommender",
             "-r",
-            show_default=False,
             help="A name of `understudy recommend list`, module:Class, or file.py:Class; may be "
             "repeated.",
         ),
     ],
-    release: ReleaseOption = "latest",
+    release: cli.ReleaseOption = "latest",
     split: Annotated[
         Literal["test", "validation"],
         typer.Option("--split", help="Held-out split; tune settings on validation."),
@@ -61,12 +49,7 @@ def evaluate(
     ] = "popular",
     users: Annotated[
         int | None,
-        typer.Option(
-            "--users",
-            min=1,
-            show_default=False,
-            help="Maximum number of people (count); default: all.",
-        ),
+        typer.Option("--users", min=1, help="Maximum number of people (count); default: all."),
     ] = None,
     seed: Annotated[
         int,
@@ -79,14 +62,13 @@ def evaluate(
         typer.Option(
             "--option",
             metavar="NAME.KEY=VALUE",
-            show_default=False,
             help="Option of a recommender, such as ease.regularization=100; may be repeated.",
         ),
     ] = None,
-    settings: SetOption = None,
-    home: HomeOption = None,
-    config: ConfigOption = None,
-    as_json: JsonOption = False,
+    settings: cli.SetOption = None,
+    home: cli.HomeOption = None,
+    config: cli.ConfigOption = None,
+    as_json: cli.JsonOption = False,
 ) -> None:
     """Evaluate recommenders on people's held-out ratings, with baselines.
 
@@ -105,17 +87,17 @@ def evaluate(
     "note", "baseline", "recall", "ndcg", "recall_difference", "ndcg_difference": {"value",
     "low", "high"}, "fallbacks", "fit_seconds", "recommend_seconds"}]}.
     """
-    tree = open_settings(home, config, settings)
+    tree = cli.open_settings(home, config, settings)
     from sim import open_release
     from sim.recommenders import evaluate_offline
 
     names = list(dict.fromkeys([*SHOWN_BASELINES, *recommender]))
     options = _options(option or [], names)
     opened = {name: _open(name, seed, options.get(name, {})) for name in names}
-    screen = console(stderr=True)
+    screen = cli.console(stderr=True)
     report = evaluate_offline(
         opened,
-        open_release(full_ref(release, tree), home=tree.runtime.home),
+        open_release(cli.full_ref(release, tree), home=tree.runtime.home),
         split=split,
         k=k,
         against=against,
@@ -123,11 +105,11 @@ def evaluate(
         seed=seed,
         progress=lambda name: None if as_json else screen.print(f"fitting {name}", markup=False),
     )
-    emit(report.as_json(), lambda out: _render(out, report), as_json=as_json)
+    cli.emit(report.as_json(), lambda out: _render(out, report), as_json=as_json)
 
 
 @app.command("list")
-def show(as_json: JsonOption = False) -> None:
+def show(as_json: cli.JsonOption = False) -> None:
     """List the recommenders by name, with their options.
 
     JSON: [{"recommender", "note", "baseline", "options": {name: default}, "problem"}]; problem
@@ -147,7 +129,7 @@ def show(as_json: JsonOption = False) -> None:
         parameters = inspect.signature(class_of(name)).parameters
         defaults = {k: p.default for k, p in parameters.items()}
         rows.append({**row, "note": made.note, "options": defaults, "problem": None})
-    emit(rows, lambda out: _render_list(out, rows), as_json=as_json)
+    cli.emit(rows, lambda out: _render_list(out, rows), as_json=as_json)
 
 
 def _options(texts: list[str], names: list[str]) -> dict[str, dict[str, Any]]:
@@ -183,7 +165,7 @@ def _open(name: str, seed: int, options: dict[str, Any]) -> Recommender:
 def _render(screen: Console, report: OfflineReport) -> None:
     k = report.k
     heads = (f"Recall@{k}", f"NDCG@{k}", f"NDCG@{k} minus {report.against}")
-    shown = table("recommender", *heads, "fit, s", numeric=[*heads, "fit, s"])
+    shown = cli.table("recommender", *heads, "fit, s", numeric=[*heads, "fit, s"])
     for row in report.rows:
         figures = (row.recall, row.ndcg, row.ndcg_difference)
         cells = [
@@ -205,7 +187,7 @@ def _render(screen: Console, report: OfflineReport) -> None:
 
 
 def _render_list(screen: Console, rows: list[dict[str, Any]]) -> None:
-    shown = table("recommender", "what it is", "options")
+    shown = cli.table("recommender", "what it is", "options")
     for row in rows:
         options = ", ".join(f"{k}={v}" for k, v in row["options"].items())
         shown.add_row(row["recommender"], row["problem"] or row["note"], options)

@@ -10,21 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pipelines.cli.options import (
-    ConfigOption,
-    HomeOption,
-    JsonOption,
-    ReleaseOption,
-    SetOption,
-    console,
-    folder_option,
-    full_ref,
-    open_settings,
-    progress_bar,
-    setting_option,
-    table,
-    write_json,
-)
+from pipelines.cli import options as cli
 from pipelines.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -34,16 +20,16 @@ __all__ = ["train"]
 
 
 def train(
-    release: ReleaseOption = "latest",
+    release: cli.ReleaseOption = "latest",
     algo: Annotated[
-        str | None, setting_option("--algo", "training.algo", "a2c, ppo, trpo or dqn")
+        str | None, cli.setting_option("--algo", "training.algo", "a2c, ppo, trpo or dqn")
     ] = None,
     steps: Annotated[
-        int | None, setting_option("--steps", "training.steps", "Steps to train for", min=1)
+        int | None, cli.setting_option("--steps", "training.steps", "Steps to train for", min=1)
     ] = None,
     seed: Annotated[
         list[int] | None,
-        setting_option(
+        cli.setting_option(
             "--seed",
             "training.seeds",
             "Seed; may be repeated, three give intervals over seeds",
@@ -51,15 +37,15 @@ def train(
         ),
     ] = None,
     rater: Annotated[
-        str | None, setting_option("--rater", "training.rater", "statistical, replay or llm")
+        str | None, cli.setting_option("--rater", "training.rater", "statistical, replay or llm")
     ] = None,
     envs: Annotated[
         int | None,
-        setting_option("--envs", "training.envs", "Environments per step", unset="32", min=1),
+        cli.setting_option("--envs", "training.envs", "Environments per step", unset="32", min=1),
     ] = None,
     users: Annotated[
         int | None,
-        setting_option(
+        cli.setting_option(
             "--users",
             "training.users",
             "Maximum number of personas evaluated on",
@@ -69,7 +55,7 @@ def train(
     ] = None,
     evaluate_every: Annotated[
         int | None,
-        setting_option(
+        cli.setting_option(
             "--evaluate-every",
             "training.evaluate_every",
             "Steps between points of the evaluation curve",
@@ -78,13 +64,13 @@ def train(
     ] = None,
     checkpoint_every: Annotated[
         int | None,
-        setting_option(
+        cli.setting_option(
             "--checkpoint-every", "training.checkpoint_every", "Steps between checkpoints", min=1
         ),
     ] = None,
     out: Annotated[
         Path | None,
-        folder_option(
+        cli.folder_option(
             "--out", "Folder of the run (default: training/<release>-<algo> in the store's folder)."
         ),
     ] = None,
@@ -94,16 +80,13 @@ def train(
     checkpoint: Annotated[
         Path | None,
         typer.Option(
-            "--checkpoint",
-            dir_okay=False,
-            show_default=False,
-            help="Resume from this checkpoint (.pt) instead.",
+            "--checkpoint", dir_okay=False, help="Resume from this checkpoint (.pt) instead."
         ),
     ] = None,
-    settings: SetOption = None,
-    home: HomeOption = None,
-    config: ConfigOption = None,
-    as_json: JsonOption = False,
+    settings: cli.SetOption = None,
+    home: cli.HomeOption = None,
+    config: cli.ConfigOption = None,
+    as_json: cli.JsonOption = False,
 ) -> None:
     """Train recommendation policies on a release and compare them with baselines.
 
@@ -118,7 +101,7 @@ def train(
     "by_seed", "seed_low", "seed_high"}}}], "runs": [{"seed", "folder", "curve"}]}.
     """
     _installed()
-    tree = open_settings(home, config, settings)
+    tree = cli.open_settings(home, config, settings)
     from sim.environment import World
     from sim.training import Stopped, run_settings
     from sim.training import train as run
@@ -136,7 +119,7 @@ def train(
         checkpoint_every=checkpoint_every,
     )
     world = World.open(
-        full_ref(release, tree),
+        cli.full_ref(release, tree),
         home=tree.runtime.home,
         rater=rater or chosen.rater,
         retriever=wanted.retriever,
@@ -144,7 +127,7 @@ def train(
     folder = out or tree.runtime.home / "training" / f"{world.release.name}-{wanted.algo}"
     with (
         _interruptible() as stop,
-        progress_bar(
+        cli.progress_bar(
             f"{wanted.algo} on {world.release.name}",
             total=wanted.steps * len(seeds),
             unit="steps",
@@ -164,7 +147,7 @@ def train(
                 stop=stop,
             )
         except Stopped as stopped:
-            console(stderr=True).print(
+            cli.console(stderr=True).print(
                 f"stopped at {stopped.steps:,} steps; the checkpoint is {stopped.path}; "
                 "the same command with --resume continues",
                 markup=False,
@@ -172,7 +155,7 @@ def train(
             )
             raise KeyboardInterrupt from None
     if as_json:
-        write_json(report.as_json())
+        cli.write_json(report.as_json())
         return
     _print(report, folder)
 
@@ -201,7 +184,7 @@ def _interruptible() -> Iterator[Any]:
         if asked:
             raise KeyboardInterrupt
         asked = True
-        console(stderr=True).print("stopping after this rollout (repeat to stop at once)")
+        cli.console(stderr=True).print("stopping after this rollout (repeat to stop at once)")
 
     before = {}
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -216,13 +199,13 @@ def _interruptible() -> Iterator[Any]:
 def _print(report: TrainingReport, folder: Path) -> None:
     from sim.training._report import COLUMNS
 
-    screen = console()
+    screen = cli.console()
     titles = list(COLUMNS.items())
     # Tables of three figures each fit a terminal of 80 columns.
     for start in range(0, len(titles), 3):
         part = titles[start : start + 3]
         names = [title for _, title in part]
-        shown = table("recommender", *names, numeric=names)
+        shown = cli.table("recommender", *names, numeric=names)
         for name, figures in report.rows.items():
             cells = (figures[key] for key, _ in part)
             shown.add_row(name, *(_shown(cell) for cell in cells))
