@@ -12,7 +12,7 @@ import dagster as dg
 
 from orchestration.assets import stage_asset
 from orchestration.defs.ablations import suite_assets
-from orchestration.defs.agents import agent_assets, dialogue_assets, experiment_assets
+from orchestration.defs.agents import simulation_assets
 from orchestration.defs.checks import dataset_checks
 from orchestration.defs.jobs import JOBS, SCHEDULES
 from orchestration.defs.releases import release_assets
@@ -84,9 +84,7 @@ def build_defs(
             *configured_models(settings),
             *release_assets(settings),
             *suite_assets(settings),
-            agent_assets(settings),
-            experiment_assets(settings),
-            dialogue_assets(settings),
+            *simulation_assets(settings),
         ],
         asset_checks=dataset_checks(settings),
         jobs=JOBS,

@@ -247,6 +247,11 @@ def _checks(result: Any) -> list[CheckRecord]:
     ]
 
 
+def _plain(arguments: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of a stage as the configuration of its tables, ready for JSON."""
+    return {k: list(v) if isinstance(v, tuple) else v for k, v in arguments.items()}
+
+
 def simulation_stage(
     *,
     domain: str = "movies",
@@ -266,18 +271,7 @@ def simulation_stage(
     the other by as many agents each. The first agent of the second one has the number `agents`; it
     plays the person of agent 0, with its seeds.
     """
-    config: dict[str, Any] = {
-        "domain": domain,
-        "cast": cast,
-        "recommenders": list(recommenders),
-        "brain": brain,
-        "agents": agents,
-        "pages": pages,
-        "per_page": per_page,
-        "seed": seed,
-        "traits": traits,
-        "graph": graph,
-    }
+    config = _plain(locals())
     datasets = tuple(f"simulations.{table}" for table in SIMULATED)
     version = f"{AGENTS_VERSION}+{raters.CODE_VERSION}"
 
@@ -352,18 +346,7 @@ def experiments_stage(
 
     Arguments are those of the command ``understudy experiment``.
     """
-    config: dict[str, Any] = {
-        "domain": domain,
-        "names": list(names),
-        "brains": list(brains),
-        "recommenders": list(recommenders),
-        "agents": agents,
-        "pages": pages,
-        "per_page": per_page,
-        "model_agents": model_agents,
-        "model_pages": model_pages,
-        "seed": seed,
-    }
+    config = _plain(locals())
     datasets = ("experiments.figures", "experiments.comparisons")
     version = f"{EXPERIMENTS_VERSION}+{AGENTS_VERSION}+{raters.CODE_VERSION}"
 
@@ -446,15 +429,7 @@ def dialogues_stage(
 
     Arguments are those of the command ``understudy dialogue run``.
     """
-    config: dict[str, Any] = {
-        "suites": list(suites),
-        "customer": customer,
-        "seeds": seeds,
-        "episodes": episodes,
-        "models": list(models),
-        "model_seeds": model_seeds,
-        "model_episodes": model_episodes,
-    }
+    config = _plain(locals())
     datasets = tuple(f"dialogue.{table}" for table in ("episodes", "turns", "report"))
 
     @contextmanager

@@ -2,7 +2,7 @@
 
 # No postponed annotations here: Dagster reads the types of a step when it is defined.
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import dagster as dg
@@ -11,16 +11,10 @@ from pydantic import Field
 from orchestration.assets import asset_options, run_stage
 from pipelines.config import Settings
 from pipelines.context import PipelineContext
+from pipelines.stages import Stage
 from sim.stages import dialogues_stage, experiments_stage, simulation_stage
 
-__all__ = [
-    "AgentsConfig",
-    "DialoguesConfig",
-    "ExperimentsConfig",
-    "agent_assets",
-    "dialogue_assets",
-    "experiment_assets",
-]
+__all__ = ["AgentsConfig", "DialoguesConfig", "ExperimentsConfig", "simulation_assets"]
 
 
 class AgentsConfig(dg.Config):
@@ -37,20 +31,6 @@ class AgentsConfig(dg.Config):
     seed: int = 0
     traits: bool = True
     graph: bool = True
-
-
-def agent_assets(settings: Settings) -> dg.AssetsDefinition:
-    """Tables of the visits; no domain's job needs them."""
-
-    @dg.multi_asset(**asset_options(simulation_stage(), settings))
-    def simulated_visits(
-        context: dg.AssetExecutionContext,
-        config: AgentsConfig,
-        workbench: dg.ResourceParam[PipelineContext],
-    ) -> Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult]:
-        yield from run_stage(simulation_stage(**config.model_dump()), context, workbench)
-
-    return simulated_visits
 
 
 class ExperimentsConfig(dg.Config):
@@ -70,20 +50,6 @@ class ExperimentsConfig(dg.Config):
     seed: int = 0
 
 
-def experiment_assets(settings: Settings) -> dg.AssetsDefinition:
-    """Figures and comparisons of experiments; no domain's job needs them."""
-
-    @dg.multi_asset(**asset_options(experiments_stage(), settings))
-    def experiments(
-        context: dg.AssetExecutionContext,
-        config: ExperimentsConfig,
-        workbench: dg.ResourceParam[PipelineContext],
-    ) -> Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult]:
-        yield from run_stage(experiments_stage(**config.model_dump()), context, workbench)
-
-    return experiments
-
-
 class DialoguesConfig(dg.Config):
     """Options of ``understudy dialogue run``."""
 
@@ -98,15 +64,22 @@ class DialoguesConfig(dg.Config):
     model_episodes: int = 3
 
 
-def dialogue_assets(settings: Settings) -> dg.AssetsDefinition:
-    """Episodes, turns and figures of dialogues; no domain's job needs them."""
+def simulation_assets(settings: Settings) -> list[dg.AssetsDefinition]:
+    """Visits of agents, experiments on them, dialogues; no domain's job needs them."""
 
-    @dg.multi_asset(**asset_options(dialogues_stage(), settings))
-    def dialogues(
-        context: dg.AssetExecutionContext,
-        config: DialoguesConfig,
-        workbench: dg.ResourceParam[PipelineContext],
-    ) -> Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult]:
-        yield from run_stage(dialogues_stage(**config.model_dump()), context, workbench)
+    def assets(stage: Callable[..., Stage], options: type[dg.Config]) -> dg.AssetsDefinition:
+        def step(
+            context: dg.AssetExecutionContext,
+            config: dg.Config,
+            workbench: dg.ResourceParam[PipelineContext],
+        ) -> Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult]:
+            yield from run_stage(stage(**config.model_dump()), context, workbench)
 
-    return dialogues
+        step.__annotations__["config"] = options
+        return dg.multi_asset(**asset_options(stage(), settings))(step)
+
+    return [
+        assets(simulation_stage, AgentsConfig),
+        assets(experiments_stage, ExperimentsConfig),
+        assets(dialogues_stage, DialoguesConfig),
+    ]
