@@ -281,7 +281,7 @@ class _Steps:
     """
 
     def __init__(self, *, quiet: bool, clock: Callable[[], float] = time.monotonic) -> None:
-        self.screen = cli.console(stderr=True)
+        self.screen = cli.console(stderr=True, markup=True)
         self.quiet = quiet
         self.clock = clock
         self.live: Any = None
@@ -505,5 +505,4 @@ def _render(screen: Console, payload: dict[str, Any]) -> None:
             f"  open_release('{first}@latest'{argument})['items'].polars()",
             soft_wrap=True,
             highlight=False,
-            markup=False,
         )

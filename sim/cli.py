@@ -166,12 +166,11 @@ def episodes(
         f"{payload['episodes']} episodes, {payload['steps']} steps, mean reward "
         f"{payload['mean_reward']:.2f} on {payload['scale']}, policy {policy}, seed {seed}",
         style="bold",
-        markup=False,
     )
     for path in (written, folder):
         if path is not None:
-            screen.print(f"written: {path}", markup=False)
-    screen.print(f"{log.metadata['note']} Release {payload['release']}.", markup=False)
+            screen.print(f"written: {path}")
+    screen.print(f"{log.metadata['note']} Release {payload['release']}.")
 
 
 def _print(player: Player, opening: dict[str, Any]) -> None:
@@ -179,12 +178,12 @@ def _print(player: Player, opening: dict[str, Any]) -> None:
 
     screen = cli.console()
     heading, *rest = persona_lines(opening["persona"])
-    screen.print(heading, style="bold", markup=False)
+    screen.print(heading, style="bold")
     for line in rest:
-        screen.print(line, markup=False)
+        screen.print(line)
     screen.print()
     for step in player.play():
-        screen.print(step_line(step, step, player.scale), markup=False)
+        screen.print(step_line(step, step, player.scale))
     summary = player.summary()
     mean = summary["mean_rating"]
     shown = "none" if mean is None else f"{mean:.2f} on {player.scale.name}"
@@ -193,6 +192,5 @@ def _print(player: Player, opening: dict[str, Any]) -> None:
         f"{summary['steps']} steps ({summary['end']}), mean reward {shown}, "
         f"policy {opening['policy']}, seed {opening['seed']}",
         style="bold",
-        markup=False,
     )
-    screen.print(f"{opening['note']} Release {opening['release']}.", markup=False)
+    screen.print(f"{opening['note']} Release {opening['release']}.")

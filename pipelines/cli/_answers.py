@@ -54,7 +54,7 @@ def stats(
     payload = {"folder": str(store.folder), **found.to_dict()}
 
     def render(screen: Console) -> None:
-        screen.print(str(store.folder), markup=False, soft_wrap=True)
+        screen.print(str(store.folder), soft_wrap=True)
         if found.answers:
             _draw_stats(screen, found)
         else:
@@ -63,7 +63,6 @@ def stats(
             screen.print(
                 f"corrupt part, ignored: {problem.part} ({problem.reason})",
                 style="yellow",
-                markup=False,
                 soft_wrap=True,
             )
         if found.superseded + found.failed:
@@ -111,8 +110,8 @@ def show(
                 grid.add_row(
                     answer.key[:12],
                     answer.status,
-                    _plain(_excerpt(answer)),
-                    _plain(answer.identity.model),
+                    _excerpt(answer),
+                    answer.identity.model,
                     cli.human_age(answer.stored_at.isoformat()),
                 )
             screen.print(grid)
@@ -187,7 +186,7 @@ def _draw_stats(screen: Console, found: AnswerStats) -> None:
     grid = cli.table("model", *figures, "not ok", numeric=figures)
     for entry in found.models:
         grid.add_row(
-            _plain(f"{entry.identity.model}\n{entry.identity.engine}"),
+            f"{entry.identity.model}\n{entry.identity.engine}",
             f"{entry.answers:,}",
             f"{entry.prompt_tokens:,}",
             f"{entry.cached_tokens:,}",
@@ -217,14 +216,14 @@ def _draw_answer(screen: Console, answer: StoredAnswer) -> None:
     if answer.mass is not None:
         lines["mass"] = f"{answer.mass:.4f}"
     for name, value in lines.items():
-        screen.print(f"{name:<8} {value}", markup=False, soft_wrap=True)
+        screen.print(f"{name:<8} {value}", soft_wrap=True)
     if answer.request is not None:
         screen.print("question", style="bold")
         for message in answer.to_dict()["request"]["messages"]:
-            screen.print(f"{message[0]}: {message[1]}", markup=False, soft_wrap=True)
+            screen.print(f"{message[0]}: {message[1]}", soft_wrap=True)
     if answer.text is not None:
         screen.print("answer", style="bold")
-        screen.print(answer.text, markup=False, soft_wrap=True)
+        screen.print(answer.text, soft_wrap=True)
 
 
 def _draw_report(screen: Console, report: GcReport, store: AnswerStore) -> None:
@@ -243,20 +242,10 @@ def _draw_report(screen: Console, report: GcReport, store: AnswerStore) -> None:
         )
     for problem in report.set_aside:
         where = "corrupt" if report.dry_run else f"corrupt, moved to {store.folder / 'corrupt'}"
-        screen.print(
-            f"{where}: {problem.part} ({problem.reason})",
-            style="yellow",
-            markup=False,
-            soft_wrap=True,
-        )
+        screen.print(f"{where}: {problem.part} ({problem.reason})", style="yellow", soft_wrap=True)
 
 
 def _excerpt(answer: StoredAnswer) -> str:
     line = answer.text if answer.status == "ok" else answer.detail
     text = " ".join((line or "-").split())
     return text if len(text) <= _EXCERPT else text[: _EXCERPT - 1] + "…"
-
-
-def _plain(text: str) -> str:
-    """Brackets in a text are no markup."""
-    return text.replace("[", r"\[")

@@ -82,7 +82,7 @@ def neighbours(
 
     def render(screen: Console) -> None:
         who = f" for {user}" if user else ""
-        screen.print(f"{payload['title']} ({item}){who}", style="bold", markup=False)
+        screen.print(f"{payload['title']} ({item}){who}", style="bold")
         if not nearest:
             screen.print("No path and no embedding leads from it to another item.")
         else:
@@ -100,10 +100,9 @@ def neighbours(
                 f"Ratings on {memory.scale.name}: * is the user's own, others the mean of all "
                 "others. The numbers under `why` add up to the score.",
                 style="dim",
-                markup=False,
             )
         if picture is not None:
-            screen.print(f"picture: {picture}", markup=False, soft_wrap=True)
+            screen.print(f"picture: {picture}", soft_wrap=True)
 
     cli.emit(payload, render, as_json=as_json)
 
@@ -152,7 +151,7 @@ def export(
 
     def render(screen: Console) -> None:
         for file in payload["files"]:
-            screen.print(file, markup=False, soft_wrap=True)
+            screen.print(file, soft_wrap=True)
         if form is Format.RECBOLE:
             counts = f"{payload['triples']:,} triples, "
             screen.print(counts + f"{payload['links']:,} linked items")
@@ -160,8 +159,7 @@ def export(
             cut = "; not all nodes fit (--max-nodes)" if payload["truncated"] else ""
             screen.print(
                 f"{payload['nodes']} nodes and {payload['edges']} edges around "
-                f"{payload['center']}{cut}",
-                markup=False,
+                f"{payload['center']}{cut}"
             )
 
     cli.emit(payload, render, as_json=as_json)
@@ -227,9 +225,8 @@ def _weights(settings: GraphSettings) -> dict[str, float]:
 
 
 def _titled(neighbour: Neighbour) -> str:
-    # Brackets in a title are no markup.
     year = f" ({neighbour.year})" if neighbour.year else ""
-    return f"{neighbour.title}{year}".replace("[", r"\[")
+    return f"{neighbour.title}{year}"
 
 
 def _rating(neighbour: Neighbour) -> str:

@@ -101,11 +101,7 @@ def _render_export(screen: Console, payload: dict[str, Any]) -> None:
     if not payload["explained"]:
         screen.print("  Ratings are shown without explanations: not every rater gave them.")
     screen.print(f"  Keep {payload['key']} private; score with:")
-    screen.print(
-        f"  understudy judge score {payload['folder']} <returned sheets>",
-        soft_wrap=True,
-        markup=False,
-    )
+    screen.print(f"  understudy judge score {payload['folder']} <returned sheets>", soft_wrap=True)
 
 
 @judge_app.command()

@@ -116,8 +116,7 @@ def backup(
     def render(screen: Console) -> None:
         screen.print(
             f"{target}: {done.releases} releases, {done.versions} versions of tables, "
-            f"{done.files} files, {cli.human_bytes(done.bytes)}.",
-            markup=False,
+            f"{done.files} files, {cli.human_bytes(done.bytes)}."
         )
 
     cli.emit(payload, render, as_json=as_json)
@@ -145,8 +144,7 @@ def restore(
     def render(screen: Console) -> None:
         screen.print(
             f"{target}: {done.releases} releases, {done.versions} versions of tables, "
-            f"{cli.human_bytes(done.bytes)}; every byte is as committed.",
-            markup=False,
+            f"{cli.human_bytes(done.bytes)}; every byte is as committed."
         )
 
     cli.emit(payload, render, as_json=as_json)

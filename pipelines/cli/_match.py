@@ -81,7 +81,7 @@ def match(
     context = PipelineContext.of(
         Store(tree.runtime.home),
         tree,
-        progress=lambda stage, done, total: None if as_json else screen.print(stage, markup=False),
+        progress=lambda stage, done, total: None if as_json else screen.print(stage),
     )
     if personality is not None:
         payload = _personality(context, personality)

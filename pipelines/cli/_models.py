@@ -76,7 +76,6 @@ def get(
         screen.print(
             f"{stored.name}: {stored.origin}, {stored.precision}, {cli.human_bytes(stored.size)}, "
             f"verified\nTo use it: --set engine.kind=transformers --set engine.model={stored.name}",
-            markup=False,
             soft_wrap=True,
         )
 
@@ -123,7 +122,6 @@ def list_(
             if model.name not in names:
                 screen.print(
                     f"`understudy models get {model.name}`: {model.about} ({model.licence})",
-                    markup=False,
                     soft_wrap=True,
                 )
 
@@ -146,7 +144,7 @@ def path(
     stored = ModelFolder(_models(home, config)).get(name)
     cli.emit(
         _payload(stored),
-        lambda screen: screen.print(str(stored.folder), markup=False, soft_wrap=True),
+        lambda screen: screen.print(str(stored.folder), soft_wrap=True),
         as_json=as_json,
     )
 
@@ -202,6 +200,6 @@ class _Stages:
     def __call__(self, stage: str, done: int, total: int | None, /) -> None:
         if stage != self._stage and not self._screen.is_terminal:
             size = f" ({cli.human_bytes(total)})" if total else ""
-            self._screen.print(f"{stage}{size}", markup=False, soft_wrap=True)
+            self._screen.print(f"{stage}{size}", soft_wrap=True)
         self._stage = stage
         self._advance(to=done, total=total, text=stage)

@@ -137,22 +137,23 @@ def _render(screen: Console, payload: dict[str, Any]) -> None:
 
     for row in payload["sample"]:
         who = ", ".join(str(row[key]) for key in ("name", "age", "job", "hobby") if row[key])
-        screen.print(f"[bold]{escape(row['persona_id'])}[/]  {escape(who)}")
+        screen.print(f"[bold]{escape(row['persona_id'])}[/]  {escape(who)}", markup=True)
         text = row["description"]
-        screen.print(escape(text[:_EXCERPT] + ("…" if len(text) > _EXCERPT else "")) + "\n")
+        screen.print(text[:_EXCERPT] + ("…" if len(text) > _EXCERPT else "") + "\n")
     facts = cli.table("what", "value", numeric=("value",))
     facts.add_row("personas", f"{payload['personas']:,}")
     facts.add_row("seconds", f"{payload['seconds']:.1f}")
     facts.add_row("personas per minute", f"{payload['per_minute']:,}")
     for key, value in payload["writing"].items():
         if isinstance(value, str | int | float):
-            facts.add_row(key.replace("_", " "), escape(str(value)))
+            facts.add_row(key.replace("_", " "), str(value))
     facts.add_row("version of the table", payload["version"])
     screen.print(facts)
     checks = payload["checks"]
     screen.print(f"Checks: {cli.shown_outcomes(checks)}.  Store: {payload['home']}")
     for mark, listed in (("[red]✗[/]", checks["failed"]), ("[yellow]![/]", checks["warned"])):
         for check in listed:
-            screen.print(f"  {mark} {check['name']}: {escape(str(check['message']))}")
+            line = f"  {mark} {check['name']}: {escape(str(check['message']))}"
+            screen.print(line, markup=True)
             for row in check["rows"]:
-                screen.print(f"      [dim]{escape(str(row))}[/]")
+                screen.print(f"      {row}", style="dim")

@@ -93,7 +93,7 @@ def show(
         # The card's text before its first section describes the release.
         excerpt = whole if card else whole.partition("\n## ")[0].partition("\n")[2].strip()
         screen.print()
-        screen.print(excerpt, markup=False, soft_wrap=card)
+        screen.print(excerpt, soft_wrap=card)
         if excerpt != whole:
             screen.print("\nThe whole dataset card: --card.")
 
@@ -144,7 +144,7 @@ def population(
     }
 
     def render(screen: Console) -> None:
-        screen.print(facts["statement"], markup=False)
+        screen.print(facts["statement"])
         # The ratios are on the page and in the JSON: four columns need more than 80 characters.
         numbers = ("personas", "people")
         grid = cli.table("figure", *numbers, numeric=numbers)
@@ -152,7 +152,7 @@ def population(
             grid.add_row(f"{name} ({unit})", *cells[:2])
         screen.print(grid)
         if page is not None:
-            screen.print(f"Page: {page}", markup=False)
+            screen.print(f"Page: {page}")
 
     cli.emit(payload, render, as_json=as_json)
 
@@ -204,12 +204,11 @@ def verify(
 
     def render(screen: Console) -> None:
         read = f"{report.files} files, {cli.human_bytes(report.bytes)}"
-        screen.print(f"{report.release} is as published ({read} read).", markup=False)
+        screen.print(f"{report.release} is as published ({read} read).")
         if lineage:
             screen.print(
                 f"{report.upstream} upstream snapshots are as committed; "
-                f"{report.originals} original files were not read.",
-                markup=False,
+                f"{report.originals} original files were not read."
             )
 
     cli.emit(payload, render, as_json=as_json)
@@ -266,7 +265,7 @@ def diff(
     }
 
     def render(screen: Console) -> None:
-        screen.print(f"{found.a} → {found.b}", style="bold", markup=False)
+        screen.print(f"{found.a} → {found.b}", style="bold")
         if found.same:
             screen.print("All tables have the same versions.")
             return
@@ -280,9 +279,9 @@ def diff(
         screen.print(grid)
         for t in found.tables.values():
             for line in _changes(t):
-                screen.print(line, markup=False)
+                screen.print(line)
         if page is not None:
-            screen.print(f"Page: {page}", markup=False)
+            screen.print(f"Page: {page}")
 
     cli.emit(payload, render, as_json=as_json)
 
@@ -423,16 +422,15 @@ def export(
 
     def render(screen: Console) -> None:
         size = cli.human_bytes(sum(written["files"].values()))
-        screen.print(f"{found} as {form}: {target} ({len(written['files'])} files, {size})",
-                     markup=False, soft_wrap=True)  # fmt: skip
+        files = f"{len(written['files'])} files, {size}"
+        screen.print(f"{found} as {form}: {target} ({files})", soft_wrap=True)
         for table_name, hidden in written["left_out"].items():
             screen.print(
                 f"left out of {table_name}: {', '.join(hidden['columns'])} (join_texts.py adds "
-                "them from your own release)",
-                markup=False,
+                "them from your own release)"
             )
         if pushed:
-            screen.print(f"uploaded: {pushed}", markup=False)
+            screen.print(f"uploaded: {pushed}")
 
     cli.emit(payload, render, as_json=as_json)
 
@@ -507,9 +505,9 @@ def _describe(release: Release) -> dict[str, Any]:
 
 
 def _render_release(payload: dict[str, Any], screen: Console) -> None:
-    screen.print(f"{payload['name']}@{payload['version']}", style="bold", markup=False)
-    screen.print(f"world {payload['world']}, published {payload['created_at']}", markup=False)
-    screen.print(f"lock file {payload['path']}", markup=False, soft_wrap=True)
+    screen.print(f"{payload['name']}@{payload['version']}", style="bold")
+    screen.print(f"world {payload['world']}, published {payload['created_at']}")
+    screen.print(f"lock file {payload['path']}", soft_wrap=True)
     screen.print()
     grid = cli.table("table", "version", "rows", "size", numeric=["rows", "size"])
     for row in payload["tables"]:
@@ -521,9 +519,7 @@ def _render_release(payload: dict[str, Any], screen: Console) -> None:
     screen.print()
     screen.print(f"checks: {cli.shown_outcomes(checks)}" + (f" ({by_kind})" if by_kind else ""))
     for failure in checks["failures"]:
-        screen.print(
-            f"  {failure['severity']}: {failure['dataset']} {failure['name']}", markup=False
-        )
+        screen.print(f"  {failure['severity']}: {failure['dataset']} {failure['name']}")
 
 
 def _count(count: int | None) -> str:

@@ -66,19 +66,19 @@ def report(
     }
 
     def render(screen: Console) -> None:
-        screen.print(values["title"], style="bold", markup=False)
-        screen.print(f"{found}: {', '.join(values['contents'])}", markup=False)
+        screen.print(values["title"], style="bold")
+        screen.print(f"{found}: {', '.join(values['contents'])}")
         for note in values["notes"]:
-            screen.print(note, markup=False)
+            screen.print(note)
         if shown:
             heading = ", ".join([shown["name"] or shown["persona_id"], *shown["facts"]])
-            screen.print(f"\n{heading}", style="bold", markup=False)
-            screen.print(shown["description"], markup=False)
+            screen.print(f"\n{heading}", style="bold")
+            screen.print(shown["description"])
             grid = cli.table(values["item"], "why", "rating", numeric=["rating"])
             for rating in shown["ratings"]:
                 grid.add_row(rating["title"], rating["why"], f"{rating['expected']:.1f}")
             screen.print(grid)
         screen.print(f"checks: {cli.shown_outcomes(values['checks']['counts'])}")
-        screen.print("The whole report: --html." if page is None else f"Page: {page}", markup=False)
+        screen.print("The whole report: --html." if page is None else f"Page: {page}")
 
     cli.emit(payload, render, as_json=as_json)

@@ -160,13 +160,13 @@ def _size(path: Path, seen: set[tuple[int, int]]) -> int:
 
 
 def _render(payload: dict[str, Any], screen: Console, *, tables: bool) -> None:
-    screen.print(f"home  {payload['home']}", markup=False, soft_wrap=True)
+    screen.print(f"home  {payload['home']}", soft_wrap=True)
     if not payload["exists"]:
         screen.print("It does not exist yet: `understudy run` makes it.")
         return
     folder, used = payload["disk"]["folder"], cli.human_bytes(payload["disk"]["total"])
     beside = "" if folder == payload["home"] else f" in {folder}"
-    screen.print(f"disk  {used}{beside}", markup=False, soft_wrap=True)
+    screen.print(f"disk  {used}{beside}", soft_wrap=True)
     screen.print()
     if payload["releases"]:
         grid = cli.table(
@@ -202,7 +202,7 @@ def _render(payload: dict[str, Any], screen: Console, *, tables: bool) -> None:
         screen.print("No tables yet.")
     for row in (*payload["releases"], *payload["snapshots"]):
         if row["problem"]:
-            screen.print(f"\nproblem: {row['problem']}", style="red", markup=False, soft_wrap=True)
+            screen.print(f"\nproblem: {row['problem']}", style="red", soft_wrap=True)
     if payload["unfinished"]:
         screen.print()
         grid = cli.table("unfinished write", "", "size", "age", numeric=["size", "age"])

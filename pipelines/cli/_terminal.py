@@ -66,12 +66,12 @@ def log_printable() -> None:
         logging.lastResort.setFormatter(_Formatter())
 
 
-def console(*, stderr: bool = False) -> Console:
+def console(*, stderr: bool = False, markup: bool = False) -> Console:
     """A rich console on stdout or stderr that ends the program quietly on a broken pipe.
 
     Colour follows the terminal and ``NO_COLOR``; without a terminal the width is 80 columns (or
     ``COLUMNS``), so piped tables look the same everywhere. Control characters of the text are
-    shown, not sent: see :func:`printable`.
+    shown, not sent: see :func:`printable`. Brackets are text unless ``markup`` is set.
     """
     from rich.console import Console
     from rich.segment import Segment
@@ -88,7 +88,7 @@ def console(*, stderr: bool = False) -> Console:
                 text, style, control = segment
                 yield segment if control else Segment(printable(text), style)
 
-    return _Console(stderr=stderr, highlight=False, emoji=False)
+    return _Console(stderr=stderr, markup=markup, highlight=False, emoji=False)
 
 
 def reader_gone() -> None:

@@ -210,20 +210,17 @@ def _render(screen: Console, result: SuiteResult, files: dict[str, Path]) -> Non
     screen.print(shown_table)
     screen.print(
         f"{result.made} cells computed, {result.reused} reused. The statistical, random and mean "
-        "raters use no language model.",
-        markup=False,
+        "raters use no language model."
     )
     empty = [t for t in result.suite.aggregate if not result.configurations[0].scores[t].cases]
     if empty:
         cli.console(stderr=True).print(
-            f"The data has no cases for {', '.join(empty)}: the aggregate is of the other tests.",
-            markup=False,
+            f"The data has no cases for {', '.join(empty)}: the aggregate is of the other tests."
         )
     unreadable = sum(c.scores["aggregate"].unreadable for c in result.configurations)
     if unreadable:
         cli.console(stderr=True).print(
             f"{unreadable:,} replies could not be read and are left out. Rows marked (!) have too "
-            "many of them.",
-            markup=False,
+            "many of them."
         )
-    screen.print(f"Report: {files['html']}", markup=False)
+    screen.print(f"Report: {files['html']}")

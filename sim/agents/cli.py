@@ -155,13 +155,12 @@ def _render(screen: Console, run: Simulation, row: VisitRow, payload: dict[str, 
     )
     screen.print(
         f"{row.agents:,} agents{left}; brain {row.brain}, recommender {row.recommender}, release "
-        f"{payload['release']}.",
-        markup=False,
+        f"{payload['release']}."
     )
-    screen.print(f"{payload['note']} Assumed: {payload['assumed']}.", markup=False)
-    screen.print(f"Tables: {run.folder}", markup=False)
+    screen.print(f"{payload['note']} Assumed: {payload['assumed']}.")
+    screen.print(f"Tables: {run.folder}")
     if payload["minari"]:
-        screen.print(f"Minari dataset: {payload['minari']}", markup=False)
+        screen.print(f"Minari dataset: {payload['minari']}")
 
 
 @app.command()
@@ -215,36 +214,33 @@ def _print_visit(screen: Console, payload: dict[str, Any], run: Simulation, home
         + (f", user {agent['user_id']}" if agent["user_id"] else "")
         + f"; brain {agent['brain']}, recommender {agent['recommender']}",
         style="bold",
-        markup=False,
     )
     for page in payload["pages"]:
         views = [v for v in payload["views"] if v["view"] == page["view"]]
         what = "looks closer" if views and views[0]["clicked"] else f"page {page['page']}"
-        screen.print(f"\nView {page['view']}, {what}", markup=False)
+        screen.print(f"\nView {page['view']}, {what}")
         for v in views:
             name = titles.get(v["item_id"], v["item_id"])
             done = f"watched, {v['rating']} of 5" if v["watched"] else "not watched"
             remark = " ".join(t for t in (v["reason"], v["feeling"]) if t)
-            screen.print(f"  {v['position'] + 1}. {name}: {done}. {remark}".rstrip(), markup=False)
+            screen.print(f"  {v['position'] + 1}. {name}: {done}. {remark}".rstrip())
         felt = ", ".join(str(page[k]) for k in ("mood", "fatigue", "emotion") if page[k])
         action = page["action"] or f"no usable reply ({page['status']})"
         reason = f": {page['reason']}" if page["reason"] else ""
-        screen.print(f"  {felt}; {action}{reason}" if felt else f"  {action}", markup=False)
+        screen.print(f"  {felt}; {action}{reason}" if felt else f"  {action}")
     insights = [m for m in payload["memories"] if m["kind"] == "reflection"]
     if insights:
-        screen.print("\nReflections", markup=False)
+        screen.print("\nReflections")
     for m in insights:
         rests = f" (entries {', '.join(map(str, m['evidence']))})" if m["evidence"] else ""
-        screen.print(f"  {m['text']}{rests}", markup=False)
+        screen.print(f"  {m['text']}{rests}")
     score = (
         "no interview" if agent["interview"] is None else f"interview {agent['interview']} of 10"
     )
     screen.print(
-        f"\nLeft on page {agent['exit_page']} ({agent['exit_reason']}), {score}.",
-        style="bold",
-        markup=False,
+        f"\nLeft on page {agent['exit_page']} ({agent['exit_reason']}), {score}.", style="bold"
     )
-    screen.print(f"{run.identity['note']} Release {run.identity['release']}.", markup=False)
+    screen.print(f"{run.identity['note']} Release {run.identity['release']}.")
 
 
 def _titles(run: Simulation, home: Path) -> dict[str, str]:

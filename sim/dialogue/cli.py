@@ -233,7 +233,7 @@ def _render(screen: Console, report: pl.DataFrame, payload: dict[str, Any]) -> N
 
     whole = report.filter((pl.col("x") == 0) & pl.col("metric").is_in(_SHOWN))
     for (figure,), rows in whole.group_by(["figure"], maintain_order=True):
-        screen.print(f"\n{figure}", style="bold", markup=False)
+        screen.print(f"\n{figure}", style="bold")
         shown = cli.table()
         shown.add_column("row", min_width=16)
         for metric in _SHOWN:
@@ -245,12 +245,11 @@ def _render(screen: Console, report: pl.DataFrame, payload: dict[str, Any]) -> N
         screen.print(shown)
     screen.print(
         "\nMeans over lifetimes; intervals are in the report. gap closed: 0 is random, 1 the "
-        "oracle; slope: normalised regret per episode.",
-        markup=False,
+        "oracle; slope: normalised regret per episode."
     )
     for text in (*payload["flagged"], *payload["not_played"]):
-        screen.print(text, markup=False)
-    screen.print(f"Report: {payload['files']['html']}", markup=False)
+        screen.print(text)
+    screen.print(f"Report: {payload['files']['html']}")
 
 
 def _figure(row: dict[str, Any] | None) -> str:
@@ -371,30 +370,28 @@ def _conversation(screen: Console, payload: dict[str, Any], titles: dict[str, st
         f"Lifetime {first['seed']}: agent {first['agent']}, setting {first['setting']}, feedback "
         f"{first['feedback']}, memory {'on' if first['memory'] else 'off'}",
         style="bold",
-        markup=False,
     )
     for episode in payload["episodes"]:
         name = one_line(titles.get(episode["category_id"], episode["category_id"]))
-        screen.print(f"\nEpisode {episode['episode']}: {name}", style="bold", markup=False)
+        screen.print(f"\nEpisode {episode['episode']}: {name}", style="bold")
         for turn in payload["turns"]:
             if turn["episode"] != episode["episode"] or turn["kind"] == "probe":
                 continue
             if turn["kind"] in ("ask", "answer") and turn["text"] is not None:
                 speaker = "Agent" if turn["role"] == "agent" else "Customer"
-                screen.print(f"  {speaker}: {one_line(turn['text'])}", markup=False)
+                screen.print(f"  {speaker}: {one_line(turn['text'])}")
         if episode["status"] != "ok":
-            screen.print(f"  No sale: {episode['status']}.", markup=False)
+            screen.print(f"  No sale: {episode['status']}.")
             continue
         sold = one_line(titles.get(episode["item_id"], episode["item_id"]))
         screen.print(
             f"  Sold: {sold}. Rank {episode['rank']}, regret {episode['regret']:.1f} of "
-            f"{episode['best']:.1f}, {episode['stars']} stars.",
-            markup=False,
+            f"{episode['best']:.1f}, {episode['stars']} stars."
         )
         for turn in payload["turns"]:
             if turn["episode"] == episode["episode"] and turn["kind"] == "feedback":
-                screen.print(f"  Customer: {one_line(turn['text'] or '')}", markup=False)
-    screen.print(f"\nRelease {payload['release']}.", markup=False)
+                screen.print(f"  Customer: {one_line(turn['text'] or '')}")
+    screen.print(f"\nRelease {payload['release']}.")
 
 
 @app.command()
@@ -453,38 +450,37 @@ def _visit(screen: Console, sessions: Sessions) -> float | None:
     from sim.dialogue.tools import shelf_text
 
     row = np.zeros(1, np.int64)
-    screen.print(f"\n{shelf_text(sessions)}", markup=False)
+    screen.print(f"\n{shelf_text(sessions)}")
     shelf = sessions.book.sets[int(sessions.now(row)[0])]
     order, y = sessions.order[0].copy(), sessions.y[0].copy()
     while True:
         left = int(sessions.questions_left[0])
-        screen.print(f"\nQuestion ({left} left) or number: ", end="", markup=False)
+        screen.print(f"\nQuestion ({left} left) or number: ", end="")
         line = sys.stdin.readline().strip()
         if not line:
             return None
         if line.isdecimal():
             if not 1 <= int(line) <= len(shelf):
-                screen.print(f"Numbers are from 1 to {len(shelf)}.", markup=False)
+                screen.print(f"Numbers are from 1 to {len(shelf)}.")
                 continue
             break
         if not left:
-            screen.print("No questions are left: sell a product.", markup=False)
+            screen.print("No questions are left: sell a product.")
             continue
         answer = sessions.ask(row, np.array([-1]), np.array([line], dtype=object))[0]
-        screen.print(f"Customer: {one_line(answer)}", markup=False)
+        screen.print(f"Customer: {one_line(answer)}")
     ends = sessions.sell(row, np.array([int(line) - 1]))
     if ends.text[0]:
-        screen.print(f"Customer: {one_line(ends.text[0])}", markup=False)
-    screen.print("\nBest products, by score:", markup=False)
+        screen.print(f"Customer: {one_line(ends.text[0])}")
+    screen.print("\nBest products, by score:")
     for n in np.argsort(-y[: len(shelf)])[:3].tolist():
         place = int(np.flatnonzero(order == n)[0]) + 1
-        screen.print(f"  {place}. {one_line(shelf.titles[n])}: {y[n]:.1f}", markup=False)
+        screen.print(f"  {place}. {one_line(shelf.titles[n])}: {y[n]:.1f}")
     regret = float(ends.regret[0])
     rank = 1 + int((y[: len(shelf)] > ends.score[0]).sum())
     screen.print(
         f"You sold {one_line(shelf.titles[int(ends.product[0])])}: {ends.score[0]:.1f}, "
-        f"rank {rank}, regret {regret:.1f}.",
-        markup=False,
+        f"rank {rank}, regret {regret:.1f}."
     )
     return regret
 
@@ -534,6 +530,6 @@ def tasks(
             file.writelines(lines)
         cli.emit(
             {"tasks": number, "file": str(out)},
-            lambda screen: screen.print(f"{number:,} tasks: {out}", markup=False),
+            lambda screen: screen.print(f"{number:,} tasks: {out}"),
             as_json=as_json,
         )

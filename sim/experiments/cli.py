@@ -167,9 +167,9 @@ def _outcome(outcome: Outcome) -> dict[str, Any]:
 
 def _render(screen: Console, payload: dict[str, Any]) -> None:
     for one in payload["experiments"]:
-        screen.print(f"\n{one['name']}: {one['question']}", style="bold", markup=False)
+        screen.print(f"\n{one['name']}: {one['question']}", style="bold")
         if one["too_few"]:
-            screen.print(f"No figures: {one['too_few']}.", markup=False)
+            screen.print(f"No figures: {one['too_few']}.")
             continue
         rows = one["rows"]
         # A column without a number in any row is left to the report.
@@ -188,14 +188,13 @@ def _render(screen: Console, payload: dict[str, Any]) -> None:
             shown.add_row(f"{title} ({row['source']})", *values, count)
         screen.print(shown)
         for note in one["notes"]:
-            screen.print(note, markup=False)
+            screen.print(note)
     screen.print(
         f"\nRelease {payload['release']}; {payload['made']} results computed, {payload['reused']} "
         "reused. Rows of source statistical and baseline use no language model; intervals are in "
-        "the report.",
-        markup=False,
+        "the report."
     )
-    screen.print(f"Report: {payload['files']['html']}", markup=False)
+    screen.print(f"Report: {payload['files']['html']}")
 
 
 def _shown(value: Any) -> str:

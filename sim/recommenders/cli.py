@@ -103,7 +103,7 @@ def evaluate(
         against=against,
         users=users,
         seed=seed,
-        progress=lambda name: None if as_json else screen.print(f"fitting {name}", markup=False),
+        progress=lambda name: None if as_json else screen.print(f"fitting {name}"),
     )
     cli.emit(report.as_json(), lambda out: _render(out, report), as_json=as_json)
 
@@ -176,14 +176,11 @@ def _render(screen: Console, report: OfflineReport) -> None:
     masked = " and ".join(report.masked)
     screen.print(
         f"{report.users:,} people of {report.release}, held-out split {report.split}; {masked} "
-        "masked. Intervals: 95 %, bootstrap over people; differences are paired.",
-        markup=False,
+        "masked. Intervals: 95 %, bootstrap over people; differences are paired."
     )
     for row in report.rows:
         if row.fallbacks:
-            screen.print(
-                f"{row.name}: {row.fallbacks:,} people got the most popular items.", markup=False
-            )
+            screen.print(f"{row.name}: {row.fallbacks:,} people got the most popular items.")
 
 
 def _render_list(screen: Console, rows: list[dict[str, Any]]) -> None:

@@ -150,7 +150,6 @@ def train(
             cli.console(stderr=True).print(
                 f"stopped at {stopped.steps:,} steps; the checkpoint is {stopped.path}; "
                 "the same command with --resume continues",
-                markup=False,
                 soft_wrap=True,
             )
             raise KeyboardInterrupt from None
@@ -212,8 +211,8 @@ def _print(report: TrainingReport, folder: Path) -> None:
         screen.print(shown)
         screen.print()
     for line in report.sentences():
-        screen.print(line, markup=False, soft_wrap=True)
-    screen.print(f"Policies, curves and plots: {folder}", markup=False, soft_wrap=True)
+        screen.print(line, soft_wrap=True)
+    screen.print(f"Policies, curves and plots: {folder}", soft_wrap=True)
 
 
 def _shown(figure: Any) -> str:

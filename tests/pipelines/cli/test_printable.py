@@ -52,7 +52,7 @@ def test_tables_and_texts_are_printable(capsys: pytest.CaptureFixture[str]) -> N
     grid.add_row(Text(HOSTILE))
     screen = console()
     screen.print(grid)
-    screen.print(HOSTILE, markup=False)
+    screen.print(HOSTILE)
     output = capsys.readouterr().out
     assert clean(output)
     assert output.count("␛[2J") == 2
@@ -62,9 +62,12 @@ def test_styles_still_reach_the_terminal(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.delenv("NO_COLOR", raising=False)
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("TERM", "xterm")
-    screen = console()
-    screen.file = out = io.StringIO()
-    screen.print("[bold]x[/]")
+    for screen, text in ((console(markup=True), "[bold]x[/]"), (console(), "[bold]")):
+        screen.file = out = io.StringIO()
+        screen.print(text)
+        assert ("\x1b[1m" in out.getvalue()) is (text == "[bold]x[/]")
+    screen.print("x", style="bold")
+    assert "[bold]" in out.getvalue()
     assert "\x1b[1m" in out.getvalue()
 
 
