@@ -80,7 +80,6 @@ def personality_report(
     settings: MatchingSettings,
     *,
     graph: GraphSettings | None = None,
-    seed: int = 0,
 ) -> tuple[Personality, list[PersonalityRow]]:
     """Judge a matcher's Big Five against answered questionnaires.
 
@@ -106,7 +105,7 @@ def personality_report(
         # It never proposes a personality: only the constant can be judged.
         return known, [
             PersonalityRow(matcher.name, people.height, None),
-            _row("median", people, _medians(known.traits, people.height), seed),
+            _row("median", people, _medians(known.traits, people.height)),
         ]
     history = _history(path, items, known, graph)
     chosen = history.sample(settings.users, settings.seed)
@@ -125,15 +124,15 @@ def personality_report(
         return known, [PersonalityRow(matcher.name, 0, None)]
     found = proposed.with_columns((pl.col(name) - 1) / 2 for name in BIG_FIVE)
     return known, [
-        _row(matcher.name, truth, found, seed),
-        _row("median", truth, _medians(known.traits, truth.height), seed),
+        _row(matcher.name, truth, found),
+        _row("median", truth, _medians(known.traits, truth.height)),
     ]
 
 
-def _row(predictor: str, truth: pl.DataFrame, found: pl.DataFrame, seed: int) -> PersonalityRow:
+def _row(predictor: str, truth: pl.DataFrame, found: pl.DataFrame) -> PersonalityRow:
     errors = np.abs(truth.select(BIG_FIVE).to_numpy() - found.select(BIG_FIVE).to_numpy())
-    by_trait = {name: bootstrapped(errors[:, n], seed=seed) for n, name in enumerate(BIG_FIVE)}
-    mean = bootstrapped(errors.mean(axis=1), seed=seed)
+    by_trait = {name: bootstrapped(errors[:, n]) for n, name in enumerate(BIG_FIVE)}
+    mean = bootstrapped(errors.mean(axis=1))
     return PersonalityRow(predictor, len(errors), {**by_trait, "mean": mean})
 
 

@@ -62,7 +62,6 @@ def attribute_report(
     personas: pl.DataFrame,
     *,
     posterior: Mapping[str, Floats] | None = None,
-    seed: int = 0,
 ) -> list[AttributeRow]:
     """Compare matched ages and occupations with what the source states.
 
@@ -99,12 +98,12 @@ def attribute_report(
             "majority": np.tile(one[int(shares.argmax())], (size, 1)),
             "prior": np.tile(shares, (size, 1)),
         }
-        rows += _rows(name, truth, answers, seed)
+        rows += _rows(name, truth, answers)
     return rows
 
 
-def _rows(name: str, truth: Ints, answers: dict[str, Floats], seed: int) -> list[AttributeRow]:
-    weights = _weights(len(truth), seed)
+def _rows(name: str, truth: Ints, answers: dict[str, Floats]) -> list[AttributeRow]:
+    weights = _weights(len(truth))
     drawn = {who: _figures(truth, answer, weights) for who, answer in answers.items()}
     rows = []
     for who, figures in drawn.items():
@@ -137,9 +136,9 @@ def _share(part: Floats, whole: npt.NDArray[Any]) -> Floats:
     return np.asarray(np.divide(part, whole, out=np.zeros(part.shape), where=whole > 0))
 
 
-def _weights(people: int, seed: int) -> Floats:
+def _weights(people: int) -> Floats:
     """Bootstrap weights by person: 1 in the first row, then counts of draws with replacement."""
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     draws = rng.multinomial(people, np.full(people, 1.0 / people), size=RESAMPLES)
     return np.concatenate([np.ones((1, people)), draws])
 
@@ -149,14 +148,14 @@ def _interval(values: Floats) -> Interval:
     return Interval(float(values[0]), float(low), float(high))
 
 
-def bootstrapped(values: Floats, *, seed: int = 0) -> Interval:
+def bootstrapped(values: Floats) -> Interval:
     """The mean of one value per person, with its interval.
 
     Raises :class:`ContractError` if there is no person.
     """
     if not len(values):
         raise ContractError("there are no people to average over", where="bootstrap")
-    return _interval(_weights(len(values), seed) @ values / len(values))
+    return _interval(_weights(len(values)) @ values / len(values))
 
 
 def report_text(

@@ -120,9 +120,7 @@ def prompt_examples(
     personas: pl.DataFrame,
     items: pl.DataFrame,
     *,
-    histories: pl.DataFrame | None = None,
     count: int = 3,
-    seed: int = 0,
 ) -> list[dict[str, Any]]:
     """A few prompts (``count`` per model) with their scores; empty for raters without prompts.
 
@@ -130,7 +128,7 @@ def prompt_examples(
     Rows ``model, persona_id, item_id, prompt`` (messages in order), ``status, probabilities,
     expected, note``, ready for JSON.
     """
-    few = example_pairs(scores, count=count, seed=seed)
+    few = example_pairs(scores, count=count)
     return [
         {
             "model": model.name,
@@ -144,7 +142,6 @@ def prompt_examples(
         for request in model.requests(
             personas.filter(pl.col("persona_id") == row["persona_id"]),
             items.filter(pl.col("item_id") == row["item_id"]),
-            histories,
         )
     ]
 

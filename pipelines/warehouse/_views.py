@@ -26,7 +26,7 @@ class ModelView:
 
 
 def describe_models(
-    home: Path | str, models: Iterable[str], *, head: int = 8, memory_limit_mb: int = 1024
+    home: Path | str, models: Iterable[str], *, memory_limit_mb: int = 1024
 ) -> dict[str, ModelView]:
     """Row count and first rows of models, by dbt's unique id; unknown or missing ones are left out.
 
@@ -41,7 +41,7 @@ def describe_models(
     with open_warehouse(layout, memory_limit_mb=memory_limit_mb) as connection:
         for model in models:
             relation = nodes.get(model, {}).get("relation")
-            rows = plain_rows(connection, relation, head) if relation else None
+            rows = plain_rows(connection, relation, 8) if relation else None
             if rows is None:
                 continue
             counted = connection.execute(f"select count(*) from {relation}").fetchone()  # noqa: S608

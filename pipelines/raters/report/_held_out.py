@@ -98,16 +98,16 @@ def collect_people(
 
 
 def time_split(
-    items: pl.DataFrame, interactions: Table, *, share: float = 0.9
+    items: pl.DataFrame, interactions: Table
 ) -> tuple[pl.DataFrame, pl.DataFrame] | None:
     """Split at one point in time for everybody: earlier ratings train, later ones are held out.
 
     A split per user by time lets an item's later ratings by others explain an earlier one. The
-    point is the quantile ``share`` of the times of rating. Returns `item_stats` (its `train_`
+    point is the ninth decile of the times of rating. Returns `item_stats` (its `train_`
     columns) and `splits`; None if no user has ratings on both sides.
     """
     rows = interactions.lazy().select("user_id", "item_id", "rating", "rated_at")
-    point = rows.select(pl.col("rated_at").quantile(share, "lower")).collect().item()
+    point = rows.select(pl.col("rated_at").quantile(0.9, "lower")).collect().item()
     if point is None:
         return None
     part = pl.when(pl.col("rated_at") <= point).then(pl.lit("train")).otherwise(pl.lit("test"))

@@ -64,22 +64,18 @@ def collect_rows(
     *,
     most: int | None = None,
     users: list[str] | None = None,
-    least: int = 1,
 ) -> HumanRows:
     """Ratings of one split, of all users or of as many as `most` rows allow.
 
     Whole users are then taken in the order of their ids' hashes, which is arbitrary and the same
-    every time. ``users`` restricts them, ``least`` leaves out those with fewer ratings in the
-    split.
+    every time. ``users`` restricts them.
     """
     # Ids are hashed and rows picked on the splits alone: the wide table is read only for the
     # users that are needed, so that 25 million ratings don't have to be joined.
     part = splits.lazy().filter(pl.col("split") == split).select("user_id", "item_id")
     if users is not None:
         part = part.filter(pl.col("user_id").is_in(users))
-    counts = (
-        part.group_by("user_id").len().filter(pl.col("len") >= least).collect(engine="streaming")
-    )
+    counts = part.group_by("user_id").len().collect(engine="streaming")
     if most is not None and counts["len"].sum() > most:
         counts = counts.with_columns(pl.Series("rank", hash_ids(counts["user_id"]))).sort("rank")
         counts = counts.filter(pl.col("len").cast(pl.Int64).cum_sum() <= most)
