@@ -14,9 +14,8 @@ from pipelines.ablations._build import (
 )
 from pipelines.ablations._cases import HumanSample, extremes, human_cases, series_cases
 from pipelines.ablations._rule import CaseRule, Suite, suite_named
-from pipelines.ablations._series import find_series, stem_of
+from pipelines.ablations._series import find_series
 from pipelines.ablations._sets import (
-    OWN_WORDS,
     WORDINGS,
     item_sets,
     suite_personas,
@@ -28,7 +27,6 @@ __all__ = [
     "CASE_TABLES",
     "CHECKS",
     "CODE_VERSION",
-    "OWN_WORDS",
     "WORDINGS",
     "CaseRule",
     "HumanSample",
@@ -41,7 +39,6 @@ __all__ = [
     "make_cases",
     "needs",
     "series_cases",
-    "stem_of",
     "suite_named",
     "suite_personas",
     "worded_personas",

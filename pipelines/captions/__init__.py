@@ -6,7 +6,6 @@ and never guesses what is in the picture; the model one asks a language model th
 
 from pipelines.captions._caption import caption_items
 from pipelines.captions._posters import (
-    POSTERS,
     Poster,
     poster_files,
     posters_digest,
@@ -14,16 +13,14 @@ from pipelines.captions._posters import (
     read_posters,
 )
 from pipelines.captions._protocol import Caption, Captioner
-from pipelines.captions._registry import CAPTIONERS, open_captioner
+from pipelines.captions._registry import open_captioner
 from pipelines.captions._statistical import StatisticalCaptioner, facts_of
 
 #: Bumped whenever the same posters and settings give other captions.
 CODE_VERSION = "1"
 
 __all__ = [
-    "CAPTIONERS",
     "CODE_VERSION",
-    "POSTERS",
     "Caption",
     "Captioner",
     "Poster",

@@ -9,7 +9,6 @@
 """
 
 from pipelines.contracts._base import ColumnDoc, Contract
-from pipelines.contracts._derived import derived
 from pipelines.contracts._report import POPULATION, RATER_REPORT
 from pipelines.contracts.ablations import ABLATIONS
 from pipelines.contracts.captions import CAPTIONED_DOMAINS, CAPTIONS
@@ -54,13 +53,12 @@ RAW.update(RAW_AMAZON | RAW_FILES | RAW_STEAM)
 PUBLISHED.update(BOOKS | GAMES | PRODUCTS)
 PUBLISHED["movies.rater_report"] = RATER_REPORT
 PUBLISHED["movies.population"] = POPULATION
-for _domain, _parts in {
-    "books": {},
-    "games": {},
-    "products": {"graph": False, "reports": False},
-}.items():
-    if f"{_domain}.items" in PUBLISHED:
-        PUBLISHED.update(derived(_domain, **_parts))
+#: Tables that mean the same in every domain: the movies' declarations are everybody's.
+_DERIVED = ("item_embeddings", "personas", "persona_embeddings", "score_plan", "preference_scores")
+_REPORTED = ("rater_report", "population", "graph_triples", "item_similarity")
+for _domain in ("books", "games", "products"):
+    for _table in _DERIVED if _domain == "products" else _DERIVED + _REPORTED:
+        PUBLISHED[f"{_domain}.{_table}"] = PUBLISHED[f"movies.{_table}"]
 
 CONTRACTS: dict[str, Contract] = (
     RAW

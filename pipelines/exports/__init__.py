@@ -7,7 +7,6 @@
 
 from pipelines.exports._export import (
     Export,
-    Exporter,
     ExportOptions,
     export_release,
     formats,
@@ -19,7 +18,6 @@ from pipelines.exports._tables import push_to_hub
 __all__ = [
     "Export",
     "ExportOptions",
-    "Exporter",
     "export_release",
     "formats",
     "left_out",

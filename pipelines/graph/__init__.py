@@ -18,14 +18,7 @@ from pipelines.graph._memory import GraphMemory, Neighbour, Neighbours, Parts
 from pipelines.graph._metapaths import MetaPath, MetaPaths, load_metapaths
 from pipelines.graph._pathsim import PathSim, combine
 from pipelines.graph._picture import neighbourhood_picture, sample_item
-from pipelines.graph._schema import (
-    DomainSchema,
-    EdgeType,
-    Step,
-    domains,
-    load_schema,
-    schema_violations,
-)
+from pipelines.graph._schema import DomainSchema, Step, domains, load_schema, schema_violations
 from pipelines.graph._similarity import SimilarItems, item_similarity, items_of
 
 #: Bumped whenever the same tables and settings give other triples or similarities.
@@ -34,7 +27,6 @@ CODE_VERSION = "2"
 __all__ = [
     "CODE_VERSION",
     "DomainSchema",
-    "EdgeType",
     "GraphIndex",
     "GraphMemory",
     "MetaPath",

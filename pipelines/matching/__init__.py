@@ -8,14 +8,7 @@ make the user's own lists than those of others; the best one is the user's perso
 """
 
 from pipelines.matching._assumed import ASSUMED_FILE, assumed
-from pipelines.matching._history import (
-    AGE_BANDS,
-    STATED,
-    History,
-    Lists,
-    occupation_values,
-    occupations_of,
-)
+from pipelines.matching._history import STATED, History, Lists, occupation_values, occupations_of
 from pipelines.matching._match import Matched, match_users, posterior_of
 from pipelines.matching._model import ModelMatcher
 from pipelines.matching._personality import (
@@ -24,16 +17,7 @@ from pipelines.matching._personality import (
     personality_report,
     read_personality,
 )
-from pipelines.matching._protocol import (
-    ATTRIBUTES,
-    BIG_FIVE,
-    CANDIDATES,
-    Matcher,
-    Rated,
-    Taste,
-    Trials,
-    attribute_values,
-)
+from pipelines.matching._protocol import ATTRIBUTES, BIG_FIVE, Matcher, Rated, Taste, Trials
 from pipelines.matching._registry import MATCHERS, open_matcher
 from pipelines.matching._report import AttributeRow, Interval, attribute_report, report_text
 from pipelines.matching._scores import choose, draw_trials, list_sizes, self_consistency
@@ -44,11 +28,9 @@ from pipelines.matching._tastes import TasteProfile, taste_profiles, taste_text
 CODE_VERSION = "1"
 
 __all__ = [
-    "AGE_BANDS",
     "ASSUMED_FILE",
     "ATTRIBUTES",
     "BIG_FIVE",
-    "CANDIDATES",
     "CODE_VERSION",
     "MATCHERS",
     "STATED",
@@ -68,7 +50,6 @@ __all__ = [
     "Trials",
     "assumed",
     "attribute_report",
-    "attribute_values",
     "choose",
     "draw_trials",
     "likeness",

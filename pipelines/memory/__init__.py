@@ -24,10 +24,7 @@ if TYPE_CHECKING:
     from pipelines.embeddings import Embedder
 
 __all__ = [
-    "DISLIKED_TO",
     "KINDS",
-    "LIKED_FROM",
-    "RECALLED",
     "EpisodicMemory",
     "Kind",
     "Opinion",

@@ -23,17 +23,8 @@ from pipelines.personas._handmade import (
 )
 from pipelines.personas._imported import IMPORT_VERSION, imported, imported_batches
 from pipelines.personas._joint import MIN_PEOPLE, OPINION, TRAITS, joint_distances
-from pipelines.personas._lists import (
-    OPINIONS,
-    RETIREMENT_AGE,
-    WORKING_AGE,
-    Bands,
-    PersonaLists,
-    load_lists,
-    read_lists,
-)
+from pipelines.personas._lists import OPINIONS, Bands, PersonaLists, load_lists, read_lists
 from pipelines.personas._matched import (
-    MATCHED,
     MATCHED_VERSION,
     is_matched,
     matched_cohort,
@@ -43,8 +34,6 @@ from pipelines.personas._model_reader import READER_PROMPT_VERSION, ModelReader
 from pipelines.personas._model_writer import ModelWriter
 from pipelines.personas._phrases import article, genre_phrase
 from pipelines.personas._reader import (
-    LENIENCY,
-    MANNER,
     Reading,
     noted_readings,
     read_fields,
@@ -66,20 +55,15 @@ __all__ = [
     "HANDMADE_VERSION",
     "IMPORTED",
     "IMPORT_VERSION",
-    "LENIENCY",
     "LICENCES",
-    "MANNER",
-    "MATCHED",
     "MATCHED_VERSION",
     "MIN_PEOPLE",
     "OPINION",
     "OPINIONS",
     "PARAPHRASE_DIGESTS",
     "READER_PROMPT_VERSION",
-    "RETIREMENT_AGE",
     "SUITE_GENRES",
     "TRAITS",
-    "WORKING_AGE",
     "WRITERS",
     "Bands",
     "ModelReader",

@@ -15,7 +15,7 @@ from pipelines.products._facets import (
     facets,
     vocabularies,
 )
-from pipelines.products._match import HEURISTICS, Heuristic, PathMatch, PathMatcher, PathMiss
+from pipelines.products._match import Heuristic, PathMatch, PathMatcher, PathMiss
 from pipelines.products._shown import choice_set_items, persona_splits
 from pipelines.products._tree import CategoryNode, CategoryTree
 
@@ -24,7 +24,6 @@ CODE_VERSION = "choice-sets-4"
 
 __all__ = [
     "CODE_VERSION",
-    "HEURISTICS",
     "PRICE_VALUES",
     "WORD_VALUES",
     "CategoryNode",

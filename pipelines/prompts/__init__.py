@@ -46,7 +46,6 @@ from pipelines.prompts._matching import (
 from pipelines.prompts._personas import (
     DOMAIN_WORDS,
     PERSONA_PROMPT_VERSION,
-    DomainWords,
     persona_messages,
     persona_prompt_digest,
     rating_habits,
@@ -69,7 +68,7 @@ from pipelines.prompts._ratings import (
     scale_report,
 )
 from pipelines.prompts._subjects import SUBJECTS
-from pipelines.prompts._templates import one_line, render_template, template_digest, template_text
+from pipelines.prompts._templates import one_line, render_template, template_digest
 
 __all__ = [
     "AGENT_PROMPT_VERSION",
@@ -84,7 +83,6 @@ __all__ = [
     "PUBLIC_MEANS",
     "RATING_PROMPT_VERSION",
     "SUBJECTS",
-    "DomainWords",
     "Layout",
     "Past",
     "PromptStyle",
@@ -132,5 +130,4 @@ __all__ = [
     "surpluses",
     "taste_messages",
     "template_digest",
-    "template_text",
 ]

@@ -14,7 +14,7 @@ from pipelines.quality._drift import previous_snapshot, world_of
 from pipelines.quality._figures import figures_for
 from pipelines.quality._plots import PLOTS, plots_for
 from pipelines.quality._report import release_report, report_page
-from pipelines.quality._spec import Expectation, Fact, Setting
+from pipelines.quality._spec import Expectation, Setting
 from pipelines.quality._suites import CONTRACT_CHECK, SUITES, required_checks
 from pipelines.quality._summary import release_summary, render_summary
 from pipelines.quality._targets import PersonaTargets, persona_targets
@@ -24,7 +24,6 @@ __all__ = [
     "PLOTS",
     "SUITES",
     "Expectation",
-    "Fact",
     "PersonaTargets",
     "Setting",
     "check_dataset",

@@ -8,27 +8,9 @@ Importing this loads no torch.
 from pipelines.prompts import scale_report
 from pipelines.raters._ensemble import EnsembleBatch, EnsembleRater, at_temperature, total_variation
 from pipelines.raters._exposure import ExposureModel, fit_exposure, judge_exposure
-from pipelines.raters._facts import (
-    example_pairs,
-    persona_readings,
-    prompt_examples,
-    scoring_facts,
-)
-from pipelines.raters._plan import (
-    STRATA,
-    pairs_each,
-    plan_choice_sets,
-    plan_pairs,
-    planned_sets,
-)
-from pipelines.raters._registry import (
-    CALIBRATION,
-    OPENED,
-    calibration_file,
-    needs_of,
-    open_rater,
-    rater_class,
-)
+from pipelines.raters._facts import example_pairs, persona_readings, prompt_examples, scoring_facts
+from pipelines.raters._plan import pairs_each, plan_choice_sets, plan_pairs, planned_sets
+from pipelines.raters._registry import OPENED, calibration_file, needs_of, open_rater, rater_class
 from pipelines.raters._replay import ReplayRater
 from pipelines.raters._score import score_pairs
 from pipelines.raters._shards import Shard, Shards, shard_numbers
@@ -41,11 +23,10 @@ from pipelines.raters._surrogate import (
     SurrogateModel,
     SurrogateRater,
     cuts_of,
-    find_surrogate,
     ordinal,
     surrogate_version,
 )
-from pipelines.raters.llm import EXPLANATIONS, ListwiseRater, LLMRater
+from pipelines.raters.llm import ListwiseRater, LLMRater
 from pipelines.raters.protocol import (
     OK,
     RATERS,
@@ -60,7 +41,6 @@ from pipelines.raters.protocol import (
 from pipelines.raters.report import (
     BASELINES,
     BIAS,
-    COMPARED,
     CONTEXT,
     MIN_PERSONAS,
     MIN_RATINGS,
@@ -113,12 +93,9 @@ CODE_VERSION = "11"
 __all__ = [
     "BASELINES",
     "BIAS",
-    "CALIBRATION",
     "CODE_VERSION",
-    "COMPARED",
     "CONTEXT",
     "EFFECTS",
-    "EXPLANATIONS",
     "KINDS",
     "MIN_PERSONAS",
     "MIN_RATINGS",
@@ -128,7 +105,6 @@ __all__ = [
     "POPULATION_FIGURES",
     "RATERS",
     "SCALES",
-    "STRATA",
     "BoundRater",
     "BoundSurrogate",
     "Calibration",
@@ -172,7 +148,6 @@ __all__ = [
     "cuts_of",
     "evaluate",
     "example_pairs",
-    "find_surrogate",
     "fit_calibration",
     "fit_exposure",
     "fit_rater",

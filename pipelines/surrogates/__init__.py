@@ -1,8 +1,8 @@
 """Surrogates of raters: learned from stored scores, judged on held-out pairs."""
 
 from pipelines.surrogates._build import Taught, Teacher, save_surrogate, teach, teacher_of
-from pipelines.surrogates._fidelity import FIGURES, compare, fidelity_markdown
-from pipelines.surrogates._learn import Fit, Pairs, fit_memory, fit_pairs
+from pipelines.surrogates._fidelity import FIGURES, compare
+from pipelines.surrogates._learn import Fit, Pairs, fit_pairs
 
 #: Raised whenever the same tables and settings give another surrogate.
 CODE_VERSION = "1"
@@ -15,8 +15,6 @@ __all__ = [
     "Taught",
     "Teacher",
     "compare",
-    "fidelity_markdown",
-    "fit_memory",
     "fit_pairs",
     "save_surrogate",
     "teach",

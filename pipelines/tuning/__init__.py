@@ -1,28 +1,15 @@
 """Rating models trained on people's ratings (docs/rating-model.md)."""
 
 from pipelines.tuning._adapt import Base, open_base
-from pipelines.tuning._build import (
-    RatingModel,
-    calibrate_model,
-    save_model,
-    train_rating_model,
-)
-from pipelines.tuning._examples import (
-    MIN_RATINGS,
-    HeldOut,
-    rating_examples,
-    training_rows,
-    training_stats,
-)
-from pipelines.tuning._judge import SLICES, Judged, check_predictable, judge_model
-from pipelines.tuning._scratch import CHAT_TEMPLATE, CONTEXT, make_model, train_tokenizer
+from pipelines.tuning._build import RatingModel, calibrate_model, save_model, train_rating_model
+from pipelines.tuning._examples import MIN_RATINGS, HeldOut, rating_examples, training_rows
+from pipelines.tuning._judge import Judged, check_predictable, judge_model
+from pipelines.tuning._scratch import CONTEXT, make_model, train_tokenizer
 from pipelines.tuning._train import Encoder, Packed, Recipe, Trained, pack, train, windows_of
 
 __all__ = [
-    "CHAT_TEMPLATE",
     "CONTEXT",
     "MIN_RATINGS",
-    "SLICES",
     "Base",
     "Encoder",
     "HeldOut",
@@ -43,6 +30,5 @@ __all__ = [
     "train_rating_model",
     "train_tokenizer",
     "training_rows",
-    "training_stats",
     "windows_of",
 ]

@@ -2,18 +2,16 @@
 
 from sim.ablations._cells import kernel
 from sim.ablations._compare import Difference, compare
-from sim.ablations._context import RETRIEVED, SuiteContext
+from sim.ablations._context import SuiteContext
 from sim.ablations._figures import TestScore, aggregate, score_of
-from sim.ablations._grid import GRIDS, Options, configurations, seen
+from sim.ablations._grid import Options, configurations, seen
 from sim.ablations._plots import plots_of
 from sim.ablations._raters import KINDS, SYSTEMS, RaterCache, RaterSpec
 from sim.ablations._report import comparisons, markdown, table, write_report
 from sim.ablations._run import Configuration, SuiteResult, run_suite, scores_frame
 
 __all__ = [
-    "GRIDS",
     "KINDS",
-    "RETRIEVED",
     "SYSTEMS",
     "Configuration",
     "Difference",

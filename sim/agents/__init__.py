@@ -16,7 +16,6 @@ from sim.agents._protocol import (
     ACTIONS,
     EMOTIONS,
     FATIGUE,
-    MAX_CLICKS,
     MOODS,
     Brain,
     Classifications,
@@ -35,28 +34,18 @@ from sim.agents._protocol import (
     Requests,
 )
 from sim.agents._registry import BRAINS, open_brain
-from sim.agents._run import (
-    CODE_VERSION,
-    SHARD,
-    Simulation,
-    default_folder,
-    simulate,
-    visit,
-)
-from sim.agents._world import CASTS, AgentWorld, History, ItemTexts
+from sim.agents._run import CODE_VERSION, Simulation, default_folder, simulate, visit
+from sim.agents._world import AgentWorld, History, ItemTexts
 
 __all__ = [
     "ACTIONS",
     "ASSUMED_FILE",
     "BRAINS",
-    "CASTS",
     "CODE_VERSION",
     "EMOTIONS",
     "FATIGUE",
     "FIGURES",
-    "MAX_CLICKS",
     "MOODS",
-    "SHARD",
     "SIMILAR",
     "TABLES",
     "AgentWorld",

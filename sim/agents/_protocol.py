@@ -10,44 +10,10 @@ import numpy as np
 import numpy.typing as npt
 
 from pipelines.seeding import U64
-from pipelines.statuses import STATUSES
 
 if TYPE_CHECKING:
     from sim.agents._pages import Card
     from sim.agents._world import AgentWorld
-
-__all__ = [
-    "ACTIONS",
-    "CLICK",
-    "EMOTIONS",
-    "EXIT",
-    "FATIGUE",
-    "MAX_CLICKS",
-    "MOODS",
-    "NEXT",
-    "OK",
-    "PREVIOUS",
-    "STATUSES",
-    "Bools",
-    "Brain",
-    "Classifications",
-    "ClassifyRequests",
-    "DecideRequests",
-    "Decisions",
-    "Entry",
-    "Floats",
-    "InterviewRequests",
-    "Interviews",
-    "Ints",
-    "JudgeRequests",
-    "Judgements",
-    "Past",
-    "ReflectRequests",
-    "Reflections",
-    "Replies",
-    "Requests",
-    "Texts",
-]
 
 Ints: TypeAlias = npt.NDArray[np.int64]
 Floats: TypeAlias = npt.NDArray[np.float64]
@@ -191,7 +157,8 @@ class ClassifyRequests(Requests):
 class Replies:
     """Common fields of all replies; every array is of shape (n,)."""
 
-    #: One of `STATUSES` per request; where it is not ``ok``, the reply's values mean nothing.
+    #: One of `pipelines.statuses.STATUSES` per request; where it is not ``ok``, the reply's values
+    #: mean nothing.
     status: Texts
     #: Fault of the reply, for the second attempt; None without one.
     faults: Texts

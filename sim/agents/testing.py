@@ -13,6 +13,7 @@ import numpy as np
 import orjson
 
 from pipelines.seeding import combine
+from pipelines.statuses import STATUSES
 from sim.agents._pages import Cards
 from sim.agents._protocol import (
     ACTIONS,
@@ -22,7 +23,6 @@ from sim.agents._protocol import (
     MOODS,
     OK,
     PREVIOUS,
-    STATUSES,
     Brain,
     ClassifyRequests,
     DecideRequests,

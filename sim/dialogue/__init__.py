@@ -6,17 +6,15 @@ Recommendations" (sections 3-5).
 
 from typing import TYPE_CHECKING, Any
 
-from sim.dialogue._book import MIN_BEST, SPLITS, Book, ChoiceSet, Facet
+from sim.dialogue._book import SPLITS, Book, ChoiceSet, Facet
 from sim.dialogue._lifetimes import CELLS, SETTINGS, Cell, Lifetimes, Setting
 from sim.dialogue._protocol import (
     CONFIDENCES,
     FAILED,
     FEEDBACK,
     LEAKED,
-    MAX_QUESTIONS,
     NO_PREFERENCE,
     OK,
-    REGRET_LEVELS,
     STATUSES,
     UNMATCHED,
     Actions,
@@ -32,7 +30,7 @@ from sim.dialogue._protocol import (
     Views,
 )
 from sim.dialogue._run import BLOCK, Played, play
-from sim.dialogue._sessions import MAX_FACETS, MAX_PRODUCTS, Rules, Sessions
+from sim.dialogue._sessions import MAX_FACETS, Rules, Sessions
 from sim.dialogue.agents import AGENTS, open_agent
 from sim.dialogue.customers import CUSTOMERS, open_customer
 from sim.dialogue.tools import ShoppingTools, tasks
@@ -51,12 +49,8 @@ __all__ = [
     "FEEDBACK",
     "LEAKED",
     "MAX_FACETS",
-    "MAX_PRODUCTS",
-    "MAX_QUESTIONS",
-    "MIN_BEST",
     "NO_PREFERENCE",
     "OK",
-    "REGRET_LEVELS",
     "SETTINGS",
     "SPLITS",
     "STATUSES",

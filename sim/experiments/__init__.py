@@ -6,16 +6,8 @@ opens, fits and keeps what several of them need.
 """
 
 from sim.experiments._context import CODE_VERSION, RECOMMENDERS, ExperimentContext
-from sim.experiments._figures import (
-    bars,
-    by_person,
-    finish_picture,
-    mean_figure,
-    paired,
-    person_figures,
-)
+from sim.experiments._figures import bars, by_person, finish_picture, paired
 from sim.experiments._protocol import SOURCES, Comparison, Experiment, Result, Row, TooFew
-from sim.experiments._registry import EXPERIMENTS, experiment_names, open_experiment
 from sim.experiments._report import (
     Outcome,
     comparisons_frame,
@@ -24,7 +16,13 @@ from sim.experiments._report import (
     rows_frame,
     write_report,
 )
-from sim.experiments._run import chosen_names, run_experiments
+from sim.experiments._run import (
+    EXPERIMENTS,
+    chosen_names,
+    experiment_names,
+    open_experiment,
+    run_experiments,
+)
 
 __all__ = [
     "CODE_VERSION",
@@ -45,11 +43,9 @@ __all__ = [
     "experiment_names",
     "finish_picture",
     "markdown",
-    "mean_figure",
     "open_experiment",
     "paired",
     "paper_rows",
-    "person_figures",
     "rows_frame",
     "run_experiments",
     "write_report",

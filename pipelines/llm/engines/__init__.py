@@ -19,7 +19,7 @@ from pipelines.llm.engines._protocol import (
     Role,
     Sampling,
 )
-from pipelines.llm.engines._registry import ENGINES, EngineClass, load_engine
+from pipelines.llm.engines._registry import ENGINES, load_engine
 from pipelines.llm.engines.choices import answer_fault
 from pipelines.llm.engines.constraints import request_fault
 from pipelines.statuses import STATUSES, Status
@@ -31,7 +31,6 @@ __all__ = [
     "Choice",
     "Constraint",
     "Engine",
-    "EngineClass",
     "EngineIdentity",
     "GrammarConstraint",
     "Image",

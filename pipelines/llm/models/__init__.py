@@ -6,7 +6,7 @@
 """
 
 from pipelines.llm.models._folder import ModelFolder, StoredModel
-from pipelines.llm.models._get import Via, get_model
+from pipelines.llm.models._get import get_model
 from pipelines.llm.models._probability import TextScorer
 from pipelines.llm.models._published import PUBLISHED, PublishedModel, Wheel
 
@@ -16,7 +16,6 @@ __all__ = [
     "PublishedModel",
     "StoredModel",
     "TextScorer",
-    "Via",
     "Wheel",
     "get_model",
 ]
