@@ -112,12 +112,7 @@ class BundledEmbedder:
         self._threads = threads or len(os.sched_getaffinity(0))
         # Other kernels than AVX2's may round by other groups.
         self._tokens = _TOKENS if portable() else 1
-        self._name = f"{BUNDLED}@{digest[:16]}"
-
-    @property
-    def name(self) -> str:
-        """``all-MiniLM-L6-v2@53aa51172d142c89``."""
-        return self._name
+        self.name = f"{BUNDLED}@{digest[:16]}"
 
     @property
     def dimension(self) -> int:

@@ -70,12 +70,7 @@ class SentenceTransformersEmbedder:
         if threads:
             torch.set_num_threads(threads)
         name = Path(model).name if Path(model).exists() else model
-        self._name = f"{name}@{digest[:16]}" + ("" if dtype == "float32" else f"+{dtype}")
-
-    @property
-    def name(self) -> str:
-        """Such as ``all-MiniLM-L6-v2@53aa51172d142c89``, with ``+bfloat16`` where it is."""
-        return self._name
+        self.name = f"{name}@{digest[:16]}" + ("" if dtype == "float32" else f"+{dtype}")
 
     @property
     def dimension(self) -> int:

@@ -107,7 +107,7 @@ class PathSim:
     def __init__(self, index: GraphIndex, paths: MetaPaths) -> None:
         self.index = index
         self.groups = _grouped(index, paths.items)
-        self._user_paths = tuple(
+        self.user_paths = tuple(
             path
             for path in paths.users
             if half_matrix(index, path, "right").nnz and _first(index, path).nnz
@@ -123,11 +123,6 @@ class PathSim:
         """Item paths that have an instance, grouped by equal counts."""
         return tuple(path for group in self.groups for path in group.paths)
 
-    @property
-    def user_paths(self) -> tuple[MetaPath, ...]:
-        """User paths that have an instance."""
-        return self._user_paths
-
     @cached_property
     def round_trips(self) -> Floats:
         """|p_x→x| over all item paths, of shape (items,), whole numbers."""
@@ -140,7 +135,7 @@ class PathSim:
     def user_round_trips(self) -> Floats:
         """|p_y→y| over all user paths, of shape (items,), whole numbers."""
         out = np.zeros(self.items)
-        for path in self._user_paths:
+        for path in self.user_paths:
             out += round_trips(self.index, path, "right")
         return out
 
@@ -173,7 +168,7 @@ class PathSim:
     def user_similarity(self, user: int) -> Floats:
         """s(u, y) of a user and every item, of shape (items,), in 0 to 1."""
         counts, own = np.zeros(self.items), 0.0
-        for path in self._user_paths:
+        for path in self.user_paths:
             walks = _walks_from(self.index, user, path.left)
             counts += (half_matrix(self.index, path, "right") @ walks.T).toarray().ravel()
             own += float(walks.data @ walks.data)

@@ -19,7 +19,7 @@ from pipelines.raters.protocol import (
     asks_model,
 )
 from pipelines.renames import RENAMED
-from pipelines.scales import RatingScale, scale_named
+from pipelines.scales import scale_named
 
 _KEY = ("persona_id", "item_id")
 
@@ -45,12 +45,12 @@ class ReplayRater:
                 where=f"rater {rater}",
                 hint=f"the table has {', '.join(names) or 'no rows'}",
             )
-        self._of = rater or names[0]
-        scores = scores.filter(pl.col("rater") == self._of)
+        self.of = rater or names[0]
+        scores = scores.filter(pl.col("rater") == self.of)
         scales = scores["scale"].unique().sort().to_list()
         if len(scales) != 1:
             raise ContractError("scores must be on one scale", where=f"scale: {scales}")
-        self._scale = scale_named(scales[0])
+        self.scale = scale_named(scales[0])
         twice = scores.select(_KEY).is_duplicated()
         if twice.any():
             raise ContractError(
@@ -59,31 +59,26 @@ class ReplayRater:
                 details={"rows": scores.filter(twice).select(_KEY).head(10).to_dicts()},
             )
         ok = scores["status"] == OK
-        wrong = scores.filter(ok)["probabilities"].list.len().fill_null(0) != len(self._scale)
+        wrong = scores.filter(ok)["probabilities"].list.len().fill_null(0) != len(self.scale)
         if wrong.any():
             raise ContractError(
-                f"{int(wrong.sum())} distributions do not have {len(self._scale)} answers",
-                where=f"preference_scores, scale {self._scale.name}",
+                f"{int(wrong.sum())} distributions do not have {len(self.scale)} answers",
+                where=f"preference_scores, scale {self.scale.name}",
             )
-        self._probabilities = np.full((scores.height, len(self._scale)), np.nan)
+        self._probabilities = np.full((scores.height, len(self.scale)), np.nan)
         stored = scores.filter(ok)["probabilities"].explode().to_numpy()
-        self._probabilities[ok.to_numpy()] = stored.reshape(-1, len(self._scale))
+        self._probabilities[ok.to_numpy()] = stored.reshape(-1, len(self.scale))
         self._status = scores["status"].to_list()
         self._keys = _column(scores, "answer_key")
         self._keyed = self._keys is not None if "answer_key" in scores.columns else None
         versions = scores["prompt_version"].drop_nulls().unique().to_list()
         self._version = versions[0] if len(versions) == 1 else None
-        self._places = scores.select(_KEY).with_row_index("place")
+        self.places = scores.select(_KEY).with_row_index("place")
 
     @property
     def name(self) -> str:
         """``replay:`` and whose scores they are."""
-        return f"replay:{self._of}"
-
-    @property
-    def scale(self) -> RatingScale:
-        """The scale of the stored scores."""
-        return self._scale
+        return f"replay:{self.of}"
 
     def rate(
         self,
@@ -103,28 +98,18 @@ class ReplayRater:
         return _BoundReplay(self, personas, items)
 
     @property
-    def of(self) -> str:
-        """Name of the rater whose scores they are."""
-        return self._of
-
-    @property
     def language_model(self) -> bool:
         """True if a language model made the scores; judged by the rater name without keys."""
-        return asks_model(self._of) if self._keyed is None else self._keyed
-
-    @property
-    def places(self) -> pl.DataFrame:
-        """Columns ``persona_id, item_id, place``: the row of each stored pair."""
-        return self._places
+        return asks_model(self.of) if self._keyed is None else self._keyed
 
     def at(self, place: Ints) -> RatingBatch:
         """Scores of stored rows, of shape (n,); -1 stands for a pair that is not stored."""
         known = place >= 0
-        probabilities = np.full((len(place), len(self._scale)), np.nan)
+        probabilities = np.full((len(place), len(self.scale)), np.nan)
         probabilities[known] = self._probabilities[place[known]]
         places = place.tolist()
         return RatingBatch(
-            self._scale,
+            self.scale,
             probabilities,
             [self._status[p] if p >= 0 else "invalid" for p in places],
             None if self._keys is None else [self._keys[p] if p >= 0 else None for p in places],
@@ -136,11 +121,11 @@ class ReplayRater:
         """Rater of the scores, their number, and the failures among them."""
         return {
             "rater": self.name,
-            "scale": self._scale.name,
+            "scale": self.scale.name,
             "fitted": {},
             "by_hand": {},
             "replayed": {
-                "rater": self._of,
+                "rater": self.of,
                 "pairs": len(self._status),
                 "failed": sum(status != OK for status in self._status),
             },

@@ -48,7 +48,7 @@ from pipelines.store._writer import (
     commit_together,
     contract_of,
 )
-from pipelines.store.files import Files, LocalFiles
+from pipelines.store.files import LocalFiles
 from pipelines.store.locks import PATIENCE
 from pipelines.store.objects import open_files
 
@@ -120,9 +120,9 @@ class Store:
 
     def __init__(self, home: Path | str) -> None:
         self.home = home_path(home)
-        self._files = open_files(self.home)
+        self.files = open_files(self.home)
         self._layout = Layout(self.home)
-        check_format(self._files)
+        check_format(self.files)
 
     def __repr__(self) -> str:
         return f"Store({str(self.home)!r})"
@@ -130,12 +130,7 @@ class Store:
     @property
     def scratch(self) -> Path:
         """Folder of this machine for files beside the tables: the home, unless it is an address."""
-        return self._files.scratch
-
-    @property
-    def files(self) -> Files:
-        """File operations below the home."""
-        return self._files
+        return self.files.scratch
 
     def pieces(self, dataset: str, cohort: str) -> Path:
         """Place of finished pieces of a cohort's table, which every machine with the home sees.
@@ -219,9 +214,9 @@ class Store:
         See :meth:`commit` for the parameters and :class:`SnapshotWriter` for its use.
         """
         check_dataset_name(dataset)
-        mark_format(self._files)
+        mark_format(self.files)
         return SnapshotWriter(
-            self._files,
+            self.files,
             self._layout,
             dataset,
             contract or contract_of(dataset),
@@ -240,9 +235,9 @@ class Store:
 
     def point(self, dataset: str, version: str) -> Snapshot:
         """Make an existing version the current one; on a StoreError the pointer stays."""
-        with self._files.lock(self._layout.versions_lock, timeout=PATIENCE, shared=True):
+        with self.files.lock(self._layout.versions_lock, timeout=PATIENCE, shared=True):
             snapshot = self.get(dataset, version)
-            move_pointer(self._files, self._layout.ref(dataset), dataset, snapshot.version)
+            move_pointer(self.files, self._layout.ref(dataset), dataset, snapshot.version)
         return snapshot
 
     def withdraw(self, dataset: str) -> None:
@@ -250,18 +245,18 @@ class Store:
 
         A release that is published afterwards is without the table.
         """
-        self._files.check_held()
-        self._files.remove(self._layout.ref(check_dataset_name(dataset)))
+        self.files.check_held()
+        self.files.remove(self._layout.ref(check_dataset_name(dataset)))
 
     # -- reading snapshots -------------------------------------------------------------------
 
     def has(self, dataset: str) -> bool:
         """Whether the dataset has a current version."""
-        return read_version(self._files, self._layout.ref(check_dataset_name(dataset))) is not None
+        return read_version(self.files, self._layout.ref(check_dataset_name(dataset))) is not None
 
     def current(self, dataset: str) -> Snapshot:
         """The current version; StoreError if there is none, IntegrityError if it is damaged."""
-        version = read_version(self._files, self._layout.ref(check_dataset_name(dataset)))
+        version = read_version(self.files, self._layout.ref(check_dataset_name(dataset)))
         if version is None:
             raise StoreError(
                 f"no {dataset} in this store",
@@ -276,7 +271,7 @@ class Store:
         StoreError if unknown or ambiguous; IntegrityError naming the file if it is damaged.
         """
         folder = self._layout.data / check_dataset_name(dataset)
-        names = [n for n in self._files.names(folder) if _VERSION.fullmatch(n)]
+        names = [n for n in self.files.names(folder) if _VERSION.fullmatch(n)]
         found = [n for n in names if version and n.startswith(version)]
         if len(found) != 1:
             raise StoreError(
@@ -284,21 +279,21 @@ class Store:
                 where=str(folder),
                 hint=f"known: {', '.join(names[:8]) or 'none'}",
             )
-        return open_snapshot(self._files, folder / found[0])
+        return open_snapshot(self.files, folder / found[0])
 
     def datasets(self) -> list[str]:
         """Names of the datasets that have a current version."""
-        names = self._files.names(self._layout.refs)
+        names = self.files.names(self._layout.refs)
         return [n.removesuffix(".json") for n in names if n.endswith(".json")]
 
     def versions(self, dataset: str) -> list[str]:
         """The whole versions of a dataset, oldest first; damaged ones are left out."""
         folder = self._layout.data / check_dataset_name(dataset)
         found = []
-        for name in self._files.names(folder):
+        for name in self.files.names(folder):
             if _VERSION.fullmatch(name):
                 try:
-                    found.append(open_snapshot(self._files, folder / name))
+                    found.append(open_snapshot(self.files, folder / name))
                 except IntegrityError:
                     continue
         return [s.version for s in sorted(found, key=lambda s: (s.manifest.created_at, s.version))]
@@ -310,10 +305,10 @@ class Store:
         """
         path = self._layout.build(check_dataset_name(dataset), build_key)
         try:
-            version = read_version(self._files, path)
+            version = read_version(self.files, path)
             if version is None:
                 return None
-            return open_snapshot(self._files, self._layout.snapshot(dataset, version))
+            return open_snapshot(self.files, self._layout.snapshot(dataset, version))
         except IntegrityError:
             return None  # damaged: build it again, which also repairs it
 
@@ -368,11 +363,11 @@ class Store:
     def record_checks(self, dataset: str, version: str, checks: Iterable[CheckRecord]) -> None:
         """Add outcomes of checks to those of a snapshot; safe from several processes at once."""
         snapshot = self.get(dataset, version)
-        merge_checks(self._files, self._layout, dataset, snapshot.version, checks)
+        merge_checks(self.files, self._layout, dataset, snapshot.version, checks)
 
     def checks(self, dataset: str, version: str) -> dict[str, CheckRecord]:
         """The recorded checks of one snapshot by name; empty if there are none."""
-        return read_checks(self._files, self._layout, check_dataset_name(dataset), version)
+        return read_checks(self.files, self._layout, check_dataset_name(dataset), version)
 
     # -- releases ----------------------------------------------------------------------------
 
@@ -422,7 +417,7 @@ class Store:
         check_release_name(name)
         if not tables:
             raise ReleaseError("a release needs tables", where=name)
-        with self._files.lock(self._layout.versions_lock, timeout=PATIENCE, shared=True):
+        with self.files.lock(self._layout.versions_lock, timeout=PATIENCE, shared=True):
             return self._publish(name, tables, world, required, card, settings, run_id)
 
     def _publish(
@@ -437,10 +432,10 @@ class Store:
     ) -> Release:
         # Opened again by name: what counts is what this store holds, not what the caller holds.
         pinned = {
-            short: open_snapshot(self._files, self._layout.snapshot(s.dataset, s.version))
+            short: open_snapshot(self.files, self._layout.snapshot(s.dataset, s.version))
             for short, s in tables.items()
         }
-        lineage, problems = resolve_lineage(pinned.values(), builds_of(self._files, self._layout))
+        lineage, problems = resolve_lineage(pinned.values(), builds_of(self.files, self._layout))
         checks: dict[str, dict[str, CheckRecord]] = {}
         for dataset in sorted({s.dataset for s in pinned.values()} | set(required) | set(lineage)):
             version = lineage.get(dataset)
@@ -450,7 +445,7 @@ class Store:
                 continue
             if dataset.startswith("file:"):
                 continue
-            found = read_checks(self._files, self._layout, dataset, version)
+            found = read_checks(self.files, self._layout, dataset, version)
             problems += [
                 f"{dataset}: {c} did not run on {version}" for c in sorted(wanted - set(found))
             ]
@@ -480,16 +475,16 @@ class Store:
             run_id=run_id,
         ).with_version()
         lock_file = self._layout.release(name, release.version)
-        with self._files.lock(self._layout.lock(f"release-{name}"), timeout=PATIENCE):
-            if self._files.read(lock_file) is None:
+        with self.files.lock(self._layout.lock(f"release-{name}"), timeout=PATIENCE):
+            if self.files.read(lock_file) is None:
                 for snapshot in pinned.values():
                     snapshot.verify()
-                self._files.check_held()
+                self.files.check_held()
                 # Card, lock, pointer: each is written after the files that it refers to.
-                self._files.put(self._layout.card(name, release.version), card.encode())
-                self._files.put_new(lock_file, release.to_json())
+                self.files.put(self._layout.card(name, release.version), card.encode())
+                self.files.put_new(lock_file, release.to_json())
             published = find_release(self._layout.home, lock_file)
-            move_pointer(self._files, self._layout.latest(name), name, published.version)
+            move_pointer(self.files, self._layout.latest(name), name, published.version)
         return published
 
     def release(self, reference: str | Path) -> Release:
@@ -549,15 +544,15 @@ class Store:
 
     def run_lock(self) -> AbstractContextManager[Any]:
         """The lock that one pipeline run at a time holds."""
-        return self._files.run_lock(self._layout.lock("run"))
+        return self.files.run_lock(self._layout.lock("run"))
 
     def lock(self, name: str, *, timeout: float) -> AbstractContextManager[object]:
         """A lock of this store; LockedError if another process held it for ``timeout`` (s)."""
-        return self._files.lock(self._layout.lock(name), timeout=timeout)
+        return self.files.lock(self._layout.lock(name), timeout=timeout)
 
     def _folder(self, what: str) -> LocalFiles:
-        if isinstance(self._files, LocalFiles):
-            return self._files
+        if isinstance(self.files, LocalFiles):
+            return self.files
         raise StoreError(
             f"{what} works on a home in a folder only",
             where=str(self.home),
@@ -604,4 +599,4 @@ class Store:
 
         Every write does this first, so that calling it is never necessary.
         """
-        return self._files.sweep()
+        return self.files.sweep()

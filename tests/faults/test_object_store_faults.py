@@ -165,7 +165,7 @@ def test_credentials_that_expire_midway_leave_whole_things_and_are_not_shown(
     second = publish(s3_home, 2)
     assert store.verify("movies@latest").release == str(second)
     for name in objects_below(s3_endpoint, s3_home.rpartition("/")[2]):
-        content = store._files.read(store.home / name) or b""
+        content = store.files.read(store.home / name) or b""
         assert not [word for word in (SECRET, TOKEN, "AKIDTESTS") if word.encode() in content], name
 
 

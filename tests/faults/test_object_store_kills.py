@@ -57,7 +57,7 @@ def publish(home: str, turn: int) -> str:
 def problems(home: str) -> list[str]:
     """Faults that a reader could meet; versions without a manifest do not exist."""
     store, found = Store(home), []
-    files, layout = store._files, store._layout
+    files, layout = store.files, store._layout
     for dataset in files.names(layout.data):
         for version in files.names(layout.data / dataset):
             if "_manifest.json" in files.names(layout.snapshot(dataset, version)):
@@ -80,7 +80,7 @@ def problems(home: str) -> list[str]:
 
 def end_leases(home: str) -> None:
     """Let every lease be past its end, as if the time had gone by."""
-    files = Store(home)._files
+    files = Store(home).files
     for name in files.names(files.root / "_locks"):
         path = files.root / "_locks" / name
         record = json.loads(files.read(path) or b"")

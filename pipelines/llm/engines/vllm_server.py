@@ -24,7 +24,7 @@ from pydantic import SecretStr
 
 from pipelines.config import EngineSettings, ServingSettings
 from pipelines.errors import ConfigError, EngineError
-from pipelines.llm.engines._protocol import Answer, EngineIdentity, Request
+from pipelines.llm.engines._protocol import Answer, Request
 from pipelines.llm.engines.checkpoints import Checkpoint, find_checkpoint
 from pipelines.llm.engines.openai import OpenAIEngine
 
@@ -100,7 +100,7 @@ class VllmServerEngine:
         except BaseException:
             self._stop()
             raise
-        self._identity = replace(
+        self.identity = replace(
             self._remote.identity,
             model=checkpoint.name,
             weights=checkpoint.weights_digest(),
@@ -111,11 +111,6 @@ class VllmServerEngine:
     def open(cls, engine: EngineSettings, serving: ServingSettings) -> VllmServerEngine:
         """Start the server and connect to it."""
         return cls(engine, serving)
-
-    @property
-    def identity(self) -> EngineIdentity:
-        """As of the engine `openai`, with the checkpoint's name and digests."""
-        return self._identity
 
     def submit(self, requests: Iterable[Request]) -> Iterator[Answer]:
         """One answer per request, in completion order; see :meth:`Engine.submit`."""

@@ -22,7 +22,9 @@ from pipelines.llm.engines import (
     Sampling,
 )
 from pipelines.llm.engines.chat import PromptMeasure
+from pipelines.prompts import PromptStyle
 from pipelines.raters.llm._prompting import Cut
+from pipelines.scales import RatingScale
 
 Pairs = npt.NDArray[np.integer[Any]]
 
@@ -236,3 +238,35 @@ def _note(book: Prompts, place: Place, answer: Answer) -> str | None:
     if answer.status != "ok":
         notes.insert(0, answer.detail)
     return "; ".join(part for part in notes if part) or None
+
+
+class ModelRater:
+    """What the raters that ask a language model share."""
+
+    language_model = True
+    #: Value of the ``rater`` column.
+    name: str
+    style: PromptStyle
+    _asker: Asker
+
+    @property
+    def engine(self) -> Engine:
+        """The model that is asked."""
+        return self._asker.engine
+
+    @property
+    def scale(self) -> RatingScale:
+        """The scale of its answers."""
+        return self.style.scale
+
+    def release(self) -> None:
+        """Release the model; the answer store stays open."""
+        self._asker.engine.close()
+
+    def close(self) -> None:
+        """Release the model and commit what the store still holds back."""
+        try:
+            self.release()
+        finally:
+            if self._asker.store is not None:
+                self._asker.store.close()

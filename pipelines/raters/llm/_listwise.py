@@ -24,7 +24,7 @@ from pipelines.prompts import (
     list_messages,
     list_prompt_digest,
 )
-from pipelines.raters.llm._asking import Asker, Pairs
+from pipelines.raters.llm._asking import Asker, ModelRater, Pairs
 from pipelines.raters.llm._prompting import Cut
 from pipelines.raters.protocol import OK, Floats, Ints, RatingBatch, all_pairs
 from pipelines.raters.statistical import SPREAD, ChoiceSets, around, positions
@@ -37,7 +37,7 @@ _CUTS = [Cut(0, words) for words in _WORDS]
 _grammar = cache(rated_list)
 
 
-class ListwiseRater:
+class ListwiseRater(ModelRater):
     """Reads a persona's ratings of all products of a choice set from one reply of a model.
 
     The reply is a JSON object under a grammar that names every product once, with whole numbers of
@@ -73,7 +73,6 @@ class ListwiseRater:
     ('listwise:scripted', [80.0, 30.0])
     """
 
-    language_model = True
     needs = ("choice_set_items",)
     uses = ()
 
@@ -118,7 +117,7 @@ class ListwiseRater:
         self._shelves = np.split(row, ends)
         self._members = np.split(positions(ordered["item_id"], self._sets.items), ends)
         self._catalogue = catalogue
-        self._name = name or f"listwise:{engine.identity.model or engine.identity.engine}"
+        self.name = name or f"listwise:{engine.identity.model or engine.identity.engine}"
         self._asker = Asker(
             engine,
             store,
@@ -130,21 +129,6 @@ class ListwiseRater:
             engine.metadata().get("context"),
         )
         self._lock = threading.Lock()
-
-    @property
-    def name(self) -> str:
-        """Value of the ``rater`` column."""
-        return self._name
-
-    @property
-    def engine(self) -> Engine:
-        """The model that is asked."""
-        return self._asker.engine
-
-    @property
-    def scale(self) -> RatingScale:
-        """The scale of its answers."""
-        return self.style.scale
 
     def replicate(self, number: int) -> ListwiseRater:
         """The rater with other draws of the model's replies; number 0 is the rater itself."""
@@ -212,18 +196,6 @@ class ListwiseRater:
             "prompt_sha256": list_prompt_digest(),
             "calls": self.tally.to_dict(),
         }
-
-    def release(self) -> None:
-        """Release the model; the answer store stays open."""
-        self._asker.engine.close()
-
-    def close(self) -> None:
-        """Release the model and commit what the store still holds back."""
-        try:
-            self.release()
-        finally:
-            if self._asker.store is not None:
-                self._asker.store.close()
 
     def shelf(self, number: int, words: int) -> str:
         """Text of a set (its number), with descriptions of so many words."""

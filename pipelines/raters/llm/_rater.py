@@ -22,7 +22,7 @@ from pipelines.prompts import (
     rating_options,
     rating_prompt_digest,
 )
-from pipelines.raters.llm._asking import Asker, Pairs
+from pipelines.raters.llm._asking import Asker, ModelRater, Pairs
 from pipelines.raters.llm._prompting import Catalogue, Others, PromptBook
 from pipelines.raters.protocol import OK, BoundRater, Floats, Ints, RatingBatch, all_pairs, layers
 from pipelines.scales import SCALES, RatingScale, rescale
@@ -72,7 +72,7 @@ EXPLANATIONS = {
 }
 
 
-class LLMRater:
+class LLMRater(ModelRater):
     """Reads a persona's rating of an item from a language model's probabilities of the answers.
 
     Each pair is one prompt (:mod:`pipelines.prompts`) that ends where the rating goes, answered by
@@ -112,7 +112,6 @@ class LLMRater:
     ('llm:scripted', [4.75])
     """
 
-    language_model = True
     needs = ()
     uses = ("item_stats", "interactions")
 
@@ -147,7 +146,7 @@ class LLMRater:
         self._history = history
         self._item_stats, self._source = item_stats, source
         self._catalogue = None if catalogue is None else self._known(catalogue)
-        self._name = name or f"llm:{engine.identity.model or engine.identity.engine}"
+        self.name = name or f"llm:{engine.identity.model or engine.identity.engine}"
         self._asker = Asker(
             engine,
             store,
@@ -163,21 +162,6 @@ class LLMRater:
         self._mass = (0.0, 0)
         # Several threads may ask one live question each; a tally is one run's.
         self._lock = threading.Lock()
-
-    @property
-    def name(self) -> str:
-        """Value of the ``rater`` column."""
-        return self._name
-
-    @property
-    def engine(self) -> Engine:
-        """The model that is asked."""
-        return self._asker.engine
-
-    @property
-    def scale(self) -> RatingScale:
-        """The scale of its answers."""
-        return self.style.scale
 
     def rate(
         self,
@@ -307,18 +291,6 @@ class LLMRater:
             "cut_prompts": self._cut,
             "calls": self.tally.to_dict(),
         }
-
-    def release(self) -> None:
-        """Release the model; the answer store stays open."""
-        self._asker.engine.close()
-
-    def close(self) -> None:
-        """Release the model and commit what the store still holds back."""
-        try:
-            self.release()
-        finally:
-            if self._asker.store is not None:
-                self._asker.store.close()
 
     def requests(
         self,

@@ -20,12 +20,7 @@ class RandomRater:
     uses = ()
 
     def __init__(self, scale: RatingScale) -> None:
-        self._scale = scale
-
-    @property
-    def scale(self) -> RatingScale:
-        """The scale of its answers."""
-        return self._scale
+        self.scale = scale
 
     def rate(
         self,
@@ -37,12 +32,12 @@ class RandomRater:
     ) -> RatingBatch:
         """Uniform distributions; see :class:`pipelines.raters.Rater`."""
         count = len(pairs) if pairs is not None else personas.height * items.height
-        answers = len(self._scale)
-        return RatingBatch(self._scale, np.full((count, answers), 1.0 / answers), [OK] * count)
+        answers = len(self.scale)
+        return RatingBatch(self.scale, np.full((count, answers), 1.0 / answers), [OK] * count)
 
     def metadata(self) -> dict[str, Any]:
         """Empty: baselines are not fitted."""
-        return {"rater": self.name, "scale": self._scale.name, "fitted": {}, "by_hand": {}}
+        return {"rater": self.name, "scale": self.scale.name, "fitted": {}, "by_hand": {}}
 
 
 class MeanRater:
@@ -63,7 +58,7 @@ class MeanRater:
         scale: RatingScale,
         source: RatingScale = SCALES["0.5-5"],
     ) -> None:
-        self._scale = scale
+        self.scale = scale
         rated = item_stats.filter(pl.col("train_ratings") > 0)
         weight = rated["train_ratings"].to_numpy()
         means = rated["train_mean_rating"].to_numpy()
@@ -74,11 +69,6 @@ class MeanRater:
             "item_id",
             pl.Series("mean", np.asarray(rescale(means, source, scale), dtype=np.float64)),
         )
-
-    @property
-    def scale(self) -> RatingScale:
-        """The scale of its answers."""
-        return self._scale
 
     def means(self, item_ids: pl.Series) -> Floats:
         """The mean on `scale` that each item is given, of shape (items,)."""
@@ -97,20 +87,20 @@ class MeanRater:
         """Two-point distributions around the means; see :class:`pipelines.raters.Rater`."""
         pairs = all_pairs(personas.height, items.height) if pairs is None else pairs
         mean = self.means(items["item_id"])[pairs[:, 1]]
-        steps = np.clip((mean - self._scale.low) / self._scale.step, 0, len(self._scale) - 1)
-        lower = np.minimum(np.floor(steps).astype(np.int64), len(self._scale) - 2)
+        steps = np.clip((mean - self.scale.low) / self.scale.step, 0, len(self.scale) - 1)
+        lower = np.minimum(np.floor(steps).astype(np.int64), len(self.scale) - 2)
         upper_share = steps - lower
-        probabilities = np.zeros((len(pairs), len(self._scale)))
+        probabilities = np.zeros((len(pairs), len(self.scale)))
         rows = np.arange(len(pairs))
         probabilities[rows, lower] = 1 - upper_share
         probabilities[rows, lower + 1] = upper_share
-        return RatingBatch(self._scale, probabilities, [OK] * len(pairs))
+        return RatingBatch(self.scale, probabilities, [OK] * len(pairs))
 
     def metadata(self) -> dict[str, Any]:
         """The global mean; the item means are in `item_stats`."""
         return {
             "rater": self.name,
-            "scale": self._scale.name,
+            "scale": self.scale.name,
             "fitted": {"global_mean": self._global, "items_with_mean": self._means.height},
             "by_hand": {},
         }

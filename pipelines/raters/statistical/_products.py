@@ -137,12 +137,7 @@ class _ProductRater:
     _missing = _NO_SET
 
     def __init__(self, sets: ChoiceSets, scale: RatingScale) -> None:
-        self._sets, self._scale = sets, scale
-
-    @property
-    def scale(self) -> RatingScale:
-        """The scale of its answers."""
-        return self._scale
+        self._sets, self.scale = sets, scale
 
     def rate(
         self,
@@ -179,8 +174,8 @@ class _ProductRater:
             for fine, lost in zip(ok.tolist(), (column[place] < 0).tolist(), strict=True)
         ]
         return RatingBatch(
-            self._scale,
-            around(score, self._scale),
+            self.scale,
+            around(score, self.scale),
             [OK if fine else "invalid" for fine in ok.tolist()],
             notes=None if ok.all() else notes,
         )
@@ -236,7 +231,7 @@ class FacetRater(_ProductRater):
         """Counts of what was read and the constants set by hand."""
         return {
             "rater": self.name,
-            "scale": self._scale.name,
+            "scale": self.scale.name,
             "fitted": {
                 "choice_sets": len(self._sets.categories),
                 "products": len(self._sets.items),
@@ -353,7 +348,7 @@ class TextRater(_ProductRater):
         """Counts of what was read and the constants set by hand."""
         return {
             "rater": self.name,
-            "scale": self._scale.name,
+            "scale": self.scale.name,
             "fitted": {
                 "choice_sets": len(self._sets.categories),
                 "products_with_vector": int(self._known.sum()),
@@ -446,7 +441,7 @@ class WordsRater(_ProductRater):
         """Counts of what was read and the constants set by hand."""
         return {
             "rater": self.name,
-            "scale": self._scale.name,
+            "scale": self.scale.name,
             "fitted": {
                 "choice_sets": len(self._sets.categories),
                 "products": len(self._sets.items),

@@ -206,11 +206,11 @@ class PlaceContract:
     def test_damage_is_found_and_mended_by_the_next_commit(self, store: Store) -> None:
         snapshot = store.commit(SPLITS, splits(1), code_version="1")
         (part,) = snapshot.files()
-        store._files.remove(part)
-        store._files.put(part, bytes(snapshot.bytes))
+        store.files.remove(part)
+        store.files.put(part, bytes(snapshot.bytes))
         with pytest.raises(IntegrityError, match="the content is not what was committed"):
             snapshot.verify()
-        store._files.remove(part)
+        store.files.remove(part)
         with pytest.raises(IntegrityError, match=r"a file is missing: .*part-00000\.parquet"):
             store.current(SPLITS)
         store.commit(SPLITS, splits(1), code_version="2").verify()
@@ -276,7 +276,7 @@ class PlaceContract:
         older = context.store.versions(PLAN)[0]
         context.store.get(PLAN, older).verify()
         shared = table.files()[1]
-        context.store._files.remove(shared)
+        context.store.files.remove(shared)
         with pytest.raises(IntegrityError, match=f"a file is missing: .*{shared.name}"):
             context.store.current(PLAN)
 
@@ -361,7 +361,7 @@ class TestObjectStore(PlaceContract):
         context = PipelineContext({"runtime": {"home": home}})
         first = build(plan_stage(), context, cohort="a").snapshots[PLAN]
         second = build(plan_stage(), context, cohort="b").snapshots[PLAN]
-        files, staging = context.store._files, context.store._files.stage(holder_record())
+        files, staging = context.store.files, context.store.files.stage(holder_record())
         files.set_aside(first.path, staging)
         staging.drop()
         second.verify()

@@ -49,7 +49,7 @@ class Model:
     """A causal language model on its device; ``context`` limits prompt and answer (tokens)."""
 
     def __init__(self, model: Any, context: int) -> None:
-        self._model = model
+        self.causal = model
         self.context = context
         self.device = model.device
         self.dtype = model.dtype
@@ -58,11 +58,6 @@ class Model:
         self.vocabulary = int(model.get_output_embeddings().out_features)
         self.embeddings = int(model.get_input_embeddings().weight.shape[0])
         self._keeps = "logits_to_keep" in inspect.signature(model.forward).parameters
-
-    @property
-    def causal(self) -> Any:
-        """The model of transformers."""
-        return self._model
 
     @property
     def tolerance(self) -> float:
@@ -78,7 +73,7 @@ class Model:
     @property
     def shares_prefixes(self) -> bool:
         """True if its attention takes prefixes that several rows have in common."""
-        return bool(self._model.config._attn_implementation == GROUPED)
+        return bool(self.causal.config._attn_implementation == GROUPED)
 
     @property
     def row_reads(self) -> int:
@@ -91,7 +86,7 @@ class Model:
 
         with _failing("a forward pass"), torch.inference_mode():
             row = torch.tensor([list(ids)], device=self.device)
-            found = self._model(input_ids=row, use_cache=False, **self._keep([len(ids) - 1]))
+            found = self.causal(input_ids=row, use_cache=False, **self._keep([len(ids) - 1]))
             return self._entries(found.logits, [len(ids) - 1])[0]
 
     def extend(self, kv: KeysValues | None, ids: Ids) -> KeysValues:
@@ -107,7 +102,7 @@ class Model:
                 if self.shares_prefixes:
                     whole = [Run(0, len(row), ())]
                     mask = self._bias(triangle(len(row)), cache.get_seq_length(), whole)
-                self._model(
+                self.causal(
                     input_ids=row[None].to(self.device),
                     attention_mask=mask,
                     past_key_values=cache,
@@ -129,7 +124,7 @@ class Model:
 
         with _failing("a packed row"), torch.inference_mode():
             cache = DynamicCache(ddp_cache_data=kv) if kv is not None or keep else None
-            found = self._model(
+            found = self.causal(
                 input_ids=torch.tensor([trie.ids], device=self.device),
                 position_ids=torch.tensor([trie.positions], device=self.device),
                 attention_mask=self._bias(trie.mask(), trie.base, trie.runs()),
@@ -158,7 +153,7 @@ class Model:
             ids[row, longest - len(prompt) :] = torch.from_numpy(prompt)
             seen[row, longest - len(prompt) :] = 1
         with _failing("writing"), torch.inference_mode():
-            self._model.generate(
+            self.causal.generate(
                 ids.to(self.device),
                 attention_mask=seen.to(self.device),
                 past_key_values=cache,

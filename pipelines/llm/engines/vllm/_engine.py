@@ -249,7 +249,7 @@ class VllmEngine:
     ) -> None:
         self._driver: Driver | None = driver
         self._tokenizer = tokenizer
-        self._identity = identity
+        self.identity = identity
         self._window = window
         self._template = template
         config = driver.config
@@ -289,11 +289,6 @@ class VllmEngine:
         driver = open_driver(found, engine, serving)
         return cls(driver, tokenizer, identity, window=serving.window, template=template)
 
-    @property
-    def identity(self) -> EngineIdentity:
-        """Identity in the keys of its answers."""
-        return self._identity
-
     def metadata(self) -> dict[str, Any]:
         """Device, sizes, prefix cache, and how distributions are read."""
         return dict(self._facts)
@@ -304,7 +299,7 @@ class VllmEngine:
         Raises EngineError if the engine is closed, or vLLM dies.
         """
         if self._driver is None:
-            raise EngineError("the engine is closed", where=f"vllm:{self._identity.model}")
+            raise EngineError("the engine is closed", where=f"vllm:{self.identity.model}")
         return self._answers(iter(requests))
 
     def close(self) -> None:
@@ -399,7 +394,7 @@ class VllmEngine:
             self.close()
             raise EngineError(
                 f"vLLM died: {first_line(error)}",
-                where=f"vllm:{self._identity.model}",
+                where=f"vllm:{self.identity.model}",
                 hint="received answers are complete; run again to continue with the rest",
             ) from error
         for name, result in done:
@@ -420,7 +415,7 @@ class VllmEngine:
 
     def _alive(self) -> Driver:
         if self._driver is None:
-            raise EngineError("the engine was closed", where=f"vllm:{self._identity.model}")
+            raise EngineError("the engine was closed", where=f"vllm:{self.identity.model}")
         return self._driver
 
     def _forget(self, run: Run) -> None:
