@@ -20,7 +20,7 @@ from pipelines.products._shown import choice_set_items, persona_splits
 from pipelines.products._tree import CategoryNode, CategoryTree
 
 #: Raised when the same products, tree and settings would give other tables.
-CODE_VERSION = "choice-sets-4"
+CODE_VERSION = "choice-sets-5"
 
 __all__ = [
     "CODE_VERSION",
