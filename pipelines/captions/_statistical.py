@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-import yaml
 
 from pipelines.captions._posters import Poster, read_image
 from pipelines.captions._protocol import Caption
+from pipelines.packaged import packaged_yaml
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -126,11 +125,8 @@ def _lab(pixels: Floats) -> Floats:
     return np.stack([116 * y - 16, 500 * (x - y), 200 * (y - z)], axis=1)
 
 
-@cache
 def _assumed() -> dict[str, Any]:
-    text = files("pipelines.captions").joinpath("data", "assumed.yaml").read_text("utf-8")
-    found: dict[str, Any] = yaml.safe_load(text)
-    return found
+    return dict(packaged_yaml("pipelines.captions", "assumed.yaml"))
 
 
 @cache

@@ -14,13 +14,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
 from typing import Any
-
-import yaml
 
 from pipelines.errors import ConfigError
 from pipelines.graph._schema import DomainSchema, Step, load_schema
+from pipelines.packaged import packaged_yaml
 
 #: Longest meta-path that may be declared (SimUSER, appendix D).
 MAX_LENGTH = 4
@@ -89,9 +87,7 @@ def load_metapaths(domain: str, max_length: int = MAX_LENGTH) -> MetaPaths:
     Raises ConfigError if the domain has no paths, if none is that short, or if a path is wrong:
     which path, which step, and what would be possible there.
     """
-    content = yaml.safe_load(
-        files("pipelines.graph").joinpath("data/metapaths.yaml").read_text(encoding="utf-8")
-    )
+    content = packaged_yaml("pipelines.graph", "metapaths.yaml")
     if domain not in content:
         raise ConfigError(
             "no meta-paths for this domain", where=domain, hint=f"one of {', '.join(content)}"

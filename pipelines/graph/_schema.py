@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
-from importlib.resources import files
 from typing import Any
 
 import polars as pl
-import yaml
 
 from pipelines.errors import ConfigError
+from pipelines.packaged import packaged_yaml
 
 _ORIGINS = frozenset({"interactions", "ratings", "sentiments", "items", "users", "user_tags"})
 _FORMS = frozenset({"text", "year", "month", "price"})
@@ -145,7 +144,7 @@ def load_schema(domain: str) -> DomainSchema:
 
     Raises ConfigError if the domain has none or the file is wrong, naming the line's relation.
     """
-    content = _content()
+    content = packaged_yaml("pipelines.graph", "schema.yaml")
     if domain not in content:
         raise ConfigError(
             "no graph schema for this domain", where=domain, hint=f"one of {', '.join(content)}"
@@ -155,7 +154,7 @@ def load_schema(domain: str) -> DomainSchema:
 
 def domains() -> tuple[str, ...]:
     """Domains that have a graph schema."""
-    return tuple(_content())
+    return tuple(packaged_yaml("pipelines.graph", "schema.yaml"))
 
 
 def parse_schema(domain: str, section: Mapping[str, Any]) -> DomainSchema:
@@ -194,13 +193,6 @@ def schema_violations(triples: pl.DataFrame | pl.LazyFrame, domain: str) -> pl.D
         )
     )
     return typed.select(*names, "problem").collect(engine="streaming")
-
-
-@cache
-def _content() -> dict[str, Any]:
-    text = files("pipelines.graph").joinpath("data/schema.yaml").read_text(encoding="utf-8")
-    content: dict[str, Any] = yaml.safe_load(text)
-    return content
 
 
 def _edge(domain: str, line: Mapping[str, Any]) -> EdgeType:

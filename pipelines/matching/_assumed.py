@@ -1,20 +1,13 @@
 """Assumed constants of matching, read once from a YAML file."""
 
-from __future__ import annotations
-
-from functools import cache
-from importlib.resources import files
 from typing import Any
 
-import yaml
+from pipelines.packaged import packaged_yaml
 
 #: The file, as reports name it.
 ASSUMED_FILE = "pipelines/matching/data/assumed.yaml"
 
 
-@cache
 def assumed() -> dict[str, Any]:
     """The content of ``data/assumed.yaml``."""
-    file = files("pipelines.matching").joinpath("data", "assumed.yaml")
-    loaded: dict[str, Any] = yaml.safe_load(file.read_text("utf-8"))
-    return loaded
+    return dict(packaged_yaml("pipelines.matching", "assumed.yaml"))

@@ -8,17 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
-from importlib.resources import files
-from typing import Any, TypeAlias
+from functools import cached_property
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
-import yaml
 
 from pipelines.config import GraphSettings
 from pipelines.errors import ConfigError, ContractError
+from pipelines.packaged import packaged_yaml
 from pipelines.scales import SCALES, rescale
 from pipelines.seeding import U64, combine, hash_ids
 
@@ -33,16 +32,9 @@ STATED = ("age_band", "occupation")
 _STUDENT_SPLIT = AGE_BANDS[0]
 
 
-@cache
-def _mapping() -> dict[str, Any]:
-    file = files("pipelines.matching").joinpath("data", "occupations.yaml")
-    loaded: dict[str, Any] = yaml.safe_load(file.read_text("utf-8"))
-    return loaded
-
-
 def occupation_values() -> tuple[str, ...]:
     """The 21 occupations of SimUSER, appendix B."""
-    return tuple(_mapping()["values"])
+    return tuple(packaged_yaml("pipelines.matching", "occupations.yaml")["values"])
 
 
 def occupations_of(age_band: pl.Series, occupation: pl.Series) -> pl.Series:
@@ -55,7 +47,7 @@ def occupations_of(age_band: pl.Series, occupation: pl.Series) -> pl.Series:
     >>> occupations_of(bands, words).to_list()
     ['K-12 student', 'college/grad student', 'writer', None]
     """
-    loaded = _mapping()
+    loaded = packaged_yaml("pipelines.matching", "occupations.yaml")
     known = {value: value for value in occupation_values()} | dict(loaded["ml-100k"])
     young = dict(loaded[_STUDENT_SPLIT])
     frame = pl.DataFrame({"band": age_band, "word": occupation})

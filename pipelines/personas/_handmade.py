@@ -17,9 +17,9 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-import yaml
 
 from pipelines.errors import ConfigError, IntegrityError
+from pipelines.packaged import packaged_yaml
 from pipelines.personas._generate import ID_DIGITS
 from pipelines.personas._phrases import article, genre_phrase, opened
 from pipelines.seeding import hash_ids, hash_text, uniform
@@ -186,8 +186,7 @@ def _rows(domain: str, cohort: str) -> list[dict[str, Any]]:
             where=domain,
             hint=f"one of {', '.join(SUITE_GENRES)}",
         )
-    file = files("pipelines.personas").joinpath("data", "handmade", f"{domain}.yaml")
-    content = yaml.safe_load(file.read_text("utf-8"))
+    content = packaged_yaml("pipelines.personas", f"handmade/{domain}.yaml")
     rows: list[dict[str, Any]] = []
     for suite in ("genres", "raters"):
         for group, people in content[suite].items():

@@ -6,12 +6,10 @@ import math
 import re
 from collections.abc import Iterable, Sequence
 from functools import cache
-from importlib.resources import files
 from typing import Any
 
-import yaml
-
 from pipelines.errors import ConfigError
+from pipelines.packaged import packaged_yaml
 
 #: Domains that there are phrases and genre lists for.
 DOMAIN_NAMES = ("movies", "books", "games", "products")
@@ -153,7 +151,10 @@ def domain_phrases(domain: str, stage: tuple[str, ...]) -> dict[str, Any]:
     Raises :class:`ConfigError` if there are no phrases for the domain.
     """
     own = _read_domain(domain)
-    out: dict[str, Any] = {"words": own["words"], "pupils": _read("grammar.yaml")["pupils"]}
+    out: dict[str, Any] = {
+        "words": own["words"],
+        "pupils": _read("grammar.yaml")["pupils"],
+    }
     for name, section in {**_read("grammar.yaml"), **own}.items():
         if name in ("genres", "general", *_BY_FIELD):
             out[name] = _worded_once(domain, name)
@@ -196,11 +197,9 @@ def _read_domain(domain: str) -> dict[str, Any]:
             where=domain,
             hint=f"one of {', '.join(DOMAIN_NAMES)}",
         )
-    return _read("domains", f"{domain}.yaml")
+    return _read(f"domains/{domain}.yaml")
 
 
-@cache
-def _read(*path: str) -> dict[str, Any]:
-    text = files("pipelines.personas").joinpath("data", *path).read_text("utf-8")
-    content: dict[str, Any] = yaml.safe_load(text)
-    return content
+def _read(name: str) -> dict[str, Any]:
+    found: dict[str, Any] = packaged_yaml("pipelines.personas", name)
+    return found

@@ -11,11 +11,10 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
 
 import polars as pl
-import yaml
 
+from pipelines.packaged import packaged_yaml
 from pipelines.products._choice_sets import row_keys
 
 #: Bounds of a facet's values, of the products with each, and of the facets of a set (counts).
@@ -74,12 +73,11 @@ def vocabularies() -> Mapping[str, Vocabulary]:
     >>> vocabularies()["material"].values["leather"]
     ('leather', 'suede', 'faux leather', 'leatherette')
     """
-    text = files("pipelines.products").joinpath("data", "facets.yaml").read_text("utf-8")
     return {
         name: Vocabulary(
             facet["question"], {value: tuple(words) for value, words in facet["values"].items()}
         )
-        for name, facet in yaml.safe_load(text).items()
+        for name, facet in packaged_yaml("pipelines.products", "facets.yaml").items()
     }
 
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cache
-from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from pipelines.packaged import packaged_yaml
 from sim.ablations._cases import TESTS
 from sim.ablations._compare import Difference, compare, mean_effect
 from sim.ablations._figures import FLAGGED, TestScore
@@ -30,18 +29,9 @@ _NAMES = {
 _WITHOUT_MODEL = frozenset({"statistical", "random", "mean"})
 
 
-@cache
-def _published() -> dict[str, list[dict[str, Any]]]:
-    import yaml
-
-    text = files("sim.ablations").joinpath("data", "suber.yaml").read_text("utf-8")
-    found: dict[str, list[dict[str, Any]]] = yaml.safe_load(text)
-    return found
-
-
 def published(suite: str) -> list[dict[str, Any]]:
     """SUBER's published rows: options, scores by test and the table that they are from."""
-    return [dict(row) for row in _published()[suite]]
+    return [dict(row) for row in packaged_yaml("sim.ablations", "suber.yaml")[suite]]
 
 
 def table(result: SuiteResult) -> pl.DataFrame:

@@ -4,29 +4,19 @@ from __future__ import annotations
 
 import html
 from collections.abc import Mapping, Sequence
-from functools import cache
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 import polars.selectors as cs
 
+from pipelines.packaged import packaged_yaml
 from sim.agents import ASSUMED_FILE
 from sim.experiments._protocol import Experiment, Result, Row, TooFew
 from sim.metrics import Figure, false_discovery
 
 #: Result of an experiment, or why there is none.
 Outcome = Result | TooFew
-
-
-@cache
-def _papers() -> dict[str, list[dict[str, Any]]]:
-    import yaml
-
-    text = files("sim.experiments").joinpath("data", "papers.yaml").read_text("utf-8")
-    found: dict[str, list[dict[str, Any]]] = yaml.safe_load(text)
-    return found
 
 
 def paper_rows(name: str) -> list[Row]:
@@ -39,7 +29,7 @@ def paper_rows(name: str) -> list[Row]:
             n=row.get("n"),
             note=row.get("note", ""),
         )
-        for row in _papers().get(name) or []
+        for row in packaged_yaml("sim.experiments", "papers.yaml").get(name) or []
     ]
 
 

@@ -20,6 +20,7 @@ from pipelines.matching import (
     taste_text,
 )
 from pipelines.matching.testing import small_world
+from pipelines.packaged import packaged_yaml
 from pipelines.personas import matched_personas
 
 SETTINGS = MatchingSettings(users=8, items=6, subset_size=4, others=5)
@@ -164,11 +165,9 @@ def test_users_without_traits_are_named(world) -> None:
 
 
 def test_every_mapped_occupation_is_one_of_the_21() -> None:
-    from pipelines.matching import _history
-
     values = set(occupation_values())
     assert len(values) == 21
-    words = _history._mapping()["ml-100k"]
+    words = packaged_yaml("pipelines.matching", "occupations.yaml")["ml-100k"]
     assert len(words) == 21
     assert set(words.values()) <= values
     mapped = occupations_of(pl.Series(["under 18", None]), pl.Series(["student", "student"]))
